@@ -1,4 +1,4 @@
-//! `include_dir!` does not tell cargo about new files; this does.
+//! Makes cargo rebuild the crate after a new file in the template, which `include_dir!` does not report.
 
 fn main() {
     println!("cargo:rerun-if-changed=template");

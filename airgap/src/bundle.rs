@@ -1,7 +1,7 @@
 //! One archive per architecture that every importer reads: an OCI layout and docker's `manifest.json` over the same blobs.
 //!
-//! Metadata comes first, so that a reader finds an image without scanning the whole file.
-//! The layout's own index spans all architectures; the archive names the manifest of its one, since agents before
+//! Metadata comes first, so that a reader finds an image without scanning the complete file.
+//! The layout's own index spans all architectures; the archive names the manifest of its one architecture, since agents before
 //! mid 2024 refuse an archive that names a blob it does not hold.
 
 use archive::{
@@ -12,35 +12,28 @@ use archive::{
 };
 use serde::Serialize;
 
-/// Why there is no archive.
+/// Why an archive cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The layout has no image for the architecture.
     #[error("image {image} has no manifest for {architecture}")]
     Architecture {
         /// Digest of the image's index.
         image: Digest,
-        /// Which was asked for.
         architecture: String,
     },
-    /// A blob is not in the layout.
     #[error("blob {0} is missing")]
     Missing(Digest),
-    /// A blob does not parse.
     #[error("blob {digest} is damaged")]
     Damaged {
-        /// Which.
         digest: Digest,
-        /// Why.
         #[source]
         source: serde_json::Error,
     },
-    /// The entries make no archive.
     #[error(transparent)]
     Tar(#[from] tar::Error),
 }
 
-/// An item of docker's `manifest.json`.
+/// One image in docker's `manifest.json`.
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
 struct DockerItem {
@@ -49,7 +42,7 @@ struct DockerItem {
     layers: Vec<String>,
 }
 
-/// The part of a layout that one architecture needs, its top level naming manifests instead of indexes.
+/// Returns the part of a layout that one architecture needs, whose top level names manifests instead of indexes.
 pub fn slice(layout: &Layout, architecture: &str) -> Result<Layout, Error> {
     let mut part = Layout::default();
     for image in &layout.images {
@@ -66,10 +59,10 @@ pub fn slice(layout: &Layout, architecture: &str) -> Result<Layout, Error> {
                 architecture: architecture.to_owned(),
             })?;
         let parsed: Manifest = read(layout, &manifest)?;
-        let wanted = [&manifest, &parsed.config]
+        let needed = [&manifest, &parsed.config]
             .into_iter()
             .chain(&parsed.layers);
-        for descriptor in wanted {
+        for descriptor in needed {
             let bytes = blob(layout, descriptor)?.to_vec();
             part.blobs.insert(descriptor.digest, bytes);
         }
@@ -79,12 +72,12 @@ pub fn slice(layout: &Layout, architecture: &str) -> Result<Layout, Error> {
     Ok(part)
 }
 
-/// The uncompressed archive of a [`slice`].
+/// Returns the uncompressed archive of a [`slice`].
 pub fn archive(part: &Layout) -> Result<Vec<u8>, Error> {
     Ok(tar::write_in_order(&entries(part)?)?)
 }
 
-/// The entries of the archive of a [`slice`], in their order.
+/// Returns the entries of the archive of a [`slice`], in their order.
 pub fn entries(part: &Layout) -> Result<Vec<Entry>, Error> {
     let mut files = part.files().into_iter();
     let docker = oci::to_bytes(&docker_items(part)?);

@@ -1,7 +1,7 @@
-//! A folder on its way to nodes: what must hold of the files in it, told by name where it does not.
+//! Checks a directory of archives on its way to nodes, and names the file that is wrong.
 //!
-//! Sums are checked first, and are not believed: an archive must be sound in itself, of the architecture in its name, hold what its
-//! list says, and be written as it is written here.
+//! Checksums are checked first, and are not trusted: an archive must be sound in itself, of the architecture in its name, hold the images
+//! of its list, and have exactly the entries that this project writes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,123 +30,89 @@ const LIMITS: Limits = Limits {
     links: false,
 };
 
-/// One architecture of a folder that is sound.
+/// The sound archives of one architecture.
 #[derive(Debug)]
-pub struct Sound {
-    /// Which.
+pub struct SoundArchives {
+    /// The Go name.
     pub architecture: String,
-    /// Its archives.
     pub archives: Vec<String>,
-    /// What they hold.
     pub images: Vec<Image>,
 }
 
-/// What is wrong, and with which file.
+/// The first fault, with the file that has it.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// There is nothing to check by.
-    #[error("no sha256sum-<architecture>.txt is there: copy it along")]
+    #[error("there is no sha256sum-<architecture>.txt: copy it too")]
     NoSums,
-    /// Something that no sums file names.
-    #[error("{0} does not belong there: no sums file names it")]
+    /// No checksum file names the file.
+    #[error("{0} does not belong there: no checksum file names it")]
     Foreign(String),
-    /// A file is damaged.
     #[error("{0} is damaged: copy it again")]
     Damaged(String),
-    /// No archive of an architecture is there.
-    #[error("{0} is missing: copy it along")]
+    #[error("{0} is missing: copy it too")]
     Missing(String),
-    /// A file is not what its sums file says.
     #[error("{name} is not the file that {sums} names: copy it again")]
-    Sum {
-        /// The file.
-        name: String,
-        /// Where its sum stands.
-        sums: String,
-    },
-    /// An archive does not unpack.
+    Sum { name: String, sums: String },
     #[error("{name}: {reason}")]
-    Archive {
-        /// The file.
-        name: String,
-        /// Why not.
-        reason: String,
-    },
-    /// An archive's images are not sound.
+    Archive { name: String, reason: String },
     #[error("{name}")]
     Images {
-        /// The file.
         name: String,
-        /// What is wrong.
         #[source]
         source: Box<verify::Error>,
     },
-    /// An archive is no layout.
     #[error("{name}")]
     Layout {
-        /// The file.
         name: String,
-        /// What is wrong.
         #[source]
         source: Box<layout::Error>,
     },
-    /// An archive is of another architecture than its name says.
     #[error("{name} holds {reference} for {found}: it was renamed or swapped")]
     Architecture {
-        /// The file.
         name: String,
-        /// The image.
         reference: String,
-        /// What it is for.
+        /// The image's architecture.
         found: String,
     },
-    /// An archive is not written as archives are written here.
-    #[error("{name}: entry {entry} is not what its images make")]
+    #[error("{name}: entry {entry} does not follow from its images")]
     Entry {
-        /// The file.
         name: String,
-        /// The first that differs.
+        /// The first entry that differs.
         entry: String,
     },
-    /// A list does not say what the archive holds.
-    #[error("{list} does not list what {archive} holds")]
-    List {
-        /// The list.
-        list: String,
-        /// The archive.
-        archive: String,
-    },
-    /// Both forms of an archive hold different things.
-    #[error("{0} and {1} hold different things")]
+    #[error("{list} does not list the images of {archive}")]
+    List { list: String, archive: String },
+    #[error("{0} and {1} have different content")]
     Differ(String, String),
 }
 
-/// Checks the files of a folder by name.
-pub fn folder(files: &BTreeMap<String, Vec<u8>>) -> Result<Vec<Sound>, Error> {
+/// Checks the files of a directory, given by their names.
+pub fn dir(files: &BTreeMap<String, Vec<u8>>) -> Result<Vec<SoundArchives>, Error> {
     let mut claimed = BTreeSet::from([ALL_IMAGES.to_owned()]);
-    let mut sound = Vec::new();
+    let mut architectures = Vec::new();
     for name in files.keys() {
         let architecture = name
             .strip_prefix("sha256sum-")
             .and_then(|rest| rest.strip_suffix(".txt"));
         if let Some(architecture) = architecture {
             claimed.insert(name.clone());
-            sums_hold(files, name, architecture, &mut claimed)?;
-            sound.push(architecture);
+            check_sums(files, name, architecture, &mut claimed)?;
+            architectures.push(architecture);
         }
     }
-    if sound.is_empty() {
+    if architectures.is_empty() {
         return Err(Error::NoSums);
     }
     if let Some(name) = files.keys().find(|name| !claimed.contains(*name)) {
         return Err(Error::Foreign(name.clone()));
     }
-    let each = sound.into_iter();
-    each.map(|architecture| archives_hold(files, architecture))
+    let architectures = architectures.into_iter();
+    architectures
+        .map(|architecture| check_archives(files, architecture))
         .collect()
 }
 
-fn sums_hold(
+fn check_sums(
     files: &BTreeMap<String, Vec<u8>>,
     sums: &str,
     architecture: &str,
@@ -169,10 +135,13 @@ fn sums_hold(
     Ok(())
 }
 
-fn archives_hold(files: &BTreeMap<String, Vec<u8>>, architecture: &str) -> Result<Sound, Error> {
+fn check_archives(
+    files: &BTreeMap<String, Vec<u8>>,
+    architecture: &str,
+) -> Result<SoundArchives, Error> {
     let [zst, gz, list] = lists::names(architecture);
     let mut first: Option<(String, Vec<u8>)> = None;
-    let mut sound = Sound {
+    let mut sound = SoundArchives {
         architecture: architecture.to_owned(),
         archives: Vec::new(),
         images: Vec::new(),
@@ -244,11 +213,11 @@ fn images(
             });
         }
     }
-    written_as_here(name, &entries, &part)?;
+    check_entries(name, &entries, &part)?;
     Ok(part)
 }
 
-/// The entries of an archive in any of its forms.
+/// Returns the entries of an archive in any of its forms.
 pub fn read(name: &str, bytes: &[u8]) -> Result<Vec<Entry>, Error> {
     let tar = match bytes {
         [0x28, 0xb5, 0x2f, 0xfd, ..] => unzstd(bytes),
@@ -269,7 +238,8 @@ fn entries(name: &str, tar: &[u8]) -> Result<Vec<Entry>, Error> {
     })
 }
 
-fn written_as_here(name: &str, found: &[Entry], part: &Layout) -> Result<(), Error> {
+/// Checks that the archive has exactly the entries that this project writes for its images.
+fn check_entries(name: &str, found: &[Entry], part: &Layout) -> Result<(), Error> {
     let expected = bundle::entries(part).map_err(|error| Error::Archive {
         name: name.to_owned(),
         reason: error.to_string(),
@@ -290,7 +260,7 @@ fn written_as_here(name: &str, found: &[Entry], part: &Layout) -> Result<(), Err
     }
 }
 
-/// Uncompresses a layer, of ours or of others.
+/// Uncompresses a layer of any image.
 pub fn unpack(media_type: &str, bytes: &[u8]) -> Result<Vec<u8>, String> {
     match media_type {
         oci::LAYER_ZSTD => unzstd(bytes),

@@ -1,7 +1,7 @@
-//! From one release's archive to the next: what is new as it is, what changed as the difference of two layers.
+//! Deltas from one release's archive to the next: new blobs as they are, changed layers as differences.
 //!
-//! A delta is an archive of its own (`delta.json` first) that nothing but [`apply`] reads. The full archive comes back to the last
-//! bit, because packing is a function of the images alone; hashes of both ends say so.
+//! A delta is an archive of its own (`delta.json` first) that only [`apply`] reads. The full archive is rebuilt bit by bit, because
+//! packing is a function of the images alone; the delta has the hashes of both archives to prove it.
 
 use std::collections::BTreeMap;
 
@@ -20,30 +20,30 @@ use crate::{bundle, pack, zstd};
 pub const FILE: &str = "delta.json";
 /// The version of the format.
 const SCHEMA: u32 = 1;
-/// Folder of differences.
+/// The directory of differences.
 const PATCHES: &str = "patches/";
-/// Largest layer.
+/// The largest layer, uncompressed.
 const MAX_LAYER: u64 = 256 << 20;
 
-/// What a delta says about itself.
+/// The description of a delta.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Delta {
     schema: u32,
-    /// Hash of the uncompressed archive that is needed.
+    /// Hash of the uncompressed base archive.
     pub base: Digest,
-    /// What comes out.
-    pub full: Full,
+    /// The hashes of the rebuilt archive.
+    pub full: ArchiveDigests,
     /// Blobs that are taken from the base.
     kept: Vec<Digest>,
-    /// Blob → layer of the base that it differs from.
+    /// Blob → layer of the base from which its difference was made.
     patches: BTreeMap<Digest, Digest>,
 }
 
 /// The hashes of an archive in each of its forms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub struct Full {
+pub struct ArchiveDigests {
     /// Uncompressed.
     pub tar: Digest,
     /// As `.tar.zst`.
@@ -52,58 +52,38 @@ pub struct Full {
     pub gz: Digest,
 }
 
-/// Why there is no delta, or none that applies.
+/// Why a delta cannot be made or applied.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// An archive cannot be made.
     #[error(transparent)]
     Bundle(#[from] bundle::Error),
-    /// An archive cannot be packed.
     #[error(transparent)]
     Pack(#[from] pack::Error),
-    /// A difference cannot be made.
     #[error("cannot compare layer {digest} with {base}")]
     Compare {
-        /// The new one.
         digest: Digest,
-        /// The old one.
         base: Digest,
-        /// Why.
         #[source]
         source: std::io::Error,
     },
-    /// The delta has no description, or one of another time.
-    #[error("this is no delta: {FILE} is missing, damaged or of another version")]
+    #[error("this is not a delta: {FILE} is missing, damaged or of another version")]
     NoDelta,
-    /// The base is another.
     #[error("the delta is for the archive {expected}, this one is {found}")]
-    Base {
-        /// By the delta.
-        expected: Digest,
-        /// Hash of what was given.
-        found: Digest,
-    },
-    /// A file of the delta is missing, or damaged.
+    Base { expected: Digest, found: Digest },
     #[error("{0} is missing in the delta, or damaged")]
     Part(String),
-    /// What came out is not what should.
     #[error("the delta makes {found}, not {expected}: packed by another version of this program?")]
-    Result {
-        /// By the delta.
-        expected: Digest,
-        /// What came out.
-        found: Digest,
-    },
+    Result { expected: Digest, found: Digest },
 }
 
-/// An archive in its three forms, and its hashes.
+/// An archive in both compressed forms, and its hashes.
 pub struct Archive {
     /// As `.tar.zst`.
     pub zst: Vec<u8>,
     /// As `.tar.gz`.
     pub gz: Vec<u8>,
-    /// Hashes.
-    pub full: Full,
+    /// The hashes of all its forms.
+    pub full: ArchiveDigests,
 }
 
 /// Packs a slice of a layout.
@@ -112,7 +92,7 @@ pub fn archive(part: &Layout) -> Result<Archive, Error> {
     let tar = tar::write_in_order(&entries).map_err(bundle::Error::from)?;
     let (zst, packed) = pack::bytes(&entries, zstd::ARCHIVE)?;
     let gz = gzip::compress(&tar);
-    let full = Full {
+    let full = ArchiveDigests {
         tar: sha256(&tar),
         zst: packed.digest,
         gz: sha256(&gz),
@@ -120,7 +100,7 @@ pub fn archive(part: &Layout) -> Result<Archive, Error> {
     Ok(Archive { zst, gz, full })
 }
 
-/// The entries of the delta between two slices.
+/// Returns the entries of the delta between two slices.
 pub fn make(base: &Layout, new: &Layout) -> Result<Vec<Entry>, Error> {
     let base_tar = bundle::archive(base)?;
     let old = layers(base);
@@ -138,8 +118,8 @@ pub fn make(base: &Layout, new: &Layout) -> Result<Vec<Entry>, Error> {
             description.kept.push(*digest);
             continue;
         }
-        let role = new_layers.iter().find(|(_, layer)| *layer == digest);
-        let former = role.and_then(|(role, _)| old.get(role));
+        let new_layer = new_layers.iter().find(|(_, layer)| *layer == digest);
+        let former = new_layer.and_then(|(position, _)| old.get(position));
         let patch = match former {
             Some(former) => difference(base, former, (digest, bytes))?,
             None => None,
@@ -164,7 +144,7 @@ pub fn make(base: &Layout, new: &Layout) -> Result<Vec<Entry>, Error> {
     Ok([head.to_vec(), blobs, patches].concat())
 }
 
-/// Layers by image without its tag and place in it: what the layer before and after have in common.
+/// Returns the layers by repository and position, by which the layers of two releases correspond.
 fn layers(part: &Layout) -> BTreeMap<(String, usize), Digest> {
     let mut found = BTreeMap::new();
     for image in &part.images {
@@ -175,14 +155,14 @@ fn layers(part: &Layout) -> BTreeMap<(String, usize), Digest> {
             .map_or(name.as_str(), |(name, _)| name);
         let manifest = part.blobs.get(&image.digest);
         let manifest = manifest.and_then(|bytes| oci::from_bytes::<Manifest>(bytes).ok());
-        for (place, layer) in manifest.iter().flat_map(|one| &one.layers).enumerate() {
-            found.insert((name.to_owned(), place), layer.digest);
+        for (position, layer) in manifest.iter().flat_map(|one| &one.layers).enumerate() {
+            found.insert((name.to_owned(), position), layer.digest);
         }
     }
     found
 }
 
-/// The difference of two layers, where it is worth it and the new one can be made from it again.
+/// Returns the difference of two layers, or `None` when it is not smaller or the new layer cannot be rebuilt from it.
 fn difference(
     base: &Layout,
     former: &Digest,
@@ -205,7 +185,7 @@ fn difference(
     Ok((patch.len() < packed.len()).then_some(patch))
 }
 
-/// The full archive from the slice in the base archive and the entries of a delta.
+/// Rebuilds the full archive from the slice in the base archive and the entries of a delta.
 pub fn apply(base: &Layout, delta: &[Entry]) -> Result<Archive, Error> {
     let file = |path: &str| {
         let found = delta.iter().find_map(|entry| match &entry.kind {
@@ -274,7 +254,7 @@ fn same(expected: Digest, found: Digest) -> Result<(), (Digest, Digest)> {
 mod tests {
     use super::*;
 
-    /// A slice with one image of one layer, and one that stays as it is.
+    /// Returns a slice with one image of one layer, and one that is the same in every release.
     fn slice(version: &str, content: &[u8]) -> Layout {
         let mut part = Layout::default();
         let pulled = ("docker.io/x/pulled:1", b"the same".as_slice());
@@ -291,7 +271,7 @@ mod tests {
         part
     }
 
-    /// A program that does not compress, and its next version.
+    /// Returns a program that does not compress, and its next version.
     fn programs() -> [Vec<u8>; 2] {
         let mut state = 1_u64;
         let old: Vec<u8> = std::iter::repeat_with(|| {
@@ -308,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn the_full_archive_comes_back_to_the_bit_from_little() {
+    fn small_delta_rebuilds_the_full_archive_exactly() {
         let [old, new] = programs();
         let (old, new) = (slice("1", &old), slice("2", &new));
         let delta = make(&old, &new).unwrap();
@@ -329,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_in_common_is_a_delta_too() {
+    fn delta_between_unrelated_releases_works() {
         let (old, new) = (slice("1", b"a"), slice("2", &programs()[0]));
         let delta = make(&Layout::default(), &new).unwrap();
         let expected = archive(&new).unwrap().full;
@@ -342,28 +322,28 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_named() {
+    fn missing_or_damaged_part_is_named() {
         let [old, new] = programs();
         let (old, new) = (slice("1", &old), slice("2", &new));
         let delta = make(&old, &new).unwrap();
         for at in 0..delta.len() {
             let mut less = delta.clone();
-            let gone = less.remove(at);
+            let removed = less.remove(at);
             let error = apply(&old, &less).err().unwrap().to_string();
             let expected = if at == 0 {
-                "this is no delta"
+                "this is not a delta"
             } else {
-                &gone.path
+                &removed.path
             };
-            // A blob that nothing brings is missed where it belongs into the archive.
-            let is_blob = gone.path.starts_with("blobs/");
+            // An absent blob is reported where the archive needs it.
+            let is_blob = removed.path.starts_with("blobs/");
             assert!(error.contains(expected) || is_blob, "{expected}: {error}");
             let mut damaged = delta.clone();
             if let Kind::File(bytes) = &mut damaged[at].kind {
                 let middle = bytes.len() / 2;
                 bytes[middle] ^= 1;
             }
-            assert!(apply(&old, &damaged).is_err(), "{}", gone.path);
+            assert!(apply(&old, &damaged).is_err(), "{}", removed.path);
         }
     }
 }

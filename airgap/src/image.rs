@@ -1,4 +1,4 @@
-//! Images FROM scratch: a data file says what lies where, the binaries come from a build, nothing comes from a disk's metadata.
+//! Images FROM scratch: a data file lists the files, the binaries come from a build, and no metadata comes from a disk.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use archive::{
 };
 use serde::Deserialize;
 
-/// The version of the data file that is understood here.
+/// The version of the data file.
 const SCHEMA: u32 = 1;
 
 /// The content of `images/<name>/image.json`. Paths are absolute, as they are in the image.
@@ -19,7 +19,7 @@ pub struct Definition {
     schema: u32,
     /// Repository, with its registry, without a tag.
     pub repository: String,
-    /// Path → name of a built program.
+    /// Path → name of a program from the build.
     pub binaries: BTreeMap<String, String>,
     /// Path → text of a file.
     #[serde(default)]
@@ -27,7 +27,7 @@ pub struct Definition {
     /// Path → target of a symbolic link, which must be in the image.
     #[serde(default)]
     pub links: BTreeMap<String, String>,
-    /// Directories that need no file in them.
+    /// Directories that may be empty.
     #[serde(default)]
     pub directories: Vec<String>,
     /// Numeric user and group.
@@ -41,57 +41,45 @@ pub struct Definition {
     pub max_size: u64,
 }
 
-/// What holds for every image of a release.
+/// The facts that all images of a release share.
 #[derive(Debug, Clone)]
 pub struct Release {
-    /// Without the leading `v` of tags.
+    /// The version without the leading `v` of tags.
     pub version: String,
-    /// RFC 3339.
+    /// The time in RFC 3339.
     pub created: String,
 }
 
-/// Why there is no image.
+/// Why an image cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The data file does not parse, or has an unknown key.
     #[error("bad image definition")]
     Definition(#[source] serde_json::Error),
-    /// The data file is of another time.
     #[error("image definition has schema {0}, this program reads {SCHEMA}")]
     Schema(u32),
-    /// A path does not begin with `/`.
     #[error("`{0}` is not absolute")]
     Relative(String),
-    /// A link or the entry point leads to nothing.
-    #[error("`{from}` leads to `{target}`, which is not in the image")]
+    #[error("`{from}` points at `{target}`, which is not in the image")]
     Dangling {
         /// The link, or `entrypoint`.
         from: String,
-        /// Where it leads.
         target: String,
     },
-    /// A program was not built.
     #[error("the image needs `{0}`, which was not built")]
     Binary(String),
-    /// The entries make no archive.
     #[error(transparent)]
     Tar(#[from] tar::Error),
-    /// The layer is too large.
     #[error("{architecture}: the layer has {size} bytes uncompressed, its budget is {budget}")]
     Budget {
-        /// Which.
         architecture: String,
-        /// Real.
         size: u64,
-        /// Allowed.
         budget: u64,
     },
-    /// The layer could not be compressed.
     #[error("cannot compress the layer")]
     Compress(#[source] std::io::Error),
 }
 
-/// Compresses a layer as [`crate::zstd::LAYER`] says; the caller may remember results.
+/// Compresses a layer with the settings [`crate::zstd::LAYER`]; the caller may cache results.
 pub type Compress<'a> = &'a dyn Fn(&[u8]) -> std::io::Result<Vec<u8>>;
 
 impl Definition {
@@ -104,7 +92,7 @@ impl Definition {
         }
     }
 
-    /// The full name in a release.
+    /// Returns the full name in a release.
     pub fn reference(&self, release: &Release) -> String {
         format!("{}:v{}", self.repository, release.version)
     }
@@ -142,7 +130,7 @@ impl Definition {
         Ok(())
     }
 
-    /// The uncompressed layer.
+    /// Returns the uncompressed layer.
     pub fn layer(&self, binaries: &BTreeMap<String, Vec<u8>>) -> Result<Vec<u8>, Error> {
         let mut entries = Vec::new();
         for (path, name) in &self.binaries {

@@ -2,15 +2,15 @@
 
 use archive::{digest::Digest, layout::Layout, oci};
 
-/// The list of all architectures.
+/// The name of the list for all architectures.
 pub const ALL_IMAGES: &str = "multus-images.txt";
 
-/// The name of an architecture's archive, without what says how it is compressed.
+/// Returns the name of an architecture's archive, without the ending of its compression.
 pub fn archive_name(architecture: &str) -> String {
     format!("multus-airgap-images-{architecture}.tar")
 }
 
-/// What an architecture's sums file names: both forms of its archive, and its list.
+/// Returns the names in an architecture's checksum file: both forms of its archive, and its list.
 pub fn names(architecture: &str) -> [String; 3] {
     let archive = archive_name(architecture);
     [
@@ -20,7 +20,7 @@ pub fn names(architecture: &str) -> [String; 3] {
     ]
 }
 
-/// The same names without digests, as the distros' own lists are written.
+/// Returns the references without digests, the form of the distros' own lists.
 pub fn names_alone(layout: &Layout) -> String {
     let text = references(layout);
     let names = text.lines().filter_map(|line| line.split_once('@'));
@@ -28,7 +28,7 @@ pub fn names_alone(layout: &Layout) -> String {
     lines.concat()
 }
 
-/// One full reference a line, with tag and digest, sorted. The digest is that of what the layout's name points at.
+/// Returns one full reference per line, with tag and digest, sorted. The digest is the one that the layout has for the name.
 pub fn references(layout: &Layout) -> String {
     let mut lines: Vec<String> = layout
         .images
@@ -42,7 +42,7 @@ pub fn references(layout: &Layout) -> String {
     lines.concat()
 }
 
-/// What `sha256sum -c` reads: hash, two spaces, name; sorted by name.
+/// Returns the text that `sha256sum -c` reads: hash, two spaces, name; sorted by name.
 pub fn sums<'a>(files: impl IntoIterator<Item = (&'a str, Digest)>) -> String {
     let mut files: Vec<_> = files.into_iter().collect();
     files.sort();
@@ -52,16 +52,16 @@ pub fn sums<'a>(files: impl IntoIterator<Item = (&'a str, Digest)>) -> String {
     lines.collect::<Vec<_>>().concat()
 }
 
-/// Reads what [`sums`] writes. `None` for any other form, order or a repeated name.
+/// Parses the text that [`sums`] returns, or returns `None` for any other form, another order or a repeated name.
 pub fn parse_sums(text: &str) -> Option<Vec<(String, Digest)>> {
     let lines = text.lines().map(|line| {
         let (hex, name) = line.split_once("  ")?;
         Some((name.to_owned(), Digest::from_hex(hex).ok()?))
     });
     let files: Vec<_> = lines.collect::<Option<_>>()?;
-    let is_ours = sums(files.iter().map(|(name, digest)| (name.as_str(), *digest))) == text
+    let is_exact = sums(files.iter().map(|(name, digest)| (name.as_str(), *digest))) == text
         && files.windows(2).all(|pair| pair[0].0 < pair[1].0);
-    is_ours.then_some(files)
+    is_exact.then_some(files)
 }
 
 #[cfg(test)]
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sums_come_back_and_other_forms_do_not() {
+    fn sums_are_parsed_and_other_forms_are_refused() {
         let text = sums([("b", sha256(b"b")), ("a", sha256(b"a"))]);
         let parsed = parse_sums(&text).unwrap();
         assert_eq!(

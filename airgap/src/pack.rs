@@ -1,7 +1,7 @@
-//! Archives in one pass: entries become tar, tar becomes zstd, and what is written is hashed on its way.
+//! Packs archives in one pass: entries become tar, tar becomes zstd, and the output is hashed while it is written.
 //!
-//! Entries are had a few ahead, on a thread of their own beside zstd's workers. They are blobs, which have their digests for names
-//! since their image was made, and are not hashed again.
+//! A thread of its own, besides zstd's workers, reads a few entries ahead. The entries are blobs, whose digests have been known since
+//! their image was made, so they are not hashed again.
 
 use std::{
     io::{self, Write},
@@ -16,31 +16,30 @@ use archive::{
 
 use crate::zstd::{self, Settings};
 
-/// Why there is no archive.
+/// Why an archive cannot be packed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The entries make no archive.
     #[error(transparent)]
     Tar(#[from] tar::Error),
-    /// The place cannot be written to, or an entry cannot be had.
+    /// The output cannot be written, or an entry cannot be read.
     #[error("cannot write the archive")]
     Io(#[from] io::Error),
 }
 
-/// Entries that wait to be packed.
+/// Entries that are read ahead.
 const AHEAD: usize = 4;
-/// Bytes that are still in a processor's cache when they are hashed.
+/// Few enough bytes to be still in a CPU's cache when they are hashed.
 const PIECE: usize = 128 << 10;
 
-/// Writes everything on, and hashes it.
-pub struct Hashing<W> {
+/// Hashes everything that is written through it.
+pub struct HashingWriter<W> {
     out: W,
     hasher: Hasher,
     len: u64,
 }
 
-impl<W> Hashing<W> {
-    /// Nothing so far.
+impl<W> HashingWriter<W> {
+    /// Starts with no bytes.
     pub fn new(out: W) -> Self {
         Self {
             out,
@@ -49,13 +48,13 @@ impl<W> Hashing<W> {
         }
     }
 
-    /// What was written to, its hash and its length.
+    /// Returns the output, and the hash and number of the bytes.
     pub fn finish(self) -> (W, Digest, u64) {
         (self.out, self.hasher.finish(), self.len)
     }
 }
 
-impl<W: Write> Write for Hashing<W> {
+impl<W: Write> Write for HashingWriter<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let len = self.out.write(&bytes[..bytes.len().min(PIECE)])?;
         self.hasher.update(&bytes[..len]);
@@ -68,12 +67,10 @@ impl<W: Write> Write for Hashing<W> {
     }
 }
 
-/// What was written.
+/// A compressed archive that was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Packed {
-    /// Hash of the compressed archive.
     pub digest: Digest,
-    /// Its bytes.
     pub len: u64,
 }
 
@@ -84,14 +81,14 @@ pub fn write<W: Write>(
     settings: Settings,
     out: W,
 ) -> Result<(W, Packed), Error> {
-    let encoder = zstd::encoder(Hashing::new(out), size, settings)?;
-    let (give, take) = sync_channel(AHEAD);
+    let encoder = zstd::encoder(HashingWriter::new(out), size, settings)?;
+    let (sender, receiver) = sync_channel(AHEAD);
     let mut entries = entries.into_iter();
     thread::scope(|scope| {
-        // Ends with the entries, or when nobody takes them any more.
-        scope.spawn(move || entries.try_for_each(|entry| give.send(entry)));
+        // Ends with the entries, or when the receiver is dropped.
+        scope.spawn(move || entries.try_for_each(|entry| sender.send(entry)));
         let mut writer = Writer::new(encoder);
-        for entry in take {
+        for entry in receiver {
             writer.add(&entry?)??;
         }
         let (out, digest, len) = writer.finish()?.finish()?.finish();
@@ -99,7 +96,7 @@ pub fn write<W: Write>(
     })
 }
 
-/// The same in memory.
+/// Packs an archive in memory.
 pub fn bytes(entries: &[Entry], settings: Settings) -> Result<(Vec<u8>, Packed), Error> {
     let size = tar::size(entries);
     write(entries.iter().cloned().map(Ok), size, settings, Vec::new())
@@ -112,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_pass_makes_what_two_make() {
+    fn one_pass_has_the_same_result_as_two() {
         let entries = [
             Entry::dir("a", 0o755),
             Entry::file("a/b", 0o644, vec![7; 70_000]),
@@ -126,14 +123,14 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_that_makes_no_archive_is_named() {
+    fn entry_with_an_invalid_path_is_named() {
         let entries = [Entry::file("a", 0o644, "1"), Entry::file("../b", 0o644, "")];
         let error = bytes(&entries, zstd::ARCHIVE).unwrap_err();
         assert!(matches!(error, Error::Tar(tar::Error::Path(path)) if path == "../b"));
     }
 
     #[test]
-    fn a_size_that_is_not_true_is_refused() {
+    fn wrong_size_is_refused() {
         let entries = [Entry::file("a", 0o644, "1")];
         let size = tar::size(&entries) + 512;
         let outcome = write(entries.map(Ok), size, zstd::ARCHIVE, Vec::new());
@@ -141,8 +138,8 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_that_cannot_be_had_ends_it() {
-        // Many more than wait: nobody is left behind who would give them.
+    fn unreadable_entry_ends_packing() {
+        // More entries than are read ahead, so that the reading thread has to end too.
         let first = Err(io::Error::from(io::ErrorKind::NotFound));
         let others = (0..100).map(|nth| Ok(Entry::file(nth.to_string(), 0o644, "")));
         let entries = std::iter::once(first).chain(others);

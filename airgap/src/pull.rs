@@ -1,4 +1,4 @@
-//! Images of others, by the digest that the lock names: fetched into a store of blobs, and taken from there without a network.
+//! Third-party images by the digest in the lock: fetched into a store of blobs, and read from there without a network.
 
 use std::{fs, io, path::PathBuf};
 
@@ -16,71 +16,50 @@ mod store;
 pub use store::Store;
 use store::io_error;
 
-/// Largest index or manifest.
+/// The largest index or manifest.
 const MAX_JSON: u64 = 4 << 20;
 
-/// Why an image cannot be had.
+/// Why an image cannot be fetched, or read from the store.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Its name is none.
-    #[error("`{0}` is no name of an image")]
+    #[error("`{0}` is not the name of an image")]
     Name(String),
-    /// The store cannot be read or written.
     #[error("cannot use {path}")]
     Io {
-        /// Where.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
-    /// No registry gives it.
-    #[error("no registry gives {reference}")]
+    #[error("no registry provides {reference}")]
     Registry {
-        /// Which.
         reference: String,
-        /// What the last one said.
+        /// The error of the last registry.
         #[source]
         source: registry::Error,
     },
-    /// Something on the way does not parse.
     #[error("{reference}: blob {digest} is damaged")]
-    Damaged {
-        /// Which.
-        reference: String,
-        /// What of it.
-        digest: Digest,
-    },
-    /// It is not made for a platform.
+    Damaged { reference: String, digest: Digest },
     #[error("{reference} is not made for {architecture}")]
     Platform {
-        /// Which.
         reference: String,
-        /// For what.
         architecture: String,
     },
-    /// It was not fetched yet.
     #[error("{reference}: blob {digest} is not in {store}")]
     Absent {
-        /// Which.
         reference: String,
-        /// What of it.
         digest: Digest,
-        /// Where it should be.
         store: PathBuf,
     },
 }
 
-/// Bytes that came, and that were there.
+/// The bytes of an image: fetched, and in the store already.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Moved {
-    /// Fetched.
+pub struct PullStats {
     pub fetched: u64,
-    /// There already.
     pub present: u64,
 }
 
-/// What a name stands for at the first registry that knows it.
+/// Returns the digest that a name has at the first registry that knows it.
 pub fn resolve(registries: &[Registry], reference: &str) -> Result<Digest, Error> {
     let name = parse(reference)?;
     let tag = name
@@ -92,31 +71,31 @@ pub fn resolve(registries: &[Registry], reference: &str) -> Result<Digest, Error
     })
 }
 
-/// Fetches what an image consists of on these platforms and is not in the store yet. The registries are asked in their order.
+/// Fetches the blobs of an image for these platforms that are not in the store yet. The registries are tried in their order.
 pub fn fetch(
     registries: &[Registry],
     (reference, digest): (&str, Digest),
     platforms: &[Platform],
     store: &Store,
     progress: &dyn Fn(u64),
-) -> Result<Moved, Error> {
+) -> Result<PullStats, Error> {
     store.make()?;
     let name = parse(reference)?;
     let repository = name.repository();
-    let mut moved = Moved::default();
+    let mut stats = PullStats::default();
     let top = json(
         registries,
         repository,
         (reference, digest),
         store,
-        &mut moved,
+        &mut stats,
     )?;
     for (manifest, _) in manifests(reference, digest, &top, platforms)? {
         let image = (reference, manifest.digest);
-        let bytes = json(registries, repository, image, store, &mut moved)?;
+        let bytes = json(registries, repository, image, store, &mut stats)?;
         for blob in blobs(reference, manifest.digest, &bytes)? {
             if store.get(&blob.digest).is_some() {
-                moved.present += blob.size;
+                stats.present += blob.size;
                 progress(blob.size);
                 continue;
             }
@@ -126,15 +105,15 @@ pub fn fetch(
                 registry.pull_blob(repository, (blob.digest, blob.size), &part, progress)
             })?;
             fs::rename(&part, &path).map_err(io_error(&path))?;
-            moved.fetched += blob.size;
+            stats.fetched += blob.size;
         }
     }
-    Ok(moved)
+    Ok(stats)
 }
 
-/// Adds an image to a layout from the store alone, cut down to these platforms.
+/// Adds an image to a layout from the store alone, reduced to these platforms.
 ///
-/// Where these are all that it has, the index is its publisher's, byte by byte.
+/// When the image has no other platforms, its index is the publisher's, byte by byte.
 pub fn add_to(
     layout: &mut Layout,
     (reference, digest): (&str, Digest),
@@ -149,9 +128,9 @@ pub fn add_to(
         })
     };
     let top = blob(digest)?;
-    let wanted = manifests(reference, digest, &top, platforms)?;
+    let selected = manifests(reference, digest, &top, platforms)?;
     let mut children = Vec::new();
-    for (mut manifest, platform) in wanted {
+    for (mut manifest, platform) in selected {
         let bytes = blob(manifest.digest)?;
         for one in blobs(reference, manifest.digest, &bytes)? {
             layout.blobs.insert(one.digest, blob(one.digest)?);
@@ -162,9 +141,9 @@ pub fn add_to(
         layout.blobs.insert(manifest.digest, bytes);
         children.push(manifest);
     }
-    let theirs = oci::from_bytes::<Index>(&top).ok();
-    let theirs = theirs.filter(|index| index.manifests.len() == children.len());
-    let index = match theirs {
+    let published = oci::from_bytes::<Index>(&top).ok();
+    let published = published.filter(|index| index.manifests.len() == children.len());
+    let index = match published {
         Some(index) if !index.manifests.is_empty() => {
             layout.add(kind(&index.media_type, oci::INDEX), top)
         }
@@ -178,8 +157,8 @@ fn kind(media_type: &str, otherwise: &'static str) -> &'static str {
     oci::manifest_kind(media_type).unwrap_or(otherwise)
 }
 
-/// The manifest of each platform. An image without an index is made for one platform, which its configuration names; it is taken
-/// at its word for that one, and `verify` looks again.
+/// Returns the manifest of each platform. An image without an index is made for one platform, which its configuration names; it is
+/// assumed to be the requested one here, and `verify` compares it with the configuration.
 fn manifests(
     reference: &str,
     digest: Digest,
@@ -216,11 +195,11 @@ fn manifests(
     Ok(vec![(descriptor, platform.clone())])
 }
 
-/// Whether what an index names runs on a platform; a variant that is not said is the usual one.
-fn serves(named: &Platform, wanted: &Platform) -> bool {
-    let is_same = named.architecture == wanted.architecture && named.os == wanted.os;
+/// Returns whether a platform in an index is the requested one; a missing variant means the default one.
+fn serves(named: &Platform, requested: &Platform) -> bool {
+    let is_same = named.architecture == requested.architecture && named.os == requested.os;
     let variant = |platform: &Platform| {
-        let usual = match platform.architecture.as_str() {
+        let default = match platform.architecture.as_str() {
             "arm" => Some("v7"),
             "arm64" => Some("v8"),
             _ => None,
@@ -228,9 +207,9 @@ fn serves(named: &Platform, wanted: &Platform) -> bool {
         platform
             .variant
             .clone()
-            .or_else(|| usual.map(str::to_owned))
+            .or_else(|| default.map(str::to_owned))
     };
-    is_same && variant(named) == variant(wanted)
+    is_same && variant(named) == variant(requested)
 }
 
 fn blobs(reference: &str, digest: Digest, manifest: &[u8]) -> Result<Vec<Descriptor>, Error> {
@@ -246,10 +225,10 @@ fn json(
     repository: &str,
     (reference, digest): (&str, Digest),
     store: &Store,
-    moved: &mut Moved,
+    stats: &mut PullStats,
 ) -> Result<Vec<u8>, Error> {
     if let Some(bytes) = store.get(&digest) {
-        moved.present += bytes.len() as u64;
+        stats.present += bytes.len() as u64;
         return Ok(bytes);
     }
     let bytes = first(registries, reference, |registry| {
@@ -260,20 +239,20 @@ fn json(
         return Err(Error::Damaged { reference, digest });
     }
     store.put(&digest, &bytes)?;
-    moved.fetched += bytes.len() as u64;
+    stats.fetched += bytes.len() as u64;
     Ok(bytes)
 }
 
-/// The first registry's answer that is one.
+/// Returns the result of the first registry that succeeds.
 fn first<T>(
     registries: &[Registry],
     reference: &str,
-    ask: impl Fn(&Registry) -> Result<T, registry::Error>,
+    request: impl Fn(&Registry) -> Result<T, registry::Error>,
 ) -> Result<T, Error> {
     let mut last = None;
     for registry in registries {
-        match ask(registry) {
-            Ok(answer) => return Ok(answer),
+        match request(registry) {
+            Ok(found) => return Ok(found),
             Err(error) => last = Some(error),
         }
     }
@@ -291,7 +270,7 @@ fn parse(reference: &str) -> Result<Reference, Error> {
     reference.parse().map_err(|_| name())
 }
 
-/// Where an image is asked for: at the mirrors of its registry, then there.
+/// Returns the hosts to try for an image: the mirrors of its registry, then the registry itself.
 pub fn hosts(reference: &str, mirrors: &[(String, String)]) -> Result<Vec<String>, Error> {
     let name = parse(reference)?;
     let own = name.registry();
@@ -318,7 +297,7 @@ mod tests {
         }
     }
 
-    /// An image of these platforms in a store.
+    /// Stores an image for these platforms.
     fn stored(dir: &Path, platforms: &[Platform]) -> (Store, Digest) {
         let store = Store::new(dir);
         store.make().unwrap();
@@ -341,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_is_kept_or_cut_down() {
+    fn index_is_kept_or_reduced_to_the_platforms() {
         let dir = tempfile::tempdir().unwrap();
         let all = [platform("amd64", None), platform("arm", Some("v7"))];
         let (store, digest) = stored(dir.path(), &all);
@@ -350,15 +329,15 @@ mod tests {
             add_to(&mut layout, ("r/x:1", digest), platforms, &store).map(|()| layout)
         };
         assert_eq!(load(&all).unwrap().images[0].digest, digest);
-        let cut = load(&all[1..]).unwrap();
-        assert_ne!(cut.images[0].digest, digest);
-        assert_eq!(cut.blobs.len(), 4);
+        let reduced = load(&all[1..]).unwrap();
+        assert_ne!(reduced.images[0].digest, digest);
+        assert_eq!(reduced.blobs.len(), 4);
         let error = load(&[platform("riscv64", None)]).unwrap_err().to_string();
         assert_eq!(error, "r/x:1 is not made for riscv64");
     }
 
     #[test]
-    fn a_damaged_blob_is_as_good_as_none() {
+    fn damaged_blob_counts_as_absent() {
         let dir = tempfile::tempdir().unwrap();
         let amd64 = [platform("amd64", None)];
         let (store, digest) = stored(dir.path(), &amd64);
@@ -368,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn the_usual_variant_may_be_left_out() {
+    fn default_variant_may_be_left_out() {
         assert!(serves(
             &platform("arm64", Some("v8")),
             &platform("arm64", None)

@@ -1,7 +1,7 @@
-//! What goes into a registry, and in which order: blobs, manifests of platforms, then the one that gets the name.
+//! Pushes artifacts into a registry in order: blobs, manifests of platforms, then the manifest that gets the tag.
 //!
-//! What is there already is not sent again, so that a second push, and the push of a release that shares blobs with a former one,
-//! sends only what is new.
+//! Blobs that the registry has are not sent again, so that a second push, and the push of a release that shares blobs with a former one,
+//! send only what is new.
 
 use std::collections::BTreeMap;
 
@@ -14,68 +14,58 @@ use oci_client::Reference;
 
 use crate::registry::{self, Registry};
 
-/// Something with a name in a registry: an image, or a chart.
+/// An image or chart with a tag.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Parcel {
-    /// Below the registry.
+pub struct Artifact {
+    /// The path below the registry.
     pub repository: String,
-    /// Its name there.
+    /// The tag of the last manifest.
     pub tag: String,
-    /// What manifests point at.
+    /// The blobs that manifests name.
     pub blobs: BTreeMap<Digest, Vec<u8>>,
-    /// Media type and bytes; each after those it points at. The last gets the name.
+    /// Media type and bytes; each after those that it names. The last gets the tag.
     pub manifests: Vec<(&'static str, Vec<u8>)>,
 }
 
-/// Bytes of blobs and manifests that were sent, and that were there.
+/// The bytes of blobs and manifests: sent, and in the registry already.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Moved {
-    /// Sent.
+pub struct PushStats {
     pub sent: u64,
-    /// There already.
     pub present: u64,
 }
 
-/// Why an image cannot be made ready.
+/// Why an image cannot be pushed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Its name is none.
-    #[error("`{0}` is no name of an image")]
+    #[error("`{0}` is not the name of an image")]
     Name(String),
-    /// A blob is not in the layout, or damaged.
     #[error("blob {0} is missing or damaged")]
     Blob(Digest),
-    /// A manifest is of a kind that is not known here.
-    #[error("manifest {digest} is of the kind {media_type}")]
-    Kind {
-        /// Which.
-        digest: Digest,
-        /// What it says it is.
-        media_type: String,
-    },
+    #[error("manifest {digest} is of the unknown kind {media_type}")]
+    Kind { digest: Digest, media_type: String },
 }
 
-/// Every image of a layout, its registry left out: below another one it has the same path, as mirrors expect.
-pub fn parcels(layout: &Layout) -> Result<Vec<Parcel>, Error> {
-    let mut parcels = Vec::new();
+/// Returns every image of a layout without its registry: below another registry it has the same path, as mirrors require.
+pub fn artifacts(layout: &Layout) -> Result<Vec<Artifact>, Error> {
+    let mut artifacts = Vec::new();
     for image in &layout.images {
         let name = image.annotations.get(oci::REF_NAME).cloned();
         let name = name.unwrap_or_default();
         let reference: Reference = name.parse().map_err(|_| Error::Name(name.clone()))?;
-        let mut parcel = Parcel {
+        let mut artifact = Artifact {
             repository: reference.repository().to_owned(),
             tag: reference.tag().ok_or(Error::Name(name))?.to_owned(),
             blobs: BTreeMap::new(),
             manifests: Vec::new(),
         };
-        add(&mut parcel, layout, &image.digest, &image.media_type)?;
-        parcels.push(parcel);
+        add(&mut artifact, layout, &image.digest, &image.media_type)?;
+        artifacts.push(artifact);
     }
-    Ok(parcels)
+    Ok(artifacts)
 }
 
 fn add(
-    parcel: &mut Parcel,
+    artifact: &mut Artifact,
     layout: &Layout,
     digest: &Digest,
     media_type: &str,
@@ -90,48 +80,48 @@ fn add(
     if oci::is_index(known) {
         let index: Index = oci::from_bytes(bytes).map_err(damaged)?;
         for child in index.manifests {
-            add(parcel, layout, &child.digest, &child.media_type)?;
+            add(artifact, layout, &child.digest, &child.media_type)?;
         }
     } else {
         let manifest: Manifest = oci::from_bytes(bytes).map_err(damaged)?;
         for descriptor in manifest.layers.iter().chain([&manifest.config]) {
             let bytes = blob(&descriptor.digest)?.clone();
-            parcel.blobs.insert(descriptor.digest, bytes);
+            artifact.blobs.insert(descriptor.digest, bytes);
         }
     }
-    parcel.manifests.push((known, bytes.clone()));
+    artifact.manifests.push((known, bytes.clone()));
     Ok(())
 }
 
-/// Sends what is not there. The name comes last, so that it never stands for something that is not whole.
+/// Sends what the registry does not have. The tag comes last, so that it never names an incomplete artifact.
 pub fn send(
     registry: &Registry,
-    parcel: &Parcel,
+    artifact: &Artifact,
     progress: &dyn Fn(u64),
-) -> Result<Moved, registry::Error> {
-    let mut moved = Moved::default();
+) -> Result<PushStats, registry::Error> {
+    let mut stats = PushStats::default();
     let mut count = |is_present: bool, len: usize| {
         let len = len as u64;
         if is_present {
-            moved.present += len;
+            stats.present += len;
         } else {
-            moved.sent += len;
+            stats.sent += len;
         }
         progress(len);
     };
-    let repository = &parcel.repository;
-    for (digest, bytes) in &parcel.blobs {
+    let repository = &artifact.repository;
+    for (digest, bytes) in &artifact.blobs {
         let is_present = registry.has_blob(repository, digest)?;
         if !is_present {
             registry.push_blob(repository, digest, bytes)?;
         }
         count(is_present, bytes.len());
     }
-    for (at, (media_type, bytes)) in parcel.manifests.iter().enumerate() {
+    for (at, (media_type, bytes)) in artifact.manifests.iter().enumerate() {
         let digest = sha256(bytes);
-        let is_last = at + 1 == parcel.manifests.len();
+        let is_last = at + 1 == artifact.manifests.len();
         let name = if is_last {
-            parcel.tag.clone()
+            artifact.tag.clone()
         } else {
             digest.to_string()
         };
@@ -141,7 +131,7 @@ pub fn send(
         }
         count(is_present, bytes.len());
     }
-    Ok(moved)
+    Ok(stats)
 }
 
 #[cfg(test)]
@@ -165,30 +155,30 @@ mod tests {
     }
 
     #[test]
-    fn children_come_before_what_points_at_them() {
+    fn manifests_come_before_the_index_that_names_them() {
         let layout = layout();
-        let [parcel] = &parcels(&layout).unwrap()[..] else {
+        let [artifact] = &artifacts(&layout).unwrap()[..] else {
             panic!("one image");
         };
         assert_eq!(
-            (parcel.repository.as_str(), parcel.tag.as_str()),
+            (artifact.repository.as_str(), artifact.tag.as_str()),
             ("x/y", "v1")
         );
-        assert_eq!(parcel.blobs.len(), 3);
-        let kinds: Vec<_> = parcel.manifests.iter().map(|(kind, _)| *kind).collect();
+        assert_eq!(artifact.blobs.len(), 3);
+        let kinds: Vec<_> = artifact.manifests.iter().map(|(kind, _)| *kind).collect();
         assert_eq!(kinds, [oci::MANIFEST, oci::MANIFEST, oci::INDEX]);
     }
 
     #[test]
-    fn what_is_not_whole_is_not_begun() {
+    fn incomplete_or_unnamed_image_is_refused() {
         let mut missing = layout();
         missing.blobs.remove(&sha256(b"shared"));
-        assert!(matches!(parcels(&missing), Err(Error::Blob(_))));
+        assert!(matches!(artifacts(&missing), Err(Error::Blob(_))));
         let mut unnamed = layout();
         unnamed.images[0].annotations.clear();
-        assert!(matches!(parcels(&unnamed), Err(Error::Name(_))));
+        assert!(matches!(artifacts(&unnamed), Err(Error::Name(_))));
         let mut other = layout();
         other.images[0] = Descriptor::of("text/plain", b"a").named("r/x/y:v1");
-        assert!(matches!(parcels(&other), Err(Error::Kind { .. })));
+        assert!(matches!(artifacts(&other), Err(Error::Kind { .. })));
     }
 }

@@ -1,11 +1,11 @@
-//! One registry, by the four things that are asked of it: is it there, give it, take it, name it.
+//! The client of one registry: checks for blobs, pulls and pushes them, resolves and sets tags.
 //!
-//! The only place that knows the crate that speaks the protocol. Calls wait for their answer; what may pass by itself is tried again.
+//! The only module that uses the crate of the protocol. Calls block until they have a response; temporary errors are retried.
 
-mod busy;
 mod login;
-mod part;
+mod partial_blob;
 mod retry;
+mod retry_after;
 
 use std::{io, path::Path, sync::Once, time::Duration};
 
@@ -19,157 +19,136 @@ use oci_client::{
 };
 use tokio::runtime::{Builder, Runtime};
 
-pub use self::login::{Found, Login, in_docker_config, of_helper};
-use self::part::Part;
+pub use self::login::{Login, StoredLogin, in_docker_config, of_helper};
+use self::partial_blob::PartialBlob;
 
-/// Media types of manifests that are taken.
+/// Media types of manifests that are accepted.
 const MANIFESTS: &[&str] = &[
     archive::oci::INDEX,
     archive::oci::MANIFEST,
     archive::oci::DOCKER_LIST,
     archive::oci::DOCKER_MANIFEST,
 ];
-/// Who asks.
-const NAME: &str = concat!("multus-rs/", env!("CARGO_PKG_VERSION"));
-/// A server that sends nothing for so long is gone.
-const SILENCE: Duration = Duration::from_secs(30);
+const USER_AGENT: &str = concat!("multus-rs/", env!("CARGO_PKG_VERSION"));
+/// A connection on which nothing arrives for so long has failed.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How a registry is reached.
+/// How to connect to a registry.
 #[derive(Debug, Clone)]
 pub struct Access {
-    /// Name and, where it is not 443, port.
+    /// Name and, unless it is 443, port.
     pub host: String,
-    /// Without TLS.
+    /// Connects without TLS.
     pub is_plain: bool,
-    /// As whom; nobody unless given.
+    /// The user; anonymous without one.
     pub login: Option<Login>,
 }
 
-/// Why a registry did not do what was asked.
+/// Why a request to a registry failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It wants a login, or another.
-    #[error("{host} does not let this user {what}")]
-    Login {
-        /// The registry.
-        host: String,
-        /// What was wanted.
-        what: String,
-    },
-    /// It does not have it.
-    #[error("{host} has no {what}")]
+    #[error("{host} does not let this user {action}")]
+    Login { host: String, action: String },
+    #[error("{host} has no {name}")]
     Missing {
-        /// The registry.
         host: String,
-        /// What was asked for.
-        what: String,
+        /// The requested blob or manifest.
+        name: String,
     },
-    /// It sent something else.
     #[error("{host} sends {found} for {expected}")]
     Digest {
-        /// The registry.
         host: String,
-        /// What was asked for.
         expected: Digest,
-        /// What came.
         found: Digest,
     },
-    /// It wants to be left alone for longer than anybody waits here.
-    #[error("{host} is busy for {seconds} s more by its own word: {what} then")]
+    /// The registry names a longer pause than this client makes.
+    #[error("{host} is busy for {seconds} s more: {action} then")]
     Busy {
-        /// The registry.
         host: String,
-        /// What was wanted.
-        what: String,
-        /// How long it is.
+        action: String,
+        /// The pause.
         seconds: u64,
     },
-    /// It refused, or cannot be reached.
-    #[error("cannot {what} at {host}")]
+    #[error("cannot {action} at {host}")]
     Refused {
-        /// The registry.
         host: String,
-        /// What was wanted.
-        what: String,
-        /// Why not.
+        action: String,
         #[source]
         source: Box<OciDistributionError>,
     },
-    /// A file on this side.
-    #[error("cannot keep what {host} sends")]
+    #[error("cannot store what {host} sends")]
     Io {
-        /// The registry.
         host: String,
-        /// Why not.
         #[source]
         source: io::Error,
     },
 }
 
-/// A connection to one registry.
+/// A client of one registry.
 pub struct Registry {
     access: Access,
     auth: RegistryAuth,
     client: Client,
-    /// Asks how long to wait.
-    asking: reqwest::Client,
+    /// For `Retry-After`, which the protocol's crate drops.
+    http: reqwest::Client,
     runtime: Runtime,
 }
 
 impl Registry {
-    /// Says nothing to it yet.
+    /// Makes a client, which does not connect yet.
     pub fn new(access: Access) -> io::Result<Self> {
         static PROVIDER: Once = Once::new();
-        // Somebody else's provider serves as well.
+        // Fails when a provider is installed already, which serves as well.
         PROVIDER.call_once(|| drop(rustls::crypto::ring::default_provider().install_default()));
         let protocol = if access.is_plain {
             ClientProtocol::Http
         } else {
             ClientProtocol::Https
         };
-        // Proxies are those of the environment, as every program reads it: HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY.
+        // Proxies come from the usual variables of the environment: HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY.
         let config = ClientConfig {
             protocol,
             use_monolithic_push: true,
-            read_timeout: Some(SILENCE),
-            connect_timeout: Some(SILENCE),
-            user_agent: NAME,
+            read_timeout: Some(TIMEOUT),
+            connect_timeout: Some(TIMEOUT),
+            user_agent: USER_AGENT,
             ..ClientConfig::default()
         };
         let auth = match &access.login {
             Some(login) => RegistryAuth::Basic(login.user.clone(), login.password.clone()),
             None => RegistryAuth::Anonymous,
         };
-        let asking = reqwest::Client::builder().user_agent(NAME).timeout(SILENCE);
+        let http = reqwest::Client::builder()
+            .user_agent(USER_AGENT)
+            .timeout(TIMEOUT);
         Ok(Self {
             auth,
-            asking: asking.build().map_err(io::Error::other)?,
+            http: http.build().map_err(io::Error::other)?,
             client: Client::try_from(config).map_err(io::Error::other)?,
             runtime: Builder::new_current_thread().enable_all().build()?,
             access,
         })
     }
 
-    /// Its name.
     pub fn host(&self) -> &str {
         &self.access.host
     }
 
-    /// Whether it has a blob.
+    /// Returns whether the registry has a blob.
     pub fn has_blob(&self, repository: &str, digest: &Digest) -> Result<bool, Error> {
         let reference = self.by_digest(repository, digest);
         let digest = digest.to_string();
-        let what = || format!("look for {repository}@{digest}");
-        self.attempt(what, async || {
+        let action = || format!("look for {repository}@{digest}");
+        self.attempt(action, async || {
             self.client.blob_exists(&reference, &digest).await
         })
     }
 
-    /// What a tag or digest stands for, if anything.
+    /// Returns the digest of a tag or digest, or `None` when the registry does not have it.
     pub fn digest_of(&self, repository: &str, name: &str) -> Result<Option<Digest>, Error> {
         let reference = self.reference(repository, name);
-        let what = || format!("look for {repository} {name}");
-        let found = self.attempt(what, async || {
+        let action = || format!("look for {repository} {name}");
+        let found = self.attempt(action, async || {
             self.client
                 .fetch_manifest_digest(&reference, &self.auth)
                 .await
@@ -181,55 +160,55 @@ impl Registry {
         }
     }
 
-    /// A manifest by its tag or digest.
+    /// Returns a manifest by its tag or digest.
     pub fn manifest(&self, repository: &str, name: &str) -> Result<Vec<u8>, Error> {
         let reference = self.reference(repository, name);
-        let what = || format!("pull {repository} {name}");
-        let (bytes, _) = self.attempt(what, async || {
+        let action = || format!("pull {repository} {name}");
+        let (bytes, _) = self.attempt(action, async || {
             self.client
                 .pull_manifest_raw(&reference, &self.auth, MANIFESTS)
                 .await
         })?;
         if let Ok(expected) = name.parse::<Digest>() {
-            self.same(expected, sha256(&bytes))?;
+            self.ensure_same(expected, sha256(&bytes))?;
         }
         Ok(bytes.to_vec())
     }
 
-    /// Gets a blob into a file, going on where an earlier attempt ended; what the file holds in the end is that blob.
+    /// Fetches a blob into a file, resuming where an earlier attempt ended, and checks the digest of the file.
     pub fn pull_blob(
         &self,
         repository: &str,
         (digest, size): (Digest, u64),
         file: &Path,
-        moved: &dyn Fn(u64),
+        progress: &dyn Fn(u64),
     ) -> Result<(), Error> {
         let io_error = |source| Error::Io {
             host: self.access.host.clone(),
             source,
         };
-        let mut part = Part::open(file, size).map_err(io_error)?;
+        let mut part = PartialBlob::open(file, size).map_err(io_error)?;
         let reference = self.by_digest(repository, &digest);
-        let what = || format!("pull {repository}@{digest}");
+        let action = || format!("pull {repository}@{digest}");
         if part.len < size {
-            self.attempt(what, async || {
-                self.receive(&reference, &digest, &mut part, moved).await
+            self.attempt(action, async || {
+                self.receive(&reference, &digest, &mut part, progress).await
             })?;
         }
         let found = part.digest().map_err(io_error)?;
         if found != digest {
-            // Nothing can be appended to that would make it right.
-            drop(std::fs::remove_file(file));
+            // No further bytes can make a wrong file right, so the next attempt starts over.
+            let _ = std::fs::remove_file(file);
         }
-        self.same(digest, found)
+        self.ensure_same(digest, found)
     }
 
     async fn receive(
         &self,
         reference: &Reference,
         digest: &Digest,
-        part: &mut Part,
-        moved: &dyn Fn(u64),
+        part: &mut PartialBlob,
+        progress: &dyn Fn(u64),
     ) -> Result<(), OciDistributionError> {
         self.client
             .store_auth_if_needed(reference.resolve_registry(), &self.auth)
@@ -249,10 +228,10 @@ impl Registry {
         while let Some(piece) = stream.next().await {
             match piece {
                 Ok(bytes) => {
-                    part.take(&bytes)?;
-                    moved(bytes.len() as u64);
+                    part.append(&bytes)?;
+                    progress(bytes.len() as u64);
                 }
-                // Complete, but the stream does not like it: the digest will tell.
+                // All bytes have arrived although the stream ends with an error; the digest decides.
                 Err(_) if part.is_complete() => break,
                 Err(error) => return Err(error.into()),
             }
@@ -263,12 +242,12 @@ impl Registry {
         Err(io::Error::from(io::ErrorKind::UnexpectedEof).into())
     }
 
-    /// Gives it a blob.
+    /// Sends a blob.
     pub fn push_blob(&self, repository: &str, digest: &Digest, bytes: &[u8]) -> Result<(), Error> {
         let reference = self.by_digest(repository, digest);
         let digest = digest.to_string();
-        let what = || format!("push {repository}@{digest}");
-        self.attempt(what, async || {
+        let action = || format!("push {repository}@{digest}");
+        self.attempt(action, async || {
             self.client
                 .push_blob(&reference, bytes.to_vec(), &digest)
                 .await
@@ -276,7 +255,7 @@ impl Registry {
         .map(drop)
     }
 
-    /// Gives it a manifest under a tag or its digest; what it points at must be there.
+    /// Sends a manifest under a tag or its digest; the registry must have everything that it names.
     pub fn push_manifest(
         &self,
         repository: &str,
@@ -285,10 +264,12 @@ impl Registry {
         bytes: &[u8],
     ) -> Result<(), Error> {
         let reference = self.reference(repository, name);
-        let what = || format!("push {repository} {name}");
-        self.attempt(what, async || {
+        let action = || format!("push {repository} {name}");
+        self.attempt(action, async || {
             let media_type = media_type.parse().map_err(|_| {
-                OciDistributionError::GenericError(Some(format!("{media_type} is no media type")))
+                OciDistributionError::GenericError(Some(format!(
+                    "{media_type} is not a media type"
+                )))
             })?;
             self.client
                 .push_manifest_raw(&reference, bytes.to_vec(), media_type)
@@ -297,7 +278,7 @@ impl Registry {
         .map(drop)
     }
 
-    fn same(&self, expected: Digest, found: Digest) -> Result<(), Error> {
+    fn ensure_same(&self, expected: Digest, found: Digest) -> Result<(), Error> {
         if found == expected {
             return Ok(());
         }
@@ -321,43 +302,46 @@ impl Registry {
         self.reference(repository, &digest.to_string())
     }
 
-    /// Asks until there is an answer that will not change by asking again.
+    /// Sends a request, and retries it while its error may be temporary.
     fn attempt<T>(
         &self,
-        what: impl Fn() -> String,
-        mut ask: impl AsyncFnMut() -> Result<T, OciDistributionError>,
+        action: impl Fn() -> String,
+        mut request: impl AsyncFnMut() -> Result<T, OciDistributionError>,
     ) -> Result<T, Error> {
-        let answer = self.runtime.block_on(async {
-            let anyone = self.reference("x", "x");
+        let outcome = self.runtime.block_on(async {
+            let any = self.reference("x", "x");
             self.client
-                .store_auth_if_needed(anyone.resolve_registry(), &self.auth)
+                .store_auth_if_needed(any.resolve_registry(), &self.auth)
                 .await;
-            let told = async |address: &str| busy::wait(&self.asking, address).await;
-            retry::until_final(&mut ask, told).await
+            let retry_after = async |address: &str| retry_after::fetch(&self.http, address).await;
+            retry::until_final(&mut request, retry_after).await
         });
-        answer.map_err(|end| {
+        outcome.map_err(|failure| {
             let host = self.access.host.clone();
-            let source = match end {
-                retry::End::No(source) => source,
-                retry::End::Later(wait) => {
+            let source = match failure {
+                retry::Failure::Final(source) => source,
+                retry::Failure::Busy(wait) => {
                     return Error::Busy {
                         host,
-                        what: what(),
+                        action: action(),
                         seconds: wait.as_secs(),
                     };
                 }
             };
             match retry::kind(&source) {
-                retry::Kind::Login => Error::Login { host, what: what() },
-                retry::Kind::Missing => Error::Missing {
+                retry::ErrorKind::Login => Error::Login {
                     host,
-                    what: what()
-                        .split_once(' ')
-                        .map_or_else(String::new, |(_, it)| it.to_owned()),
+                    action: action(),
                 },
-                retry::Kind::Passing | retry::Kind::Final => Error::Refused {
+                retry::ErrorKind::Missing => Error::Missing {
                     host,
-                    what: what(),
+                    name: action()
+                        .split_once(' ')
+                        .map_or_else(String::new, |(_, name)| name.to_owned()),
+                },
+                retry::ErrorKind::Temporary | retry::ErrorKind::Final => Error::Refused {
+                    host,
+                    action: action(),
                     source: Box::new(source),
                 },
             }

@@ -1,7 +1,7 @@
-//! Which images a release consists of: `images.toml` says what is looked at, `images.lock` what was found.
+//! The images of a release: `images.toml` has the features to render, `images.lock` the images that were found.
 //!
-//! The list is never written by hand. The charts are rendered under every combination of the switches in `images.toml`, what
-//! they would run is collected, and each image belongs to the fewest switches that bring it.
+//! The list is never written by hand. The charts are rendered with every combination of the switches in `images.toml`, the images that
+//! they would run are collected, and each image belongs to the fewest switches that bring it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,9 +14,9 @@ use serde::Deserialize;
 
 pub mod render;
 
-/// The version of `images.toml` that is understood here.
+/// The version of `images.toml`.
 const SCHEMA: u32 = 1;
-/// The feature of what runs with every switch off.
+/// The feature of images that run with every switch off.
 pub const CORE: &str = "core";
 /// Stands for the release's version in a lock.
 const VERSION: &str = "@VERSION@";
@@ -26,67 +26,51 @@ const VERSION: &str = "@VERSION@";
 #[serde(deny_unknown_fields)]
 pub struct Sets {
     schema: u32,
-    /// Begins the names of the images that the release builds itself.
+    /// The prefix of images that the project builds itself.
     pub own: String,
-    /// Name of a feature → the value that switches it on, in Helm's words.
+    /// Name of a feature → the value that switches it on, as for Helm's `--set`.
     pub features: BTreeMap<String, String>,
     /// Images that no template names.
     #[serde(default, rename = "image")]
-    pub images: Vec<Further>,
+    pub images: Vec<ExtraImage>,
 }
 
-/// An image that is carried although no template names it.
+/// An image of a release that no template names.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Further {
-    /// Its name.
+pub struct ExtraImage {
+    /// The image's name.
     pub reference: String,
-    /// What it is for.
+    /// The feature that needs it.
     pub feature: String,
 }
 
 /// An image of a release.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Locked {
-    /// What brings it; several joined by `+` where only all of them do.
+    /// The feature that brings it; several are joined by `+` when only all of them together do.
     pub feature: String,
-    /// Its full name, with a tag.
+    /// The full name, with a tag.
     pub reference: String,
-    /// What the name stood for when it was locked; `None` for what the release builds.
+    /// The digest that the name had when it was locked; `None` for an image that the project builds.
     pub digest: Option<Digest>,
 }
 
-/// Why there is no set.
+/// A fault of image sets or their lock.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// `images.toml` does not parse.
     #[error("images.toml is damaged")]
     Toml(#[from] Box<toml::de::Error>),
-    /// It is of another time.
     #[error("images.toml has schema {0}, this program reads {SCHEMA}")]
     Schema(u32),
-    /// An image is for a feature that there is not.
     #[error("image {reference} is for the feature {feature}, which is not one of images.toml")]
-    Feature {
-        /// The image.
-        reference: String,
-        /// What it says.
-        feature: String,
-    },
-    /// A name that is none.
-    #[error("`{0}` is no name of an image")]
+    Feature { reference: String, feature: String },
+    #[error("`{0}` is not the name of an image")]
     Name(String),
-    /// A line of a lock.
     #[error("images.lock:{0}: write feature, name and digest or `built`")]
     Line(usize),
-    /// A name stands twice.
-    #[error("images.lock:{line}: {reference} stands here twice")]
-    Twice {
-        /// Where.
-        line: usize,
-        /// Which.
-        reference: String,
-    },
+    #[error("images.lock:{line}: {reference} is in this file twice")]
+    Twice { line: usize, reference: String },
 }
 
 impl Sets {
@@ -97,7 +81,7 @@ impl Sets {
             return Err(Error::Schema(sets.schema));
         }
         let unknown =
-            |one: &&Further| one.feature != CORE && !sets.features.contains_key(&one.feature);
+            |one: &&ExtraImage| one.feature != CORE && !sets.features.contains_key(&one.feature);
         match sets.images.iter().find(unknown) {
             Some(image) => Err(Error::Feature {
                 reference: image.reference.clone(),
@@ -107,28 +91,28 @@ impl Sets {
         }
     }
 
-    /// Whether the release builds an image itself.
+    /// Returns whether the project builds an image itself.
     pub fn is_own(&self, reference: &str) -> bool {
         reference.starts_with(&self.own)
     }
 }
 
-/// The full form of a name: registry and tag or digest always said, as runtimes store it.
+/// Returns the full form of a name, with registry and tag or digest, as runtimes store it.
 pub fn normalised(name: &str) -> Result<String, Error> {
     let reference: Reference = name.parse().map_err(|_| Error::Name(name.to_owned()))?;
     Ok(reference.to_string())
 }
 
-/// Which features bring which images, of what each combination runs.
+/// Returns the features that bring each image, from the images of every combination of features.
 ///
-/// An image that runs in several combinations belongs to the smallest; of equally small ones, to the first by name.
+/// An image of several combinations belongs to the smallest; of equally small ones, to the first by name.
 pub fn attribute(runs: &[(BTreeSet<String>, BTreeSet<String>)]) -> BTreeMap<String, String> {
     let mut smallest: BTreeMap<&String, &BTreeSet<String>> = BTreeMap::new();
     for (features, images) in runs {
         for image in images {
-            let held = smallest.entry(image).or_insert(features);
-            if (features.len(), features) < (held.len(), *held) {
-                *held = features;
+            let least = smallest.entry(image).or_insert(features);
+            if (features.len(), features) < (least.len(), *least) {
+                *least = features;
             }
         }
     }
@@ -146,15 +130,15 @@ pub fn attribute(runs: &[(BTreeSet<String>, BTreeSet<String>)]) -> BTreeMap<Stri
         .collect()
 }
 
-/// Reads a lock, for a release of this version.
+/// Parses a lock, for a release of this version.
 pub fn parse_lock(text: &str, version: &str) -> Result<Vec<Locked>, Error> {
     let mut found: Vec<Locked> = Vec::new();
     for (at, line) in text.lines().enumerate() {
         if line.is_empty() || line.starts_with('#') {
             continue;
         }
-        let words: Vec<_> = line.split(' ').collect();
-        let [feature, reference, digest] = words[..] else {
+        let fields: Vec<_> = line.split(' ').collect();
+        let [feature, reference, digest] = fields[..] else {
             return Err(Error::Line(at + 1));
         };
         let digest = match digest {
@@ -175,12 +159,12 @@ pub fn parse_lock(text: &str, version: &str) -> Result<Vec<Locked>, Error> {
     Ok(found)
 }
 
-/// Writes what [`parse_lock`] reads: by feature, then by name, what every node needs first.
+/// Returns the text that [`parse_lock`] parses: sorted by feature, then by name, with the images that every node needs first.
 pub fn write_lock(images: &[Locked], version: &str) -> String {
     let mut images: Vec<_> = images.iter().collect();
     images.sort_by_key(|image| (image.feature != CORE, *image));
     let mut text = String::from(
-        "# What a release runs: feature, name, digest. Made from the charts and images.toml by `cargo xtask airgap update`.\n",
+        "# The images of a release: feature, name, digest. Made from the charts and images.toml by `cargo xtask airgap update`.\n",
     );
     for Locked {
         feature,
@@ -206,12 +190,12 @@ mod tests {
 
     const TOML: &str = "schema = 1\nown = \"docker.io/own/\"\n[features]\na = \"x.enabled=true\"\n";
 
-    fn set(words: &[&str]) -> BTreeSet<String> {
-        words.iter().map(|&word| word.to_owned()).collect()
+    fn set(names: &[&str]) -> BTreeSet<String> {
+        names.iter().map(|&name| name.to_owned()).collect()
     }
 
     #[test]
-    fn an_image_belongs_to_the_fewest_switches() {
+    fn image_belongs_to_the_fewest_switches() {
         let runs = [
             (set(&["a", "b"]), set(&["core", "a", "b", "both"])),
             (set(&["b"]), set(&["core", "b", "either"])),
@@ -230,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_said_in_full() {
+    fn names_are_normalised_to_their_full_form() {
         for (name, expected) in [
             ("alpine", "docker.io/library/alpine:latest"),
             ("own/x:v1", "docker.io/own/x:v1"),
@@ -242,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_comes_back() {
+    fn written_lock_is_parsed_for_another_version() {
         let images = [
             Locked {
                 feature: "a".into(),
@@ -268,11 +252,14 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_named() {
+    fn malformed_sets_and_locks_are_refused() {
         for (text, expected) in [
             ("core x", "images.lock:1: write feature"),
             ("core x y", "images.lock:1: write feature"),
-            ("a x built\nb x built", "images.lock:2: x stands here twice"),
+            (
+                "a x built\nb x built",
+                "images.lock:2: x is in this file twice",
+            ),
         ] {
             let error = parse_lock(text, "1").unwrap_err().to_string();
             assert!(error.starts_with(expected), "{error}");

@@ -1,6 +1,6 @@
-//! The one form of time that image configurations carry.
+//! The form of time in image configurations.
 
-/// Seconds since 1970 as RFC 3339 in UTC, without fractions.
+/// Returns seconds since 1970 as RFC 3339 in UTC, without fractions.
 pub fn rfc3339(epoch: u64) -> String {
     let (days, seconds) = (epoch / 86400, epoch % 86400);
     let (year, month, day) = civil(days);
@@ -8,7 +8,7 @@ pub fn rfc3339(epoch: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
-/// The date of a day counted from 1970-01-01, by the 400-year cycle of the calendar with years that begin in March.
+/// Returns the date of a day counted from 1970-01-01, by the 400-year cycle of the calendar with years that begin in March.
 fn civil(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;
     let (era, day_of_era) = (days / 146_097, days % 146_097);
@@ -26,7 +26,7 @@ mod tests {
     use super::rfc3339;
 
     #[test]
-    fn known_moments() {
+    fn known_times() {
         assert_eq!(rfc3339(0), "1970-01-01T00:00:00Z");
         assert_eq!(rfc3339(951_782_399), "2000-02-28T23:59:59Z");
         assert_eq!(rfc3339(951_782_400), "2000-02-29T00:00:00Z");

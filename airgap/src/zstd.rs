@@ -1,15 +1,15 @@
-//! zstd with the parameters of a release, and a frame header reader that proves them.
+//! zstd with the parameters of a release, and a parser of frame headers that proves them.
 //!
-//! The number of workers only matters as zero or not; the pledged size, the level, the window and the jobs are part of the result.
+//! The number of workers affects the bytes only as zero or not zero; the pledged size, the level, the window and the jobs affect them too.
 //! K3s and RKE2 decode with at most 32 MiB, so no window here is larger than [`MAX_WINDOW`].
 
 use std::io::{self, Read as _, Write as _};
 
 use ::zstd::zstd_safe::CParameter;
 
-/// Largest window that importers on a node decode.
+/// The largest window that importers on a node decode.
 pub const MAX_WINDOW: u64 = 32 << 20;
-/// A worker count above zero; see above.
+/// Any number above zero has the same result.
 pub const WORKERS: u32 = 2;
 
 /// How to compress.
@@ -17,68 +17,64 @@ pub const WORKERS: u32 = 2;
 pub struct Settings {
     /// zstd's level.
     pub level: i32,
-    /// Largest window, as a power of two.
+    /// The largest window, as a power of two.
     pub window_log: u32,
-    /// Bytes that a worker takes at a time; 0 leaves that to zstd.
+    /// Bytes per job of a worker; 0 leaves that to zstd.
     pub job: u32,
 }
 
-/// For layers, which are made once and kept: small.
+/// For layers, which are compressed once and stored, so that size matters more than time.
 pub const LAYER: Settings = Settings {
     level: 19,
     window_log: 23,
     job: 0,
 };
-/// For archives of layers that are compressed already. Jobs of a window stay in a processor's caches, and all workers end together.
+/// For archives of layers that are compressed already. Jobs of a window stay in a CPU's caches, and all workers end together.
 pub const ARCHIVE: Settings = Settings {
     level: 3,
     window_log: 21,
     job: 2 << 20,
 };
 
-/// For differences, which are made on workstations: old and new must both be seen.
+/// For differences, which are made on workstations: the window must hold both the old and the new layer.
 const PATCH: Settings = Settings {
     level: 19,
     window_log: 27,
     job: 0,
 };
 
-/// What a frame says about itself.
+/// The header of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Frame {
     /// Bytes of history that a decoder needs.
     pub window: u64,
-    /// Length of the content.
+    /// The content's length.
     pub content_size: Option<u64>,
-    /// Whether a checksum follows.
+    /// The frame ends with a checksum.
     pub checksum: bool,
 }
 
 /// Why bytes could not be decompressed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The stream does not begin with a zstd frame.
     #[error("no zstd frame")]
     NoFrame,
-    /// The frame needs more memory than a node grants.
     #[error("zstd window of {0} bytes is larger than {MAX_WINDOW}")]
     Window(u64),
-    /// The stream is damaged or cut off.
     #[error("damaged zstd stream")]
     Damaged(#[source] io::Error),
-    /// The stream holds more than the caller wants to see.
     #[error("zstd stream holds more than {0} bytes")]
     TooLarge(u64),
 }
 
-/// Compresses to one frame with its size in the header and a checksum at its end.
+/// Compresses to one frame with the size in its header and a checksum at its end.
 pub fn compress(bytes: &[u8], settings: Settings) -> io::Result<Vec<u8>> {
     let mut encoder = encoder(Vec::new(), bytes.len() as u64, settings)?;
     encoder.write_all(bytes)?;
     encoder.finish()
 }
 
-/// Compresses what is written to it, which must be `size` bytes, to the same frame as [`compress`].
+/// Returns an encoder that compresses exactly `size` bytes to the same frame as [`compress`].
 pub fn encoder<W: io::Write>(
     out: W,
     size: u64,
@@ -103,7 +99,7 @@ fn encoder_of<W: io::Write>(
     Ok(encoder)
 }
 
-/// What turns `old` into `new`: a frame that only somebody who has `old` can decompress.
+/// Returns the difference from `old` to `new`: a frame that cannot be decompressed without `old`.
 pub fn patch(old: &[u8], new: &[u8]) -> io::Result<Vec<u8>> {
     let mut encoder = ::zstd::Encoder::with_ref_prefix(Vec::new(), PATCH.level, old)?;
     encoder.window_log(PATCH.window_log)?;
@@ -114,7 +110,7 @@ pub fn patch(old: &[u8], new: &[u8]) -> io::Result<Vec<u8>> {
     encoder.finish()
 }
 
-/// Turns `old` into what [`patch`] was given, of at most `max` bytes.
+/// Rebuilds the new bytes, at most `max`, from `old` and a [`patch`].
 pub fn apply(old: &[u8], patch: &[u8], max: u64) -> Result<Vec<u8>, Error> {
     let mut decoder = ::zstd::Decoder::with_ref_prefix(patch, old).map_err(Error::Damaged)?;
     decoder
@@ -123,7 +119,7 @@ pub fn apply(old: &[u8], patch: &[u8], max: u64) -> Result<Vec<u8>, Error> {
     read(decoder, max)
 }
 
-/// Decompresses what a node could: a window of at most [`MAX_WINDOW`], at most `max` bytes.
+/// Decompresses at most `max` bytes; refuses a window above [`MAX_WINDOW`], which a node could not decode.
 pub fn decompress(bytes: &[u8], max: u64) -> Result<Vec<u8>, Error> {
     let frame = frame(bytes).ok_or(Error::NoFrame)?;
     if frame.window > MAX_WINDOW {
@@ -148,7 +144,7 @@ fn read(decoder: impl io::Read, max: u64) -> Result<Vec<u8>, Error> {
     Ok(out)
 }
 
-/// Reads the header of the first frame (RFC 8878, 3.1.1.1).
+/// Parses the header of the first frame (RFC 8878, 3.1.1.1).
 pub fn frame(bytes: &[u8]) -> Option<Frame> {
     let rest = bytes.strip_prefix(&[0x28, 0xb5, 0x2f, 0xfd])?;
     let (&descriptor, mut rest) = rest.split_first()?;
@@ -193,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_say_what_a_node_must_know() {
+    fn frame_has_window_size_and_checksum() {
         for (len, settings, window) in [
             (0, LAYER, 0),
             (100, LAYER, 100),
@@ -219,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn the_number_of_workers_is_not_in_the_bytes() {
+    fn number_of_workers_does_not_change_the_bytes() {
         let bytes = noise(9 << 20);
         let pack = |workers, piece: usize| {
             let mut encoder = encoder_of(workers, Vec::new(), bytes.len() as u64, ARCHIVE).unwrap();
@@ -236,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_that_nodes_refuse_is_refused() {
+    fn window_that_nodes_cannot_decode_is_refused() {
         let mut encoder = ::zstd::Encoder::new(Vec::new(), 1).unwrap();
         encoder.window_log(26).unwrap();
         encoder.write_all(&noise(1000)).unwrap();
@@ -248,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_patch_is_small_and_needs_the_old() {
+    fn patch_is_small_and_requires_the_old_bytes() {
         let old = noise(300_000);
         let mut new = old.clone();
         new[1000] ^= 1;
@@ -264,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_seen() {
+    fn damaged_stream_is_refused() {
         let packed = compress(&noise(5000), ARCHIVE).unwrap();
         assert!(matches!(
             decompress(&packed, 4999),

@@ -1,6 +1,6 @@
-//! DEL requests that came while no daemon answered: the shim leaves them here, the daemon replays them.
+//! The journal of DELs that the shim could not deliver: the shim writes them, the daemon replays them.
 //!
-//! A file of the journal is a [`Request`](crate::Request) as it would have gone to `/cni`, without the variables that are not CNI's.
+//! A file of the journal is the [`Request`](crate::Request) that the shim would have sent to `/cni`, with the variables of CNI only.
 
 use std::path::{Path, PathBuf};
 
@@ -8,17 +8,17 @@ use cni::{ContainerId, IfName};
 
 use crate::PRIVATE_DIR;
 
-/// The journal's folder below [`PRIVATE_DIR`].
+/// The journal's directory below [`PRIVATE_DIR`].
 pub const PENDING_DIR: &str = "pending";
-/// How a file of the journal ends; temporary files end otherwise.
+/// The suffix of complete files; temporary files have another.
 pub const SUFFIX: &str = ".json";
 
-/// The journal of a state directory.
+/// Returns the journal's directory below a state directory.
 pub fn dir(cni_dir: &Path) -> PathBuf {
     cni_dir.join(PRIVATE_DIR).join(PENDING_DIR)
 }
 
-/// The file for one attachment: the same DEL twice is one file, and one for another namespace is another.
+/// Returns the file name for one attachment. The same DEL twice has one file; the same attachment with another namespace has another.
 pub fn file_name(container_id: &ContainerId, ifname: &IfName, netns: &str) -> String {
     format!(
         "{container_id}-{ifname}-{:016x}{SUFFIX}",
@@ -26,12 +26,12 @@ pub fn file_name(container_id: &ContainerId, ifname: &IfName, netns: &str) -> St
     )
 }
 
-/// Whether a name in the journal's folder is a complete file.
+/// Returns whether a name in the journal's directory is that of a complete file.
 pub fn is_entry(file_name: &str) -> bool {
     !file_name.starts_with('.') && file_name.ends_with(SUFFIX)
 }
 
-/// FNV-1a: it tells apart, nothing more.
+/// FNV-1a, which only has to keep namespaces apart.
 fn hash(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_stable_and_tell_apart() {
+    fn file_names_are_stable_and_distinct() {
         let id = ContainerId::parse("0f1e").unwrap();
         let ifname = IfName::parse("eth0").unwrap();
         assert_eq!(

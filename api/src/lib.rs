@@ -1,4 +1,4 @@
-//! What the shim and the daemon say to each other, and the table of options that daemon and chart schema are made from.
+//! The protocol between shim and daemon, the journal of DELs, and the table of options for the daemon and the chart's schema.
 
 pub mod wire;
 
@@ -12,45 +12,46 @@ pub mod rules;
 
 pub use self::wire::{InterfaceAttributes, Request, Response};
 
-/// Endpoint of the verbs.
+/// The endpoint of the verbs.
 pub const PATH_CNI: &str = "/cni";
-/// Endpoint of single delegates (hot plug).
+/// The endpoint of single delegates (hot plug).
 pub const PATH_DELEGATE: &str = "/delegate";
-/// Answers while the process lives.
+/// The endpoint that succeeds while the process runs.
 pub const PATH_HEALTHZ: &str = "/healthz";
-/// Answers while ADD can be served; daemons before it existed answer 404.
+/// The endpoint that succeeds while ADD can be served; older daemons without it answer 404.
 pub const PATH_READYZ: &str = "/readyz";
-/// What went wrong of late, as JSON; daemons before it existed answer 404.
+/// The endpoint of recent failures, as JSON; older daemons without it answer 404.
 pub const PATH_FAILURES: &str = "/failures";
-/// Metrics as Prometheus reads them; daemons before it existed answer 404.
+/// The endpoint of metrics in the format of Prometheus; older daemons without it answer 404.
 pub const PATH_METRICS: &str = "/metrics";
-/// The daemon's state and counts, as JSON; daemons before it existed answer 404.
+/// The endpoint of the daemon's state and counts, as JSON; older daemons without it answer 404.
 pub const PATH_STATUS: &str = "/status";
 
-/// Header of a request to [`PATH_CNI`]: how many milliseconds the caller lets the daemon wait until it can begin. Who sends it also
-/// understands [`HEADER_NOT_BEGUN`]; daemons that do not know it ignore it.
+/// Header of a request to [`PATH_CNI`]: for how many milliseconds the daemon may hold the request until it can begin. A client that
+/// sends it also understands [`HEADER_NOT_BEGUN`]; daemons that do not know it ignore it.
 pub const HEADER_HOLD: &str = "multus-hold-ms";
-/// Header of an answer with status [`STATUS_NOT_BEGUN`]: nothing of the request was begun, so it may be sent again, to any daemon.
+/// Header of a response with status [`STATUS_NOT_BEGUN`]: the daemon began nothing of the request, so the client may send it again, to
+/// any daemon.
 pub const HEADER_NOT_BEGUN: &str = "multus-not-begun";
-/// Status of that answer.
+/// The status of a response with [`HEADER_NOT_BEGUN`].
 pub const STATUS_NOT_BEGUN: u16 = 503;
 
-/// File name of the shim in the runtime's plugin directory.
+/// The file name of the shim in the runtime's plugin directory.
 pub const SHIM_NAME: &str = "multus-shim";
-/// File name of the configuration that the daemon installs for the runtime.
+/// The file name of the configuration that the daemon installs for the runtime.
 pub const CONF_NAME: &str = "00-multus.conf";
-/// File name of the socket.
+/// The file name of the socket.
 pub const SOCKET_NAME: &str = "multus.sock";
-/// Directory of the socket, as the node sees it.
+/// The directory of the socket, as the node sees it.
 pub const DEFAULT_SOCKET_DIR: &str = "/run/multus/";
-/// Directory of the state, as the node sees it.
+/// The directory of the state, as the node sees it.
 pub const DEFAULT_CNI_DIR: &str = "/var/lib/cni/multus";
-/// Below the state directory: what only this implementation writes.
+/// The directory below the state directory that only this implementation writes.
 pub const PRIVATE_DIR: &str = ".multus-rs";
-/// Most bytes of one request or answer.
+/// The most bytes of one request or response.
 pub const MAX_MESSAGE: usize = 16 << 20;
 
-/// The line that `-v` and `--version` print.
+/// Returns the line that `-v` and `--version` print.
 pub fn version_line(program: &str) -> String {
     format!(
         "{program}: version:v{}(release), commit:none, date:none",

@@ -1,23 +1,23 @@
-//! What the values of some keys must be beyond their type: by the daemon when it reads its file, and by the chart when it is rendered.
+//! Conditions on values beyond their type, for the daemon that reads its file and for the chart's templates.
 
 /// A condition on a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
     /// An absolute path of the node.
     AbsolutePath,
-    /// One of these words, whatever its case.
+    /// One of these words, without regard to case.
     Words(&'static [&'static str]),
     /// A whole number from 1 to this.
     UpTo(u64),
 }
 
-/// The condition on the value of a key, spelled as in the table of options; empty values always pass.
+/// Returns the condition on the value of a key, spelled as in the table of options. Empty values always pass.
 pub fn find(name: &str) -> Option<Rule> {
     let found = RULES.iter().find(|(key, _)| *key == name);
     found.map(|(_, rule)| *rule)
 }
 
-/// All of them. The daemon's tests hold its reader to this table.
+/// All conditions. A test of the daemon compares its reader with this table.
 pub static RULES: &[(&str, Rule)] = &[
     (
         "cniVersion",
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_rule_is_about_an_option() {
+    fn every_rule_names_an_option() {
         for (name, _) in RULES {
             let option = crate::options::find(name).map(|option| option.name);
             assert_eq!(option, Some(*name));

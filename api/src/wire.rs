@@ -1,4 +1,4 @@
-//! Requests and answers on the socket, as JSON.
+//! Requests and responses on the socket, as JSON.
 
 use std::collections::BTreeMap;
 
@@ -9,40 +9,40 @@ use cni::{CniResult, Version};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value, json};
 
-/// One verb, as it travels to `/cni` and `/delegate`.
+/// The request of one verb, to `/cni` or `/delegate`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Request {
-    /// The environment of the process that the runtime started.
+    /// The environment of the shim as the runtime started it.
     #[serde(default, deserialize_with = "or_default")]
     pub env: BTreeMap<String, String>,
-    /// What it read from stdin; base64 on the wire.
+    /// The shim's stdin; base64 on the wire.
     #[serde(default, deserialize_with = "from_base64")]
     pub config: Vec<u8>,
-    /// Wishes for the one interface of a hot plug.
+    /// Requested attributes of the one interface of a hot plug; only `/delegate` uses them.
     #[serde(default)]
     pub interface_attributes: Option<InterfaceAttributes>,
 }
 
-/// Wishes for one interface; only `/delegate` looks at them.
+/// Requested attributes of one interface.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct InterfaceAttributes {
-    /// Addresses.
+    /// The IP addresses, each with a prefix length.
     #[serde(
         default,
         deserialize_with = "or_default",
         skip_serializing_if = "Vec::is_empty"
     )]
     pub ips: Vec<String>,
-    /// Hardware address.
+    /// The hardware address.
     #[serde(
         default,
         deserialize_with = "or_default",
         skip_serializing_if = "String::is_empty"
     )]
     pub mac: String,
-    /// Merged into `args.cni` of the configuration.
+    /// Keys to merge into `args.cni` of the configuration.
     #[serde(
         default,
         deserialize_with = "or_default",
@@ -51,7 +51,7 @@ pub struct InterfaceAttributes {
     pub cni_args: Map<String, Value>,
 }
 
-/// The answer to ADD.
+/// The response to ADD.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Response {
     /// The result, in the newest version.
@@ -59,12 +59,12 @@ pub struct Response {
 }
 
 impl Request {
-    /// Reads a request.
+    /// Reads a request; unknown keys are ignored.
     pub fn from_json(bytes: &[u8]) -> Result<Self, serde_json::Error> {
         serde_json::from_slice(bytes)
     }
 
-    /// Writes a request.
+    /// Returns the request as JSON.
     pub fn to_json(&self) -> Vec<u8> {
         let attributes = self.interface_attributes.as_ref();
         let attributes = attributes
@@ -77,7 +77,8 @@ impl Request {
     }
 }
 
-/// A request from its parts, as the shim sends it; by hand, as the shim is small. Of a variable that comes twice the last one counts.
+/// Returns a request as JSON from its parts. It is built by hand to keep the shim small. Of a variable that occurs twice the last
+/// value counts.
 pub fn to_json(
     env: impl Iterator<Item = (String, String)>,
     config: &[u8],
@@ -95,7 +96,7 @@ pub fn to_json(
 }
 
 impl Response {
-    /// An answer that carries a result; it is raised to the newest version.
+    /// A response with this result, converted to the newest version.
     pub fn new(result: CniResult) -> Self {
         Self {
             result: Some(CniResult {
@@ -105,17 +106,17 @@ impl Response {
         }
     }
 
-    /// Reads an answer, with a result of whichever version: an older daemon is understood, too.
+    /// Reads a response with a result of any version, since the daemon may be older than the shim.
     pub fn from_json(bytes: &[u8]) -> Result<Self, ConvertError> {
-        let answer: Value = serde_json::from_slice(bytes)?;
-        let result = answer.get("Result").filter(|result| !result.is_null());
+        let response: Value = serde_json::from_slice(bytes)?;
+        let result = response.get("Result").filter(|result| !result.is_null());
         let result = result
             .map(|result| parse_value(result, Some(Version::LATEST)))
             .transpose()?;
         Ok(Self { result })
     }
 
-    /// Writes an answer.
+    /// Returns the response as JSON.
     pub fn to_json(&self) -> Vec<u8> {
         let result = self
             .result
@@ -141,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_is_what_other_clients_send() {
+    fn request_has_the_form_of_other_clients() {
         let text = r#"{"env":{"CNI_COMMAND":"ADD","CNI_CONTAINERID":"0f1e2d"},"config":"eyJuYW1lIjoibiJ9","interfaceAttributes":{"ips":["10.9.0.7/24"],"mac":"02:00:00:00:00:07","cni-args":{"k":"v"}}}"#;
         let request = Request::from_json(text.as_bytes()).unwrap();
         assert_eq!(request.env["CNI_COMMAND"], "ADD");
@@ -154,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_may_leave_things_out() {
+    fn missing_fields_are_empty() {
         assert_eq!(
             Request::from_json(br#"{"env":null,"config":null,"other":1}"#).unwrap(),
             Request::default()
@@ -163,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_carries_the_newest_version() {
+    fn response_has_the_newest_version() {
         let response = Response::new(CniResult {
             cni_version: "0.4.0".to_owned(),
             ..CniResult::default()

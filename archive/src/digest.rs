@@ -5,11 +5,11 @@ use std::{fmt, str::FromStr};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use sha2::{Digest as _, Sha256};
 
-/// The SHA-256 of some bytes.
+/// A SHA-256 hash.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Digest([u8; 32]);
 
-/// Text that is not a SHA-256 digest.
+/// The text is not a SHA-256 digest; it is kept for the message.
 #[derive(Debug, thiserror::Error)]
 #[error("`{0}` is not a digest of the form sha256:<64 lower case hex digits>")]
 pub struct ParseError(String);
@@ -19,24 +19,24 @@ pub fn sha256(bytes: &[u8]) -> Digest {
     Digest(Sha256::digest(bytes).into())
 }
 
-/// Hashes what comes in pieces.
+/// Hashes input that arrives in pieces.
 #[derive(Default)]
 pub struct Hasher(Sha256);
 
 impl Hasher {
-    /// Takes the next piece.
+    /// Adds the next piece.
     pub fn update(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
 
-    /// The hash of all pieces.
+    /// Returns the hash of all pieces in their order.
     pub fn finish(self) -> Digest {
         Digest(self.0.finalize().into())
     }
 }
 
 impl Digest {
-    /// The 64 hex digits alone, as in a blob's file name or a checksum file.
+    /// Returns the 64 hex digits without `sha256:`, as blobs' file names and checksum files have them.
     pub fn hex(&self) -> String {
         use fmt::Write as _;
         self.0
@@ -47,7 +47,7 @@ impl Digest {
             })
     }
 
-    /// Reads what [`Digest::hex`] writes.
+    /// Parses the form that [`Digest::hex`] returns.
     pub fn from_hex(hex: &str) -> Result<Self, ParseError> {
         let bad = || ParseError(hex.to_owned());
         let well_formed = hex
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn known_vector() {
+    fn hash_matches_the_published_test_vector() {
         let expected = "sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
         assert_eq!(sha256(b"abc").to_string(), expected);
         assert_eq!(expected.parse::<Digest>().unwrap(), sha256(b"abc"));

@@ -1,7 +1,7 @@
-//! gzip with a header that says nothing about when, where or from what the bytes were made.
+//! Deterministic gzip: the header names no time, no file and no operating system.
 //!
 //! The deflate stream depends on the encoder, its version, its level and on how the input was cut into writes.
-//! So there is one level, the whole buffer is fed at once, and a test holds the hash of a fixed corpus.
+//! So there is one level, the complete buffer is written at once, and a test compares the hash of a fixed corpus.
 
 use std::io::{self, Read as _, Write as _};
 
@@ -10,21 +10,21 @@ use flate2::{
     bufread::{GzDecoder, MultiGzDecoder},
 };
 
-/// Why bytes could not be decompressed.
+/// The reasons why bytes cannot be decompressed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The stream is damaged or cut off.
     #[error("damaged gzip stream")]
     Damaged(#[source] io::Error),
-    /// The stream holds more than the caller wants to see.
+    /// The stream holds more bytes than the caller accepts.
     #[error("gzip stream holds more than {0} bytes")]
     TooLarge(u64),
-    /// Something follows the stream.
+    /// This many bytes follow the stream.
     #[error("{0} bytes after the end of the gzip stream")]
     Trailing(usize),
 }
 
-/// Compresses `bytes` to one member: level 9, no time, no name, unknown system.
+/// Compresses `bytes` to one member (RFC 1952) of level 9, without time and name, for an unknown operating system (255).
 pub fn compress(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = GzBuilder::new()
         .mtime(0)
@@ -38,7 +38,7 @@ pub fn compress(bytes: &[u8]) -> Vec<u8> {
         .expect("a Vec takes every write, so the encoder does")
 }
 
-/// Decompresses exactly one member that holds at most `max` bytes.
+/// Decompresses one member that holds at most `max` bytes; bytes after it are an error.
 pub fn decompress(bytes: &[u8], max: u64) -> Result<Vec<u8>, Error> {
     let mut decoder = GzDecoder::new(bytes);
     let mut out = Vec::new();
@@ -56,7 +56,7 @@ pub fn decompress(bytes: &[u8], max: u64) -> Result<Vec<u8>, Error> {
     }
 }
 
-/// Decompresses members that follow each other, as some builders of images write them, to at most `max` bytes.
+/// Decompresses consecutive members, as some image builders write them, to at most `max` bytes in all.
 pub fn decompress_members(bytes: &[u8], max: u64) -> Result<Vec<u8>, Error> {
     let mut out = Vec::new();
     let len = MultiGzDecoder::new(bytes)
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
     use crate::digest::sha256;
 
-    /// Text with repetition and noise: all of it comes from a little generator, so nothing has to be stored.
+    /// Text with repetition and noise from a small generator (xorshift), so that no sample has to be stored.
     fn corpus() -> Vec<u8> {
         let mut state = 0x2545_f491_4f6c_dd1d_u64;
         let mut bytes = Vec::new();
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn header_tells_nothing() {
+    fn header_names_no_time_file_or_system() {
         let packed = compress(b"x");
         assert_eq!(packed[..10], [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 2, 255]);
     }
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_seen() {
+    fn damaged_streams_are_refused() {
         let packed = compress(&corpus());
         for cut in [0, 5, packed.len() / 2, packed.len() - 1] {
             assert!(

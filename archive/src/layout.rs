@@ -1,4 +1,4 @@
-//! An OCI image layout as a value: its index and its blobs by hash. Reading checks every hash; writing is left to the caller.
+//! An OCI image layout as a value: its index and its blobs by digest. Reading checks every digest; the caller writes the files.
 
 use std::{
     collections::BTreeMap,
@@ -12,75 +12,75 @@ use crate::{
     tar::{Entry, Kind},
 };
 
-/// The bytes of the file `oci-layout`.
+/// The content of the file `oci-layout`.
 pub const MARKER: &[u8] = br#"{"imageLayoutVersion":"1.0.0"}"#;
-/// Largest blob and largest JSON file that is read.
+/// The largest file that is read, blob or JSON.
 const MAX_FILE: u64 = 256 << 20;
 
-/// A whole layout.
+/// A complete image layout in memory.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Layout {
-    /// What `index.json` lists.
+    /// The descriptors that `index.json` lists.
     pub images: Vec<Descriptor>,
-    /// Every blob.
+    /// Every blob by its digest.
     pub blobs: BTreeMap<Digest, Vec<u8>>,
 }
 
-/// Why something is no sound layout.
+/// The reasons why files are not a valid layout.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A file cannot be read.
     #[error("cannot read {path}")]
     Io {
-        /// Which.
+        /// The file or directory.
         path: PathBuf,
-        /// Why.
+        /// The operating system's error.
         #[source]
         source: io::Error,
     },
-    /// A file that must be there is not.
+    /// A required file is missing.
     #[error("{0} is missing")]
     Missing(String),
-    /// A file that does not belong there.
-    #[error("{0} does not belong into an image layout")]
-    Foreign(String),
-    /// A file is larger than any blob here may be.
+    /// The specification knows no such file, or it is not a regular file.
+    #[error("{0} does not belong in an image layout")]
+    Unexpected(String),
+    /// A file is larger than 256 MiB.
     #[error("{0} is larger than {MAX_FILE} bytes")]
     TooLarge(String),
-    /// The marker file says another version.
+    /// The file `oci-layout` names another version.
     #[error("oci-layout is not of version 1.0.0")]
     Version,
     /// `index.json` does not parse.
     #[error("index.json is damaged")]
     Index(#[source] serde_json::Error),
-    /// A blob's name is no hash.
-    #[error("blob {name} has no digest for a name")]
+    /// A blob's file name is not a digest.
+    #[error("the name of blob {name} is not a digest")]
     Name {
         /// The file name.
         name: String,
-        /// Why.
+        /// The error of parsing it as a digest.
         #[source]
         source: ParseError,
     },
-    /// A blob's bytes have another hash than its name says.
+    /// A blob's bytes have another digest than its file name.
     #[error("blob {name} has the digest {found}")]
     Digest {
-        /// By its name.
+        /// The digest in its file name.
         name: Digest,
-        /// By its bytes.
+        /// The digest of its bytes.
         found: Digest,
     },
 }
 
 impl Layout {
-    /// Adds a blob and describes it.
+    /// Adds a blob and returns its descriptor.
     pub fn add(&mut self, media_type: &str, bytes: Vec<u8>) -> Descriptor {
         let descriptor = Descriptor::of(media_type, &bytes);
         self.blobs.insert(descriptor.digest, bytes);
         descriptor
     }
 
-    /// Every file of the layout by its path: marker and index first, then the blobs by hash.
+    /// Returns path and content of every file of the layout: marker and index first, then the blobs in order of their digests.
     pub fn files(&self) -> Vec<(String, Vec<u8>)> {
         let index = oci::to_bytes(&Index::of(self.images.clone()));
         let blobs = self
@@ -96,7 +96,7 @@ impl Layout {
         .collect()
     }
 
-    /// Takes the files of a layout; every blob must have its hash for a name.
+    /// Makes a layout from its files; the file name of every blob must be its digest.
     pub fn from_files(files: impl IntoIterator<Item = (String, Vec<u8>)>) -> Result<Self, Error> {
         let (mut marker, mut index, mut blobs) = (None, None, BTreeMap::new());
         for (path, bytes) in files {
@@ -114,7 +114,7 @@ impl Layout {
                     }
                     blobs.insert(name, bytes);
                 }
-                _ => return Err(Error::Foreign(path)),
+                _ => return Err(Error::Unexpected(path)),
             }
         }
         let missing = |name: &str| Error::Missing(name.to_owned());
@@ -129,17 +129,17 @@ impl Layout {
         })
     }
 
-    /// The layout that stands in an archive; `manifest.json`, for docker, is passed over.
+    /// Makes a layout from the entries of an archive; `manifest.json`, which is there for docker, is ignored.
     pub fn from_entries(entries: Vec<Entry>) -> Result<Self, Error> {
         let files = entries.into_iter().filter_map(|entry| match entry.kind {
             Kind::File(bytes) if entry.path != "manifest.json" => Some(Ok((entry.path, bytes))),
             Kind::File(_) | Kind::Dir => None,
-            Kind::Link(_) => Some(Err(Error::Foreign(entry.path))),
+            Kind::Link(_) => Some(Err(Error::Unexpected(entry.path))),
         });
         Self::from_files(files.collect::<Result<Vec<_>, _>>()?)
     }
 
-    /// Reads the layout in a folder.
+    /// Reads the layout in a directory.
     pub fn read(dir: &Path) -> Result<Self, Error> {
         let mut files = Vec::new();
         for name in ["oci-layout", "index.json"] {
@@ -159,7 +159,7 @@ impl Layout {
     }
 }
 
-/// Where a blob lies in a layout.
+/// Returns the path of a blob in a layout.
 pub fn blob_path(digest: &Digest) -> String {
     format!("blobs/sha256/{}", digest.hex())
 }
@@ -174,7 +174,7 @@ fn read_file(path: &Path, name: &str) -> Result<Vec<u8>, Error> {
     };
     let metadata = fs::symlink_metadata(path).map_err(io_error)?;
     if !metadata.is_file() {
-        return Err(Error::Foreign(name.to_owned()));
+        return Err(Error::Unexpected(name.to_owned()));
     }
     if metadata.len() > MAX_FILE {
         return Err(Error::TooLarge(name.to_owned()));
@@ -202,14 +202,14 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_comes_back() {
+    fn a_written_directory_reads_back_equal() {
         let dir = tempfile::tempdir().unwrap();
         write(dir.path(), &sample());
         assert_eq!(Layout::read(dir.path()).unwrap(), sample());
     }
 
     #[test]
-    fn damage_is_named() {
+    fn damaged_layouts_are_refused() {
         let blob = blob_path(&sha256(b"{}"));
         let check = |damage: &dyn Fn(&Path), expected: &str| {
             let dir = tempfile::tempdir().unwrap();
@@ -224,7 +224,7 @@ mod tests {
         );
         check(
             &|dir| fs::write(dir.join("blobs/sha256/x"), "").unwrap(),
-            "blob x has no digest for a name",
+            "the name of blob x is not a digest",
         );
         check(
             &|dir| fs::remove_file(dir.join("index.json")).unwrap(),

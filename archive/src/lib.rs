@@ -1,7 +1,7 @@
 //! Deterministic tar and gzip, digests, OCI types and layouts, and safe reading of all of them.
 //!
-//! Everything here is a function over bytes or over one folder: no network, no clock, no owner, no time of a file.
-//! zstd is absent on purpose, since its encoder is C and this crate is linked into what runs on a node.
+//! Everything here is a function over bytes or over one directory: it uses no network and no clock, and neither reads nor writes owners or times of files.
+//! zstd is absent on purpose: its encoder is C, and this crate is linked into programs that run on a node.
 
 pub mod digest;
 pub mod gzip;

@@ -1,4 +1,4 @@
-//! The few OCI image types that are written and read here (image-spec v1.1), in the key order they are written in.
+//! The OCI image types that this project writes and reads (image-spec v1.1), with their keys in the order in which they are written.
 
 use std::collections::BTreeMap;
 
@@ -12,51 +12,51 @@ pub const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 pub const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 /// Media type of an image configuration.
 pub const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
-/// Media type of a zstd layer.
+/// Media type of a layer compressed with zstd.
 pub const LAYER_ZSTD: &str = "application/vnd.oci.image.layer.v1.tar+zstd";
-/// Media type of a gzip layer.
+/// Media type of a layer compressed with gzip.
 pub const LAYER_GZIP: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
-/// Media type of a plain layer.
+/// Media type of an uncompressed layer.
 pub const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
-/// Docker's media type of what is [`INDEX`] here.
+/// Docker's counterpart of [`INDEX`].
 pub const DOCKER_LIST: &str = "application/vnd.docker.distribution.manifest.list.v2+json";
-/// Docker's media type of what is [`MANIFEST`] here.
+/// Docker's counterpart of [`MANIFEST`].
 pub const DOCKER_MANIFEST: &str = "application/vnd.docker.distribution.manifest.v2+json";
-/// Docker's media type of what is [`CONFIG`] here.
+/// Docker's counterpart of [`CONFIG`].
 pub const DOCKER_CONFIG: &str = "application/vnd.docker.container.image.v1+json";
-/// Docker's media type of what is [`LAYER_GZIP`] here.
+/// Docker's counterpart of [`LAYER_GZIP`].
 pub const DOCKER_LAYER: &str = "application/vnd.docker.image.rootfs.diff.tar.gzip";
-/// Annotation that containerd takes an imported image's name from.
+/// The annotation from which containerd takes the name of an imported image.
 pub const CONTAINERD_NAME: &str = "io.containerd.image.name";
-/// Annotation that other readers take the name from.
+/// The annotation from which other readers take the name.
 pub const REF_NAME: &str = "org.opencontainers.image.ref.name";
 
-/// Points at a blob.
+/// Describes a blob and points to it by its digest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Descriptor {
-    /// What the blob is.
+    /// The blob's media type.
     pub media_type: String,
-    /// Its hash.
+    /// The blob's digest.
     pub digest: Digest,
-    /// Its length.
+    /// The blob's length in bytes.
     pub size: u64,
-    /// For a manifest in an index: what it runs on.
+    /// The platform, for a manifest in an index.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub platform: Option<Platform>,
-    /// Names, in a layout's `index.json`.
+    /// Annotations; in a layout's `index.json` they name the image.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
 }
 
-/// What an image runs on, in Go's words.
+/// The platform that an image runs on, in Go's terms.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Platform {
     /// `GOARCH`.
     pub architecture: String,
     /// `GOOS`.
     pub os: String,
-    /// `v7` for arm; absent for arm64.
+    /// `v7` for arm; `None` for arm64.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub variant: Option<String>,
 }
@@ -67,86 +67,86 @@ pub struct Platform {
 pub struct Index {
     /// Always 2.
     pub schema_version: u32,
-    /// [`INDEX`]; others leave it out, or write docker's.
+    /// [`INDEX`] in ours; other writers leave it out or use docker's.
     #[serde(default)]
     pub media_type: String,
-    /// What it lists.
+    /// The manifests' descriptors.
     pub manifests: Vec<Descriptor>,
 }
 
-/// One platform's image.
+/// The image of one platform.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Manifest {
     /// Always 2.
     pub schema_version: u32,
-    /// [`MANIFEST`]; others leave it out, or write docker's.
+    /// [`MANIFEST`] in ours; other writers leave it out or use docker's.
     #[serde(default)]
     pub media_type: String,
-    /// The [`ImageConfig`].
+    /// Describes the [`ImageConfig`].
     pub config: Descriptor,
-    /// Bottom first.
+    /// The layers, from the bottom to the top.
     pub layers: Vec<Descriptor>,
-    /// What people read of it, where it is no image.
+    /// Title, version and the like, for artifacts that are not images.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
 }
 
-/// What a runtime does with the layers.
+/// An image's configuration: tells a runtime how to run the layers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImageConfig {
-    /// RFC 3339.
+    /// The time of creation, as RFC 3339 writes it.
     #[serde(default)]
     pub created: String,
-    /// Where it runs.
+    /// The platform that it runs on.
     #[serde(flatten)]
     pub platform: Platform,
-    /// How it starts.
+    /// Defaults for its containers.
     #[serde(default)]
     pub config: RunConfig,
-    /// Hashes of the uncompressed layers.
+    /// Digests of the uncompressed layers.
     pub rootfs: RootFs,
-    /// One line per layer.
+    /// One entry per layer.
     #[serde(default)]
     pub history: Vec<History>,
 }
 
-/// How a container of the image starts.
+/// The defaults with which a container of the image starts.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "PascalCase")]
 pub struct RunConfig {
-    /// Numeric user and group.
+    /// User and group, as `uid:gid`.
     pub user: String,
     /// The program and its first arguments.
     pub entrypoint: Vec<String>,
-    /// Labels.
+    /// Labels of the image.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
 }
 
-/// The layers, uncompressed.
+/// The digests of the uncompressed layers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RootFs {
     /// Always `layers`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// Bottom first.
+    /// One digest per layer, from the bottom to the top.
     pub diff_ids: Vec<Digest>,
 }
 
-/// Where a layer came from.
+/// The origin of a layer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct History {
-    /// RFC 3339.
+    /// The time of creation, as RFC 3339 writes it.
     #[serde(default)]
     pub created: String,
-    /// What made it.
+    /// The command that made the layer.
     #[serde(default)]
     pub created_by: String,
 }
 
 impl Descriptor {
-    /// Describes these bytes.
+    /// Returns the descriptor of these bytes, without platform and annotations.
     pub fn of(media_type: &str, bytes: &[u8]) -> Self {
         Self {
             media_type: media_type.to_owned(),
@@ -157,7 +157,7 @@ impl Descriptor {
         }
     }
 
-    /// The same with both name annotations, so that every reader finds the full reference.
+    /// Adds both name annotations, so that every reader finds the full reference.
     #[must_use]
     pub fn named(mut self, reference: &str) -> Self {
         for key in [CONTAINERD_NAME, REF_NAME] {
@@ -169,7 +169,7 @@ impl Descriptor {
 }
 
 impl Index {
-    /// An index of these.
+    /// Returns an index of these manifests.
     pub fn of(manifests: Vec<Descriptor>) -> Self {
         Self {
             schema_version: 2,
@@ -180,7 +180,7 @@ impl Index {
 }
 
 impl Manifest {
-    /// A manifest of this configuration and these layers.
+    /// Returns a manifest of this configuration and these layers, without annotations.
     pub fn of(config: Descriptor, layers: Vec<Descriptor>) -> Self {
         Self {
             schema_version: 2,
@@ -192,24 +192,24 @@ impl Manifest {
     }
 }
 
-/// The constant for a media type of manifests and indexes.
+/// Returns the constant that equals a media type of manifests or indexes, `None` for any other media type.
 pub fn manifest_kind(media_type: &str) -> Option<&'static str> {
     [INDEX, MANIFEST, DOCKER_LIST, DOCKER_MANIFEST]
         .into_iter()
         .find(|known| *known == media_type)
 }
 
-/// Whether a media type is that of several platforms.
+/// Returns true for the media types of indexes, which list manifests of several platforms.
 pub fn is_index(media_type: &str) -> bool {
     matches!(media_type, INDEX | DOCKER_LIST)
 }
 
-/// Compact JSON without a newline: the form every blob has.
+/// Writes compact JSON without a newline, the form of every blob.
 pub fn to_bytes(value: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(value).expect("these types have text keys and no floats")
 }
 
-/// Reads a blob; the error names what is wrong in it.
+/// Parses a JSON blob.
 pub fn from_bytes<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, serde_json::Error> {
     serde_json::from_slice(bytes)
 }
@@ -219,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_stand_in_the_usual_order() {
+    fn keys_are_written_in_the_order_of_the_specification() {
         let platform = Platform {
             architecture: "arm".into(),
             os: "linux".into(),

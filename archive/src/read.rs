@@ -1,7 +1,7 @@
-//! Reading tar archives that somebody else may have made: nothing is unpacked, everything is bounded.
+//! Reads tar archives that are untrusted input: nothing is unpacked to a disk, and everything is bounded.
 //!
-//! Only plain files, directories and, where allowed, symbolic links are taken.
-//! Hard links, devices, sparse files, paths that leave the folder and entries below a file or a link are refused.
+//! Only regular files, directories and, where the caller allows them, symbolic links are accepted.
+//! Hard links, devices, sparse files, paths that leave the directory and entries below a file or a link are refused.
 
 use std::{
     collections::BTreeMap,
@@ -12,33 +12,33 @@ use tar::EntryType;
 
 use crate::tar::{Entry, Kind, is_plain};
 
-/// How much an archive may hold.
+/// The limits that an archive must keep.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Number of entries.
+    /// The largest number of entries.
     pub entries: usize,
-    /// Bytes in all files together.
+    /// The largest number of bytes in all files together.
     pub total: u64,
-    /// Whether symbolic links are taken.
+    /// True to accept symbolic links.
     pub links: bool,
 }
 
-/// Why an archive is refused.
+/// The reasons why an archive is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The bytes are no tar archive, or it is cut off.
+    /// The bytes are not a tar archive, or it is cut off.
     #[error("damaged tar archive")]
     Damaged(#[source] io::Error),
-    /// An entry's path is absolute, empty, no text, or has an empty, `.` or `..` part.
-    #[error("entry `{0}` would leave the folder it is unpacked to")]
+    /// An entry's path is absolute, empty, not UTF-8, or has an empty, `.` or `..` part.
+    #[error("entry `{0}` would leave the directory it is unpacked to")]
     Path(String),
     /// A path occurs twice.
     #[error("entry `{0}` occurs twice")]
-    Twice(String),
+    Duplicate(String),
     /// An entry lies below a file or a link.
-    #[error("entry `{0}` lies below something that is no directory")]
+    #[error("entry `{0}` lies below an entry that is not a directory")]
     BelowFile(String),
-    /// A hard link, device, sparse file, or a symbolic link where none is allowed.
+    /// A hard link, a device, a sparse file, or a symbolic link where none is allowed.
     #[error("entry `{0}` is neither a file nor a directory")]
     Kind(String),
     /// More entries than allowed.
@@ -49,7 +49,7 @@ pub enum Error {
     Total(u64),
 }
 
-/// All entries of an archive, in its order.
+/// Reads all entries of an archive, in its order.
 pub fn entries(bytes: &[u8], limits: &Limits) -> Result<Vec<Entry>, Error> {
     let mut found = Vec::new();
     let mut is_dir = BTreeMap::new();
@@ -84,7 +84,7 @@ pub fn entries(bytes: &[u8], limits: &Limits) -> Result<Vec<Entry>, Error> {
             _ => return Err(Error::Kind(path)),
         };
         if is_dir.insert(path.clone(), kind == Kind::Dir).is_some() {
-            return Err(Error::Twice(path));
+            return Err(Error::Duplicate(path));
         }
         let mode = entry.header().mode().map_err(Error::Damaged)?;
         found.push(Entry { path, mode, kind });
@@ -108,7 +108,7 @@ fn path_of<R: io::Read>(entry: &tar::Entry<'_, R>) -> Result<String, Error> {
     }
 }
 
-/// Allocates no more than what really is there, whatever the header claims.
+/// Allocates no more than the archive really holds, whatever size the header claims.
 fn read_exactly(from: &mut impl io::Read, size: u64) -> Result<Vec<u8>, Error> {
     let mut bytes = Vec::new();
     from.take(size)
@@ -131,7 +131,7 @@ mod tests {
         links: false,
     };
 
-    /// An archive of entries that our own writer would refuse.
+    /// Writes an archive of entries that [`crate::tar::write`] would refuse.
     fn raw(entries: &[(&str, EntryType, &[u8])]) -> Vec<u8> {
         let mut out = Vec::new();
         for (path, kind, bytes) in entries {
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn own_archives_come_back() {
+    fn written_archives_read_back_equal() {
         let entries = [
             Entry::dir("a", 0o755),
             Entry::file("a/x", 0o600, "text"),
@@ -176,7 +176,7 @@ mod tests {
     fn malicious_archives_are_refused() {
         use EntryType::{Block, Directory, GNUSparse, Link, Regular, Symlink};
         for path in ["/etc/passwd", "../x", "a/../../x", "a//b", "./x", "x/"] {
-            let text = format!("entry `{path}` would leave the folder it is unpacked to");
+            let text = format!("entry `{path}` would leave the directory it is unpacked to");
             check_refused(&[(path, Regular, b"")], &text);
         }
         for kind in [Symlink, Link, Block] {
@@ -192,7 +192,7 @@ mod tests {
         );
         check_refused(
             &[("x", Regular, b""), ("x/y", Regular, b"")],
-            "entry `x/y` lies below something that is no directory",
+            "entry `x/y` lies below an entry that is not a directory",
         );
         check_refused(
             &[("x", Regular, &[0; 60]), ("y", Regular, &[0; 60])],
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_does_not_lead_further() {
+    fn entries_below_a_link_are_refused() {
         let bytes = raw(&[
             ("l", EntryType::Symlink, b""),
             ("l/x", EntryType::Regular, b""),
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn truncated_and_lying_archives_are_refused() {
+    fn truncated_archives_and_wrong_sizes_are_refused() {
         let bytes = raw(&[("x", EntryType::Regular, &[1; 80])]);
         for cut in [100, 512, 560] {
             assert!(

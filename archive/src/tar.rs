@@ -1,4 +1,4 @@
-//! ustar writing from values: owner 0, time 0, modes as given, nothing read from a disk.
+//! Writes ustar archives from values: owner 0, time 0, the modes of the entries; nothing is read from a disk.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,15 +10,15 @@ use tar::{EntryType, Header};
 /// One entry of an archive. `path` is relative, with `/` between its parts and none at either end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// Where the entry lies.
+    /// The path in the archive.
     pub path: String,
     /// Permission bits.
     pub mode: u32,
-    /// What it is.
+    /// File, directory or link, with its content.
     pub kind: Kind,
 }
 
-/// What an entry is.
+/// The kind of an entry and its content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kind {
     /// A regular file with these bytes.
@@ -29,7 +29,7 @@ pub enum Kind {
     Link(String),
 }
 
-/// Why entries make no archive.
+/// The reasons why entries cannot be written.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum Error {
     /// The path is empty, absolute, or has an empty, `.` or `..` part.
@@ -37,17 +37,17 @@ pub enum Error {
     Path(String),
     /// ustar has no room for the path or the link's target.
     #[error("`{0}` is too long for a ustar header")]
-    Long(String),
+    TooLong(String),
     /// A path occurs twice.
     #[error("`{0}` occurs twice")]
-    Twice(String),
-    /// A path lies below something that is no directory.
-    #[error("`{0}` lies below something that is no directory")]
+    Duplicate(String),
+    /// A path lies below a file or a link.
+    #[error("`{0}` lies below an entry that is not a directory")]
     BelowFile(String),
 }
 
 impl Entry {
-    /// A regular file.
+    /// Makes a regular file.
     pub fn file(path: impl Into<String>, mode: u32, bytes: impl Into<Vec<u8>>) -> Self {
         Self {
             path: path.into(),
@@ -56,7 +56,7 @@ impl Entry {
         }
     }
 
-    /// A directory.
+    /// Makes a directory.
     pub fn dir(path: impl Into<String>, mode: u32) -> Self {
         Self {
             path: path.into(),
@@ -65,7 +65,7 @@ impl Entry {
         }
     }
 
-    /// A symbolic link.
+    /// Makes a symbolic link of mode 0777.
     pub fn link(path: impl Into<String>, target: impl Into<String>) -> Self {
         Self {
             path: path.into(),
@@ -75,7 +75,7 @@ impl Entry {
     }
 }
 
-/// Writes the entries sorted by path, each missing parent once (0755) before its children.
+/// Writes the entries sorted by path, and each missing parent directory once (0755) before its children.
 pub fn write(entries: &[Entry]) -> Result<Vec<u8>, Error> {
     let mut sorted = BTreeMap::new();
     for entry in entries {
@@ -83,7 +83,7 @@ pub fn write(entries: &[Entry]) -> Result<Vec<u8>, Error> {
             return Err(Error::Path(entry.path.clone()));
         }
         if sorted.insert(entry.path.clone(), entry.clone()).is_some() {
-            return Err(Error::Twice(entry.path.clone()));
+            return Err(Error::Duplicate(entry.path.clone()));
         }
     }
     for entry in entries {
@@ -101,7 +101,7 @@ pub fn write(entries: &[Entry]) -> Result<Vec<u8>, Error> {
     write_in_order(&sorted)
 }
 
-/// Writes the entries as they stand: this order, no parents added.
+/// Writes the entries in their own order and adds no parent directories.
 pub fn write_in_order(entries: &[Entry]) -> Result<Vec<u8>, Error> {
     let mut writer = Writer::new(Vec::new());
     for entry in entries {
@@ -110,7 +110,7 @@ pub fn write_in_order(entries: &[Entry]) -> Result<Vec<u8>, Error> {
     Ok(writer.finish().expect("a Vec takes every write"))
 }
 
-/// Writes entries as they come, without holding more than one of them.
+/// Writes an archive entry by entry, so that the caller holds only one of them in memory.
 pub struct Writer<W> {
     out: W,
     seen: BTreeSet<String>,
@@ -125,13 +125,13 @@ impl<W: io::Write> Writer<W> {
         }
     }
 
-    /// Writes one entry. The outer error is the entry's, the inner one that of what is written to.
+    /// Writes one entry. The outer error is about the entry, the inner one about the output.
     pub fn add(&mut self, entry: &Entry) -> Result<io::Result<()>, Error> {
         if !is_plain(&entry.path) {
             return Err(Error::Path(entry.path.clone()));
         }
         if !self.seen.insert(entry.path.clone()) {
-            return Err(Error::Twice(entry.path.clone()));
+            return Err(Error::Duplicate(entry.path.clone()));
         }
         let header = header(entry)?;
         Ok(self.write(header.as_bytes(), entry))
@@ -146,7 +146,7 @@ impl<W: io::Write> Writer<W> {
         Ok(())
     }
 
-    /// Ends the archive.
+    /// Writes the end of the archive, two empty blocks.
     pub fn finish(mut self) -> io::Result<W> {
         self.out.write_all(&BLOCK)?;
         self.out.write_all(&BLOCK)?;
@@ -154,14 +154,14 @@ impl<W: io::Write> Writer<W> {
     }
 }
 
-/// What archives are made of.
+/// Headers and contents fill multiples of this block.
 const BLOCK: [u8; 512] = [0; 512];
 
 fn padding(len: usize) -> usize {
     len.next_multiple_of(BLOCK.len()) - len
 }
 
-/// Bytes of the archive of these entries.
+/// Returns the length in bytes of the archive of these entries.
 pub fn size(entries: &[Entry]) -> u64 {
     let blocks = entries.iter().map(|entry| match &entry.kind {
         Kind::File(bytes) => 1 + bytes.len().div_ceil(BLOCK.len()),
@@ -170,13 +170,13 @@ pub fn size(entries: &[Entry]) -> u64 {
     (blocks.sum::<usize>() as u64 + 2) * BLOCK.len() as u64
 }
 
-/// Whether a path is relative and has no empty, `.` or `..` part, so that it stays below the folder it is joined to.
+/// Returns true for a relative path without an empty, `.` or `..` part: it stays below the directory that it is joined to.
 pub fn is_plain(path: &str) -> bool {
     !path.contains(['\\', '\0']) && path.split('/').all(|part| !matches!(part, "" | "." | ".."))
 }
 
 fn header(entry: &Entry) -> Result<Header, Error> {
-    let long = |text: &str| Error::Long(text.to_owned());
+    let long = |text: &str| Error::TooLong(text.to_owned());
     let mut header = Header::new_ustar();
     header.set_uid(0);
     header.set_gid(0);
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn order_of_input_does_not_matter() {
+    fn order_of_input_does_not_change_the_archive() {
         let one = Entry::file("b/c/x", 0o644, "1");
         let two = Entry::file("b-", 0o755, "2");
         let three = Entry::link("a", "b/c/x");
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn header_is_ustar_and_tells_nothing() {
+    fn header_is_ustar_without_owner_and_time() {
         let bytes = write(&[Entry::file("x", 0o644, "abc")]).unwrap();
         assert_eq!(bytes.len(), 512 + 512 + 1024);
         assert_eq!(size(&[Entry::file("x", 0o644, "abc")]), 2048);
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn given_order_is_kept() {
+    fn write_in_order_keeps_the_order_of_entries() {
         let entries = [
             Entry::file("z", 0o644, ""),
             Entry::dir("a", 0o755),
@@ -268,11 +268,11 @@ mod tests {
             check_refused(&[entry], &Error::Path(path.to_owned()));
         }
         let x = Entry::file("x", 0o644, "");
-        check_refused(&[x.clone(), x.clone()], &Error::Twice("x".into()));
+        check_refused(&[x.clone(), x.clone()], &Error::Duplicate("x".into()));
         let below = Entry::file("x/y", 0o644, "");
         check_refused(&[x, below], &Error::BelowFile("x/y".into()));
         let long = "n".repeat(101);
         let entry = Entry::file(long.clone(), 0o644, "");
-        check_refused(&[entry], &Error::Long(long));
+        check_refused(&[entry], &Error::TooLong(long));
     }
 }

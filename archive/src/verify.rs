@@ -1,6 +1,6 @@
 //! Follows every digest of a layout: name → index → manifest → configuration and layers → uncompressed layers.
 //!
-//! Nothing is trusted that was not hashed, every blob must be reached, and the first thing that is wrong is named.
+//! Nothing is trusted before it was hashed, every blob must be reached, and the first fault is reported.
 
 use std::collections::BTreeSet;
 
@@ -10,45 +10,45 @@ use crate::{
     oci::{self, Descriptor, ImageConfig, Index, Manifest, Platform},
 };
 
-/// Uncompresses a layer of a media type; the text says why it cannot.
+/// Decompresses a layer of a media type; the error is a sentence that says why it cannot.
 pub type Unpack<'a> = &'a dyn Fn(&str, &[u8]) -> Result<Vec<u8>, String>;
 
-/// An image with a name and everything it consists of.
+/// A named image and everything that it consists of.
 #[derive(Debug, Clone)]
 pub struct Image {
     /// The full reference.
     pub reference: String,
-    /// What the name points at: an index, or a manifest in an archive of one platform.
+    /// The digest that the name points to: that of an index, or of a manifest in an archive of one platform.
     pub digest: Digest,
-    /// One per platform.
+    /// The images of the platforms.
     pub platforms: Vec<PlatformImage>,
 }
 
 /// The image of one platform.
 #[derive(Debug, Clone)]
 pub struct PlatformImage {
-    /// Where it runs.
+    /// The platform.
     pub platform: Platform,
     /// Describes the manifest.
     pub manifest: Descriptor,
     /// Describes the configuration.
     pub config: Descriptor,
-    /// Bottom first.
+    /// The layers, from the bottom to the top.
     pub layers: Vec<Layer>,
 }
 
-/// One layer, compressed and not.
+/// One layer, compressed and uncompressed.
 #[derive(Debug, Clone)]
 pub struct Layer {
     /// Describes the compressed blob.
     pub blob: Descriptor,
-    /// Hash of the tar archive in it.
+    /// The digest of the uncompressed tar archive.
     pub diff_id: Digest,
-    /// That archive.
+    /// The uncompressed tar archive.
     pub tar: Vec<u8>,
 }
 
-/// What is wrong with a layout.
+/// The ways in which a layout can be wrong.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A descriptor in `index.json` has no name, or two that differ.
@@ -56,80 +56,82 @@ pub enum Error {
     Unnamed(Digest),
     /// A name occurs twice.
     #[error("image {0} occurs twice")]
-    Twice(String),
-    /// A blob that something points at is not there.
-    #[error("blob {digest} is missing, which {parent} points at")]
+    Duplicate(String),
+    /// A descriptor points to a blob that is not in the layout.
+    #[error("blob {digest} is missing, which {parent} points to")]
     Missing {
-        /// Which.
+        /// The blob's digest.
         digest: Digest,
-        /// What points at it.
+        /// The image, index or manifest that points to the blob.
         parent: String,
     },
     /// A blob has another length than its descriptor says.
     #[error("blob {digest} has {found} bytes, {parent} says {expected}")]
     Size {
-        /// Which.
+        /// The blob's digest.
         digest: Digest,
-        /// What points at it.
+        /// The image, index or manifest that points to the blob.
         parent: String,
-        /// By the descriptor.
+        /// The length in the descriptor.
         expected: u64,
-        /// Really.
+        /// The length of the blob.
         found: u64,
     },
     /// A JSON blob does not parse.
-    #[error("blob {digest} is no {media_type}")]
+    #[error("blob {digest} is not a valid {media_type}")]
     Json {
-        /// Which.
+        /// The blob's digest.
         digest: Digest,
-        /// What it should be.
+        /// The media type that its descriptor names.
         media_type: String,
-        /// Why.
+        /// The parser's error.
         #[source]
         source: serde_json::Error,
     },
-    /// A descriptor has a media type that does not belong there.
-    #[error("{parent} points at {digest} of the media type {media_type}")]
+    /// A descriptor has a media type that is not allowed in its place.
+    #[error(
+        "{parent} points to {digest} of the media type {media_type}, which is not allowed there"
+    )]
     MediaType {
-        /// Which.
+        /// The blob's digest.
         digest: Digest,
-        /// What points at it.
+        /// The image, index or manifest that points to the blob.
         parent: String,
-        /// What it says it is.
+        /// The media type that the descriptor names.
         media_type: String,
     },
     /// Index and configuration name different platforms.
-    #[error("manifest {0} stands in the index for another platform than its configuration names")]
+    #[error("the index lists manifest {0} for another platform than its configuration names")]
     Platform(Digest),
-    /// There is not one `diff_id` per layer.
-    #[error("configuration {0} has not one diff_id per layer")]
+    /// The number of `diff_ids` differs from the number of layers.
+    #[error("configuration {0} does not have one diff_id per layer")]
     DiffIds(Digest),
-    /// A layer cannot be uncompressed.
+    /// A layer cannot be decompressed.
     #[error("layer {digest}: {reason}")]
     Unpack {
-        /// Which.
+        /// The compressed layer.
         digest: Digest,
-        /// Why.
+        /// The reason that [`Unpack`] gave.
         reason: String,
     },
-    /// A layer's content has another hash than the configuration says.
+    /// A layer's content has another digest than the configuration says.
     #[error("layer {digest} holds {found}, its configuration says {expected}")]
     DiffId {
         /// The compressed layer.
         digest: Digest,
-        /// By the configuration.
+        /// The digest in the configuration.
         expected: Digest,
-        /// By its bytes.
+        /// The digest of the uncompressed layer.
         found: Digest,
     },
-    /// A blob that nothing points at.
+    /// No image needs this blob.
     #[error("blob {0} belongs to no image")]
     Unreachable(Digest),
 }
 
-/// Follows a whole layout.
+/// Verifies a complete layout and returns its images.
 pub fn images(layout: &Layout, unpack: Unpack<'_>) -> Result<Vec<Image>, Error> {
-    let mut walk = Walk {
+    let mut verifier = Verifier {
         layout,
         unpack,
         seen: BTreeSet::new(),
@@ -139,10 +141,10 @@ pub fn images(layout: &Layout, unpack: Unpack<'_>) -> Result<Vec<Image>, Error> 
     for descriptor in &layout.images {
         let reference = name(descriptor)?;
         if !names.insert(reference.clone()) {
-            return Err(Error::Twice(reference));
+            return Err(Error::Duplicate(reference));
         }
         images.push(Image {
-            platforms: walk.platforms(descriptor, &reference)?,
+            platforms: verifier.platforms(descriptor, &reference)?,
             digest: descriptor.digest,
             reference,
         });
@@ -150,7 +152,7 @@ pub fn images(layout: &Layout, unpack: Unpack<'_>) -> Result<Vec<Image>, Error> 
     match layout
         .blobs
         .keys()
-        .find(|digest| !walk.seen.contains(*digest))
+        .find(|digest| !verifier.seen.contains(*digest))
     {
         Some(digest) => Err(Error::Unreachable(*digest)),
         None => Ok(images),
@@ -165,13 +167,13 @@ fn name(descriptor: &Descriptor) -> Result<String, Error> {
     }
 }
 
-struct Walk<'a> {
+struct Verifier<'a> {
     layout: &'a Layout,
     unpack: Unpack<'a>,
     seen: BTreeSet<Digest>,
 }
 
-impl Walk<'_> {
+impl Verifier<'_> {
     fn platforms(&mut self, top: &Descriptor, parent: &str) -> Result<Vec<PlatformImage>, Error> {
         match top.media_type.as_str() {
             oci::MANIFEST | oci::DOCKER_MANIFEST => Ok(vec![self.platform(top, parent)?]),
@@ -273,7 +275,7 @@ impl Walk<'_> {
     }
 }
 
-/// Builders differ in whether they say the variant in both places; one that both say is the same.
+/// Some builders write the variant in only one of the two places; where both have one, the two must be equal.
 fn same_platform(index: &Platform, config: &Platform) -> bool {
     let variants = (index.variant.as_ref(), config.variant.as_ref());
     let is_same = match variants {

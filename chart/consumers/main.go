@@ -1,5 +1,5 @@
-// A small server that does with the charts what K3s does: it stages charts and manifests below its data directory and serves the
-// charts to whoever asks. It carries them twice, as go-bindata's source and as an embedded tree, to show both.
+// A small server that handles the charts as K3s does: it stages charts and manifests below its data directory and serves the
+// charts to all clients. It contains them twice, as go-bindata's source and as an embedded tree, to show both.
 package main
 
 import (
@@ -28,10 +28,10 @@ func main() {
 
 func run() error {
 	dataDir := flag.String("data-dir", "", "directory to stage below")
-	disable := flag.String("disable", "", "packaged components that are not staged, with commas between")
+	disable := flag.String("disable", "", "packaged components that are not staged, separated by commas")
 	registry := flag.String("system-default-registry", "", "registry that images come from")
 	from := flag.String("from", "embed", "embed or bindata")
-	listen := flag.String("listen", "", "address to serve the charts on; nothing is served without")
+	listen := flag.String("listen", "", "address to serve the charts on; without it nothing is served")
 	flag.Parse()
 	if *dataDir == "" {
 		return fmt.Errorf("name a directory: --data-dir DIR")
@@ -63,7 +63,7 @@ func run() error {
 		return err
 	}
 	fmt.Printf("serving http://%s/static/\n", listener.Addr())
-	// Before any authentication, as in K3s: the charts hold no secret.
+	// No authentication, as in K3s: the charts contain no secret.
 	http.Handle("/static/", http.StripPrefix("/static/", http.FileServer(http.Dir(static))))
 	return http.Serve(listener, nil)
 }

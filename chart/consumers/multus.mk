@@ -1,9 +1,9 @@
-# multus-rs in a distro's tree: `make download` fetches the files that multus.lock names, `make generate` puts them where Go embeds them.
+# multus-rs in a distro's tree: `make download` fetches the files of multus.lock, `make generate` copies them to where Go compiles them in.
 #
 #   make multus-lock MULTUS_URL=https://release.example/v5.0.0 MULTUS_VERSION=5.0.0    pins another release
 #   make download MULTUS_FROM=https://mirror.example/v5.0.0                            fetches the same files from a mirror
 #
-# Each line of the lock has a file's sha256, version and address. A file that is right already is not fetched again.
+# Each line of the lock has the sha256, version and address of a file. Files whose sha256 is right already are not fetched again.
 
 # k3s or rke2: which charts and manifests this tree embeds.
 MULTUS_DISTRO ?= k3s
@@ -22,10 +22,10 @@ set -eu; \
 test -n '$(MULTUS_FILES)' || { echo "MULTUS_DISTRO=$(MULTUS_DISTRO): set k3s or rke2" >&2; exit 1; }; \
 check_line() { \
 	if ! echo "$$1" | grep -Eqx '[0-9a-f]{64}'; then \
-		echo "$$3: '$$1' is no sha256: it has to list checksums and paths" >&2; exit 1; \
+		echo "$$3: '$$1' is not a sha256: it has to list checksums and paths" >&2; exit 1; \
 	fi; \
 	if ! echo "$$2" | grep -Eqx '[A-Za-z0-9._+-]+(/[A-Za-z0-9._+-]+)*' || echo "/$$2/" | grep -q '/\.\.*/'; then \
-		echo "$$3: '$$2' is no path below the release: ask its publisher" >&2; exit 1; \
+		echo "$$3: '$$2' is not a path below the release: ask its publisher" >&2; exit 1; \
 	fi; \
 }
 endef
@@ -34,10 +34,10 @@ endef
 
 download:
 	@$(MULTUS_SHELL); \
-	test -e $(MULTUS_LOCK) || { echo "$(MULTUS_LOCK) is missing: make multus-lock writes it" >&2; exit 1; }; \
+	test -e $(MULTUS_LOCK) || { echo "$(MULTUS_LOCK) is missing: write it with make multus-lock" >&2; exit 1; }; \
 	base=$$(sed -n 's/^# release //p' $(MULTUS_LOCK)); \
 	is_right() { echo "$$1  $$2" | sha256sum --check --status 2>/dev/null; }; \
-	lines=$$(grep -v '^#' $(MULTUS_LOCK)) || { echo "$(MULTUS_LOCK) names no file: make multus-lock writes it" >&2; exit 1; }; \
+	lines=$$(grep -v '^#' $(MULTUS_LOCK)) || { echo "$(MULTUS_LOCK) names no file: write it with make multus-lock" >&2; exit 1; }; \
 	echo "$$lines" | while read -r sum version address; do \
 		path=$${address#"$$base"/}; check_line "$$sum" "$$path" $(MULTUS_LOCK); \
 		file="$(MULTUS_DIR)/$$path"; \
@@ -90,5 +90,5 @@ multus-lock:
 	{ echo "# release $$MULTUS_URL"; echo "$$lines"; } > $(MULTUS_LOCK).new; \
 	mv $(MULTUS_LOCK).new $(MULTUS_LOCK)
 
-# The shell above reads them; on make's command line they are exported by make itself.
+# The shell above reads these variables; make exports by itself only those of its command line.
 export MULTUS_URL MULTUS_VERSION

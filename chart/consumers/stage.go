@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// source is what K3s calls of its assets.
+// source has the functions of assets that K3s calls.
 type source interface {
 	Asset(name string) ([]byte, error)
 	AssetNames() []string
@@ -23,7 +23,7 @@ type functions struct {
 func (f functions) Asset(name string) ([]byte, error) { return f.asset(name) }
 func (f functions) AssetNames() []string              { return f.names() }
 
-// variables are what K3s replaces in manifests; %{KUBERNETES_API}% is replaced in the job that installs a chart.
+// variables returns the variables that K3s replaces in manifests; the job that installs a chart replaces %{KUBERNETES_API}%.
 func variables(registry string) map[string]string {
 	prefix := registry
 	if registry != "" {
@@ -35,7 +35,7 @@ func variables(registry string) map[string]string {
 	}
 }
 
-// stageStatic writes every file, at each start.
+// stageStatic writes all charts, at each start.
 func stageStatic(from source, dir string) error {
 	for _, name := range from.AssetNames() {
 		content, err := from.Asset(name)
@@ -49,7 +49,7 @@ func stageStatic(from source, dir string) error {
 	return nil
 }
 
-// stageManifests writes what is not skipped, with its variables replaced.
+// stageManifests writes the manifests that are not skipped, with their variables replaced.
 func stageManifests(from source, dir string, variables map[string]string, skips map[string]bool) error {
 	for _, name := range from.AssetNames() {
 		if isSkipped(name, skips) {
@@ -69,7 +69,7 @@ func stageManifests(from source, dir string, variables map[string]string, skips 
 	return nil
 }
 
-// isSkipped: by its name, by that without its extension, or by a folder above it.
+// isSkipped returns true when a manifest is disabled by its name, by its name without the extension, or by a directory above it.
 func isSkipped(name string, skips map[string]bool) bool {
 	base := filepath.Base(name)
 	if skips[name] || skips[base] || skips[strings.TrimSuffix(base, filepath.Ext(base))] {

@@ -1,13 +1,13 @@
-//! Assets as a Go source file with the functions of go-bindata, for a distro that compiles charts in.
+//! Writes assets as a Go source file with the functions of go-bindata, for a distro that compiles charts in.
 
 use std::fmt::Write;
 
 use archive::gzip;
 
-/// An asset: its name, a path with slashes, and its bytes.
+/// An asset: its name, which is a path with slashes, and its content.
 pub type Asset = (String, Vec<u8>);
 
-/// The file: `package`, an optional build tag, and the assets, sorted by name and compressed.
+/// Returns the source file of a Go package, with an optional build tag; the assets are sorted by name and compressed.
 pub fn go(package: &str, tag: Option<&str>, assets: &[Asset]) -> String {
     let mut assets: Vec<&Asset> = assets.iter().collect();
     assets.sort();
@@ -38,7 +38,7 @@ pub fn go(package: &str, tag: Option<&str>, assets: &[Asset]) -> String {
     out
 }
 
-/// The assets of such a file, read back without a Go toolchain. `None` when it is not one of ours.
+/// Reads the assets of such a file without a Go toolchain; `None` when [`go`] did not write it.
 pub fn read(source: &str) -> Option<Vec<Asset>> {
     let mut names = Vec::new();
     let mut payloads = Vec::new();
@@ -58,7 +58,7 @@ pub fn read(source: &str) -> Option<Vec<Asset>> {
     (names.len() == payloads.len()).then(|| names.into_iter().zip(payloads).collect())
 }
 
-/// Names are plain paths; what Go would have to escape does not occur in them.
+/// Quotes a name, which is a plain path and has no character that Go would have to escape.
 fn quoted(name: &str) -> String {
     debug_assert!(
         !name.contains(['"', '\\', '\n']),
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_written_reads_back_sorted() {
+    fn assets_read_back_sorted() {
         let assets = vec![
             ("charts/b.tgz".to_owned(), vec![0, 255, 34, 92]),
             ("a.yaml".to_owned(), b"text\n".to_vec()),

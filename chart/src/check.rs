@@ -1,38 +1,38 @@
-//! Gates on the packed charts: the two names differ in nothing but the name.
+//! Checks of the packed charts: the charts of the two names differ in nothing but the name, and their files parse.
 
 use crate::{
-    IDENTITIES,
-    pack::{CHARTS, Chart, PackError, files},
+    CHARTS, Chart, IDENTITIES,
+    pack::{PackError, files},
 };
 
-/// A gate is not passed.
+/// The reasons why the charts must not be published.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckError {
-    /// The chart cannot even be packed.
+    /// A chart cannot be packed.
     #[error(transparent)]
     Pack(#[from] PackError),
-    /// Two names, two contents.
+    /// The charts of the two names differ.
     #[error("{file} differs between {} and {} by more than the name", IDENTITIES[0].name, IDENTITIES[1].name)]
     Differs {
-        /// The file.
+        /// The file that differs.
         file: String,
     },
-    /// A file that does not parse.
+    /// A file does not parse.
     #[error("{file} of {chart} does not parse: {reason}")]
     Parse {
-        /// The chart.
+        /// The chart's name.
         chart: String,
-        /// The file.
+        /// The file's path.
         file: String,
-        /// Why.
+        /// The parser's error.
         reason: String,
     },
 }
 
-/// Lines of `Chart.yaml` that may differ beside the name.
-const FREE_LINES: [&str; 1] = ["  fleet.cattle.io/bundle-id: "];
+/// Lines of `Chart.yaml` that may differ besides the name.
+const DISTRO_LINES: [&str; 1] = ["  fleet.cattle.io/bundle-id: "];
 
-/// Checks every chart; gives the number of files that were compared.
+/// Checks all charts and returns the number of files that were compared.
 pub fn check(version: &str) -> Result<usize, CheckError> {
     let [first, second] = IDENTITIES;
     let mut compared = 0;
@@ -59,10 +59,10 @@ pub fn check(version: &str) -> Result<usize, CheckError> {
 }
 
 fn comparable<'a>(path: &str, text: &'a str) -> Vec<&'a str> {
-    let free = |line: &&str| {
-        path == "Chart.yaml" && FREE_LINES.iter().any(|prefix| line.starts_with(prefix))
+    let may_differ = |line: &&str| {
+        path == "Chart.yaml" && DISTRO_LINES.iter().any(|prefix| line.starts_with(prefix))
     };
-    text.split('\n').filter(|line| !free(line)).collect()
+    text.split('\n').filter(|line| !may_differ(line)).collect()
 }
 
 fn parse(chart: Chart, path: &str, bytes: &[u8]) -> Result<(), CheckError> {
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_listed_lines_are_free() {
+    fn only_lines_of_the_distro_may_differ() {
         let line = "  fleet.cattle.io/bundle-id: k3s";
         assert_eq!(
             comparable("Chart.yaml", &format!("name: a\n{line}")),

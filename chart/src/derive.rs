@@ -1,201 +1,207 @@
-//! One published chart made from another: other name, other version, fewer subcharts; every other file stays as it is, where it is.
+//! Derives a chart from a published one: with another name, another version, fewer subcharts; every other file keeps its bytes and its place.
 //!
-//! This is the flow by which K3s' chart comes from RKE2's. It works on archives alone, whoever packed them.
+//! K3s' chart is made from RKE2's in this way. The source is an archive that any publisher may have packed.
 
 use crate::{
-    about::Dependency,
     edit::{self, Document},
-    pack::is_leftover,
+    metadata::Dependency,
+    pack::is_stray_file,
     package::{self, CHART_YAML, Package, REQUIREMENTS},
     version::{self, Version},
 };
 
 const VALUES: &str = "values.yaml";
-/// Locks hold a digest over all subcharts.
+/// Lock files have a digest over all subcharts.
 const LOCKS: [&str; 2] = ["Chart.lock", "requirements.lock"];
 
-/// What to make.
+/// The differences between the new chart and its source.
 #[derive(Debug, Clone)]
-pub struct Wish {
+pub struct DeriveOptions {
     /// The name of the new chart.
     pub name: String,
-    /// Its version.
+    /// The version of the new chart.
     pub version: String,
-    /// Subcharts that it does not have.
+    /// Names or aliases of the subcharts to leave out.
     pub drop: Vec<String>,
 }
 
-/// What was made.
+/// The new chart.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Derived {
     /// The archive's file name.
     pub file_name: String,
     /// The archive.
     pub tgz: Vec<u8>,
-    /// Each change, in words.
+    /// A line for each change.
     pub changes: Vec<String>,
-    /// Files that still speak of what was dropped.
+    /// Paths of files that still mention a subchart that was left out.
     pub mentions: Vec<String>,
 }
 
-/// Why no chart is derived.
+/// The reasons why no chart can be derived.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The source is no chart.
+    /// The source is not a chart.
     #[error(transparent)]
     Source(#[from] package::Error),
-    /// The new name is none.
-    #[error("`{0}` is no name of a chart: take lower case letters, digits and `-` between them")]
+    /// The new name is invalid.
+    #[error("`{0}` is not a chart name: use lower case letters and digits, with `-` between them")]
     Name(String),
-    /// The new version, or the source's, is none.
+    /// The new version, or that of the source, is invalid.
     #[error(transparent)]
     Version(#[from] version::ParseError),
-    /// Nothing would tell the two apart.
-    #[error("{0} {1} is what it is derived from: give it another name or version")]
+    /// Name and version are those of the source.
+    #[error("{0} {1} is the source itself: choose another name or version")]
     Same(String, String),
-    /// A file that must not be published.
+    /// The source has a file that must not be published.
     #[error(
-        "`{0}` is a leftover of an editor or of patch: ask the publisher for an archive without it"
+        "`{0}` is a stray file of an editor or of patch: ask the publisher for an archive without it"
     )]
-    Leftover(String),
-    /// There is no such subchart.
-    #[error("it has no subchart `{name}`: {}", known(.subcharts))]
-    Unknown {
-        /// What was to be dropped.
+    StrayFile(String),
+    /// The source has no such subchart.
+    #[error("it has no subchart `{name}`: {}", listed(.subcharts))]
+    UnknownSubchart {
+        /// The subchart to leave out.
         name: String,
-        /// What could be.
+        /// The subcharts of the source.
         subcharts: Vec<String>,
     },
-    /// A lock of subcharts that stay.
-    #[error("its {0} locks subcharts that stay: update it and pack the source again")]
+    /// A lock file has a digest over subcharts that remain.
+    #[error("its {0} locks subcharts that remain: update it and pack the source again")]
     Lock(String),
     /// A file cannot be changed.
     #[error("its {path} {source}")]
     Edit {
-        /// Which.
+        /// The file's path.
         path: String,
-        /// Why.
+        /// The reason.
         #[source]
         source: edit::Error,
     },
-    /// The new archive was refused.
+    /// The new archive cannot be written.
     #[error(transparent)]
     Tar(#[from] archive::tar::Error),
 }
 
-/// Makes a chart from a chart's archive.
-pub fn derive(tgz: &[u8], wish: &Wish) -> Result<Derived, Error> {
+/// Makes a chart from the archive of another chart.
+pub fn derive(tgz: &[u8], options: &DeriveOptions) -> Result<Derived, Error> {
     let mut package = Package::read(tgz)?;
-    if !is_name(&wish.name) {
-        return Err(Error::Name(wish.name.clone()));
+    if !is_name(&options.name) {
+        return Err(Error::Name(options.name.clone()));
     }
-    let (new, old): (Version, Version) = (wish.version.parse()?, package.about.version.parse()?);
-    if wish.name == package.about.name && new.is_same(&old) {
-        return Err(Error::Same(wish.name.clone(), wish.version.clone()));
+    let (new, old): (Version, Version) =
+        (options.version.parse()?, package.metadata.version.parse()?);
+    if options.name == package.metadata.name && new.is_same(&old) {
+        return Err(Error::Same(options.name.clone(), options.version.clone()));
     }
     let mut changes = Vec::new();
-    for subchart in &wish.drop {
+    for subchart in &options.drop {
         drop_subchart(&mut package, subchart, &mut changes)?;
     }
-    if let Some(file) = package.files.iter().find(|file| is_leftover(&file.path)) {
-        return Err(Error::Leftover(file.path.clone()));
+    if let Some(file) = package.files.iter().find(|file| is_stray_file(&file.path)) {
+        return Err(Error::StrayFile(file.path.clone()));
     }
     for (key, old, new) in [
-        ("name", &package.about.name, &wish.name),
-        ("version", &package.about.version, &wish.version),
+        ("name", &package.metadata.name, &options.name),
+        ("version", &package.metadata.version, &options.version),
     ] {
         if old != new {
-            changes.push(format!("{CHART_YAML}: {key} {old} is {new}"));
+            changes.push(format!("{CHART_YAML}: {key} {old} becomes {new}"));
         }
     }
     edit(&mut package, CHART_YAML, |file| {
-        file.set("name", &wish.name)?;
-        file.set("version", &wish.version)
+        file.set("name", &options.name)?;
+        file.set("version", &options.version)
     })?;
-    package.about = package::describe(&package.files)?;
+    package.metadata = package::read_metadata(&package.files)?;
     let mentions = package.files.iter().filter(|file| {
         let text = String::from_utf8_lossy(&file.bytes);
-        wish.drop.iter().any(|name| text.contains(name.as_str()))
+        options.drop.iter().any(|name| text.contains(name.as_str()))
     });
     let mentions = mentions.map(|file| file.path.clone()).collect();
     Ok(Derived {
-        file_name: format!("{}-{}.tgz", wish.name, wish.version),
+        file_name: format!("{}-{}.tgz", options.name, options.version),
         tgz: package.pack()?,
         changes,
         mentions,
     })
 }
 
-/// Takes a subchart out: its files, its values, the entry that asks for it.
+/// Removes a subchart: its dependency entry, its files unless another entry uses them, and its values.
 fn drop_subchart(
     package: &mut Package,
     name: &str,
     changes: &mut Vec<String>,
 ) -> Result<(), Error> {
-    let dependencies = &package.about.dependencies;
-    let is_meant = |one: &Dependency| one.name == name || one.key() == name;
-    let found = dependencies.iter().position(is_meant);
-    let folders = subcharts(package);
-    let own = found
+    let dependencies = &package.metadata.dependencies;
+    let is_named = |one: &Dependency| one.name == name || one.key() == name;
+    let found = dependencies.iter().position(is_named);
+    let in_charts = subcharts(package);
+    let chart_name = found
         .map_or(name, |at| dependencies[at].name.as_str())
         .to_owned();
     let key = found.map_or(name, |at| dependencies[at].key()).to_owned();
-    if found.is_none() && !folders.contains(&own) {
+    if found.is_none() && !in_charts.contains(&chart_name) {
         let named = dependencies.iter().map(|one| one.key().to_owned());
-        let mut subcharts: Vec<_> = named.chain(folders).collect();
+        let mut subcharts: Vec<_> = named.chain(in_charts).collect();
         subcharts.sort();
         subcharts.dedup();
         let name = name.to_owned();
-        return Err(Error::Unknown { name, subcharts });
+        return Err(Error::UnknownSubchart { name, subcharts });
     }
     if let Some(at) = found {
         let is_last = dependencies.len() == 1;
-        let path = if package.about.api_version == "v1" {
+        let path = if package.metadata.api_version == "v1" {
             REQUIREMENTS
         } else {
             CHART_YAML
         };
-        let is_shared = dependencies.iter().filter(|one| one.name == own).count() > 1;
-        unlock(package, is_last, changes)?;
+        let same_chart = dependencies.iter().filter(|one| one.name == chart_name);
+        let is_shared = same_chart.count() > 1;
+        remove_lock(package, is_last, changes)?;
         edit(package, path, |file| file.remove_item("dependencies", at))?;
-        package.about.dependencies.remove(at);
-        changes.push(format!("{path}: no dependency {key}"));
+        package.metadata.dependencies.remove(at);
+        changes.push(format!("{path}: dependency {key} removed"));
         let is_empty = |bytes: &[u8]| bytes.iter().all(u8::is_ascii_whitespace);
         if path == REQUIREMENTS && package.get(path).is_some_and(is_empty) {
             package.files.retain(|file| file.path != path);
-            changes.push(format!("{path} is gone, it named nothing else"));
+            changes.push(format!("{path} removed, it named no other subchart"));
         }
         if is_shared {
-            return values(package, &key, changes);
+            return remove_values(package, &key, changes);
         }
     }
     let before = package.files.len();
     package
         .files
-        .retain(|file| subchart(&file.path) != Some(&own));
-    let gone = before - package.files.len();
-    changes.push(format!("charts/{own}: {gone} files are gone"));
-    values(package, &key, changes)
+        .retain(|file| subchart(&file.path) != Some(&chart_name));
+    let removed = before - package.files.len();
+    changes.push(format!("charts/{chart_name}: {removed} files removed"));
+    remove_values(package, &key, changes)
 }
 
-/// Takes the values of a subchart out.
-fn values(package: &mut Package, key: &str, changes: &mut Vec<String>) -> Result<(), Error> {
+/// Removes the values of a subchart.
+fn remove_values(package: &mut Package, key: &str, changes: &mut Vec<String>) -> Result<(), Error> {
     if package.get(VALUES).is_none() {
         return Ok(());
     }
-    let mut has = false;
+    let mut has_key = false;
     edit(package, VALUES, |file| {
-        has = file.content().contains_key(key);
+        has_key = file.content().contains_key(key);
         file.remove(key)
     })?;
-    if has {
-        changes.push(format!("{VALUES}: no {key}"));
+    if has_key {
+        changes.push(format!("{VALUES}: {key} removed"));
     }
     Ok(())
 }
 
-/// A lock goes with the last subchart; its digest would be wrong after any other.
-fn unlock(package: &mut Package, is_last: bool, changes: &mut Vec<String>) -> Result<(), Error> {
+/// Removes the lock file with the last subchart. While others remain, its digest would be wrong.
+fn remove_lock(
+    package: &mut Package,
+    is_last: bool,
+    changes: &mut Vec<String>,
+) -> Result<(), Error> {
     let is_lock = |path: &str| LOCKS.contains(&path);
     let Some(lock) = package.files.iter().find(|file| is_lock(&file.path)) else {
         return Ok(());
@@ -205,7 +211,7 @@ fn unlock(package: &mut Package, is_last: bool, changes: &mut Vec<String>) -> Re
         return Err(Error::Lock(path));
     }
     package.files.retain(|file| file.path != path);
-    changes.push(format!("{path} is gone, it locked nothing else"));
+    changes.push(format!("{path} removed, it locked no other subchart"));
     Ok(())
 }
 
@@ -228,7 +234,7 @@ fn edit(
     Ok(())
 }
 
-/// The names below `charts/`.
+/// Returns the names of the subcharts below `charts/`.
 fn subcharts(package: &Package) -> Vec<String> {
     let mut names: Vec<_> = package
         .files
@@ -241,11 +247,11 @@ fn subcharts(package: &Package) -> Vec<String> {
     names
 }
 
-/// Of which subchart a file is: of a folder, or packed as `<name>-<version>.tgz`.
+/// Returns the subchart of a file, which is in the subchart's directory or is the subchart packed as `<name>-<version>.tgz`.
 fn subchart(path: &str) -> Option<&str> {
     let below = path.strip_prefix("charts/")?;
-    if let Some((folder, _)) = below.split_once('/') {
-        return Some(folder);
+    if let Some((directory, _)) = below.split_once('/') {
+        return Some(directory);
     }
     let stem = below.strip_suffix(".tgz")?;
     let cut = stem
@@ -262,7 +268,7 @@ fn is_name(name: &str) -> bool {
             .all(|part| !part.is_empty() && part.bytes().all(is_plain))
 }
 
-fn known(subcharts: &[String]) -> String {
+fn listed(subcharts: &[String]) -> String {
     if subcharts.is_empty() {
         "it has none".to_owned()
     } else {

@@ -1,28 +1,28 @@
-//! Changes to somebody's YAML that leave every other line as it stands, comments and all.
+//! Edits YAML of other publishers line by line, so that every other line stays as it is, comments included.
 //!
-//! Lines are moved by what they look like; what came of it is then read again and compared with what was wanted. So a file that is
-//! laid out in an unusual way ends in an error, never in a wrong file.
+//! The lines to change are found by their layout. The new text is then parsed and compared with the intended content, so an unusual layout ends in an
+//! error and never in a wrong file.
 
 use serde_yaml::{Mapping, Value};
 
-/// Why a file stays as it is.
+/// The reasons why a file cannot be edited.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It is not text.
+    /// The file is not text.
     #[error("is not UTF-8 text")]
     NotText,
-    /// It does not parse.
+    /// The file does not parse.
     #[error("does not parse")]
     Parse(#[source] serde_yaml::Error),
-    /// It holds something else than keys and values.
+    /// The top level is not a mapping.
     #[error("is not a list of keys and values")]
     NotMapping,
-    /// The lines do not look as they usually do.
-    #[error("`{0}` stands there in a form that cannot be changed line by line")]
-    Form(String),
+    /// The lines of a key are not laid out as usual.
+    #[error("has `{0}` in a form that cannot be changed line by line")]
+    Layout(String),
 }
 
-/// A YAML file: its text, and what that means.
+/// A YAML file: its text and the parsed content.
 #[derive(Debug, Clone)]
 pub(crate) struct Document {
     text: String,
@@ -47,12 +47,12 @@ impl Document {
         self.text.into_bytes()
     }
 
-    /// Gives a key another value, which must be a plain word.
+    /// Sets the value of a key; the value must be a scalar that needs no quotes.
     pub(crate) fn set(&mut self, key: &str, value: &str) -> Result<(), Error> {
-        let mut wanted = self.content.clone();
-        wanted.insert(key.into(), value.into());
+        let mut intended = self.content.clone();
+        intended.insert(key.into(), value.into());
         let mut lines = self.lines();
-        let block = block(&lines, key).ok_or_else(|| Error::Form(key.to_owned()))?;
+        let block = block(&lines, key).ok_or_else(|| Error::Layout(key.to_owned()))?;
         let end = if lines[block.0].ends_with("\r\n") {
             "\r\n"
         } else {
@@ -60,71 +60,73 @@ impl Document {
         };
         let line = format!("{key}: {value}{end}");
         lines.splice(block.0..block.1, [line.as_str()]);
-        self.take(key, lines.concat(), wanted)
+        self.replace(key, lines.concat(), intended)
     }
 
-    /// Removes a key, where it is, with all below it.
+    /// Removes a key with everything below it, if the file has it.
     pub(crate) fn remove(&mut self, key: &str) -> Result<(), Error> {
-        let mut wanted = self.content.clone();
-        if wanted.shift_remove(key).is_none() {
+        let mut intended = self.content.clone();
+        if intended.shift_remove(key).is_none() {
             return Ok(());
         }
         let mut lines = self.lines();
-        let (from, to) = block(&lines, key).ok_or_else(|| Error::Form(key.to_owned()))?;
+        let (from, to) = block(&lines, key).ok_or_else(|| Error::Layout(key.to_owned()))?;
         let blanks = |lines: &mut dyn Iterator<Item = &&str>| {
             lines.take_while(|line| line.trim().is_empty()).count()
         };
         let after = blanks(&mut lines[to..].iter());
         let before = blanks(&mut lines[..from].iter().rev());
-        // One gap stays of two; none at the end.
+        // Of the blank lines before and after the key those on one side stay; at the end of the file none.
         let (from, to) = match () {
             () if to + after == lines.len() => (from - before, lines.len()),
             () if before > 0 || from == 0 => (from, to + after),
             () => (from, to),
         };
         lines.drain(from..to);
-        self.take(key, lines.concat(), wanted)
+        self.replace(key, lines.concat(), intended)
     }
 
-    /// Removes one of a key's items; the key goes with the last.
+    /// Removes one item of a key's list; with the last item the key itself.
     pub(crate) fn remove_item(&mut self, key: &str, index: usize) -> Result<(), Error> {
-        let form = || Error::Form(key.to_owned());
-        let mut wanted = self.content.clone();
-        let items = wanted.get_mut(key).and_then(Value::as_sequence_mut);
-        let items = items.filter(|items| index < items.len()).ok_or_else(form)?;
+        let unusual = || Error::Layout(key.to_owned());
+        let mut intended = self.content.clone();
+        let items = intended.get_mut(key).and_then(Value::as_sequence_mut);
+        let items = items
+            .filter(|items| index < items.len())
+            .ok_or_else(unusual)?;
         if items.len() == 1 {
             return self.remove(key);
         }
         items.remove(index);
         let count = items.len() + 1;
         let mut lines = self.lines();
-        let (from, to) = block(&lines, key).ok_or_else(form)?;
+        let (from, to) = block(&lines, key).ok_or_else(unusual)?;
         let indent = |line: &str| line.len() - line.trim_start_matches(' ').len();
         let is_item = |line: &str| line.trim_start_matches(' ').starts_with("- ");
         let first = lines[from..to].iter().find(|line| is_item(line));
-        let depth = indent(first.ok_or_else(form)?);
+        let depth = indent(first.ok_or_else(unusual)?);
         let mut starts: Vec<_> = (from..to)
             .filter(|&at| is_item(lines[at]) && indent(lines[at]) == depth)
             .collect();
         if starts.len() != count {
-            return Err(form());
+            return Err(unusual());
         }
         starts.push(to);
         lines.drain(starts[index]..starts[index + 1]);
-        self.take(key, lines.concat(), wanted)
+        self.replace(key, lines.concat(), intended)
     }
 
     fn lines(&self) -> Vec<&str> {
         self.text.split_inclusive('\n').collect()
     }
 
-    /// Takes a text that means what is wanted.
-    fn take(&mut self, key: &str, text: String, wanted: Mapping) -> Result<(), Error> {
-        let is_meant = mapping(&text).is_ok_and(|found| found == wanted);
-        if !is_meant {
-            return Err(Error::Form(key.to_owned()));
+    /// Replaces the text when it parses to the intended content.
+    fn replace(&mut self, key: &str, text: String, intended: Mapping) -> Result<(), Error> {
+        let is_intended = mapping(&text).is_ok_and(|found| found == intended);
+        if !is_intended {
+            return Err(Error::Layout(key.to_owned()));
         }
-        (self.text, self.content) = (text, wanted);
+        (self.text, self.content) = (text, intended);
         Ok(())
     }
 }
@@ -137,7 +139,7 @@ fn mapping(text: &str) -> Result<Mapping, Error> {
     }
 }
 
-/// The lines of a key at the left margin: its own and those that belong to it, without blanks and comments after them.
+/// Returns the range of lines of a top-level key: its own and those below it, without blank lines and comments after them.
 fn block(lines: &[&str], key: &str) -> Option<(usize, usize)> {
     let names = [key.to_owned(), format!("\"{key}\""), format!("'{key}'")];
     let is_own = |line: &&str| {
@@ -172,12 +174,12 @@ mod tests {
     fn check_refused(text: &str, change: impl Fn(&mut Document) -> Result<(), Error>) {
         let mut document = Document::read(text.as_bytes()).unwrap();
         let error = change(&mut document).unwrap_err();
-        assert!(matches!(error, Error::Form(_)), "{error}");
+        assert!(matches!(error, Error::Layout(_)), "{error}");
         assert_eq!(document.into_bytes(), text.as_bytes());
     }
 
     #[test]
-    fn a_value_is_set_where_it_stands() {
+    fn setting_a_value_changes_one_key_in_place() {
         let text = "# first\nname: \"a\" # old\nx:\n  name: a\n";
         let expected = "# first\nname: b\nx:\n  name: a\n";
         check(text, |file| file.set("name", "b"), expected);
@@ -195,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_goes_with_what_is_below_it() {
+    fn removing_a_key_removes_everything_below_it() {
         let remove = |file: &mut Document| file.remove("b");
         check(
             "a: 1\n\nb:\n  c: d # e\n  \n# of f\nf: 1\n",
@@ -206,11 +208,11 @@ mod tests {
         check("a: 1\n\nb: {c: d}\n\n", remove, "a: 1\n");
         check("b: |\n  a: 1\n\n  b: 2\nbb: 3\n", remove, "bb: 3\n");
         check("a:\n  b: 1\n", remove, "a:\n  b: 1\n");
-        check("b:\n  x: y\n# of nobody\n", remove, "# of nobody\n");
+        check("b:\n  x: y\n# end\n", remove, "# end\n");
     }
 
     #[test]
-    fn an_item_goes_alone() {
+    fn removing_an_item_leaves_the_others() {
         let text = "d:\n- name: a\n  x: y\n- name: b\n  list:\n  - c\n# of e\ne: f\n";
         let first = "d:\n- name: b\n  list:\n  - c\n# of e\ne: f\n";
         check(text, |file| file.remove_item("d", 0), first);
@@ -229,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn unusual_forms_are_left_alone() {
+    fn unusual_layouts_are_refused() {
         check_refused("d: [a, b]\n", |file| file.remove_item("d", 0));
         check_refused("d: [a]\n", |file| file.remove_item("d", 1));
         check_refused("{a: 1, b: 2}\n", |file| file.remove("b"));
@@ -241,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list_of_keys_is_told() {
+    fn files_without_a_mapping_are_refused() {
         for (bytes, expected) in [
             (&b"- a"[..], "is not a list of keys and values"),
             (b"\xff", "is not UTF-8 text"),

@@ -1,21 +1,21 @@
-//! Bounded fuzzing of what is read from elsewhere: chart archives, indexes, YAML that is changed line by line, versions.
+//! Bounded fuzzing of the readers of untrusted input: chart archives, indexes, YAML that is edited line by line, versions.
 //!
-//! A target fails when it panics, and when what was taken does not keep its promises.
+//! A target fails when it panics, or when an accepted input breaks an invariant of its reader.
 
 use archive::{digest::sha256, gzip, tar::is_plain};
 use testkit::fuzz::{Random, changed, run};
 
 use crate::{
-    about::About,
-    derive::{Wish, derive},
+    derive::{DeriveOptions, derive},
     edit::Document,
     index::{
         check::{self, Repository},
         merge::{Listing, merge},
         read::Index,
     },
+    metadata::Metadata,
     oci,
-    pack::is_leftover,
+    pack::is_stray_file,
     package::Package,
     version::Version,
 };
@@ -54,7 +54,7 @@ const TEXTS: &[&str] = &[
     "a: [",
     "",
 ];
-/// A description first, mostly: without one, nothing else is looked at.
+/// Makes an archive, mostly with `Chart.yaml` first: without that file the reader stops early.
 fn archive(random: &mut Random) -> Vec<u8> {
     let mut out = Vec::new();
     if random.below(8) > 0 {
@@ -96,7 +96,7 @@ impl MapBytes for [&'static str] {
     }
 }
 
-/// A header with a right checksum, whatever it says.
+/// Appends an entry whose header has a valid checksum, whatever else it contains.
 fn entry(out: &mut Vec<u8>, name: &[u8], kind: u8, bytes: &[u8], size: usize) {
     let mut header = [0_u8; 512];
     header[..name.len()].copy_from_slice(name);
@@ -127,7 +127,7 @@ fn fuzz_archives() {
             .iter()
             .filter(|file| file.path == "Chart.yaml");
         assert_eq!(descriptions.count(), 1);
-        // Names of a hundred bytes and more are read and never written.
+        // Names of 100 bytes and more can be read but not written.
         if let Ok(packed) = package.pack() {
             assert_eq!(Package::read(&packed).unwrap(), package);
         }
@@ -139,37 +139,40 @@ fn fuzz_archives() {
     });
 }
 
-/// What is not to be changed is where it was.
+/// Derives charts and asserts that all other files keep their bytes and their order.
 fn derived(input: &[u8], package: &Package) {
     for drop in [
         &[][..],
         &["sub".to_owned()],
         &["other".to_owned(), "two".to_owned()],
     ] {
-        let wish = Wish {
+        let options = DeriveOptions {
             name: "b".to_owned(),
             version: "1.0.0".to_owned(),
             drop: drop.to_vec(),
         };
-        let Ok(derived) = derive(input, &wish) else {
+        let Ok(derived) = derive(input, &options) else {
             continue;
         };
         let after = Package::read(&derived.tgz).unwrap();
         assert_eq!(
-            (after.about.name.as_str(), after.about.version.as_str()),
+            (
+                after.metadata.name.as_str(),
+                after.metadata.version.as_str()
+            ),
             ("b", "1.0.0")
         );
-        assert!(!after.files.iter().any(|file| is_leftover(&file.path)));
-        let names = |package: &Package| package.about.dependencies.len();
+        assert!(!after.files.iter().any(|file| is_stray_file(&file.path)));
+        let names = |package: &Package| package.metadata.dependencies.len();
         assert!(names(&after) + drop.len() >= names(package));
         let mut before = package.files.iter();
         for file in &after.files {
             let former = before
                 .find(|former| former.path == file.path)
-                .expect("nothing moves");
+                .expect("files keep their order");
             let is_edited =
                 ["Chart.yaml", "values.yaml", "requirements.yaml"].contains(&file.path.as_str());
-            assert!(is_edited || former == file, "{} is another", file.path);
+            assert!(is_edited || former == file, "{} has changed", file.path);
         }
     }
 }
@@ -215,10 +218,10 @@ const WORDS: &[&str] = &[
 #[test]
 fn fuzz_indexes() {
     let listing = Listing {
-        about: About {
+        metadata: Metadata {
             name: "a".to_owned(),
             version: "4.2.0".to_owned(),
-            ..About::default()
+            ..Metadata::default()
         },
         digest: sha256(b""),
         url: "assets/a/a-4.2.0.tgz".to_owned(),
@@ -245,7 +248,7 @@ fn fuzz_indexes() {
             let repository = Repository {
                 index: before,
                 assets: [].into(),
-                folders: [].into(),
+                directories: [].into(),
             };
             check::check(&repository);
             true
@@ -253,7 +256,7 @@ fn fuzz_indexes() {
     );
 }
 
-/// An index that contradicts itself does so before a merge and after it.
+/// Returns the number of contradictions within an index, which a merge neither adds nor removes.
 fn duplicates(index: &Index) -> usize {
     check::compare(index, index).len()
 }
@@ -285,7 +288,7 @@ fn fuzz_line_by_line_changes() {
                     let is_changed = change(&mut copy);
                     let content = copy.content().clone();
                     let after = copy.into_bytes();
-                    assert!(is_changed || after == bytes, "refused, and another");
+                    assert!(is_changed || after == bytes, "refused, but changed");
                     assert_eq!(*Document::read(&after).unwrap().content(), content);
                 }
             }

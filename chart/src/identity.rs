@@ -1,16 +1,16 @@
-//! The names under which the one chart is published.
+//! The names under which the chart is published, and the two charts of each name.
 
-/// The distro that a name is for.
+/// A distro for which the chart is published.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Distro {
     /// K3s fetches charts from its own static files.
     K3s,
-    /// RKE2 carries charts inside their manifests.
+    /// RKE2 has charts inside their manifests.
     Rke2,
 }
 
 impl Distro {
-    /// The distro's word for itself.
+    /// Returns the name of the distro's program.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::K3s => "k3s",
@@ -19,16 +19,16 @@ impl Distro {
     }
 }
 
-/// A name of the chart; nothing else differs between two identities.
+/// A name of the chart. The charts of two identities differ in nothing else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
-    /// The chart's name, which is the release's, too.
+    /// The chart's name, which is also that of the release.
     pub name: &'static str,
     /// The distro that ships it.
     pub distro: Distro,
 }
 
-/// Every name.
+/// All identities.
 pub const IDENTITIES: [Identity; 2] = [
     Identity {
         name: "rke2-multus",
@@ -41,7 +41,7 @@ pub const IDENTITIES: [Identity; 2] = [
 ];
 
 impl Identity {
-    /// The identity of a distro.
+    /// Returns the identity of a distro.
     pub fn of(distro: Distro) -> Self {
         match distro {
             Distro::Rke2 => IDENTITIES[0],
@@ -49,8 +49,35 @@ impl Identity {
         }
     }
 
-    /// The name of the chart that brings the CRD.
+    /// Returns the name of the chart that installs the CRD.
     pub fn crd_name(self) -> String {
         format!("{}-crd", self.name)
+    }
+}
+
+/// One of the two charts of an identity.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Chart {
+    /// The CRD of `NetworkAttachmentDefinition`.
+    Crd,
+    /// Everything else.
+    Main,
+}
+
+/// Both charts, in the order in which they are installed.
+pub const CHARTS: [Chart; 2] = [Chart::Crd, Chart::Main];
+
+impl Chart {
+    /// Returns the chart's name under an identity.
+    pub fn name(self, identity: Identity) -> String {
+        match self {
+            Self::Main => identity.name.to_owned(),
+            Self::Crd => identity.crd_name(),
+        }
+    }
+
+    /// Returns the archive's file name.
+    pub fn file_name(self, identity: Identity, version: &str) -> String {
+        format!("{}-{version}.tgz", self.name(identity))
     }
 }

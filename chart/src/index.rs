@@ -1,51 +1,53 @@
 //! `index.yaml` of a charts repository (Helm, pkg/repo): entries by name, the digest of each archive, addresses relative to the index.
 
-pub mod check;
-pub mod merge;
-pub mod place;
+pub mod layout;
 pub mod read;
+
+pub mod merge;
+
+pub mod check;
 
 use archive::digest::sha256;
 
 use crate::{
-    IDENTITIES,
-    pack::{CHARTS, PackError, pack},
+    CHARTS, IDENTITIES,
+    pack::{PackError, pack},
     package::{self, Package},
 };
 
 use self::merge::Listing;
 
-/// A packed chart at its place in a repository.
+/// A packed chart and its path in a repository.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Packed {
     /// The chart's name.
     pub name: String,
-    /// Its version.
+    /// The chart's version.
     pub version: String,
-    /// Path below the repository's root: `assets/<name>/<name>-<version>.tgz`.
+    /// The path in the repository: `assets/<name>/<name>-<version>.tgz`.
     pub path: String,
     /// The archive.
     pub bytes: Vec<u8>,
 }
 
-/// Why charts have no index.
+/// The reasons why no index can be made of charts.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// An archive is no chart.
+    /// An archive is not a chart.
     #[error("{path}: {source}")]
     Package {
-        /// Which.
+        /// The archive's path.
         path: String,
-        /// Why.
+        /// The reason.
         #[source]
         source: package::Error,
     },
-    /// They cannot stand beside each other.
+    /// The charts cannot be listed together.
     #[error(transparent)]
     Merge(#[from] merge::Error),
 }
 
-/// All charts of a version.
+/// Packs all charts of a version.
 pub fn pack_all(version: &str) -> Result<Vec<Packed>, PackError> {
     let mut packed = Vec::new();
     for identity in IDENTITIES {
@@ -63,7 +65,7 @@ pub fn pack_all(version: &str) -> Result<Vec<Packed>, PackError> {
     Ok(packed)
 }
 
-/// The index of these charts; `created` is an RFC 3339 time.
+/// Returns the index of these charts; `created` is an RFC 3339 time.
 pub fn index_yaml(charts: &[Packed], created: &str) -> Result<String, Error> {
     let listing = |chart: &Packed| {
         let package = Package::read(&chart.bytes).map_err(|source| Error::Package {
@@ -71,7 +73,7 @@ pub fn index_yaml(charts: &[Packed], created: &str) -> Result<String, Error> {
             source,
         })?;
         Ok(Listing {
-            about: package.about,
+            metadata: package.metadata,
             digest: sha256(&chart.bytes),
             url: chart.path.clone(),
         })
@@ -85,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_chart_stands_in_the_index_with_its_digest_and_description() {
+    fn the_index_lists_digest_and_metadata_of_every_chart() {
         let charts = pack_all("5.0.0").unwrap();
         let index = index_yaml(&charts, "2026-01-01T00:00:00Z").unwrap();
         let index: serde_yaml::Value = serde_yaml::from_str(&index).unwrap();

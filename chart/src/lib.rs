@@ -1,29 +1,37 @@
-//! The Helm chart: one template tree, published under two names. Everything here is a function from data to bytes.
+//! The Helm chart, one template tree that is published under two names, and tools for charts of any publisher.
+//! Everything here is a function from data to bytes.
 
+// Our chart.
 pub mod identity;
+pub mod values;
+
+mod chart_yaml;
+mod options;
+pub mod schema;
+
 pub mod pack;
 
-pub mod about;
-pub mod bindata;
 pub mod check;
-pub mod derive;
-pub mod describe;
-pub mod edit;
-pub mod index;
 pub mod manifest;
-pub mod oci;
-pub mod options;
+
+// Charts of any publisher.
+pub mod metadata;
 pub mod package;
-pub mod reference;
-pub mod schema;
-pub mod values;
 pub mod version;
+
+pub mod bindata;
+pub mod derive;
+mod edit;
+pub mod index;
+pub mod oci;
 
 #[cfg(test)]
 mod fuzz;
+#[cfg(test)]
+mod reference;
 
-pub use identity::{Distro, IDENTITIES, Identity};
-pub use pack::{Chart, pack};
+pub use identity::{CHARTS, Chart, Distro, IDENTITIES, Identity};
+pub use pack::pack;
 
 /// The version of the release, the images and all charts.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -1,18 +1,18 @@
-//! HelmChart documents (helm.cattle.io/v1) as each distro's deploy controller reads them: the CRD chart first, then the chart.
+//! Writes HelmChart documents (helm.cattle.io/v1) for each distro's deploy controller: the CRD chart first, then the chart.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 
 use crate::{
-    Distro, Identity,
-    pack::{CHARTS, Chart, PackError, pack},
+    CHARTS, Chart, Distro, Identity,
+    pack::{PackError, pack},
 };
 
 /// The file's name in the distro's manifests directory.
 pub const FILE_NAME: &str = "multus.yaml";
-/// The folder of charts below the distro's static files.
+/// The directory of charts below the distro's static files.
 pub const STATIC_DIR: &str = "charts";
 
-/// `multus.yaml` of a distro. Variables of the form `%{NAME}%` are the distro's to replace.
+/// Returns `multus.yaml` of a distro. The distro replaces variables of the form `%{NAME}%`.
 pub fn helm_charts(distro: Distro, version: &str) -> Result<String, PackError> {
     let identity = Identity::of(distro);
     let documents: Result<Vec<String>, PackError> = CHARTS
@@ -46,7 +46,7 @@ fn document(chart: Chart, identity: Identity, version: &str) -> Result<String, P
         }
         _ => "",
     };
-    // Its job is on the servers' own network: where Multus does not work, what mends or removes it still does.
+    // `bootstrap` runs the helm job on the servers' own network, so that an upgrade or removal works where Multus does not.
     Ok(format!(
         "apiVersion: helm.cattle.io/v1\nkind: HelmChart\nmetadata:\n  name: {name}\n  namespace: kube-system\n{annotations}spec:\n\
          {source}  targetNamespace: kube-system\n  bootstrap: true\n  failurePolicy: retry\n  takeOwnership: true\n{set}"
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn the_crd_comes_first_and_ownership_is_taken() {
+    fn the_crd_chart_comes_first_and_all_take_ownership() {
         for (distro, names) in [
             (Distro::K3s, ["k3s-multus-crd", "k3s-multus"]),
             (Distro::Rke2, ["rke2-multus-crd", "rke2-multus"]),
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn rke2_carries_the_published_bytes() {
+    fn the_manifest_of_rke2_has_the_published_bytes() {
         let documents = documents(Distro::Rke2);
         let content = STANDARD
             .decode(documents[1]["spec"]["chartContent"].as_str().unwrap())

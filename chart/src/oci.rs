@@ -1,14 +1,14 @@
-//! A packed chart as an OCI artifact, as Helm pushes it: its description as the configuration, the archive as the one layer.
+//! A packed chart as an OCI artifact, as Helm pushes it: its metadata as the configuration, the archive as the only layer.
 //!
-//! The manifest follows from the archive's bytes alone. So it carries no `created`, which Helm takes from a clock: pushing a chart
-//! twice, from two machines, is pushing the same thing.
+//! The manifest depends on the archive's bytes alone. It has no annotation `created`, which Helm takes from a clock, so that a chart
+//! that is pushed from two machines has one digest.
 
 use std::collections::BTreeMap;
 
 use archive::oci::{self, Descriptor, Manifest};
 
 use crate::{
-    about::{About, Maintainer},
+    metadata::{Maintainer, Metadata},
     package::{self, Package},
 };
 
@@ -16,65 +16,68 @@ use crate::{
 pub const CONFIG: &str = "application/vnd.cncf.helm.config.v1+json";
 /// Media type of the archive.
 pub const CONTENT: &str = "application/vnd.cncf.helm.chart.content.v1.tar+gzip";
-/// Begins the names of the annotations that OCI defines.
+/// The prefix of the annotations that the OCI image specification defines.
 const PREFIX: &str = "org.opencontainers.image";
 
-/// A chart, ready to be pushed.
+/// The manifest and the blobs of a chart.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Artifact {
     /// The chart's name: the last part of the repository that it is pushed to.
     pub name: String,
-    /// Its version as a tag: `_` for the `+` that no tag can have.
+    /// The version as a tag, with `_` for `+`, which a tag cannot have.
     pub tag: String,
     /// Describes the manifest.
     pub descriptor: Descriptor,
     /// The manifest's bytes.
     pub manifest: Vec<u8>,
-    /// What the manifest points at: the configuration, then the archive.
+    /// The blobs that the manifest points to: the configuration, then the archive.
     pub blobs: Vec<(Descriptor, Vec<u8>)>,
 }
 
-/// The artifact of a chart's archive.
+/// Makes the artifact of a chart's archive.
 pub fn artifact(tgz: &[u8]) -> Result<Artifact, package::Error> {
     let package = Package::read(tgz)?;
-    // Names and tags become parts of addresses.
+    // The version becomes a part of addresses, so an invalid one is refused.
     package.version()?;
-    let about = package.about;
-    let config = about.to_json();
+    let metadata = package.metadata;
+    let config = metadata.to_json();
     let blobs = vec![
         (Descriptor::of(CONFIG, &config), config),
         (Descriptor::of(CONTENT, tgz), tgz.to_vec()),
     ];
     let [config, content] = [&blobs[0].0, &blobs[1].0].map(Clone::clone);
     let mut manifest = Manifest::of(config, vec![content]);
-    manifest.annotations = annotations(&about);
+    manifest.annotations = annotations(&metadata);
     let manifest = oci::to_bytes(&manifest);
     Ok(Artifact {
         descriptor: Descriptor::of(oci::MANIFEST, &manifest),
-        tag: about.version.replace('+', "_"),
-        name: about.name,
+        tag: metadata.version.replace('+', "_"),
+        name: metadata.name,
         manifest,
         blobs,
     })
 }
 
-/// The chart's own annotations win over all but title and version.
-fn annotations(about: &About) -> BTreeMap<String, String> {
-    let maintainers: Vec<_> = about.maintainers.iter().map(author).collect();
+/// Returns the manifest's annotations; the chart's own ones replace all but title and version.
+fn annotations(metadata: &Metadata) -> BTreeMap<String, String> {
+    let maintainers: Vec<_> = metadata.maintainers.iter().map(author).collect();
     let described = [
-        ("description", about.description.clone()),
-        ("url", about.home.clone()),
-        ("source", about.sources.first().cloned().unwrap_or_default()),
+        ("description", metadata.description.clone()),
+        ("url", metadata.home.clone()),
+        (
+            "source",
+            metadata.sources.first().cloned().unwrap_or_default(),
+        ),
         ("authors", maintainers.join(", ")),
     ];
     let fixed = [
-        ("title", about.name.clone()),
-        ("version", about.version.clone()),
+        ("title", metadata.name.clone()),
+        ("version", metadata.version.clone()),
     ];
     let named = |(key, value): (&str, String)| (format!("{PREFIX}.{key}"), value);
     let mut found: BTreeMap<_, _> = described.into_iter().map(named).collect();
     found.retain(|_, value| !value.trim().is_empty());
-    found.extend(about.annotations.clone());
+    found.extend(metadata.annotations.clone());
     found.extend(fixed.into_iter().map(named));
     found
 }
@@ -89,10 +92,10 @@ fn author(one: &Maintainer) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{IDENTITIES, pack::CHARTS, package::tests::packed};
+    use crate::{CHARTS, IDENTITIES, package::tests::packed};
 
     #[test]
-    fn the_manifest_points_at_description_and_archive() {
+    fn the_manifest_points_to_metadata_and_archive() {
         for chart in CHARTS {
             let tgz = crate::pack(chart, IDENTITIES[0], "5.0.0").unwrap();
             let artifact = artifact(&tgz).unwrap();
@@ -116,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn annotations_say_what_helm_says() {
+    fn annotations_equal_those_of_helm() {
         let tgz = packed(&[(
             "a/Chart.yaml",
             "apiVersion: v2\nname: a\nversion: 4.0.201+upv4.0.2\ndescription: d\nhome: h\nsources: [s, t]\n\
@@ -143,10 +146,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_chart_is_none() {
+    fn archives_that_are_not_charts_are_refused() {
         assert!(artifact(b"x").is_err());
         let tgz = packed(&[("a/Chart.yaml", "apiVersion: v2\nname: a\nversion: 1/../2\n")]);
         let error = artifact(&tgz).unwrap_err().to_string();
-        assert!(error.contains("`1/../2` is no version"), "{error}");
+        assert!(error.contains("`1/../2` is not a version"), "{error}");
     }
 }

@@ -1,5 +1,4 @@
-//! `templates/_options.tpl`: the table of options as the templates read it, so that a value which the daemon would refuse is refused
-//! when the chart is rendered.
+//! Writes `templates/_options.tpl`: the daemon's table of options for the templates, which refuse at rendering what the daemon would refuse at its start.
 
 use api::{
     options::OPTIONS,
@@ -7,8 +6,8 @@ use api::{
 };
 use serde_json::{Map, Value, json};
 
-/// A template named `multus.options` that renders an object: names of options, each with the rule of its value.
-pub fn options_template() -> String {
+/// Returns a template named `multus.options` that renders a JSON object: the rule of each option by its name.
+pub(crate) fn options_template() -> String {
     let options: Map<String, Value> = OPTIONS
         .iter()
         .map(|option| (option.name.to_owned(), rule(option.name)))
@@ -34,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn template_holds_the_table() {
+    fn template_contains_the_table() {
         let text = options_template();
         let line = text.lines().nth(2).unwrap();
         let options: Map<String, Value> = serde_json::from_str(line).unwrap();

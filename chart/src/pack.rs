@@ -1,76 +1,49 @@
-//! From the template tree to a `.tgz`: the same input gives the same bytes, wherever and whenever.
+//! Packs the template tree into a `.tgz`: the same input gives the same bytes on every machine and at any time.
 
 use archive::{gzip, tar};
 use include_dir::{Dir, include_dir};
 
-use crate::{Identity, describe, options, schema, values};
+use crate::{Chart, Identity, chart_yaml::chart_yaml, options, schema, values};
 
 static MAIN: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/template/main");
 static CRD: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/template/crd");
-/// Stands for the version in template files.
-const VERSION_MARK: &str = "@VERSION@";
+/// The placeholder for the version in template files.
+const VERSION_PLACEHOLDER: &str = "@VERSION@";
 
-/// Which of an identity's two charts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Chart {
-    /// The definition of `NetworkAttachmentDefinition`.
-    Crd,
-    /// Everything else.
-    Main,
-}
-
-/// Both, in the order in which they are installed.
-pub const CHARTS: [Chart; 2] = [Chart::Crd, Chart::Main];
-
-/// The chart cannot be packed.
+/// The reasons why the chart cannot be packed.
 #[derive(Debug, thiserror::Error)]
 pub enum PackError {
-    /// A leftover of an editor or of patch.
-    #[error("chart/template/{0} is a leftover of an editor or of patch: remove it")]
-    Leftover(String),
-    /// A file that is not text.
+    /// The template tree has a stray file.
+    #[error("chart/template/{0} is a stray file of an editor or of patch: remove it")]
+    StrayFile(String),
+    /// A file is not text.
     #[error("chart/template/{0} is not UTF-8 text: remove or convert it")]
     NotText(String),
-    /// The version is none.
-    #[error("`{version}` is no strict version (x.y.z): {reason}")]
+    /// The version is not a strict semantic version, or has build metadata.
+    #[error("`{version}` is not a strict version (x.y.z): {reason}")]
     Version {
-        /// What was given.
+        /// The invalid version.
         version: String,
-        /// Why not.
+        /// The parser's error.
         reason: String,
     },
-    /// The archive was refused.
+    /// The archive cannot be written.
     #[error(transparent)]
     Tar(#[from] tar::Error),
 }
 
-impl Chart {
-    /// The chart's name under an identity.
-    pub fn name(self, identity: Identity) -> String {
-        match self {
-            Self::Main => identity.name.to_owned(),
-            Self::Crd => identity.crd_name(),
-        }
-    }
-
-    /// The archive's file name.
-    pub fn file_name(self, identity: Identity, version: &str) -> String {
-        format!("{}-{version}.tgz", self.name(identity))
-    }
-}
-
-/// The chart as `<name>-<version>.tgz`.
+/// Packs the chart as `<name>-<version>.tgz`.
 pub fn pack(chart: Chart, identity: Identity, version: &str) -> Result<Vec<u8>, PackError> {
     let name = chart.name(identity);
     let entries: Vec<tar::Entry> = files(chart, identity, version)?
         .into_iter()
         .map(|(path, bytes)| tar::Entry::file(format!("{name}/{path}"), 0o644, bytes))
         .collect();
-    // Helm's own order: its description first, then sorted; no entries for directories.
+    // Helm's own order: Chart.yaml first, then sorted; no entries for directories.
     Ok(gzip::compress(&tar::write_in_order(&entries)?))
 }
 
-/// The chart's files by path below its folder: `Chart.yaml` first, the rest sorted.
+/// Returns the chart's files by their path in the chart's directory: `Chart.yaml` first, the others sorted.
 pub fn files(
     chart: Chart,
     identity: Identity,
@@ -82,21 +55,21 @@ pub fn files(
     };
     let parsed = semver::Version::parse(version).map_err(|error| not_strict(error.to_string()))?;
     if !parsed.build.is_empty() {
-        return Err(not_strict("no image tag can have a `+`".to_owned()));
+        return Err(not_strict("an image tag cannot have a `+`".to_owned()));
     }
     let mut files = Vec::new();
-    let (folder, tree) = match chart {
+    let (directory, tree) = match chart {
         Chart::Main => ("main", &MAIN),
         Chart::Crd => ("crd", &CRD),
     };
-    collect(folder, tree, version, &mut files)?;
+    collect(directory, tree, version, &mut files)?;
     if chart == Chart::Main {
         for (name, text) in [
             ("values.yaml", values::values_yaml()),
             ("values.schema.json", schema::values_schema()),
             ("templates/_options.tpl", options::options_template()),
         ] {
-            let text = text.replace(VERSION_MARK, version);
+            let text = text.replace(VERSION_PLACEHOLDER, version);
             files.push((name.to_owned(), text.into_bytes()));
         }
     }
@@ -105,34 +78,35 @@ pub fn files(
         0,
         (
             "Chart.yaml".to_owned(),
-            describe::chart_yaml(chart, identity, version, !parsed.pre.is_empty()).into_bytes(),
+            chart_yaml(chart, identity, version, !parsed.pre.is_empty()).into_bytes(),
         ),
     );
     Ok(files)
 }
 
 fn collect(
-    folder: &str,
+    directory: &str,
     dir: &Dir<'_>,
     version: &str,
     files: &mut Vec<(String, Vec<u8>)>,
 ) -> Result<(), PackError> {
     for file in dir.files() {
         let path = file.path().to_string_lossy().into_owned();
-        if is_leftover(&path) {
-            return Err(PackError::Leftover(format!("{folder}/{path}")));
+        if is_stray_file(&path) {
+            return Err(PackError::StrayFile(format!("{directory}/{path}")));
         }
         let text = file
             .contents_utf8()
-            .ok_or_else(|| PackError::NotText(format!("{folder}/{path}")))?;
-        files.push((path, text.replace(VERSION_MARK, version).into_bytes()));
+            .ok_or_else(|| PackError::NotText(format!("{directory}/{path}")))?;
+        let text = text.replace(VERSION_PLACEHOLDER, version);
+        files.push((path, text.into_bytes()));
     }
     dir.dirs()
-        .try_for_each(|dir| collect(folder, dir, version, files))
+        .try_for_each(|dir| collect(directory, dir, version, files))
 }
 
-/// Whether a file was left by an editor or by patch and must never be shipped.
-pub fn is_leftover(path: &str) -> bool {
+/// Returns true for stray files of editors and of patch, which must never be shipped.
+pub fn is_stray_file(path: &str) -> bool {
     [".orig", ".rej", "~"]
         .iter()
         .any(|ending| path.ends_with(ending))
@@ -141,10 +115,10 @@ pub fn is_leftover(path: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::IDENTITIES;
+    use crate::{CHARTS, IDENTITIES};
 
     #[test]
-    fn packing_twice_gives_the_same_bytes_and_they_read_back() {
+    fn packing_is_reproducible_and_reads_back() {
         for identity in IDENTITIES {
             for chart in CHARTS {
                 let bytes = pack(chart, identity, "5.0.0").unwrap();
@@ -169,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn leftovers_are_refused_by_name_wherever_they_lie() {
+    fn stray_files_are_refused_in_all_directories() {
         use include_dir::{DirEntry, File};
 
         fn refusal(entries: &[DirEntry<'_>]) -> Option<String> {
@@ -179,7 +153,7 @@ mod tests {
         for name in ["templates/x.yaml.orig", "templates/a.rej", "templates/x~"] {
             let file = [DirEntry::File(File::new(name, b""))];
             let expected = format!(
-                "chart/template/main/{name} is a leftover of an editor or of patch: remove it"
+                "chart/template/main/{name} is a stray file of an editor or of patch: remove it"
             );
             assert_eq!(refusal(&file), Some(expected.clone()));
             assert_eq!(
@@ -187,14 +161,14 @@ mod tests {
                 Some(expected)
             );
         }
-        let picture = [DirEntry::File(File::new("icon.png", &[0xff]))];
-        assert!(refusal(&picture).unwrap().contains("main/icon.png is not"));
-        let sound = [DirEntry::File(File::new("values.yaml", b"a: b"))];
-        assert_eq!(refusal(&sound), None);
+        let binary = [DirEntry::File(File::new("icon.png", &[0xff]))];
+        assert!(refusal(&binary).unwrap().contains("main/icon.png is not"));
+        let valid = [DirEntry::File(File::new("values.yaml", b"a: b"))];
+        assert_eq!(refusal(&valid), None);
     }
 
     #[test]
-    fn loose_versions_are_refused() {
+    fn versions_that_are_not_strict_are_refused() {
         for version in ["v5.0.0", "4.3.017", "5.0", "5.0.0+up4.3.0"] {
             assert!(
                 pack(Chart::Main, IDENTITIES[0], version)
@@ -206,10 +180,12 @@ mod tests {
     }
 
     #[test]
-    fn no_mark_is_left() {
+    fn no_version_placeholder_remains() {
         for (path, bytes) in files(Chart::Main, IDENTITIES[0], "5.1.2").unwrap() {
             assert!(
-                !String::from_utf8(bytes).unwrap().contains(VERSION_MARK),
+                !String::from_utf8(bytes)
+                    .unwrap()
+                    .contains(VERSION_PLACEHOLDER),
                 "{path}"
             );
         }

@@ -1,5 +1,5 @@
-//! A packed chart that anybody may have made, read as Helm reads it: gzip headers of any kind, `Chart.yaml` in any place,
-//! apiVersion v1 and v2. Nothing is unpacked to a disk, everything is bounded, and what two readers could read in two ways is refused.
+//! Reads a packed chart, which is untrusted input, as Helm reads it: gzip headers of any kind, `Chart.yaml` at any place in the archive,
+//! apiVersion v1 and v2. Nothing is unpacked to a disk, everything is bounded, and input that two readers could understand differently is refused.
 
 use archive::{
     gzip,
@@ -8,87 +8,87 @@ use archive::{
 };
 
 use crate::{
-    about::{About, Dependency},
+    metadata::{Dependency, Metadata},
     version::{ParseError, Version},
 };
 
-/// Helm's own limits.
+/// Helm's limits of an archive.
 const LIMITS: Limits = Limits {
     entries: 10_000,
     total: 100 << 20,
     links: false,
 };
-/// Helm's own limit for one file.
+/// Helm's limit for one file.
 const MAX_FILE: usize = 5 << 20;
-/// What tar adds around files, at most.
+/// The largest tar archive: the files, and for each entry a header and padding.
 const MAX_TAR: u64 = LIMITS.total + (LIMITS.entries as u64 + 2) * 1024;
-/// A chart's description of itself.
+/// The file with a chart's metadata.
 pub const CHART_YAML: &str = "Chart.yaml";
-/// Where charts of apiVersion v1 name their subcharts.
+/// The file in which charts of apiVersion v1 name their subcharts.
 pub const REQUIREMENTS: &str = "requirements.yaml";
 
 /// A packed chart as a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Package {
-    /// What it says of itself.
-    pub about: About,
-    /// Its files in the archive's order; their paths are below the chart's folder.
+    /// The chart's metadata.
+    pub metadata: Metadata,
+    /// The files in the archive's order.
     pub files: Vec<File>,
 }
 
 /// A file of a chart.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct File {
-    /// Below the chart's folder.
+    /// The path in the chart's directory.
     pub path: String,
     /// Permission bits.
     pub mode: u32,
-    /// Its content.
+    /// The content.
     pub bytes: Vec<u8>,
 }
 
-/// Why an archive is no chart.
+/// The reasons why an archive is not a chart.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It cannot be decompressed.
+    /// The archive cannot be decompressed.
     #[error(transparent)]
     Gzip(#[from] gzip::Error),
-    /// It is no tar archive that is safe to read.
+    /// It is not a tar archive that is safe to read.
     #[error(transparent)]
     Tar(#[from] read::Error),
-    /// A file lies outside the chart's folder.
-    #[error("`{0}` lies in no folder, or in another one than `{1}`: a chart has one folder")]
-    Folder(String, String),
-    /// A file is larger than Helm takes.
-    #[error("`{0}` is larger than the {MAX_FILE} bytes that Helm takes")]
-    Large(String),
-    /// It does not describe itself.
-    #[error("it has no {CHART_YAML}: this is no chart")]
-    NoDescription,
-    /// One of its own files does not parse.
+    /// A file is outside of the chart's directory.
+    #[error("`{0}` is in no directory, or in another one than `{1}`: a chart has one directory")]
+    Directory(String, String),
+    /// A file is larger than Helm accepts.
+    #[error("`{0}` is larger than the {MAX_FILE} bytes that Helm accepts")]
+    TooLarge(String),
+    /// There is no `Chart.yaml`.
+    #[error("it has no {CHART_YAML}: this is not a chart")]
+    NoMetadata,
+    /// `Chart.yaml` or `requirements.yaml` does not parse.
     #[error("its {path} does not parse")]
     Parse {
-        /// Which.
+        /// The file's path.
         path: &'static str,
-        /// Why.
+        /// The parser's error.
         #[source]
         source: serde_yaml::Error,
     },
-    /// `Chart.yaml` lacks what every chart has.
-    #[error("its {CHART_YAML} names no {0}")]
-    Lacks(&'static str),
-    /// The generation of `Chart.yaml`.
-    #[error("its {CHART_YAML} is of apiVersion `{0}`: v1 and v2 are known")]
-    Generation(String),
-    /// Its version is none.
+    /// `Chart.yaml` lacks a field that every chart has.
+    #[error("its {CHART_YAML} has no {0}")]
+    MissingField(&'static str),
+    /// The `apiVersion` of `Chart.yaml` is unknown.
+    #[error("its {CHART_YAML} has apiVersion `{0}`: only v1 and v2 are supported")]
+    ApiVersion(String),
+    /// The version is invalid.
     #[error("its {CHART_YAML}: {0}")]
     Version(#[from] ParseError),
-    /// The folder and the name differ.
-    #[error("its folder is `{folder}`, its {CHART_YAML} says `{name}`")]
+    /// The directory does not have the chart's name.
+    #[error("its directory is `{directory}`, but its {CHART_YAML} has the name `{name}`")]
     Name {
-        /// In the archive.
-        folder: String,
-        /// In the description.
+        /// The directory in the archive.
+        directory: String,
+        /// The name in `Chart.yaml`.
         name: String,
     },
 }
@@ -103,19 +103,19 @@ impl Package {
     /// Reads a `.tgz`.
     pub fn read(tgz: &[u8]) -> Result<Self, Error> {
         let entries = read::entries(&gzip::decompress(tgz, MAX_TAR)?, &LIMITS)?;
-        let mut folder = None;
+        let mut directory = None;
         let mut files = Vec::new();
         for entry in entries {
             let Kind::File(bytes) = entry.kind else {
                 continue;
             };
             let (top, path) = entry.path.split_once('/').unwrap_or(("", &entry.path));
-            let folder = folder.get_or_insert_with(|| top.to_owned());
-            if top.is_empty() || top != folder {
-                return Err(Error::Folder(entry.path.clone(), folder.clone()));
+            let directory = directory.get_or_insert_with(|| top.to_owned());
+            if top.is_empty() || top != directory {
+                return Err(Error::Directory(entry.path.clone(), directory.clone()));
             }
             if bytes.len() > MAX_FILE {
-                return Err(Error::Large(entry.path.clone()));
+                return Err(Error::TooLarge(entry.path.clone()));
             }
             files.push(File {
                 path: path.to_owned(),
@@ -124,36 +124,36 @@ impl Package {
             });
         }
         let package = Self::from_files(files)?;
-        let folder = folder.unwrap_or_default();
-        if folder != package.about.name {
-            let name = package.about.name;
-            return Err(Error::Name { folder, name });
+        let directory = directory.unwrap_or_default();
+        if directory != package.metadata.name {
+            let name = package.metadata.name;
+            return Err(Error::Name { directory, name });
         }
         Ok(package)
     }
 
-    /// Takes the files of a chart.
+    /// Makes a package from the files of a chart.
     pub fn from_files(files: Vec<File>) -> Result<Self, Error> {
-        let about = describe(&files)?;
-        Ok(Self { about, files })
+        let metadata = read_metadata(&files)?;
+        Ok(Self { metadata, files })
     }
 
-    /// Packs the files again, in their order: the same value gives the same bytes, wherever and whenever.
+    /// Packs the files in their order: the same package gives the same bytes on every machine and at any time.
     pub fn pack(&self) -> Result<Vec<u8>, tar::Error> {
         let entry = |file: &File| {
-            let path = format!("{}/{}", self.about.name, file.path);
+            let path = format!("{}/{}", self.metadata.name, file.path);
             Entry::file(path, file.mode, file.bytes.clone())
         };
         let entries: Vec<_> = self.files.iter().map(entry).collect();
         Ok(gzip::compress(&tar::write_in_order(&entries)?))
     }
 
-    /// Its version, which Helm itself reads as leniently as that.
+    /// Parses the version as leniently as Helm does.
     pub fn version(&self) -> Result<Version, Error> {
-        Ok(self.about.version.parse()?)
+        Ok(self.metadata.version.parse()?)
     }
 
-    /// A file's content.
+    /// Returns a file's content.
     pub fn get(&self, path: &str) -> Option<&[u8]> {
         find(&self.files, path)
     }
@@ -164,19 +164,19 @@ fn find<'a>(files: &'a [File], path: &str) -> Option<&'a [u8]> {
     Some(&file.bytes)
 }
 
-/// What the chart says of itself; files below `charts/` are other charts' own.
-pub(crate) fn describe(files: &[File]) -> Result<About, Error> {
-    let bytes = find(files, CHART_YAML).ok_or(Error::NoDescription)?;
-    let mut about = About::read(bytes).map_err(|source| Error::Parse {
+/// Reads the chart's metadata; `Chart.yaml` below `charts/` belongs to subcharts.
+pub(crate) fn read_metadata(files: &[File]) -> Result<Metadata, Error> {
+    let bytes = find(files, CHART_YAML).ok_or(Error::NoMetadata)?;
+    let mut metadata = Metadata::read(bytes).map_err(|source| Error::Parse {
         path: CHART_YAML,
         source,
     })?;
-    for (value, name) in [(&about.name, "name"), (&about.version, "version")] {
+    for (value, name) in [(&metadata.name, "name"), (&metadata.version, "version")] {
         if value.is_empty() {
-            return Err(Error::Lacks(name));
+            return Err(Error::MissingField(name));
         }
     }
-    match about.api_version.as_str() {
+    match metadata.api_version.as_str() {
         "v2" => {}
         "v1" => {
             if let Some(bytes) = find(files, REQUIREMENTS) {
@@ -185,19 +185,19 @@ pub(crate) fn describe(files: &[File]) -> Result<About, Error> {
                         path: REQUIREMENTS,
                         source,
                     })?;
-                about.dependencies = found.dependencies.unwrap_or_default();
+                metadata.dependencies = found.dependencies.unwrap_or_default();
             }
         }
-        other => return Err(Error::Generation(other.to_owned())),
+        other => return Err(Error::ApiVersion(other.to_owned())),
     }
-    Ok(about)
+    Ok(metadata)
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
 
-    /// A chart of these files, packed by a writer that refuses nothing that the format allows.
+    /// Packs these files without validating them as a chart.
     pub(crate) fn packed(files: &[(&str, &str)]) -> Vec<u8> {
         let entry = |&(path, text): &(&str, &str)| Entry::file(path, 0o644, text);
         let entries: Vec<_> = files.iter().map(entry).collect();
@@ -212,14 +212,14 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_description_is_found_in_last_place() {
+    fn chart_yaml_may_be_the_last_file() {
         let package = Package::read(&packed(&[
             ("a/values.yaml", "x: y\n"),
             ("a/charts/b/Chart.yaml", "name: b\n"),
             ("a/Chart.yaml", V2),
         ]));
         let package = package.unwrap();
-        assert_eq!(package.about.version, "v4.3.017");
+        assert_eq!(package.metadata.version, "v4.3.017");
         assert_eq!(package.get("values.yaml"), Some(&b"x: y\n"[..]));
         let paths: Vec<_> = package
             .files
@@ -231,7 +231,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn older_charts_name_their_subcharts_elsewhere() {
+    fn requirements_are_read_for_api_version_v1_only() {
         let requirements = "dependencies:\n- name: b\n  condition: b.enabled\n";
         let v1 = V2.replace("v2", "v1");
         let files = [
@@ -239,19 +239,19 @@ pub(crate) mod tests {
             ("a/requirements.yaml", requirements),
         ];
         let package = Package::read(&packed(&files)).unwrap();
-        assert_eq!(package.about.dependencies[0].condition, "b.enabled");
+        assert_eq!(package.metadata.dependencies[0].condition, "b.enabled");
         let files = [("a/Chart.yaml", V2), ("a/requirements.yaml", requirements)];
         let package = Package::read(&packed(&files)).unwrap();
-        assert_eq!(package.about.dependencies, []);
+        assert_eq!(package.metadata.dependencies, []);
     }
 
     #[test]
-    fn what_is_no_chart_is_told() {
+    fn archives_that_are_not_charts_are_refused() {
         check_refused(&[], "no Chart.yaml");
         check_refused(&[("a/values.yaml", "")], "no Chart.yaml");
-        check_refused(&[("Chart.yaml", V2)], "`Chart.yaml` lies in no folder");
-        check_refused(&[("a/Chart.yaml", V2), ("b/x", "")], "`b/x` lies in no");
-        check_refused(&[("b/Chart.yaml", V2)], "folder is `b`");
+        check_refused(&[("Chart.yaml", V2)], "`Chart.yaml` is in no directory");
+        check_refused(&[("a/Chart.yaml", V2), ("b/x", "")], "`b/x` is in no");
+        check_refused(&[("b/Chart.yaml", V2)], "directory is `b`");
         check_refused(&[("a/Chart.yaml", "name: [")], "does not parse");
         check_refused(
             &[("a/Chart.yaml", "apiVersion: v2\nname: a\n")],
@@ -263,7 +263,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn headers_of_any_kind_are_read() {
+    fn gzip_headers_of_any_kind_are_read() {
         let mut tgz = packed(&[("a/Chart.yaml", V2)]);
         let plain = Package::read(&tgz).unwrap();
         // An extra field and a comment, as Helm writes them.
@@ -273,7 +273,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn tricks_are_refused() {
+    fn malicious_archives_are_refused() {
         let tar = |entry: Entry| tar::write_in_order(&[entry]).unwrap();
         let mut two = tar(Entry::file("a/Chart.yaml", 0o644, V2));
         two.truncate(two.len() - 1024);
@@ -298,7 +298,7 @@ pub(crate) mod tests {
                 link,
                 "entry `a/values.yaml` is neither a file nor a directory",
             ),
-            (up, "entry `a/../../x.ya` would leave the folder"),
+            (up, "entry `a/../../x.ya` would leave the directory"),
         ] {
             let tgz = gzip::compress(&[two.clone(), second].concat());
             let error = Package::read(&tgz).unwrap_err().to_string();

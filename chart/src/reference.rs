@@ -1,4 +1,4 @@
-//! The reference of all values in the chart's README, made from the same tables as the schema.
+//! The reference of all values in the chart's README. Its test generates it from the tables of values and options.
 
 use std::fmt::Write as _;
 
@@ -6,13 +6,13 @@ use api::options::{OPTIONS, Scope};
 
 use crate::values::{Kind, VALUES};
 
-/// Before the part of the README that is made.
-pub const BEGIN: &str = "<!-- made from the tables of values and options: begin -->\n";
-/// After it.
-pub const END: &str = "<!-- end -->\n";
+/// The line before the generated part of the README.
+const BEGIN: &str = "<!-- generated from the tables of values and options: begin -->\n";
+/// The line after the generated part.
+const END: &str = "<!-- end -->\n";
 
-/// The tables as markdown.
-pub fn reference() -> String {
+/// Returns the tables as markdown.
+fn reference() -> String {
     let mut text = String::from("| value | default | |\n|---|---|---|\n");
     // Writing to a string cannot fail.
     for row in VALUES
@@ -22,18 +22,18 @@ pub fn reference() -> String {
         let default = row.default.map(code).unwrap_or_default();
         let _ = writeln!(text, "| `{}` | {default} | {} |", row.path, row.doc);
     }
-    let foreign = VALUES
+    let without_effect = VALUES
         .iter()
         .filter(|row| row.kind == Kind::Anything && row.doc == "No effect.")
         .filter_map(|row| row.path.split_once('.'));
-    let keys: Vec<String> = foreign.map(|(_, key)| format!("`{key}`")).collect();
+    let keys: Vec<String> = without_effect.map(|(_, key)| format!("`{key}`")).collect();
     let _ = writeln!(
         text,
-        "\nAccepted below `rke2-whereabouts` and without effect: {}.",
+        "\nThese keys below `rke2-whereabouts` are accepted and have no effect: {}.",
         keys.join(", ")
     );
     text.push_str(
-        "\nKeys of `config.daemon_conf`; any other is handed to the network configuration.\n\n",
+        "\nKeys of `config.daemon_conf`; any other key is passed to the network configuration.\n\n",
     );
     text.push_str("| key | default | of | |\n|---|---|---|---|\n");
     for option in OPTIONS {
@@ -52,7 +52,7 @@ pub fn reference() -> String {
     text
 }
 
-/// Bars would end a cell.
+/// Formats code in a cell, where a bar has to be escaped.
 fn code(text: &str) -> String {
     format!("`{}`", text.replace('|', "\\|"))
 }
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_readme_has_it() {
+    fn the_readme_has_the_current_reference() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/template/main/README.md");
         let text = std::fs::read_to_string(path).unwrap();
         let (head, rest) = text.split_once(BEGIN).unwrap();
@@ -74,7 +74,7 @@ mod tests {
         }
         assert_eq!(
             found, expected,
-            "UPDATE_EXPECT=1 cargo test -p chart writes it"
+            "UPDATE_EXPECT=1 cargo test -p chart updates it"
         );
     }
 }

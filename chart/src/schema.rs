@@ -1,11 +1,11 @@
-//! `values.schema.json` (draft 7): what values there are. A key that does not exist is refused, so that a typo cannot be silent.
+//! Writes `values.schema.json` (draft 7) from the table of values. Unknown keys are refused, so that a typo is never silent.
 
 use api::options::{self, OPTIONS};
 use serde_json::{Map, Value, json};
 
 use crate::values::{Kind, Row, VALUES};
 
-/// Without these nothing can be rendered: a values file that empties one is told so.
+/// Values without which nothing can be rendered; the schema refuses a values file that removes one.
 const REQUIRED: &[&str] = &[
     "config",
     "image",
@@ -19,7 +19,7 @@ const REQUIRED: &[&str] = &[
     "thickPlugin",
 ];
 
-/// The schema as text.
+/// Returns the schema as text.
 pub fn values_schema() -> String {
     let mut schema = group(false);
     for row in VALUES {
@@ -36,10 +36,10 @@ pub fn values_schema() -> String {
 fn put(schema: &mut Value, row: &Row) {
     let (groups, key) = row.path.rsplit_once('.').unwrap_or(("", row.path));
     let groups = groups.split('.').filter(|name| !name.is_empty());
-    let place = groups.fold(schema, |place, name| &mut place["properties"][name]);
-    place["properties"][key] = of_row(row);
+    let group = groups.fold(schema, |group, name| &mut group["properties"][name]);
+    group["properties"][key] = of_row(row);
     if REQUIRED.contains(&row.path) {
-        match &mut place["required"] {
+        match &mut group["required"] {
             Value::Array(names) => names.push(json!(key)),
             none => *none = json!([key]),
         }
@@ -78,7 +78,7 @@ fn group(is_open: bool) -> Value {
     json!({"type": ["object", "null"], "additionalProperties": is_open, "properties": {}})
 }
 
-/// Keys of the option table have their type; others belong to the network configuration and pass.
+/// Returns the schema of `config.daemon_conf`: keys of the table of options have their type, other keys belong to the network configuration and pass.
 fn daemon_conf() -> Value {
     let properties: Map<String, Value> = OPTIONS
         .iter()
@@ -118,24 +118,24 @@ mod tests {
             .collect()
     }
 
-    /// As Helm lays values over those of the chart: what is empty there goes away.
-    fn overlay(place: &mut Value, values: Value) {
-        match (place, values) {
-            (Value::Object(place), Value::Object(values)) => {
+    /// Merges values over those of the chart as Helm does: null removes a key.
+    fn overlay(target: &mut Value, values: Value) {
+        match (target, values) {
+            (Value::Object(target), Value::Object(values)) => {
                 for (key, value) in values {
                     if value.is_null() {
-                        place.shift_remove(&key);
+                        target.shift_remove(&key);
                     } else {
-                        overlay(place.entry(key).or_insert(Value::Null), value);
+                        overlay(target.entry(key).or_insert(Value::Null), value);
                     }
                 }
             }
-            (place, value) => *place = value,
+            (target, value) => *target = value,
         }
     }
 
     #[test]
-    fn what_is_needed_cannot_be_emptied() {
+    fn required_values_cannot_be_removed() {
         for path in REQUIRED {
             let keys: Vec<&str> = path.split('.').collect();
             let values = format!("{}: null{}", keys.join(": {"), "}".repeat(keys.len() - 1));
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn our_own_values_are_accepted() {
+    fn the_charts_default_values_are_accepted() {
         let files = crate::pack::files(crate::Chart::Main, crate::IDENTITIES[0], "5.0.0").unwrap();
         let (_, values) = files
             .iter()
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn published_keys_are_accepted() {
+    fn keys_of_the_published_chart_are_accepted() {
         let values = "
 image: {repository: r, tag: t, pullPolicy: IfNotPresent}
 config:
@@ -176,7 +176,7 @@ global: {systemDefaultRegistry: x, rke2DataDir: /d, cattle: {systemDefaultRegist
     }
 
     #[test]
-    fn typos_are_refused_by_name() {
+    fn typos_are_refused() {
         for (values, word) in [
             ("thickPlugn: {}", "thickPlugn"),
             ("image: {repositry: r}", "repositry"),
@@ -207,7 +207,7 @@ global: {systemDefaultRegistry: x, rke2DataDir: /d, cattle: {systemDefaultRegist
     }
 
     #[test]
-    fn no_object_of_ours_takes_any_key() {
+    fn only_listed_objects_accept_unknown_keys() {
         fn open(path: &str, schema: &Value, found: &mut Vec<String>) {
             let Some(properties) = schema["properties"].as_object() else {
                 return;

@@ -1,6 +1,6 @@
-//! The table of the chart's values: `values.yaml`, `values.schema.json` and the reference in its README are made from it.
+//! The table of the chart's values, from which `values.yaml`, `values.schema.json` and the reference in the README are generated.
 //!
-//! Keys of `config.daemon_conf` stand in [`api::options`]. What a value does is the templates' business.
+//! Keys of `config.daemon_conf` are in [`api::options`]. The templates implement what a value does.
 
 mod rows;
 mod yaml;
@@ -10,65 +10,65 @@ use serde_json::Value;
 pub use rows::VALUES;
 pub use yaml::values_yaml;
 
-/// Architectures that an image of a full release is made for, and that its pods are put on.
+/// The architectures of a full release's image, and of the nodes that get a pod.
 pub const ARCHITECTURES: [&str; 3] = ["amd64", "arm64", "arm"];
 
 /// One value, or a group of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// Keys with dots between.
+    /// The keys of the value, joined by dots.
     pub path: &'static str,
-    /// What may stand there.
+    /// The type of the value.
     pub kind: Kind,
-    /// Its default as JSON; `None` where it stands in no values file of ours.
+    /// The default as JSON; `None` when our `values.yaml` does not have the value.
     pub default: Option<&'static str>,
-    /// What it does, as a sentence.
+    /// A sentence that says what the value does.
     pub doc: &'static str,
 }
 
-/// What may stand at a place. Nothing (`null`) may stand everywhere and means the default.
+/// The type of a value. Every value may also be `null`, which means the default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Values below it, and no others.
+    /// An object with exactly the keys of the rows below it.
     Group,
-    /// Values below it, and whatever a distro injects.
+    /// An object with the keys of the rows below it, and others that a distro injects.
     OpenGroup,
-    /// On or off, as a word too: published charts took both.
+    /// A boolean, or its name as text, since published charts accepted both.
     Switch,
     /// A text.
     Text,
-    /// A port.
+    /// A port number.
     Port,
-    /// A whole number from 1 on.
+    /// An integer from 1.
     Count,
-    /// A whole number from 0 on, or a percentage.
+    /// An integer from 0, or a percentage.
     Amount,
-    /// When an image is pulled.
+    /// Kubernetes' pull policy of an image.
     PullPolicy,
     /// A list of texts.
     Texts,
-    /// A list of objects of Kubernetes.
+    /// A list of Kubernetes objects.
     Objects,
-    /// An object of Kubernetes.
+    /// A Kubernetes object.
     Object,
-    /// Texts by name, as labels and annotations are.
+    /// A map of texts, such as labels and annotations.
     Strings,
     /// Keys of the table of options, and any key of a network configuration.
     DaemonConfig,
-    /// Anything: a published key that has no effect here.
+    /// Any value: a key of the published chart that has no effect here.
     Anything,
 }
 
 impl Row {
-    /// Whether other rows are below it.
+    /// Returns true when other rows are below this one.
     pub fn is_group(&self) -> bool {
         matches!(self.kind, Kind::Group | Kind::OpenGroup)
     }
 
-    /// Its default.
+    /// Returns the default as a value.
     pub fn default_value(&self) -> Option<Value> {
         let text = self.default?;
-        Some(serde_json::from_str(text).expect("a test reads every default"))
+        Some(serde_json::from_str(text).expect("a test parses every default"))
     }
 }
 
@@ -77,12 +77,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_is_sound() {
+    fn the_table_is_consistent() {
         for (index, row) in VALUES.iter().enumerate() {
             let Row { path, doc, .. } = row;
             assert!(
                 VALUES[..index].iter().all(|other| other.path != *path),
-                "{path} twice"
+                "{path} occurs twice"
             );
             assert!(doc.ends_with('.'), "{path}");
             if let Some((group, _)) = path.rsplit_once('.') {
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn reused_values_have_the_default_capabilities() {
+    fn capabilities_of_the_template_equal_the_default() {
         let row = VALUES
             .iter()
             .find(|row| row.path == "daemonSecurity.capabilities");
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_are_put_where_an_image_is() {
+    fn the_default_architectures_are_those_of_the_image() {
         let row = VALUES.iter().find(|row| row.path == "architectures");
         let value = row.unwrap().default_value().unwrap();
         assert_eq!(value, serde_json::json!(ARCHITECTURES));

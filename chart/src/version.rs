@@ -1,42 +1,43 @@
-//! Versions as the distros write them: a leading `v`, leading zeros, build metadata. They are compared as numbers, as Helm does,
-//! and kept as they stand, since file names and addresses are made from the text.
+//! Versions as the distros write them, with a leading `v`, leading zeros or build metadata. They are compared as numbers, as Helm does,
+//! and keep their text, since file names and addresses contain it.
 
 use std::{cmp::Ordering, fmt, str::FromStr};
 
-/// A version: how it is written, and what it means.
+/// A version: its text and the parsed parts.
 #[derive(Debug, Clone)]
 pub struct Version {
     text: String,
     numbers: [u64; 3],
-    before: Vec<Part>,
+    prerelease: Vec<Part>,
     build: String,
 }
 
-/// A part of what follows `-`; numbers come before words.
+/// A part of the prerelease version after `-`; numbers sort before words.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Part {
     Number(u64),
     Word(String),
 }
 
-/// Text that is no version.
+/// The text is not a version; it is kept for the message.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("`{0}` is no version: write x.y.z, as in 5.0.0, v4.3.017 or 4.0.201+upv4.0.2")]
+#[error("`{0}` is not a version: write x.y.z, as in 5.0.0, v4.3.017 or 4.0.201+upv4.0.2")]
 pub struct ParseError(String);
 
 impl Version {
-    /// Whether both name the same release for Helm, however they are written.
+    /// Returns true when both texts are the same version for Helm.
     pub fn is_same(&self, other: &Self) -> bool {
-        (self.numbers, &self.before, &self.build) == (other.numbers, &other.before, &other.build)
+        (self.numbers, &self.prerelease, &self.build)
+            == (other.numbers, &other.prerelease, &other.build)
     }
 
-    /// Which is newer; the text decides between two that are the same but for their build or their writing.
+    /// Compares by age; the text decides between versions that differ only in build metadata or spelling.
     pub fn order(&self, other: &Self) -> Ordering {
-        let released = |version: &Self| version.before.is_empty();
+        let is_release = |version: &Self| version.prerelease.is_empty();
         self.numbers
             .cmp(&other.numbers)
-            .then(released(self).cmp(&released(other)))
-            .then_with(|| self.before.cmp(&other.before))
+            .then(is_release(self).cmp(&is_release(other)))
+            .then_with(|| self.prerelease.cmp(&other.prerelease))
             .then_with(|| self.text.cmp(&other.text))
     }
 }
@@ -45,29 +46,30 @@ impl FromStr for Version {
     type Err = ParseError;
 
     fn from_str(text: &str) -> Result<Self, ParseError> {
-        let bad = || ParseError(text.to_owned());
+        let invalid = || ParseError(text.to_owned());
         let plain = text.strip_prefix('v').unwrap_or(text);
         let (plain, build) = split(plain, '+');
-        let (plain, before) = split(plain, '-');
+        let (plain, prerelease) = split(plain, '-');
         let is_word = |part: &str| {
             let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
             !part.is_empty() && part.bytes().all(is_plain)
         };
-        for tail in [build, before].into_iter().flatten() {
+        for tail in [build, prerelease].into_iter().flatten() {
             if !tail.split('.').all(is_word) {
-                return Err(bad());
+                return Err(invalid());
             }
         }
         let numbers: Option<Vec<_>> = plain.split('.').map(number).collect();
         let numbers: [u64; 3] = numbers
             .and_then(|numbers| numbers.try_into().ok())
-            .ok_or_else(bad)?;
+            .ok_or_else(invalid)?;
         let part =
             |part: &str| number(part).map_or_else(|| Part::Word(part.to_owned()), Part::Number);
         Ok(Self {
             text: text.to_owned(),
             numbers,
-            before: before.map_or_else(Vec::new, |text| text.split('.').map(part).collect()),
+            prerelease: prerelease
+                .map_or_else(Vec::new, |text| text.split('.').map(part).collect()),
             build: build.unwrap_or_default().to_owned(),
         })
     }
@@ -86,7 +88,7 @@ fn split(text: &str, at: char) -> (&str, Option<&str>) {
     }
 }
 
-/// Digits alone; leading zeros count for nothing.
+/// Parses digits; leading zeros are ignored.
 fn number(text: &str) -> Option<u64> {
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     is_number.then(|| text.parse().ok()).flatten()
@@ -101,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn the_distros_versions_have_their_order() {
+    fn versions_of_the_distros_are_ordered() {
         let rising = [
             "v4.0.2-alpha",
             "v4.0.2-build2023010901",
@@ -126,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn one_release_is_written_in_several_ways() {
+    fn different_spellings_are_the_same_version() {
         for (left, right, expected) in [
             ("v4.3.017", "4.3.17", true),
             ("4.3.0100", "4.3.100", true),
@@ -138,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_none_is_refused() {
+    fn invalid_versions_are_refused() {
         for text in [
             "",
             "v",

@@ -1,4 +1,4 @@
-//! What helps against an error of the operating system: the end of a message that already says what failed, and where.
+//! Hints for errors of the operating system: the end of a message that already says what failed, and where.
 //!
 //! The programs' own errors carry their hints in their texts.
 

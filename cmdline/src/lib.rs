@@ -1,4 +1,4 @@
-//! What the command lines of all programs share: usage errors on one line, the report of a failure and its exit status, hints for errors
+//! The common parts of all command lines: usage errors on one line, the report of a failure and its exit status, hints for errors
 //! of the operating system, absolute paths as values, and, with the feature `pages`, manual pages and completions.
 
 mod error_line;

@@ -1,9 +1,9 @@
 //! `CNI_ARGS`: `KEY=VALUE;KEY=VALUE`.
 //!
-//! Reading is tolerant: order and duplicates are kept, a value may hold `=`, empty pieces (a trailing `;`) are skipped, and a
+//! Parsing is tolerant: order and duplicates are kept, a value may contain `=`, empty pieces (a trailing `;`) are skipped, and a
 //! piece without `=` is a key with an empty value.
 
-/// Splits the text into pairs.
+/// Splits the text into pairs of key and value.
 pub fn parse(text: &str) -> Vec<(String, String)> {
     text.split(';')
         .filter(|piece| !piece.is_empty())
@@ -14,7 +14,7 @@ pub fn parse(text: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-/// Joins pairs.
+/// Joins pairs into the text that [`parse`] reads.
 pub fn format(pairs: &[(String, String)]) -> String {
     let pieces: Vec<_> = pairs
         .iter()
@@ -23,7 +23,7 @@ pub fn format(pairs: &[(String, String)]) -> String {
     pieces.join(";")
 }
 
-/// The last value of a key.
+/// Returns the last value of a key; keys are case-sensitive.
 pub fn get<'a>(pairs: &'a [(String, String)], key: &str) -> Option<&'a str> {
     pairs
         .iter()
@@ -45,7 +45,7 @@ mod tests {
     }
 
     #[test]
-    fn reading_is_tolerant() {
+    fn parse_is_tolerant() {
         check("", &[]);
         check(";;", &[]);
         check("A=1;B=2;", &[("A", "1"), ("B", "2")]);
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn writing_keeps_order() {
+    fn format_keeps_order() {
         assert_eq!(
             format(&parse("IgnoreUnknown=1;K8S_POD_NAME=cart-0")),
             "IgnoreUnknown=1;K8S_POD_NAME=cart-0"

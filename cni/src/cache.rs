@@ -1,12 +1,11 @@
-//! The result cache: what ADD answered, kept for CHECK and DEL, in the files and the form of the reference library
-//! (`<dir>/<network>-<container id>-<interface>`, kind `cniCacheV1`), so that either can read what the other wrote.
-
-mod file;
+//! The result cache: results of ADD, kept for CHECK and DEL, in the files and the form of the reference library
+//! (`<dir>/<network>-<container ID>-<interface>`, kind `cniCacheV1`), so that either can read what the other wrote.
 
 use std::ffi::OsString;
-use std::fs;
-use std::io;
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -20,16 +19,18 @@ use crate::env::{ContainerId, EnvError, IfName, check_network_name};
 use crate::types::CniResult;
 use crate::version::Version;
 
-/// The only kind of entry there is.
+/// The kind of every entry.
 pub const KIND: &str = "cniCacheV1";
+/// A longer file is no entry.
+const MAX_BYTES: u64 = 32 << 20;
 
-/// One entry.
+/// The cached result of one attachment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Entry {
-    /// [`KIND`].
+    /// Always [`KIND`].
     pub kind: String,
-    /// The container.
+    /// The container ID.
     pub container_id: String,
     /// The network's configuration, byte for byte.
     #[serde(
@@ -38,25 +39,25 @@ pub struct Entry {
         deserialize_with = "from_base64"
     )]
     pub config: Vec<u8>,
-    /// The interface.
+    /// The interface inside the container.
     pub if_name: String,
-    /// The network.
+    /// The network's name.
     pub network_name: String,
-    /// The container's network namespace.
+    /// The path of the container's network namespace.
     #[serde(
         default,
         deserialize_with = "or_default",
         skip_serializing_if = "String::is_empty"
     )]
     pub netns: String,
-    /// `CNI_ARGS`.
+    /// The pairs of `CNI_ARGS`.
     #[serde(
         default,
         deserialize_with = "or_default",
         skip_serializing_if = "Vec::is_empty"
     )]
     pub cni_args: Vec<(String, String)>,
-    /// Capability arguments before filtering.
+    /// The capability arguments before filtering.
     #[serde(
         default,
         deserialize_with = "or_default",
@@ -72,40 +73,40 @@ pub struct Entry {
     pub result: Map<String, Value>,
 }
 
-/// What went wrong with an entry.
+/// The reason why the cache could not be used.
 #[derive(Debug, thiserror::Error)]
 pub enum CacheError {
-    /// Reading or writing.
+    /// The file system refused.
     #[error("cannot {action} cached result {}: {source}", path.display())]
     Io {
-        /// What was attempted.
+        /// The attempted action.
         action: &'static str,
-        /// On which file.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// A file that is no entry.
+    /// The file is no entry.
     #[error("cached result {} is damaged: {reason}", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         reason: String,
     },
-    /// A name that cannot be part of a file name.
+    /// A name cannot be part of a file name.
     #[error(transparent)]
     Name(#[from] EnvError),
 }
 
 impl Entry {
-    /// The result of the entry.
+    /// Reads the result; one without a version counts as written in `assumed`.
     pub fn parse_result(&self, assumed: Version) -> Result<CniResult, ConvertError> {
         parse_value(&Value::Object(self.result.clone()), Some(assumed))
     }
 }
 
-/// Where an entry lies.
+/// Returns the path of an entry's file.
 pub fn path(
     dir: &Path,
     network: &str,
@@ -116,8 +117,8 @@ pub fn path(
     Ok(dir.join(format!("{network}-{container}-{ifname}")))
 }
 
-/// Writes an entry: a temporary file, then a rename. It is not synced, as the reference library's is not: what an entry tells of
-/// the kernel is gone with the power, and DEL goes on without one. Directories are made as needed, 0700.
+/// Writes an entry: a temporary file, then a rename. Like the reference library it does not sync: a power cut also ends the kernel
+/// state that an entry describes, and DEL works without one. Missing directories are created with mode 0700.
 pub fn store(dir: &Path, entry: &Entry) -> Result<(), CacheError> {
     let path = path(
         dir,
@@ -126,7 +127,7 @@ pub fn store(dir: &Path, entry: &Entry) -> Result<(), CacheError> {
         &IfName::parse(&entry.if_name)?,
     )?;
     let bytes = serde_json::to_vec(entry).expect("an entry always serialises");
-    file::write(dir, &path, &bytes).map_err(|source| CacheError::Io {
+    replace_file(dir, &path, &bytes).map_err(|source| CacheError::Io {
         action: "write",
         path,
         source,
@@ -140,10 +141,10 @@ pub fn load(
     container: &ContainerId,
     ifname: &IfName,
 ) -> Result<Option<Entry>, CacheError> {
-    file::read(&path(dir, network, container, ifname)?)
+    read_entry(&path(dir, network, container, ifname)?)
 }
 
-/// Removes an entry and what a killed process wrote of it; one that is not there is success.
+/// Removes an entry and its temporary file, which a killed process may have left. A missing entry is success.
 pub fn remove(
     dir: &Path,
     network: &str,
@@ -151,8 +152,8 @@ pub fn remove(
     ifname: &IfName,
 ) -> Result<(), CacheError> {
     let path = path(dir, network, container, ifname)?;
-    for path in [file::temporary(&path), path] {
-        file::remove(&path).map_err(|source| CacheError::Io {
+    for path in [temporary_path(&path), path] {
+        remove_file(&path).map_err(|source| CacheError::Io {
             action: "remove",
             path,
             source,
@@ -161,22 +162,23 @@ pub fn remove(
     Ok(())
 }
 
-/// All entries, by file name; files that are none are passed over, as the reference library does. No directory, no entries.
+/// Returns all entries, sorted by file name. Like the reference library it skips files that are no entries. A missing directory has
+/// no entries.
 pub fn list(dir: &Path) -> Result<Vec<Entry>, CacheError> {
     let names = names(dir)?;
     Ok(names
         .iter()
-        .filter_map(|name| file::read(&dir.join(name)).ok().flatten())
+        .filter_map(|name| read_entry(&dir.join(name)).ok().flatten())
         .collect())
 }
 
-/// The entries of one container, the oldest first.
+/// Returns the entries of one container, the oldest first.
 pub fn of_container(dir: &Path, container: &ContainerId) -> Result<Vec<Entry>, CacheError> {
     let mut found: Vec<(SystemTime, Entry)> = Vec::new();
-    let is_about = about(container);
-    let is_complete = |name: &[u8]| !name.starts_with(b".") && is_about(name);
+    let names_container = names_container(container);
+    let is_complete = |name: &[u8]| !name.starts_with(b".") && names_container(name);
     for name in names_like(dir, is_complete)? {
-        if let Ok(Some((entry, written))) = file::read_dated(&dir.join(name))
+        if let Ok(Some((entry, written))) = read_entry_with_time(&dir.join(name))
             && entry.container_id == container.as_str()
         {
             found.push((written.unwrap_or(SystemTime::UNIX_EPOCH), entry));
@@ -190,13 +192,13 @@ pub fn of_container(dir: &Path, container: &ContainerId) -> Result<Vec<Entry>, C
     Ok(found.into_iter().map(|(_, entry)| entry).collect())
 }
 
-/// Removes what a killed process began to write about a container. Nobody may be at that container meanwhile.
-pub fn clean(dir: &Path, container: &ContainerId) -> Result<(), CacheError> {
-    let is_about = about(container);
-    let is_unfinished = |name: &[u8]| file::meant_by(name).is_some_and(&is_about);
-    for name in names_like(dir, is_unfinished)? {
+/// Removes the temporary files that killed processes left for a container. The caller has to hold the container's lock.
+pub fn remove_temporary(dir: &Path, container: &ContainerId) -> Result<(), CacheError> {
+    let names_container = names_container(container);
+    let is_temporary = |name: &[u8]| final_name(name).is_some_and(&names_container);
+    for name in names_like(dir, is_temporary)? {
         let path = dir.join(name);
-        file::remove(&path).map_err(|source| CacheError::Io {
+        remove_file(&path).map_err(|source| CacheError::Io {
             action: "remove",
             path,
             source,
@@ -205,15 +207,15 @@ pub fn clean(dir: &Path, container: &ContainerId) -> Result<(), CacheError> {
     Ok(())
 }
 
-/// Removes entries without any content: a power cut leaves such files, and as they name nobody, nothing else removes them. For a
-/// moment at which no other program writes entries.
+/// Removes empty entries. A power cut leaves such files, and nothing else removes them, since they name no container. The caller has to
+/// make sure that no other program writes entries meanwhile.
 pub fn remove_empty(dir: &Path) -> Result<(), CacheError> {
     for name in names(dir)? {
         let path = dir.join(name);
         let is_empty =
             fs::symlink_metadata(&path).is_ok_and(|file| file.is_file() && file.len() == 0);
         if is_empty {
-            file::remove(&path).map_err(|source| CacheError::Io {
+            remove_file(&path).map_err(|source| CacheError::Io {
                 action: "remove",
                 path,
                 source,
@@ -223,11 +225,11 @@ pub fn remove_empty(dir: &Path) -> Result<(), CacheError> {
     Ok(())
 }
 
-/// Whether an entry's file name is `<network>-<container>-<interface>`, as far as that can be told: each part may have
-/// hyphens.
-fn about(container: &ContainerId) -> impl Fn(&[u8]) -> bool {
+/// Returns a function that tells whether a file name can be `<network>-<container>-<interface>` of this container. It may accept
+/// names of others, since each part may contain hyphens.
+fn names_container(container: &ContainerId) -> impl Fn(&[u8]) -> bool {
     let middle = format!("-{container}-").into_bytes();
-    // A DEL looks at the names of all entries of the node, so nothing is searched that an interface's name rules out.
+    // A DEL checks the names of all entries of the node, so only the positions that the length of an interface name allows are tried.
     move |name| {
         (1..=IfName::MAX_BYTES)
             .filter_map(|length| name.split_at_checked(name.len().checked_sub(length)?))
@@ -237,15 +239,15 @@ fn about(container: &ContainerId) -> impl Fn(&[u8]) -> bool {
     }
 }
 
-/// Names of entries, sorted. What begins with a dot is not complete.
+/// Returns the file names of entries, sorted. A name that begins with a dot is a temporary file.
 fn names(dir: &Path) -> Result<Vec<OsString>, CacheError> {
     let mut names = names_like(dir, |name| !name.starts_with(b"."))?;
     names.sort();
     Ok(names)
 }
 
-/// The file names of a directory that the function takes; none where there is no directory.
-fn names_like(dir: &Path, is_taken: impl Fn(&[u8]) -> bool) -> Result<Vec<OsString>, CacheError> {
+/// Returns the file names in a directory that `accepts` accepts; none if there is no directory.
+fn names_like(dir: &Path, accepts: impl Fn(&[u8]) -> bool) -> Result<Vec<OsString>, CacheError> {
     let failed = |source| CacheError::Io {
         action: "list",
         path: dir.to_owned(),
@@ -258,11 +260,107 @@ fn names_like(dir: &Path, is_taken: impl Fn(&[u8]) -> bool) -> Result<Vec<OsStri
     let mut names = Vec::new();
     for file in files {
         let name = file.map_err(failed)?.file_name();
-        if is_taken(name.as_bytes()) {
+        if accepts(name.as_bytes()) {
             names.push(name);
         }
     }
     Ok(names)
+}
+
+/// Reads an entry with bounds; `None` if there is no file.
+fn read_entry(path: &Path) -> Result<Option<Entry>, CacheError> {
+    Ok(read_entry_with_time(path)?.map(|(entry, _)| entry))
+}
+
+/// The same with the time of the last write, where that is known.
+fn read_entry_with_time(path: &Path) -> Result<Option<(Entry, Option<SystemTime>)>, CacheError> {
+    let failed = |source| CacheError::Io {
+        action: "read",
+        path: path.to_owned(),
+        source,
+    };
+    let damaged = |reason| CacheError::Damaged {
+        path: path.to_owned(),
+        reason,
+    };
+    // A named pipe of that name must not block the reader.
+    let flags = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).expect("a flag of open");
+    let file = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        file => file.map_err(failed)?,
+    };
+    let metadata = file.metadata().map_err(failed)?;
+    if !metadata.is_file() {
+        return Err(damaged("it is not a file".to_owned()));
+    }
+    // One byte more than the file has, so that the read that finds the end needs no larger buffer.
+    let size = usize::try_from(metadata.len().min(MAX_BYTES)).unwrap_or_default();
+    let mut bytes = Vec::with_capacity(size + 1);
+    file.take(MAX_BYTES)
+        .read_to_end(&mut bytes)
+        .map_err(failed)?;
+    let entry: Entry =
+        serde_json::from_slice(&bytes).map_err(|error| damaged(error.to_string()))?;
+    if entry.kind == KIND {
+        Ok(Some((entry, metadata.modified().ok())))
+    } else {
+        Err(damaged(format!("its kind is {:?}", entry.kind)))
+    }
+}
+
+/// Replaces a file atomically. The temporary file of an entry always has the same name, so that the next writer or remover of the entry
+/// finds one that a killed process left. Nothing waits for the disk: a power cut may leave the old file, or an empty one, which is no
+/// entry.
+fn replace_file(dir: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let temporary = temporary_path(path);
+    let written = match write_new(&temporary, bytes) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            DirBuilder::new().mode(0o700).recursive(true).create(dir)?;
+            write_new(&temporary, bytes)
+        }
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            remove_file(&temporary)?;
+            write_new(&temporary, bytes)
+        }
+        written => written,
+    };
+    let written = written.and_then(|()| fs::rename(&temporary, path));
+    if written.is_err() {
+        // Best effort: the next writer removes it.
+        let _ = remove_file(&temporary);
+    }
+    written
+}
+
+/// Removes a file; a missing one is success.
+fn remove_file(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Returns the path of an entry's temporary file.
+fn temporary_path(path: &Path) -> PathBuf {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!(".{name}.tmp"))
+}
+
+/// Returns the file name of the entry that a temporary file belongs to.
+fn final_name(temporary: &[u8]) -> Option<&[u8]> {
+    temporary.strip_prefix(b".")?.strip_suffix(b".tmp")
+}
+
+fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)?;
+    file.write_all(bytes)?;
+    // The kernel stamps files by a clock that advances in steps of milliseconds only, but `of_container` returns entries in the order in
+    // which they were written, which is that of the container's networks.
+    file.set_modified(SystemTime::now())
 }
 
 fn to_base64<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {

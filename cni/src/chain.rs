@@ -1,11 +1,9 @@
-//! Running a network's plugins for each verb, as CNI 1.1.0 section 3 lays down.
+//! Running a network's plugins for each verb, as CNI 1.1.0 section 3 specifies.
 //!
-//! ADD runs them in order, each seeing the result of the one before; DEL in reverse. The first plugin that fails ends the verb: what
-//! to undo is decided by the caller. Results are cached after ADD and forgotten after DEL.
+//! ADD runs them in order, each with the result of the one before; DEL runs them in reverse. The first plugin that fails ends the verb;
+//! the caller decides what to undo. Results are cached after ADD and removed from the cache after DEL.
 
 mod error;
-
-mod invoke;
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -14,44 +12,44 @@ use serde_json::{Map, Value, json};
 
 pub use self::error::ChainError;
 use self::error::cache_error;
-use self::invoke::{bytes, named, run, stdin_of};
+use crate::args;
 use crate::cache::{self, CacheError};
-use crate::config::NetworkConfig;
+use crate::config::{NetworkConfig, Plugin};
 use crate::convert::{parse_result_as, result_to};
 use crate::env::{Command, ContainerId, EnvError, IfName};
 use crate::exec::Exec;
 use crate::types::CniResult;
 use crate::version::Version;
 
-/// One attachment: who is attached, and what the runtime said about it.
+/// One attachment of a container, with the runtime's parameters for it.
 #[derive(Clone, Debug)]
 pub struct Invocation {
-    /// The container.
+    /// The container ID.
     pub container_id: ContainerId,
-    /// Path of its network namespace; DEL may come without.
+    /// The path of the network namespace; DEL may have none.
     pub netns: Option<String>,
     /// The interface inside it.
     pub ifname: IfName,
-    /// `CNI_ARGS`.
+    /// The pairs of `CNI_ARGS`.
     pub args: Vec<(String, String)>,
-    /// `CNI_PATH`: where plugins are looked for.
+    /// The directories that plugins are searched in (`CNI_PATH`).
     pub path: Vec<PathBuf>,
-    /// What plugins get as `runtimeConfig`, each what it has declared a capability for.
+    /// The capability arguments. Each plugin gets in `runtimeConfig` those that it has declared a capability for.
     pub capability_args: Map<String, Value>,
-    /// Where results are kept.
+    /// The directory of the result cache.
     pub cache_dir: PathBuf,
 }
 
-/// One attachment as GC names it.
+/// An attachment as GC names it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Attachment {
-    /// The container.
+    /// The container ID.
     pub container_id: String,
     /// The interface inside it.
     pub ifname: String,
 }
 
-/// Attaches: every plugin in order. The result is the last plugin's, in the version it was written in, and is cached.
+/// ADD: runs every plugin in order. Returns and caches the last plugin's result, in the version that it was written in.
 pub fn add(
     exec: &dyn Exec,
     config: &NetworkConfig,
@@ -82,21 +80,24 @@ pub fn add(
         })?);
     }
     let result = previous.expect("a network has at least one plugin");
-    remember(config, invocation, &result)?;
+    cache_result(config, invocation, &result)?;
     Ok(result)
 }
 
-/// Caches another result than the last plugin's, after the attachment was changed by someone else.
-pub fn remember(
+/// Caches another result than the last plugin's, for a caller that changed the attachment after ADD.
+pub fn cache_result(
     config: &NetworkConfig,
     invocation: &Invocation,
     result: &CniResult,
 ) -> Result<(), ChainError> {
-    cache::store(&invocation.cache_dir, &entry(config, invocation, result))
-        .map_err(|source| cache_error(config, source))
+    cache::store(
+        &invocation.cache_dir,
+        &cache_entry(config, invocation, result),
+    )
+    .map_err(|source| cache_error(config, source))
 }
 
-/// Detaches: every plugin in reverse order, with the cached result from 0.4.0 on. A cache that is gone or damaged does not stop it.
+/// DEL: runs every plugin in reverse order, from 0.4.0 on with the cached result. It works without a cached result or with a damaged one.
 pub fn del(
     exec: &dyn Exec,
     config: &NetworkConfig,
@@ -105,8 +106,8 @@ pub fn del(
     del_partly(exec, config, invocation, config.plugins.len()).map(|_none| ())
 }
 
-/// Undoes an ADD that only the first `attached` plugins succeeded at. The others are asked too, but may well have nothing
-/// to undo, nor a configuration they could read: their failures stop nothing and are returned.
+/// DEL after an ADD that succeeded in the first `attached` plugins only. The others run, too, but may have nothing to undo, or no
+/// configuration that they can read: their failures stop nothing and are returned.
 pub fn del_partly(
     exec: &dyn Exec,
     config: &NetworkConfig,
@@ -116,7 +117,7 @@ pub fn del_partly(
     let previous = if config.version() < Version::V0_4_0 {
         None
     } else {
-        cached(config, invocation).ok().flatten()
+        cached_result(config, invocation).ok().flatten()
     };
     let mut failed = Vec::new();
     for (index, plugin) in config.plugins.iter().enumerate().rev() {
@@ -151,7 +152,7 @@ pub fn del_partly(
     Ok(failed)
 }
 
-/// Verifies: every plugin in order, each with the cached result.
+/// CHECK: runs every plugin in order, each with the cached result.
 pub fn check(
     exec: &dyn Exec,
     config: &NetworkConfig,
@@ -167,9 +168,10 @@ pub fn check(
     if config.disable_check {
         return Ok(());
     }
-    let previous = cached(config, invocation)?.ok_or_else(|| ChainError::NothingCached {
-        network: config.name.clone(),
-    })?;
+    let previous =
+        cached_result(config, invocation)?.ok_or_else(|| ChainError::NoCachedResult {
+            network: config.name.clone(),
+        })?;
     for (index, plugin) in config.plugins.iter().enumerate() {
         let stdin = stdin_of(config, plugin, &invocation.capability_args, Some(&previous));
         run(
@@ -185,8 +187,8 @@ pub fn check(
     Ok(())
 }
 
-/// Collects: DEL for every cached attachment of this network that is not valid, then, from 1.1.0 on, GC to every plugin with the
-/// valid ones. Goes on after a failure and returns all of them.
+/// GC: runs DEL for every cached attachment of this network that is not in `valid`, then, from 1.1.0 on, GC of every plugin with the
+/// valid ones. It continues after a failure and returns all failures.
 pub fn gc(
     exec: &dyn Exec,
     config: &NetworkConfig,
@@ -210,7 +212,7 @@ pub fn gc(
                     && !keep.contains(&(entry.container_id.as_str(), entry.if_name.as_str()))
             });
             errors.extend(
-                stale.filter_map(|entry| collect(exec, config, path, cache_dir, entry).err()),
+                stale.filter_map(|entry| del_cached(exec, config, path, cache_dir, entry).err()),
             );
         }
     }
@@ -220,11 +222,22 @@ pub fn gc(
             .map(|one| json!({"containerID": one.container_id, "ifname": one.ifname}))
             .collect();
         for (index, plugin) in config.plugins.iter().enumerate() {
-            let mut value = named(config, plugin);
-            // The specification's name, and the one that the reference library used before it read the specification.
+            let mut value = with_name_and_version(config, plugin);
+            // The specification's name, and the one that older releases of the reference library use.
             value.insert("cni.dev/valid-attachments".to_owned(), json!(attachments));
             value.insert("cni.dev/attachments".to_owned(), json!(attachments));
-            errors.extend(run(exec, config, index, Command::Gc, path, None, &bytes(&value)).err());
+            errors.extend(
+                run(
+                    exec,
+                    config,
+                    index,
+                    Command::Gc,
+                    path,
+                    None,
+                    &to_json(&value),
+                )
+                .err(),
+            );
         }
     }
     if errors.is_empty() {
@@ -234,7 +247,7 @@ pub fn gc(
     }
 }
 
-/// Asks every plugin whether it could serve an ADD; before 1.1.0 nobody can be asked and the answer is yes.
+/// STATUS: returns the error of the first plugin that cannot serve an ADD. Before 1.1.0 there is no STATUS, so no plugin runs.
 pub fn status(exec: &dyn Exec, config: &NetworkConfig, path: &[PathBuf]) -> Result<(), ChainError> {
     if config.version() < Version::V1_1_0 {
         return Ok(());
@@ -247,13 +260,13 @@ pub fn status(exec: &dyn Exec, config: &NetworkConfig, path: &[PathBuf]) -> Resu
             Command::Status,
             path,
             None,
-            &bytes(&named(config, plugin)),
+            &to_json(&with_name_and_version(config, plugin)),
         )?;
     }
     Ok(())
 }
 
-/// The attachments in the configuration of a GC request.
+/// Returns the valid attachments in the configuration of a GC request, or `None` when the list is missing or an entry is incomplete.
 pub fn valid_attachments(config: &Map<String, Value>) -> Option<Vec<Attachment>> {
     let list = config
         .get("cni.dev/valid-attachments")
@@ -275,19 +288,113 @@ pub fn valid_attachments(config: &Map<String, Value>) -> Option<Vec<Attachment>>
         .collect()
 }
 
-/// DEL for an attachment that only the cache still knows.
-fn collect(
+/// Finds and runs the plugin at `index` of the chain.
+fn run(
+    exec: &dyn Exec,
+    config: &NetworkConfig,
+    index: usize,
+    command: Command,
+    path: &[PathBuf],
+    invocation: Option<&Invocation>,
+    stdin: &[u8],
+) -> Result<Vec<u8>, ChainError> {
+    let plugin = &config.plugins[index];
+    let outcome = exec
+        .find(&plugin.kind, path)
+        .and_then(|program| exec.run(&program, &environment(command, path, invocation), stdin));
+    outcome.map_err(|source| ChainError::Plugin {
+        network: config.name.clone(),
+        plugin: plugin.kind.clone(),
+        index,
+        command,
+        source,
+    })
+}
+
+/// Returns exactly the variables of the specification; those of an attachment only for verbs that have one.
+fn environment(
+    command: Command,
+    path: &[PathBuf],
+    invocation: Option<&Invocation>,
+) -> Vec<(String, String)> {
+    let path: Vec<_> = path.iter().map(|dir| dir.to_string_lossy()).collect();
+    let mut env = vec![
+        ("CNI_COMMAND".to_owned(), command.to_string()),
+        ("CNI_PATH".to_owned(), path.join(":")),
+    ];
+    if let Some(invocation) = invocation {
+        env.push((
+            "CNI_CONTAINERID".to_owned(),
+            invocation.container_id.to_string(),
+        ));
+        env.push((
+            "CNI_NETNS".to_owned(),
+            invocation.netns.clone().unwrap_or_default(),
+        ));
+        env.push(("CNI_IFNAME".to_owned(), invocation.ifname.to_string()));
+        env.push(("CNI_ARGS".to_owned(), args::format(&invocation.args)));
+    }
+    env
+}
+
+/// Returns the plugin's stdin for a verb that concerns an attachment.
+fn stdin_of(
+    config: &NetworkConfig,
+    plugin: &Plugin,
+    capability_args: &Map<String, Value>,
+    previous: Option<&CniResult>,
+) -> Vec<u8> {
+    let mut value = with_name_and_version(config, plugin);
+    if let Some(previous) = previous {
+        let version = config.version();
+        value.insert(
+            "prevResult".to_owned(),
+            result_to(
+                previous,
+                if version.is_supported() {
+                    version
+                } else {
+                    Version::LATEST
+                },
+            ),
+        );
+    }
+    let supported = plugin
+        .capabilities
+        .iter()
+        .filter_map(|name| Some((name.clone(), capability_args.get(name)?.clone())));
+    let runtime_config: Map<_, _> = supported.collect();
+    if !runtime_config.is_empty() {
+        value.insert("runtimeConfig".to_owned(), Value::Object(runtime_config));
+    }
+    to_json(&value)
+}
+
+/// Returns the plugin's configuration with the network's name and version.
+fn with_name_and_version(config: &NetworkConfig, plugin: &Plugin) -> Map<String, Value> {
+    let mut value = plugin.value.clone();
+    value.insert("name".to_owned(), json!(config.name));
+    value.insert("cniVersion".to_owned(), json!(config.cni_version));
+    value
+}
+
+fn to_json(value: &Map<String, Value>) -> Vec<u8> {
+    serde_json::to_vec(value).expect("JSON values always serialise")
+}
+
+/// DEL of an attachment as the cache describes it.
+fn del_cached(
     exec: &dyn Exec,
     config: &NetworkConfig,
     path: &[PathBuf],
     cache_dir: &Path,
     entry: &cache::Entry,
 ) -> Result<(), ChainError> {
-    let name = |source: EnvError| cache_error(config, source.into());
+    let invalid = |source: EnvError| cache_error(config, source.into());
     let invocation = Invocation {
-        container_id: ContainerId::parse(&entry.container_id).map_err(name)?,
+        container_id: ContainerId::parse(&entry.container_id).map_err(invalid)?,
         netns: Some(entry.netns.clone()).filter(|netns| !netns.is_empty()),
-        ifname: IfName::parse(&entry.if_name).map_err(name)?,
+        ifname: IfName::parse(&entry.if_name).map_err(invalid)?,
         args: entry.cni_args.clone(),
         path: path.to_vec(),
         capability_args: entry.capability_args.clone(),
@@ -296,7 +403,7 @@ fn collect(
     del(exec, config, &invocation)
 }
 
-fn cached(
+fn cached_result(
     config: &NetworkConfig,
     invocation: &Invocation,
 ) -> Result<Option<CniResult>, ChainError> {
@@ -329,7 +436,11 @@ fn cached(
         })
 }
 
-fn entry(config: &NetworkConfig, invocation: &Invocation, result: &CniResult) -> cache::Entry {
+fn cache_entry(
+    config: &NetworkConfig,
+    invocation: &Invocation,
+    result: &CniResult,
+) -> cache::Entry {
     let version = Version::parse(&result.cni_version).expect("set when the result was read");
     let Value::Object(result) = result_to(result, version) else {
         unreachable!("a result is an object")

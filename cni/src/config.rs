@@ -1,6 +1,6 @@
 //! Network configurations: a single plugin (`conf`) or a list of them (`conflist`), read without loss.
 //!
-//! Nothing is dropped and nothing is reordered: what this module does not know is what the plugins are for.
+//! Keys are neither dropped nor reordered, since those that this module does not know belong to the plugins.
 
 use serde_json::{Map, Value};
 
@@ -12,15 +12,15 @@ use crate::version::{SUPPORTED, Version, VersionError};
 pub struct NetworkConfig {
     /// The network's name, valid as part of a file name.
     pub name: String,
-    /// The version as written; empty if there is none.
+    /// The version as written; empty if the configuration states none.
     pub cni_version: String,
-    /// Whether it was a list.
+    /// Whether the configuration is a list.
     pub is_list: bool,
-    /// CHECK succeeds without running anything.
+    /// Whether CHECK succeeds without running a plugin.
     pub disable_check: bool,
-    /// GC succeeds without running anything.
+    /// Whether GC succeeds without running a plugin.
     pub disable_gc: bool,
-    /// In the order of ADD, never empty.
+    /// The plugins in the order of ADD; never empty.
     pub plugins: Vec<Plugin>,
     value: Map<String, Value>,
     bytes: Vec<u8>,
@@ -31,39 +31,39 @@ pub struct NetworkConfig {
 pub struct Plugin {
     /// The program's name (`type`).
     pub kind: String,
-    /// Capabilities that it asked for (those that are `true`), in the order written.
+    /// The capabilities that are `true`, in the order written.
     pub capabilities: Vec<String>,
-    /// Its whole configuration.
+    /// The plugin's complete configuration.
     pub value: Map<String, Value>,
 }
 
-/// Why a configuration is refused.
+/// The reason why a configuration is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// Not JSON.
+    /// The text is not JSON.
     #[error("network configuration is not JSON: {0}")]
     Json(#[from] serde_json::Error),
-    /// JSON, but no object.
+    /// The text is JSON, but no object.
     #[error("network configuration is not a JSON object")]
     NotAnObject,
-    /// No name.
+    /// The name is missing or empty.
     #[error("network configuration has no name")]
     NameMissing,
-    /// A name that cannot be part of a file name.
+    /// The name cannot be part of a file name.
     #[error(transparent)]
     Name(EnvError),
-    /// A version that is none.
+    /// `cniVersion` or an entry of `cniVersions` is no version.
     #[error("network {network:?} has an invalid cniVersion: {source}")]
     Version {
         /// The network.
         network: String,
-        /// What is wrong.
+        /// The value that is no version.
         source: VersionError,
     },
-    /// Neither a plugin nor a list of plugins.
+    /// The configuration names neither a plugin nor a list of plugins.
     #[error("network {0:?} has neither a type nor plugins: name its plugin in \"type\"")]
     NothingToRun(String),
-    /// An empty list.
+    /// The list of plugins is empty.
     #[error("network {0:?} has an empty list of plugins: name at least one")]
     NoPlugins(String),
     /// A plugin of the list has no type.
@@ -71,23 +71,23 @@ pub enum ConfigError {
     TypeMissing {
         /// The network.
         network: String,
-        /// Position in the list, from 0.
+        /// The position in the list, from 0.
         index: usize,
     },
-    /// A field of the wrong JSON type.
+    /// A field has the wrong JSON type.
     #[error("{field} of network {network:?} is not {expected}")]
     FieldType {
-        /// The network; empty while its name is not known.
+        /// The network; empty while its name is not yet known.
         network: String,
         /// The field.
         field: &'static str,
-        /// What it has to be.
+        /// The expected type, in words.
         expected: &'static str,
     },
 }
 
 impl NetworkConfig {
-    /// The type of the first plugin, which makes the interface as a rule.
+    /// Returns the type of the first plugin, which usually creates the interface.
     pub fn kind(&self) -> &str {
         self.plugins.first().map_or("", |plugin| &plugin.kind)
     }
@@ -99,7 +99,7 @@ impl NetworkConfig {
         Ok(config)
     }
 
-    /// Reads a configuration; a missing or empty name is filled in.
+    /// Reads a configuration; `name` stands in for a missing or empty name.
     pub fn parse_named(bytes: &[u8], name: &str) -> Result<Self, ConfigError> {
         let mut value = object(bytes)?;
         if text(&value, "name", "")?.is_empty() {
@@ -109,7 +109,7 @@ impl NetworkConfig {
         Self::parse(bytes)
     }
 
-    /// Takes a configuration that is JSON already.
+    /// Reads a configuration that is already parsed as JSON.
     pub fn from_map(value: Map<String, Value>) -> Result<Self, ConfigError> {
         let name = text(&value, "name", "")?;
         if name.is_empty() {
@@ -129,22 +129,22 @@ impl NetworkConfig {
         })
     }
 
-    /// The configuration as it was given, byte for byte.
+    /// Returns the configuration byte for byte as it was read.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// The configuration as JSON.
+    /// Returns the configuration as JSON.
     pub fn value(&self) -> &Map<String, Value> {
         &self.value
     }
 
-    /// The version to compare with; a configuration without one is 0.1.0.
+    /// Returns the version for comparisons; a configuration without one has 0.1.0.
     pub fn version(&self) -> Version {
         Version::parse(&self.cni_version).expect("checked when read")
     }
 
-    /// The same network in another version, also in its bytes.
+    /// Returns the same network with another version, also in its bytes.
     #[must_use]
     pub fn with_version(&self, version: Version) -> Self {
         let mut config = self.clone();
@@ -165,7 +165,7 @@ fn object(bytes: &[u8]) -> Result<Map<String, Value>, ConfigError> {
     }
 }
 
-/// An object with a type is a plugin, whatever else it holds.
+/// Returns whether the object is a list, and its plugins. An object with a type is a plugin, whatever else it contains.
 fn plugins(network: &str, value: &Map<String, Value>) -> Result<(bool, Vec<Plugin>), ConfigError> {
     if !text(value, "type", network)?.is_empty() {
         return Ok((false, vec![plugin(network, 0, value)?]));
@@ -176,11 +176,11 @@ fn plugins(network: &str, value: &Map<String, Value>) -> Result<(bool, Vec<Plugi
             return Err(ConfigError::NoPlugins(network.to_owned()));
         }
         Some(Value::Array(list)) => list,
-        Some(_) => return Err(wrong(network, "plugins", "an array")),
+        Some(_) => return Err(wrong_type(network, "plugins", "an array")),
     };
     let plugins = list.iter().enumerate().map(|(index, entry)| match entry {
         Value::Object(entry) => plugin(network, index, entry),
-        _ => Err(wrong(network, "plugins", "an array of objects")),
+        _ => Err(wrong_type(network, "plugins", "an array of objects")),
     });
     Ok((true, plugins.collect::<Result<_, _>>()?))
 }
@@ -197,16 +197,16 @@ fn plugin(network: &str, index: usize, value: &Map<String, Value>) -> Result<Plu
     match value.get("capabilities") {
         None | Some(Value::Null) => {}
         Some(Value::Object(entries)) => {
-            for (capability, wanted) in entries {
-                if wanted
+            for (capability, declared) in entries {
+                if declared
                     .as_bool()
-                    .ok_or_else(|| wrong(network, "capabilities", "an object of booleans"))?
+                    .ok_or_else(|| wrong_type(network, "capabilities", "an object of booleans"))?
                 {
                     capabilities.push(capability.clone());
                 }
             }
         }
-        Some(_) => return Err(wrong(network, "capabilities", "an object of booleans")),
+        Some(_) => return Err(wrong_type(network, "capabilities", "an object of booleans")),
     }
     Ok(Plugin {
         kind,
@@ -215,7 +215,7 @@ fn plugin(network: &str, index: usize, value: &Map<String, Value>) -> Result<Plu
     })
 }
 
-/// `cniVersion`, or the newest of `cniVersions` (1.1.0, section 1) that is supported.
+/// Returns `cniVersion`, or the newest of `cniVersions` (1.1.0, section 1) that is supported.
 fn cni_version(network: &str, value: &Map<String, Value>) -> Result<String, ConfigError> {
     let version_error = |source| ConfigError::Version {
         network: network.to_owned(),
@@ -226,7 +226,7 @@ fn cni_version(network: &str, value: &Map<String, Value>) -> Result<String, Conf
     let listed = match value.get("cniVersions") {
         None | Some(Value::Null) => return Ok(stated),
         Some(Value::Array(listed)) => listed,
-        Some(_) => return Err(wrong(network, "cniVersions", "an array of strings")),
+        Some(_) => return Err(wrong_type(network, "cniVersions", "an array of strings")),
     };
     let mut best = if stated.is_empty() {
         None
@@ -236,7 +236,7 @@ fn cni_version(network: &str, value: &Map<String, Value>) -> Result<String, Conf
     for entry in listed {
         let entry = entry
             .as_str()
-            .ok_or_else(|| wrong(network, "cniVersions", "an array of strings"))?;
+            .ok_or_else(|| wrong_type(network, "cniVersions", "an array of strings"))?;
         let version = Version::parse(entry).map_err(version_error)?;
         if SUPPORTED.contains(&version) {
             best = best.max(Some(version));
@@ -253,11 +253,11 @@ fn text(
     match value.get(field) {
         None | Some(Value::Null) => Ok(String::new()),
         Some(Value::String(text)) => Ok(text.clone()),
-        Some(_) => Err(wrong(network, field, "a string")),
+        Some(_) => Err(wrong_type(network, field, "a string")),
     }
 }
 
-/// Booleans may be written as text, as the reference library allows.
+/// Reads a boolean, which may be written as text, as the reference library allows.
 fn flag(
     network: &str,
     value: &Map<String, Value>,
@@ -268,11 +268,11 @@ fn flag(
         Some(Value::Bool(flag)) => Ok(*flag),
         Some(Value::String(text)) if text.eq_ignore_ascii_case("true") => Ok(true),
         Some(Value::String(text)) if text.eq_ignore_ascii_case("false") => Ok(false),
-        Some(_) => Err(wrong(network, field, "a boolean")),
+        Some(_) => Err(wrong_type(network, field, "a boolean")),
     }
 }
 
-fn wrong(network: &str, field: &'static str, expected: &'static str) -> ConfigError {
+fn wrong_type(network: &str, field: &'static str, expected: &'static str) -> ConfigError {
     ConfigError::FieldType {
         network: network.to_owned(),
         field,
@@ -284,14 +284,14 @@ fn wrong(network: &str, field: &'static str, expected: &'static str) -> ConfigEr
 mod tests {
     use super::*;
 
-    fn refused(text: &str) -> String {
+    fn error(text: &str) -> String {
         NetworkConfig::parse(text.as_bytes())
             .unwrap_err()
             .to_string()
     }
 
     #[test]
-    fn a_single_plugin() {
+    fn single_plugin_is_read_without_loss() {
         let bytes = br#"{"type":"bridge", "zeta":1.0, "big":18446744073709551615,"name":"n","cniVersion":"0.4.0","capabilities":{"ips":true,"mac":false,"bandwidth":true}}"#;
         let config = NetworkConfig::parse(bytes).unwrap();
         assert_eq!(
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list() {
+    fn list_of_plugins_is_read() {
         let config = NetworkConfig::parse(br#"{"name":"l","cniVersion":"1.0.0","disableCheck":"true","disableGC":true,"plugins":[{"type":"a"},{"type":"b"}]}"#).unwrap();
         assert!(config.is_list && config.disable_check && config.disable_gc);
         let kinds: Vec<_> = config
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_supported_of_many_versions_is_taken() {
+    fn newest_supported_of_several_versions_counts() {
         let config = NetworkConfig::parse(br#"{"name":"l","cniVersion":"0.4.0","cniVersions":["0.3.1","1.1.0","9.0.0"],"type":"a"}"#).unwrap();
         assert_eq!(config.version(), Version::V1_1_0);
         assert_eq!(
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_name_is_filled_in() {
+    fn missing_name_is_filled_in() {
         let config = NetworkConfig::parse_named(br#"{"type":"a"}"#, "storage").unwrap();
         assert_eq!(config.bytes(), br#"{"type":"a","name":"storage"}"#);
         let config =
@@ -340,46 +340,46 @@ mod tests {
     }
 
     #[test]
-    fn errors_say_what_is_missing() {
-        assert!(refused("{").starts_with("network configuration is not JSON"));
-        assert_eq!(refused("[]"), "network configuration is not a JSON object");
+    fn errors_name_the_invalid_field() {
+        assert!(error("{").starts_with("network configuration is not JSON"));
+        assert_eq!(error("[]"), "network configuration is not a JSON object");
         assert_eq!(
-            refused(r#"{"type":"a"}"#),
+            error(r#"{"type":"a"}"#),
             "network configuration has no name"
         );
         assert!(
-            refused(r#"{"name":"../x","type":"a"}"#).starts_with("invalid network name \"../x\"")
+            error(r#"{"name":"../x","type":"a"}"#).starts_with("invalid network name \"../x\"")
         );
         assert_eq!(
-            refused(r#"{"name":"n"}"#),
+            error(r#"{"name":"n"}"#),
             "network \"n\" has neither a type nor plugins: name its plugin in \"type\""
         );
         assert_eq!(
-            refused(r#"{"name":"n","plugins":[]}"#),
+            error(r#"{"name":"n","plugins":[]}"#),
             "network \"n\" has an empty list of plugins: name at least one"
         );
         assert_eq!(
-            refused(r#"{"name":"n","plugins":[{"type":"a"},{}]}"#),
+            error(r#"{"name":"n","plugins":[{"type":"a"},{}]}"#),
             "plugin 1 of network \"n\" has no type"
         );
         assert_eq!(
-            refused(r#"{"name":"n","plugins":{}}"#),
+            error(r#"{"name":"n","plugins":{}}"#),
             "plugins of network \"n\" is not an array"
         );
         assert_eq!(
-            refused(r#"{"name":"n","type":7}"#),
+            error(r#"{"name":"n","type":7}"#),
             "type of network \"n\" is not a string"
         );
         assert_eq!(
-            refused(r#"{"name":"n","type":"a","cniVersion":"x"}"#),
+            error(r#"{"name":"n","type":"a","cniVersion":"x"}"#),
             "network \"n\" has an invalid cniVersion: \"x\" is not a version"
         );
         assert_eq!(
-            refused(r#"{"name":"n","type":"a","capabilities":{"ips":"yes"}}"#),
+            error(r#"{"name":"n","type":"a","capabilities":{"ips":"yes"}}"#),
             "capabilities of network \"n\" is not an object of booleans"
         );
         assert_eq!(
-            refused(r#"{"name":"n","type":"a","disableGC":1}"#),
+            error(r#"{"name":"n","type":"a","disableGC":1}"#),
             "disableGC of network \"n\" is not a boolean"
         );
     }

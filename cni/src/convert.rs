@@ -1,7 +1,7 @@
-//! Results from and to every version of the specification.
+//! Conversion of results from and to every version of the specification.
 //!
-//! In memory there is one form, [`CniResult`]. 0.1.0 and 0.2.0 have `ip4` and `ip6` instead of `ips` and no interfaces; 0.3.0 to
-//! 0.4.0 want `version` in each of `ips`; what 1.1.0 added is left out of anything older.
+//! [`CniResult`] is the one form in memory. 0.1.0 and 0.2.0 have `ip4` and `ip6` instead of `ips`, and no interfaces; 0.3.0 to
+//! 0.4.0 have `version` in each of `ips`; fields that 1.1.0 added are left out of older versions.
 
 use serde_json::Value;
 
@@ -12,34 +12,34 @@ use crate::fields::{
 use crate::types::{CniResult, Dns, Interface, IpConfig, Route};
 use crate::version::{Version, VersionError};
 
-/// Why a result cannot be read.
+/// The reason why a result cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ConvertError {
-    /// Not JSON.
+    /// The text is not JSON.
     #[error("result is not JSON: {0}")]
     Json(#[from] serde_json::Error),
-    /// Not of the shape its version demands.
+    /// A field does not have the type that the version demands.
     #[error("unusable result: {0}")]
     Field(#[from] FieldError),
     /// `cniVersion` is no version.
     #[error("result has an invalid cniVersion: {0}")]
     Version(#[from] VersionError),
-    /// A version from the future.
+    /// The version is newer than any that is supported.
     #[error("result version {0} is not supported")]
     Unsupported(Version),
 }
 
-/// Reads a result of any version; without `cniVersion` it counts as 0.1.0.
+/// Reads a result of any version; one without `cniVersion` counts as 0.1.0.
 pub fn parse_result(bytes: &[u8]) -> Result<CniResult, ConvertError> {
     parse_value(&serde_json::from_slice(bytes)?, None)
 }
 
-/// Reads a result; without `cniVersion` it counts as written in `assumed`, the version of the configuration it answers.
+/// Reads a result; one without `cniVersion` counts as written in `assumed`, the version of the network's configuration.
 pub fn parse_result_as(bytes: &[u8], assumed: Version) -> Result<CniResult, ConvertError> {
     parse_value(&serde_json::from_slice(bytes)?, Some(assumed))
 }
 
-/// Reads a result that is JSON already.
+/// Reads a result that is already parsed as JSON; see [`parse_result_as`].
 pub fn parse_value(value: &Value, assumed: Option<Version>) -> Result<CniResult, ConvertError> {
     let object = as_object(value, "result")?;
     let stated = text(object, "cniVersion")?;
@@ -60,7 +60,7 @@ pub fn parse_value(value: &Value, assumed: Option<Version>) -> Result<CniResult,
     Ok(result)
 }
 
-/// The result as JSON in the given version; fields that version does not know are left out.
+/// Returns the result as JSON in this version, without the fields that the version does not know.
 pub fn result_to(result: &CniResult, version: Version) -> Value {
     let mut object = Object::new();
     put(&mut object, "cniVersion", version.to_string());
@@ -95,7 +95,7 @@ pub fn result_to(result: &CniResult, version: Version) -> Value {
     Value::Object(object)
 }
 
-/// In the version it says, or in the newest one if it says none that is known.
+/// Writes the version that the result states, or the newest one if it states none that is supported.
 impl From<CniResult> for Value {
     fn from(result: CniResult) -> Self {
         let stated = Version::parse(&result.cni_version)
@@ -129,7 +129,7 @@ fn read(object: &Object) -> Result<CniResult, FieldError> {
     })
 }
 
-/// One object for each family, with an address and the routes of that family.
+/// Reads the form of 0.1.0 and 0.2.0: one object for each family, with an address and the routes of that family.
 fn read_old(object: &Object) -> Result<CniResult, FieldError> {
     let mut result = CniResult {
         dns: read_dns(object)?,
@@ -157,7 +157,7 @@ fn read_old(object: &Object) -> Result<CniResult, FieldError> {
     Ok(result)
 }
 
-/// One address of each family is all that these versions can say; the first of each is taken, with the routes of its family.
+/// Writes the form of 0.1.0 and 0.2.0, which has room for one address of each family: the first of each, with the routes of its family.
 fn write_old(result: &CniResult, object: &mut Object) {
     for (name, v6) in [("ip4", false), ("ip6", true)] {
         let Some(ip) = result.ips.iter().find(|ip| is_v6(&ip.address) == v6) else {
@@ -191,17 +191,17 @@ fn read_interface(value: &Value) -> Result<Interface, FieldError> {
 }
 
 fn write_interface(interface: &Interface, version: Version) -> Value {
-    let newest = version >= Version::V1_1_0;
+    let has_1_1_fields = version >= Version::V1_1_0;
     let mut object = Object::new();
     put(&mut object, "name", interface.name.as_str());
     put_text(&mut object, "mac", &interface.mac);
     put_number(
         &mut object,
         "mtu",
-        nonzero(interface.mtu).filter(|_| newest),
+        nonzero(interface.mtu).filter(|_| has_1_1_fields),
     );
     put_text(&mut object, "sandbox", &interface.sandbox);
-    if newest {
+    if has_1_1_fields {
         put_text(&mut object, "socketPath", &interface.socket_path);
         put_text(&mut object, "pciID", &interface.pci_id);
     }

@@ -1,4 +1,4 @@
-//! What a runtime says in the environment, as types that can only hold valid values.
+//! The variables that a runtime sets, as types that can only hold valid values.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,22 +6,22 @@ use std::str::FromStr;
 /// A verb of the specification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Command {
-    /// Attach.
+    /// Attaches a container to a network.
     Add,
-    /// Detach.
+    /// Detaches a container from a network.
     Del,
-    /// Verify that an attachment is as it was made.
+    /// Verifies that an attachment is as ADD left it.
     Check,
-    /// Say whether ADD could be served.
+    /// Reports whether ADD could be served.
     Status,
-    /// Release what no attachment of a given list needs.
+    /// Releases resources that no attachment of a list needs.
     Gc,
-    /// Name the supported versions.
+    /// Names the supported versions.
     Version,
 }
 
 impl Command {
-    /// The value of `CNI_COMMAND`.
+    /// Returns the value of `CNI_COMMAND`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Add => "ADD",
@@ -33,12 +33,12 @@ impl Command {
         }
     }
 
-    /// Whether the verb is about one attachment and so needs a container and an interface.
+    /// Returns whether the verb concerns one attachment and thus needs a container and an interface.
     pub const fn is_about_attachment(self) -> bool {
         matches!(self, Self::Add | Self::Del | Self::Check)
     }
 
-    /// The variables that must not be empty.
+    /// Returns the variables that must not be empty.
     pub const fn required_variables(self) -> &'static [&'static str] {
         match self {
             Self::Add | Self::Check => &["CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME", "CNI_PATH"],
@@ -52,29 +52,29 @@ impl Command {
 /// Why a value of the environment (or a network's name) is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EnvError {
-    /// Not a verb.
+    /// The verb is not known.
     #[error("unknown CNI_COMMAND: {0}")]
     Command(String),
-    /// Not a container id.
+    /// The container ID is not valid.
     #[error("invalid container id {0:?}: {1}")]
     ContainerId(String, &'static str),
-    /// Not an interface name.
+    /// The interface name is not valid.
     #[error("invalid interface name {0:?}: {1}")]
     IfName(String, &'static str),
-    /// Not a network name.
+    /// The network name is not valid.
     #[error("invalid network name {0:?}: {1}")]
     NetworkName(String, &'static str),
 }
 
-/// A valid container id: safe as one component of a path.
+/// A valid container ID, safe as one component of a path.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ContainerId(String);
 
 impl ContainerId {
-    /// The longest id that leaves room for the rest of a file name; runtimes use 64.
+    /// The longest ID that leaves room for the rest of a file name; runtimes use 64 bytes.
     pub const MAX_BYTES: usize = 128;
 
-    /// Checks a text.
+    /// Validates a text.
     pub fn parse(text: &str) -> Result<Self, EnvError> {
         let refused = |reason| EnvError::ContainerId(text.to_owned(), reason);
         check_identifier(text).map_err(refused)?;
@@ -85,21 +85,21 @@ impl ContainerId {
         }
     }
 
-    /// The text.
+    /// Returns the text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// A valid interface name: 1 to 15 bytes, safe as one component of a path.
+/// A valid interface name of 1 to 15 bytes, safe as one component of a path.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct IfName(String);
 
 impl IfName {
-    /// The longest name the kernel takes.
+    /// The longest name that the kernel accepts.
     pub const MAX_BYTES: usize = 15;
 
-    /// Checks a text.
+    /// Validates a text.
     pub fn parse(text: &str) -> Result<Self, EnvError> {
         let reason = if text.is_empty() {
             "it is empty"
@@ -117,18 +117,18 @@ impl IfName {
         Err(EnvError::IfName(text.to_owned(), reason))
     }
 
-    /// The text.
+    /// Returns the text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// Checks the name of a network; one that passes is safe as one component of a path.
+/// Validates the name of a network; a valid one is safe as one component of a path.
 pub fn check_network_name(name: &str) -> Result<(), EnvError> {
     check_identifier(name).map_err(|reason| EnvError::NetworkName(name.to_owned(), reason))
 }
 
-/// A letter or digit, then letters, digits, `_`, `.` and `-`.
+/// Accepts a letter or digit, then letters, digits, `_`, `.` and `-`.
 fn check_identifier(text: &str) -> Result<(), &'static str> {
     let valid = text
         .as_bytes()
@@ -201,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn container_ids() {
+    fn container_ids_are_validated() {
         for text in ["a", "0f1e2d", "A.b_c-d", "9"] {
             assert_eq!(ContainerId::parse(text).unwrap().as_str(), text);
         }
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn interface_names() {
+    fn interface_names_are_validated() {
         for text in ["eth0", "a", "123456789012345", "net1.100", "Stor_0", "..."] {
             assert_eq!(IfName::parse(text).unwrap().as_str(), text);
         }

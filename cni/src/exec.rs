@@ -1,18 +1,21 @@
-//! Finding and running one plugin, behind a trait: the daemon runs plugins inside the node's mount namespace, tests run none.
+//! Finding and running one plugin, behind a trait: the daemon runs plugins in the node's mount namespace, tests use a fake.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::process::{self, Limits};
+use crate::process::{self, Limits, Output, RunError};
 use crate::types::CniError;
+
+/// How many characters of a plugin's output an error quotes.
+const EXCERPT: usize = 1024;
 
 /// Finds and runs plugins.
 pub trait Exec: Send + Sync {
-    /// The program of that name in the first directory that has it.
+    /// Returns the program of this name in the first directory that has it.
     fn find(&self, plugin: &str, dirs: &[PathBuf]) -> Result<PathBuf, ExecError>;
 
-    /// Runs it to its end and returns its stdout. `env` holds the `CNI_*` variables; what else a program needs is added here.
+    /// Runs the program to its end and returns its stdout. `env` has the `CNI_*` variables; the implementation adds others, as `PATH`.
     fn run(
         &self,
         path: &Path,
@@ -21,62 +24,78 @@ pub trait Exec: Send + Sync {
     ) -> Result<Vec<u8>, ExecError>;
 }
 
-/// Why a plugin gave no answer.
+/// The reason why a plugin could not be run or failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ExecError {
-    /// A name that is a path or empty.
+    /// The plugin's name is empty or a path.
     #[error("invalid plugin name {0:?}")]
     Name(String),
-    /// In none of the directories.
+    /// None of the directories has the plugin.
     #[error(
         "plugin {plugin:?} is in none of {}: install it on this node",
         list(dirs)
     )]
     NotFound {
-        /// The name.
+        /// The plugin's name.
         plugin: String,
-        /// Where it was looked for.
+        /// The directories that were searched.
         dirs: Vec<PathBuf>,
     },
-    /// It could not be started or talked to.
+    /// The program could not be started, or one of its pipes failed.
     #[error("cannot run {}: {source}", path.display())]
     Io {
         /// The program.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
-    /// It wrote more than is allowed.
+    /// The program wrote more to stdout than is allowed.
     #[error("{} wrote more than {limit} bytes", path.display())]
     TooMuchOutput {
         /// The program.
         path: PathBuf,
-        /// The bound.
+        /// The limit in bytes.
         limit: usize,
     },
-    /// It did not end in time and was killed.
+    /// The program did not end in time and was killed.
     #[error("{} did not end within {seconds} s", path.display())]
     TimedOut {
         /// The program.
         path: PathBuf,
-        /// The bound.
+        /// The time limit.
         seconds: u64,
     },
-    /// The process that starts plugins is not there, or was lost with the plugin.
+    /// The process that starts plugins does not run, or ended together with the plugin.
     #[error("cannot run {}: {reason}", path.display())]
     Unavailable {
         /// The program.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         reason: String,
     },
-    /// It ran and failed, with its own words.
+    /// The plugin ran and failed with this error.
     #[error(transparent)]
     Plugin(#[from] CniError),
 }
 
 impl ExecError {
-    /// The error with its code: the plugin's own, or 999 for what happened before it could say anything.
+    /// The error of a run of the program at `path` within `limits`.
+    pub fn from_run(error: RunError, path: &Path, limits: &Limits) -> Self {
+        let path = path.to_owned();
+        match error {
+            RunError::Io(source) => Self::Io { path, source },
+            RunError::TooMuchOutput => Self::TooMuchOutput {
+                path,
+                limit: limits.stdout,
+            },
+            RunError::TimedOut(time) => Self::TimedOut {
+                path,
+                seconds: time.as_secs(),
+            },
+        }
+    }
+
+    /// Returns the error of the protocol: the plugin's own, or one of this library for a plugin that reported none.
     pub fn to_cni(&self) -> CniError {
         match self {
             Self::Plugin(error) => error.clone(),
@@ -89,12 +108,12 @@ impl ExecError {
     }
 }
 
-/// Runs plugins as plain child processes, with `PATH` as the only variable beside `CNI_*`.
+/// Runs plugins as plain child processes, with `PATH` as the only variable besides `CNI_*`.
 #[derive(Clone, Debug)]
 pub struct DirectExec {
-    /// The `PATH` plugins see.
+    /// The `PATH` of plugins.
     pub search_path: String,
-    /// Bounds of each run.
+    /// The limits of each run.
     pub limits: Limits,
 }
 
@@ -133,11 +152,38 @@ impl Exec for DirectExec {
             .env_clear()
             .env("PATH", &self.search_path)
             .envs(env.iter().map(|(key, value)| (key, value)));
-        process::run(&mut command, path, stdin, &self.limits)?.into_answer(path)
+        let output = process::run(&mut command, stdin, &self.limits)
+            .map_err(|error| ExecError::from_run(error, path, &self.limits))?;
+        stdout_of(output, path)
     }
 }
 
-/// A plugin's name is one component of a path.
+/// Returns the stdout of a plugin that succeeded; of one that failed, its error, or one that quotes its output.
+pub fn stdout_of(output: Output, path: &Path) -> Result<Vec<u8>, ExecError> {
+    if output.status.success() {
+        return Ok(output.stdout);
+    }
+    if let Some(error) = CniError::parse(&output.stdout) {
+        return Err(ExecError::Plugin(error));
+    }
+    let name = path
+        .file_name()
+        .unwrap_or(path.as_os_str())
+        .to_string_lossy();
+    let mut msg = format!("plugin {name} failed: {}", output.status);
+    let text = if output.stderr.trim_ascii().is_empty() {
+        &output.stdout
+    } else {
+        &output.stderr
+    };
+    if !text.trim_ascii().is_empty() {
+        msg.push_str(": ");
+        msg.push_str(&excerpt(text));
+    }
+    Err(ExecError::Plugin(CniError::new(CniError::INTERNAL, msg)))
+}
+
+/// Fails unless the plugin's name is one component of a path.
 pub fn check_plugin_name(plugin: &str) -> Result<(), ExecError> {
     let invalid = matches!(plugin, "" | "." | "..") || plugin.contains(['/', '\0']);
     if invalid {
@@ -155,4 +201,14 @@ fn list(dirs: &[PathBuf]) -> String {
         .map(|dir| dir.display().to_string())
         .collect::<Vec<_>>()
         .join(", ")
+}
+
+/// Returns the end of a text on one line, since programs print last why they failed.
+fn excerpt(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    match line.char_indices().nth_back(EXCERPT) {
+        None => line,
+        Some((start, _)) => format!("…{}", &line[start..]),
+    }
 }

@@ -1,24 +1,24 @@
 //! Reading and writing fields of JSON objects by hand.
 //!
-//! The shim has a budget of bytes on every node and architecture, and derived code for these few types costs tens of kilobytes of it.
-//! As in Go, `null` and absence are the empty value, and empty values are not written.
+//! The shim has a size budget on every node and architecture, and derived code for these few types costs tens of kilobytes of it.
+//! As in Go, `null` and absence are read as the empty value, and empty values are not written.
 
 use serde_json::{Map, Value};
 
 /// A JSON object.
 pub(crate) type Object = Map<String, Value>;
 
-/// A field that holds something else than it should.
+/// A field has a value of another type than expected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field} is not {expected}")]
 pub struct FieldError {
-    /// The field.
+    /// The name of the field.
     pub field: &'static str,
-    /// What it has to be.
+    /// The expected type, in words.
     pub expected: &'static str,
 }
 
-/// The field, unless it is absent or `null`.
+/// Returns the field, unless it is absent or `null`.
 pub(crate) fn field<'a>(object: &'a Object, field: &str) -> Option<&'a Value> {
     object.get(field).filter(|value| !value.is_null())
 }

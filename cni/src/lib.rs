@@ -4,24 +4,17 @@
 //! It blocks, knows nothing of Kubernetes and has no global state.
 
 pub mod types;
-
 pub mod version;
 
+pub mod args;
+pub mod config;
 pub mod convert;
-
 pub mod env;
 
-pub mod args;
-
-pub mod config;
-
-pub mod exec;
-
-pub mod process;
-
-pub mod chain;
-
 pub mod cache;
+pub mod chain;
+pub mod exec;
+pub mod process;
 
 mod fields;
 

@@ -1,14 +1,13 @@
-//! One child process: input, bounded output, a deadline, and its verdict.
+//! One child process with input, bounded output and a deadline.
 //!
-//! Everything happens in one loop over `poll`, because a plugin may leave a grandchild behind that keeps the pipes open: once the
-//! plugin itself has ended, what it wrote is taken and nobody is waited for.
+//! One loop over `poll` does everything, because a plugin may leave a grandchild that keeps the pipes open: once the plugin itself has
+//! ended, the loop takes its output and waits for no other process.
 
-mod ended;
+mod exit;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -17,17 +16,14 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use crate::exec::ExecError;
-use crate::types::CniError;
-
-/// Bounds of one run.
+/// The limits of one run.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Most bytes of stdout; more is an error.
+    /// The most bytes of stdout; more are an error.
     pub stdout: usize,
-    /// Most bytes of stderr that are kept; the rest is read and dropped.
+    /// The most bytes of stderr that are kept; the rest is read and dropped.
     pub stderr: usize,
-    /// After that long the child is killed; `None` waits for ever.
+    /// The time after which the child is killed; `None` waits for ever.
     pub time: Option<Duration>,
 }
 
@@ -41,91 +37,51 @@ impl Default for Limits {
     }
 }
 
-/// What a child left.
+/// The output and the status of a child that ended.
 #[derive(Debug)]
 pub struct Output {
-    /// How it ended.
+    /// The exit status.
     pub status: ExitStatus,
-    /// All of its stdout.
+    /// The complete stdout.
     pub stdout: Vec<u8>,
-    /// The first bytes of its stderr.
+    /// The first bytes of stderr.
     pub stderr: Vec<u8>,
 }
 
-/// How much of a plugin's talk goes into an error.
-const EXCERPT: usize = 1024;
-/// How often, and how long, a program that is just being replaced is tried again.
+/// How often a program that is just being replaced is tried, and the pause between two tries.
 const BUSY_TRIES: u32 = 20;
 const BUSY_PAUSE: Duration = Duration::from_millis(100);
-/// The caller reads the child's output only after this time, or at the child's end. An answer fits into a pipe, so most children end
-/// first, and the caller is woken once instead of for each piece. A child that writes more than a pipe holds waits until then.
+/// The caller reads the child's output only after this time or at the child's end. A result fits into a pipe, so most children end
+/// first, and the caller wakes up once instead of for each piece. A child that writes more than a pipe holds waits until then.
 const UNWATCHED: Duration = Duration::from_millis(100);
 
-impl Output {
-    /// The stdout of a success; the typed error of a failure, or one that quotes what there is.
-    pub fn into_answer(self, path: &Path) -> Result<Vec<u8>, ExecError> {
-        if self.status.success() {
-            return Ok(self.stdout);
-        }
-        if let Some(error) = CniError::parse(&self.stdout) {
-            return Err(ExecError::Plugin(error));
-        }
-        let name = path
-            .file_name()
-            .unwrap_or(path.as_os_str())
-            .to_string_lossy();
-        let mut msg = format!("plugin {name} failed: {}", self.status);
-        let talk = if self.stderr.trim_ascii().is_empty() {
-            &self.stdout
-        } else {
-            &self.stderr
-        };
-        if !talk.trim_ascii().is_empty() {
-            msg.push_str(": ");
-            msg.push_str(&excerpt(talk));
-        }
-        Err(ExecError::Plugin(CniError::new(CniError::INTERNAL, msg)))
-    }
-}
-
-/// Runs the command to its end. The caller sets program, environment and whatever has to happen between fork and exec.
-pub fn run(
-    command: &mut Command,
-    path: &Path,
-    stdin: &[u8],
-    limits: &Limits,
-) -> Result<Output, ExecError> {
-    let failed = |source| ExecError::Io {
-        path: path.to_owned(),
-        source,
-    };
-    // A group of its own, so that the plugins which it called can be ended with it.
+/// Runs the command to its end. The caller sets program, environment and everything that has to happen between fork and exec.
+pub fn run(command: &mut Command, stdin: &[u8], limits: &Limits) -> Result<Output, RunError> {
+    // A process group of its own, so that a kill also ends the plugins that it called.
     command
         .process_group(0)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    let mut child = spawn_retrying_busy(command, || true).map_err(failed)?;
-    let outcome = ended::handle(pid(&child))
-        .map_err(Broken::Io)
+    let mut child = spawn_retrying_busy(command, || true)?;
+    let outcome = exit::descriptor(pid(&child))
+        .map_err(RunError::Io)
         .and_then(|ended| exchange(ended.as_fd(), Streams::of(&mut child), stdin, limits));
     if outcome.is_err() {
-        // Before the wait below, the id is nobody else's. It may have ended by itself meanwhile, which is as well.
+        // Before the wait below no other process can have this ID. The kill fails if the child has ended by itself, which is fine.
         let _ = kill_process_group(pid(&child), Signal::KILL);
     }
-    let status = child.wait().map_err(failed)?;
-    match outcome {
-        Ok((stdout, stderr)) => Ok(Output {
-            status,
-            stdout,
-            stderr,
-        }),
-        Err(broken) => Err(broken.into_exec_error(path, limits)),
-    }
+    let status = child.wait()?;
+    let (stdout, stderr) = outcome?;
+    Ok(Output {
+        status,
+        stdout,
+        stderr,
+    })
 }
 
-/// Spawns the command. "Text file busy" means that the program is being written at this moment: tries again, as long as
-/// `is_wanted` returns true.
+/// Spawns the command. "Text file busy" means that the program is being written at this moment, and is retried as long as `is_wanted`
+/// returns true.
 pub fn spawn_retrying_busy(
     command: &mut Command,
     is_wanted: impl Fn() -> bool,
@@ -149,11 +105,11 @@ fn pid(child: &Child) -> Pid {
 /// The caller's ends of a child's pipes.
 #[derive(Debug)]
 pub struct Streams {
-    /// To be written to.
+    /// The end to write to.
     pub stdin: OwnedFd,
-    /// To be read from.
+    /// The end to read from.
     pub stdout: OwnedFd,
-    /// To be read from.
+    /// The end to read from.
     pub stderr: OwnedFd,
 }
 
@@ -167,38 +123,20 @@ impl Streams {
     }
 }
 
-/// Why an exchange with a child stopped before the child ended. The caller has to kill the child.
+/// The reason why a run stopped before the child ended by itself. The caller of [`exchange`] has to kill the child.
 #[derive(Debug)]
-pub enum Broken {
-    /// A pipe failed.
+pub enum RunError {
+    /// The child could not be started, or a pipe failed.
     Io(io::Error),
     /// The child wrote more to stdout than is allowed.
-    TooMuch,
+    TooMuchOutput,
     /// The child did not end within this time.
-    Late(Duration),
+    TimedOut(Duration),
 }
 
-impl From<io::Error> for Broken {
+impl From<io::Error> for RunError {
     fn from(error: io::Error) -> Self {
         Self::Io(error)
-    }
-}
-
-impl Broken {
-    /// The error for the program at `path`, which ran within `limits`.
-    pub fn into_exec_error(self, path: &Path, limits: &Limits) -> ExecError {
-        let path = path.to_owned();
-        match self {
-            Self::Io(source) => ExecError::Io { path, source },
-            Self::TooMuch => ExecError::TooMuchOutput {
-                path,
-                limit: limits.stdout,
-            },
-            Self::Late(time) => ExecError::TimedOut {
-                path,
-                seconds: time.as_secs(),
-            },
-        }
     }
 }
 
@@ -209,7 +147,7 @@ pub fn exchange(
     streams: Streams,
     mut input: &[u8],
     limits: &Limits,
-) -> Result<(Vec<u8>, Vec<u8>), Broken> {
+) -> Result<(Vec<u8>, Vec<u8>), RunError> {
     let mut stdin = Some(streams.stdin);
     let mut stdout = Some(streams.stdout);
     let mut stderr = Some(streams.stderr);
@@ -244,7 +182,7 @@ pub fn exchange(
             stdout = None;
         }
         if out.len() > limits.stdout {
-            return Err(Broken::TooMuch);
+            return Err(RunError::TooMuchOutput);
         }
         if (ready.stderr || ready.ended) && drain(stderr.as_ref(), &mut err, limits.stderr)? {
             stderr = None;
@@ -255,7 +193,7 @@ pub fn exchange(
     }
 }
 
-/// What can be done without waiting.
+/// The descriptors that can be used without waiting.
 #[derive(Default)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -268,7 +206,7 @@ struct Ready {
     stderr: bool,
 }
 
-/// Returns whether the descriptor becomes readable within this time. A signal starts the time anew.
+/// Returns whether the descriptor becomes readable within this time. A signal starts the time again.
 pub fn is_readable_within(descriptor: BorrowedFd<'_>, time: Duration) -> io::Result<bool> {
     let time = Timespec::try_from(time).map_err(io::Error::other)?;
     loop {
@@ -280,18 +218,18 @@ pub fn is_readable_within(descriptor: BorrowedFd<'_>, time: Duration) -> io::Res
     }
 }
 
-/// Waits until something can be done.
+/// Waits until a descriptor is ready, or until the deadline.
 fn wait(
     ended: BorrowedFd<'_>,
     pipes: [&Option<OwnedFd>; 3],
     deadline: Option<(Instant, Duration)>,
-) -> Result<Ready, Broken> {
+) -> Result<Ready, RunError> {
     let timeout = match deadline {
         None => None,
         Some((end, time)) => {
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err(Broken::Late(time));
+                return Err(RunError::TimedOut(time));
             }
             Some(Timespec::try_from(left).expect("a deadline is within the range of the clock"))
         }
@@ -329,7 +267,7 @@ fn feed(pipe: &OwnedFd, input: &mut &[u8]) -> io::Result<bool> {
             Ok(written) => *input = &input[written..],
             Err(Errno::AGAIN) => return Ok(false),
             Err(Errno::INTR) => {}
-            // The child has ended or has closed its input without reading all of it: its answer counts.
+            // The child has ended or has closed its stdin without reading all of it: its output counts.
             Err(Errno::PIPE) => return Ok(true),
             Err(error) => return Err(error.into()),
         }
@@ -337,11 +275,11 @@ fn feed(pipe: &OwnedFd, input: &mut &[u8]) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Reads what is there and keeps at most `limit` bytes in total; returns whether the pipe is at its end.
+/// Reads the available bytes and keeps at most `limit` in total; returns whether the pipe is at its end.
 fn drain(pipe: Option<&OwnedFd>, kept: &mut Vec<u8>, limit: usize) -> io::Result<bool> {
     let Some(pipe) = pipe else { return Ok(false) };
     let mut buffer = [0; 16 << 10];
-    // A child that writes faster than it is read must not keep the loop from looking at the clock.
+    // Bounded, so that a child that writes faster than it is read cannot keep the caller from checking the deadline.
     for _ in 0..64 {
         match rustix::io::read(pipe, &mut buffer) {
             Ok(0) => return Ok(true),
@@ -354,14 +292,4 @@ fn drain(pipe: Option<&OwnedFd>, kept: &mut Vec<u8>, limit: usize) -> io::Result
         }
     }
     Ok(false)
-}
-
-/// The end of a text, on one line: that is where a program says why it gave up.
-fn excerpt(bytes: &[u8]) -> String {
-    let text = String::from_utf8_lossy(bytes);
-    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    match line.char_indices().nth_back(EXCERPT) {
-        None => line,
-        Some((start, _)) => format!("…{}", &line[start..]),
-    }
 }

@@ -3,14 +3,14 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// A version: three numbers, ordered.
+/// A version of the specification: three numbers, ordered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version {
-    /// First number.
+    /// The first number.
     pub major: u32,
-    /// Second number.
+    /// The second number.
     pub minor: u32,
-    /// Third number.
+    /// The third number.
     pub patch: u32,
 }
 
@@ -19,7 +19,7 @@ pub struct Version {
 #[error("{0:?} is not a version")]
 pub struct VersionError(pub String);
 
-/// Every version whose configuration and results are understood, oldest first.
+/// The supported versions of configuration and result, oldest first.
 pub const SUPPORTED: [Version; 7] = [
     Version::V0_1_0,
     Version::V0_2_0,
@@ -31,7 +31,7 @@ pub const SUPPORTED: [Version; 7] = [
 ];
 
 impl Version {
-    /// 0.1.0, also what a configuration without version means.
+    /// 0.1.0, which also holds for a configuration without a version.
     pub const V0_1_0: Self = Self::new(0, 1, 0);
     /// 0.2.0, the last one with `ip4` and `ip6`.
     pub const V0_2_0: Self = Self::new(0, 2, 0);
@@ -48,7 +48,7 @@ impl Version {
     /// The newest one.
     pub const LATEST: Self = Self::V1_1_0;
 
-    /// A version of three numbers.
+    /// Makes a version from its three numbers.
     pub const fn new(major: u32, minor: u32, patch: u32) -> Self {
         Self {
             major,
@@ -79,7 +79,7 @@ impl Version {
         }
     }
 
-    /// Whether results of this version are understood.
+    /// Returns whether [`SUPPORTED`] contains this version.
     pub fn is_supported(self) -> bool {
         SUPPORTED.contains(&self)
     }
@@ -99,9 +99,9 @@ impl FromStr for Version {
     }
 }
 
-/// The answer to VERSION, one line of JSON.
-pub fn answer(supported: &[Version]) -> String {
-    // By hand, as the shim is small: a version needs no escaping.
+/// Returns the output of VERSION, one line of JSON.
+pub fn version_output(supported: &[Version]) -> String {
+    // Formatted by hand to keep the shim small: a version needs no escaping.
     let supported: Vec<_> = supported
         .iter()
         .map(|version| format!("\"{version}\""))
@@ -144,9 +144,9 @@ mod tests {
     }
 
     #[test]
-    fn the_answer_is_one_line() {
+    fn version_output_is_one_line() {
         assert_eq!(
-            answer(&SUPPORTED),
+            version_output(&SUPPORTED),
             "{\"cniVersion\":\"1.1.0\",\"supportedVersions\":[\"0.1.0\",\"0.2.0\",\"0.3.0\",\"0.3.1\",\"0.4.0\",\"1.0.0\",\"1.1.0\"]}\n"
         );
     }

@@ -235,7 +235,10 @@ impl App {
         let (sender, targets) = watch::channel(None);
         let reconciling = tokio::spawn(Arc::clone(reconciler).run(sender));
         tokio::spawn(Arc::clone(self).replay());
-        tokio::spawn(stale::remove(Arc::clone(reconciler), Arc::clone(service)));
+        tokio::spawn(stale::detach_at_start(
+            Arc::clone(reconciler),
+            Arc::clone(service),
+        ));
         let configuring = tokio::spawn(Arc::clone(self).configure(targets));
         let stop = Arc::new(Notify::new());
         let (stopped, app) = (Arc::clone(&stop), Arc::clone(self));

@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_later_file_replaces_a_key_and_a_plus_adds() {
+    fn later_file_replaces_a_key_and_adds_to_a_key_with_plus() {
         let first = "disable: [traefik]\n";
         assert_eq!(
             merged(&[first, "disable: multus\n"]).values("disable"),

@@ -12,7 +12,7 @@ use crate::{config, plan::Distro, program, service, unit};
 pub(crate) struct Installation {
     pub(crate) distro: Distro,
     pub(crate) data_dir: PathBuf,
-    /// What the data directory follows from, for the user.
+    /// The origin of the data directory, for the user.
     pub(crate) source: &'static str,
 }
 

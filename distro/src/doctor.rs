@@ -1,4 +1,4 @@
-//! What is wrong on this node, and what helps: each check adds lines to an examination, and changes nothing.
+//! Checks of this node: each adds its findings, with hints, to an examination, and changes nothing.
 
 use std::{
     fmt, fs,
@@ -33,9 +33,9 @@ use crate::{
 pub(crate) struct Examination {
     /// A subject, and its state.
     facts: Vec<(&'static str, String)>,
-    /// What works, but deserves attention.
+    /// Findings that deserve attention although everything works.
     notes: Vec<String>,
-    /// What does not work, with a hint.
+    /// Faults, each with a hint.
     pub(crate) problems: Vec<String>,
 }
 

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn an_addon_has_the_name_up_to_the_first_dot() {
+    fn addon_has_the_name_up_to_the_first_dot() {
         assert_eq!(addon_name("multus.v1.yaml"), "multus");
         assert_eq!(addon_name("multus"), "multus");
     }

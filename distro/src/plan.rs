@@ -36,7 +36,7 @@ pub(crate) struct File {
 #[error("the manifest holds the unknown variable %{{{0}}}%")]
 pub(crate) struct UnknownVariable(String);
 
-/// Where the distro looks for manifests, below its data directory.
+/// The directory of manifests below the distro's data directory.
 pub(crate) const MANIFESTS: &str = "server/manifests";
 
 /// The variable that is replaced later, inside the job that installs the chart.

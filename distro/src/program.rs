@@ -24,7 +24,7 @@ pub(crate) struct Program {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Disabled {
     pub(crate) names: Vec<String>,
-    /// Whether they come from files; one `--disable` on the command line replaces them all.
+    /// The names come from files; one `--disable` on the command line replaces them all.
     from_files: bool,
 }
 

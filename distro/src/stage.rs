@@ -31,7 +31,7 @@ use crate::{
 pub(crate) struct Outcome {
     /// Files that were written.
     pub(crate) written: Vec<PathBuf>,
-    /// What the operator should know.
+    /// Lines for the operator.
     pub(crate) notes: Vec<String>,
 }
 
@@ -118,7 +118,7 @@ fn actions<'a>(
     Ok(actions)
 }
 
-/// What `unstage` does with a file that was staged.
+/// One step of `unstage`: an action on a file that was staged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct UnstageStep {
     path: String,

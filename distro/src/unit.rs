@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn the_command_of_a_unit_is_found() {
+    fn command_of_a_unit_with_drop_ins_is_found() {
         let k3s = "/usr/local/bin/k3s server '--data-dir' '/data/k 3s'";
         assert_eq!(check(&[K3S]).unwrap(), k3s);
         let own = "# x\n[Service]\nExecStart=\nExecStart = /opt/k3s server\n";

@@ -1,4 +1,7 @@
-//! A cluster of unlike nodes on one machine.
+//! A cluster of different kinds of nodes on one machine.
+
+pub(crate) mod k3s_server;
+pub(crate) mod kubelet;
 
 use std::{path::Path, process::Command};
 
@@ -6,68 +9,70 @@ use anyhow::{Context as _, ensure};
 use serde_json::Value;
 
 use crate::{
-    cgroup::Cgroup,
-    control::{Control, Extent},
-    direct::Direct,
-    inspect::{Addresses, addresses},
-    kubelet,
-    lan::Lan,
-    layout::{Generation, Layout},
-    node::Node,
-    objects,
-    runtime::Runtime,
+    control_plane::{Components, ControlPlane, api_client::ApiClient, objects},
+    node::{
+        Node,
+        cgroup::Cgroup,
+        inspect::{Addresses, addresses},
+        layout::{ContainerdVersion, Layout},
+        network::NodeNetwork,
+        runtime::Runtime,
+    },
     sh,
-    workplace::Workplace,
+    test_env::TestEnv,
 };
 
-/// A node with what runs on it.
+/// A node with its runtime.
 pub(crate) struct Member {
     pub(crate) runtime: Runtime,
     pub(crate) node: Node,
     _cgroup: Cgroup,
 }
 
-/// The cluster; the control plane is on the first node.
+/// The cluster; its control plane is on the first node.
 pub(crate) struct Cluster {
     pub(crate) members: Vec<Member>,
-    pub(crate) control: Control,
-    /// For questions that come often: a kubectl for each would keep the machine from what is tested.
-    pub(crate) direct: Direct,
-    _lan: Lan,
+    pub(crate) control: ControlPlane,
+    /// For frequent requests: a kubectl process for each would take the machine's CPU from the programs under test.
+    pub(crate) api: ApiClient,
+    _network: NodeNetwork,
 }
 
-/// Nodes unlike in layout, runtime and plugins.
-pub(crate) const MIXED: &[(Layout, Generation)] = &[
-    (Layout::K3s, Generation::Two),
-    (Layout::Rke2, Generation::Two),
-    (Layout::Kubeadm, Generation::Two),
-    (Layout::K3sHash, Generation::One),
-    (Layout::K3sMoved, Generation::Two),
-    (Layout::K3sReadOnly, Generation::One),
+/// Nodes that differ in layout, runtime and plugins.
+pub(crate) const MIXED: &[(Layout, ContainerdVersion)] = &[
+    (Layout::K3s, ContainerdVersion::V2),
+    (Layout::Rke2, ContainerdVersion::V2),
+    (Layout::Kubeadm, ContainerdVersion::V2),
+    (Layout::K3sHash, ContainerdVersion::V1),
+    (Layout::K3sMoved, ContainerdVersion::V2),
+    (Layout::K3sReadOnly, ContainerdVersion::V1),
 ];
 
 impl Cluster {
-    /// Starts it with these nodes and waits until every one is Ready.
-    pub(crate) fn start(work: &Workplace, kinds: &[(Layout, Generation)]) -> anyhow::Result<Self> {
-        Self::with(work, kinds, Extent::Cluster)
+    /// Starts a cluster of these nodes and waits until every node is Ready.
+    pub(crate) fn start(
+        env: &TestEnv,
+        kinds: &[(Layout, ContainerdVersion)],
+    ) -> anyhow::Result<Self> {
+        Self::with(env, kinds, Components::All)
     }
 
-    /// The same with as much of a control plane.
+    /// Like [`Cluster::start`], with these components of the control plane.
     pub(crate) fn with(
-        work: &Workplace,
-        kinds: &[(Layout, Generation)],
-        extent: Extent,
+        env: &TestEnv,
+        kinds: &[(Layout, ContainerdVersion)],
+        components: Components,
     ) -> anyhow::Result<Self> {
-        let lan = Lan::new()?;
+        let network = NodeNetwork::new()?;
         let mut nodes = (1..)
             .take(kinds.len())
-            .map(|number| Node::start(work, &lan, number, &[&work.bin]))
+            .map(|number| Node::start(env, &network, number, &[&env.bin]))
             .collect::<anyhow::Result<Vec<_>>>()?;
         route(&nodes)?;
-        let control = Control::start(&nodes[0], extent)?;
+        let control = ControlPlane::start(&nodes[0], components)?;
         let mut members = Vec::new();
-        for (node, (layout, generation)) in nodes.drain(..).zip(kinds) {
-            let runtime = Runtime::start(work, &node, *layout, *generation)?;
+        for (node, (layout, containerd_version)) in nodes.drain(..).zip(kinds) {
+            let runtime = Runtime::start(env, &node, *layout, *containerd_version)?;
             if layout.is_read_only() {
                 node.make_read_only()?;
             }
@@ -81,12 +86,12 @@ impl Cluster {
                 _cgroup: cgroup,
             });
         }
-        let direct = Direct::start(&members[0].node, &control)?;
+        let api = ApiClient::start(&members[0].node, &control)?;
         let cluster = Self {
             members,
             control,
-            direct,
-            _lan: lan,
+            api,
+            _network: network,
         };
         sh::until(90, "every node is Ready", || {
             cluster.kubectl(&[
@@ -98,37 +103,37 @@ impl Cluster {
             ])?;
             let nodes = cluster.get(&["nodes"])?;
             let count = nodes["items"].as_array().map_or(0, Vec::len);
-            ensure!(count == kinds.len(), "{count} nodes are there");
+            ensure!(count == kinds.len(), "there are {count} nodes");
             Ok(())
         })?;
         Ok(cluster)
     }
 
-    /// The node with the control plane.
+    /// Returns the node with the control plane.
     pub(crate) fn server(&self) -> &Node {
         &self.members[0].node
     }
 
-    pub(crate) fn kubectl(&self, words: &[&str]) -> anyhow::Result<String> {
-        self.control.kubectl(self.server(), words)
+    pub(crate) fn kubectl(&self, args: &[&str]) -> anyhow::Result<String> {
+        self.control.kubectl(self.server(), args)
     }
 
-    pub(crate) fn get(&self, words: &[&str]) -> anyhow::Result<Value> {
-        self.control.get(self.server(), words)
+    pub(crate) fn get(&self, args: &[&str]) -> anyhow::Result<Value> {
+        self.control.get(self.server(), args)
     }
 
     pub(crate) fn apply(&self, objects: &[Value]) -> anyhow::Result<()> {
         self.control.apply(self.server(), objects)
     }
 
-    /// Helm, on the node with the control plane.
+    /// Returns a Helm command on the node with the control plane.
     pub(crate) fn helm(&self) -> Command {
         let mut helm = self.server().command("helm");
         helm.env("KUBECONFIG", self.control.admin());
         helm
     }
 
-    /// Installs a packed chart as a release of its own name.
+    /// Installs a packed chart as a release of this name.
     pub(crate) fn install(&self, chart: &Path, name: &str, more: &[&str]) -> anyhow::Result<()> {
         let mut helm = self.helm();
         helm.args(["install", "--namespace", "kube-system", name])
@@ -137,8 +142,8 @@ impl Cluster {
         sh::run(&mut helm).map(drop)
     }
 
-    /// Waits until a pod runs, and looks inside.
-    pub(crate) fn inside(&self, pod: &str) -> anyhow::Result<Addresses> {
+    /// Waits until a pod runs, and returns its interfaces.
+    pub(crate) fn interfaces(&self, pod: &str) -> anyhow::Result<Addresses> {
         sh::until(90, &format!("{pod} runs"), || {
             let object = self.pod(pod)?;
             let phase = object["status"]["phase"].as_str().unwrap_or_default();
@@ -151,13 +156,17 @@ impl Cluster {
         ))
     }
 
-    /// Fails unless inside a running pod are these interfaces, with what its status tells.
-    pub(crate) fn has(&self, pod: &str, interfaces: &[&str]) -> anyhow::Result<Addresses> {
-        let inside = self.inside(pod)?;
+    /// Waits until a pod runs; fails unless it has exactly these interfaces, and the addresses of its status.
+    pub(crate) fn ensure_interfaces(
+        &self,
+        pod: &str,
+        interfaces: &[&str],
+    ) -> anyhow::Result<Addresses> {
+        let inside = self.interfaces(pod)?;
         let names: Vec<_> = inside.keys().map(String::as_str).collect();
         ensure!(
             names == interfaces,
-            "inside {pod} are {inside:?}, expected {interfaces:?}"
+            "{pod} has {inside:?}, expected are {interfaces:?}"
         );
         let object = self.pod(pod)?;
         let own = object["status"]["podIP"]
@@ -168,27 +177,27 @@ impl Cluster {
             .any(|address| address.starts_with(&format!("{own}/")));
         ensure!(
             first,
-            "{pod} is known as {own}, eth0 has {:?}",
+            "the status of {pod} has the address {own}, its eth0 {:?}",
             inside["eth0"]
         );
-        objects::status_tells(&object, &inside).with_context(|| pod.to_owned())?;
+        objects::ensure_status(&object, &inside).with_context(|| pod.to_owned())?;
         Ok(inside)
     }
 
-    /// A pod of the default namespace, as it is now.
+    /// Reads a pod of the default namespace.
     pub(crate) fn pod(&self, name: &str) -> anyhow::Result<Value> {
         let path = format!("/api/v1/namespaces/default/pods/{name}");
-        self.direct.ask("GET", &path, &Value::Null)?.json()
+        self.api.request("GET", &path, &Value::Null)?.json()
     }
 
-    /// Deletes pods and waits until they have gone.
+    /// Deletes pods and waits until they are deleted.
     pub(crate) fn delete(&self, pods: &[String]) -> anyhow::Result<()> {
         let names: Vec<_> = pods.iter().map(String::as_str).collect();
         self.kubectl(&[&["delete", "pod", "--timeout=120s"], &names[..]].concat())
             .map(drop)
     }
 
-    /// Why a pod does not start.
+    /// Returns the message of a pod's last event, which says why it does not start.
     fn last_event(&self, pod: &str) -> String {
         let events = self.kubectl(&[
             "get",
@@ -201,7 +210,7 @@ impl Cluster {
     }
 }
 
-/// Every node reaches the pods of every other through its address.
+/// Adds routes so that every node reaches the pods of every other node through that node's address.
 fn route(nodes: &[Node]) -> anyhow::Result<()> {
     for node in nodes {
         for other in nodes.iter().filter(|other| other.number != node.number) {

@@ -1,9 +1,9 @@
-//! A device plugin and a DRA driver, both of devices that are nothing but names, on the sockets of a real kubelet, and what becomes of
-//! their devices. The device plugin is this very program under an argument of its own, as is as much of a
-//! kubelet as tells of devices where none runs.
+//! A device plugin and a DRA driver for a real kubelet, whose devices are names only, and checks of which pods and networks got which
+//! devices. The device plugin is this program in another role, and so is the pod resources API of a kubelet for nodes without one.
 
 pub(crate) mod device_plugin;
 pub(crate) mod dra;
+mod grpc;
 pub(crate) mod pod_resources;
 
 use std::{collections::BTreeMap, ffi::OsString};
@@ -13,22 +13,23 @@ use cni::{NetworkConfig, cache::Entry};
 use serde_json::{Value, json};
 
 use crate::{
-    cluster::Cluster,
-    kubelet,
+    cluster::{Cluster, kubelet},
+    control_plane::objects,
+    daemon::STATE_DIR,
     node::{Node, Service},
-    objects, sh,
+    sh,
 };
 
-/// Where networks look for what is known about devices.
+/// The directory of device information files.
 const INFORMATION: &str = "/var/run/k8s.cni.cncf.io/devinfo/dp";
-/// What daemons keep.
-const STATE: &str = "/var/lib/cni/multus";
 
-/// Devices of a pod, by interface.
-pub(crate) type Told = BTreeMap<String, String>;
+/// The device IDs of a pod by interface.
+pub(crate) type DevicesByInterface = BTreeMap<String, String>;
 
-/// Runs what the arguments name, if they name one of these: it ends with its node.
-pub(crate) fn asked(mut arguments: impl Iterator<Item = OsString>) -> Option<anyhow::Result<()>> {
+/// Runs the driver that the first argument names, if it names one. The driver ends with its node.
+pub(crate) fn run_by_name(
+    mut arguments: impl Iterator<Item = OsString>,
+) -> Option<anyhow::Result<()>> {
     let run: fn() -> anyhow::Result<()> = match arguments.next()?.to_str()? {
         device_plugin::NAME => device_plugin::run,
         pod_resources::NAME => pod_resources::run,
@@ -37,7 +38,7 @@ pub(crate) fn asked(mut arguments: impl Iterator<Item = OsString>) -> Option<any
     Some(run())
 }
 
-/// Starts both on a node.
+/// Starts device plugin and DRA driver on a node.
 pub(crate) fn start(node: &Node) -> anyhow::Result<[Service; 2]> {
     let own = std::env::current_exe()?;
     let settings = dra::settings(&node.name, &kubelet::kubeconfig(node)).to_string();
@@ -48,24 +49,27 @@ pub(crate) fn start(node: &Node) -> anyhow::Result<[Service; 2]> {
     ])
 }
 
-/// Waits until the kubelet has taken both.
-pub(crate) fn are_taken(cluster: &Cluster, node: &str) -> anyhow::Result<()> {
+/// Waits until both are registered at the kubelet.
+pub(crate) fn wait_until_registered(cluster: &Cluster, node: &str) -> anyhow::Result<()> {
     sh::until(60, "the node has devices", || {
         let object = cluster.get(&["node", node])?;
         let count = object["status"]["allocatable"][device_plugin::RESOURCE].as_str();
         let expected = device_plugin::DEVICES.len().to_string();
-        ensure!(count == Some(&expected), "allocatable are {count:?}");
+        ensure!(
+            count == Some(&expected),
+            "{count:?} devices are allocatable"
+        );
         let slices = cluster.get(&["resourceslices"])?;
         let mut slices = slices["items"].as_array().into_iter().flatten();
         ensure!(
             slices.any(|slice| slice["spec"]["nodeName"] == node),
-            "no slice tells of devices"
+            "the node has no resource slice"
         );
         Ok(())
     })
 }
 
-/// A network whose attachments want a device.
+/// Returns a network whose attachments need a device of the resource.
 pub(crate) fn network(name: &str, resource: &str, subnet: &str) -> Value {
     let config = json!({
         "cniVersion": "1.0.0", "type": "bridge", "bridge": format!("br-{name}"),
@@ -76,30 +80,30 @@ pub(crate) fn network(name: &str, resource: &str, subnet: &str) -> Value {
     definition
 }
 
-/// What a device's own driver tells the node of it: the file, and what is in it.
-fn information(resource: &str, id: &str) -> (String, Value) {
+/// Returns path and content of the device information file that a driver writes for a device.
+fn device_information(resource: &str, id: &str) -> (String, Value) {
     let name = format!("{resource}-{id}-device.json").replace('/', "-");
-    let told = json!({"type": "pci", "version": "1.1.0", "pci": {"pci-address": id}});
-    (format!("{INFORMATION}/{name}"), told)
+    let information = json!({"type": "pci", "version": "1.1.0", "pci": {"pci-address": id}});
+    (format!("{INFORMATION}/{name}"), information)
 }
 
-/// A claim's part of a pod's specification: one container has it, and the scheduler finds its devices.
-pub(crate) fn claim(pod: &mut Value, mut claim: Value) {
+/// Adds a claim to a pod and its container, and leaves the choice of the node to the scheduler, which allocates the devices.
+pub(crate) fn add_claim(pod: &mut Value, mut claim: Value) {
     unbind(pod);
     claim["name"] = json!("nics");
     pod["spec"]["resourceClaims"] = json!([claim]);
     pod["spec"]["containers"][0]["resources"]["claims"] = json!([{"name": "nics"}]);
 }
 
-/// Leaves the node of a pod to the scheduler.
+/// Removes the node from a pod, so that the scheduler chooses it.
 pub(crate) fn unbind(pod: &mut Value) {
     if let Some(spec) = pod["spec"].as_object_mut() {
         spec.remove("nodeName");
     }
 }
 
-/// What plugins call the devices that a pod's claim was given, in its order.
-pub(crate) fn claimed(cluster: &Cluster, pod: &str) -> anyhow::Result<Vec<&'static str>> {
+/// Returns the device IDs that are allocated to a pod's claim, in its order.
+pub(crate) fn claimed_devices(cluster: &Cluster, pod: &str) -> anyhow::Result<Vec<&'static str>> {
     let claims = cluster.get(&["resourceclaims"])?;
     let mut all = claims["items"].as_array().into_iter().flatten();
     let claim = all
@@ -111,14 +115,14 @@ pub(crate) fn claimed(cluster: &Cluster, pod: &str) -> anyhow::Result<Vec<&'stat
     Ok(names.filter_map(known).map(|(_, id)| id).collect())
 }
 
-/// Words of a container's environment after a variable that begins so; sorted.
-pub(crate) fn seen(
+/// Returns the device IDs in the environment variables of a container whose names begin with `variable`, sorted.
+pub(crate) fn devices_in_environment(
     cluster: &Cluster,
     (pod, container): (&str, &str),
     variable: &str,
 ) -> anyhow::Result<Vec<String>> {
-    let words = ["exec", pod, "-c", container, "--", "/bin/busybox", "env"];
-    let text = cluster.kubectl(&words)?;
+    let args = ["exec", pod, "-c", container, "--", "/bin/busybox", "env"];
+    let text = cluster.kubectl(&args)?;
     let values = text
         .lines()
         .filter(|line| line.starts_with(variable))
@@ -128,16 +132,16 @@ pub(crate) fn seen(
         .map(str::to_owned)
         .collect();
     ids.sort();
-    ensure!(!ids.is_empty(), "{container} sees no {variable}: {text}");
+    ensure!(!ids.is_empty(), "{container} has no {variable}: {text}");
     Ok(ids)
 }
 
-/// What plugins were told of their device: in what is kept of their ADD.
-pub(crate) fn told(node: &Node, pod: &str) -> anyhow::Result<Told> {
-    let folder = format!("{STATE}/.multus-rs");
-    let mut told = Told::new();
-    for name in node.list(&folder)? {
-        let path = node.path(&format!("{folder}/{name}"));
+/// Returns the devices of a pod's attachments from the daemon's state, after checking that each plugin got its device.
+pub(crate) fn attached_devices(node: &Node, pod: &str) -> anyhow::Result<DevicesByInterface> {
+    let directory = format!("{STATE_DIR}/.multus-rs");
+    let mut devices = DevicesByInterface::new();
+    for name in node.list(&directory)? {
+        let path = node.path(&format!("{directory}/{name}"));
         if path.extension().is_none_or(|it| it != "json") {
             continue;
         }
@@ -146,22 +150,22 @@ pub(crate) fn told(node: &Node, pod: &str) -> anyhow::Result<Told> {
             let id = delegate["requested"]["device_id"].as_str();
             if let (true, Some(id)) = (state["pod"]["name"] == pod, id) {
                 let interface = delegate["ifname"].as_str().unwrap_or_default();
-                told.insert(interface.to_owned(), id.to_owned());
+                devices.insert(interface.to_owned(), id.to_owned());
             }
         }
     }
-    for (interface, id) in &told {
+    for (interface, id) in &devices {
         ensure!(
-            was_handed(node, interface, id)?,
-            "no plugin of {interface} was told of {id}"
+            plugins_got(node, interface, id)?,
+            "no plugin of {interface} got device {id}"
         );
     }
-    Ok(told)
+    Ok(devices)
 }
 
-/// Whether every plugin of some network with this interface has the device in its configuration, under both names.
-fn was_handed(node: &Node, interface: &str, id: &str) -> anyhow::Result<bool> {
-    let results = format!("{STATE}/results");
+/// Returns whether every plugin of a network with this interface has the device in its configuration, under both keys.
+fn plugins_got(node: &Node, interface: &str, id: &str) -> anyhow::Result<bool> {
+    let results = format!("{STATE_DIR}/results");
     for name in node.list(&results)? {
         let file = std::fs::read(node.path(&format!("{results}/{name}")))?;
         let entry: Entry = serde_json::from_slice(&file).with_context(|| name.clone())?;
@@ -177,8 +181,12 @@ fn was_handed(node: &Node, interface: &str, id: &str) -> anyhow::Result<bool> {
     Ok(false)
 }
 
-/// Fails unless the pod's status tells of these devices, and of no others.
-pub(crate) fn status_tells_of(cluster: &Cluster, pod: &str, told: &Told) -> anyhow::Result<()> {
+/// Fails unless the pod's network status has exactly these devices.
+pub(crate) fn ensure_status(
+    cluster: &Cluster,
+    pod: &str,
+    devices: &DevicesByInterface,
+) -> anyhow::Result<()> {
     let object = cluster.pod(pod)?;
     let text = object["metadata"]["annotations"]["k8s.v1.cni.cncf.io/network-status"]
         .as_str()
@@ -187,10 +195,10 @@ pub(crate) fn status_tells_of(cluster: &Cluster, pod: &str, told: &Told) -> anyh
     for one in &status {
         let interface = one["interface"].as_str().unwrap_or_default();
         let address = one["device-info"]["pci"]["pci-address"].as_str();
-        let expected = told.get(interface).map(String::as_str);
+        let expected = devices.get(interface).map(String::as_str);
         ensure!(
             address == expected,
-            "{interface}: {expected:?}, the status tells {one}"
+            "{interface} has device {expected:?}, the status {one}"
         );
     }
     Ok(())

@@ -1,43 +1,23 @@
-//! Privileged tests on real programs: they drive a built release from outside, one level at a time.
+//! Privileged tests on real programs: they drive a built release from outside, one suite at a time.
 
-mod api_proxy;
-mod bench;
-mod cgroup;
-mod cluster;
-mod control;
-mod cri;
-mod deploy;
-mod desk;
-mod direct;
-mod drivers;
-mod emulation;
-mod faults;
-mod files;
-mod grpc;
-mod hashes;
-mod http;
-mod image;
-mod init;
-mod inspect;
-mod kubelet;
-mod lan;
-mod layout;
-mod leases;
-mod levels;
-mod node;
-mod objects;
-mod old_kernel;
-mod pki;
-mod proxy;
-mod published;
-mod report;
+mod suites;
+
 mod rules;
-mod runtime;
-mod scene;
+
+mod cluster;
+mod control_plane;
+mod daemon;
+mod drivers;
+mod node;
+mod programs;
+mod single_node;
+
+mod file_server;
+mod http;
+mod kubectl_plugin;
+mod report;
 mod sh;
-mod systemd;
-mod tools;
-mod workplace;
+mod test_env;
 
 use std::{
     ffi::OsString,
@@ -50,10 +30,11 @@ use anyhow::Context as _;
 use clap::Parser;
 
 use crate::{
-    emulation::Emulation,
-    levels::{Level, Scale},
+    node::init,
+    programs::{emulation::Emulation, old_kernel},
     report::{Report, say},
-    workplace::Workplace,
+    suites::{Suite, bench, faults, scale},
+    test_env::TestEnv,
 };
 
 /// Test a release on real programs; needs root
@@ -63,19 +44,19 @@ use crate::{
     after_help = "Example:\n  e2e cluster --dist dist --install"
 )]
 struct Arguments {
-    /// What to test on
+    /// Suite to run
     #[arg(value_enum)]
-    level: Level,
-    /// The release
+    level: Suite,
+    /// Directory of the release to test
     #[arg(long, required_unless_present_any = ["table", "peer"])]
     dist: Option<PathBuf>,
-    /// Get whatever is missing
+    /// Install missing Debian packages and build missing programs
     #[arg(long)]
     install: bool,
-    /// The programs of this architecture, emulated
+    /// Test the release's programs for this architecture, emulated
     #[arg(long)]
     arch: Option<String>,
-    /// rules: print which case shows which rule
+    /// rules: print which case shows which rule, and test nothing
     #[arg(long)]
     table: bool,
     #[command(flatten)]
@@ -83,52 +64,53 @@ struct Arguments {
     #[command(flatten)]
     faults: faults::Options,
     #[command(flatten)]
-    scale: Scale,
+    scale: scale::Options,
     #[command(flatten)]
     bench: bench::Options,
 }
 
+/// The suites start this program again in other roles, chosen by its first argument: a device plugin, a node's first process, an API server…
 fn main() -> ExitCode {
-    if let Some(ended) = drivers::asked(std::env::args_os().skip(1)) {
-        return said(ended.map(|()| ExitCode::SUCCESS));
+    if let Some(outcome) = drivers::run_by_name(std::env::args_os().skip(1)) {
+        return exit_code(outcome.map(|()| ExitCode::SUCCESS));
     }
-    if let Some(words) = behind(old_kernel::NAME) {
-        return said(old_kernel::run(words).map(|never| match never {}));
+    if let Some(args) = args_after(old_kernel::NAME) {
+        return exit_code(old_kernel::run(args).map(|never| match never {}));
     }
-    if let Some(words) = behind(bench::api_server::NAME) {
-        return said(bench::api_server::run(words).map(|()| ExitCode::SUCCESS));
+    if let Some(args) = args_after(bench::api_server::NAME) {
+        return exit_code(bench::api_server::run(args).map(|()| ExitCode::SUCCESS));
     }
-    if behind(bench::driver::NAME).is_some() {
-        return said(bench::driver::run().map(|()| ExitCode::SUCCESS));
+    if args_after(bench::driver::NAME).is_some() {
+        return exit_code(bench::driver::run().map(|()| ExitCode::SUCCESS));
     }
-    let folders = behind(init::NAME).and_then(|mut words| words.next());
-    let outcome = match (rules::recorder::program(), folders) {
-        (Some(place), _) => rules::recorder::run(&place),
-        (None, Some(folders)) => init::run(Path::new(&folders)).map(|()| ExitCode::SUCCESS),
-        (None, None) => asked(&Arguments::parse()),
+    let directories = args_after(init::NAME).and_then(|mut args| args.next());
+    let outcome = match (rules::recorder::program(), directories) {
+        (Some(program), _) => rules::recorder::run(&program),
+        (None, Some(directories)) => init::run(Path::new(&directories)).map(|()| ExitCode::SUCCESS),
+        (None, None) => run(&Arguments::parse()),
     };
-    said(outcome)
+    exit_code(outcome)
 }
 
-fn said(outcome: anyhow::Result<ExitCode>) -> ExitCode {
+fn exit_code(outcome: anyhow::Result<ExitCode>) -> ExitCode {
     match outcome {
         Ok(code) => code,
         Err(error) => {
-            // Nobody is left to be told when stderr is closed.
+            // With stderr closed there is no place left for the error.
             let _ = writeln!(std::io::stderr(), "e2e: {error:#}");
             ExitCode::FAILURE
         }
     }
 }
 
-/// What follows a first argument that tests start this program with, as `e2e node-init FOLDERS`.
-fn behind(name: &str) -> Option<impl Iterator<Item = OsString>> {
+/// The arguments that follow a first argument of this name, as in `e2e node-init DIRECTORIES`.
+fn args_after(name: &str) -> Option<impl Iterator<Item = OsString>> {
     let mut arguments = std::env::args_os().skip(1);
     (arguments.next()? == name).then_some(arguments)
 }
 
-fn asked(arguments: &Arguments) -> anyhow::Result<ExitCode> {
-    let is_rules = matches!(arguments.level, Level::Rules);
+fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    let is_rules = matches!(arguments.level, Suite::Rules);
     let dist = match &arguments.dist {
         Some(dist) => dist,
         None if arguments.table => return rules::print().map(|()| ExitCode::SUCCESS),
@@ -139,44 +121,45 @@ fn asked(arguments: &Arguments) -> anyhow::Result<ExitCode> {
             .filter(|_| is_rules)
             .context("name the directory of the release with --dist")?,
     };
-    let is_well = test(arguments, dist)?;
-    Ok(if is_well {
+    let passed = test(arguments, dist)?;
+    Ok(if passed {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
     })
 }
 
+/// Runs a suite; returns whether all its checks passed.
 fn test(arguments: &Arguments, dist: &Path) -> anyhow::Result<bool> {
     anyhow::ensure!(
         rustix::process::geteuid().is_root(),
         "these tests make namespaces and start container runtimes: run them as root"
     );
-    let level = arguments.level;
-    tools::ensure(level.needs(&arguments.bench), arguments.install)?;
-    let arch = arguments.arch.as_deref().unwrap_or(workplace::arch());
-    let is_foreign = arch != workplace::arch();
+    let suite = arguments.level;
+    programs::ensure(suite.needs(&arguments.bench), arguments.install)?;
+    let arch = arguments.arch.as_deref().unwrap_or(test_env::arch());
+    let is_foreign = arch != test_env::arch();
     anyhow::ensure!(
-        !is_foreign || level.is_of_programs(),
-        "level {} runs images, which are this machine's: programs alone are tested in service, netns, rules and faults",
-        level.name()
+        !is_foreign || suite.runs_bare_programs(),
+        "suite {} runs images, which are for this machine's architecture; with --arch run service, netns, rules or faults",
+        suite.name()
     );
-    let work = Workplace::new(level.name(), dist, arch)?;
+    let env = TestEnv::new(suite.name(), dist, arch)?;
     let _emulation = is_foreign
         .then(|| Emulation::start(arch, arguments.install))
         .transpose()?;
     let mut report = Report::new();
-    // A failed check has been reported, and closes the report below.
-    let options = levels::Options {
+    let options = suites::Options {
         rules: &arguments.rules,
         faults: &arguments.faults,
         scale: &arguments.scale,
         bench: &arguments.bench,
     };
-    let _ = level.run(&work, &options, &mut report);
-    let is_well = report.close();
-    if !is_well {
-        say(&format!("logs: {}", work.dir.join("log").display()));
+    // A failed check is already reported, and counts in `close`.
+    let _ = suite.run(&env, &options, &mut report);
+    let passed = report.close();
+    if !passed {
+        say(&format!("logs: {}", env.dir.join("log").display()));
     }
-    Ok(is_well)
+    Ok(passed)
 }

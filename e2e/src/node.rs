@@ -1,4 +1,16 @@
-//! A node: a network, mount and process namespace with its own folders at the standard places.
+//! A node: a network, mount and process namespace with directories of its own at the standard paths.
+
+pub(crate) mod cgroup;
+pub(crate) mod cri;
+pub(crate) mod dhcp;
+pub(crate) mod file_hashes;
+pub(crate) mod init;
+pub(crate) mod inspect;
+pub(crate) mod layout;
+pub(crate) mod network;
+pub(crate) mod runtime;
+pub(crate) mod systemd;
+pub(crate) mod thread;
 
 use std::{
     ffi::{OsStr, OsString},
@@ -12,62 +24,61 @@ use std::{
 use anyhow::{Context as _, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::{
-    init,
-    lan::{FOLDERS, Lan, address},
-    old_kernel, sh,
-    workplace::Workplace,
+use self::{
+    init::DIRECTORIES,
+    network::{NodeNetwork, address},
 };
+use crate::{programs::old_kernel, sh, test_env::TestEnv};
 
-/// No command in a node may take longer, in seconds.
-const PATIENCE: &str = "180";
+/// Seconds after which a command in a node is killed.
+const COMMAND_TIMEOUT: &str = "180";
 
-/// A running node; it ends when this goes away.
+/// A running node; dropping it kills all its processes.
 pub(crate) struct Node {
     /// `n1`, `n2`, …
     pub(crate) name: String,
     pub(crate) number: u8,
-    /// Files about the node, outside of it.
+    /// Files of the test about the node, outside the node.
     pub(crate) dir: PathBuf,
     log: PathBuf,
     path: String,
     parent: Child,
     init: u32,
-    /// What comes before every program.
-    before: Vec<OsString>,
+    /// Arguments in front of every command in the node.
+    prefix: Vec<OsString>,
 }
 
 /// The kernel that a node's programs see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kernel {
-    /// The machine's.
+    /// The machine's kernel.
     Own,
-    /// The oldest one that is served.
+    /// The oldest supported kernel.
     Old,
 }
 
-/// A program that runs on in a node.
+/// A program that keeps running in a node.
 pub(crate) struct Service {
-    /// Its process id inside.
+    /// Its process ID in the node.
     pub(crate) pid: u32,
-    /// Whoever brought it into the node, outside, waits for it there, and stops when it stops.
+    /// The process ID, outside the node, of the nsenter that waits for it, and stops and goes on with it.
     parent: Pid,
 }
 
 impl Node {
-    /// Starts a node whose programs are looked for in `programs` first.
+    /// Starts a node whose PATH begins with the directories `programs`.
     pub(crate) fn start(
-        work: &Workplace,
-        lan: &Lan,
+        env: &TestEnv,
+        network: &NodeNetwork,
         number: u8,
         programs: &[&Path],
     ) -> anyhow::Result<Self> {
         let name = format!("n{number}");
-        let dir = work.dir.join(&name);
-        for folder in FOLDERS {
-            fs::create_dir_all(dir.join("root").join(folder.trim_start_matches('/')))?;
+        let dir = env.dir.join(&name);
+        for directory in DIRECTORIES {
+            fs::create_dir_all(dir.join("root").join(directory.trim_start_matches('/')))?;
         }
-        let net = lan.attach(number)?;
+        let net = network.attach(number)?;
         let mut parent = Command::new("nsenter")
             .arg(format!("--net={}", net.display()))
             .args([
@@ -102,52 +113,52 @@ impl Node {
             init: children
                 .trim()
                 .parse()
-                .context("a node has one first process")?,
+                .context("the node has no single first process")?,
             name,
             number,
-            log: work.dir.join("log"),
+            log: env.dir.join("log"),
             dir,
             path,
             parent,
-            before: Vec::new(),
+            prefix: Vec::new(),
         })
     }
 
-    /// From now on programs are started as on this kernel.
+    /// Makes later commands see this kernel.
     pub(crate) fn on(mut self, kernel: Kernel) -> anyhow::Result<Self> {
-        self.before = match kernel {
+        self.prefix = match kernel {
             Kernel::Own => Vec::new(),
             Kernel::Old => vec![std::env::current_exe()?.into(), old_kernel::NAME.into()],
         };
         Ok(self)
     }
 
-    /// Its address on the wire between nodes.
+    /// Returns the address of its `eth0`.
     pub(crate) fn address(&self) -> String {
         address(self.number)
     }
 
-    /// A command in the node.
+    /// Returns a command that runs in the node, with a timeout.
     pub(crate) fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = self.enter();
         command
-            .args(["timeout", "--kill-after=5", PATIENCE])
+            .args(["timeout", "--kill-after=5", COMMAND_TIMEOUT])
             .arg(program);
         command
     }
 
-    /// Runs a command in the node.
-    pub(crate) fn run(&self, words: &[&str]) -> anyhow::Result<String> {
-        let (program, arguments) = words.split_first().context("a command has a name")?;
+    /// Runs a command in the node and returns its stdout.
+    pub(crate) fn run(&self, args: &[&str]) -> anyhow::Result<String> {
+        let (program, arguments) = args.split_first().context("a command has a name")?;
         sh::run(self.command(program).args(arguments))
     }
 
-    /// Where a program that serves says what it does.
+    /// Returns the path of a service's log.
     pub(crate) fn log(&self, name: &str) -> PathBuf {
         self.log.join(format!("{}-{name}.log", self.name))
     }
 
-    /// Starts a program that runs on; what it prints goes to a file of its name.
+    /// Starts a service; its output goes to the log of this name.
     pub(crate) fn serve(
         &self,
         name: &str,
@@ -187,7 +198,7 @@ impl Node {
 
     /// Sends a signal to a service and waits for its end.
     pub(crate) fn end(&self, service: &Service, signal: &str) -> anyhow::Result<()> {
-        // It may be ending by itself.
+        // kill fails for a service that is just ending by itself.
         self.signal(service, signal).or_else(|error| {
             if self.runs(service) {
                 Err(error)
@@ -201,7 +212,7 @@ impl Node {
         })
     }
 
-    /// The process id of a service outside of the node.
+    /// Returns the process ID of a service outside the node.
     pub(crate) fn machine_pid(&self, service: &Service) -> anyhow::Result<u32> {
         let parent = service.parent.as_raw_nonzero();
         let path = format!("/proc/{parent}/task/{parent}/children");
@@ -216,8 +227,8 @@ impl Node {
             .map(drop)
     }
 
-    /// Stops a service while something is done to it; `act` gets its folder in `/proc`.
-    pub(crate) fn stopped<T>(
+    /// Stops a service while `act` runs, which gets the service's directory in `/proc`.
+    pub(crate) fn while_stopped<T>(
         &self,
         service: &Service,
         act: impl FnOnce(&Path) -> anyhow::Result<T>,
@@ -235,7 +246,7 @@ impl Node {
             Ok(())
         })?;
         let done = act(&proc);
-        // Its parent goes on, and has it go on.
+        // nsenter continues, and lets the service continue.
         kill_process(service.parent, Signal::CONT)?;
         sh::until(10, "a service goes on", || {
             ensure!(!is_stopped(&proc.join("stat"))?, "it is stopped");
@@ -244,41 +255,43 @@ impl Node {
         done
     }
 
-    /// From now on only `/var` can be written there, and what is not on a disk.
+    /// Makes everything read-only but `/var` and file systems in memory.
     pub(crate) fn make_read_only(&self) -> anyhow::Result<()> {
-        // Such systems have `/tmp` in memory; files for the test are not part of the node.
-        for folder in ["/tmp", &self.dir.display().to_string()] {
-            self.run(&["mount", "--bind", folder, folder])?;
+        // Such systems have `/tmp` in memory; the files of the test are not part of the node.
+        for directory in ["/tmp", &self.dir.display().to_string()] {
+            self.run(&["mount", "--bind", directory, directory])?;
         }
-        let folders = FOLDERS.iter().filter(|folder| !folder.starts_with("/var/"));
-        for folder in folders.chain(&["/"]) {
-            self.run(&["mount", "-o", "remount,bind,ro", folder])?;
+        let directories = DIRECTORIES
+            .iter()
+            .filter(|directory| !directory.starts_with("/var/"));
+        for directory in directories.chain(&["/"]) {
+            self.run(&["mount", "-o", "remount,bind,ro", directory])?;
         }
         let probe = self.run(&["touch", "/opt/cni/probe"]);
         ensure!(probe.is_err(), "{}: /opt/cni can be written", self.name);
         Ok(())
     }
 
-    /// Whether a service has not ended.
+    /// Returns whether a service still runs.
     pub(crate) fn runs(&self, service: &Service) -> bool {
         self.path(&format!("/proc/{}", service.pid)).exists()
     }
 
-    /// A path of the node as this process reaches it.
+    /// Returns the path by which this process reaches a path of the node.
     pub(crate) fn path(&self, path: &str) -> PathBuf {
         PathBuf::from(format!("/proc/{}/root{path}", self.init))
     }
 
-    /// Writes a file of the node, with its folders.
+    /// Writes a file of the node, and creates its directories.
     pub(crate) fn write(&self, path: &str, content: impl AsRef<[u8]>) -> anyhow::Result<()> {
-        let place = self.path(path);
-        let folder = place.parent().context("a file lies in a folder")?;
-        fs::create_dir_all(folder)
-            .and_then(|()| fs::write(&place, content))
+        let file = self.path(path);
+        let directory = file.parent().context("a file lies in a directory")?;
+        fs::create_dir_all(directory)
+            .and_then(|()| fs::write(&file, content))
             .with_context(|| format!("cannot write {path} on {}", self.name))
     }
 
-    /// The names in a folder of the node, sorted; none if there is no such folder.
+    /// Returns the names in a directory of the node, sorted; none when the directory is absent.
     pub(crate) fn list(&self, path: &str) -> anyhow::Result<Vec<String>> {
         let Ok(entries) = fs::read_dir(self.path(path)) else {
             return Ok(Vec::new());
@@ -295,14 +308,14 @@ impl Node {
         command
             .arg(format!("--target={}", self.init))
             .args(["--net", "--mount", "--pid", "--"])
-            .args(&self.before)
+            .args(&self.prefix)
             .env("PATH", &self.path);
         command
     }
 }
 
 impl Drop for Node {
-    /// A power cut: with its first process the whole node ends.
+    /// Kills the first process of the node, and the kernel kills all others, as in a power cut.
     fn drop(&mut self) {
         let _ = self.parent.kill();
         let _ = self.parent.wait();

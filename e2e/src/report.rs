@@ -1,11 +1,11 @@
-//! What was checked, said as it happens, and the closing line that CI reads.
+//! The result of each check as it happens, and the summary at the end.
 
 use std::{
     io::Write as _,
     time::{Duration, Instant},
 };
 
-/// Counts checks.
+/// Counters of checks by result.
 pub(crate) struct Report {
     passed: u32,
     failed: u32,
@@ -13,10 +13,10 @@ pub(crate) struct Report {
     start: Instant,
 }
 
-/// A check failed, and has been reported; what follows it would only fail for the same reason.
+/// A check failed and is already reported. The suite ends, because later checks would fail for the same reason.
 #[derive(Debug, thiserror::Error)]
 #[error("a check failed")]
-pub(crate) struct Ended;
+pub(crate) struct CheckFailed;
 
 impl Report {
     pub(crate) fn new() -> Self {
@@ -28,12 +28,12 @@ impl Report {
         }
     }
 
-    /// Runs one check and says how it went.
+    /// Runs one check and prints its result.
     pub(crate) fn check<T>(
         &mut self,
         name: &str,
         check: impl FnOnce() -> anyhow::Result<T>,
-    ) -> Result<T, Ended> {
+    ) -> Result<T, CheckFailed> {
         let start = Instant::now();
         match check() {
             Ok(value) => {
@@ -44,18 +44,18 @@ impl Report {
             Err(error) => {
                 self.failed += 1;
                 say(&format!("FAILED  {name}: {error:#}"));
-                Err(Ended)
+                Err(CheckFailed)
             }
         }
     }
 
-    /// Says that something went otherwise, as it was known that it would.
+    /// Prints that a case failed for a known difference.
     pub(crate) fn differs(&mut self, name: &str, how: &anyhow::Error) {
         self.differing += 1;
         say(&format!("differs {name}: {how:#}"));
     }
 
-    /// The closing line; whether all is well.
+    /// Prints the summary; returns whether at least one check passed and none failed.
     pub(crate) fn close(&self) -> bool {
         say(&format!("{} passed, {} failed", self.passed, self.failed));
         if self.differing > 0 {
@@ -66,9 +66,9 @@ impl Report {
     }
 }
 
-/// A line on stdout.
+/// Prints a line on stdout.
 pub(crate) fn say(line: &str) {
-    // Nobody listens when stdout is closed; the exit status still tells.
+    // With stdout closed the exit status is the only result.
     let _ = writeln!(std::io::stdout(), "{line}");
 }
 

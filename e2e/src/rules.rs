@@ -22,8 +22,8 @@ use self::{
 };
 use crate::{
     node::Kernel,
-    report::{Ended, Report},
-    workplace::Workplace,
+    report::{CheckFailed, Report},
+    test_env::TestEnv,
 };
 
 /// Options of the suite; other suites read some of them.
@@ -56,7 +56,11 @@ pub(crate) struct Case {
     pub(crate) run: fn(&Harness) -> anyhow::Result<()>,
 }
 
-pub(crate) fn run(work: &Workplace, options: &Options, report: &mut Report) -> Result<(), Ended> {
+pub(crate) fn run(
+    work: &TestEnv,
+    options: &Options,
+    report: &mut Report,
+) -> Result<(), CheckFailed> {
     let programs = match options.peer_alone() {
         Some(dir) => Programs::peer(dir),
         None => Programs::ours(work),

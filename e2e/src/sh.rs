@@ -1,4 +1,4 @@
-//! Programs run and waited for: bounded in time, their words kept for the error.
+//! Commands whose output becomes part of the error, and waiting for a condition with a deadline.
 
 use std::{
     fmt,
@@ -10,24 +10,24 @@ use std::{
 
 use anyhow::{Context as _, bail};
 
-/// Pause between two looks at something that takes its time.
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// Pause between two attempts of [`until`].
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
-/// Runs to the end and returns what was printed; a failure carries the command and its last words.
+/// Runs a command to its end and returns its stdout; an error has the command line, the exit status and the output.
 pub(crate) fn run(command: &mut Command) -> anyhow::Result<String> {
     feed(command, b"")
 }
 
-/// The same with an input.
+/// Like [`run`], with this stdin.
 pub(crate) fn feed(command: &mut Command, input: &[u8]) -> anyhow::Result<String> {
     let output = output(command, input)?;
     if !output.status.success() {
         bail!("{}", Failed(command, &output));
     }
-    String::from_utf8(output.stdout).context("a program printed something else than text")
+    String::from_utf8(output.stdout).context("the output of a program is not UTF-8")
 }
 
-/// The same, whatever the exit status.
+/// Like [`feed`], for any exit status.
 pub(crate) fn output(command: &mut Command, input: &[u8]) -> anyhow::Result<Output> {
     let mut child = command
         .stdin(Stdio::piped())
@@ -37,27 +37,27 @@ pub(crate) fn output(command: &mut Command, input: &[u8]) -> anyhow::Result<Outp
         .with_context(|| format!("cannot start {}", line(command)))?;
     let mut stdin = child.stdin.take().context("stdin is piped")?;
     let input = input.to_owned();
-    // Beside the reading, so that neither side waits for the other; who does not read its input says why on stderr.
+    // On a thread of its own, so that a full pipe blocks neither side. A program that does not read its stdin prints why on stderr.
     let writer = thread::spawn(move || stdin.write_all(&input));
     let output = child.wait_with_output()?;
     let _ = writer.join();
     Ok(output)
 }
 
-/// Looks again and again until there is an answer; after `seconds`, the last reason is the error.
+/// Repeats `attempt` until it succeeds; after `seconds`, fails with the last error.
 pub(crate) fn until<T>(
     seconds: u64,
     what: &str,
-    mut look: impl FnMut() -> anyhow::Result<T>,
+    mut attempt: impl FnMut() -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
     let end = Instant::now() + Duration::from_secs(seconds);
     loop {
-        match look() {
+        match attempt() {
             Ok(found) => return Ok(found),
             Err(error) if Instant::now() > end => {
                 return Err(error.context(format!("not within {seconds} s: {what}")));
             }
-            Err(_) => thread::sleep(LOOK_AGAIN),
+            Err(_) => thread::sleep(RETRY_PAUSE),
         }
     }
 }

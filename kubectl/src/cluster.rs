@@ -1,4 +1,4 @@
-//! The cluster of the person who asks: their kubeconfig, and the few objects that are read.
+//! Access to the user's cluster by their kubeconfig, and the few kinds of objects that the commands read.
 
 use std::{collections::btree_map::Entry, path::PathBuf, sync::Arc, time::Duration};
 
@@ -13,50 +13,50 @@ use kube::{
 use plan::{Nad, objects};
 use serde_json::Value;
 
-use crate::{facts::seconds, judge::Known, object::DEFINITION};
+use crate::{object::DEFINITION, pod_state::seconds, validate::KnownDefinitions};
 
-/// An API server in reach answers in milliseconds.
-const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
+/// An API server that can be reached accepts a connection within milliseconds.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// No answer takes longer.
-const READ_PATIENCE: Duration = Duration::from_secs(30);
+const READ_TIMEOUT: Duration = Duration::from_secs(30);
 const NOT_FOUND: u16 = 404;
-/// So many objects are read at once.
-const PIECE: u32 = 500;
+/// The number of objects in one page of a list.
+const PAGE_SIZE: u32 = 500;
 
-/// Which cluster, as whom, and where in it.
+/// The options that select cluster, user and namespace.
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct Options {
-    /// The kubeconfig; without it KUBECONFIG, then ~/.kube/config, counts
+    /// Path of the kubeconfig [default: KUBECONFIG, then ~/.kube/config]
     #[arg(long, global = true, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// The kubeconfig's context; without it the current one
+    /// Context of the kubeconfig [default: the current one]
     #[arg(long, global = true, value_name = "NAME")]
     context: Option<String>,
-    /// The namespace; without it that of the context
+    /// Namespace [default: that of the context]
     #[arg(long, short = 'n', global = true, value_name = "NAME")]
     pub(crate) namespace: Option<String>,
 }
 
-/// Access to it.
+/// A client of the cluster and the namespace to use.
 pub(crate) struct Cluster {
     pub(crate) client: Client,
-    /// Where names without one are.
+    /// The namespace of names that are written without one.
     pub(crate) namespace: String,
 }
 
-/// One event about a pod.
+/// One Kubernetes event about a pod.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Event {
     pub(crate) reason: String,
     pub(crate) message: String,
     pub(crate) is_warning: bool,
     pub(crate) count: u64,
-    /// When it happened last, in seconds since 1970.
+    /// The time of its last occurrence, in seconds since 1970.
     pub(crate) at: u64,
 }
 
 impl Cluster {
-    /// Reads the kubeconfig; nothing is asked yet.
+    /// Reads the kubeconfig; no connection is opened yet.
     pub(crate) async fn new(options: &Options) -> anyhow::Result<Self> {
         let kubeconfig = match &options.kubeconfig {
             Some(path) => Kubeconfig::read_from(path),
@@ -64,7 +64,7 @@ impl Cluster {
         };
         let kubeconfig = kubeconfig.map_err(|error| {
             anyhow::anyhow!(
-                "{}: name a kubeconfig with --kubeconfig",
+                "cannot read the kubeconfig: {}: name one with --kubeconfig",
                 error_line(&error)
             )
         })?;
@@ -74,32 +74,35 @@ impl Cluster {
         };
         let mut config = Config::from_custom_kubeconfig(kubeconfig, &chosen)
             .await
-            .map_err(|error| anyhow::anyhow!("kubeconfig: {}", error_line(&error)))?;
-        config.connect_timeout = Some(CONNECT_PATIENCE);
-        config.read_timeout = Some(READ_PATIENCE);
+            .map_err(|error| {
+                anyhow::anyhow!("cannot use the kubeconfig: {}", error_line(&error))
+            })?;
+        config.connect_timeout = Some(CONNECT_TIMEOUT);
+        config.read_timeout = Some(READ_TIMEOUT);
         let default = config.default_namespace.clone();
-        let client = Client::try_from(config)
-            .map_err(|error| anyhow::anyhow!("kubeconfig: {}", error_line(&error)))?;
+        let client = Client::try_from(config).map_err(|error| {
+            anyhow::anyhow!("cannot use the kubeconfig: {}", error_line(&error))
+        })?;
         Ok(Self {
             client,
             namespace: options.namespace.clone().unwrap_or(default),
         })
     }
 
-    /// A pod by its name, as kubectl takes it.
+    /// Reads a pod of the namespace.
     pub(crate) async fn pod(&self, name: &str) -> anyhow::Result<Value> {
         let namespace = &self.namespace;
-        let what = format!("pod {namespace}/{name}");
+        let title = format!("pod {namespace}/{name}");
         let pods = resource("", "v1", "Pod", "pods");
         let pod = self.get(&pods, namespace, name).await;
-        let pod = pod.with_context(|| format!("cannot read {what}"))?;
-        pod.with_context(|| format!("there is no {what}: name another namespace with -n"))
+        let pod = pod.with_context(|| format!("cannot read {title}"))?;
+        pod.with_context(|| format!("there is no {title}: name another namespace with -n"))
     }
 
-    /// Looks for definitions that are not known yet. What cannot be looked for is told, and not known.
+    /// Reads the named definitions that `known` does not have yet. After an error `known` is not marked as complete.
     pub(crate) async fn complete(
         &self,
-        known: &mut Known,
+        known: &mut KnownDefinitions,
         names: impl IntoIterator<Item = (String, String)>,
     ) -> Result<(), String> {
         let kind = resource(
@@ -119,8 +122,8 @@ impl Cluster {
             if let Some(object) = found {
                 let nad: Arc<Nad> = objects::definition(object)?;
                 known.add(&nad);
-            } else if let Entry::Vacant(others) = known.others.entry(namespace) {
-                // Only for a suggestion: without the right to list there is none.
+            } else if let Entry::Vacant(others) = known.other_names.entry(namespace) {
+                // The names serve a suggestion alone; without the right to list definitions there is none.
                 let params = ListParams::default();
                 let listed = self.list(&kind, Some(others.key()), &params).await;
                 let names = listed.unwrap_or_default();
@@ -131,11 +134,11 @@ impl Cluster {
                 others.insert(names.collect());
             }
         }
-        known.is_whole = true;
+        known.is_complete = true;
         Ok(())
     }
 
-    /// The events about a pod, the oldest first.
+    /// Reads the events about a pod, the oldest first.
     pub(crate) async fn events(
         &self,
         namespace: &str,
@@ -156,7 +159,7 @@ impl Cluster {
         Ok(events)
     }
 
-    /// The pods of a node, of one namespace or of all.
+    /// Reads the pods of a node, of one namespace or of all.
     pub(crate) async fn pods_of_node(
         &self,
         node: &str,
@@ -167,7 +170,7 @@ impl Cluster {
         self.list(&pods, namespace, &params).await
     }
 
-    /// All objects of a kind in all namespaces, in pieces as kubectl reads them; `None` where the cluster does not know the kind.
+    /// Reads all objects of a kind in all namespaces, page by page; `None` when the cluster does not know the kind.
     pub(crate) async fn all(
         &self,
         (group, version): (&str, &str),
@@ -176,7 +179,7 @@ impl Cluster {
     ) -> Result<Option<Vec<Value>>, String> {
         let resource = resource(group, version, kind, plural);
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
-        let mut params = ListParams::default().limit(PIECE);
+        let mut params = ListParams::default().limit(PAGE_SIZE);
         let mut objects = Vec::new();
         loop {
             let listed = match api.list(&params).await {
@@ -189,11 +192,13 @@ impl Cluster {
             let Some(token) = rest else {
                 return Ok(Some(objects));
             };
-            params = ListParams::default().limit(PIECE).continue_token(&token);
+            params = ListParams::default()
+                .limit(PAGE_SIZE)
+                .continue_token(&token);
         }
     }
 
-    /// A `ConfigMap`, if it is there.
+    /// Reads a `ConfigMap`; `None` when it does not exist.
     pub(crate) async fn config_map(
         &self,
         namespace: &str,
@@ -204,7 +209,7 @@ impl Cluster {
         found.map_err(|refusal| refusal.to_string())
     }
 
-    /// The secrets of a namespace with these labels.
+    /// Reads the secrets of a namespace that match a label selector.
     pub(crate) async fn secrets(
         &self,
         namespace: &str,
@@ -215,7 +220,7 @@ impl Cluster {
         self.list(&kind, Some(namespace), &params).await
     }
 
-    /// The version of the API server, such as `v1.32.3+k3s1`.
+    /// Reads the version of the API server, such as `v1.32.3+k3s1`.
     pub(crate) async fn version(&self) -> Result<String, String> {
         let info = self.client.apiserver_version().await;
         let info = info.map_err(|error| refusal(&error))?;
@@ -252,12 +257,12 @@ impl Cluster {
     }
 }
 
-/// What the API server says, or why it says nothing.
+/// The reason why a request failed, as [`refusal`] words it.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct Refusal(String);
 
-/// The API server's own words, or those of the connection.
+/// Returns the API server's message, or the error of the connection.
 pub(crate) fn refusal(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
@@ -273,7 +278,8 @@ fn to_value(object: DynamicObject) -> Value {
     serde_json::to_value(object).expect("an object that was read as JSON")
 }
 
-/// A namesake of before had another uid; for static pods kubelet has one of its own.
+/// Returns false for events about an earlier pod of the same name, which had another uid.
+/// For static pods the kubelet writes a uid of its own, which has no `-`.
 fn is_about(event: &Value, uid: &str) -> bool {
     let about = event.pointer("/involvedObject/uid").and_then(Value::as_str);
     about.is_none_or(|about| about.is_empty() || about == uid || !about.contains('-'))
@@ -306,7 +312,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_of_both_apis_have_their_time() {
+    fn event_times_are_read_from_both_event_apis() {
         let old = json!({"reason": "A", "message": "m", "type": "Warning", "count": 3, "lastTimestamp": "1970-01-01T00:01:00Z"});
         let new = json!({"reason": "B", "eventTime": "1970-01-01T00:02:00.000000Z", "lastTimestamp": null});
         let expected = Event {
@@ -321,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn events_of_a_namesake_are_left_out() {
+    fn events_of_an_earlier_pod_of_the_name_are_left_out() {
         let of = |uid: &str| is_about(&json!({"involvedObject": {"uid": uid}}), "a-1");
         assert!(of("a-1") && of("") && of("0f1e2d"));
         assert!(!of("b-2"));

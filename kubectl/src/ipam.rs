@@ -1,21 +1,21 @@
-//! Addresses of a network's configuration, as the reference plugins `host-local` and `static` read them:
-//! subnets, ranges, gateways and fixed addresses that cannot work are found before a pod fails on a node.
+//! Validates the addresses of a network's configuration as the reference plugins `host-local` and `static` read them:
+//! subnets, ranges, gateways and fixed addresses that cannot work are reported before a pod fails on a node.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use cni::config::NetworkConfig;
 use serde_json::{Map, Value};
 
-/// Something in `ipam` that cannot work, or hardly works as meant.
+/// An entry of `ipam` that cannot work, or probably does not work as intended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Problem {
-    /// Whether the plugin refuses it; otherwise pods come up without what was meant.
+pub(crate) struct IpamProblem {
+    /// True when the plugin refuses it; otherwise pods start, but the entry has no effect.
     pub(crate) is_refused: bool,
-    /// What is wrong and what to write.
+    /// A sentence that says what is wrong and what to write instead.
     pub(crate) text: String,
 }
 
-/// Addresses that a network gives out.
+/// A range of addresses that a network assigns to pods.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Range {
     subnet: Subnet,
@@ -52,7 +52,7 @@ impl Subnet {
         from_bits(bits(self.address) & self.mask(), self.address.is_ipv4())
     }
 
-    /// The first and the last address that a pod can have.
+    /// Returns the first and the last address that a pod can have.
     fn usable(&self) -> (IpAddr, IpAddr) {
         let is_v4 = self.address.is_ipv4();
         let network = bits(self.network());
@@ -71,7 +71,7 @@ impl std::fmt::Display for Subnet {
 }
 
 impl Range {
-    /// Whether the network gives out this address.
+    /// Returns true when the network can assign this address.
     pub(crate) fn contains(&self, address: IpAddr) -> bool {
         self.subnet.contains(address)
             && (bits(self.first)..=bits(self.last)).contains(&bits(address))
@@ -84,8 +84,8 @@ impl std::fmt::Display for Range {
     }
 }
 
-/// Returns everything that is wrong with the addresses of the network's plugins.
-pub(crate) fn check(config: &NetworkConfig) -> Vec<Problem> {
+/// Validates the addresses of all plugins of the network.
+pub(crate) fn check(config: &NetworkConfig) -> Vec<IpamProblem> {
     sections(config)
         .flat_map(|ipam| match text(ipam, "type") {
             Some("host-local") => host_local(ipam).1,
@@ -95,7 +95,7 @@ pub(crate) fn check(config: &NetworkConfig) -> Vec<Problem> {
         .collect()
 }
 
-/// Returns the ranges from which the network serves requests for an address; empty where that is not known.
+/// Returns the ranges from which the network can assign a requested address; empty when they are not known.
 pub(crate) fn ranges(config: &NetworkConfig) -> Vec<Range> {
     sections(config)
         .filter(|ipam| text(ipam, "type") == Some("host-local"))
@@ -120,15 +120,15 @@ fn text<'a>(map: &'a Map<String, Value>, key: &str) -> Option<&'a str> {
         .filter(|text| !text.is_empty())
 }
 
-fn refused(text: String) -> Problem {
-    Problem {
+fn refused(text: String) -> IpamProblem {
+    IpamProblem {
         is_refused: true,
         text,
     }
 }
 
-/// The ranges of `host-local`: one written directly in `ipam`, and the sets in `ranges`.
-fn host_local(ipam: &Map<String, Value>) -> (Vec<Range>, Vec<Problem>) {
+/// Reads the ranges of `host-local`: one that is written directly in `ipam`, and the sets in `ranges`.
+fn host_local(ipam: &Map<String, Value>) -> (Vec<Range>, Vec<IpamProblem>) {
     let (mut found, mut problems) = (Vec::<Range>::new(), Vec::new());
     let direct = ipam.contains_key("subnet").then_some(ipam);
     let sets = ipam.get("ranges").and_then(Value::as_array);
@@ -155,17 +155,17 @@ fn host_local(ipam: &Map<String, Value>) -> (Vec<Range>, Vec<Problem>) {
     (found, problems)
 }
 
-fn one_range(range: &Map<String, Value>, problems: &mut Vec<Problem>) -> Option<Range> {
+fn one_range(range: &Map<String, Value>, problems: &mut Vec<IpamProblem>) -> Option<Range> {
     let written = text(range, "subnet").unwrap_or_default();
     let Some(subnet) = Subnet::parse(written) else {
         problems.push(refused(format!(
-            "ipam: subnet \"{written}\" is no network: write it as in 10.1.2.0/24 or fd00:1::/64"
+            "ipam: subnet \"{written}\" is not a network: write it as in 10.1.2.0/24 or fd00:1::/64"
         )));
         return None;
     };
     if subnet.network() != subnet.address {
         problems.push(refused(format!(
-            "ipam: subnet {subnet} has bits of a host: write {}/{}",
+            "ipam: subnet {subnet} has host bits set: write {}/{}",
             subnet.network(),
             subnet.prefix
         )));
@@ -173,7 +173,7 @@ fn one_range(range: &Map<String, Value>, problems: &mut Vec<Problem>) -> Option<
     }
     if subnet.prefix > width(subnet.address) - 2 {
         problems.push(refused(format!(
-            "ipam: subnet {subnet} is too small to give out addresses: write /{} or less",
+            "ipam: subnet {subnet} is too small to assign addresses from: write /{} or less",
             width(subnet.address) - 2
         )));
         return None;
@@ -195,17 +195,17 @@ fn one_range(range: &Map<String, Value>, problems: &mut Vec<Problem>) -> Option<
     }
     if bits(first) > bits(last) {
         problems.push(refused(format!(
-            "ipam: rangeStart {first} is behind rangeEnd {last}: exchange them"
+            "ipam: rangeStart {first} is greater than rangeEnd {last}: swap them"
         )));
         return None;
     }
     if let Some(written) = text(range, "gateway") {
         match written.parse::<IpAddr>() {
             Err(_) => problems.push(refused(format!(
-                "ipam: gateway \"{written}\" is no address: write it as in {}",
+                "ipam: gateway \"{written}\" is not an address: write it as in {}",
                 subnet.usable().0
             ))),
-            Ok(gateway) if !subnet.contains(gateway) => problems.push(Problem {
+            Ok(gateway) if !subnet.contains(gateway) => problems.push(IpamProblem {
                 is_refused: false,
                 text: format!(
                     "ipam: gateway {gateway} is outside subnet {subnet}, so pods cannot reach it: choose an address of the subnet"
@@ -227,8 +227,8 @@ fn overlap(one: &Range, other: &Range) -> bool {
         && bits(other.first) <= bits(one.last)
 }
 
-/// The addresses of `static`.
-fn fixed(ipam: &Map<String, Value>) -> Vec<Problem> {
+/// Validates the addresses of `static`.
+fn fixed(ipam: &Map<String, Value>) -> Vec<IpamProblem> {
     let entries = ipam.get("addresses").and_then(Value::as_array);
     let entries = entries.into_iter().flatten().filter_map(Value::as_object);
     let mut problems = Vec::new();
@@ -236,19 +236,19 @@ fn fixed(ipam: &Map<String, Value>) -> Vec<Problem> {
         let written = text(entry, "address").unwrap_or_default();
         let Some(subnet) = Subnet::parse(written) else {
             problems.push(refused(format!(
-                "ipam: address \"{written}\" has no prefix length or is no address: write it as in 10.1.2.3/24"
+                "ipam: address \"{written}\" has no prefix length or is not an address: write it as in 10.1.2.3/24"
             )));
             continue;
         };
         match text(entry, "gateway").map(|gateway| (gateway, gateway.parse::<IpAddr>())) {
-            Some((_, Ok(gateway))) if !subnet.contains(gateway) => problems.push(Problem {
+            Some((_, Ok(gateway))) if !subnet.contains(gateway) => problems.push(IpamProblem {
                 is_refused: false,
                 text: format!(
                     "ipam: gateway {gateway} is outside the network of {subnet}, so pods cannot reach it: choose an address of that network"
                 ),
             }),
             Some((gateway, Err(_))) => problems.push(refused(format!(
-                "ipam: gateway \"{gateway}\" is no address: write it as in 10.1.2.1"
+                "ipam: gateway \"{gateway}\" is not an address: write it as in 10.1.2.1"
             ))),
             _ => {}
         }
@@ -300,18 +300,18 @@ mod tests {
     fn check_ipam(ipam: &Value, expected: &[(bool, &str)]) {
         let found = check(&config(ipam));
         assert_eq!(found.len(), expected.len(), "{found:#?}");
-        for (problem, (is_refused, words)) in found.iter().zip(expected) {
+        for (problem, (is_refused, part)) in found.iter().zip(expected) {
             assert_eq!(problem.is_refused, *is_refused, "{problem:?}");
             assert!(
-                problem.text.contains(words),
-                "no {words:?} in {:?}",
+                problem.text.contains(part),
+                "no {part:?} in {:?}",
                 problem.text
             );
         }
     }
 
     #[test]
-    fn sound_addresses_have_no_problem() {
+    fn valid_addresses_have_no_problem() {
         for ipam in [
             json!({"type": "host-local", "subnet": "10.1.2.0/24"}),
             json!({"type": "host-local", "subnet": "10.1.2.0/24", "rangeStart": "10.1.2.10", "rangeEnd": "10.1.2.20", "gateway": "10.1.2.1"}),
@@ -328,10 +328,10 @@ mod tests {
     }
 
     #[test]
-    fn subnets_that_host_local_refuses_are_found() {
+    fn subnets_that_host_local_refuses_are_reported() {
         let of = |subnet: &str| json!({"type": "host-local", "subnet": subnet});
         for bad in ["10.1.2", "10.1.2.0", "10.1.2.0/33", "fd00::/129", "x/8", ""] {
-            check_ipam(&of(bad), &[(true, "is no network")]);
+            check_ipam(&of(bad), &[(true, "is not a network")]);
         }
         check_ipam(&of("10.1.2.3/24"), &[(true, "write 10.1.2.0/24")]);
         check_ipam(&of("10.1.2.0/31"), &[(true, "write /30 or less")]);
@@ -351,10 +351,10 @@ mod tests {
             &of("gateway", "10.1.3.1"),
             &[(false, "gateway 10.1.3.1 is outside subnet 10.1.2.0/24")],
         );
-        check_ipam(&of("gateway", "10.1"), &[(true, "is no address")]);
+        check_ipam(&of("gateway", "10.1"), &[(true, "is not an address")]);
         check_ipam(
             &json!({"type": "host-local", "subnet": "10.1.2.0/24", "rangeStart": "10.1.2.9", "rangeEnd": "10.1.2.2"}),
-            &[(true, "exchange them")],
+            &[(true, "swap them")],
         );
         check_ipam(
             &json!({"type": "host-local", "ranges": [[{"subnet": "10.1.2.0/24"}], [{"subnet": "10.1.0.0/16"}]]}),
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_hold_what_pods_can_have() {
+    fn ranges_contain_assignable_addresses_only() {
         let ranges = |ipam: &Value| super::ranges(&config(ipam));
         let holds = |ranges: &[Range], address: &str| {
             let address = parse_address(address).unwrap();
@@ -390,8 +390,8 @@ mod tests {
         ] {
             assert_eq!(holds(&all, address), expected, "{address}");
         }
-        let whole = ranges(&json!({"type": "host-local", "subnet": "10.1.2.0/24"}));
-        assert!(holds(&whole, "10.1.2.254") && !holds(&whole, "10.1.2.255"));
+        let subnet = ranges(&json!({"type": "host-local", "subnet": "10.1.2.0/24"}));
+        assert!(holds(&subnet, "10.1.2.254") && !holds(&subnet, "10.1.2.255"));
         assert!(ranges(&json!({"type": "static"})).is_empty());
     }
 }

@@ -1,4 +1,4 @@
-//! `kubectl multus lint`: what the daemon would say of definitions and pods, before they exist.
+//! `kubectl multus lint`: validates definitions and pods before they are applied, as the daemon would.
 
 use std::{collections::BTreeMap, fmt::Write as _, path::PathBuf};
 
@@ -8,58 +8,58 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::{
-    Ending, Output,
+    CommandStatus, Output,
     cluster::{self, Cluster},
-    judge::{self, Known},
-    manifest::{self, Document, Place},
+    diagnostic::{Diagnostic, Severity},
+    manifest::{self, Document, Location},
     object::{self, Object},
-    remark::{Remark, Severity},
+    validate::{self, KnownDefinitions},
 };
 
-/// What to look at, and by which rules.
+/// Arguments of `lint`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Files and folders of YAML or JSON; - is standard input
+    /// Files and directories of YAML or JSON; - is stdin
     #[arg(required = true, value_name = "FILE")]
     files: Vec<String>,
-    /// Look for networks that are not among the files in the cluster
+    /// Read networks that are not among the files from the cluster
     #[arg(long)]
     cluster: bool,
-    /// The daemon's file (daemon-config.json of its ConfigMap), whose options decide; without it, the defaults
+    /// Configuration file of the daemon (daemon-config.json of its ConfigMap) [default: the daemon's default options]
     #[arg(long, value_name = "FILE")]
     daemon_config: Option<PathBuf>,
-    /// Fail on warnings, too
+    /// Also fail on warnings
     #[arg(long)]
     strict: bool,
 }
 
-/// One remark and where it belongs.
+/// One diagnostic, with the object that it is about.
 #[derive(Debug, Serialize)]
 struct Finding {
     severity: Severity,
     file: String,
     line: usize,
-    /// Kind, namespace and name; empty for what is no object.
+    /// Kind, namespace and name; empty for documents that cannot be read.
     object: String,
     text: String,
 }
 
 #[derive(Debug, Serialize)]
 struct Report {
-    /// How many objects have to do with networks.
+    /// The number of definitions and pods.
     objects: usize,
     errors: usize,
     warnings: usize,
     findings: Vec<Finding>,
 }
 
-/// Judges everything and prints it.
+/// Validates all objects and prints the findings.
 pub(crate) async fn run(
     args: &Args,
     options: &cluster::Options,
     output: Output,
-) -> anyhow::Result<Ending> {
-    let netconf = judge::netconf(daemon_file(args)?)?;
+) -> anyhow::Result<CommandStatus> {
+    let netconf = validate::netconf(daemon_options(args)?)?;
     let documents = manifest::read(&args.files);
     let cluster = if args.cluster {
         Some(Cluster::new(options).await?)
@@ -71,18 +71,18 @@ pub(crate) async fn run(
         .or_else(|| options.namespace.clone())
         .unwrap_or_else(|| "default".to_owned());
     let (objects, mut findings) = objects(documents, &namespace);
-    let mut known = Known::default();
+    let mut known = KnownDefinitions::default();
     for (_, object) in &objects {
         if let Object::Definition(definition) = object {
             known.add(&definition.nad);
         }
     }
     if let Some(cluster) = &cluster {
-        let names = named(&objects, &netconf);
-        let looked = cluster.complete(&mut known, names).await;
-        looked.map_err(anyhow::Error::msg)?;
+        let names = selected_networks(&objects, &netconf);
+        let completed = cluster.complete(&mut known, names).await;
+        completed.map_err(anyhow::Error::msg)?;
     }
-    findings.extend(judged(&objects, &known, &netconf));
+    findings.extend(findings_of(&objects, &known, &netconf));
     findings.sort_by(|a, b| (&a.file, a.line, &a.object).cmp(&(&b.file, b.line, &b.object)));
     let count = |severity| {
         let found = findings.iter().filter(|one| one.severity == severity);
@@ -95,75 +95,84 @@ pub(crate) async fn run(
         findings,
     };
     output.print(&report, || text(&report))?;
-    let is_bad = report.errors > 0 || (args.strict && report.warnings > 0);
-    Ok(Ending::of(!is_bad))
+    let has_failed = report.errors > 0 || (args.strict && report.warnings > 0);
+    Ok(CommandStatus::of(!has_failed))
 }
 
-fn daemon_file(args: &Args) -> anyhow::Result<Map<String, Value>> {
+fn daemon_options(args: &Args) -> anyhow::Result<Map<String, Value>> {
     let Some(path) = &args.daemon_config else {
         return Ok(Map::new());
     };
     let read = || format!("cannot read {}", path.display());
     let bytes = std::fs::read(path).with_context(read)?;
     let map: Map<String, Value> = serde_json::from_slice(&bytes)
-        .with_context(|| format!("{} is no JSON object", path.display()))?;
+        .with_context(|| format!("{} is not a JSON object", path.display()))?;
     if let Some(sentence) = plan::daemon_config::misspelled(&map).first() {
         bail!("cannot use {}: {sentence}", path.display());
     }
     Ok(map)
 }
 
-/// Everything that has to do with networks, and what cannot be read.
-fn objects(documents: Vec<Document>, namespace: &str) -> (Vec<(Place, Object)>, Vec<Finding>) {
+/// Reads definitions and pods from the documents, and a finding for each document that cannot be read.
+fn objects(documents: Vec<Document>, namespace: &str) -> (Vec<(Location, Object)>, Vec<Finding>) {
     let (mut all, mut findings) = (Vec::new(), Vec::new());
-    for Document { place, content } in documents {
+    for Document { location, content } in documents {
         match content.and_then(|value| object::read(&value, namespace)) {
-            Ok(objects) => all.extend(objects.into_iter().map(|object| (place.clone(), object))),
+            Ok(objects) => all.extend(objects.into_iter().map(|object| (location.clone(), object))),
             Err(reason) => {
-                findings.push(finding(&place, String::new(), &Remark::Unreadable(reason)));
+                findings.push(finding(
+                    &location,
+                    String::new(),
+                    &Diagnostic::Unreadable(reason),
+                ));
             }
         }
     }
     (all, findings)
 }
 
-fn judged(objects: &[(Place, Object)], known: &Known, netconf: &Netconf) -> Vec<Finding> {
+fn findings_of(
+    objects: &[(Location, Object)],
+    known: &KnownDefinitions,
+    netconf: &Netconf,
+) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let mut places = BTreeMap::<_, &Place>::new();
+    let mut locations = BTreeMap::<_, &Location>::new();
     let mut holders = BTreeMap::<(String, String), String>::new();
-    for (place, object) in objects {
-        let mut remarks = match object {
-            Object::Definition(one) => judge::definition(one, netconf),
-            Object::Pod(one) => judge::pod(one, netconf, known),
+    for (location, object) in objects {
+        let mut diagnostics = match object {
+            Object::Definition(one) => validate::definition(one, netconf),
+            Object::Pod(one) => validate::pod(one, netconf, known),
         };
         if let Object::Pod(pod) = object {
-            let holder = format!("{} ({place})", object.title());
-            remarks.extend(repeated_addresses(pod, netconf, &holder, &mut holders));
+            let holder = format!("{} ({location})", object.title());
+            diagnostics.extend(repeated_addresses(pod, netconf, &holder, &mut holders));
         }
-        match places.get(&object.identity()) {
-            // Pods of one name may come from generated names.
-            Some(other) if !object.identity().2.is_empty() => remarks.push(Remark::Twice {
-                other: other.to_string(),
-            }),
-            _ => drop(places.insert(object.identity(), place)),
+        match locations.get(&object.identity()) {
+            // Objects without a name are not duplicates: the API server generates their names.
+            Some(other) if !object.identity().2.is_empty() => {
+                let other = other.to_string();
+                diagnostics.push(Diagnostic::DuplicateObject { other });
+            }
+            _ => drop(locations.insert(object.identity(), location)),
         }
-        let told = remarks.iter();
-        findings.extend(told.map(|remark| finding(place, object.title(), remark)));
+        let of_object = diagnostics.iter();
+        findings.extend(of_object.map(|diagnostic| finding(location, object.title(), diagnostic)));
     }
     findings
 }
 
-/// Fixed addresses that another pod requests too, or that the replicas of one template would share.
+/// Reports fixed addresses that another pod requests as well, or that the replicas of one template would share.
 fn repeated_addresses(
     pod: &object::Pod,
     netconf: &Netconf,
     holder: &str,
     holders: &mut BTreeMap<(String, String), String>,
-) -> Vec<Remark> {
-    let mut remarks = Vec::new();
-    for (network, address) in judge::fixed_addresses(pod, netconf) {
+) -> Vec<Diagnostic> {
+    let mut diagnostics = Vec::new();
+    for (network, address) in validate::fixed_addresses(pod, netconf) {
         if pod.replicas > 1 {
-            remarks.push(Remark::AddressOfReplicas {
+            diagnostics.push(Diagnostic::ReplicatedAddress {
                 address: address.clone(),
                 network: network.clone(),
                 replicas: pod.replicas,
@@ -171,7 +180,7 @@ fn repeated_addresses(
         }
         let key = (network.clone(), address.clone());
         match holders.get(&key) {
-            Some(other) => remarks.push(Remark::AddressTwice {
+            Some(other) => diagnostics.push(Diagnostic::DuplicateAddress {
                 address,
                 network,
                 other: other.clone(),
@@ -179,27 +188,27 @@ fn repeated_addresses(
             None => drop(holders.insert(key, holder.to_owned())),
         }
     }
-    remarks
+    diagnostics
 }
 
-/// The networks that pods select.
-fn named(objects: &[(Place, Object)], netconf: &Netconf) -> Vec<(String, String)> {
+/// Returns namespace and name of each network that a pod selects.
+fn selected_networks(objects: &[(Location, Object)], netconf: &Netconf) -> Vec<(String, String)> {
     let pods = objects.iter().filter_map(|(_, object)| match object {
         Object::Pod(pod) => Some(pod),
         Object::Definition(_) => None,
     });
-    pods.flat_map(|pod| judge::selected(pod, netconf))
+    pods.flat_map(|pod| validate::selected(pod, netconf))
         .map(|selection| (selection.namespace, selection.name))
         .collect()
 }
 
-fn finding(place: &Place, object: String, remark: &Remark) -> Finding {
+fn finding(location: &Location, object: String, diagnostic: &Diagnostic) -> Finding {
     Finding {
-        severity: remark.severity(),
-        file: place.file.clone(),
-        line: place.line,
+        severity: diagnostic.severity(),
+        file: location.file.clone(),
+        line: location.line,
         object,
-        text: remark.to_string(),
+        text: diagnostic.to_string(),
     }
 }
 
@@ -211,13 +220,13 @@ fn text(report: &Report) -> String {
         } else {
             format!("{}: ", one.object)
         };
-        let place = format!("{}:{}", one.file, one.line);
+        let location = format!("{}:{}", one.file, one.line);
         // Writing to a string cannot fail.
-        let _ = writeln!(text, "{place}: {}: {object}{}", one.severity, one.text);
+        let _ = writeln!(text, "{location}: {}: {object}{}", one.severity, one.text);
     }
     let _ = writeln!(
         text,
-        "{} looked at: {}, {}",
+        "{} checked: {}, {}",
         counted(report.objects, "object"),
         counted(report.errors, "error"),
         counted(report.warnings, "warning")
@@ -225,6 +234,7 @@ fn text(report: &Report) -> String {
     text
 }
 
+/// Returns a number with its noun, in the plural unless it is 1.
 pub(crate) fn counted(count: usize, what: &str) -> String {
     let end = if count == 1 { "" } else { "s" };
     format!("{count} {what}{end}")

@@ -1,20 +1,20 @@
-//! `kubectl-multus`: arguments, the command that was asked for, and how it ended.
+//! `kubectl-multus`, a plugin of kubectl: parses the arguments, runs a command and returns its exit status.
 
 mod cluster;
-mod facts;
+mod cluster_health;
+mod diagnostic;
 mod ipam;
-mod judge;
 mod lint;
 mod manifest;
-mod node;
+mod node_daemon;
 mod object;
-mod outage;
+mod pod_snapshot;
+mod pod_state;
 mod preflight;
-mod remark;
-mod scene;
 mod status;
 mod suggest;
 mod table;
+mod validate;
 mod why;
 
 use std::{
@@ -29,20 +29,20 @@ use clap::{Parser, Subcommand, ValueEnum};
 use rustls::crypto::ring;
 use serde::Serialize;
 
-use self::scene::Scene;
+use self::pod_snapshot::PodSnapshot;
 
-/// What each line to stderr begins with.
+/// The prefix of each line on stderr.
 const PREFIX: &str = "kubectl-multus";
-/// Exit status when it could not be found out.
-const NO_ANSWER: u8 = 3;
-/// Exit status of preflight when nothing fails and something changes.
+/// The exit status when objects could not be read.
+const INCOMPLETE: u8 = 3;
+/// The exit status of preflight when nothing fails and something changes.
 const CHANGES: u8 = 4;
 
-const ENDINGS: &str = "Exit status: 0 all is well, 1 something is wrong with what was looked at, 2 wrong command line, 3 it could not be found out";
+const STATUSES: &str = "Exit status: 0 no problem found, 1 problem found, 2 wrong command line, 3 the cluster or files could not be read";
 
-const ENDINGS_OF_PREFLIGHT: &str = "Exit status: 0 nothing to do, 1 pods or the installation would fail, 2 wrong command line, 3 it could not be found out,\n4 nothing would fail and something would change";
+const PREFLIGHT_STATUSES: &str = "Exit status: 0 nothing to do, 1 pods or the installation would fail, 2 wrong command line, 3 the cluster or files could not be read,\n4 nothing would fail, but something would change";
 
-/// Networks of pods: which they have, why not, and what is wrong before they exist.
+/// Show, diagnose and validate the networks of pods
 #[derive(Debug, Parser)]
 #[command(
     name = "kubectl-multus",
@@ -50,12 +50,12 @@ const ENDINGS_OF_PREFLIGHT: &str = "Exit status: 0 nothing to do, 1 pods or the 
     disable_version_flag = true,
     disable_help_subcommand = true,
     arg_required_else_help = true,
-    after_help = format!("Examples:\n  kubectl multus status cart-0                 attachments, addresses, plugins and their age\n  kubectl multus why -n shop cart-0            what keeps a pod from its networks, and what helps\n  kubectl multus lint manifests/               definitions and pods before they are applied\n  kubectl multus preflight --values values.yaml    what would fail or change when this release is installed\n\n{ENDINGS},\n4 nothing would fail, and something would change (preflight)")
+    after_help = format!("Examples:\n  kubectl multus status cart-0                 attachments, addresses, plugins and their age\n  kubectl multus why -n shop cart-0            what keeps a pod from its networks, and what helps\n  kubectl multus lint manifests/               validate definitions and pods before they are applied\n  kubectl multus preflight --values values.yaml    what would fail or change when this release is installed\n\n{STATUSES},\n4 nothing would fail, but something would change (preflight)")
 )]
 struct Arguments {
     #[command(flatten)]
     cluster: cluster::Options,
-    /// For people, or for programs
+    /// Output format
     #[arg(long, short = 'o', global = true, value_enum, default_value_t = Output::Text)]
     output: Output,
     /// Print the version
@@ -67,38 +67,38 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Say which networks a pod has
+    /// Show the networks that a pod has
     #[command(
-        after_help = format!("Examples:\n  kubectl multus status cart-0\n  kubectl multus status -n shop cart-0 -o json\n\nPlugins and times are the node's daemon's to know. It is asked as by `kubectl exec` in its pod, which takes the right\nto list pods and to create and get pods/exec in its namespace; without it, definitions and events are read.\n\n{ENDINGS}")
+        after_help = format!("Examples:\n  kubectl multus status cart-0\n  kubectl multus status -n shop cart-0 -o json\n\nOnly the daemon of the pod's node knows plugins and times. It is queried as by `kubectl exec` in its pod, which takes the\nright to list pods and to create and get pods/exec in its namespace; without that right, definitions and events are read.\n\n{STATUSES}")
     )]
-    Status(OfPod),
-    /// Say what keeps a pod from its networks, and what helps
+    Status(PodArgs),
+    /// Diagnose what keeps a pod from its networks, and say what helps
     #[command(
-        after_help = format!("Examples:\n  kubectl multus why cart-0\n  kubectl multus why shop/cart-0 -o json\n\nIt reads the pod, its definitions, its events and its network status, and asks the node's daemon, as status does.\n\n{ENDINGS}")
+        after_help = format!("Examples:\n  kubectl multus why cart-0\n  kubectl multus why shop/cart-0 -o json\n\nIt reads the pod, its definitions, its events and its network status, and queries the node's daemon, as status does.\n\n{STATUSES}")
     )]
-    Why(OfPod),
-    /// Judge network definitions and pods before they are applied, by the daemon's own rules
+    Why(PodArgs),
+    /// Validate network definitions and pods with the daemon's own rules, before they are applied
     #[command(
-        after_help = format!("Examples:\n  kubectl multus lint network.yaml pod.yaml\n  helm template my-chart | kubectl multus lint -\n  kubectl multus lint manifests/ --cluster     networks may also be in the cluster\n\n{ENDINGS}")
+        after_help = format!("Examples:\n  kubectl multus lint network.yaml pod.yaml\n  helm template my-chart | kubectl multus lint -\n  kubectl multus lint manifests/ --cluster     networks may also be in the cluster\n\n{STATUSES}")
     )]
     Lint(lint::Args),
-    /// Say what would fail or change when this release is installed
+    /// Report what would fail or change when this release is installed
     #[command(
-        after_help = format!("Examples:\n  kubectl multus preflight\n  kubectl multus preflight --values values.yaml      values of the installation to come\n  helm get values -n kube-system rke2-multus -o yaml > values.yaml\n  kubectl get pods,nodes,daemonsets,configmaps,net-attach-def -A -o yaml | kubectl multus preflight -f -\n\nIt reads all pods, Deployments, StatefulSets and CronJobs, network definitions, nodes and DaemonSets, and the ConfigMap and\nvalues of the Multus that is there; what may not be read is named. Nothing is written.\n\n{ENDINGS_OF_PREFLIGHT}")
+        after_help = format!("Examples:\n  kubectl multus preflight\n  kubectl multus preflight --values values.yaml      values of the planned installation\n  helm get values -n kube-system rke2-multus -o yaml > values.yaml\n  kubectl get pods,nodes,daemonsets,configmaps,net-attach-def -A -o yaml | kubectl multus preflight -f -\n\nIt reads all pods, Deployments, StatefulSets and CronJobs, network definitions, nodes and DaemonSets, and the ConfigMap and\nvalues of the installed Multus; it reports what you may not read. Nothing is written.\n\n{PREFLIGHT_STATUSES}")
     )]
     Preflight(preflight::Args),
 }
 
 #[derive(Debug, clap::Args)]
-struct OfPod {
+struct PodArgs {
     /// The pod: NAME, pod/NAME or NAMESPACE/NAME
     pod: String,
-    /// Where the daemons' pods are; without it all namespaces are looked through
+    /// Namespace of the daemons' pods [default: all namespaces are searched]
     #[arg(long, value_name = "NAME")]
     daemon_namespace: Option<String>,
 }
 
-/// How answers look.
+/// The format of the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Output {
     Text,
@@ -106,34 +106,34 @@ enum Output {
 }
 
 impl Output {
-    /// Prints an answer in one of its two forms.
+    /// Prints an answer in this format.
     fn print(self, answer: &impl Serialize, text: impl FnOnce() -> String) -> anyhow::Result<()> {
         let text = match self {
             Self::Text => text(),
             Self::Json => serde_json::to_string_pretty(answer)? + "\n",
         };
         match io::stdout().write_all(text.as_bytes()) {
-            // Whoever reads has read enough.
+            // The reader of a pipe, such as `head`, has read enough.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
             other => other.context("cannot write the answer"),
         }
     }
 }
 
-/// What was found.
+/// The result of a command, which decides the exit status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Ending {
-    Well,
-    Wrong,
-    /// Nothing is wrong, but something will not be as before.
-    Changes,
-    /// Nothing is wrong with what could be looked at, which is not all.
-    Unknown,
+enum CommandStatus {
+    Ok,
+    ProblemFound,
+    /// Nothing would fail, but something would change.
+    ChangesFound,
+    /// No problem was found, but not everything could be read.
+    Incomplete,
 }
 
-impl Ending {
-    fn of(is_well: bool) -> Self {
-        if is_well { Self::Well } else { Self::Wrong }
+impl CommandStatus {
+    fn of(is_ok: bool) -> Self {
+        if is_ok { Self::Ok } else { Self::ProblemFound }
     }
 }
 
@@ -143,23 +143,23 @@ fn main() -> ExitCode {
         Err(status) => return status,
     };
     match start(arguments) {
-        Ok(Ending::Well) => ExitCode::SUCCESS,
-        Ok(Ending::Wrong) => ExitCode::FAILURE,
-        Ok(Ending::Unknown) => ExitCode::from(NO_ANSWER),
-        Ok(Ending::Changes) => ExitCode::from(CHANGES),
+        Ok(CommandStatus::Ok) => ExitCode::SUCCESS,
+        Ok(CommandStatus::ProblemFound) => ExitCode::FAILURE,
+        Ok(CommandStatus::Incomplete) => ExitCode::from(INCOMPLETE),
+        Ok(CommandStatus::ChangesFound) => ExitCode::from(CHANGES),
         Err(error) => {
             cmdline::report(PREFIX, &cmdline::error_line(error.as_ref()));
-            ExitCode::from(NO_ANSWER)
+            ExitCode::from(INCOMPLETE)
         }
     }
 }
 
-fn start(arguments: Arguments) -> anyhow::Result<Ending> {
+fn start(arguments: Arguments) -> anyhow::Result<CommandStatus> {
     let Some(command) = arguments.command.filter(|_| !arguments.version) else {
         writeln!(io::stdout(), "{}", api::version_line("kubectl-multus"))?;
-        return Ok(Ending::Well);
+        return Ok(CommandStatus::Ok);
     };
-    // Fails when somebody else did it, and nobody else is here.
+    // This fails only when a provider is installed already, and no other code of this program installs one.
     let _ = ring::default_provider().install_default();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -170,15 +170,15 @@ fn start(arguments: Arguments) -> anyhow::Result<Ending> {
         match command {
             Command::Lint(args) => lint::run(&args, options, output).await,
             Command::Preflight(args) => preflight::run(&args, options, output).await,
-            Command::Status(of) => status::run(&of.scene(options).await?, output, now()),
-            Command::Why(of) => why::run(&of.scene(options).await?, output, now()),
+            Command::Status(args) => status::run(&args.read(options).await?, output, now()),
+            Command::Why(args) => why::run(&args.read(options).await?, output, now()),
         }
     })
 }
 
-impl OfPod {
-    async fn scene(&self, options: &cluster::Options) -> anyhow::Result<Scene> {
-        Scene::read(options, &self.pod, self.daemon_namespace.as_deref()).await
+impl PodArgs {
+    async fn read(&self, options: &cluster::Options) -> anyhow::Result<PodSnapshot> {
+        PodSnapshot::read(options, &self.pod, self.daemon_namespace.as_deref()).await
     }
 }
 
@@ -193,14 +193,14 @@ mod tests {
 
     use super::*;
 
-    /// Shipped beside the program; `UPDATE_EXPECT=1 cargo test` writes them.
+    /// `UPDATE_EXPECT=1 cargo test` writes the manual pages and completions that are shipped with the program.
     #[test]
-    fn pages_are_those_of_the_command_line() {
+    fn manual_pages_and_completions_match_the_command_line() {
         cmdline::pages::check(Arguments::command(), env!("CARGO_MANIFEST_DIR"));
     }
 
     #[test]
-    fn every_command_shows_an_example_and_how_it_ends() {
+    fn every_command_documents_examples_and_exit_statuses() {
         let command = Arguments::command();
         cmdline::pages::check_examples(&command, "kubectl multus");
         for command in command.get_subcommands() {
@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn cluster_options_may_follow_the_command() {
-        let words = [
+        let argv = [
             "x",
             "status",
             "cart",
@@ -222,7 +222,7 @@ mod tests {
             "-o",
             "json",
         ];
-        let arguments = Arguments::parse_from(words);
+        let arguments = Arguments::parse_from(argv);
         assert_eq!(arguments.cluster.namespace.as_deref(), Some("shop"));
         assert_eq!(arguments.output, Output::Json);
         assert!(Arguments::try_parse_from(["x", "lint"]).is_err());

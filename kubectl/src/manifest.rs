@@ -1,4 +1,4 @@
-//! Documents out of files, folders and standard input: YAML with several in a file, and JSON.
+//! Reads documents from files, directories and stdin: YAML with any number of documents in a file, and JSON.
 
 use std::{
     fs,
@@ -8,36 +8,34 @@ use std::{
 
 use serde_json::Value;
 
-/// What stands for standard input.
+/// The argument that means stdin.
 const STDIN: &str = "-";
-/// Files of a folder that are read; one that is named is read whatever it is called.
-const ENDINGS: [&str; 3] = ["yaml", "yml", "json"];
+/// Extensions of the files that are read from a directory; a file that is named by itself may have any.
+const EXTENSIONS: [&str; 3] = ["yaml", "yml", "json"];
 
-/// One document, or why there is none.
+/// One document of a source.
 #[derive(Debug)]
 pub(crate) struct Document {
-    /// Where it stands.
-    pub(crate) place: Place,
-    /// What it holds.
+    pub(crate) location: Location,
+    /// The parsed document, or the reason why it cannot be parsed.
     pub(crate) content: Result<Value, String>,
 }
 
-/// Where a document begins.
+/// The file and the line where a document begins.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Place {
-    /// The file.
+pub(crate) struct Location {
     pub(crate) file: String,
-    /// Its first line, from 1.
+    /// Counted from 1.
     pub(crate) line: usize,
 }
 
-impl std::fmt::Display for Place {
+impl std::fmt::Display for Location {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}:{}", self.file, self.line)
     }
 }
 
-/// All documents of all sources, in the order of their names.
+/// Reads all documents of all sources, in the order of the sources; files of a directory are sorted by name.
 pub(crate) fn read(sources: &[String]) -> Vec<Document> {
     let mut documents = Vec::new();
     for source in sources {
@@ -55,13 +53,13 @@ pub(crate) fn read(sources: &[String]) -> Vec<Document> {
     documents
 }
 
-/// A file, or all files below a folder that look like manifests; hidden ones and links to folders are left alone.
+/// Returns the path of a file, or all files below a directory that have an extension of manifests, without hidden files and links to directories.
 fn files(path: &Path) -> Vec<PathBuf> {
     if !path.is_dir() {
         return vec![path.to_owned()];
     }
     let Ok(entries) = fs::read_dir(path) else {
-        // Reading it as a file says why it cannot be read.
+        // Reading it as a file then reports the reason.
         return vec![path.to_owned()];
     };
     let mut paths: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
@@ -70,15 +68,15 @@ fn files(path: &Path) -> Vec<PathBuf> {
         let name = path.file_name().map(|name| name.to_string_lossy());
         name.is_some_and(|name| name.starts_with('.'))
     };
-    let is_meant = |path: &Path| {
-        let ending = path.extension().and_then(|ending| ending.to_str());
-        ending.is_some_and(|ending| ENDINGS.contains(&ending))
+    let is_manifest = |path: &Path| {
+        let extension = path.extension().and_then(|extension| extension.to_str());
+        extension.is_some_and(|extension| EXTENSIONS.contains(&extension))
     };
     let mut found = Vec::new();
     for path in paths.into_iter().filter(|path| !is_hidden(path)) {
         if path.is_dir() && !path.is_symlink() {
             found.extend(files(&path));
-        } else if is_meant(&path) {
+        } else if is_manifest(&path) {
             found.push(path);
         }
     }
@@ -86,7 +84,7 @@ fn files(path: &Path) -> Vec<PathBuf> {
 }
 
 fn of_file(file: &str, text: io::Result<String>) -> Vec<Document> {
-    let place = |line| Place {
+    let location = |line| Location {
         file: file.to_owned(),
         line,
     };
@@ -94,32 +92,32 @@ fn of_file(file: &str, text: io::Result<String>) -> Vec<Document> {
         Ok(text) => parse(&text)
             .into_iter()
             .map(|(line, content)| Document {
-                place: place(line),
+                location: location(line),
                 content,
             })
             .collect(),
         Err(error) => vec![Document {
-            place: place(1),
+            location: location(1),
             content: Err(format!("cannot be read: {error}")),
         }],
     }
 }
 
-/// The documents of a text with the lines where they begin. Empty ones are none.
+/// Parses the documents of a text, each with the line where it begins; empty documents are left out.
 fn parse(text: &str) -> Vec<(usize, Result<Value, String>)> {
     if text.trim_start().starts_with(['{', '[']) && !text.contains("\n---") {
         return parse_json(text);
     }
     let mut documents = Vec::new();
     for (first, part) in parts(text) {
-        // A line that holds more than blanks and comments is where it begins for who reads it.
+        // For a reader the document begins at its first line that is neither blank nor a comment.
         let is_content = |line: &str| !line.trim().is_empty() && !line.trim().starts_with('#');
         let Some(skipped) = part.lines().position(is_content) else {
             continue;
         };
         let parsed = serde_yaml::from_str::<Value>(&part);
         let parsed = parsed.map_err(|error| {
-            format!("is no YAML: {error}; lines are counted from the document's own first one")
+            format!("is not valid YAML: {error}; lines are counted from the document's first line")
         });
         if !matches!(parsed, Ok(Value::Null)) {
             documents.push((first + skipped, parsed));
@@ -128,13 +126,13 @@ fn parse(text: &str) -> Vec<(usize, Result<Value, String>)> {
     documents
 }
 
-/// The parts between lines of `---`, each with the number of its first line.
+/// Splits a text at lines of `---`; each part has the number of its first line.
 fn parts(text: &str) -> Vec<(usize, String)> {
     let mut parts = vec![(1, String::new())];
     for (index, line) in text.lines().enumerate() {
         let is_end = line == "---" || line.starts_with("--- ") || line.starts_with("---\t");
         if is_end {
-            // What follows on the same line belongs to the document.
+            // The rest of the line belongs to the document.
             let rest = line.trim_start_matches("---").trim_start();
             let rest = if rest.starts_with('#') { "" } else { rest };
             parts.push((index + 1, format!("{rest}\n")));
@@ -146,7 +144,7 @@ fn parts(text: &str) -> Vec<(usize, String)> {
     parts
 }
 
-/// One or more values; a list is that many documents.
+/// Parses one or more JSON values; each item of an array is a document.
 fn parse_json(text: &str) -> Vec<(usize, Result<Value, String>)> {
     let mut documents = Vec::new();
     let mut stream = serde_json::Deserializer::from_str(text).into_iter::<Value>();
@@ -163,7 +161,7 @@ fn parse_json(text: &str) -> Vec<(usize, Result<Value, String>)> {
             }
             Some(Ok(value)) => documents.push((line, Ok(value))),
             Some(Err(error)) => {
-                documents.push((line, Err(format!("is no JSON: {error}"))));
+                documents.push((line, Err(format!("is not valid JSON: {error}"))));
                 return documents;
             }
         }
@@ -186,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn several_documents_know_their_lines() {
+    fn each_document_has_the_line_where_it_begins() {
         check("a: 1\n", &[(1, json!({"a": 1}))]);
         check(
             "# one\n---\n\n# two\na: 1\n---\n---\nb: |\n  {\n  --- \n  }\n--- # end\nc: [1]\n...\n",
@@ -201,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn json_is_read_as_such() {
+    fn json_values_and_arrays_are_documents() {
         check("{\"a\":\t1}", &[(1, json!({"a": 1}))]);
         check(
             "{\"a\": 1}\n\n{\"b\": 2}\n",
@@ -218,17 +216,17 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_told_and_the_rest_is_read() {
+    fn invalid_documents_are_reported_and_the_others_are_read() {
         let found = parse("a: [\n---\nb: 1\n");
-        assert!(found[0].1.as_ref().unwrap_err().contains("no YAML"));
+        assert!(found[0].1.as_ref().unwrap_err().contains("not valid YAML"));
         assert_eq!(found[1].1, Ok(json!({"b": 1})));
         let found = parse("{\"a\": 1}\n{,}");
         assert_eq!(found[1].0, 2);
-        assert!(found[1].1.as_ref().unwrap_err().contains("no JSON"));
+        assert!(found[1].1.as_ref().unwrap_err().contains("not valid JSON"));
     }
 
     #[test]
-    fn of_a_folder_manifests_are_read_wherever_they_are() {
+    fn manifests_are_read_from_all_levels_of_a_directory() {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir_all(dir.path().join("sub")).unwrap();
         fs::create_dir_all(dir.path().join(".git")).unwrap();
@@ -239,7 +237,9 @@ mod tests {
         let names: Vec<_> = documents
             .iter()
             .map(|one| {
-                let path = Path::new(&one.place.file).strip_prefix(dir.path()).unwrap();
+                let path = Path::new(&one.location.file)
+                    .strip_prefix(dir.path())
+                    .unwrap();
                 path.display().to_string()
             })
             .collect();

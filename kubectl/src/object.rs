@@ -1,4 +1,4 @@
-//! What is read of objects, from files and from the API server alike: definitions, and pods with the templates that make them.
+//! Reads the objects that networks depend on, from files and from the API server alike: definitions, pods, and controllers with a pod template.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -6,60 +6,60 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use plan::{Devices, Nad, PodView, objects};
 use serde_json::Value;
 
-/// Where definitions are, by group.
+/// The API group of definitions.
 const GROUP: &str = "k8s.cni.cncf.io";
-/// What they are called.
+/// The kind of definitions.
 pub(crate) const DEFINITION: &str = "NetworkAttachmentDefinition";
 
-/// An object that has to do with networks.
+/// An object that defines or requests networks.
 #[derive(Debug)]
 pub(crate) enum Object {
-    /// A network.
+    /// A network attachment definition.
     Definition(Definition),
-    /// A pod, or what makes pods.
+    /// A pod, or a controller with a pod template.
     Pod(Pod),
 }
 
-/// A definition as it is written.
+/// A network attachment definition, with the parts that only validation uses.
 #[derive(Debug)]
 pub(crate) struct Definition {
-    /// What a plan reads of it.
+    /// The parts that a plan uses.
     pub(crate) nad: Arc<Nad>,
-    /// As written.
+    /// The object's `apiVersion`, unchecked.
     pub(crate) api_version: String,
-    /// Whether `spec.config` is something that the API server takes.
+    /// True when `spec.config` is text or absent, since the API server accepts nothing else.
     pub(crate) is_text: bool,
-    /// All its annotations.
-    pub(crate) keys: Vec<String>,
+    /// The keys of all annotations.
+    pub(crate) annotation_keys: Vec<String>,
 }
 
-/// A pod as far as networks go.
+/// A pod, or the pod template of a controller, with everything that decides about its networks.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Pod {
-    /// `Pod`, or the kind of what makes it.
+    /// `Pod`, or the controller's kind.
     pub(crate) kind: String,
-    /// What a plan reads of it.
+    /// The parts that a plan uses.
     pub(crate) view: PodView,
-    /// All its annotations.
-    pub(crate) keys: Vec<String>,
-    /// Annotations of what makes it.
-    pub(crate) keys_of_maker: Vec<String>,
-    /// Whether it lives in the node's own network.
+    /// The keys of all annotations.
+    pub(crate) annotation_keys: Vec<String>,
+    /// The keys of the controller's own annotations, which do not reach its pods.
+    pub(crate) controller_annotation_keys: Vec<String>,
+    /// True when the pod uses the node's network namespace.
     pub(crate) host_network: bool,
-    /// The devices that it requests, under names of our own; `None` where claims may bring further ones.
+    /// The devices that it requests, under invented ids; `None` when resource claims may add others.
     pub(crate) devices: Option<Devices>,
-    /// How many pods of this template run at once.
+    /// The number of pods that run at once from this template.
     pub(crate) replicas: u64,
 }
 
 impl Object {
-    /// Kind, namespace and name.
+    /// Returns `kind namespace/name`.
     pub(crate) fn title(&self) -> String {
         let (kind, namespace, name) = self.identity();
         format!("{kind} {namespace}/{name}")
     }
 
-    /// The same apart.
+    /// Returns kind, namespace and name.
     pub(crate) fn identity(&self) -> (&str, &str, &str) {
         match self {
             Self::Definition(Definition { nad, .. }) => (DEFINITION, &nad.namespace, &nad.name),
@@ -68,7 +68,7 @@ impl Object {
     }
 }
 
-/// Everything in a document that has to do with networks; objects without a namespace are in this one.
+/// Reads the definitions and pods of a document, lists included; `namespace` is that of objects that name none.
 pub(crate) fn read(document: &Value, namespace: &str) -> Result<Vec<Object>, String> {
     let text = |key: &str| {
         document
@@ -95,12 +95,12 @@ pub(crate) fn read(document: &Value, namespace: &str) -> Result<Vec<Object>, Str
     let pod = if kind == "Pod" {
         Some(pod(document, namespace)?)
     } else {
-        made_by(document, kind, namespace)?
+        from_template(document, kind, namespace)?
     };
     Ok(pod.map(Object::Pod).into_iter().collect())
 }
 
-/// Whether this is the kind that Multus reads.
+/// Returns true for the group and version of definitions that Multus reads.
 pub(crate) fn is_current(api_version: &str) -> bool {
     api_version == format!("{GROUP}/v1")
 }
@@ -115,13 +115,13 @@ fn definition(document: &Value, api_version: &str, namespace: &str) -> Result<De
         nad: Arc::new(nad),
         api_version: api_version.to_owned(),
         is_text: matches!(config, None | Some(Value::Null | Value::String(_))),
-        keys: keys(document),
+        annotation_keys: annotation_keys(document),
     })
 }
 
-/// A pod of the API server, or of a file.
+/// Reads a pod, or a pod template.
 pub(crate) fn pod(object: &Value, namespace: &str) -> Result<Pod, String> {
-    // A template need not have any.
+    // A template may have none.
     let metadata = object.get("metadata").filter(|value| !value.is_null());
     let metadata: ObjectMeta = metadata
         .map_or_else(
@@ -137,35 +137,37 @@ pub(crate) fn pod(object: &Value, namespace: &str) -> Result<Pod, String> {
     Ok(Pod {
         kind: "Pod".to_owned(),
         view,
-        keys: keys(object),
-        keys_of_maker: Vec::new(),
+        annotation_keys: annotation_keys(object),
+        controller_annotation_keys: Vec::new(),
         host_network: spec.get("hostNetwork") == Some(&Value::Bool(true)),
         devices: devices(spec),
         replicas: 1,
     })
 }
 
-/// The pods of whatever has a pod template: which kinds those are is nobody's secret, nor is it fixed.
-fn made_by(document: &Value, kind: &str, namespace: &str) -> Result<Option<Pod>, String> {
-    let places = [
+/// Reads the pod template of any kind that has one, custom resources included; `None` for objects without a template.
+fn from_template(document: &Value, kind: &str, namespace: &str) -> Result<Option<Pod>, String> {
+    let pointers = [
         "/spec/template",
         "/spec/jobTemplate/spec/template",
         "/template",
     ];
-    let mut templates = places.iter().filter_map(|place| document.pointer(place));
+    let mut templates = pointers
+        .iter()
+        .filter_map(|pointer| document.pointer(pointer));
     let Some(template) = templates.find(|one| one.pointer("/spec/containers").is_some()) else {
         return Ok(None);
     };
-    let maker = |key: &str| {
+    let metadata = |key: &str| {
         let value = document.pointer(&format!("/metadata/{key}"));
         value.and_then(Value::as_str).unwrap_or_default().to_owned()
     };
     let mut pod = pod(template, namespace)?;
     kind.clone_into(&mut pod.kind);
-    pod.view.name = maker("name");
-    pod.view.namespace = maker("namespace");
+    pod.view.name = metadata("name");
+    pod.view.namespace = metadata("namespace");
     or_default(&mut pod.view.namespace, namespace);
-    pod.keys_of_maker = keys(document);
+    pod.controller_annotation_keys = annotation_keys(document);
     let replicas = document.pointer("/spec/replicas").and_then(Value::as_u64);
     pod.replicas = replicas.unwrap_or(1);
     Ok(Some(pod))
@@ -177,14 +179,14 @@ fn or_default(text: &mut String, default: &str) {
     }
 }
 
-fn keys(object: &Value) -> Vec<String> {
+fn annotation_keys(object: &Value) -> Vec<String> {
     let annotations = object.pointer("/metadata/annotations");
     let map = annotations.and_then(Value::as_object);
     map.map(|map| map.keys().cloned().collect())
         .unwrap_or_default()
 }
 
-/// Resources that device plugins give, counted over all containers. Names without a `/` are Kubernetes' own.
+/// Returns the resources of device plugins that all containers request together. Names without a `/` are Kubernetes' own resources.
 fn devices(spec: &Value) -> Option<Devices> {
     if spec.get("resourceClaims").is_some() {
         return None;

@@ -1,6 +1,6 @@
-//! `kubectl multus preflight`: what would fail or change in a cluster when this release is installed.
+//! `kubectl multus preflight`: reports what would fail or change in a cluster when this release is installed.
 //!
-//! Reading (`gather`) is apart from deciding (`decide`), which is a function over a snapshot and the values.
+//! `gather` reads the cluster into a `snapshot`; `decide` is a function over the snapshot and the values.
 
 mod decide;
 mod gather;
@@ -20,31 +20,30 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use self::{
-    decide::{Finding, Given, Outcome, Subject, Verdict, decide},
-    snapshot::Snapshot,
+    decide::{ExplicitValues, Finding, Outcome, Subject, Verdict, decide},
+    snapshot::ClusterSnapshot,
 };
 use crate::{
-    Ending, Output,
+    CommandStatus, Output,
     cluster::{self, Cluster},
     lint::counted,
     manifest,
 };
 
-/// So many names of one finding are printed.
+/// The number of names of one finding that are printed.
 const NAMES: usize = 3;
 
-/// What to look at, and by which values.
+/// Arguments of `preflight`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Values of the installation to come, as `helm get values` prints them; may be repeated, and the last file wins
+    /// Values of the planned installation, as `helm get values` prints them; may be repeated, and the last file wins
     #[arg(long, value_name = "FILE")]
     values: Vec<PathBuf>,
-    /// Look at objects in files and folders instead of a cluster; - is standard input
+    /// Read objects from files and directories instead of a cluster; - is stdin
     #[arg(long, short = 'f', value_name = "FILE")]
     filename: Vec<String>,
 }
 
-/// What is printed.
 #[derive(Debug, Serialize)]
 struct Report {
     pods: usize,
@@ -54,64 +53,64 @@ struct Report {
     changes: usize,
     #[serde(flatten)]
     outcome: Outcome,
-    /// What could not be read, and why.
+    /// Everything that could not be read, with the reasons.
     gaps: Vec<String>,
 }
 
-/// Reads, decides and prints.
+/// Reads the cluster or the files, evaluates them and prints the report.
 pub(crate) async fn run(
     args: &Args,
     options: &cluster::Options,
     output: Output,
-) -> anyhow::Result<Ending> {
-    let given = given(&args.values)?;
+) -> anyhow::Result<CommandStatus> {
+    let explicit = explicit_values(&args.values)?;
     let mut snapshot = if args.filename.is_empty() {
-        gather::read(&Cluster::new(options).await?, given.is_none()).await?
+        gather::read(&Cluster::new(options).await?, explicit.is_none()).await?
     } else {
         of_files(&args.filename, options.namespace.as_deref())?
     };
-    let outcome = decide(&mut snapshot, given.as_ref());
+    let outcome = decide(&mut snapshot, explicit.as_ref());
     let report = report(&snapshot, outcome);
     output.print(&report, || text(&report))?;
     Ok(match report.outcome.verdict {
-        None if !report.gaps.is_empty() => Ending::Unknown,
-        None | Some(Verdict::Note) => Ending::Well,
-        Some(Verdict::Changes) => Ending::Changes,
-        Some(Verdict::Fails) => Ending::Wrong,
+        None if !report.gaps.is_empty() => CommandStatus::Incomplete,
+        None | Some(Verdict::Note) => CommandStatus::Ok,
+        Some(Verdict::Changes) => CommandStatus::ChangesFound,
+        Some(Verdict::Fails) => CommandStatus::ProblemFound,
     })
 }
 
-/// Objects of files, as `kubectl get --output yaml` prints them.
-fn of_files(files: &[String], namespace: Option<&str>) -> anyhow::Result<Snapshot> {
-    let mut snapshot = Snapshot::default();
+/// Reads objects from files, as `kubectl get --output yaml` prints them.
+fn of_files(files: &[String], namespace: Option<&str>) -> anyhow::Result<ClusterSnapshot> {
+    let mut snapshot = ClusterSnapshot::default();
     for document in manifest::read(files) {
-        let place = document.place;
+        let location = document.location;
         let added = document
             .content
             .and_then(|content| snapshot.add(&content, namespace.unwrap_or("default")));
         if let Err(reason) = added {
-            bail!("{place}: {reason}");
+            bail!("{location}: {reason}");
         }
     }
     snapshot.drop_used_templates();
-    // Who has written down some definitions has written down all.
-    snapshot.known.is_whole = !snapshot.definitions.is_empty();
+    // A dump that has some definitions has all of them.
+    snapshot.known.is_complete = !snapshot.definitions.is_empty();
     Ok(snapshot)
 }
 
-/// The files of values, one laid over the other.
-fn given(files: &[PathBuf]) -> anyhow::Result<Option<Given>> {
+/// Reads the files of values and merges each over those before it; `None` without files.
+fn explicit_values(files: &[PathBuf]) -> anyhow::Result<Option<ExplicitValues>> {
     let mut all = Value::Object(Map::new());
     for file in files {
         let read = || format!("cannot read {}", file.display());
         let text = fs::read_to_string(file).with_context(read)?;
         let values: Value = serde_yaml::from_str(&text)
-            .with_context(|| format!("{} is no YAML", file.display()))?;
+            .with_context(|| format!("{} is not valid YAML", file.display()))?;
         match values {
             Value::Object(map) => values::merge(&mut all, &map, false),
             Value::Null => {}
             other => bail!(
-                "{} holds no values: {other} is no map of keys; write them as in `config: {{}}`",
+                "{} has no values: {other} is not a map of keys; write them as in `config: {{}}`",
                 file.display()
             ),
         }
@@ -123,10 +122,10 @@ fn given(files: &[PathBuf]) -> anyhow::Result<Option<Given>> {
         .iter()
         .map(|file| file.display().to_string())
         .collect();
-    Ok((!files.is_empty()).then_some(Given { files, values }))
+    Ok((!files.is_empty()).then_some(ExplicitValues { files, values }))
 }
 
-fn report(snapshot: &Snapshot, outcome: Outcome) -> Report {
+fn report(snapshot: &ClusterSnapshot, outcome: Outcome) -> Report {
     let count = |verdict| {
         let findings = outcome.findings.iter();
         findings.filter(|one| one.verdict == verdict).count()
@@ -156,7 +155,7 @@ fn text(report: &Report) -> String {
     // Writing to a string cannot fail.
     let _ = writeln!(
         text,
-        "looked at {}, {}, {}",
+        "checked  {}, {}, {}",
         counted(report.pods, "pod"),
         counted(report.definitions, "definition"),
         counted(report.nodes, "node")
@@ -181,9 +180,9 @@ fn text(report: &Report) -> String {
     let _ = match verdict {
         None if !report.gaps.is_empty() => writeln!(
             text,
-            "nothing was found that fails or changes, but not everything could be read; the installation:"
+            "nothing that was read fails or changes, but not everything could be read; to install:"
         ),
-        None => writeln!(text, "nothing fails and nothing changes; the installation:"),
+        None => writeln!(text, "nothing fails and nothing changes; to install:"),
         Some(_) => writeln!(
             text,
             "{} would fail, {} would change; what to do:",
@@ -204,7 +203,7 @@ fn verdict_word(verdict: Verdict) -> &'static str {
     }
 }
 
-/// What a finding is about, with the first few names.
+/// Returns what a finding is about, with its first names.
 fn names(finding: &Finding) -> String {
     let subject = match finding.subject {
         Subject::Value => "value",

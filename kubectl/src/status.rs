@@ -1,4 +1,4 @@
-//! `kubectl multus status`: the networks that a pod has, out of its status and of the daemon's answer.
+//! `kubectl multus status`: the networks of a pod, from its network status and the daemon's answer.
 
 use std::fmt::Write as _;
 
@@ -7,16 +7,16 @@ use plan::netconf::Netconf;
 use serde::Serialize;
 
 use crate::{
-    Ending, Output,
+    CommandStatus, Output,
     cluster::Event,
-    facts::{Facts, NetworkStatus},
-    judge::Known,
-    node::Asked,
-    scene::Scene,
+    node_daemon::DaemonReply,
+    pod_snapshot::PodSnapshot,
+    pod_state::{NetworkStatus, PodState},
     table::{age, table},
+    validate::KnownDefinitions,
 };
 
-/// One network of the pod.
+/// One network of the pod, a row of the table.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Row {
@@ -26,14 +26,14 @@ struct Row {
     mac: String,
     default: bool,
     gateways: Vec<String>,
-    /// In their order; none where nobody knows.
+    /// The types of the plugins in their order; empty when they are not known.
     plugins: Vec<String>,
-    /// Since when it is attached, in seconds since 1970.
+    /// The time when it was attached, in seconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
     since: Option<u64>,
-    /// How old it is; `<` where only the pod's own age is known.
+    /// The age of the attachment; with `<` when only the pod's own age is known.
     age: String,
-    /// What is odd about it.
+    /// The state of an attachment that is not finished or has failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     note: Option<&'static str>,
 }
@@ -44,83 +44,87 @@ struct Report {
     node: String,
     phase: String,
     networks: Vec<Row>,
-    /// What the annotation asks for and the pod does not have.
+    /// Networks that the annotation requests and the pod does not have.
     missing: Vec<String>,
-    /// Why the pod's networks cannot be had or are not known.
+    /// The reason why the pod's networks cannot be attached or are not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<String>,
-    /// What could not be asked, and why.
+    /// Everything that could not be queried or read, with the reasons.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     gaps: Vec<String>,
 }
 
-/// Prints what there is.
-pub(crate) fn run(scene: &Scene, output: Output, now: u64) -> anyhow::Result<Ending> {
-    let report = report(scene, now);
+/// Prints the networks of the pod.
+pub(crate) fn run(
+    snapshot: &PodSnapshot,
+    output: Output,
+    now: u64,
+) -> anyhow::Result<CommandStatus> {
+    let report = report(snapshot, now);
     output.print(&report, || text(&report))?;
-    Ok(Ending::of(
+    Ok(CommandStatus::of(
         report.missing.is_empty() && report.problem.is_none(),
     ))
 }
 
-fn report(scene: &Scene, now: u64) -> Report {
-    let facts = &scene.facts;
-    let networks = rows(scene, now);
-    let there = networks
+fn report(snapshot: &PodSnapshot, now: u64) -> Report {
+    let pod_state = &snapshot.pod_state;
+    let networks = rows(snapshot, now);
+    let attached = networks
         .iter()
         .filter(|row| row.note.is_none())
         .map(|row| row.network.as_str());
     Report {
-        pod: facts.name(),
-        node: facts.node.clone(),
-        phase: facts.phase.clone(),
-        missing: facts.missing(&scene.netconf, there),
-        problem: problem(scene, networks.is_empty()),
+        pod: pod_state.name(),
+        node: pod_state.node.clone(),
+        phase: pod_state.phase.clone(),
+        missing: pod_state.missing(&snapshot.netconf, attached),
+        problem: problem(snapshot, networks.is_empty()),
         networks,
-        gaps: scene.gaps(),
+        gaps: snapshot.gaps(),
     }
 }
 
-/// Why a pod cannot have its networks, or why they are not known: its annotation, or the daemon of its node.
-fn problem(scene: &Scene, has_none: bool) -> Option<String> {
-    let facts = &scene.facts;
-    if let Err(error) = plan::selections(&facts.pod.view, &scene.netconf) {
+/// Returns why the pod's networks cannot be attached or are not known: its annotation is invalid, or the daemon of its node does not serve pods.
+fn problem(snapshot: &PodSnapshot, has_no_networks: bool) -> Option<String> {
+    let pod_state = &snapshot.pod_state;
+    if let Err(error) = plan::selections(&pod_state.pod.view, &snapshot.netconf) {
         return Some(error.to_string());
     }
-    if !has_none || facts.pod.host_network || facts.node.is_empty() {
+    if !has_no_networks || pod_state.pod.host_network || pod_state.node.is_empty() {
         return None;
     }
-    match &scene.asked {
-        Asked::NoDaemon => Some("there is no Multus daemon on the pod's node".to_owned()),
-        Asked::NotRunning { daemon, reason } => {
+    match &snapshot.reply {
+        DaemonReply::NoDaemon => Some("there is no Multus daemon on the pod's node".to_owned()),
+        DaemonReply::NotRunning { daemon, reason } => {
             Some(format!("the daemon {daemon} does not run: {reason}"))
         }
-        Asked::Answered { daemon, answer } => {
+        DaemonReply::Answered { daemon, answer } => {
             let problem = answer.problem.as_ref()?;
             Some(format!(
                 "the daemon {daemon} does not serve pods: {problem}"
             ))
         }
-        Asked::NoNode | Asked::Refused(_) => None,
+        DaemonReply::NoNode | DaemonReply::Unavailable(_) => None,
     }
 }
 
-/// What the status tells, completed by the daemon's answer, and what the daemon alone knows.
-fn rows(scene: &Scene, now: u64) -> Vec<Row> {
-    let facts = &scene.facts;
-    let attachments = attachments(&scene.asked, facts);
+/// Returns the networks of the status, completed from the daemon's answer, then those that only the daemon knows.
+fn rows(snapshot: &PodSnapshot, now: u64) -> Vec<Row> {
+    let pod_state = &snapshot.pod_state;
+    let attachments = attachments(&snapshot.reply, pod_state);
     let mut rows = Vec::new();
     let is_of = |status: &NetworkStatus, one: &Attachment| {
         status.name == one.network
             && (status.interface == one.interface || status.interface.is_empty())
     };
-    for status in facts.status.iter().flatten() {
+    for status in pod_state.status.iter().flatten() {
         let known = attachments.iter().find(|one| is_of(status, one));
         let since = known
             .and_then(|one| one.since)
-            .or_else(|| told_at(&scene.events, status));
+            .or_else(|| added_at(&snapshot.events, status));
         let plugins = known.map_or_else(
-            || of_definition(&scene.known, &scene.netconf, &status.name),
+            || of_definition(&snapshot.known, &snapshot.netconf, &status.name),
             |one| one.plugins.clone(),
         );
         rows.push(Row {
@@ -132,13 +136,13 @@ fn rows(scene: &Scene, now: u64) -> Vec<Row> {
             gateways: status.gateway.clone(),
             plugins,
             since,
-            age: age_of(since, facts.started, now),
+            age: age_of(since, pod_state.started, now),
             note: None,
         });
     }
     for one in attachments {
-        let mut told = facts.status.iter().flatten();
-        if told.any(|status| is_of(status, one)) || one.progress == Step::Removed {
+        let mut reported = pod_state.status.iter().flatten();
+        if reported.any(|status| is_of(status, one)) || one.progress == Step::Removed {
             continue;
         }
         rows.push(Row {
@@ -159,7 +163,7 @@ fn rows(scene: &Scene, now: u64) -> Vec<Row> {
 
 fn note(progress: Step) -> Option<&'static str> {
     match progress {
-        // A network without an interface is in no status.
+        // An attached network without an interface is in no status.
         Step::Attached | Step::Removed => None,
         Step::Planned => Some("not begun"),
         Step::Started => Some("being attached"),
@@ -167,10 +171,10 @@ fn note(progress: Step) -> Option<&'static str> {
     }
 }
 
-/// Those of the pod itself: a namesake may have left some.
-fn attachments<'a>(asked: &'a Asked, facts: &Facts) -> Vec<&'a Attachment> {
-    let containers = asked.answer().map(|answer| answer.containers.as_slice());
-    let view = &facts.pod.view;
+/// Returns the attachments of this pod without those that an earlier pod of the same name left.
+fn attachments<'a>(reply: &'a DaemonReply, pod_state: &PodState) -> Vec<&'a Attachment> {
+    let containers = reply.answer().map(|answer| answer.containers.as_slice());
+    let view = &pod_state.pod.view;
     containers
         .unwrap_or_default()
         .iter()
@@ -179,26 +183,26 @@ fn attachments<'a>(asked: &'a Asked, facts: &Facts) -> Vec<&'a Attachment> {
         .collect()
 }
 
-/// When an event told of it.
-fn told_at(events: &[Event], status: &NetworkStatus) -> Option<u64> {
+/// Returns the time of the event that reports the network's attachment.
+fn added_at(events: &[Event], status: &NetworkStatus) -> Option<u64> {
     let begin = format!("Add {} [", status.interface);
     let end = format!("] from {}", status.name);
     let mut newest_first = events.iter().rev();
-    let told = newest_first.find(|event| {
+    let added = newest_first.find(|event| {
         event.reason == "AddedInterface"
             && event.message.starts_with(&begin)
             && event.message.ends_with(&end)
     });
-    told.map(|event| event.at)
+    added.map(|event| event.at)
 }
 
-/// What the definition says by now, where nobody could be asked what runs.
-fn of_definition(known: &Known, netconf: &Netconf, name: &str) -> Vec<String> {
+/// Returns the plugins that the definition names now, for pods whose daemon was not queried.
+fn of_definition(known: &KnownDefinitions, netconf: &Netconf, name: &str) -> Vec<String> {
     let Some((namespace, name)) = name.split_once('/') else {
         return Vec::new();
     };
     let nad = known.nads.get(&(namespace.to_owned(), name.to_owned()));
-    nad.map(|nad| crate::judge::plugins(nad, netconf))
+    nad.map(|nad| crate::validate::plugins(nad, netconf))
         .unwrap_or_default()
 }
 
@@ -221,7 +225,7 @@ fn text(report: &Report) -> String {
     let _ = writeln!(text, "{} {node}, {}\n", report.pod, report.phase);
     let rows: Vec<_> = report.networks.iter().map(cells).collect();
     if rows.is_empty() {
-        text.push_str("no networks are told of this pod\n");
+        text.push_str("no networks are known of this pod\n");
     } else {
         let titles = ["NETWORK", "INTERFACE", "ADDRESSES", "MAC", "PLUGIN", "AGE"];
         text.push_str(&table(&titles, &rows));

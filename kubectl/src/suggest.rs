@@ -1,4 +1,4 @@
-//! Suggestions for names that are probably misspelled: the nearest of the names that exist.
+//! Suggests the nearest existing name for one that is probably misspelled.
 
 use plan::daemon_config::distance;
 
@@ -42,7 +42,7 @@ const PLUGINS: &[&str] = &[
     "whereabouts",
 ];
 
-/// Returns the candidate nearest to `name`, or `None` when `name` is one of them or none is near.
+/// Returns the candidate nearest to `name`, or `None` when `name` is one of them or all of them are too different.
 pub(crate) fn nearest<'a>(
     name: &str,
     candidates: impl IntoIterator<Item = &'a str>,
@@ -53,26 +53,26 @@ pub(crate) fn nearest<'a>(
         if candidate == name {
             return None;
         }
-        // Short names are near each other by chance.
+        // Short names are similar to each other by chance.
         let limit = match name.len().min(candidate.len()) {
             0..=3 => 0,
             4..=5 => 1,
             _ => 2,
         };
-        let apart = transposed_distance(&lower, &candidate.to_lowercase());
-        if apart <= limit && best.is_none_or(|(least, _)| apart < least) {
-            best = Some((apart, candidate));
+        let distance = transposed_distance(&lower, &candidate.to_lowercase());
+        if distance <= limit && best.is_none_or(|(least, _)| distance < least) {
+            best = Some((distance, candidate));
         }
     }
     best.map(|(_, candidate)| candidate)
 }
 
-/// Returns the plugin type that `kind` was probably meant to be.
+/// Returns the common plugin type that is nearest to `kind`.
 pub(crate) fn plugin(kind: &str) -> Option<&'static str> {
     nearest(kind, PLUGINS.iter().copied())
 }
 
-/// The edit distance, in which two neighbouring letters that changed places count as one change.
+/// Returns the edit distance, in which a swap of two neighbouring letters counts as one change.
 fn transposed_distance(from: &str, to: &str) -> usize {
     let swapped = (1..from.len()).filter_map(|at| {
         let mut bytes = from.as_bytes().to_vec();
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn misspelled_plugins_have_a_suggestion_and_others_none() {
+    fn misspelled_plugin_types_get_a_suggestion() {
         for (kind, expected) in [
             ("brigde", Some("bridge")),
             ("Bridge", Some("bridge")),

@@ -1,6 +1,6 @@
-//! Columns of text, and how long ago things were, as kubectl prints them.
+//! Tables of text and ages, in the format that kubectl prints.
 
-/// Lines of cells under titles, each column as wide as its widest cell; no blanks at ends of lines.
+/// Formats rows of cells under titles; each column is as wide as its widest cell, and no line ends with spaces.
 pub(crate) fn table(titles: &[&str], rows: &[Vec<String>]) -> String {
     let titles: Vec<_> = titles.iter().map(|&title| title.to_owned()).collect();
     let all: Vec<_> = std::iter::once(&titles).chain(rows).collect();
@@ -22,7 +22,7 @@ pub(crate) fn table(titles: &[&str], rows: &[Vec<String>]) -> String {
     text
 }
 
-/// How long ago something was, in at most two units.
+/// Formats an age in at most two units.
 pub(crate) fn age(seconds: u64) -> String {
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86400);
     match seconds {

@@ -1,7 +1,7 @@
-//! `kubectl multus why`: what keeps a pod from its networks, and what to do about it.
+//! `kubectl multus why`: diagnoses what keeps a pod from its networks, and says what helps.
 
 mod cause;
-mod decide;
+mod diagnose;
 
 use std::fmt::Write as _;
 
@@ -9,17 +9,18 @@ use serde::Serialize;
 
 use self::{
     cause::Cause,
-    decide::{Verdict, decide, summary},
+    diagnose::{Diagnosis, diagnose, failure_text, summary},
 };
 use crate::{
-    Ending, Output, judge,
-    node::Asked,
-    remark::{Remark, Severity},
-    scene::Scene,
+    CommandStatus, Output,
+    diagnostic::{Diagnostic, Severity},
+    node_daemon::DaemonReply,
+    pod_snapshot::PodSnapshot,
     table::age,
+    validate,
 };
 
-/// The last events are those that matter.
+/// The number of events that are reported, the newest ones.
 const EVENTS: usize = 6;
 
 #[derive(Debug, Serialize)]
@@ -28,20 +29,24 @@ struct Report {
     pod: String,
     node: String,
     phase: String,
-    /// Whether there is nothing to do.
-    well: bool,
+    /// True when there is nothing to do.
+    #[serde(rename = "well")]
+    is_healthy: bool,
     cause: Cause,
-    /// What is the matter.
-    what: String,
-    /// What helps; empty where nothing has to be done.
-    cure: String,
-    /// What the daemon would say of the pod today.
+    /// A sentence that names the cause.
+    #[serde(rename = "what")]
+    explanation: String,
+    /// A sentence that says what helps; empty when there is nothing to do or `explanation` says it already.
+    #[serde(rename = "cure")]
+    hint: String,
+    /// The daemon's rules, applied to the pod as it is now.
     findings: Vec<Finding>,
-    /// What was told of it, the oldest first.
-    told: Vec<Told>,
-    /// What the node's daemon says.
+    /// Events and failures of the daemon, the oldest first.
+    #[serde(rename = "told")]
+    log: Vec<LogEntry>,
+    /// The state of the node's daemon, as a sentence.
     daemon: String,
-    /// What could not be asked, and why.
+    /// Everything that could not be queried or read, with the reasons.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     gaps: Vec<String>,
 }
@@ -53,87 +58,94 @@ struct Finding {
 }
 
 #[derive(Debug, Serialize)]
-struct Told {
+struct LogEntry {
     age: String,
-    who: &'static str,
+    /// `event` or `daemon`.
+    #[serde(rename = "who")]
+    source: &'static str,
     reason: String,
     count: u64,
     message: String,
 }
 
-/// Finds the cause and prints it with what it was found in.
-pub(crate) fn run(scene: &Scene, output: Output, now: u64) -> anyhow::Result<Ending> {
-    let remarks = judge::pod(&scene.facts.pod, &scene.netconf, &scene.known);
-    let verdict = decide(scene, &remarks);
-    let report = report(scene, &remarks, verdict, now);
+/// Diagnoses the pod and prints the cause together with everything that led to it.
+pub(crate) fn run(
+    snapshot: &PodSnapshot,
+    output: Output,
+    now: u64,
+) -> anyhow::Result<CommandStatus> {
+    let diagnostics = validate::pod(&snapshot.pod_state.pod, &snapshot.netconf, &snapshot.known);
+    let diagnosis = diagnose(snapshot, &diagnostics);
+    let report = report(snapshot, &diagnostics, diagnosis, now);
     output.print(&report, || text(&report))?;
-    Ok(Ending::of(report.well))
+    Ok(CommandStatus::of(report.is_healthy))
 }
 
-fn report(scene: &Scene, remarks: &[Remark], verdict: Verdict, now: u64) -> Report {
-    let facts = &scene.facts;
-    let findings = remarks.iter().map(|remark| Finding {
-        severity: remark.severity(),
-        text: remark.to_string(),
+fn report(
+    snapshot: &PodSnapshot,
+    diagnostics: &[Diagnostic],
+    diagnosis: Diagnosis,
+    now: u64,
+) -> Report {
+    let pod_state = &snapshot.pod_state;
+    let findings = diagnostics.iter().map(|diagnostic| Finding {
+        severity: diagnostic.severity(),
+        text: diagnostic.to_string(),
     });
     Report {
-        pod: facts.name(),
-        node: facts.node.clone(),
-        phase: facts.phase.clone(),
-        well: verdict.cause.is_well(),
-        cause: verdict.cause,
-        what: verdict.what,
-        cure: verdict.cure,
+        pod: pod_state.name(),
+        node: pod_state.node.clone(),
+        phase: pod_state.phase.clone(),
+        is_healthy: diagnosis.cause.is_healthy(),
+        cause: diagnosis.cause,
+        explanation: diagnosis.explanation,
+        hint: diagnosis.hint,
         findings: findings.collect(),
-        told: told(scene, now),
-        daemon: daemon(&scene.asked),
-        gaps: scene.gaps(),
+        log: log(snapshot, now),
+        daemon: daemon(&snapshot.reply),
+        gaps: snapshot.gaps(),
     }
 }
 
-fn told(scene: &Scene, now: u64) -> Vec<Told> {
+fn log(snapshot: &PodSnapshot, now: u64) -> Vec<LogEntry> {
     let ago = |at: u64| age(now.saturating_sub(at));
-    let first = scene.events.len().saturating_sub(EVENTS);
-    let events = scene.events[first..].iter().map(|event| {
-        let told = Told {
+    let first = snapshot.events.len().saturating_sub(EVENTS);
+    let events = snapshot.events[first..].iter().map(|event| {
+        let entry = LogEntry {
             age: ago(event.at),
-            who: "event",
+            source: "event",
             reason: event.reason.clone(),
             count: event.count,
             message: event.message.clone(),
         };
-        (event.at, told)
+        (event.at, entry)
     });
-    let failures = scene
-        .asked
+    let failures = snapshot
+        .reply
         .answer()
         .map(|answer| answer.failures.as_slice());
     let failures = failures.unwrap_or_default().iter().map(|failure| {
-        let details = match failure.details.as_str() {
-            "" => String::new(),
-            details => format!("; {details}"),
-        };
-        let told = Told {
+        let entry = LogEntry {
             age: ago(failure.at),
-            who: "daemon",
+            source: "daemon",
             reason: failure.verb.clone(),
             count: u64::from(failure.count),
-            message: format!("{}{details} (id {})", failure.msg, failure.id),
+            message: failure_text(&failure.msg, &failure.details, &failure.id),
         };
-        (failure.at, told)
+        (failure.at, entry)
     });
     let mut all: Vec<_> = events.chain(failures).collect();
     all.sort_by_key(|(at, _)| *at);
-    all.into_iter().map(|(_, told)| told).collect()
+    all.into_iter().map(|(_, entry)| entry).collect()
 }
 
-fn daemon(asked: &Asked) -> String {
-    match asked {
-        Asked::NoNode => "not asked: the pod has no node".to_owned(),
-        Asked::NoDaemon => "there is none on the node".to_owned(),
-        Asked::NotRunning { daemon, reason } => format!("{daemon} does not run: {reason}"),
-        Asked::Refused(reason) => format!("not asked: {reason}"),
-        Asked::Answered { daemon, answer } => match &answer.problem {
+fn daemon(reply: &DaemonReply) -> String {
+    match reply {
+        DaemonReply::NoNode => "not queried: the pod has no node".to_owned(),
+        DaemonReply::NoDaemon => "there is none on the node".to_owned(),
+        DaemonReply::NotRunning { daemon, reason } => format!("{daemon} does not run: {reason}"),
+        DaemonReply::Unavailable(reason) => format!("not queried: {reason}"),
+        DaemonReply::Answered { daemon, answer } => match &answer.problem {
             Some(problem) => format!("{daemon} does not serve pods: {problem}"),
             None => format!("{daemon} serves pods (version {})", answer.version),
         },
@@ -150,32 +162,32 @@ fn text(report: &Report) -> String {
     let _ = writeln!(
         text,
         "{:<8} {}",
-        if report.well { "well" } else { "cause" },
-        report.what
+        if report.is_healthy { "ok" } else { "cause" },
+        report.explanation
     );
-    if !report.cure.is_empty() {
-        let _ = writeln!(text, "cure     {}", report.cure);
+    if !report.hint.is_empty() {
+        let _ = writeln!(text, "hint     {}", report.hint);
     }
     let _ = writeln!(text, "\npod      {}, {}", report.pod, report.phase);
     let _ = writeln!(text, "node     {node}");
     let _ = writeln!(text, "daemon   {}", report.daemon);
     for finding in &report.findings {
-        if finding.text != report.what {
+        if finding.text != report.explanation {
             let _ = writeln!(text, "{:<8} {}", finding.severity, finding.text);
         }
     }
-    for told in &report.told {
-        let times = match told.count {
+    for entry in &report.log {
+        let times = match entry.count {
             0 | 1 => String::new(),
             count => format!(" x{count}"),
         };
         let _ = writeln!(
             text,
             "{:<8} {}{times}, {} ago: {}",
-            told.who,
-            told.reason,
-            told.age,
-            once(&told.message, &report.what)
+            entry.source,
+            entry.reason,
+            entry.age,
+            without_cause(&entry.message, &report.explanation)
         );
     }
     for gap in &report.gaps {
@@ -184,14 +196,14 @@ fn text(report: &Report) -> String {
     text
 }
 
-/// A message without the calls around it, and without what the cause says already.
-fn once(message: &str, cause: &str) -> String {
+/// Returns a message without the names of the calls around it, or a reference to the cause when it says the same.
+fn without_cause(message: &str, cause: &str) -> String {
     let message = summary(message);
-    let is_said = !cause.is_empty() && message.contains(cause) || {
-        let (words, _) = message.rsplit_once(" (id ").unwrap_or((&message, ""));
-        !words.is_empty() && cause.contains(words)
+    let is_cause = !cause.is_empty() && message.contains(cause) || {
+        let (text, _) = message.rsplit_once(" (id ").unwrap_or((&message, ""));
+        !text.is_empty() && cause.contains(text)
     };
-    if is_said {
+    if is_cause {
         "the cause above".to_owned()
     } else {
         message
@@ -201,26 +213,26 @@ fn once(message: &str, cause: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scene::tests::{Given, NOW, answer};
+    use crate::pod_snapshot::tests::{NOW, PodFixture, answer};
 
     #[test]
-    fn the_cause_comes_first_and_once() {
-        let mut given = Given::pod("storage");
-        given.define("storage", r#"{"cniVersion":"1.0.0","type":"bridge"}"#);
-        given.asked = Some(answer());
+    fn the_cause_is_printed_first_and_only_once() {
+        let mut fixture = PodFixture::pod("storage");
+        fixture.define("storage", r#"{"cniVersion":"1.0.0","type":"bridge"}"#);
+        fixture.answer = Some(answer());
         let sandbox = "Failed to create pod sandbox: rpc error: code = Unknown desc = failed to setup network for sandbox \"0a0b\": plugin type=\"multus-shim\" name=\"multus-cni-network\" failed (add): CmdAdd (shim): CNI request failed with status 400: ERRORED: error configuring pod [shop/cart] networking: [shop/cart/u-1:storage]: error adding container to network \"storage\": ";
-        given.event("Scheduled", "assigned shop/cart to node-a", false, NOW - 9);
+        fixture.event("Scheduled", "assigned shop/cart to node-a", false, NOW - 9);
         let failure = "no IP addresses available in range set";
-        given.event(
+        fixture.event(
             "FailedCreatePodSandBox",
             &format!("{sandbox}{failure} (id 0a0b)"),
             true,
             NOW - 5,
         );
-        let scene = given.scene();
-        let verdict = decide(&scene, &[]);
-        let text = text(&report(&scene, &[], verdict, NOW));
-        let first = format!("cause    {failure} (id 0a0b)\ncure     enlarge");
+        let snapshot = fixture.snapshot();
+        let diagnosis = diagnose(&snapshot, &[]);
+        let text = text(&report(&snapshot, &[], diagnosis, NOW));
+        let first = format!("cause    {failure} (id 0a0b)\nhint     enlarge");
         assert!(text.starts_with(&first), "{text}");
         assert_eq!(text.matches(failure).count(), 1, "{text}");
         assert!(

@@ -1,33 +1,33 @@
-//! The words with which a process was started, as `/proc/<pid>/cmdline` has them.
+//! The arguments of a process, as in `/proc/<pid>/cmdline`.
 
 use std::path::Path;
 
 use crate::root::Root;
 
-/// More than a runtime's is.
-const MAX: u64 = 256 << 10;
+/// More bytes than the command line of a runtime has.
+const MAX_BYTES: u64 = 256 << 10;
 
-/// Words, the program's name first.
+/// The arguments, the program's name first.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CommandLine(Vec<String>);
 
 impl CommandLine {
-    /// That of a process of the node; `None` when it is not to be seen, or a thread of the kernel.
+    /// Reads the command line of a process; `None` if it cannot be read, or for a thread of the kernel.
     pub fn of(root: &Root, pid: u32) -> Option<Self> {
-        let bytes = root.read(format!("/proc/{pid}/cmdline"), MAX).ok()?;
+        let bytes = root.read(format!("/proc/{pid}/cmdline"), MAX_BYTES).ok()?;
         let line = Self::parse(&bytes);
         (!line.0.is_empty()).then_some(line)
     }
 
-    /// Reads words that each end with a zero byte.
+    /// Reads arguments that each end with a zero byte.
     pub fn parse(bytes: &[u8]) -> Self {
         let text = String::from_utf8_lossy(bytes);
-        let words = text.trim_end_matches('\0').split('\0');
+        let args = text.trim_end_matches('\0').split('\0');
         let is_empty = text.trim_end_matches('\0').is_empty();
-        Self(words.filter(|_| !is_empty).map(str::to_owned).collect())
+        Self(args.filter(|_| !is_empty).map(str::to_owned).collect())
     }
 
-    /// The program's name without its directory.
+    /// Returns the program's name without its directory.
     pub fn program(&self) -> &str {
         let first = self.0.first().map_or("", String::as_str);
         Path::new(first)
@@ -36,17 +36,17 @@ impl CommandLine {
             .unwrap_or_default()
     }
 
-    /// The last value of a flag under any of its names, in each of the forms that Go's programs take.
+    /// Returns the last value of a flag under any of its names, in each form that Go's programs accept.
     pub fn value(&self, names: &[&str]) -> Option<String> {
         let mut found = None;
-        let mut words = self.0.iter().skip(1);
-        while let Some(word) = words.next() {
-            let Some(flag) = word.strip_prefix("--").or_else(|| word.strip_prefix('-')) else {
+        let mut args = self.0.iter().skip(1);
+        while let Some(arg) = args.next() {
+            let Some(flag) = arg.strip_prefix("--").or_else(|| arg.strip_prefix('-')) else {
                 continue;
             };
             match flag.split_once('=') {
                 Some((name, value)) if names.contains(&name) => found = Some(value.to_owned()),
-                None if names.contains(&flag) => found = words.next().cloned().or(found),
+                None if names.contains(&flag) => found = args.next().cloned().or(found),
                 _ => {}
             }
         }
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn flags_in_every_form() {
+    fn flags_are_read_in_every_form() {
         for (line, expected) in [
             ("containerd\0-c\0/a\0", Some("/a")),
             (
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn programs() {
+    fn program_has_no_directory() {
         for (line, expected) in [
             (
                 "/var/lib/rancher/k3s/data/current/bin/containerd\0-c",

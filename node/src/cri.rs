@@ -1,4 +1,4 @@
-//! A client of the Container Runtime Interface (cri-api runtime/v1), as small as what is asked of a runtime here.
+//! A client of the Container Runtime Interface (cri-api runtime/v1) with the few calls that the daemon needs.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,62 +19,62 @@ use tonic_prost::ProstCodec;
 
 use crate::root::{Root, RootError, proc_path};
 
-/// No call takes longer; a runtime that is slower is asked again later.
+/// The timeout of a call; a slower runtime is asked again later.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// More than any list of one node's sandboxes.
+/// More bytes than the list of one node's sandboxes has.
 const MAX_MESSAGE: usize = 16 << 20;
 
-/// The runtime could not be asked.
+/// The reason why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CriError {
     /// The socket's directory cannot be reached.
     #[error(transparent)]
     Root(#[from] RootError),
-    /// Nobody listens.
+    /// No process accepts connections.
     #[error("cannot connect to {}: {source}", socket.display())]
     Connect {
         /// The socket, as the node names it.
         socket: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// Somebody listens, outside of what can be seen.
+    /// The listening process is in a process namespace that is not visible.
     #[error(
-        "the process behind {} is not to be seen from here: it is of another machine or container, or hostPID is off",
+        "the process behind {} is not visible from here: it belongs to another machine or container, or hostPID is off",
         socket.display()
     )]
-    Unseen {
+    Invisible {
         /// The socket, as the node names it.
         socket: PathBuf,
     },
-    /// The connection is no gRPC.
+    /// The server does not speak gRPC.
     #[error("{} does not speak gRPC: {reason}", socket.display())]
     Transport {
         /// The socket, as the node names it.
         socket: PathBuf,
-        /// Why.
+        /// The cause.
         reason: String,
     },
-    /// The call was refused.
+    /// The server refused the call or did not answer in time.
     #[error("{} refused {method}: {reason}", socket.display())]
     Refused {
         /// The socket, as the node names it.
         socket: PathBuf,
-        /// The call.
+        /// The name of the call.
         method: &'static str,
-        /// Its answer.
+        /// The server's message.
         reason: String,
     },
 }
 
 impl CriError {
-    /// Whether another user may ask.
+    /// Returns whether the user lacks the permission, so that root may succeed.
     pub fn is_denied(&self) -> bool {
         let source = match self {
             Self::Root(error) => &error.source,
             Self::Connect { source, .. } => source,
-            Self::Unseen { .. } | Self::Transport { .. } | Self::Refused { .. } => return false,
+            Self::Invisible { .. } | Self::Transport { .. } | Self::Refused { .. } => return false,
         };
         source.kind() == io::ErrorKind::PermissionDenied
     }
@@ -85,12 +85,12 @@ impl CriError {
 pub struct Client {
     socket: PathBuf,
     grpc: Grpc<Channel>,
-    /// The process that listens.
+    /// The ID of the listening process.
     pub pid: u32,
 }
 
 impl Client {
-    /// Connects to the socket that the node knows as `socket`.
+    /// Connects to the socket at the node's path `socket`.
     pub async fn connect(root: &Root, socket: &Path) -> Result<Self, CriError> {
         let (directory, name) = root.parent(socket)?;
         let path = proc_path(&directory).join(name);
@@ -98,8 +98,8 @@ impl Client {
             socket: socket.to_owned(),
             source,
         };
-        let pid = peer(&path).await.map_err(refused)?;
-        let pid = pid.ok_or_else(|| CriError::Unseen {
+        let pid = peer_pid(&path).await.map_err(refused)?;
+        let pid = pid.ok_or_else(|| CriError::Invisible {
             socket: socket.to_owned(),
         })?;
         let channel =
@@ -117,7 +117,7 @@ impl Client {
         })
     }
 
-    /// Name and version of the runtime.
+    /// Returns name and version of the runtime.
     pub async fn version(&mut self) -> Result<VersionResponse, CriError> {
         self.call(
             "Version",
@@ -127,16 +127,16 @@ impl Client {
         .await
     }
 
-    /// The verbose part of its status: JSON texts by name.
+    /// Returns the verbose part of the status: JSON texts by name.
     pub async fn verbose_status(&mut self) -> Result<BTreeMap<String, String>, CriError> {
         let request = StatusRequest { verbose: true };
-        let answer: StatusResponse = self
+        let response: StatusResponse = self
             .call("Status", "/runtime.v1.RuntimeService/Status", request)
             .await?;
-        Ok(answer.info)
+        Ok(response.info)
     }
 
-    /// Whether one of its sandboxes belongs to the pod.
+    /// Returns whether a sandbox belongs to this pod.
     pub async fn runs_pod(&mut self, uid: &str) -> Result<bool, CriError> {
         let labels = BTreeMap::from([("io.kubernetes.pod.uid".to_owned(), uid.to_owned())]);
         let filter = PodSandboxFilter {
@@ -149,7 +149,7 @@ impl Client {
         }))
     }
 
-    /// Whether one of its sandboxes belongs to any pod.
+    /// Returns whether a sandbox belongs to any pod.
     pub async fn runs_pods(&mut self) -> Result<bool, CriError> {
         Ok(self.list(None).await?.iter().any(|item| {
             let metadata = item.metadata.as_ref();
@@ -157,7 +157,7 @@ impl Client {
         }))
     }
 
-    /// The ids of all its sandboxes, also of those that have ended and are not removed yet.
+    /// Returns the IDs of all sandboxes, including those that have ended and are not removed yet.
     pub async fn sandboxes(&mut self) -> Result<BTreeSet<String>, CriError> {
         let items = self.list(None).await?;
         Ok(items.into_iter().map(|item| item.id).collect())
@@ -169,8 +169,8 @@ impl Client {
     ) -> Result<Vec<PodSandbox>, CriError> {
         let path = "/runtime.v1.RuntimeService/ListPodSandbox";
         let request = ListPodSandboxRequest { filter };
-        let answer: ListPodSandboxResponse = self.call("ListPodSandbox", path, request).await?;
-        Ok(answer.items)
+        let response: ListPodSandboxResponse = self.call("ListPodSandbox", path, request).await?;
+        Ok(response.items)
     }
 
     pub(crate) async fn call<Q, A>(
@@ -191,7 +191,7 @@ impl Client {
         let call = async {
             self.grpc.ready().await.map_err(|error| error.to_string())?;
             let codec = ProstCodec::<Q, A>::default();
-            let answer = self
+            let response = self
                 .grpc
                 .unary(
                     Request::new(request),
@@ -199,7 +199,7 @@ impl Client {
                     codec,
                 )
                 .await;
-            answer
+            response
                 .map(tonic::Response::into_inner)
                 .map_err(|status| match status.message() {
                     "" => status.code().to_string(),
@@ -207,14 +207,14 @@ impl Client {
                 })
         };
         match tokio::time::timeout(TIMEOUT, call).await {
-            Ok(answer) => answer.map_err(refused),
+            Ok(response) => response.map_err(refused),
             Err(_) => Err(refused(format!("no answer within {} s", TIMEOUT.as_secs()))),
         }
     }
 }
 
-/// Who listens on the socket; `None` when the process is in a process namespace that is not to be seen from here.
-async fn peer(path: &Path) -> io::Result<Option<u32>> {
+/// Returns the ID of the process that listens on the socket; `None` when its process namespace is not visible from here.
+async fn peer_pid(path: &Path) -> io::Result<Option<u32>> {
     let stream = tokio::net::UnixStream::connect(path).await?;
     let pid = stream.peer_cred()?.pid();
     Ok(pid
@@ -261,12 +261,12 @@ pub struct VersionResponse {
 /// cri-api `StatusRequest`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct StatusRequest {
-    /// Ask for `info`.
+    /// Whether the response has `info`.
     #[prost(bool, tag = "1")]
     pub verbose: bool,
 }
 
-/// cri-api `StatusResponse`, its verbose part.
+/// The verbose part of cri-api `StatusResponse`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct StatusResponse {
     /// JSON texts by name.
@@ -277,7 +277,7 @@ pub struct StatusResponse {
 /// cri-api `ListPodSandboxRequest`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ListPodSandboxRequest {
-    /// Which.
+    /// The sandboxes to list; all without a filter.
     #[prost(message, optional, tag = "1")]
     pub filter: Option<PodSandboxFilter>,
 }
@@ -298,13 +298,13 @@ pub struct ListPodSandboxResponse {
     pub items: Vec<PodSandbox>,
 }
 
-/// cri-api `PodSandbox`, what is needed of it.
+/// The needed part of cri-api `PodSandbox`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct PodSandbox {
-    /// Its id.
+    /// The sandbox ID.
     #[prost(string, tag = "1")]
     pub id: String,
-    /// Whose it is.
+    /// The pod that it belongs to.
     #[prost(message, optional, tag = "2")]
     pub metadata: Option<PodSandboxMetadata>,
 }
@@ -315,7 +315,7 @@ pub struct PodSandboxMetadata {
     /// The pod's name.
     #[prost(string, tag = "1")]
     pub name: String,
-    /// The pod's uid.
+    /// The pod's UID.
     #[prost(string, tag = "2")]
     pub uid: String,
     /// The pod's namespace.
@@ -328,7 +328,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_denied_and_who_finds_nobody() {
+    fn only_a_missing_permission_counts_as_denied() {
         for (kind, expected) in [
             (io::ErrorKind::PermissionDenied, true),
             (io::ErrorKind::ConnectionRefused, false),
@@ -338,6 +338,6 @@ mod tests {
             assert_eq!(CriError::Connect { socket, source }.is_denied(), expected);
         }
         let socket = PathBuf::from("/s");
-        assert!(!CriError::Unseen { socket }.is_denied());
+        assert!(!CriError::Invisible { socket }.is_denied());
     }
 }

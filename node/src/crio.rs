@@ -1,4 +1,4 @@
-//! CRI-O's configuration files and flags, and which CNI directories come of them.
+//! The configuration files and flags of CRI-O and cri-dockerd, and the CNI directories that they result in.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use toml::{Table, Value};
 use crate::{
     command_line::CommandLine,
     containerd::{ConfigError, ConfigFile, parse},
-    dirs::Told,
+    dirs::ReportedDirs,
     root::Root,
 };
 
@@ -18,19 +18,19 @@ const DEFAULT_CONF_DIR: &str = "/etc/cni/net.d";
 const MAX_FILE: u64 = 1 << 20;
 const MAX_FILES: usize = 64;
 
-/// Reads the file and the drop-ins beside it, in the order in which they lie over each other. Only a file that was named must be there.
+/// Reads the configuration file and its drop-ins, the one that overrides all others last. Only a file that a flag names must exist.
 pub fn gather(root: &Root, line: &CommandLine) -> Result<Vec<ConfigFile>, ConfigError> {
-    let given = line.value(&["config", "c"]).map(PathBuf::from);
+    let explicit = line.value(&["config", "c"]).map(PathBuf::from);
     let dir = line.value(&["config-dir", "d"]);
     let dir = dir.map_or_else(|| CONFIG_DIR.into(), PathBuf::from);
-    for path in [given.as_ref(), Some(&dir)].into_iter().flatten() {
+    for path in [explicit.as_ref(), Some(&dir)].into_iter().flatten() {
         if path.is_relative() {
             return Err(ConfigError::Relative { path: path.clone() });
         }
     }
     let mut paths = Vec::new();
-    let main = given.clone().unwrap_or_else(|| CONFIG.into());
-    if given.is_some() || root.exists(&main) {
+    let main = explicit.clone().unwrap_or_else(|| CONFIG.into());
+    if explicit.is_some() || root.exists(&main) {
         paths.push(main);
     }
     let names = root.list(&dir).unwrap_or_default();
@@ -51,8 +51,8 @@ pub fn gather(root: &Root, line: &CommandLine) -> Result<Vec<ConfigFile>, Config
     paths.iter().map(|path| read(path)).collect()
 }
 
-/// What files and flags come to: a later file wins key by key, and flags over all.
-pub fn effective(files: &[ConfigFile], line: &CommandLine) -> Told {
+/// Returns the directories by files and flags: a later file overrides earlier ones key by key, and flags override files.
+pub fn effective(files: &[ConfigFile], line: &CommandLine) -> ReportedDirs {
     let get = |key: &str| {
         files
             .iter()
@@ -68,27 +68,27 @@ pub fn effective(files: &[ConfigFile], line: &CommandLine) -> Told {
         Some(list) => list.split(',').map(PathBuf::from).collect(),
         None => listed.unwrap_or_else(|| vec![DEFAULT_BIN_DIR.into()]),
     };
-    // The key of older releases, which adds to the list.
+    // The key of older releases adds a directory to the list.
     bin_dirs.extend(text("plugin_dir").filter(|dir| !bin_dirs.contains(dir)));
     let flag = line.value(&["cni-config-dir"]).map(PathBuf::from);
     let conf_dir = flag.or_else(|| text("network_dir"));
-    Told {
+    ReportedDirs {
         bin_dirs,
         conf_dir: Some(conf_dir.unwrap_or_else(|| DEFAULT_CONF_DIR.into())),
-        ..Told::default()
+        ..ReportedDirs::default()
     }
     .only_absolute()
 }
 
-/// cri-dockerd, which has flags alone.
-pub fn dockerd(line: &CommandLine) -> Told {
+/// Returns the directories of cri-dockerd, which has flags and no files.
+pub fn dockerd(line: &CommandLine) -> ReportedDirs {
     let bins = line.value(&["cni-bin-dir"]);
     let bins = bins.unwrap_or_else(|| DEFAULT_BIN_DIR.to_owned());
     let conf = line.value(&["cni-conf-dir"]);
-    Told {
+    ReportedDirs {
         bin_dirs: bins.split(',').map(PathBuf::from).collect(),
         conf_dir: Some(conf.map_or_else(|| DEFAULT_CONF_DIR.into(), PathBuf::from)),
-        ..Told::default()
+        ..ReportedDirs::default()
     }
     .only_absolute()
 }
@@ -101,8 +101,8 @@ fn network(table: &Table) -> Option<&Table> {
 mod tests {
     use super::*;
 
-    fn line(words: &str) -> CommandLine {
-        CommandLine::parse(words.replace(' ', "\0").as_bytes())
+    fn line(args: &str) -> CommandLine {
+        CommandLine::parse(args.replace(' ', "\0").as_bytes())
     }
 
     fn node(files: &[(&str, &str)]) -> (tempfile::TempDir, Root) {
@@ -115,15 +115,15 @@ mod tests {
         (dir, root)
     }
 
-    fn check(files: &[(&str, &str)], words: &str) -> (Vec<PathBuf>, PathBuf) {
+    fn check(files: &[(&str, &str)], args: &str) -> (Vec<PathBuf>, PathBuf) {
         let (_dir, root) = node(files);
-        let line = line(words);
-        let told = effective(&gather(&root, &line).unwrap(), &line);
-        (told.bin_dirs, told.conf_dir.unwrap())
+        let line = line(args);
+        let reported = effective(&gather(&root, &line).unwrap(), &line);
+        (reported.bin_dirs, reported.conf_dir.unwrap())
     }
 
     #[test]
-    fn files_drop_ins_and_flags() {
+    fn drop_ins_override_files_and_flags_override_both() {
         let main = "[crio.network]\nnetwork_dir = \"/m/\"\nplugin_dirs = [\"/a/\", \"/b\"]\n";
         let drop_in = "[crio.network]\nnetwork_dir = \"/d\"\n";
         let (main, drop_in) = (
@@ -138,9 +138,9 @@ mod tests {
             check(&[main, drop_in], "crio"),
             (paths(&["/a", "/b"]), "/d".into())
         );
-        let words = "crio --cni-plugin-dir=/x,/y --cni-config-dir /z";
+        let args = "crio --cni-plugin-dir=/x,/y --cni-config-dir /z";
         assert_eq!(
-            check(&[main, drop_in], words),
+            check(&[main, drop_in], args),
             (paths(&["/x", "/y"]), "/z".into())
         );
         let old = (
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_named_must_be_there() {
+    fn explicit_file_must_exist_and_be_absolute() {
         let (_dir, root) = node(&[]);
         let error = gather(&root, &line("crio -c /none")).unwrap_err();
         assert!(error.to_string().contains("/none"), "{error}");
@@ -163,10 +163,10 @@ mod tests {
     }
 
     #[test]
-    fn dockerd_has_flags_alone() {
-        let told = dockerd(&line("cri-dockerd --cni-bin-dir /a,/b --cni-conf-dir=/c"));
-        assert_eq!(told.bin_dirs, [Path::new("/a"), Path::new("/b")]);
-        assert_eq!(told.conf_dir.as_deref(), Some(Path::new("/c")));
-        assert!(dockerd(&line("cri-dockerd")).is_whole());
+    fn dockerd_has_only_flags() {
+        let reported = dockerd(&line("cri-dockerd --cni-bin-dir /a,/b --cni-conf-dir=/c"));
+        assert_eq!(reported.bin_dirs, [Path::new("/a"), Path::new("/b")]);
+        assert_eq!(reported.conf_dir.as_deref(), Some(Path::new("/c")));
+        assert!(dockerd(&line("cri-dockerd")).is_complete());
     }
 }

@@ -1,4 +1,4 @@
-//! Which CNI directories to go by: a function over what was told, by whom.
+//! The decision which CNI directories to use: a function over the directories that each source reports.
 
 use std::{
     collections::BTreeMap,
@@ -8,89 +8,89 @@ use std::{
 
 use serde::Serialize;
 
-/// Where the runtime looks for plugins and configurations, as the node names the paths.
+/// The directories in which the runtime looks for plugins and configurations, as paths of the node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CniDirs {
-    /// Searched in this order; never empty.
+    /// The plugin directories in the order of the search; never empty.
     pub bin_dirs: Vec<PathBuf>,
-    /// Where the shim goes: one of `bin_dirs`, unless an override names it.
+    /// The directory for the shim: one of `bin_dirs`, unless an override names another.
     pub install_dir: PathBuf,
-    /// Where the first configuration by name wins.
+    /// The directory of configurations, of which the first by name wins.
     pub conf_dir: PathBuf,
-    /// Where the answer comes from; of several the least certain.
+    /// The source; of several sources the least certain.
     pub source: Source,
 }
 
-/// Where directories come from, the most certain first.
+/// The sources of directories, the most certain first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Source {
-    /// They were given.
+    /// Values of the chart name the directories.
     Override,
-    /// The loaded CNI state of the runtime (`cniconfig`).
+    /// The runtime reports its loaded CNI state (`cniconfig`).
     CniConfig,
-    /// The configuration that the runtime runs with (`config`).
+    /// The runtime reports the configuration that it runs with (`config`).
     Config,
-    /// The files and flags that the runtime was started with.
+    /// The files and flags that the runtime was started with name the directories.
     File,
-    /// A file at a usual place: which one the runtime was started with is not to be seen.
+    /// A file at a default path names them: the runtime's command line is not visible.
     Guess,
 }
 
-/// What one source tells of directories. What it does not tell is empty.
+/// The directories that one source reports; what it does not report is empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Told {
-    /// Where plugins are looked for.
+pub struct ReportedDirs {
+    /// The directories in which the runtime looks for plugins.
     pub bin_dirs: Vec<PathBuf>,
-    /// Where configurations are looked for.
+    /// The directory in which it looks for configurations.
     pub conf_dir: Option<PathBuf>,
-    /// Runtime handlers with a configuration directory of their own.
+    /// The configuration directories of runtime handlers that have their own.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub handlers: BTreeMap<String, PathBuf>,
-    /// How many configurations are loaded, where that is said.
+    /// The number of configurations that the runtime loads, where it is reported.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_conf_num: Option<i64>,
 }
 
-impl Told {
-    /// Without what is no whole path, as nobody can tell what it is relative to; the others without doubled and trailing slashes.
+impl ReportedDirs {
+    /// Drops relative paths, whose base is not known, and removes doubled and trailing slashes from the others.
     #[must_use]
     pub fn only_absolute(mut self) -> Self {
-        let plain = |dir: &PathBuf| dir.is_absolute().then(|| dir.components().collect());
-        self.bin_dirs = self.bin_dirs.iter().filter_map(plain).collect();
-        self.conf_dir = self.conf_dir.as_ref().and_then(plain);
+        let normalized = |dir: &PathBuf| dir.is_absolute().then(|| dir.components().collect());
+        self.bin_dirs = self.bin_dirs.iter().filter_map(normalized).collect();
+        self.conf_dir = self.conf_dir.as_ref().and_then(normalized);
         self.handlers.retain(|_, dir| dir.is_absolute());
         self
     }
 
-    /// Whether it tells both kinds.
-    pub fn is_whole(&self) -> bool {
+    /// Returns whether both kinds of directories are reported.
+    pub fn is_complete(&self) -> bool {
         !self.bin_dirs.is_empty() && self.conf_dir.is_some()
     }
 }
 
-/// Someone who tells of directories.
+/// A source of directories, with the directories that it reports.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Evidence {
-    /// How certain it is.
+    /// The kind of source.
     pub source: Source,
     /// The socket or the files, as the node names them.
     pub from: Vec<PathBuf>,
-    /// What it tells.
+    /// The directories that the source reports.
     #[serde(flatten)]
-    pub told: Told,
+    pub reported: ReportedDirs,
 }
 
-/// Directories that the configuration names. They replace what the runtime's files say, and must agree with what the runtime itself
-/// reports: a shim or a configuration in a directory in which the runtime does not look would be a node without networks.
+/// Directories that values of the chart name. They override the runtime's files, and must agree with what the runtime itself reports:
+/// with a shim or a configuration in a directory in which the runtime does not look, the node would have no networks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Overrides {
-    /// Where the shim goes.
+    /// The directory for the shim.
     pub shim_dir: Option<PathBuf>,
-    /// Where configurations are.
+    /// The directory of configurations.
     pub conf_dir: Option<PathBuf>,
 }
 
@@ -99,7 +99,7 @@ const SHIM_DIR: &str = "config.cni_conf.shimDir (shimDir in config.daemon_conf)"
 const CONF_DIR: &str = "config.cni_conf.confDir (cniConfigDir in config.daemon_conf)";
 
 impl Overrides {
-    /// Everything that is to be known, when both are given.
+    /// Returns the directories if both are overridden.
     pub fn complete(&self) -> Option<CniDirs> {
         let (shim, conf) = (self.shim_dir.clone()?, self.conf_dir.clone()?);
         Some(CniDirs {
@@ -110,13 +110,13 @@ impl Overrides {
         })
     }
 
-    /// One sentence for each override, with the value to remove.
+    /// Returns a sentence for each override, with the value to remove.
     pub(crate) fn notes(&self) -> Vec<String> {
         let shim = self.shim_dir.iter().map(|dir| (SHIM_DIR, dir));
         let conf = self.conf_dir.iter().map(|dir| (CONF_DIR, dir));
         let sentence = |(value, dir): (&str, &PathBuf)| {
             format!(
-                "{value} is set: {} is used whatever the node says; remove it unless the node does not say",
+                "{value} is set: {} is used instead of the directory that the node reports; remove the value if the node reports one",
                 dir.display()
             )
         };
@@ -124,44 +124,44 @@ impl Overrides {
     }
 }
 
-/// No directories can be used.
+/// The reason why no directories can be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DirsError {
-    /// Nothing says where they are.
+    /// No source reports them.
     #[error(
-        "neither the runtime's status nor its files tell its CNI {missing}: set config.cni_conf.shimDir and config.cni_conf.confDir to name them"
+        "neither the runtime's status nor its files name its CNI {missing}: set config.cni_conf.shimDir and config.cni_conf.confDir to name them"
     )]
     Unknown {
-        /// Which kind.
+        /// The kind of directory.
         missing: &'static str,
     },
     /// An override names another directory than the runtime.
     #[error(
         "{value} is {}, but the runtime itself {verb} {}: remove the value, or change the runtime's configuration and restart it",
-        given.display(),
+        overridden.display(),
         list(reported)
     )]
     Contradiction {
         /// The value.
         value: &'static str,
-        /// What it names.
-        given: PathBuf,
-        /// What the runtime does with its directories.
+        /// The directory that it names.
+        overridden: PathBuf,
+        /// The runtime's use of its directories, as a verb.
         verb: &'static str,
         /// The runtime's directories.
         reported: Vec<PathBuf>,
     },
 }
 
-/// What can be seen of directories on the node.
+/// The node's directories, as far as the decision needs them.
 pub trait Directories {
-    /// Whether files can be made in it.
+    /// Returns whether files can be created in the directory.
     fn is_writable(&self, dir: &Path) -> bool;
-    /// Whether two paths lead to one directory.
+    /// Returns whether two paths lead to the same directory.
     fn is_same(&self, one: &Path, other: &Path) -> bool;
 }
 
-/// Of each kind takes what the most certain source tells.
+/// Takes the directories of each kind from the most certain source that reports them.
 pub fn decide(
     overrides: &Overrides,
     evidence: &[Evidence],
@@ -173,8 +173,8 @@ pub fn decide(
     if let Some(dirs) = overrides.complete() {
         return Ok(dirs);
     }
-    let bins = sources.iter().find(|one| !one.told.bin_dirs.is_empty());
-    let mut bin_dirs = bins.map_or_else(Vec::new, |one| one.told.bin_dirs.clone());
+    let bins = sources.iter().find(|one| !one.reported.bin_dirs.is_empty());
+    let mut bin_dirs = bins.map_or_else(Vec::new, |one| one.reported.bin_dirs.clone());
     let (install_dir, bin_source) = match (&overrides.shim_dir, bins) {
         (Some(dir), _) => (Some(dir.clone()), Source::Override),
         (None, Some(one)) => (install_dir(&bin_dirs, node), one.source),
@@ -183,13 +183,16 @@ pub fn decide(
     let install_dir = install_dir.ok_or(DirsError::Unknown {
         missing: "plugin directory",
     })?;
-    let given = overrides.conf_dir.iter().map(|dir| (dir, Source::Override));
-    let told = sources
+    let overridden = overrides.conf_dir.iter().map(|dir| (dir, Source::Override));
+    let reported = sources
         .iter()
-        .filter_map(|one| Some((one.told.conf_dir.as_ref()?, one.source)));
-    let (conf_dir, conf_source) = given.chain(told).next().ok_or(DirsError::Unknown {
-        missing: "configuration directory",
-    })?;
+        .filter_map(|one| Some((one.reported.conf_dir.as_ref()?, one.source)));
+    let (conf_dir, conf_source) = overridden
+        .chain(reported)
+        .next()
+        .ok_or(DirsError::Unknown {
+            missing: "configuration directory",
+        })?;
     if bin_dirs.is_empty() {
         bin_dirs.push(install_dir.clone());
     }
@@ -201,7 +204,7 @@ pub fn decide(
     })
 }
 
-/// Compares the overrides with what the runtime itself reports. Files may be out of date, so they contradict nothing.
+/// Compares the overrides with the directories that the runtime itself reports. Files may be out of date, so they contradict nothing.
 fn check(
     overrides: &Overrides,
     sources: &[&Evidence],
@@ -210,9 +213,9 @@ fn check(
     let mut reports = sources.iter().filter(|one| one.source < Source::File);
     let bins = reports
         .clone()
-        .find(|one| !one.told.bin_dirs.is_empty())
-        .map(|one| one.told.bin_dirs.clone());
-    let conf = reports.find_map(|one| one.told.conf_dir.clone());
+        .find(|one| !one.reported.bin_dirs.is_empty())
+        .map(|one| one.reported.bin_dirs.clone());
+    let conf = reports.find_map(|one| one.reported.conf_dir.clone());
     let kinds = [
         (SHIM_DIR, &overrides.shim_dir, "looks for plugins in", bins),
         (
@@ -222,13 +225,13 @@ fn check(
             conf.map(|dir| vec![dir]),
         ),
     ];
-    for (value, given, verb, reported) in kinds {
-        if let (Some(given), Some(reported)) = (given, reported)
-            && !reported.iter().any(|dir| node.is_same(dir, given))
+    for (value, overridden, verb, reported) in kinds {
+        if let (Some(overridden), Some(reported)) = (overridden, reported)
+            && !reported.iter().any(|dir| node.is_same(dir, overridden))
         {
             return Err(DirsError::Contradiction {
                 value,
-                given: given.clone(),
+                overridden: overridden.clone(),
                 verb,
                 reported,
             });
@@ -237,7 +240,8 @@ fn check(
     Ok(())
 }
 
-/// The first directory that is neither named by a hash (the next release has another) nor unwritable; else the first.
+/// Returns the first writable directory without a hash in its path (the next release has another hash), else the first writable one, else
+/// the first.
 fn install_dir(bin_dirs: &[PathBuf], node: &impl Directories) -> Option<PathBuf> {
     bin_dirs
         .iter()
@@ -258,7 +262,7 @@ fn is_content_addressed(path: &Path) -> bool {
 }
 
 impl Source {
-    /// Its name in JSON and metrics.
+    /// Returns the source's name in JSON and metrics.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Override => "override",
@@ -273,16 +277,16 @@ impl Source {
 impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Override => "given",
+            Self::Override => "a value of the chart",
             Self::CniConfig => "the runtime's loaded CNI state",
-            Self::Config => "the runtime's configuration, as it says",
+            Self::Config => "the runtime's configuration, as it reports",
             Self::File => "the runtime's files",
-            Self::Guess => "a file at a usual place",
+            Self::Guess => "a file at a default path",
         })
     }
 }
 
-impl fmt::Display for Told {
+impl fmt::Display for ReportedDirs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let bins = list(&self.bin_dirs);
         let bins = if bins.is_empty() { "unknown" } else { &bins };
@@ -292,7 +296,7 @@ impl fmt::Display for Told {
     }
 }
 
-/// Paths for people.
+/// Returns paths as text for users.
 pub(crate) fn list(paths: &[PathBuf]) -> String {
     let texts: Vec<String> = paths
         .iter()
@@ -309,11 +313,11 @@ mod tests {
 
     /// A node where `/link` leads to `/opt/cni/bin`.
     #[derive(Default)]
-    struct Seen {
+    struct FakeDirectories {
         read_only: Vec<&'static str>,
     }
 
-    impl Directories for Seen {
+    impl Directories for FakeDirectories {
         fn is_writable(&self, dir: &Path) -> bool {
             !self.read_only.iter().any(|one| Path::new(one) == dir)
         }
@@ -327,28 +331,28 @@ mod tests {
         }
     }
 
-    fn told(source: Source, bins: &[&str], conf: Option<&str>) -> Evidence {
+    fn evidence(source: Source, bins: &[&str], conf: Option<&str>) -> Evidence {
         Evidence {
             source,
             from: Vec::new(),
-            told: Told {
+            reported: ReportedDirs {
                 bin_dirs: bins.iter().map(PathBuf::from).collect(),
                 conf_dir: conf.map(PathBuf::from),
-                ..Told::default()
+                ..ReportedDirs::default()
             },
         }
     }
 
     fn decided(evidence: &[Evidence]) -> Option<(PathBuf, PathBuf, Source)> {
-        let dirs = decide(&Overrides::default(), evidence, &Seen::default()).ok()?;
+        let dirs = decide(&Overrides::default(), evidence, &FakeDirectories::default()).ok()?;
         Some((dirs.install_dir, dirs.conf_dir, dirs.source))
     }
 
     #[test]
-    fn of_each_kind_the_most_certain() {
+    fn most_certain_source_of_each_kind_wins() {
         let (a, b) = (
-            told(Source::File, &["/f"], Some("/fc")),
-            told(Source::CniConfig, &["/s"], None),
+            evidence(Source::File, &["/f"], Some("/fc")),
+            evidence(Source::CniConfig, &["/s"], None),
         );
         for order in [[a.clone(), b.clone()], [b.clone(), a.clone()]] {
             assert_eq!(
@@ -356,28 +360,28 @@ mod tests {
                 Some(("/s".into(), "/fc".into(), Source::File))
             );
         }
-        let whole = told(Source::CniConfig, &["/s"], Some("/sc"));
+        let complete = evidence(Source::CniConfig, &["/s"], Some("/sc"));
         assert_eq!(
-            decided(&[a, whole]),
+            decided(&[a, complete]),
             Some(("/s".into(), "/sc".into(), Source::CniConfig))
         );
     }
 
     #[test]
-    fn nothing_told_is_an_error_and_never_a_default() {
+    fn missing_directory_is_an_error_and_never_a_default() {
         assert_eq!(decided(&[]), None);
-        assert_eq!(decided(&[told(Source::Config, &["/b"], None)]), None);
-        assert_eq!(decided(&[told(Source::Config, &[], Some("/c"))]), None);
+        assert_eq!(decided(&[evidence(Source::Config, &["/b"], None)]), None);
+        assert_eq!(decided(&[evidence(Source::Config, &[], Some("/c"))]), None);
     }
 
     #[test]
-    fn the_shim_goes_where_the_next_release_still_looks() {
+    fn install_dir_outlives_the_next_release_of_the_distro() {
         let bins = [
             PathBuf::from(HASH),
             PathBuf::from("/ro"),
             PathBuf::from("/opt/cni/bin"),
         ];
-        let read_only = |read_only: &[&'static str]| Seen {
+        let read_only = |read_only: &[&'static str]| FakeDirectories {
             read_only: read_only.to_vec(),
         };
         assert_eq!(
@@ -395,7 +399,7 @@ mod tests {
     }
 
     fn overridden(shim: Option<&str>, conf: Option<&str>, by: Source) -> Result<CniDirs, String> {
-        let evidence = [told(
+        let evidence = [evidence(
             by,
             &["/data/cni", "/opt/cni/bin"],
             Some("/etc/cni/net.d"),
@@ -404,7 +408,8 @@ mod tests {
             shim_dir: shim.map(PathBuf::from),
             conf_dir: conf.map(PathBuf::from),
         };
-        decide(&overrides, &evidence, &Seen::default()).map_err(|error| error.to_string())
+        decide(&overrides, &evidence, &FakeDirectories::default())
+            .map_err(|error| error.to_string())
     }
 
     #[test]
@@ -417,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn override_chooses_among_the_directories_of_the_runtime() {
+    fn override_may_choose_among_the_directories_of_the_runtime() {
         for dir in ["/opt/cni/bin", "/link"] {
             let dirs = overridden(Some(dir), Some("/etc/cni/net.d"), Source::CniConfig).unwrap();
             assert_eq!(dirs.install_dir, Path::new(dir));

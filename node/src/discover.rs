@@ -1,9 +1,9 @@
-//! Everything at once: find the runtime, ask it, read its files, and decide. What comes of it is a [`Report`].
+//! Discovery: finds the runtime, asks it, reads its files and decides. The outcome is a [`Report`].
 
 use std::path::{Path, PathBuf};
 
 use crate::{
-    configured::{self, Configured},
+    config_files::{self, ConfiguredDirs},
     cri::Client,
     dirs::{self, CniDirs, Directories, Evidence, Overrides},
     process,
@@ -14,28 +14,28 @@ use crate::{
 
 pub use crate::report::Report;
 
-/// What to go by.
+/// The parameters of a discovery.
 #[derive(Debug, Clone, Default)]
-pub struct Question {
-    /// The only socket to ask, where one is given.
+pub struct DiscoverOptions {
+    /// The socket of the runtime; without it the candidates are tried.
     pub socket: Option<PathBuf>,
-    /// Our own pod's uid; without it a runtime that runs pods is taken before one that runs none.
+    /// The UID of the daemon's own pod; without it a runtime that runs pods is preferred to one that runs none.
     pub pod_uid: Option<String>,
-    /// Directories that were given.
+    /// Directories that override those of the node.
     pub overrides: Overrides,
 }
 
-/// Looks, and never fails: what is missing stands in the report's `problem`.
-pub async fn discover(root: &Root, question: &Question) -> Report {
+/// Inspects the node. It never fails: without directories the report has a `problem`.
+pub async fn discover(root: &Root, options: &DiscoverOptions) -> Report {
     let hint = runtime::hint(root);
     let mut report = Report::default();
-    let found = find(root, question, hint.as_ref(), &mut report.rejected).await;
+    let found = find(root, options, hint.as_ref(), &mut report.rejected).await;
     let decided = match found {
         Some((runtime, client)) => {
             report.cni_version = runtime::highest_cni_version(&runtime.name, &runtime.version);
-            let decided = ask(
+            let decided = directories(
                 root,
-                question,
+                options,
                 (&runtime, client),
                 hint.as_ref(),
                 &mut report,
@@ -44,9 +44,9 @@ pub async fn discover(root: &Root, question: &Question) -> Report {
             report.runtime = Some(runtime);
             decided
         }
-        None => question.overrides.complete().ok_or_else(|| {
-            read_all(root, hint.as_ref(), &mut report);
-            nobody(question, &report)
+        None => options.overrides.complete().ok_or_else(|| {
+            read_default_files(root, hint.as_ref(), &mut report);
+            no_runtime(options, &report)
         }),
     };
     match decided {
@@ -68,21 +68,21 @@ impl Directories for Root {
     }
 }
 
-/// Asks at the usual places, and where no runtime is ours there, at those of the processes that run.
+/// Tries the usual sockets, and without a suitable runtime there, those of the running processes.
 async fn find(
     root: &Root,
-    question: &Question,
+    options: &DiscoverOptions,
     hint: Option<&Hint>,
     rejected: &mut Vec<Rejected>,
 ) -> Option<(Runtime, Client)> {
-    let uid = question.pod_uid.as_deref();
-    let candidates = runtime::candidates(question.socket.as_deref(), hint);
+    let uid = options.pod_uid.as_deref();
+    let candidates = runtime::candidates(options.socket.as_deref(), hint);
     let (found, others) = runtime::find(root, &candidates, uid).await;
     rejected.extend(others);
-    if found.is_some() || question.socket.is_some() {
+    if found.is_some() || options.socket.is_some() {
         return found;
     }
-    let (mut sockets, others) = runtime::running(root);
+    let (mut sockets, others) = runtime::sockets_of_processes(root);
     rejected.extend(others);
     sockets.retain(|socket| !candidates.contains(socket));
     let (found, others) = runtime::find(root, &sockets, uid).await;
@@ -90,51 +90,51 @@ async fn find(
     found
 }
 
-/// The runtime's own word, its files to compare with it, and what comes of both.
-async fn ask(
+/// Decides on directories by the runtime's report and its files, and notes where the two differ.
+async fn directories(
     root: &Root,
-    question: &Question,
+    options: &DiscoverOptions,
     (runtime, mut client): (&Runtime, Client),
     hint: Option<&Hint>,
     report: &mut Report,
 ) -> Result<CniDirs, String> {
     match client.verbose_status().await {
         Ok(info) => {
-            let evidence = status::told(&info)
+            let evidence = status::reported(&info)
                 .into_iter()
-                .map(|(source, told)| Evidence {
+                .map(|(source, reported)| Evidence {
                     source,
                     from: vec![runtime.socket.clone()],
-                    told,
+                    reported,
                 });
             report.evidence.extend(evidence);
         }
         Err(error) => report.rejected.push(Rejected {
-            place: runtime.socket.clone(),
+            path: runtime.socket.clone(),
             reason: error.to_string(),
         }),
     }
-    match configured::of_runtime(root, runtime, hint) {
-        Ok(Configured { evidence, notes }) => {
+    match config_files::of_runtime(root, runtime, hint) {
+        Ok(ConfiguredDirs { evidence, notes }) => {
             report.evidence.push(evidence);
             report.notes.extend(notes);
         }
         Err(reason) => report.rejected.push(Rejected {
-            place: format!("/proc/{}/cmdline", runtime.pid).into(),
+            path: format!("/proc/{}/cmdline", runtime.pid).into(),
             reason,
         }),
     }
-    let dirs = dirs::decide(&question.overrides, &report.evidence, root)
+    let dirs = dirs::decide(&options.overrides, &report.evidence, root)
         .map_err(|error| error.to_string())?;
-    report.notes.extend(question.overrides.notes());
-    report.compare(runtime);
-    report.look(root, &dirs);
-    is_its_own(root, runtime, &dirs).map(|()| dirs)
+    report.notes.extend(options.overrides.notes());
+    report.note_differences(runtime);
+    report.note_unusable_dirs(root, &dirs);
+    check_file_tree(root, runtime, &dirs).map(|()| dirs)
 }
 
-/// Fails where the runtime means other directories by these names: in a file tree of its own, or behind a mount of its own.
-fn is_its_own(root: &Root, runtime: &Runtime, dirs: &CniDirs) -> Result<(), String> {
-    let Some(tree) = process::tree(root, runtime.pid) else {
+/// Fails when these paths lead the runtime to other directories, in a file tree or behind a mount of its own.
+fn check_file_tree(root: &Root, runtime: &Runtime, dirs: &CniDirs) -> Result<(), String> {
+    let Some(tree) = process::file_tree(root, runtime.pid) else {
         return Ok(());
     };
     let differs = |dir: &&PathBuf| tree.identity(dir) != root.identity(dir);
@@ -152,22 +152,22 @@ fn is_its_own(root: &Root, runtime: &Runtime, dirs: &CniDirs) -> Result<(), Stri
     }
 }
 
-/// With no runtime to ask nothing is decided, but what files say helps to see why.
-fn read_all(root: &Root, hint: Option<&Hint>, report: &mut Report) {
-    let (found, rejected) = configured::everywhere(root, hint);
+/// Adds the files at default paths to a report without a runtime: they decide nothing, but help to find the problem.
+fn read_default_files(root: &Root, hint: Option<&Hint>, report: &mut Report) {
+    let (found, rejected) = config_files::at_default_paths(root, hint);
     report.rejected.extend(rejected);
-    for Configured { evidence, notes } in found {
+    for ConfiguredDirs { evidence, notes } in found {
         report.evidence.push(evidence);
         report.notes.extend(notes);
     }
 }
 
-fn nobody(question: &Question, report: &Report) -> String {
-    let what = if question.pod_uid.is_some() {
+fn no_runtime(options: &DiscoverOptions, report: &Report) -> String {
+    let problem = if options.pod_uid.is_some() {
         "no container runtime that runs this pod was found"
     } else {
         "no container runtime was found"
     };
-    let cure = "start it, or name its socket in criSocket";
-    format!("{what} ({}): {cure}", report.reasons())
+    let hint = "start it, or name its socket in criSocket";
+    format!("{problem} ({}): {hint}", report.reasons())
 }

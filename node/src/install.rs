@@ -1,4 +1,5 @@
-//! Putting our own programs into directories that belong to others: only names that are free, ours or upstream's, each as one step.
+//! Installation of the shim into directories that belong to others. It replaces only files that multus-rs or upstream Multus installed,
+//! each atomically.
 
 use std::{
     fs::File,
@@ -9,57 +10,57 @@ use std::{
 use sha2::{Digest, Sha256};
 
 use crate::{
-    record::{Hash, Record, Written},
+    record::{Hash, Record, RecordedFile},
     root::{Kind, Root, RootError},
 };
 
-/// What we installed, with the hashes that tell it from others' files.
+/// The record of installed files, with the hashes that distinguish them from others' files.
 pub const RECORD: &str = "/var/lib/multus/installed.json";
 
-/// What became of an installation.
+/// The outcome of an installation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// The file is new or was replaced.
+    /// The file is new, or replaced an older one of multus-rs.
     Installed,
-    /// Upstream's program was there and has been replaced.
-    Exchanged,
-    /// The same bytes were there.
+    /// The file replaced upstream's program.
+    ReplacedUpstream,
+    /// The file had the same bytes already.
     Unchanged,
 }
 
-/// A file could not be installed or removed.
+/// The reason why a file could not be installed or removed.
 #[derive(Debug, thiserror::Error)]
 pub enum InstallError {
     /// The file system refused.
     #[error(transparent)]
     Root(#[from] RootError),
-    /// The directory can be read alone.
+    /// The directory is on a read-only file system.
     #[error(
         "cannot write {path}, its file system is read-only: let the runtime look in a second directory (bin_dirs, from containerd 2.1 on), or name another in config.cni_conf.shimDir"
     )]
     ReadOnly {
-        /// Where.
+        /// The path of the file.
         path: String,
     },
-    /// Something is there that is not ours.
+    /// The path exists and was not installed by multus-rs.
     #[error(
         "{path} is {what} that was not installed by multus-rs: move it away, or name another directory in config.cni_conf.shimDir"
     )]
     Foreign {
-        /// Where.
+        /// The path of the file.
         path: String,
-        /// What it is.
+        /// The kind of file, in words.
         what: &'static str,
     },
 }
 
-/// Installs `bytes` as `<dir>/<name>`, mode 0755. The record is written before the file.
+/// Installs `bytes` as `<dir>/<name>` with mode 0755. The record is written before the file.
 pub fn install(root: &Root, dir: &Path, name: &str, bytes: &[u8]) -> Result<Outcome, InstallError> {
     let path = dir.join(name);
     let mut record = Record::read(root, Path::new(RECORD));
     let present = match root.kind(&path)? {
         None => None,
-        Some(Kind::File) => Some(look_at(root, &path)?),
+        Some(Kind::File) => Some(inspect(root, &path)?),
         Some(kind) => return Err(foreign(&path, kind)),
     };
     let new = Hash::of(bytes);
@@ -67,22 +68,22 @@ pub fn install(root: &Root, dir: &Path, name: &str, bytes: &[u8]) -> Result<Outc
     let outcome = match &present {
         Some(present) if present.hash == new => Outcome::Unchanged,
         Some(present) if is_known(&present.hash) => Outcome::Installed,
-        Some(present) if present.is_upstreams => Outcome::Exchanged,
+        Some(present) if present.is_upstream => Outcome::ReplacedUpstream,
         Some(_) => return Err(foreign(&path, Kind::File)),
         None => Outcome::Installed,
     };
-    // Both are ours until the rename is done: a crash between the two writes leaves a file that is still known.
+    // The record has both hashes until the rename, so that it knows the file after a crash between the two writes.
     let before = present.iter().map(|present| &present.hash);
-    record.remember(&path, &before.chain([&new]).collect::<Vec<_>>())?;
+    record.set(&path, &before.chain([&new]).collect::<Vec<_>>())?;
     if outcome != Outcome::Unchanged {
         root.write_atomic(&path, bytes, 0o755)
-            .map_err(|error| refused(&path, error))?;
-        record.remember(&path, &[&new])?;
+            .map_err(|error| write_error(&path, error))?;
+        record.set(&path, &[&new])?;
     }
     Ok(outcome)
 }
 
-/// Removes every file of the record that still is as we wrote it, those of `keep` apart. Gives the paths that were removed.
+/// Removes every file of the record that is unchanged since, except those in `keep`. Returns the removed paths.
 pub fn remove_others(root: &Root, keep: &[&Path]) -> Result<Vec<String>, InstallError> {
     let mut record = Record::read(root, Path::new(RECORD));
     let mut removed = Vec::new();
@@ -92,8 +93,8 @@ pub fn remove_others(root: &Root, keep: &[&Path]) -> Result<Vec<String>, Install
             return true;
         }
         match remove_one(root, file) {
-            Ok(gone) => {
-                removed.extend(gone.then(|| file.path.display().to_string()));
+            Ok(is_removed) => {
+                removed.extend(is_removed.then(|| file.path.display().to_string()));
                 false
             }
             Err(error) => {
@@ -105,41 +106,41 @@ pub fn remove_others(root: &Root, keep: &[&Path]) -> Result<Vec<String>, Install
     first_error.map_or(Ok(removed), Err)
 }
 
-fn remove_one(root: &Root, file: &Written) -> Result<bool, InstallError> {
+fn remove_one(root: &Root, file: &RecordedFile) -> Result<bool, InstallError> {
     match root.kind(&file.path) {
         Ok(Some(Kind::File)) => {}
         Ok(_) => return Ok(false),
         Err(error) if error.is_not_found() => return Ok(false),
         Err(error) => return Err(error.into()),
     }
-    if !file.is(&look_at(root, &file.path)?.hash) {
+    if !file.is(&inspect(root, &file.path)?.hash) {
         return Ok(false);
     }
     Ok(root.remove(&file.path)?)
 }
 
-/// What there is to know of a program. It is not held as a whole: upstream's is larger than the daemon may become.
+/// The facts of an existing file. It is read in blocks, since upstream's program is larger than the daemon's memory may become.
 #[derive(Debug)]
-struct Seen {
+struct FileFacts {
     hash: Hash,
-    /// Whether it is a program of upstream Multus, which ours takes the place of: Go's linker notes in every program the module
-    /// that it was built from.
-    is_upstreams: bool,
+    /// Whether it is a program of upstream Multus, which may be replaced. Go's linker records in every program the module that it was
+    /// built from.
+    is_upstream: bool,
 }
 
-fn look_at(root: &Root, path: &Path) -> Result<Seen, RootError> {
+fn inspect(root: &Root, path: &Path) -> Result<FileFacts, RootError> {
     let file = root.open_file(path)?;
-    see(file).map_err(|source| RootError {
+    scan(file).map_err(|source| RootError {
         action: "read",
         path: path.to_owned(),
         source,
     })
 }
 
-fn see(mut file: File) -> io::Result<Seen> {
+fn scan(mut file: File) -> io::Result<FileFacts> {
     const ELF: &[u8] = b"\x7fELF";
     const MARKS: [&[u8]; 2] = [b"\xff Go buildinf:", b"k8snetworkplumbingwg/multus-cni"];
-    /// No mark is longer, so none is missed between two blocks.
+    /// At least the length of a mark, so that none is missed between two blocks.
     const OVERLAP: usize = 32;
     let (mut hasher, mut is_program, mut found) = (Sha256::new(), None, [false; 2]);
     let (mut block, mut kept) = (vec![0; OVERLAP + (1 << 16)], 0);
@@ -160,13 +161,13 @@ fn see(mut file: File) -> io::Result<Seen> {
         kept = end.min(OVERLAP);
         block.copy_within(end - kept..end, 0);
     }
-    Ok(Seen {
+    Ok(FileFacts {
         hash: Hash::from(hasher),
-        is_upstreams: found == [true; 2],
+        is_upstream: found == [true; 2],
     })
 }
 
-fn refused(path: &Path, error: RootError) -> InstallError {
+fn write_error(path: &Path, error: RootError) -> InstallError {
     if error.source.kind() == io::ErrorKind::ReadOnlyFilesystem {
         let path = path.display().to_string();
         return InstallError::ReadOnly { path };
@@ -192,7 +193,7 @@ mod tests {
     use super::*;
     use std::os::unix::fs::symlink;
 
-    const UPSTREAMS: &[u8] = b"\x7fELF\x02\x01..\xff Go buildinf:\x08\x02..path\tgopkg.in/k8snetworkplumbingwg/multus-cni.v4/cmd/multus-shim\n";
+    const UPSTREAM: &[u8] = b"\x7fELF\x02\x01..\xff Go buildinf:\x08\x02..path\tgopkg.in/k8snetworkplumbingwg/multus-cni.v4/cmd/multus-shim\n";
 
     fn node() -> (tempfile::TempDir, Root) {
         let dir = tempfile::tempdir().unwrap();
@@ -205,71 +206,71 @@ mod tests {
         install(root, Path::new("/bin"), "multus-shim", bytes)
     }
 
-    fn there(root: &Root) -> Vec<u8> {
+    fn installed(root: &Root) -> Vec<u8> {
         root.read("/bin/multus-shim", 1 << 10).unwrap()
     }
 
     #[test]
-    fn ours_is_replaced_and_removed() {
+    fn own_file_is_replaced_and_removed() {
         let (_dir, root) = node();
         assert_eq!(put(&root, b"one").unwrap(), Outcome::Installed);
         assert_eq!(put(&root, b"one").unwrap(), Outcome::Unchanged);
         assert_eq!(put(&root, b"two").unwrap(), Outcome::Installed);
-        assert_eq!(there(&root), b"two");
+        assert_eq!(installed(&root), b"two");
         assert_eq!(remove_others(&root, &[]).unwrap(), ["/bin/multus-shim"]);
         assert!(root.list("/bin").unwrap().is_empty());
         assert!(!root.exists(RECORD));
     }
 
     #[test]
-    fn a_foreign_file_is_never_touched() {
-        let text = String::from_utf8_lossy(UPSTREAMS).replace("Go build", "No build");
-        for theirs in [b"theirs", &UPSTREAMS[1..], text.as_bytes()] {
+    fn foreign_file_is_never_touched() {
+        let text = String::from_utf8_lossy(UPSTREAM).replace("Go build", "No build");
+        for theirs in [b"theirs", &UPSTREAM[1..], text.as_bytes()] {
             let (_dir, root) = node();
             root.write_atomic("/bin/multus-shim", theirs, 0o755)
                 .unwrap();
             let error = put(&root, b"ours").unwrap_err().to_string();
             assert!(error.contains("/bin/multus-shim is a file"), "{error}");
-            assert_eq!(there(&root), theirs);
+            assert_eq!(installed(&root), theirs);
             assert!(remove_others(&root, &[]).unwrap().is_empty());
-            assert_eq!(there(&root), theirs);
+            assert_eq!(installed(&root), theirs);
         }
     }
 
     #[test]
-    fn upstreams_gives_way_whenever_it_comes() {
+    fn upstream_program_is_replaced_and_never_removed() {
         let (_dir, root) = node();
         for _ in 0..2 {
-            root.write_atomic("/bin/multus-shim", UPSTREAMS, 0o755)
+            root.write_atomic("/bin/multus-shim", UPSTREAM, 0o755)
                 .unwrap();
-            assert_eq!(put(&root, b"ours").unwrap(), Outcome::Exchanged);
-            assert_eq!(there(&root), b"ours");
+            assert_eq!(put(&root, b"ours").unwrap(), Outcome::ReplacedUpstream);
+            assert_eq!(installed(&root), b"ours");
         }
-        root.write_atomic("/bin/multus-shim", UPSTREAMS, 0o755)
+        root.write_atomic("/bin/multus-shim", UPSTREAM, 0o755)
             .unwrap();
         assert!(remove_others(&root, &[]).unwrap().is_empty());
         assert_eq!(
-            there(&root),
-            UPSTREAMS,
-            "nobody but its installer removes it"
+            installed(&root),
+            UPSTREAM,
+            "only its own installer removes it"
         );
     }
 
     #[test]
-    fn marks_are_found_wherever_they_are() {
+    fn marks_are_found_across_block_boundaries() {
         let (dir, root) = node();
         let path = Path::new("/bin/multus-shim");
         for before in (1 << 16) - 60..(1 << 16) + 40 {
-            let text = [b"\x7fELF", vec![0; before].as_slice(), &UPSTREAMS[4..]].concat();
+            let text = [b"\x7fELF", vec![0; before].as_slice(), &UPSTREAM[4..]].concat();
             std::fs::write(dir.path().join("bin/multus-shim"), &text).unwrap();
-            let seen = look_at(&root, path).unwrap();
-            assert!(seen.is_upstreams, "{before}");
-            assert_eq!(seen.hash, Hash::of(&text));
+            let facts = inspect(&root, path).unwrap();
+            assert!(facts.is_upstream, "{before}");
+            assert_eq!(facts.hash, Hash::of(&text));
         }
     }
 
     #[test]
-    fn a_link_and_its_target_are_never_touched() {
+    fn link_and_its_target_are_never_touched() {
         let (dir, root) = node();
         root.write_atomic("/bin/cni", b"multicall", 0o755).unwrap();
         symlink("cni", dir.path().join("bin/multus-shim")).unwrap();
@@ -283,18 +284,18 @@ mod tests {
     }
 
     #[test]
-    fn what_someone_changed_since_stays() {
+    fn changed_file_is_kept() {
         let (_dir, root) = node();
         put(&root, b"one").unwrap();
         root.write_atomic("/bin/multus-shim", b"theirs", 0o755)
             .unwrap();
         assert!(put(&root, b"two").is_err());
         assert!(remove_others(&root, &[]).unwrap().is_empty());
-        assert_eq!(there(&root), b"theirs");
+        assert_eq!(installed(&root), b"theirs");
     }
 
     #[test]
-    fn a_read_only_directory_has_a_cure() {
+    fn read_only_directory_has_a_hint() {
         for (kind, part) in [
             (io::ErrorKind::ReadOnlyFilesystem, "bin_dirs"),
             (io::ErrorKind::StorageFull, "cannot write /bin/x: "),
@@ -304,13 +305,13 @@ mod tests {
                 path: "/bin/x".into(),
                 source: kind.into(),
             };
-            let error = refused(Path::new("/bin/x"), error).to_string();
+            let error = write_error(Path::new("/bin/x"), error).to_string();
             assert!(error.contains(part), "{error}");
         }
     }
 
     #[test]
-    fn identical_bytes_become_ours_and_one_place_can_stay() {
+    fn identical_file_is_adopted_and_kept_paths_stay() {
         let (_dir, root) = node();
         root.write_atomic("/bin/multus-shim", b"one", 0o755)
             .unwrap();

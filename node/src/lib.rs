@@ -1,26 +1,31 @@
-//! What this node is: its file tree, its container runtime, its CNI directories and versions.
+//! The facts of this node: its file tree, its container runtime, its CNI directories and versions.
 //!
-//! Nothing here decides what a pod gets; it only finds out where things are, by asking.
+//! Nothing here decides what a pod gets; the crate only asks the node.
 
 pub mod discover;
 
-pub mod configured;
-pub mod containerd;
-pub mod cri;
-pub mod crio;
-pub mod dirs;
-pub mod install;
-pub mod lock;
-pub mod places;
-pub mod podresources;
-pub mod process;
-pub mod record;
-pub mod root;
 pub mod runtime;
+
+pub mod config_files;
+pub mod default_paths;
+pub mod dirs;
 pub mod status;
 
 pub mod command_line;
+pub mod containerd;
+pub mod crio;
+
+pub mod cri;
+pub mod podresources;
+pub mod process;
+
+pub mod install;
+pub mod record;
+
+pub mod lock;
+pub mod root;
+
 mod report;
 
 #[cfg(test)]
-mod fuzzed;
+mod fuzz;

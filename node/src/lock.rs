@@ -1,8 +1,8 @@
-//! Locks between processes on one node, without a file for each of them.
+//! Locks between processes of one node, without a file for each lock.
 //!
-//! All locks of a directory are byte ranges of one file: the lock of a name is the one byte at the name's hash. Making and removing
-//! a file for each lock costs more than all the rest of it. The ranges belong to the open file (`F_OFD_SETLK`, Linux 3.15), so the
-//! threads of one process exclude each other as well, and a process that dies releases what it held.
+//! All locks of a directory are byte ranges of one file: the lock of a name is the one byte at the name's hash, since creating and
+//! removing a file for each lock costs more than everything else about it. The ranges belong to the open file (`F_OFD_SETLK`, Linux
+//! 3.15), so the threads of one process exclude each other as well, and a process that dies releases its locks.
 
 use std::{io, os::fd::OwnedFd};
 
@@ -15,26 +15,26 @@ use rustix::fs::{Mode, OFlags, openat};
 
 use crate::root::{Directory, RootError};
 
-/// Held until dropped.
+/// A lock that is released when it is dropped.
 #[derive(Debug)]
 pub struct FileLock {
     _file: OwnedFd,
 }
 
 impl FileLock {
-    /// Waits for the lock of this name on `file`, which is created in the directory if need be.
+    /// Waits for the lock of this name on `file`, which is created in the directory if it is missing.
     pub fn wait(dir: &Directory, file: &str, name: &str) -> Result<Self, RootError> {
-        take(dir, file, name, true)
+        acquire(dir, file, name, true)
             .map(|lock| lock.expect("waiting ends with the lock or an error"))
     }
 
-    /// Returns the lock of this name on `file`, or `None` while another holds it.
+    /// Returns the lock of this name on `file`, or `None` while another thread or process holds it.
     pub fn attempt(dir: &Directory, file: &str, name: &str) -> Result<Option<Self>, RootError> {
-        take(dir, file, name, false)
+        acquire(dir, file, name, false)
     }
 }
 
-fn take(
+fn acquire(
     dir: &Directory,
     file: &str,
     name: &str,
@@ -65,7 +65,7 @@ fn take(
     })
 }
 
-/// An exclusive lock on one byte of a file, which need not be that long.
+/// Returns an exclusive lock on one byte of a file, which may lie beyond its end.
 fn byte(offset: i32) -> libc::flock {
     libc::flock {
         l_type: i16::try_from(libc::F_WRLCK).expect("the constant fits its field"),
@@ -76,8 +76,8 @@ fn byte(offset: i32) -> libc::flock {
     }
 }
 
-/// Where in the file the lock of a name is: FNV-1a in 31 bits, which is what 32-bit machines have for offsets, and the same in every
-/// release, since two releases run side by side during an update. Two names with one hash only wait for each other.
+/// Returns the offset of the lock of a name: FNV-1a in 31 bits, which fit the offsets of 32-bit machines. It has to be the same in every
+/// release, since two releases run side by side during an update. Two names with the same hash only wait for each other.
 fn offset(name: &str) -> i32 {
     let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
@@ -91,7 +91,7 @@ mod tests {
     use crate::root::Root;
 
     #[test]
-    fn a_name_has_one_holder_and_other_names_are_free() {
+    fn name_has_one_holder_and_other_names_are_free() {
         let dir = tempfile::tempdir().unwrap();
         let root = Root::open(dir.path()).unwrap();
         let locks = root.make_directory("/locks", 0o700).unwrap();
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_is_gone_is_an_error() {
+    fn missing_directory_is_an_error() {
         let dir = tempfile::tempdir().unwrap();
         let root = Root::open(dir.path()).unwrap();
         let locks = root.make_directory("/locks", 0o700).unwrap();
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn many_take_turns() {
+    fn threads_exclude_each_other() {
         let dir = tempfile::tempdir().unwrap();
         let root = Root::open(dir.path()).unwrap();
         let locks = root.directory("/").unwrap();

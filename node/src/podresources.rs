@@ -1,4 +1,4 @@
-//! What the kubelet tells of the devices of its pods (podresources v1), as far as it is asked.
+//! The devices of pods as the kubelet reports them (podresources v1); only the needed calls and fields.
 
 use std::path::Path;
 
@@ -7,20 +7,20 @@ use crate::{
     root::Root,
 };
 
-/// Where the kubelet listens, below its directory.
+/// The kubelet's socket, below its directory.
 pub const SOCKET: &str = "pod-resources/kubelet.sock";
 
-/// The devices of all pods of the node.
+/// Returns the devices of all pods of the node.
 pub async fn list(root: &Root, socket: &Path) -> Result<Vec<PodResources>, CriError> {
     let mut client = Client::connect(root, socket).await?;
-    let answer: ListPodResourcesResponse = client
+    let response: ListPodResourcesResponse = client
         .call(
             "List",
             "/v1.PodResourcesLister/List",
             ListPodResourcesRequest::default(),
         )
         .await?;
-    Ok(answer.pod_resources)
+    Ok(response.pod_resources)
 }
 
 /// `ListPodResourcesRequest`.
@@ -30,7 +30,7 @@ pub struct ListPodResourcesRequest {}
 /// `ListPodResourcesResponse`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ListPodResourcesResponse {
-    /// One for each pod.
+    /// One entry for each pod.
     #[prost(message, repeated, tag = "1")]
     pub pod_resources: Vec<PodResources>,
 }
@@ -44,21 +44,21 @@ pub struct PodResources {
     /// The pod's namespace.
     #[prost(string, tag = "2")]
     pub namespace: String,
-    /// Its containers, in the order of its specification.
+    /// The containers, in the order of the pod's specification.
     #[prost(message, repeated, tag = "3")]
     pub containers: Vec<ContainerResources>,
 }
 
-/// `ContainerResources`, its devices.
+/// The devices of `ContainerResources`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ContainerResources {
     /// The container's name.
     #[prost(string, tag = "1")]
     pub name: String,
-    /// Of device plugins; one for each resource and NUMA node.
+    /// The devices of device plugins: one entry for each resource and NUMA node.
     #[prost(message, repeated, tag = "2")]
     pub devices: Vec<ContainerDevices>,
-    /// Of DRA drivers.
+    /// The devices of DRA drivers.
     #[prost(message, repeated, tag = "5")]
     pub dynamic_resources: Vec<DynamicResource>,
 }
@@ -66,10 +66,10 @@ pub struct ContainerResources {
 /// `ContainerDevices`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ContainerDevices {
-    /// The resource.
+    /// The resource's name.
     #[prost(string, tag = "1")]
     pub resource_name: String,
-    /// Its devices.
+    /// The IDs of the devices.
     #[prost(string, repeated, tag = "2")]
     pub device_ids: Vec<String>,
 }
@@ -77,10 +77,10 @@ pub struct ContainerDevices {
 /// `DynamicResource`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct DynamicResource {
-    /// The claim.
+    /// The claim's name.
     #[prost(string, tag = "2")]
     pub claim_name: String,
-    /// What it was given.
+    /// The resources that were allocated to it.
     #[prost(message, repeated, tag = "4")]
     pub claim_resources: Vec<ClaimResource>,
 }
@@ -88,7 +88,7 @@ pub struct DynamicResource {
 /// `ClaimResource`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ClaimResource {
-    /// Devices as the runtime is told of them.
+    /// The devices by their CDI names, which the kubelet passes to the runtime.
     #[prost(message, repeated, tag = "1")]
     pub cdi_devices: Vec<CdiDevice>,
 }

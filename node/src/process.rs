@@ -1,4 +1,4 @@
-//! The runtime as a process: its mount namespace, where delegates run, and its cgroup, where they are charged.
+//! The runtime as a process: the mount namespace in which delegates run, and the cgroup that is charged for them.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -11,26 +11,26 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::root::Root;
 
-/// Handles on a running process; they stay valid for its namespaces when it ends.
+/// Handles of a running process. Those of its namespaces stay valid when it ends.
 #[derive(Debug)]
 pub struct Process {
-    /// Its id, as this process sees it.
+    /// The process ID, as this process sees it.
     pub pid: u32,
-    /// `/proc/<pid>/ns/mnt`.
+    /// The mount namespace (`/proc/<pid>/ns/mnt`).
     pub mount_namespace: OwnedFd,
-    /// The file tree that it sees.
+    /// The file tree of the process.
     pub tree: Root,
-    /// Its `cgroup.procs` files, opened for writing; empty where they cannot be reached.
+    /// The `cgroup.procs` files of its cgroups, opened for writing; empty where they cannot be opened.
     pub cgroup_procs: Vec<OwnedFd>,
-    /// The value of its variable `PATH`, if it has one that can be read.
+    /// The value of its variable `PATH`, if that can be read.
     pub search_path: Option<String>,
 }
 
-/// The environment of a process is not read further.
+/// The most bytes that are read of a process's environment.
 const MAX_ENVIRONMENT: u64 = 1 << 20;
 
 impl Process {
-    /// Opens the handles of `pid`; cgroup files are looked for below the node's `/sys/fs/cgroup`.
+    /// Opens the handles of `pid`, with the cgroup files below the node's `/sys/fs/cgroup`.
     pub fn open(root: &Root, pid: u32) -> io::Result<Self> {
         let mount_namespace = File::open(format!("/proc/{pid}/ns/mnt"))?.into();
         let cgroups = cgroup_text(pid).unwrap_or_default();
@@ -63,20 +63,20 @@ fn search_path(pid: u32) -> Option<String> {
     String::from_utf8(value.to_vec()).ok()
 }
 
-/// The file tree that a process sees; `None` where that may not be looked at.
-pub fn tree(root: &Root, pid: u32) -> Option<Root> {
+/// Returns the file tree of a process; `None` where the kernel does not permit it.
+pub fn file_tree(root: &Root, pid: u32) -> Option<Root> {
     root.follow(format!("/proc/{pid}"), "root").ok()
 }
 
-/// When a process was started, in seconds since 1970.
-pub fn started(root: &Root, pid: u32) -> Option<i64> {
-    /// The unit of `/proc/<pid>/stat`, on every architecture.
+/// Returns the start time of a process, in seconds since 1970.
+pub fn start_time(root: &Root, pid: u32) -> Option<i64> {
+    /// The unit of times in `/proc/<pid>/stat` on every architecture.
     const TICKS_PER_SECOND: i64 = 100;
     let read =
         |path: &str| Some(String::from_utf8_lossy(&root.read(path, 1 << 20).ok()?).into_owned());
     let own = read(&format!("/proc/{pid}/stat"))?;
     let machine = read("/proc/stat")?;
-    // The name, which is in parentheses, may hold anything; the start is the twentieth field after it.
+    // The name is in parentheses and may contain any character; the start is the twentieth field after it.
     let ticks: i64 = own
         .rsplit_once(')')?
         .1
@@ -98,11 +98,11 @@ fn open_below(root: &Root, path: &Path) -> io::Result<OwnedFd> {
     Ok(file.into())
 }
 
-/// `/proc/<pid>/cgroup`, read from inside that process's cgroup namespace: only there are the paths those of its `/sys/fs/cgroup`.
+/// Reads `/proc/<pid>/cgroup` from inside the process's cgroup namespace, since only there the paths are those of its `/sys/fs/cgroup`.
 fn cgroup_text(pid: u32) -> io::Result<String> {
     let namespace = File::open(format!("/proc/{pid}/ns/cgroup"))?;
     let reader = std::thread::spawn(move || {
-        // A namespace is a thread's own: this thread ends with the answer. Without the right, the plain view has to do.
+        // A namespace belongs to a thread, so a short-lived thread enters it. Without the permission, the paths of this namespace are used.
         let _ = move_into_link_name_space(
             std::os::fd::AsFd::as_fd(&namespace),
             Some(LinkNameSpaceType::ControlGroup),
@@ -114,7 +114,7 @@ fn cgroup_text(pid: u32) -> io::Result<String> {
         .unwrap_or_else(|_| Err(io::Error::other("the reading thread ended early")))
 }
 
-/// The `cgroup.procs` files of all hierarchies: the unified one (`0::`), and each of version 1.
+/// Returns the `cgroup.procs` files of all hierarchies: the unified one (`0::`) and each of version 1.
 pub fn procs_files(cgroups: &str) -> Vec<PathBuf> {
     let lines: Vec<(&str, &str)> = cgroups
         .lines()
@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_cgroup_generations() {
+    fn procs_files_of_both_cgroup_versions() {
         let version1 = "12:memory:/system.slice/containerd.service\n3:cpu,cpuacct:/x\n\
                         1:name=systemd:/system.slice/containerd.service\n0::/y\n";
         assert_eq!(
@@ -170,18 +170,18 @@ mod tests {
     }
 
     #[test]
-    fn a_process_has_a_start_and_a_tree() {
+    fn start_time_and_file_tree_of_this_process() {
         let root = Root::open("/").unwrap();
-        let started = started(&root, std::process::id()).unwrap();
+        let started = start_time(&root, std::process::id()).unwrap();
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let age = now.unwrap().as_secs().cast_signed() - started;
         assert!((-2..600).contains(&age), "{age}");
-        let tree = tree(&root, std::process::id()).unwrap();
+        let tree = file_tree(&root, std::process::id()).unwrap();
         assert_eq!(tree.identity("/etc"), root.identity("/etc"));
     }
 
     #[test]
-    fn our_own_process_can_be_opened() {
+    fn this_process_can_be_opened() {
         let root = Root::open("/").unwrap();
         let process = Process::open(&root, std::process::id()).unwrap();
         assert_eq!(process.pid, std::process::id());

@@ -1,4 +1,4 @@
-//! What discovery found, from where, and what it rejected and why: for people and as JSON.
+//! The findings of discovery with their sources, and what it rejected and why: as text for users and as JSON.
 
 use std::{collections::BTreeMap, fmt, path::PathBuf};
 
@@ -10,54 +10,54 @@ use crate::{
     runtime::{NOT_THERE, Rejected, Runtime},
 };
 
-/// Plugins of which a node that runs pods has at least one.
+/// A node that runs pods has at least one of these plugins.
 const COMMON_PLUGINS: [&str; 2] = ["loopback", "host-local"];
 
-/// What was found.
+/// The findings of a discovery.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
     /// The runtime that runs this pod.
     pub runtime: Option<Runtime>,
-    /// Its CNI directories.
+    /// The runtime's CNI directories.
     pub dirs: Option<CniDirs>,
-    /// The highest CNI version that it accepts.
+    /// The highest CNI version that the runtime accepts.
     pub cni_version: Option<&'static str>,
-    /// Everyone who told of directories.
+    /// All sources of directories.
     pub evidence: Vec<Evidence>,
-    /// What was looked at and not taken.
+    /// The sockets, files and processes that were checked and not used.
     pub rejected: Vec<Rejected>,
-    /// What an operator should know, though the daemon can work.
+    /// Notes for the operator on things that do not keep the daemon from working.
     pub notes: Vec<String>,
-    /// Why there are no directories.
+    /// The reason why there are no directories.
     pub problem: Option<String>,
 }
 
 impl Report {
-    /// Notes where the runtime and its files do not say the same. The runtime is right.
-    pub(crate) fn compare(&mut self, runtime: &Runtime) {
-        let of = |wanted: fn(Source) -> bool| {
-            let found = self.evidence.iter().find(|one| wanted(one.source));
-            found.map(|one| (one.from.clone(), one.told.clone()))
+    /// Notes differences between the runtime's report and its files, handlers with networks of their own, and several loaded configurations.
+    pub(crate) fn note_differences(&mut self, runtime: &Runtime) {
+        let first = |is_of_kind: fn(Source) -> bool| {
+            let found = self.evidence.iter().find(|one| is_of_kind(one.source));
+            found.map(|one| (one.from.clone(), one.reported.clone()))
         };
-        let word = of(|source| source < Source::File);
-        let files = of(|source| source >= Source::File);
-        if let (Some((_, word)), Some((from, said))) = (word, files) {
-            let bins_differ = !word.bin_dirs.is_empty() && word.bin_dirs != said.bin_dirs;
-            let conf_differs = word.conf_dir.is_some() && word.conf_dir != said.conf_dir;
+        let own = first(|source| source < Source::File);
+        let files = first(|source| source >= Source::File);
+        if let (Some((_, own)), Some((from, configured))) = (own, files) {
+            let bins_differ = !own.bin_dirs.is_empty() && own.bin_dirs != configured.bin_dirs;
+            let conf_differs = own.conf_dir.is_some() && own.conf_dir != configured.conf_dir;
             if bins_differ || conf_differs {
                 self.notes.push(format!(
-                    "{} uses {word}, but {} say {said}: what it uses is taken; restart it if the files are right",
+                    "{} uses {own}, but {} name {configured}: the former hold; restart it if the files are right",
                     runtime.name,
                     list(&from)
                 ));
             }
         }
-        let mut told: Vec<&Evidence> = self.evidence.iter().collect();
-        told.sort_by_key(|one| one.source);
-        let handlers = told.iter().find(|one| !one.told.handlers.is_empty());
-        let handlers = handlers.map(|one| one.told.handlers.clone());
-        let loaded = told.iter().find_map(|one| one.told.max_conf_num);
+        let mut sources: Vec<&Evidence> = self.evidence.iter().collect();
+        sources.sort_by_key(|one| one.source);
+        let handlers = sources.iter().find(|one| !one.reported.handlers.is_empty());
+        let handlers = handlers.map(|one| one.reported.handlers.clone());
+        let loaded = sources.iter().find_map(|one| one.reported.max_conf_num);
         for (name, dir) in handlers.unwrap_or_default() {
             self.notes.push(format!(
                 "pods of the runtime handler {name} take their network from {}: they get none of Multus' networks",
@@ -66,19 +66,19 @@ impl Report {
         }
         if let Some(count) = loaded.filter(|count| *count != 1) {
             self.notes.push(format!(
-                "{} loads {count} configurations (max_conf_num; 0 is all): a pod gets the primary network once more from each; set it to 1",
+                "{} loads {count} configurations (max_conf_num; 0 is all): a pod gets the default network again from each; set it to 1",
                 runtime.name
             ));
         }
     }
 
-    /// Notes what is wrong with the directories themselves.
-    pub(crate) fn look(&mut self, root: &Root, dirs: &CniDirs) {
+    /// Notes directories that are missing, read-only or without plugins.
+    pub(crate) fn note_unusable_dirs(&mut self, root: &Root, dirs: &CniDirs) {
         let install_dir = &dirs.install_dir;
         let shown = install_dir.display();
         if !root.is_dir(install_dir) {
             self.notes.push(format!(
-                "{shown} is not there: the primary network makes it, or a path in the runtime's configuration is out of date"
+                "{shown} does not exist: the default network creates it, or a path in the runtime's configuration is out of date"
             ));
         } else if !root.is_writable(install_dir) {
             self.notes.push(format!(
@@ -91,7 +91,7 @@ impl Report {
             };
             if !COMMON_PLUGINS.into_iter().any(has) {
                 self.notes.push(format!(
-                    "no {} is in {}: pods have no network until a primary network is installed",
+                    "no {} is in {}: pods have no network until a default network is installed",
                     COMMON_PLUGINS.join(" or "),
                     list(&dirs.bin_dirs)
                 ));
@@ -99,36 +99,36 @@ impl Report {
         }
         if !root.is_dir(&dirs.conf_dir) {
             let conf_dir = dirs.conf_dir.display();
-            self.notes.push(format!("{conf_dir} is not there yet"));
+            self.notes.push(format!("{conf_dir} does not exist yet"));
         }
     }
 
-    /// What was rejected, in one line; things of one reason together.
+    /// Returns the rejections on one line, grouped by reason.
     pub(crate) fn reasons(&self) -> String {
         let lines = by_reason(&self.rejected)
             .into_iter()
-            .map(|(reason, places)| {
-                let places = list(&places);
-                if places.is_empty() {
+            .map(|(reason, paths)| {
+                let paths = list(&paths);
+                if paths.is_empty() {
                     reason
                 } else {
-                    format!("{places}: {reason}")
+                    format!("{paths}: {reason}")
                 }
             });
         lines.collect::<Vec<_>>().join("; ")
     }
 }
 
-/// What is there comes before what is not.
+/// Groups rejections by reason; missing sockets come last.
 fn by_reason(rejected: &[Rejected]) -> Vec<(String, Vec<PathBuf>)> {
     let mut groups: BTreeMap<(bool, &str), Vec<PathBuf>> = BTreeMap::new();
     for one in rejected {
         let key = (one.reason == NOT_THERE, one.reason.as_str());
-        groups.entry(key).or_default().push(one.place.clone());
+        groups.entry(key).or_default().push(one.path.clone());
     }
     let groups = groups.into_iter();
     groups
-        .map(|((_, reason), places)| (reason.to_owned(), places))
+        .map(|((_, reason), paths)| (reason.to_owned(), paths))
         .collect()
 }
 
@@ -151,14 +151,18 @@ impl fmt::Display for Report {
             writeln!(f, "configuration  {}", dirs.conf_dir.display())?;
             writeln!(f, "source         {}", dirs.source)?;
         }
-        let version = self.cni_version.unwrap_or("that of the primary");
+        let version = self.cni_version.unwrap_or("that of the default network");
         writeln!(f, "cniVersion     {version}")?;
         for one in &self.evidence {
             let from = list(&one.from);
-            writeln!(f, "told           {}: {} ({from})", one.source, one.told)?;
+            writeln!(
+                f,
+                "reported       {}: {} ({from})",
+                one.source, one.reported
+            )?;
         }
-        for (reason, places) in by_reason(&self.rejected) {
-            writeln!(f, "rejected       {}: {reason}", list(&places))?;
+        for (reason, paths) in by_reason(&self.rejected) {
+            writeln!(f, "rejected       {}: {reason}", list(&paths))?;
         }
         for note in &self.notes {
             writeln!(f, "note           {note}")?;

@@ -1,16 +1,14 @@
-//! A node's file tree, opened once. Every access resolves below it (openat2 with `RESOLVE_IN_ROOT`, or `steps`), so that a symlink,
-//! absolute or not, means on the node what it means to the node, and nothing ever reaches outside.
+//! A node's file tree, opened once. Every access resolves below it (openat2 with `RESOLVE_IN_ROOT`, or `resolve`), so that a symlink,
+//! absolute or not, leads to the same file as on the node itself, and no access leaves the tree.
 
-mod directory;
-mod steps;
-
-pub use directory::{Directory, Disk, Durability};
+mod resolve;
 
 use std::{
     ffi::OsStr,
+    fmt::Debug,
     fs::File,
-    io::{self, Read},
-    os::fd::{AsFd, AsRawFd, OwnedFd},
+    io::{self, Read, Write},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
     path::{Component, Path, PathBuf},
     sync::Arc,
 };
@@ -20,10 +18,10 @@ use rustix::{
     io::Errno,
 };
 
-/// What the names of files begin with that are not complete yet.
-const TEMPORARY: &str = ".multus-rs-";
+/// The prefix of temporary files.
+const TEMPORARY_PREFIX: &str = ".multus-rs-";
 
-/// A directory that stands for `/`.
+/// An open directory that stands for the node's `/`.
 #[derive(Debug)]
 pub struct Root {
     dir: OwnedFd,
@@ -31,27 +29,27 @@ pub struct Root {
     disk: Arc<dyn Disk>,
 }
 
-/// Something below the root could not be reached.
+/// The reason why an access below the root failed.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {action} {}: {source}", path.display())]
 pub struct RootError {
-    /// What was attempted.
+    /// The attempted action.
     pub action: &'static str,
-    /// On what, as the node names it.
+    /// The path on the node.
     pub path: PathBuf,
-    /// Why it failed.
+    /// The cause.
     #[source]
     pub source: io::Error,
 }
 
 impl RootError {
-    /// Whether the thing is simply not there.
+    /// Returns whether the path does not exist.
     pub fn is_not_found(&self) -> bool {
         self.source.kind() == io::ErrorKind::NotFound
     }
 }
 
-/// What a path is, its last component not followed.
+/// The kind of a file; a link as last component is not followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A regular file.
@@ -62,7 +60,7 @@ pub enum Kind {
     Symlink,
     /// A socket.
     Socket,
-    /// A device, a pipe.
+    /// A device or a pipe.
     Other,
 }
 
@@ -78,29 +76,29 @@ impl Root {
         Ok(Self {
             dir,
             name: path.to_owned(),
-            disk: Arc::new(directory::KernelDisk),
+            disk: Arc::new(KernelDisk),
         })
     }
 
-    /// The same root, which waits for the disk by other means.
+    /// Returns the same root with another implementation of waits for the disk.
     #[must_use]
     pub fn with_disk(mut self, disk: Arc<dyn Disk>) -> Self {
         self.disk = disk;
         self
     }
 
-    /// Where the root was opened, in the caller's own view.
+    /// Returns the path that the root was opened at, in the caller's own file tree.
     pub fn name(&self) -> &Path {
         &self.name
     }
 
-    /// The user that the root belongs to.
+    /// Returns the user ID of the root's owner.
     pub fn owner(&self) -> Result<u32> {
-        let stat = rustix::fs::fstat(&self.dir).map_err(|e| fail("look at", &self.name, e))?;
+        let stat = rustix::fs::fstat(&self.dir).map_err(|e| fail("inspect", &self.name, e))?;
         Ok(stat.st_uid)
     }
 
-    /// The whole content of a file of at most `max` bytes.
+    /// Reads a file of at most `max` bytes.
     pub fn read(&self, path: impl AsRef<Path>, max: u64) -> Result<Vec<u8>> {
         let path = path.as_ref();
         self.at(path, OFlags::RDONLY | OFlags::NONBLOCK)
@@ -109,25 +107,25 @@ impl Root {
             .map_err(|error| fail("read", path, error))
     }
 
-    /// The names in a directory, sorted by byte.
+    /// Returns the names in a directory, sorted by byte.
     pub fn list(&self, path: impl AsRef<Path>) -> Result<Vec<String>> {
         let path = path.as_ref();
         let dir = self.open_dir(path)?;
         names(&dir).map_err(|error| fail("list", path, error))
     }
 
-    /// Whether the path leads to something, links followed.
+    /// Returns whether the path exists, links followed.
     pub fn exists(&self, path: impl AsRef<Path>) -> bool {
         self.at(path.as_ref(), OFlags::PATH).is_ok()
     }
 
-    /// Whether the path leads to a directory, links followed.
+    /// Returns whether the path is a directory, links followed.
     pub fn is_dir(&self, path: impl AsRef<Path>) -> bool {
         self.at(path.as_ref(), OFlags::PATH | OFlags::DIRECTORY)
             .is_ok()
     }
 
-    /// Whether the path leads to a program, links followed.
+    /// Returns whether the path is an executable file, links followed.
     pub fn is_executable(&self, path: impl AsRef<Path>) -> bool {
         let found = self.at(path.as_ref(), OFlags::PATH);
         found
@@ -146,15 +144,15 @@ impl Root {
             .map_err(|e| fail("open", path, e))
     }
 
-    /// What the path is, its last component not followed; `None` when there is nothing.
+    /// Returns the kind of a file, a link as last component not followed; `None` if there is none.
     pub fn kind(&self, path: impl AsRef<Path>) -> Result<Option<Kind>> {
         let path = path.as_ref();
         let fd = match self.at(path, OFlags::PATH | OFlags::NOFOLLOW) {
             Ok(fd) => fd,
             Err(Errno::NOENT) => return Ok(None),
-            Err(error) => return Err(fail("look at", path, error)),
+            Err(error) => return Err(fail("inspect", path, error)),
         };
-        let stat = rustix::fs::fstat(&fd).map_err(|e| fail("look at", path, e))?;
+        let stat = rustix::fs::fstat(&fd).map_err(|e| fail("inspect", path, e))?;
         Ok(Some(match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => Kind::File,
             FileType::Directory => Kind::Dir,
@@ -164,14 +162,14 @@ impl Root {
         }))
     }
 
-    /// Opens a directory; the handle reads, lists and stays valid when the directory moves.
+    /// Opens a directory for reading and listing; the handle stays valid when the directory moves.
     pub fn open_dir(&self, path: impl AsRef<Path>) -> Result<OwnedFd> {
         let path = path.as_ref();
         self.at(path, OFlags::RDONLY | OFlags::DIRECTORY)
             .map_err(|e| fail("open directory", path, e))
     }
 
-    /// The directory as a root of its own.
+    /// Opens a directory as a root of its own.
     pub fn sub(&self, path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         Ok(Self {
@@ -181,7 +179,7 @@ impl Root {
         })
     }
 
-    /// What a link of the kernel's in a directory leads to (as `root` in `/proc/<pid>`), as a root of its own.
+    /// Follows a link of the kernel (as `root` in `/proc/<pid>`) to a root of its own.
     pub fn follow(&self, dir: impl AsRef<Path>, link: &str) -> Result<Self> {
         let path = dir.as_ref().join(link);
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -193,20 +191,20 @@ impl Root {
         })
     }
 
-    /// What tells a file or directory from every other, links followed; `None` when there is nothing.
+    /// Returns device and inode, which identify a file or directory, links followed; `None` if there is none.
     pub fn identity(&self, path: impl AsRef<Path>) -> Option<(u64, u64)> {
         let fd = self.at(path.as_ref(), OFlags::PATH).ok()?;
         let stat = rustix::fs::fstat(&fd).ok()?;
         Some((stat.st_dev, stat.st_ino))
     }
 
-    /// When the file was last written, in seconds since 1970, links followed.
+    /// Returns the time of the last write in seconds since 1970, links followed.
     pub fn modified(&self, path: impl AsRef<Path>) -> Option<i64> {
         let fd = self.at(path.as_ref(), OFlags::PATH).ok()?;
         Some(rustix::fs::fstat(&fd).ok()?.st_mtime)
     }
 
-    /// Makes the directory and the parents that are missing, each with `mode`.
+    /// Creates the directory and its missing parents, each with `mode`.
     pub fn make_dirs(&self, path: impl AsRef<Path>, mode: u32) -> Result<()> {
         let path = path.as_ref();
         if self.is_dir(path) {
@@ -222,7 +220,7 @@ impl Root {
             if self.is_dir(&done) {
                 continue;
             }
-            // What is written into a new directory is lost with it, unless the directory itself outlives a power cut.
+            // Synced, since the files in a new directory are lost with it if the directory does not outlive a power cut.
             let outcome =
                 match rustix::fs::mkdirat(&parent, part.as_os_str(), Mode::from_raw_mode(mode)) {
                     Ok(()) => self.disk.sync_dir(parent.as_fd()),
@@ -234,12 +232,12 @@ impl Root {
         Ok(())
     }
 
-    /// Replaces a file as one step ([`Directory::replace`]) that outlives a power cut.
+    /// Replaces a file atomically ([`Directory::replace`]), and durably.
     pub fn write_atomic(&self, path: impl AsRef<Path>, bytes: &[u8], mode: u32) -> Result<()> {
         self.write(path.as_ref(), bytes, mode, Durability::Synced)
     }
 
-    /// Replaces a file as one step ([`Directory::replace`]); what a power cut may do to it is the caller's choice.
+    /// Replaces a file atomically ([`Directory::replace`]), as durably as the caller chooses.
     pub fn write(
         &self,
         path: &Path,
@@ -251,13 +249,12 @@ impl Root {
         parent.replace(name, bytes, mode, durability)
     }
 
-    /// Removes a file, link or socket, and what a crashed attempt to write it left; `false` when there was none. It stays away
-    /// after a power cut.
+    /// Removes a file, link or socket durably, with the temporary file of a crashed write; `false` if there was none.
     pub fn remove(&self, path: impl AsRef<Path>) -> Result<bool> {
         self.remove_in(path.as_ref(), Directory::sync)
     }
 
-    /// The same without waiting for the disk: a power cut may bring the file back.
+    /// The same without waiting for the disk: after a power cut the file may exist again.
     pub fn remove_volatile(&self, path: impl AsRef<Path>) -> Result<bool> {
         self.remove_in(path.as_ref(), |_| Ok(()))
     }
@@ -275,14 +272,14 @@ impl Root {
         Ok(removed)
     }
 
-    /// Whether files could be made in the directory.
+    /// Returns whether files can be created in the directory.
     pub fn is_writable(&self, path: impl AsRef<Path>) -> bool {
         self.open_dir(path).is_ok_and(|dir| {
             rustix::fs::accessat(&dir, ".", rustix::fs::Access::WRITE_OK, AtFlags::empty()).is_ok()
         })
     }
 
-    /// The parent directory, opened, and the last component's name.
+    /// Opens the parent directory, and returns it with the name of the last component.
     pub fn parent<'a>(&self, path: &'a Path) -> Result<(Directory, &'a OsStr)> {
         let name = path
             .file_name()
@@ -291,7 +288,7 @@ impl Root {
         Ok((parent, name))
     }
 
-    /// Opens a directory for work on several of its files.
+    /// Opens a directory for access to several of its files.
     pub fn directory(&self, path: impl AsRef<Path>) -> Result<Directory> {
         let path = path.as_ref();
         Ok(Directory {
@@ -301,7 +298,7 @@ impl Root {
         })
     }
 
-    /// The same; the directory and the parents that are missing are made, each with `mode`.
+    /// The same; creates the directory and its missing parents, each with `mode`.
     pub fn make_directory(&self, path: impl AsRef<Path>, mode: u32) -> Result<Directory> {
         let path = path.as_ref();
         match self.directory(path) {
@@ -322,20 +319,187 @@ impl Root {
         let (dir, mut attempts) = (self.dir.as_fd(), 0);
         loop {
             match openat2(dir, path, flags, Mode::empty(), ResolveFlags::IN_ROOT) {
-                // The kernel gives up when something is renamed under its feet; it asks to be called again.
+                // The kernel gives up when a component is renamed meanwhile, and expects another call.
                 Err(Errno::AGAIN | Errno::INTR) if attempts < 64 => attempts += 1,
-                // Filters of system calls have either word for what they do not know.
-                Err(Errno::NOSYS | Errno::PERM) => return steps::open(dir, path, flags),
+                // Filters of system calls (seccomp) return either error for a call that they do not know.
+                Err(Errno::NOSYS | Errno::PERM) => return resolve::open(dir, path, flags),
                 other => return other,
             }
         }
     }
 }
 
-/// The content of a file of at most `max` bytes.
+/// Waits for the disk. All waits below a [`Root`] go through this trait, so that tests can count them and simulate a power cut.
+pub trait Disk: Debug + Send + Sync {
+    /// Returns when the content of the file is on disk.
+    fn sync_data(&self, file: BorrowedFd<'_>) -> io::Result<()>;
+    /// Returns when the names in the directory are on disk.
+    fn sync_dir(&self, dir: BorrowedFd<'_>) -> io::Result<()>;
+}
+
+/// Waits by the kernel's system calls.
+#[derive(Debug)]
+struct KernelDisk;
+
+impl Disk for KernelDisk {
+    fn sync_data(&self, file: BorrowedFd<'_>) -> io::Result<()> {
+        Ok(rustix::fs::fdatasync(file)?)
+    }
+
+    fn sync_dir(&self, dir: BorrowedFd<'_>) -> io::Result<()> {
+        Ok(rustix::fs::fsync(dir)?)
+    }
+}
+
+/// The effect of a power cut on a replaced file. Processes see the old file or the new one in any case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Durability {
+    /// None: content and name are on disk.
+    Synced,
+    /// The old file may exist again; either file is complete.
+    Complete,
+    /// The old file may exist again, or the new one may be empty or truncated. Nothing waits for the disk.
+    Volatile,
+}
+
+/// An open directory below a root.
+#[derive(Debug)]
+pub struct Directory {
+    fd: OwnedFd,
+    path: PathBuf,
+    disk: Arc<dyn Disk>,
+}
+
+impl Directory {
+    /// Returns the path on the node.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Reads a file of at most `max` bytes. A symbolic link is refused with `ELOOP`.
+    pub fn read(&self, name: impl AsRef<OsStr>, max: u64) -> Result<Vec<u8>> {
+        let name = name.as_ref();
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        rustix::fs::openat(&self.fd, name, flags, Mode::empty())
+            .map_err(io::Error::from)
+            .and_then(|file| read_bounded(File::from(file), max))
+            .map_err(|error| fail("read", &self.path.join(name), error))
+    }
+
+    /// Returns the names in the directory, sorted by byte.
+    pub fn list(&self) -> Result<Vec<String>> {
+        names(&self.fd).map_err(|error| fail("list", &self.path, error))
+    }
+
+    /// Creates a file under its final name; an existing one is removed first. A crash leaves the file truncated, so it must not count before
+    /// another file is written.
+    pub fn create(&self, name: impl AsRef<OsStr>, bytes: &[u8], mode: u32) -> Result<File> {
+        let name = name.as_ref();
+        let write = || {
+            let mut file = self.create_new(name, mode)?;
+            file.write_all(bytes)?;
+            Ok(file)
+        };
+        write().map_err(|error: io::Error| fail("write", &self.path.join(name), error))
+    }
+
+    /// Replaces a file atomically, by a temporary file in the same directory and a rename. The temporary file of a crashed write is
+    /// replaced; two callers must not write one file at once.
+    pub fn replace(
+        &self,
+        name: impl AsRef<OsStr>,
+        bytes: &[u8],
+        mode: u32,
+        durability: Durability,
+    ) -> Result<()> {
+        let name = name.as_ref();
+        let temporary = temporary_name(name);
+        let write = || -> io::Result<()> {
+            let mut file = self.create_new(temporary.as_ref(), mode)?;
+            file.write_all(bytes)?;
+            if durability != Durability::Volatile {
+                // Before the rename, so that the name never leads to a truncated file.
+                self.disk.sync_data(file.as_fd())?;
+            }
+            rustix::fs::renameat(&self.fd, &temporary, &self.fd, name)?;
+            if durability == Durability::Synced {
+                self.disk.sync_dir(self.fd.as_fd())?;
+            }
+            Ok(())
+        };
+        write().map_err(|error| {
+            // Best effort: the next write replaces a temporary file that remains.
+            let _ = rustix::fs::unlinkat(&self.fd, &temporary, AtFlags::empty());
+            fail("write", &self.path.join(name), error)
+        })
+    }
+
+    /// Removes a file, link or socket, with the temporary file of a crashed write; `false` if there was none.
+    /// Until [`Directory::sync`] it may exist again after a power cut.
+    pub fn remove(&self, name: impl AsRef<OsStr>) -> Result<bool> {
+        let name = name.as_ref();
+        // A temporary file that cannot be removed is no reason to keep the file itself.
+        let _ = rustix::fs::unlinkat(&self.fd, temporary_name(name), AtFlags::empty());
+        match rustix::fs::unlinkat(&self.fd, name, AtFlags::empty()) {
+            Ok(()) => Ok(true),
+            Err(Errno::NOENT) => Ok(false),
+            Err(error) => Err(fail("remove", &self.path.join(name), error)),
+        }
+    }
+
+    /// Returns when the content of a file of this directory is on disk.
+    pub fn sync_data(&self, file: &File, name: impl AsRef<OsStr>) -> Result<()> {
+        let synced = self.disk.sync_data(file.as_fd());
+        synced.map_err(|error| fail("sync", &self.path.join(name.as_ref()), error))
+    }
+
+    /// Returns when the names in the directory are on disk.
+    pub fn sync(&self) -> Result<()> {
+        let synced = self.disk.sync_dir(self.fd.as_fd());
+        synced.map_err(|error| fail("sync", &self.path, error))
+    }
+
+    fn create_new(&self, name: &OsStr, mode: u32) -> io::Result<File> {
+        let flags =
+            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let mode = Mode::from_raw_mode(mode);
+        let file = match rustix::fs::openat(&self.fd, name, flags, mode) {
+            Err(Errno::EXIST) => {
+                rustix::fs::unlinkat(&self.fd, name, AtFlags::empty())?;
+                rustix::fs::openat(&self.fd, name, flags, mode)?
+            }
+            opened => opened?,
+        };
+        // The umask of the process may have removed permissions.
+        if Mode::from_raw_mode(rustix::fs::fstat(&file)?.st_mode) != mode {
+            rustix::fs::fchmod(&file, mode)?;
+        }
+        Ok(File::from(file))
+    }
+}
+
+impl AsFd for Directory {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl AsRawFd for Directory {
+    fn as_raw_fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+}
+
+impl From<Directory> for OwnedFd {
+    fn from(directory: Directory) -> Self {
+        directory.fd
+    }
+}
+
+/// Reads a file of at most `max` bytes.
 fn read_bounded(file: File, max: u64) -> io::Result<Vec<u8>> {
     let size = u64::try_from(rustix::fs::fstat(&file)?.st_size).unwrap_or_default();
-    // One byte more than there is, so that the end is seen without asking for more memory. Some files have no size.
+    // One byte more than the file has, so that the read that finds the end needs no larger buffer. Files of /proc report no size.
     let capacity = size.min(max).max(1 << 10) + 1;
     let mut bytes = Vec::with_capacity(usize::try_from(capacity).unwrap_or_default());
     file.take(max + 1).read_to_end(&mut bytes)?;
@@ -346,7 +510,7 @@ fn read_bounded(file: File, max: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The names in a directory, sorted by byte.
+/// Returns the names in a directory, sorted by byte.
 fn names(dir: impl AsFd) -> io::Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in Dir::read_from(dir)? {
@@ -359,16 +523,18 @@ fn names(dir: impl AsFd) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// The name of the file that a crashed [`Root::write_atomic`] meant to write, of the name that it left.
-pub fn written_as(temporary: &str) -> Option<&str> {
-    temporary.strip_prefix(TEMPORARY)?.strip_suffix(".tmp")
+/// Returns the name of the file that a temporary file was written for, which a crashed write left.
+pub fn final_name(temporary: &str) -> Option<&str> {
+    temporary
+        .strip_prefix(TEMPORARY_PREFIX)?
+        .strip_suffix(".tmp")
 }
 
-fn temporary(name: &OsStr) -> String {
-    format!("{TEMPORARY}{}.tmp", name.to_string_lossy())
+fn temporary_name(name: &OsStr) -> String {
+    format!("{TEMPORARY_PREFIX}{}.tmp", name.to_string_lossy())
 }
 
-/// A path that any call of this process understands as long as `fd` lives.
+/// Returns a path to an open file, which is valid in this process while `fd` is open.
 pub fn proc_path(fd: &impl AsRawFd) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()))
 }

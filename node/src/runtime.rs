@@ -1,4 +1,4 @@
-//! Which of the node's container runtimes runs us: the one whose sandboxes include our own pod.
+//! The search for the container runtime that runs the daemon: the one whose sandboxes include the daemon's own pod.
 
 use std::{
     io::ErrorKind,
@@ -15,10 +15,11 @@ use crate::{
     root::Root,
 };
 
-/// Where a distro binary of ours says where to look first; it never says what is there.
+/// The file in which `multus-distro` names the socket and the configuration to try first. It only speeds up the search: it is no source of
+/// directories.
 pub const HINT: &str = "/run/multus-distro/node.json";
 
-/// Where runtimes listen.
+/// The usual sockets of runtimes.
 const SOCKETS: [&str; 6] = [
     "/run/k3s/containerd/containerd.sock",
     "/run/containerd/containerd.sock",
@@ -28,39 +29,40 @@ const SOCKETS: [&str; 6] = [
     "/run/cri-dockerd.sock",
 ];
 
-/// Programs that serve pods, as their processes are called.
+/// The names of programs that are container runtimes.
 const RUNTIMES: [&str; 3] = ["containerd", "crio", "cri-dockerd"];
-/// Why most sockets are not taken.
+/// The reason for rejecting a socket that does not exist.
 pub(crate) const NOT_THERE: &str = "nothing is there";
 
-/// A runtime that answered.
+/// A container runtime that answered.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Runtime {
-    /// Its socket, as the node names it.
+    /// The path of its socket on the node.
     pub socket: PathBuf,
-    /// Its process.
+    /// The ID of its process.
     pub pid: u32,
-    /// `containerd`, `cri-o`, …
+    /// Its name: `containerd`, `cri-o`, …
     pub name: String,
-    /// Its own version.
+    /// The version of the runtime itself.
     pub version: String,
 }
 
-/// Something that was looked at and not taken.
+/// A socket, a file or a process that was checked and not used.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Rejected {
-    /// A socket, a file or a process, as the node names it.
-    pub place: PathBuf,
-    /// Why not.
+    /// Its path on the node.
+    #[serde(rename = "place")]
+    pub path: PathBuf,
+    /// The reason.
     pub reason: String,
 }
 
-/// What [`HINT`] holds.
+/// The content of [`HINT`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Hint {
-    /// Version of this form: 1.
+    /// The version of this schema: 1.
     pub schema: u32,
     /// `k3s` or `rke2`.
     pub distro: String,
@@ -70,35 +72,35 @@ pub struct Hint {
     pub cri_socket: PathBuf,
     /// The runtime's configuration file.
     pub containerd_config: PathBuf,
-    /// Seconds since 1970 when it was written.
+    /// The time of writing, in seconds since 1970.
     pub started_at: u64,
-    /// The distro's process.
+    /// The ID of the distro's process.
     pub pid: u32,
 }
 
 impl Hint {
-    /// The hint that the last start has left; one that is absent or of another form is none.
+    /// Reads the hint that the last start wrote; `None` if it is missing or has another schema.
     pub fn last(root: &Root) -> Option<Self> {
         let hint: Self = serde_json::from_slice(&root.read(HINT, 64 << 10).ok()?).ok()?;
         (hint.schema == 1).then_some(hint)
     }
 
-    /// Whether its process still runs, and did not come later.
+    /// Returns whether the process still runs that wrote the hint. A process that started later only has the same ID.
     pub fn is_alive(&self, root: &Root) -> bool {
-        /// It is written before the process becomes what it is about, but clocks are coarse.
+        /// In seconds: the hint is written right after the process starts, but clocks are coarse.
         const LEEWAY: u64 = 5;
         let latest = i64::try_from(self.started_at.saturating_add(LEEWAY)).unwrap_or(i64::MAX);
         root.exists(format!("/proc/{}", self.pid))
-            && process::started(root, self.pid).is_none_or(|started| started <= latest)
+            && process::start_time(root, self.pid).is_none_or(|started| started <= latest)
     }
 }
 
-/// The hint of a distro that runs.
+/// Returns the hint of a distro that runs.
 pub fn hint(root: &Root) -> Option<Hint> {
     Hint::last(root).filter(|hint| hint.is_alive(root))
 }
 
-/// The sockets to look at, the likeliest first, each once. An explicit one is the only one.
+/// Returns the sockets to try, the likeliest first, each once. An explicit one is the only one.
 pub fn candidates(explicit: Option<&Path>, hint: Option<&Hint>) -> Vec<PathBuf> {
     if let Some(socket) = explicit {
         return vec![socket.to_owned()];
@@ -115,35 +117,36 @@ pub fn candidates(explicit: Option<&Path>, hint: Option<&Hint>) -> Vec<PathBuf> 
     sockets
 }
 
-/// Asks each candidate. With a pod's uid, the one that runs the pod is taken; without, one that runs any before one that runs none.
+/// Tries each candidate. With a pod's UID it returns the runtime that runs the pod; without one, a runtime that runs any pod, else one that
+/// answers.
 pub async fn find(
     root: &Root,
     candidates: &[PathBuf],
     pod_uid: Option<&str>,
 ) -> (Option<(Runtime, Client)>, Vec<Rejected>) {
-    let (mut found, mut rejected) = (None::<Answer>, Vec::new());
-    let mut asked = Vec::new();
+    let (mut found, mut rejected) = (None::<Candidate>, Vec::new());
+    let mut tried = Vec::new();
     for socket in candidates {
-        // One socket may have two names, as below /run and /var/run.
+        // One socket may have two paths, as below /run and /var/run.
         let identity = root.identity(socket);
-        if identity.is_some() && asked.contains(&identity) {
+        if identity.is_some() && tried.contains(&identity) {
             continue;
         }
-        asked.push(identity);
-        let reason = match ask(root, socket, pod_uid).await {
-            Ok(answer) => match (&found, pod_uid, answer.has_pods) {
+        tried.push(identity);
+        let reason = match connect(root, socket, pod_uid).await {
+            Ok(candidate) => match (&found, pod_uid, candidate.has_pods) {
                 (_, Some(_), true) => {
-                    return (Some((answer.runtime, answer.client)), rejected);
+                    return (Some((candidate.runtime, candidate.client)), rejected);
                 }
                 (_, Some(_), false) => "it does not run this pod".to_owned(),
                 (None, None, _) => {
-                    found = Some(answer);
+                    found = Some(candidate);
                     continue;
                 }
                 (Some(first), None, true) if !first.has_pods => {
-                    let first = found.replace(answer);
+                    let first = found.replace(candidate);
                     rejected.extend(first.map(|first| Rejected {
-                        place: first.runtime.socket,
+                        path: first.runtime.socket,
                         reason: "it answers, but runs no pods".to_owned(),
                     }));
                     continue;
@@ -161,16 +164,16 @@ pub async fn find(
             Err(error) => error.to_string(),
         };
         rejected.push(Rejected {
-            place: socket.clone(),
+            path: socket.clone(),
             reason,
         });
     }
-    let found = found.map(|answer| (answer.runtime, answer.client));
+    let found = found.map(|candidate| (candidate.runtime, candidate.client));
     (found, rejected)
 }
 
-/// The sockets on which runtimes of this node listen that nobody named, and the runtimes of other nodes inside this one.
-pub fn running(root: &Root) -> (Vec<PathBuf>, Vec<Rejected>) {
+/// Returns the sockets of the runtimes that run on this node, and rejects the runtimes of nodes within this node.
+pub fn sockets_of_processes(root: &Root) -> (Vec<PathBuf>, Vec<Rejected>) {
     let (mut sockets, mut rejected) = (Vec::new(), Vec::new());
     let names = root.list("/proc").unwrap_or_default();
     for pid in names.iter().filter_map(|name| name.parse::<u32>().ok()) {
@@ -183,12 +186,12 @@ pub fn running(root: &Root) -> (Vec<PathBuf>, Vec<Rejected>) {
         }
         let mut reject = |reason: String| {
             rejected.push(Rejected {
-                place: format!("/proc/{pid}").into(),
+                path: format!("/proc/{pid}").into(),
                 reason,
             });
         };
-        let is_ours =
-            process::tree(root, pid).is_none_or(|tree| tree.identity("/") == root.identity("/"));
+        let is_ours = process::file_tree(root, pid)
+            .is_none_or(|tree| tree.identity("/") == root.identity("/"));
         if !is_ours {
             reject(format!(
                 "this {program} is in a file tree of its own, as that of a node in a container: to ask it, use --root /proc/{pid}/root"
@@ -199,14 +202,14 @@ pub fn running(root: &Root) -> (Vec<PathBuf>, Vec<Rejected>) {
             Ok(Some(socket)) if !sockets.contains(&socket) => sockets.push(socket),
             Ok(_) => {}
             Err(error) => reject(format!(
-                "where this {program} listens is not known: {error}"
+                "the socket of this {program} is not known: {error}"
             )),
         }
     }
     (sockets, rejected)
 }
 
-/// Where the process listens, by its flags or else by its file.
+/// Returns the socket of a process, by its flags or else by its configuration file.
 fn address(root: &Root, line: &CommandLine) -> Result<Option<PathBuf>, ConfigError> {
     let flag = match line.program() {
         "containerd" => line.value(&["address", "a"]),
@@ -228,14 +231,14 @@ fn address(root: &Root, line: &CommandLine) -> Result<Option<PathBuf>, ConfigErr
     }
 }
 
-struct Answer {
+struct Candidate {
     runtime: Runtime,
     client: Client,
-    /// Whether it runs the pod, or any.
+    /// Whether it runs the pod, or without a pod any.
     has_pods: bool,
 }
 
-async fn ask(root: &Root, socket: &Path, pod_uid: Option<&str>) -> Result<Answer, CriError> {
+async fn connect(root: &Root, socket: &Path, pod_uid: Option<&str>) -> Result<Candidate, CriError> {
     let mut client = Client::connect(root, socket).await?;
     let version = client.version().await?;
     let has_pods = match pod_uid {
@@ -248,14 +251,14 @@ async fn ask(root: &Root, socket: &Path, pod_uid: Option<&str>) -> Result<Answer
         name: version.runtime_name,
         version: version.runtime_version,
     };
-    Ok(Answer {
+    Ok(Candidate {
         runtime,
         client,
         has_pods,
     })
 }
 
-/// The highest CNI version whose results the runtime accepts; `None` when that is not known.
+/// Returns the highest CNI version whose results the runtime accepts; `None` when that is not known.
 pub fn highest_cni_version(name: &str, version: &str) -> Option<&'static str> {
     let major = Release::parse(version)?.major;
     match (name, major) {
@@ -270,7 +273,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_that_runtimes_accept() {
+    fn highest_cni_version_follows_the_release() {
         for (name, version, expected) in [
             ("containerd", "1.6.20~ds1", Some("1.0.0")),
             ("containerd", "v1.7.27-k3s1", Some("1.0.0")),
@@ -287,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hint_is_looked_at_first_and_once() {
+    fn socket_of_the_hint_is_tried_first_and_once() {
         let hint = Hint {
             schema: 1,
             distro: "rke2".into(),
@@ -307,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hint_of_a_process_that_is_gone_is_none() {
+    fn hint_of_a_process_that_ended_is_ignored() {
         let dir = tempfile::tempdir().unwrap();
         let root = Root::open(dir.path()).unwrap();
         assert_eq!(hint(&root), None);
@@ -322,21 +325,18 @@ mod tests {
             .unwrap();
         root.write_atomic("/proc/7/stat", stat.as_bytes(), 0o644)
             .unwrap();
-        assert_eq!(hint(&root), None, "the id is another process's by now");
+        assert_eq!(hint(&root), None, "another process has the ID");
     }
 
     #[tokio::test]
-    async fn a_socket_that_nobody_serves_is_rejected_by_name() {
+    async fn missing_sockets_are_rejected_with_their_paths() {
         let dir = tempfile::tempdir().unwrap();
         let root = Root::open(dir.path()).unwrap();
         let (found, rejected) = find(&root, &candidates(None, None), Some("uid")).await;
         assert!(found.is_none());
         assert_eq!(rejected.len(), SOCKETS.len());
         let first = &rejected[0];
-        assert_eq!(
-            first.place,
-            Path::new("/run/k3s/containerd/containerd.sock")
-        );
+        assert_eq!(first.path, Path::new("/run/k3s/containerd/containerd.sock"));
         assert_eq!(first.reason, NOT_THERE);
     }
 }

@@ -1,23 +1,23 @@
-//! What the verbose part of CRI `Status` tells of directories: a function over its texts.
+//! The directories in the verbose part of CRI `Status`: a function over its texts.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
 use serde_json::Value;
 
-use crate::dirs::{Source, Told};
+use crate::dirs::{ReportedDirs, Source};
 
-/// The loaded CNI state and the configuration, as far as the runtime tells them.
-pub fn told(info: &BTreeMap<String, String>) -> Vec<(Source, Told)> {
+/// Returns the directories of the loaded CNI state and of the configuration, as far as the runtime reports them.
+pub fn reported(info: &BTreeMap<String, String>) -> Vec<(Source, ReportedDirs)> {
     let parse = |key: &str| serde_json::from_str::<Value>(info.get(key)?).ok();
-    let loaded = parse("cniconfig").map(|state| Told {
+    let loaded = parse("cniconfig").map(|state| ReportedDirs {
         bin_dirs: paths(&state, &["PluginDirs", "pluginDirs"]),
         conf_dir: paths(&state, &["PluginConfDir", "pluginConfDir"]).pop(),
         max_conf_num: number(&state, &["PluginMaxConfNum", "pluginMaxConfNum"]),
-        ..Told::default()
+        ..ReportedDirs::default()
     });
     let configured = parse("config").map(|config| {
         let cni = config.get("cni").unwrap_or(&Value::Null);
-        Told {
+        ReportedDirs {
             bin_dirs: paths(cni, &["binDirs", "binDir"]),
             conf_dir: paths(cni, &["confDir"]).pop(),
             handlers: handlers(&config),
@@ -26,12 +26,12 @@ pub fn told(info: &BTreeMap<String, String>) -> Vec<(Source, Told)> {
     });
     [(Source::CniConfig, loaded), (Source::Config, configured)]
         .into_iter()
-        .filter_map(|(source, told)| Some((source, told?.only_absolute())))
-        .filter(|(_, told)| *told != Told::default())
+        .filter_map(|(source, dirs)| Some((source, dirs?.only_absolute())))
+        .filter(|(_, dirs)| *dirs != ReportedDirs::default())
         .collect()
 }
 
-/// What the first of the keys holds that holds anything: one path or several.
+/// Returns the one or several paths of the first key that has any.
 fn paths(value: &Value, keys: &[&str]) -> Vec<PathBuf> {
     let texts = |key: &&str| -> Vec<PathBuf> {
         match value.get(*key) {
@@ -69,13 +69,13 @@ mod tests {
 
     use super::*;
 
-    fn check(pairs: &[(&str, &str)]) -> Vec<(Source, Told)> {
+    fn check(pairs: &[(&str, &str)]) -> Vec<(Source, ReportedDirs)> {
         let pairs = pairs.iter().map(|(k, v)| ((*k).into(), (*v).into()));
-        told(&pairs.collect())
+        reported(&pairs.collect())
     }
 
     #[test]
-    fn state_and_configuration() {
+    fn state_and_configuration_are_read() {
         let found = check(&[
             (
                 "cniconfig",
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn both_spellings_of_the_configuration() {
+    fn bin_dir_and_bin_dirs_are_read() {
         for config in [
             r#"{"cni":{"binDir":"/opt/cni/bin","confDir":"/etc/cni/net.d"}}"#,
             r#"{"cni":{"binDir":"","binDirs":["/opt/cni/bin"],"confDir":"/etc/cni/net.d"}}"#,
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_tells_nothing_is_nothing() {
+    fn texts_without_directories_are_skipped() {
         for texts in [
             &[][..],
             &[("config", "{}")],

@@ -1,4 +1,4 @@
-//! What the runtime wants: environment and stdin, checked once, before anything else happens.
+//! The runtime's call: environment and stdin, validated before anything else happens.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -13,39 +13,39 @@ use serde_json::{Map, Value};
 
 use crate::log::{Level, Log};
 
-/// Most bytes of a network configuration.
+/// The most bytes of a network configuration.
 const MAX_STDIN: u64 = 8 << 20;
-/// A runtime that does not close our stdin must not keep us for ever.
+/// The time in which the runtime has to close the shim's stdin, so that the shim cannot wait for ever.
 const STDIN_TIME: Duration = Duration::from_secs(30);
 
-/// The environment, as it is.
+/// The environment as the runtime set it.
 pub(crate) struct Variables(pub(crate) Vec<(String, String)>);
 
 impl Variables {
-    /// The value, empty if there is none.
+    /// Returns the value; empty if the variable is not set.
     pub(crate) fn get(&self, name: &str) -> &str {
         let found = self.0.iter().rev().find(|(key, _)| key == name);
         found.map_or("", |(_, value)| value)
     }
 }
 
-/// The environment, checked.
+/// The validated environment of a call.
 pub(crate) struct Environment {
     pub(crate) command: Command,
     attachment: Option<(ContainerId, IfName)>,
     variables: Variables,
 }
 
-/// One call, checked.
-pub(crate) struct Call {
+/// A validated call.
+pub(crate) struct CniCall {
     pub(crate) command: Command,
-    /// Container and interface, for the verbs that have them.
+    /// The container and the interface; `None` for verbs that concern no attachment.
     pub(crate) attachment: Option<(ContainerId, IfName)>,
     pub(crate) variables: Variables,
-    /// stdin, byte for byte.
+    /// The network configuration, byte for byte.
     pub(crate) stdin: Vec<u8>,
     pub(crate) config: Map<String, Value>,
-    /// In which the result is printed.
+    /// The version of the printed result.
     pub(crate) version: Version,
     pub(crate) socket: PathBuf,
     pub(crate) cni_dir: PathBuf,
@@ -53,7 +53,7 @@ pub(crate) struct Call {
 }
 
 impl Environment {
-    /// Checks the variables; `None` if this is no CNI call. All that is wrong comes in one error.
+    /// Validates the variables; `None` if this is no CNI call. One error names everything that is invalid.
     pub(crate) fn read(
         all: impl Iterator<Item = (OsString, OsString)>,
     ) -> Result<Option<Self>, CniError> {
@@ -65,7 +65,7 @@ impl Environment {
                 (Ok(key), Err(_)) if key.starts_with("CNI_") => {
                     wrong.push(format!("{key} is not UTF-8"));
                 }
-                // Nobody's business here, and JSON could not carry it.
+                // The daemon does not need it, and JSON cannot carry it.
                 _ => {}
             }
         }
@@ -119,12 +119,12 @@ impl Environment {
         }
     }
 
-    /// Adds the network configuration, which has to be of one of these versions.
+    /// Adds and validates the network configuration, whose version has to be one of `versions`.
     pub(crate) fn with_config(
         self,
         stdin: Vec<u8>,
         versions: &[Version],
-    ) -> Result<Call, CniError> {
+    ) -> Result<CniCall, CniError> {
         let config = match serde_json::from_slice(&stdin) {
             Ok(Value::Object(config)) => config,
             Ok(_) => {
@@ -172,7 +172,7 @@ impl Environment {
                 .unwrap_or(false),
             level: Level::parse(text(&config, "logLevel")?.unwrap_or_default()),
         };
-        Ok(Call {
+        Ok(CniCall {
             command: self.command,
             attachment: self.attachment,
             variables: self.variables,
@@ -186,8 +186,8 @@ impl Environment {
     }
 }
 
-impl Call {
-    /// `CNI_NETNS`, empty if there is none.
+impl CniCall {
+    /// Returns `CNI_NETNS`; empty if it is not set.
     pub(crate) fn netns(&self) -> &str {
         self.variables.get("CNI_NETNS")
     }
@@ -238,7 +238,7 @@ fn version(stated: &str, command: Command, supported: &[Version]) -> Result<Vers
         CniError::new(CniError::INCOMPATIBLE_VERSION, "incompatible CNI versions")
             .with_details(details)
     };
-    // As in the list to the letter, or absent: other plugins of the pod read no short forms either.
+    // Absent, or exactly as in the list: other plugins of the pod do not read short forms such as `1.0` either.
     let is_listed = |version: &Version| stated.is_empty() || version.to_string() == stated;
     let version = Version::parse(stated)
         .ok()

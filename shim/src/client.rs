@@ -11,74 +11,76 @@ use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
-use crate::http::{self, Answer};
+use crate::http::{self, HttpResponse};
 
-/// Why there is no answer.
+/// The reason why a request got no response.
 #[derive(Debug)]
-pub(crate) enum Failure {
-    /// Nobody is there; nothing was sent.
+pub(crate) enum SendError {
+    /// No daemon accepts connections; nothing was sent.
     Unreachable(io::Error),
-    /// The connection broke after the request went out: what happened is not known.
-    Lost(io::Error),
-    /// No answer in time.
-    Late(Duration),
+    /// The connection broke after the request was sent: whether the daemon began it is not known.
+    ConnectionLost(io::Error),
+    /// The response did not arrive in time.
+    TimedOut(Duration),
 }
 
-impl std::fmt::Display for Failure {
+impl std::fmt::Display for SendError {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Unreachable(error) => write!(formatter, "cannot connect: {error}"),
-            Self::Lost(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+            Self::ConnectionLost(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
                 formatter.write_str("it closed the connection without an answer")
             }
-            Self::Lost(error) => write!(formatter, "the connection broke: {error}"),
-            Self::Late(time) => write!(formatter, "no answer within {} s", time.as_secs()),
+            Self::ConnectionLost(error) => write!(formatter, "the connection broke: {error}"),
+            Self::TimedOut(time) => write!(formatter, "no answer within {} s", time.as_secs()),
         }
     }
 }
 
-/// How long each half may take.
+/// The timeouts of one request.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Patience {
-    /// Getting through a full queue.
+pub(crate) struct Timeouts {
+    /// For a place in a full queue of connections.
     pub(crate) connect: Duration,
-    /// From the first byte of the request to the last of the answer.
-    pub(crate) answer: Duration,
+    /// From the first byte of the request to the last of the response.
+    pub(crate) response: Duration,
 }
 
-/// The least time that a socket can be given to wait.
-const LEAST_WAIT: Duration = Duration::from_millis(1);
+/// The shortest timeout of a socket.
+const MIN_TIMEOUT: Duration = Duration::from_millis(1);
 /// The longest path that a socket address holds.
 const MAX_ADDRESS: usize = 107;
 
-/// Sends one request and reads its answer.
+/// Sends one request and reads its response.
 pub(crate) fn send(
     socket: &Path,
     path: &str,
     hold: Duration,
     body: &[u8],
-    patience: Patience,
-) -> Result<Answer, Failure> {
-    let stream = open(socket, Instant::now() + patience.connect).map_err(Failure::Unreachable)?;
-    let mut stream = Deadline {
+    timeouts: Timeouts,
+) -> Result<HttpResponse, SendError> {
+    let stream = open(socket, Instant::now() + timeouts.connect).map_err(SendError::Unreachable)?;
+    let mut stream = DeadlineStream {
         stream,
-        end: Instant::now() + patience.answer,
+        end: Instant::now() + timeouts.response,
     };
     let failed = |error: io::Error| match error.kind() {
-        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Failure::Late(patience.answer),
-        _ => Failure::Lost(error),
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+            SendError::TimedOut(timeouts.response)
+        }
+        _ => SendError::ConnectionLost(error),
     };
     match stream.write_all(&http::request(path, hold, body)) {
-        // A daemon may refuse before it has read everything; its answer says why.
+        // A daemon may refuse before it has read everything; its response has the reason.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
         other => other.map_err(failed)?,
     }
-    http::answer(stream, api::MAX_MESSAGE).map_err(failed)
+    http::read_response(stream, api::MAX_MESSAGE).map_err(failed)
 }
 
-/// Connects; the kernel waits for a place in a full queue until `end`.
+/// Connects; the kernel waits until `end` for a place in a full queue.
 fn open(socket: &Path, end: Instant) -> io::Result<UnixStream> {
-    // A path too long for an address is reached through its open directory.
+    // A path that is too long for a socket address is shortened through a descriptor of its directory.
     let (dir, address) = if socket.as_os_str().len() <= MAX_ADDRESS {
         (None, socket.to_owned())
     } else {
@@ -98,7 +100,7 @@ fn open(socket: &Path, end: Instant) -> io::Result<UnixStream> {
     loop {
         let left = end.saturating_duration_since(Instant::now());
         // A timeout of 0 would mean none at all.
-        set_socket_timeout(&fd, Timeout::Send, Some(left.max(LEAST_WAIT)))?;
+        set_socket_timeout(&fd, Timeout::Send, Some(left.max(MIN_TIMEOUT)))?;
         match connect(&fd, &address) {
             Err(Errno::INTR) if Instant::now() < end => {}
             other => break other?,
@@ -108,13 +110,13 @@ fn open(socket: &Path, end: Instant) -> io::Result<UnixStream> {
     Ok(UnixStream::from(fd))
 }
 
-/// A stream whose every read and write counts against one deadline.
-struct Deadline {
+/// A stream with one deadline for all reads and writes.
+struct DeadlineStream {
     stream: UnixStream,
     end: Instant,
 }
 
-impl Deadline {
+impl DeadlineStream {
     fn left(&self) -> io::Result<Option<Duration>> {
         let left = self.end.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -125,14 +127,14 @@ impl Deadline {
     }
 }
 
-impl Read for Deadline {
+impl Read for DeadlineStream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.stream.set_read_timeout(self.left()?)?;
         self.stream.read(buffer)
     }
 }
 
-impl Write for Deadline {
+impl Write for DeadlineStream {
     fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
         self.stream.set_write_timeout(self.left()?)?;
         self.stream.write(buffer)

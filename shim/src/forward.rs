@@ -1,8 +1,8 @@
-//! How each verb treats a daemon that is there, on its way, or gone.
+//! Forwarding each verb to a daemon that is ready, is starting, or does not run.
 //!
-//! ADD, CHECK and GC are sent at once and held by a daemon that is not ready; they wait for one that is not there, within the time a
-//! runtime gives them, and then ask to be tried again (code 11). STATUS never waits.
-//! DEL waits a little and is then left to the daemon in writing, so that a pod can always be removed and nothing leaks.
+//! ADD, CHECK and GC are sent at once, and a daemon that is not ready holds them. Without a daemon they wait for one, within the time
+//! that a runtime allows, and then ask for a retry (code 11). STATUS never waits. DEL waits briefly and is then journaled for the daemon,
+//! so that a pod can always be removed and nothing leaks.
 
 use std::time::{Duration, Instant};
 
@@ -12,22 +12,22 @@ use cni::convert::result_to;
 use cni::{CniError, Command};
 use serde_json::Value;
 
-use crate::call::Call;
-use crate::client::{Failure, Patience, send};
-use crate::http::Answer;
+use crate::call::CniCall;
+use crate::client::{SendError, Timeouts, send};
+use crate::http::HttpResponse;
 use crate::journal;
 use crate::retry::Retry;
 
-/// How long things may take. A kubelet gives a sandbox two to four minutes in all.
+/// The time limits of the verbs. A kubelet allows two to four minutes for a sandbox in all.
 pub(crate) struct Timing {
-    /// ADD, CHECK and GC: until the daemon begins.
+    /// How long ADD, CHECK and GC wait until the daemon begins.
     pub(crate) ready: Duration,
-    /// DEL: until it is written down instead.
+    /// How long DEL waits for a daemon before it is journaled.
     pub(crate) reachable: Duration,
-    /// STATUS, from end to end.
-    pub(crate) status: Patience,
-    /// The work itself.
-    pub(crate) work: Patience,
+    /// The timeouts of STATUS.
+    pub(crate) status: Timeouts,
+    /// The timeouts of the other verbs.
+    pub(crate) work: Timeouts,
 }
 
 impl Default for Timing {
@@ -36,24 +36,24 @@ impl Default for Timing {
         Self {
             ready: seconds(50),
             reachable: seconds(2),
-            status: Patience {
+            status: Timeouts {
                 connect: seconds(1),
-                answer: seconds(10),
+                response: seconds(10),
             },
-            work: Patience {
+            work: Timeouts {
                 connect: seconds(10),
-                answer: seconds(170),
+                response: seconds(170),
             },
         }
     }
 }
 
-/// Hands the call over; what comes back is the result of ADD, in the version that was asked for.
-pub(crate) fn forward(call: &Call, timing: &Timing) -> Result<Option<Value>, CniError> {
+/// Forwards the call and returns the result of ADD, in the version of the configuration.
+pub(crate) fn forward(call: &CniCall, timing: &Timing) -> Result<Option<Value>, CniError> {
     let outcome = match call.command {
         Command::Status => status(call, timing),
         Command::Del => del(call, timing),
-        _ => when_ready(call, timing),
+        _ => send_until_begun(call, timing),
     };
     let name = match call.command {
         Command::Add => "CmdAdd",
@@ -66,8 +66,8 @@ pub(crate) fn forward(call: &Call, timing: &Timing) -> Result<Option<Value>, Cni
     outcome.map_err(|error| error.context(&format!("{name} (shim)")))
 }
 
-/// Sends the request at once; the daemon holds it until it can begin. What was not begun is sent again until the time is over.
-fn when_ready(call: &Call, timing: &Timing) -> Result<Option<Value>, CniError> {
+/// Sends the request at once; the daemon holds it until it can begin. A request that was not begun is sent again until the time is over.
+fn send_until_begun(call: &CniCall, timing: &Timing) -> Result<Option<Value>, CniError> {
     let end = Instant::now() + timing.ready;
     let body = body(call);
     let mut retry = Retry::new(&call.socket, end);
@@ -79,15 +79,15 @@ fn when_ready(call: &Call, timing: &Timing) -> Result<Option<Value>, CniError> {
             &body,
             timing.work,
         ) {
-            Ok(answer) if answer.not_begun => not_begun(&answer),
-            Ok(answer) => return read(call, &answer),
-            Err(failure @ Failure::Unreachable(_)) => failure.to_string(),
+            Ok(response) if response.not_begun => not_begun_reason(&response),
+            Ok(response) => return read(call, &response),
+            Err(error @ SendError::Unreachable(_)) => error.to_string(),
             // An ADD that may have been begun is never sent twice.
-            Err(failure) => {
+            Err(error) => {
                 return Err(unavailable(
                     call,
                     CniError::TRY_AGAIN_LATER,
-                    &failure.to_string(),
+                    &error.to_string(),
                 ));
             }
         };
@@ -101,17 +101,17 @@ fn when_ready(call: &Call, timing: &Timing) -> Result<Option<Value>, CniError> {
     }
 }
 
-/// The daemon's reason for not beginning.
-fn not_begun(answer: &Answer) -> String {
-    match CniError::parse(&answer.body) {
+/// Returns the daemon's reason for not beginning.
+fn not_begun_reason(response: &HttpResponse) -> String {
+    match CniError::parse(&response.body) {
         Some(error) => error.msg,
-        None => format!("it answers {} {}", answer.status, excerpt(&answer.body))
+        None => format!("it answers {} {}", response.status, excerpt(&response.body))
             .trim_end()
             .to_owned(),
     }
 }
 
-fn status(call: &Call, timing: &Timing) -> Result<Option<Value>, CniError> {
+fn status(call: &CniCall, timing: &Timing) -> Result<Option<Value>, CniError> {
     let none = Duration::ZERO;
     match send(
         &call.socket,
@@ -120,16 +120,16 @@ fn status(call: &Call, timing: &Timing) -> Result<Option<Value>, CniError> {
         &body(call),
         timing.status,
     ) {
-        Ok(answer) => read(call, &answer),
-        Err(failure) => Err(unavailable(
+        Ok(response) => read(call, &response),
+        Err(error) => Err(unavailable(
             call,
             CniError::PLUGIN_NOT_AVAILABLE,
-            &failure.to_string(),
+            &error.to_string(),
         )),
     }
 }
 
-fn del(call: &Call, timing: &Timing) -> Result<Option<Value>, CniError> {
+fn del(call: &CniCall, timing: &Timing) -> Result<Option<Value>, CniError> {
     let body = body(call);
     let mut retry = Retry::new(&call.socket, Instant::now() + timing.reachable);
     loop {
@@ -140,24 +140,24 @@ fn del(call: &Call, timing: &Timing) -> Result<Option<Value>, CniError> {
             &body,
             timing.work,
         ) {
-            Ok(answer) if answer.not_begun => not_begun(&answer),
-            Ok(answer) => return read(call, &answer),
-            // It is still at it: a second one beside it would not help.
-            Err(failure @ Failure::Late(_)) => {
+            Ok(response) if response.not_begun => not_begun_reason(&response),
+            Ok(response) => return read(call, &response),
+            // The daemon still works on it: a second DEL at the same time would not help.
+            Err(error @ SendError::TimedOut(_)) => {
                 return Err(unavailable(
                     call,
                     CniError::TRY_AGAIN_LATER,
-                    &failure.to_string(),
+                    &error.to_string(),
                 ));
             }
-            // DEL may be said twice.
-            Err(failure) => failure.to_string(),
+            // DEL is idempotent and may be sent twice.
+            Err(error) => error.to_string(),
         };
         if !retry.wait() {
             return match journal::write(call) {
                 Ok(file) => {
                     call.log.error(&format!(
-                        "multus daemon: {reason}; DEL is left to it in {}",
+                        "multus daemon: {reason}; DEL journaled for replay in {}",
                         file.display()
                     ));
                     Ok(None)
@@ -165,36 +165,37 @@ fn del(call: &Call, timing: &Timing) -> Result<Option<Value>, CniError> {
                 Err(error) => Err(unavailable(
                     call,
                     CniError::TRY_AGAIN_LATER,
-                    &format!("{reason}; and DEL cannot be left to it: {error}"),
+                    &format!("{reason}; and DEL cannot be journaled: {error}"),
                 )),
             };
         }
     }
 }
 
-fn body(call: &Call) -> Vec<u8> {
+fn body(call: &CniCall) -> Vec<u8> {
     to_json(call.variables.0.iter().cloned(), &call.stdin, None)
 }
 
-fn read(call: &Call, answer: &Answer) -> Result<Option<Value>, CniError> {
-    if !(200..300).contains(&answer.status) {
-        // In the words that operators look for in events.
-        let failed = format!("CNI request failed with status {}", answer.status);
-        return Err(match CniError::parse(&answer.body) {
+/// Returns the result in the daemon's response, or its error.
+fn read(call: &CniCall, response: &HttpResponse) -> Result<Option<Value>, CniError> {
+    if !(200..300).contains(&response.status) {
+        // Upstream's words, which operators search events for.
+        let failed = format!("CNI request failed with status {}", response.status);
+        return Err(match CniError::parse(&response.body) {
             Some(error) if call.command.is_about_attachment() => {
                 error.context(&format!("{failed}: ERRORED"))
             }
             Some(error) => error,
             None => CniError::new(
                 CniError::INTERNAL,
-                format!("{failed}: '{}'", excerpt(&answer.body)),
+                format!("{failed}: '{}'", excerpt(&response.body)),
             ),
         });
     }
     if call.command != Command::Add {
         return Ok(None);
     }
-    let response = Response::from_json(&answer.body);
+    let response = Response::from_json(&response.body);
     let response = response.map_err(|error| {
         CniError::new(
             CniError::DECODING_FAILURE,
@@ -210,19 +211,19 @@ fn read(call: &Call, answer: &Answer) -> Result<Option<Value>, CniError> {
     Ok(Some(result_to(&result, call.version)))
 }
 
-fn unavailable(call: &Call, code: u32, reason: &str) -> CniError {
+fn unavailable(call: &CniCall, code: u32, reason: &str) -> CniError {
     CniError::new(
         code,
         format!("multus daemon at {}: {reason}", call.socket.display()),
     )
 }
 
-/// The beginning of a text that is not ours; an event has little room.
+/// Returns the beginning of a text, since an event has little room.
 fn excerpt(bytes: &[u8]) -> String {
-    const MOST: usize = 2048;
+    const MAX_CHARS: usize = 2048;
     let text = String::from_utf8_lossy(bytes);
     let text = text.trim();
-    match text.char_indices().nth(MOST) {
+    match text.char_indices().nth(MAX_CHARS) {
         None => text.to_owned(),
         Some((end, _)) => format!("{}…", &text[..end]),
     }
@@ -239,7 +240,7 @@ mod tests {
     use super::*;
     use crate::call::Environment;
 
-    fn call(dir: &TempDir, command: &str) -> Call {
+    fn call(dir: &TempDir, command: &str) -> CniCall {
         let env = [
             ("CNI_COMMAND", command),
             ("CNI_CONTAINERID", "a"),
@@ -258,25 +259,25 @@ mod tests {
             .unwrap()
     }
 
-    fn hasty() -> Timing {
-        let patience = Patience {
+    fn short() -> Timing {
+        let timeouts = Timeouts {
             connect: Duration::from_millis(20),
-            answer: Duration::from_millis(20),
+            response: Duration::from_millis(20),
         };
         Timing {
             ready: Duration::from_millis(60),
             reachable: Duration::from_millis(60),
-            status: patience,
-            work: patience,
+            status: timeouts,
+            work: timeouts,
         }
     }
 
     fn error(dir: &TempDir, command: &str) -> CniError {
-        forward(&call(dir, command), &hasty()).unwrap_err()
+        forward(&call(dir, command), &short()).unwrap_err()
     }
 
     #[test]
-    fn a_daemon_that_never_comes_is_waited_for_within_bounds() {
+    fn daemon_that_never_starts_is_waited_for_within_bounds() {
         let dir = tempfile::tempdir().unwrap();
         for command in ["ADD", "CHECK", "GC"] {
             let error = error(&dir, command);
@@ -291,9 +292,9 @@ mod tests {
     }
 
     #[test]
-    fn a_daemon_that_hangs_is_not_waited_for_for_ever() {
+    fn daemon_that_hangs_is_not_waited_for_for_ever() {
         let dir = tempfile::tempdir().unwrap();
-        // It takes connections, by way of its queue, and says nothing.
+        // The kernel accepts connections into the queue, and no process answers them.
         let _listener = UnixListener::bind(dir.path().join(api::SOCKET_NAME)).unwrap();
         for (command, code) in [("ADD", 11), ("STATUS", 50), ("DEL", 11)] {
             let error = error(&dir, command);
@@ -304,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_is_not_waited_for_for_ever() {
+    fn full_queue_is_not_waited_for_for_ever() {
         let dir = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(dir.path().join(api::SOCKET_NAME)).unwrap();
         rustix::net::listen(&listener, 0).unwrap();
@@ -313,7 +314,7 @@ mod tests {
         let refused = error(&dir, "STATUS");
         assert!(refused.msg.contains("cannot connect"), "{refused}");
         drop(first);
-        assert_eq!(forward(&call(&dir, "DEL"), &hasty()), Ok(None));
+        assert_eq!(forward(&call(&dir, "DEL"), &short()), Ok(None));
         assert_eq!(
             std::fs::read_dir(api::journal::dir(dir.path()))
                 .unwrap()

@@ -1,23 +1,23 @@
-//! Just enough HTTP/1.1 to read one answer: status, `content-length` or chunks or until the end, everything bounded.
+//! Just enough HTTP/1.1 to read one response: its status, and a bounded body by `content-length`, in chunks or until the end.
 
 use std::io::{self, Read};
 use std::time::Duration;
 
-/// Most bytes of the status line and all headers together.
+/// The most bytes of the status line and all headers together.
 const MAX_HEAD: usize = 64 << 10;
-/// Most bytes of one line.
+/// The most bytes of one line.
 const MAX_LINE: usize = 16 << 10;
 
-/// An answer.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Answer {
+pub(crate) struct HttpResponse {
     pub(crate) status: u16,
-    /// Whether the daemon says that it has not begun the request.
+    /// Whether the daemon reports that it did not begin the request.
     pub(crate) not_begun: bool,
     pub(crate) body: Vec<u8>,
 }
 
-/// A whole POST request; the connection ends with its answer. The daemon may hold it for `hold` until it can begin.
+/// Returns a complete POST request that closes the connection after its response. The daemon may hold it for `hold` until it can
+/// begin.
 pub(crate) fn request(path: &str, hold: Duration, body: &[u8]) -> Vec<u8> {
     let head = format!(
         "POST {path} HTTP/1.1\r\nHost: dummy\r\nConnection: close\r\nContent-Type: application/json\r\n{}: {}\r\nContent-Length: {}\r\n\r\n",
@@ -28,8 +28,8 @@ pub(crate) fn request(path: &str, hold: Duration, body: &[u8]) -> Vec<u8> {
     [head.as_bytes(), body].concat()
 }
 
-/// Reads one answer with at most `limit` bytes of body.
-pub(crate) fn answer(source: impl Read, limit: usize) -> io::Result<Answer> {
+/// Reads one response with a body of at most `limit` bytes.
+pub(crate) fn read_response(source: impl Read, limit: usize) -> io::Result<HttpResponse> {
     let mut reader = Reader {
         source,
         buffer: Vec::new(),
@@ -41,7 +41,7 @@ pub(crate) fn answer(source: impl Read, limit: usize) -> io::Result<Answer> {
             not_begun,
             framing,
         } = head(&mut reader)?;
-        // Interim answers announce another one.
+        // After an interim response (1xx) follows another one.
         if !(100..200).contains(&status) {
             let body = match framing {
                 _ if matches!(status, 204 | 304) => Vec::new(),
@@ -50,7 +50,7 @@ pub(crate) fn answer(source: impl Read, limit: usize) -> io::Result<Answer> {
                 Framing::Chunked => chunks(&mut reader, limit)?,
                 Framing::UntilEnd => reader.until_end(limit)?,
             };
-            return Ok(Answer {
+            return Ok(HttpResponse {
                 status,
                 not_begun: not_begun && status == api::STATUS_NOT_BEGUN,
                 body,
@@ -73,15 +73,15 @@ enum Framing {
 
 fn head(reader: &mut Reader<impl Read>) -> io::Result<Head> {
     let line = reader.line()?;
-    let mut words = line.split(' ');
-    let protocol = words.next().unwrap_or_default();
-    let status = words
+    let mut parts = line.split(' ');
+    let protocol = parts.next().unwrap_or_default();
+    let status = parts
         .next()
-        .and_then(|word| word.parse().ok())
+        .and_then(|part| part.parse().ok())
         .filter(|status| (100..600).contains(status));
     let status = status
         .filter(|_| protocol.starts_with("HTTP/1."))
-        .ok_or_else(|| broken("it does not start as HTTP/1.1 does"))?;
+        .ok_or_else(|| unusable("it does not start as HTTP/1.1 does"))?;
     let (mut framing, mut not_begun) = (Framing::UntilEnd, false);
     let mut length = line.len();
     loop {
@@ -95,16 +95,16 @@ fn head(reader: &mut Reader<impl Read>) -> io::Result<Head> {
         }
         length += line.len();
         if length > MAX_HEAD {
-            return Err(broken("its headers are too long"));
+            return Err(unusable("its headers are too long"));
         }
         let (name, value) = line
             .split_once(':')
-            .ok_or_else(|| broken("a header has no colon"))?;
+            .ok_or_else(|| unusable("a header has no colon"))?;
         if name.eq_ignore_ascii_case(api::HEADER_NOT_BEGUN) {
             not_begun = true;
         } else if name.eq_ignore_ascii_case("transfer-encoding") {
             if !value.trim().eq_ignore_ascii_case("chunked") {
-                return Err(broken("its transfer encoding is not known"));
+                return Err(unusable("its transfer encoding is not known"));
             }
             framing = Framing::Chunked;
         } else if name.eq_ignore_ascii_case("content-length")
@@ -114,7 +114,7 @@ fn head(reader: &mut Reader<impl Read>) -> io::Result<Head> {
                 value
                     .trim()
                     .parse()
-                    .map_err(|_| broken("its content length is not a number"))?,
+                    .map_err(|_| unusable("its content length is not a number"))?,
             );
         }
     }
@@ -126,9 +126,9 @@ fn chunks(reader: &mut Reader<impl Read>, limit: usize) -> io::Result<Vec<u8>> {
         let line = reader.line()?;
         let size = line.split(';').next().unwrap_or_default().trim();
         let size = usize::from_str_radix(size, 16)
-            .map_err(|_| broken("the size of a chunk is not a number"))?;
+            .map_err(|_| unusable("the size of a chunk is not a number"))?;
         if size == 0 {
-            // Trailers say nothing that matters here, and the connection ends anyway.
+            // Trailers are not needed, and the connection ends anyway.
             return Ok(body);
         }
         if size > limit.saturating_sub(body.len()) {
@@ -136,7 +136,7 @@ fn chunks(reader: &mut Reader<impl Read>, limit: usize) -> io::Result<Vec<u8>> {
         }
         body.append(&mut reader.exactly(size)?);
         if !reader.line()?.is_empty() {
-            return Err(broken("a chunk does not end where it should"));
+            return Err(unusable("a chunk does not end where it should"));
         }
     }
 }
@@ -148,8 +148,8 @@ struct Reader<R> {
 }
 
 impl<R: Read> Reader<R> {
-    /// Reads more; an end is an error where more is needed.
-    fn more(&mut self) -> io::Result<()> {
+    /// Reads more bytes; the end of the stream is an error.
+    fn fill_or_fail(&mut self) -> io::Result<()> {
         if self.fill()? {
             Ok(())
         } else {
@@ -157,6 +157,7 @@ impl<R: Read> Reader<R> {
         }
     }
 
+    /// Reads more bytes; `false` at the end of the stream.
     fn fill(&mut self) -> io::Result<bool> {
         self.buffer.drain(..self.start);
         self.start = 0;
@@ -179,14 +180,14 @@ impl<R: Read> Reader<R> {
             if let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
                 let line = rest[..end].strip_suffix(b"\r").unwrap_or(&rest[..end]);
                 let line =
-                    String::from_utf8(line.to_vec()).map_err(|_| broken("a line is not text"))?;
+                    String::from_utf8(line.to_vec()).map_err(|_| unusable("a line is not text"))?;
                 self.start += end + 1;
                 return Ok(line);
             }
             if rest.len() > MAX_LINE {
-                return Err(broken("a line is too long"));
+                return Err(unusable("a line is too long"));
             }
-            self.more()?;
+            self.fill_or_fail()?;
         }
     }
 
@@ -200,7 +201,7 @@ impl<R: Read> Reader<R> {
             if bytes.len() == count {
                 return Ok(bytes);
             }
-            self.more()?;
+            self.fill_or_fail()?;
         }
     }
 
@@ -219,7 +220,7 @@ impl<R: Read> Reader<R> {
     }
 }
 
-fn broken(reason: &str) -> io::Error {
+fn unusable(reason: &str) -> io::Error {
     io::Error::new(
         io::ErrorKind::InvalidData,
         format!("unusable answer: {reason}"),
@@ -227,17 +228,17 @@ fn broken(reason: &str) -> io::Error {
 }
 
 fn too_long(limit: usize) -> io::Error {
-    broken(&format!("it is longer than {limit} bytes"))
+    unusable(&format!("it is longer than {limit} bytes"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// One byte at a time: the hardest way in which it can arrive.
-    struct Dribble<'a>(&'a [u8]);
+    /// Returns one byte at a time, so that every boundary falls between two reads.
+    struct OneByteReads<'a>(&'a [u8]);
 
-    impl Read for Dribble<'_> {
+    impl Read for OneByteReads<'_> {
         fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
             let count = self.0.len().min(1).min(buffer.len());
             buffer[..count].copy_from_slice(&self.0[..count]);
@@ -247,25 +248,29 @@ mod tests {
     }
 
     fn check(text: &str, status: u16, body: &str) {
-        let expected = Answer {
+        let expected = HttpResponse {
             status,
             not_begun: false,
             body: body.as_bytes().to_vec(),
         };
-        assert_eq!(answer(text.as_bytes(), 64).unwrap(), expected, "{text:?}");
         assert_eq!(
-            answer(Dribble(text.as_bytes()), 64).unwrap(),
+            read_response(text.as_bytes(), 64).unwrap(),
+            expected,
+            "{text:?}"
+        );
+        assert_eq!(
+            read_response(OneByteReads(text.as_bytes()), 64).unwrap(),
             expected,
             "{text:?}"
         );
     }
 
-    fn refused(text: &str) -> String {
-        answer(text.as_bytes(), 64).unwrap_err().to_string()
+    fn error(text: &str) -> String {
+        read_response(text.as_bytes(), 64).unwrap_err().to_string()
     }
 
     #[test]
-    fn all_framings() {
+    fn body_is_read_in_every_framing() {
         check(
             "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
             200,
@@ -291,26 +296,25 @@ mod tests {
     }
 
     #[test]
-    fn all_bounds() {
+    fn body_lines_and_headers_are_bounded() {
         assert!(
-            refused("HTTP/1.1 200 OK\r\nContent-Length: 65\r\n\r\n")
+            error("HTTP/1.1 200 OK\r\nContent-Length: 65\r\n\r\n").contains("longer than 64 bytes")
+        );
+        assert!(
+            error("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n41\r\n")
                 .contains("longer than 64 bytes")
         );
         assert!(
-            refused("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n41\r\n")
+            error("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n")
                 .contains("longer than 64 bytes")
         );
         assert!(
-            refused("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n")
+            error(&format!("HTTP/1.1 200 OK\r\n\r\n{}", "x".repeat(65)))
                 .contains("longer than 64 bytes")
         );
+        assert!(error(&"x".repeat(MAX_LINE * 3)).contains("too long"));
         assert!(
-            refused(&format!("HTTP/1.1 200 OK\r\n\r\n{}", "x".repeat(65)))
-                .contains("longer than 64 bytes")
-        );
-        assert!(refused(&"x".repeat(MAX_LINE * 3)).contains("too long"));
-        assert!(
-            refused(&format!(
+            error(&format!(
                 "HTTP/1.1 200 OK\r\n{}",
                 format!("a: {}\r\n", "x".repeat(8000)).repeat(10)
             ))
@@ -319,14 +323,12 @@ mod tests {
     }
 
     #[test]
-    fn everything_else_is_refused() {
-        assert!(refused("SSH-2.0-x\r\n\r\n").contains("does not start as HTTP/1.1"));
-        assert!(refused("HTTP/1.1 abc\r\n\r\n").contains("does not start as HTTP/1.1"));
-        assert!(refused("HTTP/1.1 200 OK\r\nnonsense\r\n\r\n").contains("no colon"));
-        assert!(refused("HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n").contains("not a number"));
-        assert!(
-            refused("HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n").contains("not known")
-        );
+    fn invalid_responses_are_refused() {
+        assert!(error("SSH-2.0-x\r\n\r\n").contains("does not start as HTTP/1.1"));
+        assert!(error("HTTP/1.1 abc\r\n\r\n").contains("does not start as HTTP/1.1"));
+        assert!(error("HTTP/1.1 200 OK\r\nnonsense\r\n\r\n").contains("no colon"));
+        assert!(error("HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n").contains("not a number"));
+        assert!(error("HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n").contains("not known"));
         for cut in [
             "",
             "HTTP/1.1 200",
@@ -334,7 +336,7 @@ mod tests {
             "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nhel",
         ] {
             assert_eq!(
-                answer(cut.as_bytes(), 64).unwrap_err().kind(),
+                read_response(cut.as_bytes(), 64).unwrap_err().kind(),
                 io::ErrorKind::UnexpectedEof,
                 "{cut:?}"
             );
@@ -342,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_complete() {
+    fn request_has_headers_and_body() {
         let text = request("/cni", Duration::from_secs(2), b"{}");
         let text = String::from_utf8(text).unwrap();
         assert!(text.starts_with("POST /cni HTTP/1.1\r\nHost: dummy\r\nConnection: close\r\n"));
@@ -352,8 +354,8 @@ mod tests {
     #[test]
     fn not_begun_needs_status_and_header() {
         let check = |text: &str, expected| {
-            let answer = answer(text.as_bytes(), 64).unwrap();
-            assert_eq!(answer.not_begun, expected, "{text:?}");
+            let response = read_response(text.as_bytes(), 64).unwrap();
+            assert_eq!(response.not_begun, expected, "{text:?}");
         };
         let header = "Multus-Not-Begun: 1\r\nContent-Length: 0\r\n\r\n";
         check(&format!("HTTP/1.1 503 x\r\n{header}"), true);

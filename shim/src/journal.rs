@@ -1,4 +1,4 @@
-//! Leaves a DEL to a daemon that is not there: temporary file, fsync, rename, fsync of the directory.
+//! Journals a DEL for a daemon that cannot be reached: temporary file, fsync, rename, fsync of the directory.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
@@ -7,33 +7,33 @@ use std::path::{Path, PathBuf};
 
 use api::wire::to_json;
 
-use crate::call::Call;
+use crate::call::CniCall;
 
-/// Writes the call into the journal of its state directory and says where.
-pub(crate) fn write(call: &Call) -> io::Result<PathBuf> {
+/// Writes the call into the journal of its state directory and returns the file's path.
+pub(crate) fn write(call: &CniCall) -> io::Result<PathBuf> {
     let dir = api::journal::dir(&call.cni_dir);
-    let named =
+    let with_path =
         |source: io::Error| io::Error::new(source.kind(), format!("{}: {source}", dir.display()));
     let (container_id, ifname) = call
         .attachment
         .as_ref()
         .expect("DEL is about an attachment");
     let name = api::journal::file_name(container_id, ifname, call.netns());
-    // Other variables of the runtime may be secrets, and nobody replaying would look at them.
+    // Other variables of the runtime may be secrets, and the replay does not need them.
     let env = call
         .variables
         .0
         .iter()
         .filter(|(key, _)| key.starts_with("CNI_"));
     let request = to_json(env.cloned(), &call.stdin, None);
-    write_file(&dir, &name, &request).map_err(named)?;
+    write_file(&dir, &name, &request).map_err(with_path)?;
     Ok(dir.join(name))
 }
 
 fn write_file(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
     let temporary = dir.join(format!(".{name}.{}", std::process::id()));
-    // What a crashed process of the same id left is nobody's.
+    // A crashed process with the same ID may have left it.
     let _ = fs::remove_file(&temporary);
     let written =
         write_new(&temporary, bytes).and_then(|()| fs::rename(&temporary, dir.join(name)));
@@ -41,7 +41,7 @@ fn write_file(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
         let _ = fs::remove_file(&temporary);
     }
     written?;
-    // The directories may be as new as the file.
+    // The directories may be new as well.
     for dir in dir.ancestors().take(3) {
         File::open(dir)?.sync_all()?;
     }

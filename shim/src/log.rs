@@ -1,4 +1,4 @@
-//! The shim's own few log lines, to where the configuration says: a file, stderr, or nowhere. Never stdout.
+//! The shim's few log lines. The configuration directs them to a file, stderr or nowhere; they never go to stdout.
 
 use std::fs::OpenOptions;
 use std::os::fd::AsFd;
@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::output;
 
-/// From quiet to loud.
+/// The log levels, the quietest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Level {
     Panic,
@@ -18,7 +18,7 @@ pub(crate) enum Level {
 }
 
 impl Level {
-    /// Anything unknown is the default, which is nearly silent.
+    /// Reads a level; an unknown one is the default, at which nothing is logged.
     pub(crate) fn parse(text: &str) -> Self {
         match text.to_ascii_lowercase().as_str() {
             "error" => Self::Error,
@@ -29,7 +29,7 @@ impl Level {
     }
 }
 
-/// Where lines go.
+/// The destinations of log lines.
 pub(crate) struct Log {
     pub(crate) file: Option<PathBuf>,
     pub(crate) to_stderr: bool,
@@ -37,7 +37,6 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// Something failed.
     pub(crate) fn error(&self, text: &str) {
         if self.level < Level::Error {
             return;
@@ -46,7 +45,7 @@ impl Log {
             .duration_since(UNIX_EPOCH)
             .map_or(0, |since| since.as_secs());
         let line = format!("{} [error] {}\n", timestamp(now), text.replace('\n', " "));
-        // A log that cannot be written must not fail a pod.
+        // Errors are ignored: a log that cannot be written must not fail a pod.
         if self.to_stderr {
             output::write_all(rustix::stdio::stderr(), line.as_bytes());
         }
@@ -61,10 +60,10 @@ impl Log {
     }
 }
 
-/// RFC 3339 in UTC, from seconds since 1970.
+/// Returns seconds since 1970 as RFC 3339 in UTC.
 fn timestamp(seconds: u64) -> String {
     let (days, rest) = (seconds / 86400, seconds % 86400);
-    // Years that begin in March have the odd day last; 1970-01-01 is day 719468 since 0000-03-01.
+    // In years that begin in March the leap day is the last day; 1970-01-01 is day 719468 since 0000-03-01.
     let day = days + 719_468;
     let (era, day) = (day / 146_097, day % 146_097);
     let year = (day - day / 1460 + day / 36524 - day / 146_096) / 365;
@@ -86,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn timestamps() {
+    fn timestamps_handle_leap_years() {
         assert_eq!(timestamp(0), "1970-01-01T00:00:00Z");
         assert_eq!(timestamp(951_782_399), "2000-02-28T23:59:59Z");
         assert_eq!(timestamp(951_782_400), "2000-02-29T00:00:00Z");
@@ -95,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn levels() {
+    fn levels_are_parsed_and_ordered() {
         assert_eq!(Level::parse("Verbose"), Level::Verbose);
         assert_eq!(Level::parse(""), Level::Panic);
         assert!(Level::Panic < Level::Error && Level::Error < Level::Debug);

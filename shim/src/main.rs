@@ -1,26 +1,22 @@
-//! multus-shim: what the container runtime starts for every verb. It hands the call to the daemon on the node and prints the answer.
+//! multus-shim: the CNI plugin that the container runtime starts for every verb. It forwards the call to the node's daemon and prints
+//! the result.
 //!
-//! Deliberately tiny and blocking: no async runtime, no TLS, no C. Called as `passthru` it is the plugin that does nothing.
+//! It is deliberately tiny and blocking: no async runtime, no TLS, no C. Under the name `passthru` it is the plugin that does nothing.
 //! **Invariant**: stdout holds one CNI document or nothing, whatever happens.
 
 mod call;
 
 mod forward;
-
 mod retry;
 
 mod client;
-
 mod http;
 
 mod journal;
-
 mod netns;
-
 mod passthru;
 
 mod log;
-
 mod output;
 
 use std::ffi::OsString;
@@ -46,7 +42,7 @@ fn main() -> ExitCode {
     } else {
         "multus-shim"
     };
-    if args.any(|arg| asks_for_version(&arg)) {
+    if args.any(|arg| is_version_flag(&arg)) {
         return output::print(Document::Text(format!("{}\n", api::version_line(name))));
     }
     let versions = if is_passthru {
@@ -56,23 +52,23 @@ fn main() -> ExitCode {
     };
     let environment = match Environment::read(std::env::vars_os()) {
         Ok(Some(environment)) => environment,
-        Ok(None) => return output::about(name, versions),
+        Ok(None) => return output::print_usage(name, versions),
         Err(error) => return output::print(Document::Error(error)),
     };
-    let answer = if environment.command == Command::Version {
-        Ok(Document::Text(version::answer(versions)))
+    let document = if environment.command == Command::Version {
+        Ok(Document::Text(version::version_output(versions)))
     } else if is_passthru {
         call::read_stdin().and_then(|stdin| passthru::run(environment, stdin))
     } else {
-        call::read_stdin().and_then(|stdin| attend(environment, stdin))
+        call::read_stdin().and_then(|stdin| run(environment, stdin))
     };
-    output::print(answer.unwrap_or_else(Document::Error))
+    output::print(document.unwrap_or_else(Document::Error))
 }
 
-/// One verb from beginning to end.
-fn attend(environment: Environment, stdin: Vec<u8>) -> Result<Document, CniError> {
+/// Runs one verb.
+fn run(environment: Environment, stdin: Vec<u8>) -> Result<Document, CniError> {
     let call = environment.with_config(stdin, &SUPPORTED)?;
-    // Before ADD, when nothing has been made yet; after DEL, so that cleaning up is not held back.
+    // Before ADD, when nothing exists yet that would have to be undone; after DEL, so that the check cannot prevent the cleanup.
     if call.command == Command::Add {
         netns::check(&call)?;
     }
@@ -90,7 +86,7 @@ fn attend(environment: Environment, stdin: Vec<u8>) -> Result<Document, CniError
     Ok(result.map_or(Document::Nothing, Document::Result))
 }
 
-fn asks_for_version(arg: &OsString) -> bool {
+fn is_version_flag(arg: &OsString) -> bool {
     ["-v", "-version", "--version"]
         .iter()
         .any(|flag| arg == flag)

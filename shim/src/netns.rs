@@ -1,27 +1,27 @@
-//! The check that a plugin does not run inside the very namespace it works on.
+//! The check that the shim does not run inside the network namespace that it is called for.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
 use cni::CniError;
 
-use crate::call::Call;
+use crate::call::CniCall;
 
-/// Fails with code 8 if this process is in `CNI_NETNS`, unless `CNI_NETNS_OVERRIDE` allows it. A namespace that is gone is somebody
-/// else's problem.
-pub(crate) fn check(call: &Call) -> Result<(), CniError> {
+/// Fails with code 8 if this process is in `CNI_NETNS`, unless `CNI_NETNS_OVERRIDE` allows it. A namespace that cannot be read passes:
+/// the daemon handles it.
+pub(crate) fn check(call: &CniCall) -> Result<(), CniError> {
     let value = call.variables.get("CNI_NETNS_OVERRIDE");
     let overridden = value == "1" || value.eq_ignore_ascii_case("true");
     if overridden || call.netns().is_empty() {
         return Ok(());
     }
-    let (Ok(theirs), Ok(ours)) = (
+    let (Ok(requested), Ok(own)) = (
         fs::metadata(call.netns()),
         fs::metadata("/proc/self/ns/net"),
     ) else {
         return Ok(());
     };
-    if (theirs.dev(), theirs.ino()) != (ours.dev(), ours.ino()) {
+    if (requested.dev(), requested.ino()) != (own.dev(), own.ino()) {
         return Ok(());
     }
     Err(CniError::new(

@@ -1,4 +1,4 @@
-//! The only place that writes to stdout: one document, once.
+//! The only module that writes to stdout: one document, once.
 
 use std::os::fd::BorrowedFd;
 use std::process::ExitCode;
@@ -8,22 +8,22 @@ use cni::types::pretty;
 use cni::{CniError, Version};
 use serde_json::Value;
 
-/// What goes to stdout.
+/// The document for stdout.
 pub(crate) enum Document {
-    /// Success without an answer.
+    /// Success without output.
     Nothing,
-    /// A line that is ready: versions.
+    /// Text that is printed as it is, for versions.
     Text(String),
     /// The result of ADD.
     Result(Value),
-    /// A failure.
+    /// The error of a failed call.
     Error(CniError),
 }
 
-/// Set by whoever writes first; nobody writes after that.
+/// Set by the first write; later writes do nothing.
 static WRITTEN: AtomicBool = AtomicBool::new(false);
 
-/// Prints the document and says how the process ends.
+/// Prints the document and returns the exit code of the process.
 pub(crate) fn print(document: Document) -> ExitCode {
     let (bytes, code) = match document {
         Document::Nothing => return ExitCode::SUCCESS,
@@ -38,8 +38,8 @@ pub(crate) fn print(document: Document) -> ExitCode {
     }
 }
 
-/// What somebody sees who starts the program by hand.
-pub(crate) fn about(name: &str, versions: &[Version]) -> ExitCode {
+/// Explains itself on stderr to a user who started the program by hand.
+pub(crate) fn print_usage(name: &str, versions: &[Version]) -> ExitCode {
     let versions: Vec<_> = versions.iter().map(ToString::to_string).collect();
     let text = format!(
         "{name}: a CNI plugin; it is started by a container runtime\nCNI protocol versions supported: {}\n",
@@ -52,7 +52,7 @@ pub(crate) fn about(name: &str, versions: &[Version]) -> ExitCode {
     }
 }
 
-/// A panic, too, ends in a CNI document: the runtime reads nothing else.
+/// Makes a panic print a CNI error, since the runtime reads nothing else.
 pub(crate) fn guard_against_panics() {
     std::panic::set_hook(Box::new(|info| {
         let text = info.to_string().replace('\n', " ");
@@ -66,7 +66,7 @@ fn write(bytes: &[u8]) -> bool {
     !WRITTEN.swap(true, Ordering::SeqCst) && write_all(rustix::stdio::stdout(), bytes)
 }
 
-/// Writes without the library's buffers, which nobody needs for one document.
+/// Writes everything; `false` if that fails. One document needs none of the standard library's buffers.
 pub(crate) fn write_all(fd: BorrowedFd<'_>, mut bytes: &[u8]) -> bool {
     while !bytes.is_empty() {
         match rustix::io::write(fd, bytes) {

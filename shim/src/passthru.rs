@@ -1,4 +1,4 @@
-//! `passthru`: the plugin that does nothing. It stands at the head of a chain that has nothing to begin with.
+//! `passthru`: the plugin that does nothing, as the head of a chain that needs no other first plugin.
 
 use cni::convert::{parse_value, result_to};
 use cni::{CniError, CniResult, Command, Version};
@@ -6,7 +6,7 @@ use cni::{CniError, CniResult, Command, Version};
 use crate::call::Environment;
 use crate::output::Document;
 
-/// What it speaks: all that have lists of plugins.
+/// The versions that have lists of plugins.
 pub(crate) const VERSIONS: &[Version] = &[
     Version::V0_3_0,
     Version::V0_3_1,
@@ -15,7 +15,7 @@ pub(crate) const VERSIONS: &[Version] = &[
     Version::V1_1_0,
 ];
 
-/// ADD hands on the previous result, or an empty one; the other verbs succeed.
+/// ADD returns the previous result, or an empty one; the other verbs succeed.
 pub(crate) fn run(environment: Environment, stdin: Vec<u8>) -> Result<Document, CniError> {
     let mut call = environment.with_config(stdin, VERSIONS)?;
     if call.command != Command::Add {

@@ -1,4 +1,4 @@
-//! When a request that was not begun is sent again: as soon as something changes beside the socket, and after growing pauses.
+//! The pace at which a request that was not begun is sent again: on each change in the socket's directory, and after growing pauses.
 
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
@@ -11,10 +11,10 @@ use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 
 /// The pause after the first failure, and after each change in the directory; each further one is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
-/// No pause is longer, so that a change that the kernel did not report is found all the same.
-const LAST_PAUSE: Duration = Duration::from_secs(1);
+/// The longest pause, so that a change that the kernel did not report is found, too.
+const MAX_PAUSE: Duration = Duration::from_secs(1);
 
-/// Paces one request.
+/// Paces the attempts of one request.
 pub(crate) struct Retry {
     dir: PathBuf,
     watch: Option<OwnedFd>,
@@ -23,7 +23,7 @@ pub(crate) struct Retry {
 }
 
 impl Retry {
-    /// For requests to `socket` until `end`.
+    /// Paces requests to `socket` until `end`.
     pub(crate) fn new(socket: &Path, end: Instant) -> Self {
         Self {
             dir: socket.parent().unwrap_or(Path::new("/")).to_owned(),
@@ -33,23 +33,23 @@ impl Retry {
         }
     }
 
-    /// How much time is left.
+    /// Returns the time that is left.
     pub(crate) fn left(&self) -> Duration {
         self.end.saturating_duration_since(Instant::now())
     }
 
-    /// Waits for the next attempt; `false` once the time is over.
+    /// Waits before the next attempt; `false` once the time is over.
     pub(crate) fn wait(&mut self) -> bool {
         let left = self.left();
         if left.is_zero() {
             return false;
         }
         let pause = self.pause.min(left);
-        self.pause = (self.pause * 2).min(LAST_PAUSE);
+        self.pause = (self.pause * 2).min(MAX_PAUSE);
         match &self.watch {
             Some(watch) if has_changed(watch, pause) => self.pause = FIRST_PAUSE,
             Some(_) => {}
-            // The first pause is short: what happens before the watch begins is found right after it.
+            // The first pause is short: the attempt after it finds a change from before the watch began.
             None => {
                 self.watch = watch(&self.dir);
                 thread::sleep(pause);
@@ -59,7 +59,7 @@ impl Retry {
     }
 }
 
-/// Reports names that are made in the directory; `None` where that cannot be had, as without the directory.
+/// Watches the directory for new names; `None` where that fails, as for a missing directory.
 fn watch(dir: &Path) -> Option<OwnedFd> {
     let watch = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).ok()?;
     let flags = WatchFlags::CREATE | WatchFlags::MOVED_TO | WatchFlags::ONLYDIR;
@@ -67,7 +67,7 @@ fn watch(dir: &Path) -> Option<OwnedFd> {
     Some(watch)
 }
 
-/// Waits for a change; one that comes meanwhile is forgotten with all that came before.
+/// Waits for a change and drops all events that are pending then.
 fn has_changed(watch: &OwnedFd, pause: Duration) -> bool {
     let Ok(pause) = Timespec::try_from(pause) else {
         return false;

@@ -9,12 +9,12 @@ use prost::Message as _;
 
 use crate::grpc::{Server, Status};
 
-/// Answers until it is dropped.
+/// A fake CRI server, which runs until it is dropped.
 pub struct CriServer {
     _server: Server,
 }
 
-/// What a runtime reports of itself.
+/// The values that a runtime reports.
 #[derive(Debug, Clone, Default)]
 pub struct RuntimeInfo {
     /// Its name in `Version`.

@@ -76,16 +76,16 @@ pub fn run(make: impl Fn(&mut Random) -> Vec<u8>, target: impl Fn(&[u8]) -> bool
     );
 }
 
-/// One of the samples, changed in up to three places; `words` are tokens of its grammar to insert.
-pub fn changed(samples: &[&[u8]], words: &[&str], random: &mut Random) -> Vec<u8> {
+/// One of the samples, with up to three changes; `tokens` of its grammar may be inserted.
+pub fn changed(samples: &[&[u8]], tokens: &[&str], random: &mut Random) -> Vec<u8> {
     let mut input = random.pick(samples).to_vec();
     for _ in 0..random.below(4) {
         let at = random.below(input.len() + 1);
         let end = (at + random.below(12)).min(input.len());
         match random.below(6) {
             0 => drop(input.drain(at..end)),
-            1 => drop(input.splice(at..at, random.pick(words).bytes())),
-            2 => drop(input.splice(at..end, random.pick(words).bytes())),
+            1 => drop(input.splice(at..at, random.pick(tokens).bytes())),
+            2 => drop(input.splice(at..end, random.pick(tokens).bytes())),
             3 => {
                 let again = input[at..end].to_vec();
                 input.splice(at..at, again);

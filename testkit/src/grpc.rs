@@ -10,10 +10,10 @@ use tokio::{
     runtime::Runtime,
 };
 
-/// Answers until it is dropped.
+/// A server that runs until it is dropped.
 pub(crate) struct Server(Option<Runtime>);
 
-/// Why a call fails: gRPC's status code and a message.
+/// The status of a failed call: gRPC's code and a message.
 pub(crate) struct Status {
     pub(crate) code: u16,
     pub(crate) message: &'static str,

@@ -7,7 +7,7 @@ use prost::Message as _;
 
 use crate::grpc::{Server, Status};
 
-/// Answers until it is dropped.
+/// A fake kubelet, which runs until it is dropped.
 pub struct Kubelet {
     _server: Server,
 }

@@ -11,7 +11,7 @@ pub(crate) enum Arch {
     Arm,
 }
 
-/// What differs between architectures.
+/// The properties by which architectures differ.
 pub(crate) struct Facts {
     pub(crate) name: &'static str,
     pub(crate) variant: Option<&'static str>,

@@ -3,11 +3,10 @@
 use anyhow::Context as _;
 use archive::digest::sha256;
 use chart::{
-    Distro, IDENTITIES,
+    CHARTS, Distro, IDENTITIES,
     bindata::{self, Asset},
     index::{self, Packed},
     manifest,
-    pack::CHARTS,
 };
 
 use crate::{release::ChartEntry, tree::Tree};

@@ -2,13 +2,13 @@
 
 use std::path::PathBuf;
 
-use airgap::registry::{Access, Found, Login, Registry, in_docker_config, of_helper};
+use airgap::registry::{Access, Login, Registry, StoredLogin, in_docker_config, of_helper};
 use anyhow::{Context as _, anyhow};
 use xshell::{Shell, cmd};
 
 /// The variable with the password of `--user`: every user of the machine can see arguments.
 const PASSWORD: &str = "MULTUS_REGISTRY_PASSWORD";
-/// What helps when a login is missing.
+/// The hint when a login is missing.
 pub(crate) const HINT: &str =
     "give --user and MULTUS_REGISTRY_PASSWORD, or log in with docker, podman or skopeo";
 
@@ -50,9 +50,9 @@ impl Options {
             let found = in_docker_config(&text, host)
                 .with_context(|| format!("{} is damaged: log in again", path.display()))?;
             let login = match found {
-                Found::Nothing => None,
-                Found::Login(login) => Some(login),
-                Found::Helper { name, server } => from_helper(&name, &server)?,
+                StoredLogin::None => None,
+                StoredLogin::Login(login) => Some(login),
+                StoredLogin::Helper { name, server } => from_helper(&name, &server)?,
             };
             if login.is_some() {
                 return Ok(login);

@@ -22,7 +22,7 @@ mod verify;
 
 use std::process::ExitCode;
 
-/// What the line about a failure begins with.
+/// The beginning of the line about a failure.
 const PREFIX: &str = "error";
 
 fn main() -> ExitCode {

@@ -92,7 +92,7 @@ pub(crate) struct Budget {
     pub(crate) limit: u64,
 }
 
-/// What a release states about itself and cannot be derived from its files.
+/// The facts about a release that do not follow from its files.
 pub(crate) struct Origin {
     pub(crate) version: String,
     pub(crate) commit: String,

@@ -1,4 +1,4 @@
-//! A folder of two architectures, and every way in which a copy of it goes wrong.
+//! A directory with archives of two architectures, and every fault that a copy of it may have.
 
 use archive::{
     oci::{Descriptor, History, ImageConfig, Manifest, Platform, RootFs, RunConfig},
@@ -10,7 +10,7 @@ use crate::delta;
 
 type Files = BTreeMap<String, Vec<u8>>;
 
-/// An archive's content: one image of one program.
+/// Returns an archive's content: one image with one program.
 fn part(architecture: &str) -> Layout {
     let mut part = Layout::default();
     let tar = tar::write(&[Entry::file("program", 0o755, architecture)]).unwrap();
@@ -51,7 +51,7 @@ fn of(architecture: &str, part: &Layout) -> Files {
     files
 }
 
-/// Writes sums that fit what is there.
+/// Writes checksums that match the files.
 fn seal(files: &mut Files, architecture: &str) {
     let names = lists::names(architecture);
     let present = files.iter().filter(|(name, _)| names.contains(name));
@@ -68,7 +68,7 @@ fn sample() -> Files {
 
 #[track_caller]
 fn refused(files: &Files, expected: &str) {
-    let error = folder(files).expect_err(expected);
+    let error = dir(files).expect_err(expected);
     let source = std::error::Error::source(&error).map(ToString::to_string);
     let text = format!("{error}: {}", source.unwrap_or_default());
     assert!(text.contains(expected), "{text}");
@@ -79,22 +79,22 @@ const GZ: &str = "multus-airgap-images-amd64.tar.gz";
 const LIST: &str = "multus-images.linux-amd64.txt";
 
 #[test]
-fn a_whole_folder_is_sound_and_so_is_what_one_node_needs() {
-    let found = folder(&sample()).unwrap();
+fn complete_directory_and_the_files_for_one_node_are_sound() {
+    let found = dir(&sample()).unwrap();
     assert_eq!(found.len(), 2);
     assert_eq!(found[0].archives, [ZST, GZ]);
     assert_eq!(found[1].images[0].reference, "docker.io/own/x:v1");
     let mut files = of("amd64", &part("amd64"));
     files.remove(GZ);
     files.remove(LIST);
-    assert_eq!(folder(&files).unwrap()[0].archives, [ZST]);
+    assert_eq!(dir(&files).unwrap()[0].archives, [ZST]);
     files.remove(ZST);
     refused(&files, &format!("{ZST} is missing"));
     refused(&Files::new(), "no sha256sum-");
 }
 
 #[test]
-fn what_sums_find_is_named() {
+fn file_that_does_not_match_the_checksums_is_named() {
     let mut cut = sample();
     cut.get_mut(ZST).unwrap().truncate(200);
     refused(
@@ -113,7 +113,7 @@ fn what_sums_find_is_named() {
     refused(&damaged, "sha256sum-amd64.txt is damaged");
 }
 
-/// Changes a file, and writes its sum anew.
+/// Asserts that a changed file is refused although its checksum was rewritten.
 fn forged(change: impl FnOnce(&mut Files), expected: &str) {
     let mut files = sample();
     change(&mut files);
@@ -122,7 +122,7 @@ fn forged(change: impl FnOnce(&mut Files), expected: &str) {
 }
 
 #[test]
-fn sums_are_not_believed() {
+fn forged_files_with_matching_checksums_are_refused() {
     forged(
         |files| files.get_mut(ZST).unwrap().truncate(200),
         &format!("{ZST}: damaged zstd stream"),
@@ -139,11 +139,11 @@ fn sums_are_not_believed() {
             let other = delta::archive(&Layout::default()).unwrap().gz;
             files.insert(GZ.into(), other);
         },
-        &format!("{ZST} and {GZ} hold different things"),
+        &format!("{ZST} and {GZ} have different content"),
     );
     forged(
         |files| drop(files.insert(LIST.into(), b"docker.io/own/y:v1\n".to_vec())),
-        &format!("{LIST} does not list what {ZST} holds"),
+        &format!("{LIST} does not list the images of {ZST}"),
     );
 }
 
@@ -162,7 +162,7 @@ fn repacked(change: impl FnOnce(&mut Vec<Entry>), expected: &str) {
 }
 
 #[test]
-fn an_archive_is_looked_into() {
+fn forged_entries_with_matching_checksums_are_refused() {
     let is_blob = |entry: &Entry| entry.path.starts_with("blobs/sha256/");
     repacked(
         |entries| {
@@ -180,7 +180,7 @@ fn an_archive_is_looked_into() {
     );
     repacked(
         |entries| entries.push(Entry::file("more", 0o644, "")),
-        "more does not belong into an image layout",
+        "more does not belong in an image layout",
     );
     repacked(
         |entries| {
@@ -189,10 +189,10 @@ fn an_archive_is_looked_into() {
                 .find(|entry| entry.path == "manifest.json");
             docker.unwrap().kind = tar::Kind::File(b"[]".to_vec());
         },
-        "entry manifest.json is not what its images make",
+        "entry manifest.json does not follow from its images",
     );
     repacked(
         |entries| entries.swap(0, 1),
-        "entry index.json is not what its images make",
+        "entry index.json does not follow from its images",
     );
 }

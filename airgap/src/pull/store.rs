@@ -1,4 +1,4 @@
-//! The store: a folder of blobs that were fetched.
+//! The store of fetched blobs.
 
 use std::{
     fs, io,
@@ -9,13 +9,13 @@ use archive::digest::{Digest, sha256};
 
 use super::Error;
 
-/// Blobs by their digest, in a folder that several images and releases share.
+/// Blobs by their digest, in a directory that several images and releases share.
 pub struct Store {
     pub(super) dir: PathBuf,
 }
 
 impl Store {
-    /// In a folder that need not be there yet.
+    /// Uses a directory, which need not exist yet.
     pub fn new(dir: impl Into<PathBuf>) -> Self {
         Self { dir: dir.into() }
     }
@@ -24,7 +24,7 @@ impl Store {
         self.dir.join("blobs/sha256").join(digest.hex())
     }
 
-    /// A blob, if it is there and whole.
+    /// Returns a blob, or `None` when it is absent or damaged.
     pub(super) fn get(&self, digest: &Digest) -> Option<Vec<u8>> {
         let bytes = fs::read(self.path(digest)).ok()?;
         (sha256(&bytes) == *digest).then_some(bytes)

@@ -1,5 +1,5 @@
-//! What may pass by itself is asked again, each time after a longer pause, or after the one that a busy registry names; what will not
-//! is told at once.
+//! Retries temporary errors, each time after a longer pause, or after the pause that a busy registry names; other errors are returned at
+//! once.
 
 use std::{
     hash::{BuildHasher as _, Hasher as _, RandomState},
@@ -8,109 +8,108 @@ use std::{
 
 use oci_client::errors::{OciDistributionError as Error, OciErrorCode};
 
-use super::busy;
+use super::retry_after;
 
-/// Attempts at one thing, the first included.
+/// Attempts at one request, the first included.
 const ATTEMPTS: u32 = 5;
-/// Pause after the first.
+/// The pause after the first attempt.
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// The longest pause that a registry may name.
 const LONGEST: Duration = Duration::from_mins(1);
 
-/// Why it is not asked again.
+/// Why a request is not retried.
 #[derive(Debug)]
-pub(super) enum End {
-    /// It was asked often enough, or the no stays.
-    No(Error),
-    /// It wants to be asked later than anybody waits here.
-    Later(Duration),
+pub(super) enum Failure {
+    /// The attempts are used up, or the error is not temporary.
+    Final(Error),
+    /// The registry names a pause that is longer than [`LONGEST`].
+    Busy(Duration),
 }
 
-/// What kind of a no it is.
+/// The kinds of errors, by their consequence for the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// Another attempt may do.
-    Passing,
-    /// A login is wanted.
+pub(super) enum ErrorKind {
+    /// Another attempt may succeed.
+    Temporary,
+    /// A login is required.
     Login,
-    /// It is not there.
+    /// The registry does not have it.
     Missing,
-    /// No, and no again.
+    /// Another attempt would fail too.
     Final,
 }
 
-/// Asks until the answer is yes or a no that stays. `told` is asked how long an address wants to be left alone.
+/// Sends a request until it succeeds or fails for good. `retry_after` returns the pause that an address names.
 pub(super) async fn until_final<T>(
-    ask: &mut impl AsyncFnMut() -> Result<T, Error>,
-    told: impl AsyncFn(&str) -> Option<Duration>,
-) -> Result<T, End> {
+    request: &mut impl AsyncFnMut() -> Result<T, Error>,
+    retry_after: impl AsyncFn(&str) -> Option<Duration>,
+) -> Result<T, Failure> {
     let mut attempt = 1;
     loop {
-        let error = match ask().await {
-            Ok(answer) => return Ok(answer),
+        let error = match request().await {
+            Ok(response) => return Ok(response),
             Err(error) => error,
         };
-        if attempt == ATTEMPTS || kind(&error) != Kind::Passing {
-            return Err(End::No(error));
+        if attempt == ATTEMPTS || kind(&error) != ErrorKind::Temporary {
+            return Err(Failure::Final(error));
         }
-        let wanted = match busy::address(&error) {
-            Some(address) => told(address).await.unwrap_or_default(),
+        let named = match retry_after::address(&error) {
+            Some(address) => retry_after(address).await.unwrap_or_default(),
             None => Duration::ZERO,
         };
-        if wanted > LONGEST {
-            return Err(End::Later(wanted));
+        if named > LONGEST {
+            return Err(Failure::Busy(named));
         }
         let pause = pause(attempt, RandomState::new().build_hasher().finish());
-        tokio::time::sleep(pause.max(wanted)).await;
+        tokio::time::sleep(pause.max(named)).await;
         attempt += 1;
     }
 }
 
-/// Twice as long each time, and up to half of that more, so that many clients do not come back at once.
+/// Returns a pause that doubles with each attempt, plus up to half of it as jitter, so that many clients do not retry at once.
 fn pause(attempt: u32, random: u64) -> Duration {
     let pause = PAUSE * 2_u32.pow(attempt - 1);
     let thousandths = u32::try_from(random % 500).unwrap_or_default();
     pause + pause * thousandths / 1000
 }
 
-/// Reads an error.
-pub(super) fn kind(error: &Error) -> Kind {
+pub(super) fn kind(error: &Error) -> ErrorKind {
     match error {
-        Error::UnauthorizedError { .. } | Error::AuthenticationFailure(_) => Kind::Login,
-        Error::ImageManifestNotFoundError(_) => Kind::Missing,
+        Error::UnauthorizedError { .. } | Error::AuthenticationFailure(_) => ErrorKind::Login,
+        Error::ImageManifestNotFoundError(_) => ErrorKind::Missing,
         Error::ServerError { code, .. } => of_status(*code),
-        Error::IoError(_) => Kind::Passing,
+        Error::IoError(_) => ErrorKind::Temporary,
         Error::RequestError(error) => match error.status() {
             Some(status) => of_status(status.as_u16()),
-            None if error.is_builder() || error.is_redirect() => Kind::Final,
-            None => Kind::Passing,
+            None if error.is_builder() || error.is_redirect() => ErrorKind::Final,
+            None => ErrorKind::Temporary,
         },
         Error::RegistryError { envelope, .. } => {
             let first = envelope.errors.first();
-            first.map_or(Kind::Final, |error| of_code(&error.code))
+            first.map_or(ErrorKind::Final, |error| of_code(&error.code))
         }
-        _ => Kind::Final,
+        _ => ErrorKind::Final,
     }
 }
 
-fn of_status(status: u16) -> Kind {
+fn of_status(status: u16) -> ErrorKind {
     match status {
-        401 | 403 => Kind::Login,
-        404 => Kind::Missing,
-        408 | 425 | 429 | 500..=599 => Kind::Passing,
-        _ => Kind::Final,
+        401 | 403 => ErrorKind::Login,
+        404 => ErrorKind::Missing,
+        408 | 425 | 429 | 500..=599 => ErrorKind::Temporary,
+        _ => ErrorKind::Final,
     }
 }
 
-fn of_code(code: &OciErrorCode) -> Kind {
+fn of_code(code: &OciErrorCode) -> ErrorKind {
     match code {
-        OciErrorCode::Unauthorized | OciErrorCode::Denied => Kind::Login,
+        OciErrorCode::Unauthorized | OciErrorCode::Denied => ErrorKind::Login,
         OciErrorCode::BlobUnknown | OciErrorCode::ManifestUnknown | OciErrorCode::NameUnknown => {
-            Kind::Missing
+            ErrorKind::Missing
         }
-        OciErrorCode::Toomanyrequests => Kind::Passing,
-        _ => Kind::Final,
+        OciErrorCode::Toomanyrequests => ErrorKind::Temporary,
+        _ => ErrorKind::Final,
     }
 }
 
@@ -129,22 +128,22 @@ mod tests {
     }
 
     #[test]
-    fn a_no_is_told_from_a_not_now() {
+    fn temporary_errors_are_distinguished_from_final_ones() {
         for (code, expected) in [
-            (429, Kind::Passing),
-            (503, Kind::Passing),
-            (401, Kind::Login),
-            (404, Kind::Missing),
-            (400, Kind::Final),
+            (429, ErrorKind::Temporary),
+            (503, ErrorKind::Temporary),
+            (401, ErrorKind::Login),
+            (404, ErrorKind::Missing),
+            (400, ErrorKind::Final),
         ] {
             assert_eq!(kind(&server(code)), expected, "{code}");
         }
         let cut = std::io::Error::from(std::io::ErrorKind::UnexpectedEof);
-        assert_eq!(kind(&cut.into()), Kind::Passing);
+        assert_eq!(kind(&cut.into()), ErrorKind::Temporary);
     }
 
     #[test]
-    fn pauses_grow_and_differ() {
+    fn pauses_double_and_have_jitter() {
         assert_eq!(pause(1, 0), PAUSE);
         assert_eq!(pause(3, 0), PAUSE * 4);
         assert!(pause(3, 499) < PAUSE * 6);
@@ -152,44 +151,44 @@ mod tests {
     }
 
     fn attempts(
-        answers: &mut Vec<Result<(), Error>>,
-        told: Option<Duration>,
-    ) -> (Result<(), End>, u32, Duration) {
+        responses: &mut Vec<Result<(), Error>>,
+        retry_after: Option<Duration>,
+    ) -> (Result<(), Failure>, u32, Duration) {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
             .build()
             .unwrap();
         let (start, mut count) = (Instant::now(), 0);
-        let mut ask = async || {
+        let mut request = async || {
             count += 1;
-            answers.pop().unwrap_or_else(|| Err(server(404)))
+            responses.pop().unwrap_or_else(|| Err(server(404)))
         };
-        let answer = runtime.block_on(until_final(&mut ask, async |_: &str| told));
-        (answer, count, start.elapsed())
+        let outcome = runtime.block_on(until_final(&mut request, async |_: &str| retry_after));
+        (outcome, count, start.elapsed())
     }
 
     #[test]
-    fn only_what_may_pass_is_asked_again() {
-        let (answer, count, _) =
+    fn only_temporary_errors_are_retried() {
+        let (outcome, count, _) =
             attempts(&mut vec![Ok(()), Err(server(503)), Err(server(429))], None);
-        assert!(answer.is_ok());
+        assert!(outcome.is_ok());
         assert_eq!(count, 3);
-        let (answer, count, _) = attempts(&mut Vec::new(), None);
-        assert!(matches!(answer, Err(End::No(_))));
+        let (outcome, count, _) = attempts(&mut Vec::new(), None);
+        assert!(matches!(outcome, Err(Failure::Final(_))));
         assert_eq!(count, 1);
     }
 
     #[test]
-    fn a_pause_that_is_named_is_made_unless_it_is_too_long() {
-        let wanted = Duration::from_millis(900);
-        let (answer, count, took) = attempts(&mut vec![Ok(()), Err(server(429))], Some(wanted));
-        assert!(answer.is_ok() && count == 2 && took >= wanted, "{took:?}");
-        // Nobody names a pause who is not busy.
-        let (answer, _, took) = attempts(&mut vec![Ok(()), Err(server(500))], Some(wanted));
-        assert!(answer.is_ok() && took < wanted, "{took:?}");
+    fn named_pause_is_made_unless_it_is_too_long() {
+        let named = Duration::from_millis(900);
+        let (outcome, count, took) = attempts(&mut vec![Ok(()), Err(server(429))], Some(named));
+        assert!(outcome.is_ok() && count == 2 && took >= named, "{took:?}");
+        // Only a busy registry is asked for a pause.
+        let (outcome, _, took) = attempts(&mut vec![Ok(()), Err(server(500))], Some(named));
+        assert!(outcome.is_ok() && took < named, "{took:?}");
         let longer = LONGEST + Duration::from_secs(1);
-        let (answer, count, _) = attempts(&mut vec![Ok(()), Err(server(503))], Some(longer));
-        assert!(matches!(answer, Err(End::Later(wait)) if wait == longer));
+        let (outcome, count, _) = attempts(&mut vec![Ok(()), Err(server(503))], Some(longer));
+        assert!(matches!(outcome, Err(Failure::Busy(wait)) if wait == longer));
         assert_eq!(count, 1);
     }
 }

@@ -1,4 +1,4 @@
-//! What rendered templates would run, and which combinations of switches have to be rendered.
+//! The images that rendered templates would run, and the combinations of switches to render.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use serde_yaml::{Deserializer, Value};
 
 use super::{Error, normalised};
 
-/// Every subset of the features, the empty one first.
+/// Returns every subset of the features, the empty one first.
 pub fn combinations(features: &BTreeMap<String, String>) -> Vec<BTreeSet<String>> {
     let mut all = vec![BTreeSet::new()];
     for name in features.keys() {
@@ -20,19 +20,17 @@ pub fn combinations(features: &BTreeMap<String, String>) -> Vec<BTreeSet<String>
     all
 }
 
-/// Why a rendered text tells no images.
+/// Why the images of a rendered text cannot be found.
 #[derive(Debug, thiserror::Error)]
-pub enum BadText {
-    /// It is no YAML.
-    #[error("what is rendered is no YAML")]
+pub enum RenderedError {
+    #[error("the rendered text is not YAML")]
     Yaml(#[from] serde_yaml::Error),
-    /// A container has no image, or a bad one.
     #[error(transparent)]
     Name(#[from] Error),
 }
 
-/// The full names of all images that the objects of a rendered text run, or tell somebody else to run.
-pub fn images(text: &str) -> Result<BTreeSet<String>, BadText> {
+/// Returns the full names of all images that the objects of a rendered text run, or pass on for other programs to run.
+pub fn images(text: &str) -> Result<BTreeSet<String>, RenderedError> {
     let mut names = BTreeSet::new();
     for document in Deserializer::from_str(text) {
         collect(&Value::deserialize(document)?, &mut names);
@@ -41,7 +39,7 @@ pub fn images(text: &str) -> Result<BTreeSet<String>, BadText> {
     full.collect()
 }
 
-/// Containers lie at different depths in different kinds of objects, so every mapping is looked at.
+/// Searches every mapping, since containers are at different depths in different kinds of objects.
 fn collect(value: &Value, names: &mut BTreeSet<String>) {
     match value {
         Value::Sequence(items) => items.iter().for_each(|item| collect(item, names)),
@@ -49,9 +47,9 @@ fn collect(value: &Value, names: &mut BTreeSet<String>) {
             for (key, value) in mapping {
                 match (key.as_str().unwrap_or_default(), value) {
                     ("image", Value::String(name)) => drop(names.insert(name.clone())),
-                    ("args" | "command", Value::Sequence(words)) => {
-                        let words: Vec<_> = words.iter().filter_map(Value::as_str).collect();
-                        names.extend(in_arguments(&words));
+                    ("args" | "command", Value::Sequence(args)) => {
+                        let args: Vec<_> = args.iter().filter_map(Value::as_str).collect();
+                        names.extend(in_args(&args));
                     }
                     ("env", Value::Sequence(variables)) => {
                         names.extend(variables.iter().filter_map(in_variable));
@@ -65,16 +63,16 @@ fn collect(value: &Value, names: &mut BTreeSet<String>) {
     }
 }
 
-/// `--some-image=NAME` and `--some-image NAME`.
-fn in_arguments(words: &[&str]) -> Vec<String> {
+/// Finds `--some-image=NAME` and `--some-image NAME`.
+fn in_args(args: &[&str]) -> Vec<String> {
     let mut found = Vec::new();
-    for (at, word) in words.iter().enumerate() {
-        let Some(flag) = word.strip_prefix('-') else {
+    for (at, arg) in args.iter().enumerate() {
+        let Some(flag) = arg.strip_prefix('-') else {
             continue;
         };
         let (flag, value) = match flag.split_once('=') {
             Some((flag, value)) => (flag, Some(value)),
-            None => (flag, words.get(at + 1).copied()),
+            None => (flag, args.get(at + 1).copied()),
         };
         found.extend(value.filter(|value| is_for_image(flag) && is_name(value)));
     }
@@ -90,7 +88,7 @@ fn is_for_image(name: &str) -> bool {
     name.to_ascii_lowercase().ends_with("image")
 }
 
-/// A name with a tag or digest: a flag that ends in `image` may take a word that is none.
+/// Requires a tag or digest, since a flag that ends in `image` may take a value that is not an image.
 fn is_name(text: &str) -> bool {
     let after = text.rsplit('/').next().unwrap_or_default();
     after.contains([':', '@']) && normalised(text).is_ok()
@@ -101,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_combination_once() {
+    fn every_combination_occurs_once() {
         let features = ["a", "b", "c"].map(|name| (name.to_owned(), String::new()));
         let all = combinations(&features.into());
         assert_eq!(all.len(), 8);
@@ -110,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_would_run_is_found() {
+    fn images_are_found_in_containers_arguments_and_variables() {
         let text = "\
 kind: DaemonSet
 spec:
@@ -134,8 +132,8 @@ spec: {jobTemplate: {spec: {template: {spec: {containers: [{image: a/deep:1}]}}}
     }
 
     #[test]
-    fn what_cannot_be_a_name_is_no_image_to_pass_over() {
-        assert!(matches!(images("image: A B"), Err(BadText::Name(_))));
-        assert!(matches!(images("a: ["), Err(BadText::Yaml(_))));
+    fn invalid_names_and_texts_are_refused() {
+        assert!(matches!(images("image: A B"), Err(RenderedError::Name(_))));
+        assert!(matches!(images("a: ["), Err(RenderedError::Yaml(_))));
     }
 }

@@ -1,4 +1,4 @@
-//! From a definition and programs to the archive of one architecture and back.
+//! Makes the archive of one architecture from a definition and programs, and reads it back.
 
 use std::collections::BTreeMap;
 
@@ -60,7 +60,7 @@ fn unpack(media_type: &str, bytes: &[u8]) -> Result<Vec<u8>, String> {
 }
 
 #[test]
-fn an_image_holds_what_its_definition_says() {
+fn image_has_the_files_of_its_definition() {
     let images = verify::images(&layout(), &unpack).expect("sound");
     assert_eq!(images[0].reference, "docker.io/multusrs/multus:v5.0.0");
     let platforms = images[0].platforms.iter();
@@ -75,12 +75,12 @@ fn an_image_holds_what_its_definition_says() {
     };
     let tar = &images[0].platforms[1].layers[0].tar;
     let entries = read::entries(tar, &limits).expect("a sound layer");
-    let told: Vec<_> = entries
+    let files: Vec<_> = entries
         .iter()
         .map(|entry| format!("{:o} {}", entry.mode, entry.path))
         .collect();
     assert_eq!(
-        told,
+        files,
         [
             "755 etc",
             "644 etc/group",
@@ -104,7 +104,7 @@ fn an_image_holds_what_its_definition_says() {
 }
 
 #[test]
-fn an_archive_is_whole_and_in_order() {
+fn archive_is_complete_and_in_order() {
     let part = bundle::slice(&layout(), "arm").expect("has arm");
     let bytes = bundle::archive(&part).expect("an archive");
     let limits = read::Limits {
@@ -140,7 +140,7 @@ fn an_archive_is_whole_and_in_order() {
 }
 
 #[test]
-fn what_cannot_be_built_is_named() {
+fn faults_of_a_definition_are_named() {
     let error = bundle::slice(&layout(), "s390x").expect_err("not built");
     assert!(error.to_string().ends_with("has no manifest for s390x"));
 
@@ -153,7 +153,7 @@ fn what_cannot_be_built_is_named() {
     let expected = "the image needs `multus-deamon`, which was not built";
     assert_eq!(layer(&changed), Err(expected.to_owned()));
     let changed = DEFINITION.replace("passthru\": \"multus-shim\"", "passthru\": \"shim\"");
-    let expected = "`/usr/src/multus-cni/bin/passthru` leads to `shim`, which is not in the image";
+    let expected = "`/usr/src/multus-cni/bin/passthru` points at `shim`, which is not in the image";
     assert_eq!(layer(&changed), Err(expected.to_owned()));
     let changed = DEFINITION.replace("\"/run\", \"/tmp\"", "\"/run\", \"tmp\"");
     assert_eq!(layer(&changed), Err("`tmp` is not absolute".to_owned()));

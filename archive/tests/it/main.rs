@@ -1,3 +1,3 @@
-//! Tests of this crate through its public functions.
+//! Tests the crate through its public functions.
 
 mod verify;

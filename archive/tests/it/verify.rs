@@ -1,4 +1,4 @@
-//! Every way in which a layout can be wrong although each blob has its hash for a name.
+//! Every way in which a layout can be wrong although each blob's file name is its digest.
 
 use archive::{
     digest::{Digest, sha256},
@@ -8,7 +8,7 @@ use archive::{
     verify,
 };
 
-/// What a case may change before it is hashed into the layout.
+/// The parts of a layout that a case may change before they are hashed.
 struct Parts {
     diff_ids: Vec<Digest>,
     platform: Platform,
@@ -105,7 +105,7 @@ fn check(change: impl FnOnce(&mut Parts), expected: &str) {
 }
 
 #[test]
-fn a_sound_layout_is_told_whole() {
+fn a_valid_layout_yields_its_images() {
     let images = verify::images(&layout(&Parts::default()), &unpack).unwrap();
     let [image] = &images[..] else {
         panic!("one image expected")
@@ -116,9 +116,12 @@ fn a_sound_layout_is_told_whole() {
 }
 
 #[test]
-fn whatever_is_wrong_is_named() {
+fn each_fault_has_its_own_error() {
     check(|p| p.diff_ids = vec![sha256(b"")], "its configuration says");
-    check(|p| p.diff_ids.clear(), "not one diff_id per layer");
+    check(
+        |p| p.diff_ids.clear(),
+        "does not have one diff_id per layer",
+    );
     check(|p| p.platform.os = "plan9".into(), "another platform");
     check(|p| p.layer_type = "text/plain", "unknown media type");
     check(|p| p.layer_size = 1, "says 1");
@@ -128,7 +131,7 @@ fn whatever_is_wrong_is_named() {
 }
 
 #[test]
-fn a_name_stands_for_one_image() {
+fn duplicate_image_names_are_refused() {
     let mut layout = layout(&Parts::default());
     layout.images.push(layout.images[0].clone());
     let error = verify::images(&layout, &unpack).unwrap_err();

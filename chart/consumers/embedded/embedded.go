@@ -1,4 +1,4 @@
-// Package embedded gives a tree of embedded files the two functions of go-bindata that K3s calls.
+// Package embedded adds the two functions of go-bindata that K3s calls to a tree of embedded files.
 package embedded
 
 import (
@@ -8,21 +8,21 @@ import (
 	"strings"
 )
 
-// Bindata is the files below a folder of an embedded tree.
+// Bindata provides the files below a directory of an embedded tree.
 type Bindata struct {
 	FS     embed.FS
 	Prefix string
 }
 
-// Asset gives the bytes of a file.
+// Asset returns the content of a file.
 func (b Bindata) Asset(name string) ([]byte, error) {
 	return b.FS.ReadFile(path.Join(b.Prefix, name))
 }
 
-// AssetNames lists all files but hidden ones, sorted.
+// AssetNames returns the names of all files except hidden ones, sorted.
 func (b Bindata) AssetNames() []string {
 	var names []string
-	// The tree is compiled in: it can be read.
+	// The tree is compiled in, so reading it cannot fail.
 	_ = fs.WalkDir(b.FS, b.Prefix, func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() || strings.HasPrefix(entry.Name(), ".") || strings.HasPrefix(entry.Name(), "_") {
 			return err

@@ -1,11 +1,11 @@
-//! What is wrong with a charts repository: its index, its archives, and the folders that those are unpacked to.
+//! Checks a charts repository: its index, its archives, and the directories that the archives are unpacked to.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use archive::digest::{Digest, sha256};
 
 use super::{
-    place::Layout,
+    layout::RepositoryLayout,
     read::{Entry, Index},
 };
 use crate::{package::Package, version::Version};
@@ -13,25 +13,25 @@ use crate::{package::Package, version::Version};
 /// An archive of the repository.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Asset {
-    /// Of its bytes.
+    /// The digest of the archive.
     pub digest: Digest,
-    /// Its name, its version and a digest of its files; or why it is no chart.
+    /// The chart in it, or the reason why it is not a chart.
     pub chart: Result<Unpacked, String>,
 }
 
-/// A chart's files, packed or not.
+/// The content of a chart, for comparing an archive with its unpacked directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unpacked {
-    /// By its description.
+    /// The name in `Chart.yaml`.
     pub name: String,
-    /// By its description.
+    /// The version in `Chart.yaml`.
     pub version: String,
-    /// Over paths and contents.
+    /// The digest over paths and contents of all files.
     pub files: Digest,
 }
 
 impl Unpacked {
-    /// What is compared of a chart; the order of its files is not.
+    /// Returns the content of a chart; the order of its files does not matter.
     pub fn of(package: &Package) -> Self {
         let mut lines: Vec<_> = package
             .files
@@ -40,131 +40,143 @@ impl Unpacked {
             .collect();
         lines.sort();
         Self {
-            name: package.about.name.clone(),
-            version: package.about.version.clone(),
+            name: package.metadata.name.clone(),
+            version: package.metadata.version.clone(),
             files: sha256(lines.concat().as_bytes()),
         }
     }
 }
 
-/// Everything of a repository but the archives' bytes.
+/// A repository, without the bytes of the archives.
 #[derive(Debug, Clone)]
 pub struct Repository {
-    /// `index.yaml`.
+    /// The parsed `index.yaml`.
     pub index: Index,
-    /// Archives by their path.
+    /// The archives by their path.
     pub assets: BTreeMap<String, Asset>,
-    /// Unpacked charts by their folder's path.
-    pub folders: BTreeMap<String, Result<Unpacked, String>>,
+    /// The unpacked charts by the path of their directory.
+    pub directories: BTreeMap<String, Result<Unpacked, String>>,
 }
 
-/// Something that is wrong, and its cure.
+/// One fault, with a hint.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 pub enum Finding {
-    /// An archive that nobody finds.
+    /// An archive that the index does not list.
     #[error(
         "{0} is in no entry of the index: list it with `cargo xtask chart merge`, or remove it"
     )]
     Orphan(String),
-    /// A file that is no chart.
-    #[error("{path} is no chart: {reason}")]
-    NoChart {
-        /// Where.
+    /// A file that is not a chart.
+    #[error("{path} is not a chart: {reason}")]
+    NotChart {
+        /// The file's path.
         path: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// An entry without its archive.
-    #[error("{entry} points at {url}, which is not there: bring the archive back")]
+    /// An entry whose archive is missing.
+    #[error("{entry} points to {url}, which does not exist: restore the archive")]
     Missing {
-        /// Name and version.
+        /// Name and version of the entry.
         entry: String,
-        /// The address.
+        /// The address in the entry.
         url: String,
     },
-    /// An entry that leads nowhere.
+    /// An entry without an address.
     #[error("{0} has no address: take its entry from the published index again")]
-    Nowhere(String),
+    NoUrl(String),
     /// An entry without a digest.
     #[error("{0} has no digest: take its entry from the published index again")]
     NoDigest(String),
     /// An archive with other bytes than the entry says.
     #[error(
-        "{entry}: {path} has the sha256 {found}, the index says {listed}: bring the published archive back, new bytes need a new version"
+        "{entry}: {path} has the sha256 {found}, but the index has {listed}: restore the published archive, since new bytes need a new version"
     )]
     Digest {
-        /// Name and version.
+        /// Name and version of the entry.
         entry: String,
-        /// The archive.
+        /// The archive's path.
         path: String,
-        /// Its digest.
+        /// The digest of the archive.
         found: String,
-        /// The entry's.
+        /// The digest in the entry.
         listed: String,
     },
-    /// An entry that calls its archive something else.
-    #[error("{entry}: {path} says that it is {found}")]
-    Other {
-        /// Name and version.
+    /// An archive with another name or version than the entry says.
+    #[error("{entry}: {path} has the chart {found}")]
+    OtherChart {
+        /// Name and version of the entry.
         entry: String,
-        /// The archive.
+        /// The archive's path.
         path: String,
-        /// Its own name and version.
+        /// Name and version in the archive.
         found: String,
     },
-    /// One version twice.
+    /// An entry in the list of another chart.
+    #[error("{entry} is listed below {name}: move it to the list of its chart")]
+    WrongList {
+        /// Name and version of the entry.
+        entry: String,
+        /// The chart of the list.
+        name: String,
+    },
+    /// Two entries of the same version.
     #[error(
         "{entry} and {other} are the same version: keep the one that was published first, and give the other a new version"
     )]
     Republished {
-        /// Name and version.
+        /// Name and version of the later entry.
         entry: String,
-        /// The other's.
+        /// Name and version of the earlier entry.
         other: String,
     },
-    /// A version that cannot be compared.
-    #[error("{0}: this is no version that Helm can put in order")]
+    /// A version that Helm cannot compare.
+    #[error("{0}: Helm cannot compare this version")]
     Version(String),
     /// Entries out of order.
-    #[error("{name}: {entry} stands after an older version: newest comes first")]
+    #[error("{name}: {entry} comes after an older version: list the newest first")]
     Order {
         /// The chart.
         name: String,
-        /// The first that stands wrong.
+        /// The version of the first entry that is out of order.
         entry: String,
     },
-    /// An unpacked chart of no archive.
-    #[error("{0} is the folder of no archive: bring that back, or remove the folder")]
-    Folder(String),
-    /// An unpacked chart that is not its archive.
-    #[error("{folder} differs from {asset}: unpack the archive again")]
+    /// A directory of an unpacked chart without an archive.
+    #[error("{0} is a directory without its archive: restore the archive, or remove the directory")]
+    Directory(String),
+    /// A directory that differs from its archive.
+    #[error("{directory} differs from {asset}: unpack the archive again")]
     Differs {
-        /// The folder.
-        folder: String,
-        /// The archive.
+        /// The directory's path.
+        directory: String,
+        /// The archive's path.
         asset: String,
     },
-    /// An entry of the published index that is gone.
-    #[error("{0} was published and is gone: clients that ask for it fail")]
-    Gone(String),
-    /// An entry that says something else than the published one.
-    #[error("{0} was published with another entry: bring that back, changes need a new version")]
+    /// An entry of the published index that was removed.
+    #[error(
+        "{0} was published and has been removed: restore its entry, or clients that request it fail"
+    )]
+    Removed(String),
+    /// An entry that differs from the published one.
+    #[error(
+        "{0} was published with another entry: restore that one, since changes need a new version"
+    )]
     Changed(String),
 }
 
-/// Everything that is wrong with a repository; addresses that do not lie in it are not looked at.
+/// Returns everything that is wrong with a repository; addresses outside of it are not checked.
 pub fn check(repository: &Repository) -> BTreeSet<Finding> {
     let mut found = BTreeSet::new();
     let mut listed = BTreeSet::new();
     for entry in repository.index.entries() {
         let name = title(entry);
         if entry.urls.is_empty() {
-            found.insert(Finding::Nowhere(name.clone()));
+            found.insert(Finding::NoUrl(name.clone()));
         }
         if entry.digest.is_none() {
             found.insert(Finding::NoDigest(name.clone()));
         }
-        for url in entry.urls.iter().filter(|url| !is_elsewhere(url)) {
+        for url in entry.urls.iter().filter(|url| !is_external(url)) {
             let path = url.strip_prefix("./").unwrap_or(url);
             listed.insert(path.to_owned());
             if let Some(asset) = repository.assets.get(path) {
@@ -181,23 +193,23 @@ pub fn check(repository: &Repository) -> BTreeSet<Finding> {
     for (path, asset) in &repository.assets {
         if let Err(reason) = &asset.chart {
             let (path, reason) = (path.clone(), reason.clone());
-            found.insert(Finding::NoChart { path, reason });
+            found.insert(Finding::NotChart { path, reason });
         }
         if !listed.contains(path) {
             found.insert(Finding::Orphan(path.clone()));
         }
     }
-    folders(repository, &mut found);
+    directories(repository, &mut found);
     found
 }
 
-/// What an index does to one that was published before it.
+/// Returns the entries of a published index that the present one removes or changes.
 pub fn compare(published: &Index, now: &Index) -> BTreeSet<Finding> {
     let mut found = BTreeSet::new();
     for entry in published.entries() {
         let mut same = now.versions(&entry.name).iter();
         match same.find(|one| one.version == entry.version) {
-            None => found.insert(Finding::Gone(title(entry))),
+            None => found.insert(Finding::Removed(title(entry))),
             Some(one) if one.content != entry.content => {
                 found.insert(Finding::Changed(title(entry)))
             }
@@ -207,13 +219,13 @@ pub fn compare(published: &Index, now: &Index) -> BTreeSet<Finding> {
     found
 }
 
-/// How many addresses lie outside the repository.
-pub fn elsewhere(index: &Index) -> usize {
+/// Returns the number of addresses outside of the repository.
+pub fn external_urls(index: &Index) -> usize {
     let urls = index.entries().flat_map(|entry| &entry.urls);
-    urls.filter(|url| is_elsewhere(url)).count()
+    urls.filter(|url| is_external(url)).count()
 }
 
-fn is_elsewhere(url: &str) -> bool {
+fn is_external(url: &str) -> bool {
     url.contains("://")
 }
 
@@ -234,7 +246,7 @@ fn compare_asset(entry: &Entry, path: &str, asset: &Asset) -> Vec<Finding> {
     if let Ok(chart) = &asset.chart
         && (&chart.name, &chart.version) != (&entry.name, &entry.version)
     {
-        found.push(Finding::Other {
+        found.push(Finding::OtherChart {
             entry: title(entry),
             path,
             found: format!("{} {}", chart.name, chart.version),
@@ -243,15 +255,14 @@ fn compare_asset(entry: &Entry, path: &str, asset: &Asset) -> Vec<Finding> {
     found
 }
 
-/// One list: each version once, newest first, all of one chart.
+/// Checks one list: all entries are of its chart, each version occurs once, and the newest comes first.
 fn versions(name: &str, list: &[Entry], found: &mut BTreeSet<Finding>) {
     let mut known: Vec<(Version, &Entry)> = Vec::new();
     for entry in list {
         if entry.name != name {
-            found.insert(Finding::Other {
+            found.insert(Finding::WrongList {
                 entry: title(entry),
-                path: "the index".to_owned(),
-                found: name.to_owned(),
+                name: name.to_owned(),
             });
         }
         let Ok(version) = entry.version.parse::<Version>() else {
@@ -272,24 +283,24 @@ fn versions(name: &str, list: &[Entry], found: &mut BTreeSet<Finding>) {
     }
 }
 
-/// Each unpacked chart is that of an archive, file by file.
-fn folders(repository: &Repository, found: &mut BTreeSet<Finding>) {
-    let mut places = BTreeMap::new();
+/// Checks that each unpacked chart equals an archive, file by file.
+fn directories(repository: &Repository, found: &mut BTreeSet<Finding>) {
+    let mut expected = BTreeMap::new();
     for (path, asset) in &repository.assets {
         let Ok(chart) = &asset.chart else { continue };
-        for layout in Layout::ALL {
-            places.insert(layout.folder(&chart.name, &chart.version), (path, chart));
+        for layout in RepositoryLayout::ALL {
+            expected.insert(layout.directory(&chart.name, &chart.version), (path, chart));
         }
     }
-    for (folder, content) in &repository.folders {
-        match (places.get(folder), content) {
+    for (directory, content) in &repository.directories {
+        match (expected.get(directory), content) {
             (None, _) => {
-                found.insert(Finding::Folder(folder.clone()));
+                found.insert(Finding::Directory(directory.clone()));
             }
             (Some((_, chart)), Ok(content)) if *chart == content => {}
             (Some((asset, _)), _) => {
-                let (folder, asset) = (folder.clone(), (*asset).clone());
-                found.insert(Finding::Differs { folder, asset });
+                let (directory, asset) = (directory.clone(), (*asset).clone());
+                found.insert(Finding::Differs { directory, asset });
             }
         }
     }

@@ -1,6 +1,6 @@
-//! New charts in an index that is published already. No line of what is there changes: clients hold its digests.
+//! Adds charts to a published index. No existing line changes, since clients rely on the published digests.
 //!
-//! Lines are put where they belong by what the file looks like; what came of it is then read and compared with what was wanted.
+//! The place of new lines is found by the file's layout. The new text is then parsed and compared with the intended content.
 
 mod lines;
 
@@ -9,87 +9,87 @@ use serde_yaml::{Mapping, Value};
 
 use super::read::{self, Entry, Index};
 use crate::{
-    about::About,
+    metadata::Metadata,
     version::{ParseError, Version},
 };
 
-/// An index of nothing.
+/// An index without entries.
 const EMPTY: &str = "apiVersion: v1\nentries: {}\n";
 
-/// An archive to be listed.
+/// A chart to list in the index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listing {
-    /// What it says of itself.
-    pub about: About,
-    /// Its digest.
+    /// The chart's metadata.
+    pub metadata: Metadata,
+    /// The archive's digest.
     pub digest: Digest,
-    /// Where it is, relative to the index or not.
+    /// The archive's address, absolute or relative to the index.
     pub url: String,
 }
 
-/// What came of a merge.
+/// The result of a merge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Merged {
-    /// The index.
+    /// The text of the index.
     pub text: String,
-    /// Name and version of each chart that was not in it before.
+    /// Name and version of each chart that was added.
     pub added: Vec<(String, String)>,
 }
 
-/// Why the index stays as it is.
+/// The reasons why charts cannot be added.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// What is there is no index.
+    /// The present index cannot be read.
     #[error(transparent)]
     Read(#[from] read::Error),
-    /// A version is none.
+    /// A version is invalid.
     #[error("{name}: {source}")]
     Version {
-        /// Of which chart.
+        /// The chart.
         name: String,
-        /// Why.
+        /// The reason.
         #[source]
         source: ParseError,
     },
-    /// The version is there with other bytes.
+    /// The version is published with other bytes.
     #[error("{name} {version} is published with {}, this one has {digest}: give it a new version", .published.map_or_else(|| "no digest".to_owned(), |digest| digest.to_string()))]
     Published {
         /// The chart.
         name: String,
-        /// Its version.
+        /// The version.
         version: String,
-        /// The digest that clients know.
+        /// The digest in the index.
         published: Option<Digest>,
-        /// The other.
+        /// The digest of the new archive.
         digest: Digest,
     },
-    /// The version is there in another writing.
+    /// The version is published with another spelling.
     #[error(
         "{name} {version} is the same version for Helm as {published}, which is published: give it a new version"
     )]
-    Written {
+    SameVersion {
         /// The chart.
         name: String,
-        /// Its version.
+        /// The new version.
         version: String,
-        /// As it is written in the index.
+        /// The version in the index.
         published: String,
     },
-    /// The lines do not look as they usually do.
+    /// The index is not laid out as usual.
     #[error(
-        "{0} has no place in this index: it is not laid out as Helm does it; `helm repo index --merge` lays it out anew"
+        "cannot add {0}: the index is not laid out as Helm writes it; `helm repo index --merge` writes it again"
     )]
-    Form(String),
+    Layout(String),
 }
 
-/// Adds charts to an index, or begins one; `now` is an RFC 3339 time. Charts that are there already, to the byte, change nothing.
+/// Adds charts to an index, or begins one; `now` is an RFC 3339 time. Charts that are listed already with the same bytes change nothing.
 pub fn merge(index: Option<&str>, new: &[Listing], now: &str) -> Result<Merged, Error> {
     let mut new: Vec<_> = new
         .iter()
-        .map(|one| Ok((version(&one.about)?, one)))
+        .map(|one| Ok((version(&one.metadata)?, one)))
         .collect::<Result<_, Error>>()?;
     new.sort_by(|(left, one), (right, other)| {
-        (one.about.name.cmp(&other.about.name)).then_with(|| right.order(left))
+        (one.metadata.name.cmp(&other.metadata.name)).then_with(|| right.order(left))
     });
     let mut merged = Merged {
         text: index.unwrap_or(EMPTY).to_owned(),
@@ -97,59 +97,59 @@ pub fn merge(index: Option<&str>, new: &[Listing], now: &str) -> Result<Merged, 
     };
     let mut known = Index::read(&merged.text)?;
     for (version, listing) in new {
-        let name = &listing.about.name;
+        let name = &listing.metadata.name;
         let list = known.versions(name);
         if is_published(listing, &version, list)? {
             continue;
         }
-        let place = place(&version, list)?;
-        let form = || Error::Form(format!("{name} {version}"));
+        let position = position(&version, list)?;
+        let unusual = || Error::Layout(format!("{name} {version}"));
         let entry = entry(listing, now);
-        let text = lines::put(&merged.text, name, place, &entry).ok_or_else(form)?;
-        let wanted = with(&known.content, name, place, entry).ok_or_else(form)?;
+        let text = lines::insert(&merged.text, name, position, &entry).ok_or_else(unusual)?;
+        let intended = with(&known.content, name, position, entry).ok_or_else(unusual)?;
         let read = Index::read(&text).ok();
         known = read
-            .filter(|read| read.content == wanted)
-            .ok_or_else(form)?;
+            .filter(|read| read.content == intended)
+            .ok_or_else(unusual)?;
         merged.text = text;
         merged.added.push((name.clone(), version.to_string()));
     }
     if !merged.added.is_empty() || index.is_none() {
-        merged.text = lines::generated(&merged.text, now);
-        let mut wanted = known.content;
-        wanted.insert("generated".into(), now.into());
-        if Index::read(&merged.text)?.content != wanted {
-            return Err(Error::Form("the time".to_owned()));
+        merged.text = lines::set_generated(&merged.text, now);
+        let mut intended = known.content;
+        intended.insert("generated".into(), now.into());
+        if Index::read(&merged.text)?.content != intended {
+            return Err(Error::Layout("the time".to_owned()));
         }
     }
     Ok(merged)
 }
 
-fn version(about: &About) -> Result<Version, Error> {
-    about.version.parse().map_err(|source| Error::Version {
-        name: about.name.clone(),
+fn version(metadata: &Metadata) -> Result<Version, Error> {
+    metadata.version.parse().map_err(|source| Error::Version {
+        name: metadata.name.clone(),
         source,
     })
 }
 
-/// Whether this very archive is listed.
+/// Returns true when this archive is listed; fails when its version is listed with other bytes or another spelling.
 fn is_published(new: &Listing, version: &Version, list: &[Entry]) -> Result<bool, Error> {
     for entry in list {
-        if entry.version == new.about.version {
+        if entry.version == new.metadata.version {
             if entry.digest == Some(new.digest) {
                 return Ok(true);
             }
             return Err(Error::Published {
-                name: new.about.name.clone(),
-                version: new.about.version.clone(),
+                name: new.metadata.name.clone(),
+                version: new.metadata.version.clone(),
                 published: entry.digest,
                 digest: new.digest,
             });
         }
         if parsed(entry)?.is_same(version) {
-            return Err(Error::Written {
-                name: new.about.name.clone(),
-                version: new.about.version.clone(),
+            return Err(Error::SameVersion {
+                name: new.metadata.name.clone(),
+                version: new.metadata.version.clone(),
                 published: entry.version.clone(),
             });
         }
@@ -164,8 +164,8 @@ fn parsed(entry: &Entry) -> Result<Version, Error> {
     })
 }
 
-/// Before the first that is older.
-fn place(version: &Version, list: &[Entry]) -> Result<usize, Error> {
+/// Returns the position before the first older version.
+fn position(version: &Version, list: &[Entry]) -> Result<usize, Error> {
     for (at, entry) in list.iter().enumerate() {
         if parsed(entry)?.order(version).is_lt() {
             return Ok(at);
@@ -174,12 +174,12 @@ fn place(version: &Version, list: &[Entry]) -> Result<usize, Error> {
     Ok(list.len())
 }
 
-/// What Helm writes: every field of the description, and what is known of the archive, by name.
+/// Makes an entry as Helm writes it: all fields of the metadata and those of the archive, sorted by name.
 fn entry(listing: &Listing, now: &str) -> Mapping {
-    let about =
-        serde_yaml::to_value(&listing.about).expect("a description has text keys and no floats");
-    let mut fields: Vec<(Value, Value)> = match about {
-        Value::Mapping(about) => about.into_iter().collect(),
+    let metadata =
+        serde_yaml::to_value(&listing.metadata).expect("metadata has text keys and no floats");
+    let mut fields: Vec<(Value, Value)> = match metadata {
+        Value::Mapping(metadata) => metadata.into_iter().collect(),
         _ => Vec::new(),
     };
     let own = [
@@ -192,8 +192,8 @@ fn entry(listing: &Listing, now: &str) -> Mapping {
     fields.into_iter().collect()
 }
 
-/// The content with one entry more.
-fn with(content: &Mapping, name: &str, place: usize, entry: Mapping) -> Option<Mapping> {
+/// Returns the content with one more entry.
+fn with(content: &Mapping, name: &str, position: usize, entry: Mapping) -> Option<Mapping> {
     let mut content = content.clone();
     let entries = content.get_mut("entries")?;
     if entries.is_null() {
@@ -206,7 +206,7 @@ fn with(content: &Mapping, name: &str, place: usize, entry: Mapping) -> Option<M
     if list.is_null() {
         *list = Vec::<Value>::new().into();
     }
-    list.as_sequence_mut()?.insert(place, entry.into());
+    list.as_sequence_mut()?.insert(position, entry.into());
     Some(content)
 }
 

@@ -1,28 +1,28 @@
-//! An index as it stands, whoever wrote it.
+//! Reads an index of any publisher.
 
 use archive::digest::Digest;
 use serde_yaml::{Mapping, Value};
 
-/// Why a file is no index.
+/// The reasons why a file is not an index.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It does not parse.
+    /// The file does not parse.
     #[error("the index does not parse")]
     Parse(#[source] serde_yaml::Error),
-    /// It is of a kind that is not known.
-    #[error("the index is of apiVersion `{0}`: v1 is known")]
-    Generation(String),
-    /// Something in it has another form than in any index.
+    /// The `apiVersion` is unknown.
+    #[error("the index has apiVersion `{0}`: only v1 is supported")]
+    ApiVersion(String),
+    /// A required field is missing or has another type.
     #[error("the index has no {0}")]
-    Form(String),
+    MissingField(String),
 }
 
-/// An index: what it says of which chart.
+/// An index: the versions of each chart.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Index {
-    /// By name, in the order in which they stand.
+    /// The entries by the chart's name, in the order of the file.
     pub charts: Vec<(String, Vec<Entry>)>,
-    /// All of it, with what is not known here.
+    /// The complete content, with unknown keys.
     pub(super) content: Mapping,
 }
 
@@ -31,25 +31,25 @@ pub struct Index {
 pub struct Entry {
     /// The chart's name.
     pub name: String,
-    /// Its version.
+    /// The chart's version.
     pub version: String,
     /// The archive's digest; some indexes have none.
     pub digest: Option<Digest>,
-    /// Where the archive is, relative to the index or not.
+    /// The archive's addresses, absolute or relative to the index.
     pub urls: Vec<String>,
-    /// All of it.
+    /// The complete entry, with unknown keys.
     pub content: Value,
 }
 
 impl Index {
-    /// Reads `index.yaml`.
+    /// Parses `index.yaml`.
     pub fn read(text: &str) -> Result<Self, Error> {
         let content: Mapping = serde_yaml::from_str(text).map_err(Error::Parse)?;
         match content.get("apiVersion") {
             Some(Value::String(version)) if version == "v1" => {}
             other => {
                 let version = other.and_then(Value::as_str).unwrap_or_default();
-                return Err(Error::Generation(version.to_owned()));
+                return Err(Error::ApiVersion(version.to_owned()));
             }
         }
         let mut charts = Vec::new();
@@ -60,18 +60,18 @@ impl Index {
                 }
             }
             Some(Value::Null) => {}
-            _ => return Err(Error::Form("entries".to_owned())),
+            _ => return Err(Error::MissingField("entries".to_owned())),
         }
         Ok(Self { charts, content })
     }
 
-    /// The versions of a chart, none where it is not listed.
+    /// Returns the versions of a chart; empty when it is not listed.
     pub fn versions(&self, name: &str) -> &[Entry] {
         let found = self.charts.iter().find(|(found, _)| found == name);
         found.map_or(&[], |(_, list)| list)
     }
 
-    /// Every entry.
+    /// Returns all entries of all charts.
     pub fn entries(&self) -> impl Iterator<Item = &Entry> {
         self.charts.iter().flat_map(|(_, list)| list)
     }
@@ -80,24 +80,24 @@ impl Index {
 fn versions(name: &Value, list: &Value) -> Result<(String, Vec<Entry>), Error> {
     let name = name
         .as_str()
-        .ok_or_else(|| Error::Form("text for a name".to_owned()))?;
+        .ok_or_else(|| Error::MissingField("text for a name".to_owned()))?;
     let list = match list {
         Value::Sequence(list) => list.as_slice(),
         Value::Null => &[],
-        _ => return Err(Error::Form(format!("list of versions for {name}"))),
+        _ => return Err(Error::MissingField(format!("list of versions for {name}"))),
     };
     let entries = list.iter().map(|content| entry(name, content));
     Ok((name.to_owned(), entries.collect::<Result<_, _>>()?))
 }
 
 fn entry(name: &str, content: &Value) -> Result<Entry, Error> {
-    let lacks = |what: &str| Error::Form(format!("{what} in an entry of {name}"));
+    let missing = |field: &str| Error::MissingField(format!("{field} in an entry of {name}"));
     let text = |key: &str| content.get(key).and_then(Value::as_str);
     let digest = text("digest")
         .filter(|text| !text.is_empty())
         .map(|text| Digest::from_hex(text.strip_prefix("sha256:").unwrap_or(text)))
         .transpose()
-        .map_err(|_| lacks("sound digest"))?;
+        .map_err(|_| missing("valid digest"))?;
     let urls = match content.get("urls") {
         Some(Value::Sequence(urls)) => urls
             .iter()
@@ -107,10 +107,12 @@ fn entry(name: &str, content: &Value) -> Result<Entry, Error> {
         Some(_) => None,
     };
     Ok(Entry {
-        name: text("name").ok_or_else(|| lacks("name"))?.to_owned(),
-        version: text("version").ok_or_else(|| lacks("version"))?.to_owned(),
+        name: text("name").ok_or_else(|| missing("name"))?.to_owned(),
+        version: text("version")
+            .ok_or_else(|| missing("version"))?
+            .to_owned(),
         digest,
-        urls: urls.ok_or_else(|| lacks("sound list of urls"))?,
+        urls: urls.ok_or_else(|| missing("valid list of urls"))?,
         content: content.clone(),
     })
 }
@@ -120,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_index_is_told() {
+    fn files_that_are_not_an_index_are_refused() {
         for (text, expected) in [
             ("a: [", "does not parse"),
             ("[]", "does not parse"),
@@ -140,15 +142,15 @@ mod tests {
             ("apiVersion: v1\nentries: {a: [{name: a}]}", "no version in"),
             (
                 "apiVersion: v1\nentries: {a: [{name: a, version: 1.0.0, digest: x}]}",
-                "no sound digest",
+                "no valid digest",
             ),
             (
                 "apiVersion: v1\nentries: {a: [{name: a, version: 1.0.0, urls: x}]}",
-                "no sound list of urls",
+                "no valid list of urls",
             ),
             (
                 "apiVersion: v1\nentries: {a: [{name: a, version: 1.0.0, urls: [1]}]}",
-                "no sound list of urls",
+                "no valid list of urls",
             ),
         ] {
             let error = Index::read(text).unwrap_err().to_string();

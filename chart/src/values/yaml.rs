@@ -1,4 +1,4 @@
-//! `values.yaml` from the table: every default in its place, with what it means above it.
+//! Writes `values.yaml` from the table: every default with its description above it.
 
 use std::fmt::Write as _;
 
@@ -6,9 +6,9 @@ use serde_json::Value;
 
 use super::{Row, VALUES};
 
-const HEAD: &str = "# Values of the chart. No path that differs between nodes stands here: an empty directory means that each node is asked for its own.\n";
+const HEAD: &str = "# Values of the chart. No default is a path that differs between nodes: with an empty directory each daemon discovers that of its own node.\n";
 
-/// The text of `values.yaml`.
+/// Returns the text of `values.yaml`.
 pub fn values_yaml() -> String {
     let mut text = HEAD.to_owned();
     for row in VALUES.iter().filter(|row| is_shown(row)) {
@@ -31,7 +31,7 @@ pub fn values_yaml() -> String {
     text
 }
 
-/// What has a default, and groups that hold such.
+/// Returns true for rows with a default, and for groups that contain one.
 fn is_shown(row: &Row) -> bool {
     let below = |other: &Row| {
         let rest = other.path.strip_prefix(row.path);
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_the_table() {
+    fn written_defaults_equal_the_table() {
         let values: Value = serde_yaml::from_str(&values_yaml()).unwrap();
         for row in VALUES {
             let found = values.pointer(&format!("/{}", row.path.replace('.', "/")));
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_nothing_is_not_shown() {
+    fn values_without_a_default_are_not_shown() {
         let text = values_yaml();
         for key in [
             "skipcnis",
@@ -83,7 +83,7 @@ mod tests {
             assert!(!text.contains(key), "{key}");
         }
         assert!(
-            text.contains("\n  # Its tag.\n  tag: v@VERSION@\n"),
+            text.contains("\n  # The image's tag.\n  tag: v@VERSION@\n"),
             "{text}"
         );
     }

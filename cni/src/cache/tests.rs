@@ -1,4 +1,4 @@
-//! Entries on a real file system.
+//! The cache on a real file system.
 
 use std::os::unix::fs::PermissionsExt;
 use std::{fs, path::PathBuf};
@@ -32,7 +32,7 @@ fn names() -> (ContainerId, IfName) {
 }
 
 #[test]
-fn the_file_is_what_the_reference_library_writes() {
+fn file_is_what_the_reference_library_writes() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path().join("multus/results");
     store(&dir, &entry()).unwrap();
@@ -47,7 +47,7 @@ fn the_file_is_what_the_reference_library_writes() {
 }
 
 #[test]
-fn an_entry_comes_and_goes() {
+fn entry_is_stored_listed_and_removed() {
     let dir = tempfile::tempdir().unwrap();
     let (container, ifname) = names();
     assert_eq!(load(dir.path(), "n", &container, &ifname).unwrap(), None);
@@ -65,7 +65,7 @@ fn an_entry_comes_and_goes() {
 }
 
 #[test]
-fn what_go_writes_is_read() {
+fn entry_written_by_go_is_read() {
     let dir = tempfile::tempdir().unwrap();
     let (container, ifname) = names();
     let text = r#"{"kind":"cniCacheV1","containerId":"0f1e","config":"e30=","ifName":"net1","networkName":"n","cniArgs":null,"result":{"cniVersion":"0.4.0","ips":[{"version":"4","address":"10.0.0.2/8"}]}}"#;
@@ -78,7 +78,7 @@ fn what_go_writes_is_read() {
 }
 
 #[test]
-fn damage_is_told_and_not_listed() {
+fn damaged_entry_is_an_error_and_not_listed() {
     let dir = tempfile::tempdir().unwrap();
     let (container, ifname) = names();
     for text in [
@@ -98,7 +98,7 @@ fn damage_is_told_and_not_listed() {
 }
 
 #[test]
-fn no_name_leaves_the_directory() {
+fn names_cannot_leave_the_directory() {
     let dir = tempfile::tempdir().unwrap();
     let (container, ifname) = names();
     assert!(matches!(
@@ -113,7 +113,7 @@ fn no_name_leaves_the_directory() {
 }
 
 #[test]
-fn a_container_s_entries_come_in_the_order_of_their_making() {
+fn of_container_returns_entries_in_the_order_written() {
     let dir = tempfile::tempdir().unwrap();
     let make = |container: &str, network: &str, ifname: &str| {
         let entry = Entry {
@@ -138,20 +138,20 @@ fn a_container_s_entries_come_in_the_order_of_their_making() {
     let found = of_container(dir.path(), &container).unwrap();
     let found: Vec<_> = found.iter().map(|entry| entry.if_name.as_str()).collect();
     assert_eq!(found, ["eth0", "net-1"]);
-    let nobody = ContainerId::parse("ape").unwrap();
-    assert_eq!(of_container(dir.path(), &nobody).unwrap(), []);
+    let other = ContainerId::parse("ape").unwrap();
+    assert_eq!(of_container(dir.path(), &other).unwrap(), []);
 }
 
 #[test]
-fn what_a_killed_process_left_is_no_entry_and_goes() {
+fn temporary_file_of_a_killed_process_is_no_entry_and_is_removed() {
     let dir = tempfile::tempdir().unwrap();
     let (container, ifname) = names();
     store(dir.path(), &entry()).unwrap();
-    let whole = fs::read(dir.path().join("n-0f1e-net1")).unwrap();
+    let complete = fs::read(dir.path().join("n-0f1e-net1")).unwrap();
     let leave = |names: &[&str]| -> Vec<PathBuf> {
         let paths: Vec<_> = names.iter().map(|name| dir.path().join(name)).collect();
         for path in &paths {
-            fs::write(path, &whole).unwrap();
+            fs::write(path, &complete).unwrap();
         }
         paths
     };
@@ -159,12 +159,12 @@ fn what_a_killed_process_left_is_no_entry_and_goes() {
     assert_eq!(list(dir.path()).unwrap().len(), 1);
     assert_eq!(of_container(dir.path(), &container).unwrap().len(), 1);
     store(dir.path(), &entry()).unwrap();
-    assert!(!left[0].exists(), "it was in the way of the next");
+    assert!(!left[0].exists(), "store replaces it");
     let left = leave(&[".n-0f1e-net1.tmp"]);
     remove(dir.path(), "n", &container, &ifname).unwrap();
     assert!(!left[0].exists());
     let left = leave(&[".n-0f1e-net1.tmp", ".n-other-net1.tmp", "n-0f1e-net1"]);
-    clean(dir.path(), &container).unwrap();
-    let there: Vec<_> = left.iter().map(|path| path.exists()).collect();
-    assert_eq!(there, [false, true, true]);
+    remove_temporary(dir.path(), &container).unwrap();
+    let existing: Vec<_> = left.iter().map(|path| path.exists()).collect();
+    assert_eq!(existing, [false, true, true]);
 }

@@ -1,4 +1,4 @@
-//! Why a verb failed, and which code that is.
+//! The error of a verb, with its code in the protocol.
 
 use crate::cache::CacheError;
 use crate::config::NetworkConfig;
@@ -8,7 +8,7 @@ use crate::exec::ExecError;
 use crate::types::CniError;
 use crate::version::Version;
 
-/// Why a verb failed.
+/// The reason why a verb failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ChainError {
     /// A plugin failed or could not be run.
@@ -18,14 +18,14 @@ pub enum ChainError {
         network: String,
         /// The plugin's type.
         plugin: String,
-        /// Its position in the chain, from 0.
+        /// The plugin's position in the chain, from 0.
         index: usize,
         /// The verb.
         command: Command,
-        /// Why.
+        /// The cause.
         source: ExecError,
     },
-    /// A plugin answered ADD with something that is no result.
+    /// The output of a plugin's ADD is no result.
     #[error(
         "plugin type={plugin:?} of network {network:?} answered ADD with an unusable result: {source}"
     )]
@@ -34,22 +34,22 @@ pub enum ChainError {
         network: String,
         /// The plugin's type.
         plugin: String,
-        /// Why.
+        /// The cause.
         source: ConvertError,
     },
-    /// The verb does not exist in that version.
+    /// The network's version does not have the verb.
     #[error("network {network:?} has cniVersion {version}, which does not know {command}")]
     NotInVersion {
         /// The network.
         network: String,
-        /// Its version.
+        /// The network's version.
         version: Version,
         /// The verb.
         command: Command,
     },
-    /// CHECK without anything to check against.
+    /// CHECK has no cached result to compare with.
     #[error("network {network:?} has no cached result for this attachment")]
-    NothingCached {
+    NoCachedResult {
         /// The network.
         network: String,
     },
@@ -58,17 +58,17 @@ pub enum ChainError {
     Cache {
         /// The network.
         network: String,
-        /// Why.
+        /// The cause.
         source: CacheError,
     },
-    /// GC went on after failures; these are all of them.
+    /// GC continued after failures; these are all of them.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join(" / "))]
     Several(Vec<ChainError>),
 }
 
 impl ChainError {
-    /// Of a failed ADD: how many plugins have something to undo for sure, when the next one gave up by itself and thus
-    /// cleaned up after itself. `None` when that cannot be said, as of a plugin that was killed.
+    /// Returns how many plugins of a failed ADD certainly have something to undo: those before the plugin that failed by itself and so
+    /// cleaned up after itself. `None` when that is not known, as of a plugin that was killed.
     pub fn attached(&self) -> Option<usize> {
         match self {
             Self::Plugin {
@@ -80,7 +80,7 @@ impl ChainError {
         }
     }
 
-    /// The error with its code; the message says which plugin of which network it was.
+    /// Returns the error of the protocol with its code; the message names the plugin and the network.
     pub fn to_cni(&self) -> CniError {
         let (code, details) = match self {
             Self::Plugin { source, .. } => {
@@ -90,14 +90,14 @@ impl ChainError {
             Self::Result { .. } => (CniError::DECODING_FAILURE, String::new()),
             Self::NotInVersion { .. } => (CniError::INCOMPATIBLE_VERSION, String::new()),
             Self::Cache { .. } => (CniError::IO_FAILURE, String::new()),
-            Self::NothingCached { .. } => (CniError::INTERNAL, String::new()),
+            Self::NoCachedResult { .. } => (CniError::INTERNAL, String::new()),
             Self::Several(errors) => match errors.as_slice() {
                 [only] => return only.to_cni(),
                 _ => (CniError::INTERNAL, String::new()),
             },
         };
         let msg = match self {
-            // The details travel in their own field.
+            // The details have their own field.
             Self::Plugin {
                 network,
                 plugin,
@@ -116,7 +116,7 @@ impl ChainError {
     }
 }
 
-/// An error of the cache, about this network.
+/// Returns an error of the cache for this network.
 pub(super) fn cache_error(config: &NetworkConfig, source: CacheError) -> ChainError {
     ChainError::Cache {
         network: config.name.clone(),

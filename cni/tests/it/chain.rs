@@ -1,4 +1,4 @@
-//! Chains with plugins that only exist on paper: what each is given, and what becomes of its answer.
+//! Chains with fake plugins: the stdin and environment of each, and the use of its result.
 
 use cni::cache;
 use cni::chain::{self, Attachment, ChainError};
@@ -9,8 +9,8 @@ use serde_json::{Map, Value, json};
 use crate::recorder::{Recorder, failing, invocation, network, pair};
 
 #[test]
-fn add_runs_in_order_and_hands_results_on() {
-    let (dir, exec) = (tempfile::tempdir().unwrap(), Recorder::willing());
+fn add_runs_in_order_and_passes_results_on() {
+    let (dir, exec) = (tempfile::tempdir().unwrap(), Recorder::succeeding());
     let result = chain::add(&exec, &network("0.4.0"), &invocation(&dir)).unwrap();
     assert_eq!(
         (result.cni_version.as_str(), result.ips[0].address.as_str()),
@@ -32,8 +32,8 @@ fn add_runs_in_order_and_hands_results_on() {
 }
 
 #[test]
-fn plugins_get_exactly_the_variables_of_the_specification() {
-    let (dir, exec) = (tempfile::tempdir().unwrap(), Recorder::willing());
+fn plugin_gets_exactly_the_variables_of_the_specification() {
+    let (dir, exec) = (tempfile::tempdir().unwrap(), Recorder::succeeding());
     let mut invocation = invocation(&dir);
     chain::add(&exec, &network("1.1.0"), &invocation).unwrap();
     invocation.netns = None;
@@ -62,8 +62,8 @@ fn plugins_get_exactly_the_variables_of_the_specification() {
 }
 
 #[test]
-fn add_caches_its_result_and_del_uses_and_forgets_it() {
-    let (dir, exec) = (tempfile::tempdir().unwrap(), Recorder::willing());
+fn add_caches_its_result_and_del_uses_and_removes_it() {
+    let (dir, exec) = (tempfile::tempdir().unwrap(), Recorder::succeeding());
     let (config, invocation) = (network("0.4.0"), invocation(&dir));
     chain::add(&exec, &config, &invocation).unwrap();
     let entry = cache::load(
@@ -93,7 +93,7 @@ fn add_caches_its_result_and_del_uses_and_forgets_it() {
 }
 
 #[test]
-fn of_an_add_that_failed_it_is_known_how_far_it_came() {
+fn failed_add_reports_how_many_plugins_attached() {
     let attached = |answer: fn() -> ExecError| {
         let exec = Recorder::new(move |plugin, _| match plugin {
             "bb" => Err(answer()),
@@ -105,22 +105,30 @@ fn of_an_add_that_failed_it_is_known_how_far_it_came() {
             .attached()
     };
     assert_eq!(attached(|| CniError::new(11, "no").into()), Some(1));
-    let late = || ExecError::TimedOut {
+    let timed_out = || ExecError::TimedOut {
         path: "/bb".into(),
         seconds: 1,
     };
-    assert_eq!(attached(late), None, "it was killed in the middle");
-    let nonsense = Recorder::new(|_, _| Ok("[".to_owned()));
+    assert_eq!(
+        attached(timed_out),
+        None,
+        "the plugin was killed while it worked"
+    );
+    let unusable = Recorder::new(|_, _| Ok("[".to_owned()));
     let dir = tempfile::tempdir().unwrap();
-    let error = chain::add(&nonsense, &network("1.0.0"), &invocation(&dir)).unwrap_err();
-    assert_eq!(error.attached(), None, "it did attach, whatever it says");
+    let error = chain::add(&unusable, &network("1.0.0"), &invocation(&dir)).unwrap_err();
+    assert_eq!(
+        error.attached(),
+        None,
+        "the plugin attached, but its result is unusable"
+    );
 }
 
 #[test]
-fn del_of_a_part_minds_that_part_alone() {
+fn del_partly_fails_only_for_plugins_that_attached() {
     let dir = tempfile::tempdir().unwrap();
     let (config, invocation) = (network("1.0.0"), invocation(&dir));
-    chain::add(&Recorder::willing(), &config, &invocation).unwrap();
+    chain::add(&Recorder::succeeding(), &config, &invocation).unwrap();
     let exec = failing("bb", "DEL");
     let failed = chain::del_partly(&exec, &config, &invocation, 1).unwrap();
     assert_eq!(failed.len(), 1);
@@ -131,16 +139,16 @@ fn del_of_a_part_minds_that_part_alone() {
 }
 
 #[test]
-fn del_before_0_4_0_knows_no_result() {
-    let (dir, exec) = (tempfile::tempdir().unwrap(), Recorder::willing());
+fn del_before_0_4_0_gets_no_prev_result() {
+    let (dir, exec) = (tempfile::tempdir().unwrap(), Recorder::succeeding());
     chain::add(&exec, &network("0.3.1"), &invocation(&dir)).unwrap();
     chain::del(&exec, &network("0.3.1"), &invocation(&dir)).unwrap();
     assert_eq!(exec.stdin(2).get("prevResult"), None);
 }
 
 #[test]
-fn del_goes_on_without_a_damaged_cache_and_removes_it() {
-    let (dir, exec) = (tempfile::tempdir().unwrap(), Recorder::willing());
+fn del_ignores_a_damaged_cache_entry_and_removes_it() {
+    let (dir, exec) = (tempfile::tempdir().unwrap(), Recorder::succeeding());
     let (config, invocation) = (network("1.0.0"), invocation(&dir));
     chain::add(&exec, &config, &invocation).unwrap();
     let file = invocation.cache_dir.join("net-0f1e-net1");
@@ -155,7 +163,7 @@ fn del_goes_on_without_a_damaged_cache_and_removes_it() {
 }
 
 #[test]
-fn the_first_failure_ends_a_verb_and_keeps_its_code() {
+fn first_failure_ends_the_verb_and_keeps_its_code() {
     let dir = tempfile::tempdir().unwrap();
     let exec = failing("bb", "ADD");
     let error = chain::add(&exec, &network("1.0.0"), &invocation(&dir))
@@ -181,12 +189,12 @@ fn the_first_failure_ends_a_verb_and_keeps_its_code() {
         11
     );
     assert_eq!(exec.runs()[2..], ["DEL bb"]);
-    // The next DEL needs it.
+    // The entry stays for the next DEL.
     assert_eq!(cache::list(&invocation(&dir).cache_dir).unwrap().len(), 1);
 }
 
 #[test]
-fn add_wants_a_result() {
+fn add_without_a_usable_result_fails() {
     let dir = tempfile::tempdir().unwrap();
     for answer in ["", "ok", "[]", r#"{"cniVersion":"7.0.0"}"#] {
         let exec = Recorder::new(move |_, _| Ok(answer.to_owned()));
@@ -200,8 +208,8 @@ fn add_wants_a_result() {
 }
 
 #[test]
-fn check_has_its_conditions() {
-    let (dir, exec) = (tempfile::tempdir().unwrap(), Recorder::willing());
+fn check_needs_a_version_and_a_cached_result() {
+    let (dir, exec) = (tempfile::tempdir().unwrap(), Recorder::succeeding());
     let error = chain::check(&exec, &network("0.3.1"), &invocation(&dir)).unwrap_err();
     assert_eq!(
         (error.to_string().as_str(), error.to_cni().code),
@@ -212,7 +220,7 @@ fn check_has_its_conditions() {
     );
     assert!(matches!(
         chain::check(&exec, &network("1.0.0"), &invocation(&dir)),
-        Err(ChainError::NothingCached { .. })
+        Err(ChainError::NoCachedResult { .. })
     ));
     let off = NetworkConfig::parse(
         br#"{"name":"net","cniVersion":"1.0.0","disableCheck":true,"plugins":[{"type":"a"}]}"#,
@@ -223,7 +231,7 @@ fn check_has_its_conditions() {
 }
 
 #[test]
-fn status_is_asked_from_1_1_0_on() {
+fn status_runs_from_1_1_0_on() {
     let dirs = ["/opt/cni/bin".into()];
     let exec = failing("a", "STATUS");
     chain::status(&exec, &network("1.0.0"), &dirs).unwrap();
@@ -240,8 +248,8 @@ fn status_is_asked_from_1_1_0_on() {
 }
 
 #[test]
-fn gc_removes_what_is_not_valid_and_tells_the_plugins() {
-    let (dir, exec) = (tempfile::tempdir().unwrap(), Recorder::willing());
+fn gc_deletes_stale_attachments_and_passes_valid_ones_to_plugins() {
+    let (dir, exec) = (tempfile::tempdir().unwrap(), Recorder::succeeding());
     let config = network("1.1.0");
     let mut other = invocation(&dir);
     let cache_dir = other.cache_dir.clone();
@@ -277,7 +285,7 @@ fn gc_removes_what_is_not_valid_and_tells_the_plugins() {
 }
 
 #[test]
-fn gc_goes_on_after_a_failure_and_reports_all() {
+fn gc_continues_after_a_failure_and_reports_all() {
     let (dir, exec) = (
         tempfile::tempdir().unwrap(),
         Recorder::new(|plugin, command| match command {
@@ -306,8 +314,8 @@ fn gc_goes_on_after_a_failure_and_reports_all() {
 }
 
 #[test]
-fn before_1_1_0_gc_only_removes() {
-    let (dir, exec) = (tempfile::tempdir().unwrap(), Recorder::willing());
+fn gc_before_1_1_0_only_runs_del() {
+    let (dir, exec) = (tempfile::tempdir().unwrap(), Recorder::succeeding());
     let (config, invocation) = (network("1.0.0"), invocation(&dir));
     chain::add(&exec, &config, &invocation).unwrap();
     chain::gc(&exec, &config, &invocation.path, &invocation.cache_dir, &[]).unwrap();
@@ -315,7 +323,7 @@ fn before_1_1_0_gc_only_removes() {
 }
 
 #[test]
-fn lists_of_attachments_are_whole_or_nothing() {
+fn valid_attachments_are_complete_or_none() {
     let parse = |value: Value| chain::valid_attachments(value.as_object().unwrap());
     assert_eq!(parse(json!({})), None);
     assert_eq!(parse(json!({"cni.dev/attachments": []})), Some(Vec::new()));

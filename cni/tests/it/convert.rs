@@ -1,5 +1,5 @@
-//! Every result in every version, against `tests/fixtures/convert/<case>.json`: an object of the result as it was given and of what each
-//! version makes of it. `UPDATE_EXPECT=1` rewrites the latter.
+//! Every result in every version, against `tests/fixtures/convert/<case>.json`: an object of the input and of its form in each
+//! version. `UPDATE_EXPECT=1` rewrites the latter.
 
 use std::path::PathBuf;
 
@@ -14,12 +14,12 @@ fn check(case: &str) {
         .join(format!("{case}.json"));
     let expected: Map<String, Value> =
         serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
-    let result = parse_value(&expected["given"], None).unwrap();
+    let result = parse_value(&expected["input"], None).unwrap();
     let mut found = Map::new();
-    found.insert("given".to_owned(), expected["given"].clone());
+    found.insert("input".to_owned(), expected["input"].clone());
     for version in SUPPORTED {
         let converted = result_to(&result, version);
-        // What a version can say it says again in the same words.
+        // Converting to the same version again changes nothing.
         let again = parse_value(&converted, None).unwrap();
         assert_eq!(result_to(&again, version), converted, "{case} {version}");
         assert_eq!(again.cni_version, version.to_string());
@@ -38,27 +38,27 @@ fn check(case: &str) {
 }
 
 #[test]
-fn everything_that_1_1_0_can_say() {
+fn result_with_every_field_of_1_1_0() {
     check("full");
 }
 
 #[test]
-fn what_0_2_0_could_say() {
+fn result_with_every_field_of_0_2_0() {
     check("old");
 }
 
 #[test]
-fn several_addresses_of_a_family() {
+fn result_with_several_addresses_of_a_family() {
     check("several");
 }
 
 #[test]
-fn nothing_at_all() {
+fn empty_result() {
     check("empty");
 }
 
 #[test]
-fn a_result_without_version_is_what_its_configuration_was() {
+fn result_without_version_has_that_of_its_configuration() {
     let bytes = br#"{"ips":[{"address":"10.0.0.2/8"}]}"#;
     let result = parse_result_as(bytes, Version::V1_0_0).unwrap();
     assert_eq!(
@@ -73,7 +73,7 @@ fn a_result_without_version_is_what_its_configuration_was() {
 }
 
 #[test]
-fn what_is_no_result_is_refused() {
+fn unusable_results_are_refused() {
     let error = |text: &str| parse_result(text.as_bytes()).unwrap_err();
     assert!(matches!(error(""), ConvertError::Json(_)));
     assert_eq!(
@@ -118,7 +118,7 @@ fn what_is_no_result_is_refused() {
 }
 
 #[test]
-fn serde_writes_and_reads_the_version_it_finds() {
+fn serde_keeps_the_version_of_a_result() {
     let text = r#"{"cniVersion":"0.4.0","ips":[{"version":"6","address":"fd00::2/64"}],"dns":{}}"#;
     let result: CniResult = serde_json::from_str(text).unwrap();
     assert_eq!(serde_json::to_string(&result).unwrap(), text);

@@ -40,7 +40,7 @@ fn failure(script: &str) -> CniError {
 }
 
 #[test]
-fn input_goes_in_and_output_comes_out() {
+fn stdin_and_stdout_are_passed_complete() {
     assert_eq!(
         run("cat", b"{\"a\":1}", Limits::default()).unwrap(),
         b"{\"a\":1}"
@@ -48,12 +48,12 @@ fn input_goes_in_and_output_comes_out() {
     // More than any pipe holds, both ways at once.
     let much = vec![b'x'; 4 << 20];
     assert!(run("cat", &much, Limits::default()).unwrap() == much);
-    // Nobody reads what nobody wants.
+    // A plugin that does not read its stdin succeeds all the same.
     assert_eq!(run("echo '{}'", &much, Limits::default()).unwrap(), b"{}\n");
 }
 
 #[test]
-fn the_environment_is_what_was_given_and_a_path() {
+fn environment_is_the_cni_variables_and_path() {
     let output = String::from_utf8(
         run(
             "env | grep -v -e ^PWD= -e ^_= -e ^SHLVL= -e ^OLDPWD= | sort",
@@ -70,7 +70,7 @@ fn the_environment_is_what_was_given_and_a_path() {
 }
 
 #[test]
-fn a_typed_error_is_taken_as_it_is() {
+fn typed_error_of_a_plugin_is_kept() {
     let error = failure(
         r#"echo '{"cniVersion":"1.0.0","code":103,"msg":"no lease","details":"pool is empty"}'; exit 1"#,
     );
@@ -81,7 +81,7 @@ fn a_typed_error_is_taken_as_it_is() {
 }
 
 #[test]
-fn any_other_failure_is_quoted() {
+fn output_of_an_untyped_failure_is_quoted() {
     let error = failure("echo '  it broke\n  badly' >&2; exit 3");
     assert_eq!(
         error,
@@ -105,7 +105,7 @@ fn any_other_failure_is_quoted() {
 }
 
 #[test]
-fn output_is_bounded() {
+fn stdout_is_bounded() {
     let limits = Limits {
         stdout: 1000,
         ..Limits::default()
@@ -123,7 +123,7 @@ fn output_is_bounded() {
 }
 
 #[test]
-fn time_is_bounded_where_wanted() {
+fn run_time_is_bounded_by_the_limit() {
     let limits = Limits {
         time: Some(Duration::from_millis(50)),
         ..Limits::default()
@@ -136,7 +136,7 @@ fn time_is_bounded_where_wanted() {
 }
 
 #[test]
-fn who_is_late_is_ended_with_all_that_it_started() {
+fn timed_out_plugin_is_killed_with_its_children() {
     let limits = Limits {
         time: Some(Duration::from_millis(200)),
         ..Limits::default()
@@ -148,15 +148,15 @@ fn who_is_late_is_ended_with_all_that_it_started() {
     let pid = std::fs::read_to_string(file).unwrap();
     let stat = format!("/proc/{}/stat", pid.trim());
     let end = Instant::now() + Duration::from_mins(1);
-    // Whoever inherits it may take a moment to bury it.
+    // The process that inherits it may take a moment to reap it.
     while std::fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z ")) {
-        assert!(Instant::now() < end, "it lives on");
+        assert!(Instant::now() < end, "the child still runs");
         std::thread::yield_now();
     }
 }
 
 #[test]
-fn a_grandchild_that_keeps_the_pipes_holds_nobody_up() {
+fn grandchild_that_keeps_the_pipes_open_is_not_waited_for() {
     let start = Instant::now();
     let output = run("sleep 60 & echo \"$!\"", b"", Limits::default()).unwrap();
     assert!(start.elapsed() < Duration::from_secs(30));
@@ -166,7 +166,7 @@ fn a_grandchild_that_keeps_the_pipes_holds_nobody_up() {
 }
 
 #[test]
-fn a_plugin_that_is_being_replaced_is_waited_for() {
+fn plugin_that_is_being_replaced_is_retried() {
     let dir = tempfile::tempdir().unwrap();
     let path = plugin(&dir, "echo '{}'");
     let writer = OpenOptions::new().append(true).open(&path).unwrap();
@@ -178,7 +178,7 @@ fn a_plugin_that_is_being_replaced_is_waited_for() {
                 .map_err(|error| error.to_string()),
         )
     });
-    // As long as somebody has it open for writing there is no answer, not even an error.
+    // As long as the file is open for writing the run does not end, not even with an error.
     assert_eq!(
         receiver.recv_timeout(Duration::from_millis(300)),
         Err(mpsc::RecvTimeoutError::Timeout)
@@ -189,7 +189,7 @@ fn a_plugin_that_is_being_replaced_is_waited_for() {
 }
 
 #[test]
-fn programs_are_found_in_order() {
+fn programs_are_found_in_the_order_of_directories() {
     let (first, second) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let dirs = [
         first.path().to_owned(),
@@ -199,7 +199,7 @@ fn programs_are_found_in_order() {
     let find = |name: &str| DirectExec::default().find(name, &dirs);
     plugin(&second, "");
     assert_eq!(find("plugin").unwrap(), second.path().join("plugin"));
-    // Neither a folder nor a file that cannot be run.
+    // Neither a directory nor a file that is not executable counts.
     fs::create_dir(first.path().join("plugin")).unwrap();
     assert_eq!(find("plugin").unwrap(), second.path().join("plugin"));
     fs::remove_dir(first.path().join("plugin")).unwrap();
@@ -225,7 +225,7 @@ fn programs_are_found_in_order() {
 }
 
 #[test]
-fn what_cannot_start_says_why() {
+fn program_that_cannot_start_is_an_io_error() {
     let error = DirectExec::default()
         .run(Path::new("/absent/plugin"), &[], b"")
         .unwrap_err();

@@ -1,13 +1,8 @@
-//! The crate from outside: conversions against golden files, chains with recorded plugins, real child processes.
+//! The crate from outside: conversions against golden files, chains with fake plugins, real child processes.
 
-#[cfg(test)]
-mod convert;
+#![cfg(test)]
 
-#[cfg(test)]
 mod chain;
-
-#[cfg(test)]
+mod convert;
 mod exec;
-
-#[cfg(test)]
 mod recorder;

@@ -1,4 +1,4 @@
-//! Plugins that only exist on paper: they answer as told and remember what they were given.
+//! Fake plugins: a test chooses their output, and they record environment and stdin.
 
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -9,12 +9,12 @@ use cni::{CniError, ContainerId, IfName, NetworkConfig};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// What a plugin says to a verb.
-pub(crate) type Answer = dyn Fn(&str, &str) -> Result<String, ExecError> + Send + Sync;
+/// The output of a plugin, by its name and the verb.
+pub(crate) type Behaviour = dyn Fn(&str, &str) -> Result<String, ExecError> + Send + Sync;
 
-/// Answers as told and remembers everything.
+/// Runs fake plugins and records each run.
 pub(crate) struct Recorder {
-    pub(crate) answer: Box<Answer>,
+    pub(crate) behaviour: Box<Behaviour>,
     pub(crate) runs: Mutex<Vec<Run>>,
 }
 
@@ -26,16 +26,16 @@ pub(crate) struct Run {
 
 impl Recorder {
     pub(crate) fn new(
-        answer: impl Fn(&str, &str) -> Result<String, ExecError> + Send + Sync + 'static,
+        behaviour: impl Fn(&str, &str) -> Result<String, ExecError> + Send + Sync + 'static,
     ) -> Self {
         Self {
-            answer: Box::new(answer),
+            behaviour: Box::new(behaviour),
             runs: Mutex::default(),
         }
     }
 
-    /// Each plugin adds an address, so that results can be told apart.
-    pub(crate) fn willing() -> Self {
+    /// Plugins that succeed; each has an address of its own, so that results differ.
+    pub(crate) fn succeeding() -> Self {
         Self::new(|plugin, command| {
             Ok(if command == "ADD" {
                 json!({"cniVersion": "1.0.0", "ips": [{"address": format!("10.0.0.{}/8", plugin.len())}]}).to_string()
@@ -88,9 +88,9 @@ impl Exec for Recorder {
             env: env.to_vec(),
             stdin: serde_json::from_slice(stdin).unwrap(),
         };
-        let answer = (self.answer)(&run.plugin, run.env("CNI_COMMAND"));
+        let output = (self.behaviour)(&run.plugin, run.env("CNI_COMMAND"));
         self.runs.lock().unwrap().push(run);
-        answer.map(String::into_bytes)
+        output.map(String::into_bytes)
     }
 }
 

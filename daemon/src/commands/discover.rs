@@ -2,14 +2,14 @@
 
 use std::io::Write;
 
-use node::discover::{Question, discover};
+use node::discover::{DiscoverOptions, discover};
 
 use super::CommandContext;
 
 /// Prints the report; fails when the directories are unknown.
 pub async fn run(context: &CommandContext, json: bool) -> anyhow::Result<()> {
     let config = context.config()?;
-    let question = Question {
+    let question = DiscoverOptions {
         socket: config.cri_socket.clone(),
         pod_uid: context.identity.pod_uid.clone(),
         overrides: crate::reconcile::node::overrides(&config),

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use node::{
     dirs::Overrides,
-    discover::{Question, discover},
+    discover::{DiscoverOptions, discover},
     install,
 };
 
@@ -33,7 +33,7 @@ pub async fn run(context: &CommandContext, detach: bool) -> anyhow::Result<()> {
         config.conf_dir.clone()
     } else {
         // Installed configurations are on record. Without a record, ours is recognised by its name in the runtime's directory.
-        let question = Question {
+        let question = DiscoverOptions {
             socket: config.cri_socket.clone(),
             pod_uid: context.identity.pod_uid.clone(),
             overrides: Overrides::default(),

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use node::{
-    record::{Hash, Record, Written},
+    record::{Hash, Record, RecordedFile},
     root::{Root, RootError},
 };
 use serde_json::{Map, Value};
@@ -24,16 +24,16 @@ pub(super) fn put(root: &Root, path: &Path, bytes: &[u8]) -> Result<Option<Previ
     // Recorded before it is written, so that a crash leaves no file that would never be removed.
     match &old {
         Some(old) if *old == new => {
-            record.remember(path, &[&new])?;
+            record.set(path, &[&new])?;
             return Ok(None);
         }
         Some(old) if record.find(path).is_some_and(|file| file.is(old)) => {
-            record.remember(path, &[old, &new])?;
+            record.set(path, &[old, &new])?;
         }
-        _ => record.remember(path, &[&new])?,
+        _ => record.set(path, &[&new])?,
     }
     root.write_atomic(path, bytes, MODE)?;
-    record.remember(path, &[&new])?;
+    record.set(path, &[&new])?;
     Ok(Some(match old {
         Some(_) => Previous::Other,
         None => Previous::Nothing,
@@ -71,17 +71,17 @@ pub fn remove_others(
     let mut record = Record::read(root, Path::new(RECORD));
     let mut removed = Vec::new();
     let mut first_error = None;
-    let mut try_remove = |path: &Path, written: Option<&Written>| match remove(root, path, written)
-    {
-        Ok(existed) => {
-            removed.extend(existed.then(|| path.to_owned()));
-            true
-        }
-        Err(error) => {
-            first_error.get_or_insert(error);
-            false
-        }
-    };
+    let mut try_remove =
+        |path: &Path, written: Option<&RecordedFile>| match remove(root, path, written) {
+            Ok(existed) => {
+                removed.extend(existed.then(|| path.to_owned()));
+                true
+            }
+            Err(error) => {
+                first_error.get_or_insert(error);
+                false
+            }
+        };
     record.retain(|file| keep == Some(&file.path) || !try_remove(&file.path, Some(file)))?;
     if let Some(path) = dir.map(|dir| dir.join(FILE_NAME))
         && keep != Some(&path)
@@ -93,7 +93,7 @@ pub fn remove_others(
 
 /// Removes a file of ours. A file that another program has replaced stays, unless it still calls the shim: without us it would keep every
 /// pod from starting.
-fn remove(root: &Root, path: &Path, written: Option<&Written>) -> Result<bool, RootError> {
+fn remove(root: &Root, path: &Path, written: Option<&RecordedFile>) -> Result<bool, RootError> {
     match root.read(path, MAX_FILE) {
         Ok(bytes)
             if written.is_some_and(|file| file.is(&Hash::of(&bytes))) || calls_multus(&bytes) =>

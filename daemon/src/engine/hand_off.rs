@@ -143,15 +143,15 @@ impl Engine {
         let Ok(dir) = self.root.directory(cached_results::RUNTIME_RESULTS) else {
             return;
         };
-        let own = match self
+        let entries = match self
             .cache_dir(&store)
-            .and_then(|own| all_entries(&own.path))
+            .and_then(|cache| all_entries(&cache.path))
         {
-            Ok(own) => own,
+            Ok(entries) => entries,
             Err(error) => return warn!(%error, "cannot read our cached results"),
         };
         let runtime_cache = root::proc_path(&dir);
-        for entry in own {
+        for entry in entries {
             let (Ok(id), Ok(ifname)) = (entry.container_id.parse(), entry.if_name.parse()) else {
                 continue;
             };

@@ -5,9 +5,8 @@ use std::{cell::OnceCell, io, path::PathBuf};
 use cni::chain::Invocation;
 use cni::types::CniError;
 use node::root::{self, Directory, RootError};
-use plan::Requested;
 use plan::netconf::Netconf;
-use plan::{Attachment, Selection, requests};
+use plan::{Attachment, Requested, Selection, requests};
 use serde_json::{Map, Value, json};
 
 use super::{ContainerRequest, Engine, Interfaces, LinkProbe, device_info};

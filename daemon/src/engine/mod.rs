@@ -4,10 +4,10 @@
 //! A request takes these forms on its way to a plugin:
 //!
 //! 1. `api::Request` (`raw_request`) is the shim's message: environment and configuration, unchecked.
-//! 2. `call::CniCall` is its environment, parsed: the verb, the pod, and for ADD, DEL and CHECK a
-//! 3. [`ContainerRequest`]: container ID, network namespace, interface, arguments.
-//! 4. `DelegateContext` adds what all delegates of one request share: pod, search path, result cache.
-//! 5. `cni::chain::Invocation` is made from it for each delegate: the arguments of its plugins.
+//! 2. `call::CniCall` is its environment, parsed: the verb, the pod, and a `ContainerRequest` for verbs about one container.
+//! 3. [`ContainerRequest`] is an ADD, DEL or CHECK: container ID, network namespace, interface, arguments.
+//! 4. `DelegateContext` adds what all delegates of a request share: pod, search path, result cache.
+//! 5. `cni::chain::Invocation` has the arguments for the plugins of one delegate.
 
 mod add;
 mod cached_results;

@@ -155,7 +155,7 @@ impl Engine {
     ) -> Result<(), CniError> {
         let delegate = &state.delegates[index];
         let invocation = context.invocation(delegate, attached.is_default);
-        chain::remember(&delegate.config, &invocation, &attached.result)
+        chain::cache_result(&delegate.config, &invocation, &attached.result)
             .map_err(|error| failed(&state.pod, delegate, error.to_cni()))
     }
 }

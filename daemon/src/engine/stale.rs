@@ -116,7 +116,7 @@ impl Engine {
             is_known: true,
         };
         let detached = self.remove(&removal, state);
-        let cleaned = cache::clean(&removal.cache.path, id);
+        let cleaned = cache::remove_temporary(&removal.cache.path, id);
         detached.and(cleaned.map_err(|error| cache_error(&error)))
     }
 }

@@ -23,7 +23,7 @@ use std::{
 };
 
 use cni::{
-    exec::{Exec, ExecError, check_plugin_name},
+    exec::{Exec, ExecError, check_plugin_name, stdout_of},
     process::{self, Limits, Output, Streams},
 };
 use node::{process::Process, root::Root};
@@ -302,22 +302,22 @@ impl Exec for RuntimeExec {
                     stdout,
                     stderr,
                 })),
-                Err(broken) => {
+                Err(error) => {
                     if call.kill().is_err() {
                         // The first error is the one to report.
                         self.discard(current);
                     }
-                    Ok(Err(broken))
+                    Ok(Err(error))
                 }
             }
         })?;
-        let output = output.map_err(|broken| broken.into_exec_error(path, &self.limits))?;
+        let output = output.map_err(|broken| ExecError::from_run(broken, path, &self.limits))?;
         let stderr = output.stderr.trim_ascii();
         if output.status.success() && !stderr.is_empty() {
             let stderr = String::from_utf8_lossy(stderr);
             info!(plugin = %path.display(), %stderr, "a plugin wrote to stderr");
         }
-        output.into_answer(path)
+        stdout_of(output, path)
     }
 }
 

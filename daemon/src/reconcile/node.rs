@@ -10,7 +10,7 @@ use std::{
 use anyhow::Context;
 use node::{
     dirs::{CniDirs, Overrides, Source},
-    discover::{Question, Report, discover},
+    discover::{DiscoverOptions, Report, discover},
     install::{self, Outcome},
     process::Process,
     root::Root,
@@ -220,7 +220,7 @@ impl NodeReconciler {
             let dir = dir.display();
             match outcome {
                 Outcome::Installed => info!(%dir, name, source = ?dirs.source, "installed"),
-                Outcome::Exchanged => warn!(%dir, name, "installed in place of upstream's"),
+                Outcome::ReplacedUpstream => warn!(%dir, name, "installed in place of upstream's"),
                 Outcome::Unchanged => {}
             }
         }
@@ -291,7 +291,7 @@ impl NodeReconciler {
                 };
             }
         }
-        let question = Question {
+        let question = DiscoverOptions {
             socket: self.config.cri_socket.clone(),
             pod_uid: self.pod_uid.clone(),
             overrides,
@@ -364,7 +364,7 @@ fn effect(gate: Gate, was_open: bool, failing: Duration) -> Effect {
 /// Directories of another source are not used while the runtime that reported the known ones does not answer; returns why it does not.
 fn silence(known: Source, now: Source, socket: &Path, rejected: &[Rejected]) -> Option<String> {
     let was_reported = matches!(known, Source::CniConfig | Source::Config);
-    let silent = rejected.iter().find(|one| one.place == socket)?;
+    let silent = rejected.iter().find(|one| one.path == socket)?;
     (was_reported && known != now).then(|| silent.reason.clone())
 }
 
@@ -411,7 +411,7 @@ mod tests {
         let socket = Path::new("/run/containerd.sock");
         let rejected = |place: &str| {
             [Rejected {
-                place: place.into(),
+                path: place.into(),
                 reason: "no answer".to_owned(),
             }]
         };

@@ -21,7 +21,7 @@ use crate::{
 const RETRY_PAUSE: Duration = Duration::from_secs(5);
 
 /// Detaches the stale containers once. It waits for the first pass over the journal, so that DELs that came earlier run first.
-pub async fn remove(reconciler: Arc<NodeReconciler>, service: Arc<Service>) {
+pub async fn detach_at_start(reconciler: Arc<NodeReconciler>, service: Arc<Service>) {
     reconciler
         .readiness
         .wait_open(&[Gate::Discovery, Gate::Journal, Gate::Socket])
@@ -29,10 +29,10 @@ pub async fn remove(reconciler: Arc<NodeReconciler>, service: Arc<Service>) {
     service.journal.wait_for_first_pass().await;
     loop {
         let report = reconciler.report().await;
-        match known(&reconciler, &report).await {
-            Ok(known) => {
+        match listed_containers(&reconciler, &report).await {
+            Ok(listed) => {
                 let detached = tokio::task::spawn_blocking(move || {
-                    detach(&reconciler, &service, &report, &known);
+                    detach(&reconciler, &service, &report, &listed);
                 });
                 if let Err(error) = detached.await {
                     warn!(%error, "the search for stale containers ended early");
@@ -51,7 +51,10 @@ pub async fn remove(reconciler: Arc<NodeReconciler>, service: Arc<Service>) {
 }
 
 /// Returns the containers that the runtime lists; none where the daemon serves without a runtime.
-async fn known(reconciler: &NodeReconciler, report: &Report) -> Result<BTreeSet<String>, String> {
+async fn listed_containers(
+    reconciler: &NodeReconciler,
+    report: &Report,
+) -> Result<BTreeSet<String>, String> {
     let Some(runtime) = &report.runtime else {
         return match &report.problem {
             None if reconciler.pod_uid.is_none() => Ok(BTreeSet::new()),
@@ -69,7 +72,7 @@ fn detach(
     reconciler: &NodeReconciler,
     service: &Service,
     report: &Report,
-    known: &BTreeSet<String>,
+    listed: &BTreeSet<String>,
 ) {
     let netconf = match service.effective_netconf() {
         Ok(netconf) => netconf,
@@ -79,7 +82,7 @@ fn detach(
     };
     service.engine.revert_hand_off(&netconf);
     let is_stale =
-        |id: &ContainerId, netns: NetnsState<'_>| self::is_stale(reconciler, known, id, netns);
+        |id: &ContainerId, netns: NetnsState<'_>| self::is_stale(reconciler, listed, id, netns);
     for error in service
         .engine
         .detach_stale(plugin_dirs(report), &netconf, &is_stale)
@@ -95,12 +98,12 @@ pub async fn hand_off(
     service: Arc<Service>,
 ) -> Result<HandOff, String> {
     let report = reconciler.enter_runtime().await?;
-    let known = known(&reconciler, &report).await?;
+    let listed = listed_containers(&reconciler, &report).await?;
     let netconf = service.effective_netconf();
     let netconf = netconf.map_err(|error| error.to_string())?;
     let work = tokio::task::spawn_blocking(move || {
         let is_stale = |id: &ContainerId, netns: NetnsState<'_>| {
-            self::is_stale(&reconciler, &known, id, netns)
+            self::is_stale(&reconciler, &listed, id, netns)
         };
         let engine = &service.engine;
         engine.hand_off(plugin_dirs(&report), &netconf, &is_stale)
@@ -114,19 +117,19 @@ fn plugin_dirs(report: &Report) -> &[PathBuf] {
 
 fn is_stale(
     reconciler: &NodeReconciler,
-    known: &BTreeSet<String>,
+    listed: &BTreeSet<String>,
     id: &ContainerId,
     netns: NetnsState<'_>,
 ) -> bool {
-    let place = reconciler.exec.context();
-    let is_there = |netns: &str| match open_netns(&reconciler.root, &place, netns) {
+    let exec_context = reconciler.exec.context();
+    let exists = |netns: &str| match open_netns(&reconciler.root, &exec_context, netns) {
         Ok(_) => true,
         Err(error) => error.kind() != std::io::ErrorKind::NotFound,
     };
-    let is_lost = match netns {
+    let is_deleted = match netns {
         NetnsState::Unknown => false,
         NetnsState::Lost => true,
-        NetnsState::At(netns) => !is_there(netns),
+        NetnsState::At(netns) => !exists(netns),
     };
-    is_lost && !known.contains(id.as_str())
+    is_deleted && !listed.contains(id.as_str())
 }

@@ -30,21 +30,21 @@ fn dispatch(
     raw_request: &Request,
 ) -> Result<Vec<u8>, VerbError> {
     let netconf = service.effective_netconf()?;
-    let bare = || plan::explicit_config(&raw_request.config, &netconf).map_err(CniError::from);
+    let config = || plan::explicit_config(&raw_request.config, &netconf).map_err(CniError::from);
     let engine = &service.engine;
     match (call.command, &call.request) {
         (Command::Status, _) => {
-            engine.status_explicit(&call.path, &netconf, &bare()?)?;
+            engine.status_explicit(&call.path, &netconf, &config()?)?;
             Ok(Vec::new())
         }
         (Command::Check, Some(request)) => {
             service.on_known_node()?;
-            engine.check_explicit(request, &netconf, &bare()?)?;
+            engine.check_explicit(request, &netconf, &config()?)?;
             Ok(Vec::new())
         }
         (Command::Del, Some(request)) => {
             service.on_known_node()?;
-            let config = bare()?;
+            let config = config()?;
             let (_, pod) = service.pod_for_add(call)?;
             engine.del_explicit(request, &netconf, &pod, &config)?;
             info!(
@@ -76,19 +76,28 @@ fn add(
     let (cluster, pod) = service.pod_for_add(call)?;
     let attachment = service
         .engine
-        .explicit_attachment(netconf, &pod, &raw_request.config, &attributes(raw_request))
+        .explicit_attachment(
+            netconf,
+            &pod,
+            &raw_request.config,
+            &annotation_keys(raw_request),
+        )
         .map_err(CniError::from)?;
     let plugged = service
         .engine
         .add_explicit(request, netconf, &pod, &attachment);
     let attached = plugged.map_err(|error| VerbError::of_add(&pod, error))?;
-    info!(network = attached.name, ifname = attached.ifname, "plugged");
+    info!(
+        network = attached.name,
+        ifname = attached.ifname,
+        "attached a network to a running pod"
+    );
     report_attached(cluster, &pod, std::slice::from_ref(&attached));
     Ok(Response::new(attached.result).to_json())
 }
 
-/// Returns the interface attributes of the request in the form of an annotation.
-fn attributes(raw_request: &Request) -> Map<String, Value> {
+/// Returns the interface attributes of the request as the keys of an annotation's element.
+fn annotation_keys(raw_request: &Request) -> Map<String, Value> {
     let mut out = Map::new();
     let Some(attributes) = &raw_request.interface_attributes else {
         return out;

@@ -239,7 +239,7 @@ impl Store {
         let encoded = sidecar::encode(state, &upstream_file, before, self.boot());
         // With the same networks the old sidecar may survive instead: after a reboot, everything in it counts as begun.
         let durability = if is_unchanged {
-            self.if_boot_is_known(Durability::Whole)
+            self.if_boot_is_known(Durability::Complete)
         } else {
             Durability::Synced
         };
@@ -301,11 +301,11 @@ impl Store {
         let id = |name: &str| name.parse::<ContainerId>().ok();
         let mut known = BTreeSet::new();
         for name in list(self.state_dir(false))? {
-            let name = root::written_as(&name).unwrap_or(&name);
+            let name = root::final_name(&name).unwrap_or(&name);
             known.extend(id(name).filter(|_| name != RESULTS_DIR));
         }
         for name in list(self.own_dir(false))? {
-            let name = root::written_as(&name).unwrap_or(&name);
+            let name = root::final_name(&name).unwrap_or(&name);
             known.extend(name.strip_suffix(".json").and_then(id));
         }
         Ok(known)

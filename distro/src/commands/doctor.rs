@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context as _, anyhow, bail};
 use cmdline::absolute;
 use node::{
-    discover::{Question, Report, discover},
+    discover::{DiscoverOptions, Report, discover},
     root::Root,
 };
 use serde::Serialize;
@@ -54,9 +54,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     // The error already ends with the system's text, so its source is not repeated.
     let root = Root::open(&args.root)
         .map_err(|error| anyhow!("{error}: name the node's root with --root"))?;
-    let question = Question {
+    let question = DiscoverOptions {
         socket: args.cri_socket.clone(),
-        ..Question::default()
+        ..DiscoverOptions::default()
     };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -61,7 +61,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         note(&format!("{} is up to date", path.display()));
         return Ok(());
     }
-    let parent = path.parent().context("a drop-in lies in a directory")?;
+    let parent = path.parent().context("a drop-in is in a directory")?;
     root.make_dirs(parent, 0o755)?;
     root.write_atomic(&path, text.as_bytes(), 0o644)?;
     print(&format!("{}\n", path.display()))?;

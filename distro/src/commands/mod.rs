@@ -13,7 +13,7 @@ use std::io::Write;
 
 use anyhow::Context;
 
-/// What each line to stderr begins with.
+/// The beginning of each line to stderr.
 pub(crate) const PREFIX: &str = "multus-distro";
 
 /// Writes data to stdout.

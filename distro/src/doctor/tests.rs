@@ -48,17 +48,17 @@ impl Case {
     }
 
     #[track_caller]
-    fn has_problem(&self, words: &[&str]) {
+    fn has_problem(&self, parts: &[&str]) {
         let found = self.examine();
-        let matches = |problem: &&String| words.iter().all(|word| problem.contains(word));
+        let matches = |problem: &&String| parts.iter().all(|part| problem.contains(part));
         assert_eq!(found.problems.iter().filter(matches).count(), 1, "{found}");
         assert_eq!(found.problems.len(), 1, "{found}");
     }
 
     #[track_caller]
-    fn has_note(&self, words: &[&str]) {
+    fn has_note(&self, parts: &[&str]) {
         let found = self.examine();
-        let matches = |note: &&String| words.iter().all(|word| note.contains(word));
+        let matches = |note: &&String| parts.iter().all(|part| note.contains(part));
         assert_eq!(found.notes.iter().filter(matches).count(), 1, "{found}");
         assert!(found.problems.is_empty(), "{found}");
     }
@@ -113,7 +113,7 @@ fn faults_of_staging_are_found() {
 
 #[test]
 fn settings_that_prevent_multus_are_found() {
-    for (text, words) in [
+    for (text, parts) in [
         ("disable: [multus]", ["disable multus", "take it out"]),
         (
             "disable-helm-controller: true",
@@ -128,7 +128,7 @@ fn settings_that_prevent_multus_are_found() {
         let case = Case::new();
         case.write("conf-dir/10-primary.conflist", "");
         case.write("etc/rancher/k3s/config.yaml", text);
-        case.has_problem(&words);
+        case.has_problem(&parts);
     }
     let case = Case::new();
     case.write("conf-dir/10-primary.conflist", "");
@@ -137,7 +137,7 @@ fn settings_that_prevent_multus_are_found() {
 }
 
 #[test]
-fn the_unit_and_its_drop_in_are_compared() {
+fn drop_in_is_compared_with_the_unit() {
     let case = Case::new();
     case.write("conf-dir/10-primary.conflist", "");
     let unit = "etc/systemd/system/k3s.service";
@@ -151,12 +151,12 @@ fn the_unit_and_its_drop_in_are_compared() {
         let program = Path::new("/usr/local/bin/multus-distro");
         crate::unit::drop_in(program, command).unwrap()
     };
-    let place = "etc/systemd/system/k3s.service.d/90-multus.conf";
-    case.write(place, &drop_in("/usr/local/bin/k3s server"));
+    let drop_in_path = "etc/systemd/system/k3s.service.d/90-multus.conf";
+    case.write(drop_in_path, &drop_in("/usr/local/bin/k3s server"));
     case.has_problem(&["starts /usr/local/bin/multus-distro, which is not an executable file"]);
     case.write("usr/local/bin/multus-distro", "");
     assert!(case.examine().problems.is_empty());
-    case.write(place, &drop_in("/usr/local/bin/k3s server --old"));
+    case.write(drop_in_path, &drop_in("/usr/local/bin/k3s server --old"));
     case.has_problem(&["k3s.service has changed", "`multus-distro install` again"]);
 }
 

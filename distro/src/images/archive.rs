@@ -20,7 +20,7 @@ use crate::assets::IMAGES;
 
 /// Far more than an index with every image that ever was in a release.
 const MAX_INDEX: u64 = 4 << 20;
-/// What an archive may hold at most, since nodes have little memory.
+/// The limits of an archive, since nodes have little memory.
 const LIMITS: Limits = Limits {
     entries: 10_000,
     total: MAX_TOTAL,
@@ -31,20 +31,20 @@ const MAX_LAYER: u64 = 1 << 30;
 
 /// Returns the references in an archive, read from its first entries alone.
 pub(crate) fn references(path: &Path) -> anyhow::Result<Vec<String>> {
-    let place = || format!("{} is damaged: install it again", path.display());
+    let damaged = || format!("{} is damaged: install it again", path.display());
     let file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
-    let mut tar = tar::Archive::new(plain(path, file).with_context(place)?);
-    for entry in tar.entries().with_context(place)? {
-        let entry = entry.with_context(place)?;
-        if entry.path().with_context(place)? != Path::new("index.json") {
+    let mut tar = tar::Archive::new(plain(path, file).with_context(damaged)?);
+    for entry in tar.entries().with_context(damaged)? {
+        let entry = entry.with_context(damaged)?;
+        if entry.path().with_context(damaged)? != Path::new("index.json") {
             continue;
         }
         let mut bytes = Vec::new();
         entry
             .take(MAX_INDEX)
             .read_to_end(&mut bytes)
-            .with_context(place)?;
-        let index: Index = oci::from_bytes(&bytes).with_context(place)?;
+            .with_context(damaged)?;
+        let index: Index = oci::from_bytes(&bytes).with_context(damaged)?;
         let names = index.manifests.iter().filter_map(|image| {
             let name = image.annotations.get(oci::REF_NAME)?;
             Some(name.clone())
@@ -97,16 +97,16 @@ pub(crate) fn images_for_this_node(path: &Path) -> anyhow::Result<Vec<String>> {
 
 /// Follows every digest in an archive; returns its images, each with its architectures.
 fn check(path: &Path) -> anyhow::Result<Vec<(String, Vec<String>)>> {
-    let place = || format!("{} is damaged", path.display());
+    let damaged = || format!("{} is damaged", path.display());
     let file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
     let mut bytes = Vec::new();
     plain(path, file)
         .and_then(|plain| plain.take(MAX_TOTAL).read_to_end(&mut bytes))
-        .with_context(place)?;
-    let entries = entries(&bytes, &LIMITS).with_context(place)?;
+        .with_context(damaged)?;
+    let entries = entries(&bytes, &LIMITS).with_context(damaged)?;
     drop(bytes);
-    let layout = Layout::from_entries(entries).with_context(place)?;
-    let images = verify::images(&layout, &unpack).with_context(place)?;
+    let layout = Layout::from_entries(entries).with_context(damaged)?;
+    let images = verify::images(&layout, &unpack).with_context(damaged)?;
     let platforms = |image: &verify::Image| {
         let platforms = image.platforms.iter();
         platforms

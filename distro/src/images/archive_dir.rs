@@ -191,12 +191,12 @@ fn arch_of_sums(name: &str) -> Option<&str> {
 }
 
 fn read_sums(path: &Path) -> anyhow::Result<Vec<(String, String)>> {
-    let place = || format!("cannot read {}", path.display());
+    let context = || format!("cannot read {}", path.display());
     let mut text = String::new();
-    let file = File::open(path).with_context(place)?;
+    let file = File::open(path).with_context(context)?;
     file.take(MAX_SUMS)
         .read_to_string(&mut text)
-        .with_context(place)?;
+        .with_context(context)?;
     let line = |line: &str| {
         let (digest, name) = line.split_once("  ")?;
         let is_digest = digest.len() == 64 && digest.bytes().all(|byte| byte.is_ascii_hexdigit());

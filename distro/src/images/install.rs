@@ -20,7 +20,7 @@ pub(crate) const CACHE: &str = ".cache.json";
 pub(crate) struct Installed {
     /// The new files.
     pub(crate) written: Vec<PathBuf>,
-    /// What the operator should know.
+    /// Lines for the operator.
     pub(crate) notes: Vec<String>,
 }
 
@@ -96,13 +96,13 @@ pub(crate) fn install(
 
 /// Returns digest and length of a file that is already under the archive's name.
 fn former(path: &Path) -> anyhow::Result<Option<(String, u64)>> {
-    let place = || format!("cannot read {}", path.display());
+    let context = || format!("cannot read {}", path.display());
     match File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         other => {
-            let file = other.with_context(place)?;
-            let length = file.metadata().with_context(place)?.len();
-            let digest = hash(file, io::sink()).with_context(place)?;
+            let file = other.with_context(context)?;
+            let length = file.metadata().with_context(context)?.len();
+            let digest = hash(file, io::sink()).with_context(context)?;
             Ok(Some((digest, length)))
         }
     }

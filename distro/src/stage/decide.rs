@@ -1,8 +1,8 @@
-//! What staging does with a file, by what is found under its path. Functions over values.
+//! Decides what staging does with a file, by the file that is found under its path. Functions over values.
 
 use crate::manifest::{canonical, is_removal};
 
-/// What is found under a file's path.
+/// The state of the file under a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FileState {
     Absent,
@@ -18,7 +18,7 @@ pub(crate) enum FileState {
     Foreign,
 }
 
-/// What is done with a file.
+/// An action on a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Action {
     /// Keeps the file and its modification time, so that the distro has no reason to read it again.

@@ -151,14 +151,14 @@ impl Case {
     }
 
     #[track_caller]
-    fn refused(&self, words: &[&str]) {
+    fn refused(&self, parts: &[&str]) {
         let before = files(&self.data());
         for output in [self.install(), self.verify()] {
             let error = String::from_utf8(output.stderr).expect("the program writes UTF-8");
             assert_eq!(output.status.code(), Some(1), "{error}");
             assert_eq!(error.lines().count(), 1, "{error}");
-            for word in words {
-                assert!(error.contains(word), "no `{word}` in {error}");
+            for part in parts {
+                assert!(error.contains(part), "no `{part}` in {error}");
             }
         }
         assert_eq!(files(&self.data()), before);
@@ -302,19 +302,19 @@ fn tampering_is_refused_by_name() {
 
 #[test]
 fn archives_are_verified_beyond_their_checksums() {
-    let check = |bytes: &[u8], words: &[&str]| {
+    let check = |bytes: &[u8], parts: &[&str]| {
         let case = Case::new();
         case.write(&name(), bytes);
         case.sum();
-        case.refused(&[&[name().as_str()], words].concat());
+        case.refused(&[&[name().as_str()], parts].concat());
     };
     let output = Case::new().verify();
     assert!(output.status.success(), "{output:?}");
     check(b"no archive", &["is damaged"]);
-    let whole = archive(arch(), "x");
-    check(&whole[..whole.len() / 2], &["is damaged"]);
+    let complete = archive(arch(), "x");
+    check(&complete[..complete.len() / 2], &["is damaged"]);
     check(&archive("riscv64", "x"), &["riscv64", "this node is"]);
-    check(&without_a_blob(&whole), &["is damaged", "is missing"]);
+    check(&without_a_blob(&complete), &["is damaged", "is missing"]);
     let other = gzip::compress(&tar::write(&[]).unwrap());
     check(&other, &["is damaged"]);
 }

@@ -16,7 +16,7 @@ fn install_writes_a_drop_in_and_remove_deletes_it() {
     assert!(error(&install).contains("install the distro first"));
     fs::create_dir_all(at("/etc/systemd/system")).unwrap();
     fs::write(at("/etc/systemd/system/k3s.service"), UNIT).unwrap();
-    let place = "/etc/systemd/system/k3s.service.d/90-multus.conf";
+    let drop_in = "/etc/systemd/system/k3s.service.d/90-multus.conf";
     let output = run(&install);
     let notes = String::from_utf8(output.stderr).unwrap();
     assert!(
@@ -25,9 +25,9 @@ fn install_writes_a_drop_in_and_remove_deletes_it() {
     );
     assert_eq!(
         String::from_utf8(output.stdout).unwrap(),
-        format!("{place}\n")
+        format!("{drop_in}\n")
     );
-    let text = fs::read_to_string(at(place)).unwrap();
+    let text = fs::read_to_string(at(drop_in)).unwrap();
     assert!(
         text.ends_with(
             "ExecStart=/opt/multus-distro server --multus -- /usr/local/bin/k3s server\n"

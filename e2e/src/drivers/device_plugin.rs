@@ -1,5 +1,5 @@
-//! The device plugin (v1beta1): four devices of one resource on two NUMA nodes, the last given first. A container sees in its
-//! environment which it got, and the node is told of each in a device information file.
+//! The device plugin (v1beta1): four devices of one resource on two NUMA nodes, of which it prefers the last. A container has its
+//! devices in an environment variable, and each device has a device information file on the node.
 
 use std::{collections::BTreeMap, fs, path::Path, sync::Arc};
 
@@ -9,38 +9,38 @@ use prost::Message as _;
 use tonic::{Request, client::Grpc, codegen::http::uri::PathAndQuery, transport::Endpoint};
 use tonic_prost::ProstCodec;
 
-use crate::grpc::{self, Answer};
+use crate::drivers::grpc::{self, GrpcReply};
 
 /// The argument that makes this program the device plugin.
 pub(crate) const NAME: &str = "device-plugin";
-/// What containers ask for.
+/// The resource that containers request.
 pub(crate) const RESOURCE: &str = "e2e.example/nic";
-/// Where a container sees what it got, blanks between.
+/// The environment variable with the devices of a container, separated by spaces.
 pub(crate) const VARIABLE: &str = "E2E_NICS";
-/// Devices, each with its NUMA node.
+/// The devices with their NUMA nodes.
 pub(crate) const DEVICES: [(&str, i64); 4] = [
     ("0000:18:02.1", 0),
     ("0000:18:02.2", 1),
     ("0000:18:02.3", 0),
     ("0000:18:02.4", 1),
 ];
-/// Where the kubelet and its device plugins meet.
-const FOLDER: &str = "/var/lib/kubelet/device-plugins";
+/// The directory of the kubelet's and the device plugins' sockets.
+const DIRECTORY: &str = "/var/lib/kubelet/device-plugins";
 const SOCKET: &str = "e2e-nic.sock";
 
 /// Registers with the kubelet and serves it.
 pub(crate) fn run() -> anyhow::Result<()> {
     fs::create_dir_all(super::INFORMATION)?;
     for (id, _) in DEVICES {
-        let (file, told) = super::information(RESOURCE, id);
-        fs::write(file, told.to_string())?;
+        let (file, information) = super::device_information(RESOURCE, id);
+        fs::write(file, information.to_string())?;
     }
     let threads = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
         .build()?;
     threads.block_on(async {
-        let socket = Path::new(FOLDER).join(SOCKET);
+        let socket = Path::new(DIRECTORY).join(SOCKET);
         let served = tokio::spawn(async move { grpc::serve(&socket, Arc::new(answer)).await });
         register().await?;
         served.await?
@@ -49,7 +49,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
 
 async fn register() -> anyhow::Result<()> {
     let connector = tower::service_fn(|_| async {
-        let socket = Path::new(FOLDER).join("kubelet.sock");
+        let socket = Path::new(DIRECTORY).join("kubelet.sock");
         tokio::net::UnixStream::connect(socket)
             .await
             .map(TokioIo::new)
@@ -58,7 +58,7 @@ async fn register() -> anyhow::Result<()> {
     let channel = endpoint
         .connect_with_connector(connector)
         .await
-        .context("the kubelet takes no device plugins")?;
+        .context("cannot register at the kubelet")?;
     let mut grpc = Grpc::new(channel);
     grpc.ready().await?;
     let request = RegisterRequest {
@@ -72,25 +72,25 @@ async fn register() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn answer(path: &str, message: &[u8]) -> Answer {
+fn answer(path: &str, message: &[u8]) -> GrpcReply {
     match path.rsplit('/').next() {
         Some("GetDevicePluginOptions") => {
             let options = DevicePluginOptions {
                 get_preferred_allocation_available: true,
             };
-            Answer::One(options.encode_to_vec())
+            GrpcReply::One(options.encode_to_vec())
         }
-        Some("PreStartContainer") => Answer::One(Vec::new()),
-        Some("ListAndWatch") => Answer::First(devices().encode_to_vec()),
+        Some("PreStartContainer") => GrpcReply::One(Vec::new()),
+        Some("ListAndWatch") => GrpcReply::First(devices().encode_to_vec()),
         Some("GetPreferredAllocation") => match PreferredAllocationRequest::decode(message) {
-            Ok(request) => Answer::One(preferred(request).encode_to_vec()),
-            Err(_) => Answer::Unknown,
+            Ok(request) => GrpcReply::One(preferred(request).encode_to_vec()),
+            Err(_) => GrpcReply::Unknown,
         },
         Some("Allocate") => match AllocateRequest::decode(message) {
-            Ok(request) => Answer::One(allocated(&request).encode_to_vec()),
-            Err(_) => Answer::Unknown,
+            Ok(request) => GrpcReply::One(allocated(&request).encode_to_vec()),
+            Err(_) => GrpcReply::Unknown,
         },
-        _ => Answer::Unknown,
+        _ => GrpcReply::Unknown,
     }
 }
 
@@ -107,12 +107,12 @@ fn devices() -> ListAndWatchResponse {
     }
 }
 
-/// The last devices go first, so that the order of a pod's devices is not that of its containers.
+/// Prefers the last devices, so that sorting the devices of a pod does not give the order of its containers.
 fn preferred(request: PreferredAllocationRequest) -> PreferredAllocationResponse {
-    let of_container = |asked: ContainerPreferredAllocationRequest| {
-        let mut ids = asked.available_device_ids;
+    let of_container = |request: ContainerPreferredAllocationRequest| {
+        let mut ids = request.available_device_ids;
         ids.sort();
-        let count = usize::try_from(asked.allocation_size).unwrap_or_default();
+        let count = usize::try_from(request.allocation_size).unwrap_or_default();
         ContainerPreferredAllocationResponse {
             device_ids: ids.split_off(ids.len().saturating_sub(count)),
         }
@@ -124,8 +124,8 @@ fn preferred(request: PreferredAllocationRequest) -> PreferredAllocationResponse
 }
 
 fn allocated(request: &AllocateRequest) -> AllocateResponse {
-    let of_container = |asked: &ContainerAllocateRequest| ContainerAllocateResponse {
-        envs: BTreeMap::from([(VARIABLE.to_owned(), asked.devices_ids.join(" "))]),
+    let of_container = |request: &ContainerAllocateRequest| ContainerAllocateResponse {
+        envs: BTreeMap::from([(VARIABLE.to_owned(), request.devices_ids.join(" "))]),
     };
     AllocateResponse {
         container_responses: request

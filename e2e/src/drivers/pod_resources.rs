@@ -1,7 +1,7 @@
-//! As much of a kubelet as tells which devices pods have: whatever a file holds when it is asked.
+//! The pod resources API of a kubelet, which lists the devices of pods: each answer is the present content of a file.
 //!
-//! It speaks HTTP/2 frame by frame and does not read what it is asked: clients in Go name a socket's path as the authority, which
-//! libraries of ours refuse, and the one question is known.
+//! It handles HTTP/2 frame by frame and does not parse the request: clients in Go send the socket's path as the authority, which the
+//! Rust libraries refuse, and there is only one request.
 
 use std::{
     fs,
@@ -12,36 +12,36 @@ use std::{
 
 use anyhow::ensure;
 
-/// The argument that makes this program the kubelet.
+/// The argument that makes this program the pod resources API.
 pub(crate) const NAME: &str = "pod-resources";
-/// Where it listens.
+/// The socket of the API.
 pub(crate) const SOCKET: &str = "/var/lib/kubelet/pod-resources/kubelet.sock";
-/// The message that it answers with; without it, all that it gives are errors.
+/// The file with the message of the answers; without it every answer is an error.
 pub(crate) const LISTED: &str = "/run/pod-resources.list";
 
-/// What a client says first.
+/// Length of the client's connection preface.
 const PREFACE: usize = 24;
-/// Types of frames.
+/// Frame types (RFC 9113 section 6).
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
 const SETTINGS: u8 = 4;
 const PING: u8 = 6;
-/// Their flags.
+/// Flags of frames (RFC 9113 section 6).
 const END_STREAM: u8 = 1;
 const ACKNOWLEDGE: u8 = 1;
 const END_HEADERS: u8 = 4;
-/// Frames are not longer unless their reader says so.
+/// The longest frame unless the receiver allows longer ones.
 const LONGEST: usize = 16 << 10;
 
-/// Serves for ever.
+/// Serves until the process ends.
 pub(crate) fn run() -> anyhow::Result<()> {
-    if let Some(folder) = Path::new(SOCKET).parent() {
-        fs::create_dir_all(folder)?;
+    if let Some(directory) = Path::new(SOCKET).parent() {
+        fs::create_dir_all(directory)?;
     }
     let _ = fs::remove_file(SOCKET);
     for stream in UnixListener::bind(SOCKET)?.incoming() {
         let stream = stream?;
-        // A client may go whenever it likes.
+        // A client may close the connection at any time.
         std::thread::spawn(move || converse(stream));
     }
     Ok(())
@@ -71,7 +71,7 @@ fn converse(mut stream: UnixStream) -> anyhow::Result<()> {
 }
 
 fn answer(stream: &mut UnixStream, number: u32) -> anyhow::Result<()> {
-    // Status 200 stands in the table of headers, as does the name `content-type`.
+    // HPACK's static table has `:status: 200` (index 8) and the name `content-type` (index 31).
     let mut headers = vec![0x88, 0x0f, 0x10];
     text(&mut headers, "application/grpc");
     send(stream, HEADERS, END_HEADERS, number, &headers)?;
@@ -80,7 +80,10 @@ fn answer(stream: &mut UnixStream, number: u32) -> anyhow::Result<()> {
         let mut framed = vec![0];
         framed.extend(u32::try_from(message.len())?.to_be_bytes());
         framed.extend(message);
-        ensure!(framed.len() <= LONGEST, "more than the tests need");
+        ensure!(
+            framed.len() <= LONGEST,
+            "the message is longer than a frame"
+        );
         send(stream, DATA, 0, number, &framed)?;
     }
     let mut trailers = vec![0];
@@ -90,7 +93,7 @@ fn answer(stream: &mut UnixStream, number: u32) -> anyhow::Result<()> {
     send(stream, HEADERS, last, number, &trailers)
 }
 
-/// A text of headers; all of ours are short.
+/// Appends a string literal of HPACK; all strings here are shorter than 127 bytes.
 fn text(headers: &mut Vec<u8>, text: &str) {
     headers.extend(u8::try_from(text.len()));
     headers.extend(text.bytes());

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::objects;
+use crate::control_plane::objects;
 
 /// Resources that definitions name.
 pub(super) const NIC: &str = "e2e.example/nic";

@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 
 use super::harness::{DaemonSetup, Harness, Pod, Programs};
 use crate::{
-    inspect::{leftovers, nothing_left},
-    report::{Ended, Report},
-    scene::GENERATED,
-    workplace::Workplace,
+    node::inspect::{nothing_left, pod_artifacts},
+    report::{CheckFailed, Report},
+    single_node::GENERATED,
+    test_env::TestEnv,
 };
 
 /// One of the two implementations.
@@ -39,11 +39,11 @@ const CALLS: [&str; 8] = [
 
 /// Every pair of shim and daemon makes pods, and every pair with the other daemon deletes them.
 pub(super) fn run(
-    work: &Workplace,
+    work: &TestEnv,
     peer: &Path,
     harness: &Harness,
     report: &mut Report,
-) -> Result<(), Ended> {
+) -> Result<(), CheckFailed> {
     let sides = report.check("both implementations are present", || {
         harness.node().write(
             "/etc/cni/rules/real.conflist",
@@ -133,7 +133,7 @@ fn generations(
     if remover.name != OURS {
         // The peer does not know our files next to its state; our daemon removes them when it starts again.
         let ours = |path: &String| path.contains("/.multus-rs/");
-        let left = leftovers(harness.node())?;
+        let left = pod_artifacts(harness.node())?;
         ensure!(left.iter().all(ours), "left: {}", left.join(", "));
         select(harness, maker, maker);
         harness.start_daemon(&settings)?;

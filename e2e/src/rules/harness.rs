@@ -25,12 +25,11 @@ pub(super) use self::{
 };
 use super::{definitions, recorder};
 use crate::{
-    control::Control,
-    direct::Direct,
-    http::{self, Answer},
+    control_plane::{ControlPlane, api_client::ApiClient},
+    http::{self, HttpResponse},
     node::{Kernel, Node, Service},
-    scene::{BIN_DIR, Scene},
-    workplace::Workplace,
+    single_node::{BIN_DIR, SingleNode},
+    test_env::TestEnv,
 };
 
 /// Where the daemon finds the credentials of its pod's service account.
@@ -46,7 +45,7 @@ pub(crate) struct Programs {
 
 impl Programs {
     /// Returns the programs of the release.
-    pub(crate) fn ours(work: &Workplace) -> anyhow::Result<Self> {
+    pub(crate) fn ours(work: &TestEnv) -> anyhow::Result<Self> {
         let shim = work.program("multus-shim");
         // The release's passthru is the shim under another name.
         let passthru = work.dir.join("passthru");
@@ -80,8 +79,8 @@ impl Programs {
 
 /// The node with an API server, and the programs under test.
 pub(crate) struct Harness {
-    single_node: Scene,
-    direct: Direct,
+    single_node: SingleNode,
+    direct: ApiClient,
     pub(super) programs: RefCell<Programs>,
     /// The pods of the case that runs.
     pods: RefCell<Vec<Pod>>,
@@ -94,13 +93,9 @@ pub(crate) struct Harness {
 
 impl Harness {
     /// Starts a node whose default network and definitions use the recording plugin.
-    pub(super) fn new(
-        work: &Workplace,
-        kernel: Kernel,
-        programs: Programs,
-    ) -> anyhow::Result<Self> {
+    pub(super) fn new(work: &TestEnv, kernel: Kernel, programs: Programs) -> anyhow::Result<Self> {
         let default_network = definitions::default_network().to_string();
-        let single_node = Scene::new(
+        let single_node = SingleNode::new(
             work,
             kernel,
             programs.shim.clone(),
@@ -123,7 +118,7 @@ impl Harness {
             &format!("{ACCOUNT}/ca.crt"),
             fs::read(single_node.control.pki.file("ca.crt"))?,
         )?;
-        let direct = Direct::start(node, &single_node.control)?;
+        let direct = ApiClient::start(node, &single_node.control)?;
         Ok(Self {
             single_node,
             direct,
@@ -139,7 +134,7 @@ impl Harness {
         &self.single_node.node
     }
 
-    pub(super) fn control_plane(&self) -> &Control {
+    pub(super) fn control_plane(&self) -> &ControlPlane {
         &self.single_node.control
     }
 
@@ -149,8 +144,13 @@ impl Harness {
     }
 
     /// Sends a request to the API server; another status than 2xx is an error.
-    pub(super) fn api(&self, method: &str, path: &str, body: &Value) -> anyhow::Result<Answer> {
-        self.direct.ask(method, path, body)
+    pub(super) fn api(
+        &self,
+        method: &str,
+        path: &str,
+        body: &Value,
+    ) -> anyhow::Result<HttpResponse> {
+        self.direct.request(method, path, body)
     }
 
     /// Sends a request to the daemon's socket.
@@ -159,7 +159,7 @@ impl Harness {
         method: &str,
         path: &str,
         body: &[u8],
-    ) -> anyhow::Result<Answer> {
+    ) -> anyhow::Result<HttpResponse> {
         let socket = self
             .node()
             .path(&format!("{}/multus.sock", self.socket.borrow()));
@@ -171,7 +171,7 @@ impl Harness {
         &self,
         env: &[(impl AsRef<str>, impl AsRef<str>)],
         config: &Value,
-    ) -> anyhow::Result<Answer> {
+    ) -> anyhow::Result<HttpResponse> {
         self.post(api::PATH_CNI, env, config, &Value::Null)
     }
 
@@ -182,7 +182,7 @@ impl Harness {
         env: &[(impl AsRef<str>, impl AsRef<str>)],
         config: &Value,
         attributes: &Value,
-    ) -> anyhow::Result<Answer> {
+    ) -> anyhow::Result<HttpResponse> {
         use base64::Engine as _;
         let env: serde_json::Map<_, _> = env
             .iter()

@@ -1,5 +1,5 @@
-// Program dra-driver is a DRA driver whose devices are nothing but names: it publishes them, and prepares a claim by telling the
-// runtime what the claim's devices are called. Its one argument says all there is to say of it; it runs until it is ended.
+// Program dra-driver is a DRA driver whose devices are only names: it publishes them, and prepares a claim by returning the CDI names of
+// its devices. Its only argument is the configuration as JSON; it runs until SIGTERM.
 package main
 
 import (
@@ -19,17 +19,17 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceslice"
 )
 
-// settings is what the test says: who the driver is, and what it has.
+// settings is the configuration of the driver, which the test passes.
 type settings struct {
 	Kubeconfig string `json:"kubeconfig"`
 	Node       string `json:"node"`
 	Driver     string `json:"driver"`
-	// Folder is where it serves the kubelet.
-	Folder  string            `json:"folder"`
-	Devices []resource.Device `json:"devices"`
-	// Names is what the runtime calls the devices.
+	// Directory is the directory of the driver's socket for the kubelet.
+	Directory string            `json:"directory"`
+	Devices   []resource.Device `json:"devices"`
+	// Names maps the names of devices to their CDI names.
 	Names map[string]string `json:"names"`
-	// Files is what it tells the node about them.
+	// Files are files that the driver writes on the node, with their contents.
 	Files map[string]json.RawMessage `json:"files"`
 }
 
@@ -61,14 +61,14 @@ func run(ctx context.Context, arguments []string) error {
 	if err := describe(set.Files); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(set.Folder, 0o755); err != nil {
+	if err := os.MkdirAll(set.Directory, 0o755); err != nil {
 		return err
 	}
 	helper, err := kubeletplugin.Start(ctx, driver{set},
 		kubeletplugin.KubeClient(client),
 		kubeletplugin.NodeName(set.Node),
 		kubeletplugin.DriverName(set.Driver),
-		kubeletplugin.PluginDataDirectoryPath(set.Folder),
+		kubeletplugin.PluginDataDirectoryPath(set.Directory),
 	)
 	if err != nil {
 		return err
@@ -83,7 +83,7 @@ func run(ctx context.Context, arguments []string) error {
 	return nil
 }
 
-// describe writes the files about the devices.
+// describe writes the CDI file and the device information files.
 func describe(files map[string]json.RawMessage) error {
 	for path, content := range files {
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -98,20 +98,20 @@ func describe(files map[string]json.RawMessage) error {
 
 type driver struct{ set settings }
 
-// PrepareResourceClaims has nothing to do on the node but to name the devices.
+// PrepareResourceClaims returns the CDI names of the devices; there is nothing to prepare on the node.
 func (d driver) PrepareResourceClaims(_ context.Context, claims []*resource.ResourceClaim) (map[types.UID]kubeletplugin.PrepareResult, error) {
 	prepared := make(map[types.UID]kubeletplugin.PrepareResult)
 	for _, claim := range claims {
 		var devices []kubeletplugin.Device
-		for _, given := range claim.Status.Allocation.Devices.Results {
-			if given.Driver != d.set.Driver {
+		for _, allocated := range claim.Status.Allocation.Devices.Results {
+			if allocated.Driver != d.set.Driver {
 				continue
 			}
 			devices = append(devices, kubeletplugin.Device{
-				Requests:     []string{given.Request},
-				PoolName:     given.Pool,
-				DeviceName:   given.Device,
-				CDIDeviceIDs: []string{d.set.Names[given.Device]},
+				Requests:     []string{allocated.Request},
+				PoolName:     allocated.Pool,
+				DeviceName:   allocated.Device,
+				CDIDeviceIDs: []string{d.set.Names[allocated.Device]},
 			})
 		}
 		prepared[claim.UID] = kubeletplugin.PrepareResult{Devices: devices}
@@ -128,7 +128,7 @@ func (d driver) UnprepareResourceClaims(_ context.Context, claims []kubeletplugi
 	return undone, nil
 }
 
-// HandleError says it; what could not be published is tried again.
+// HandleError logs an error; the helper retries to publish.
 func (d driver) HandleError(_ context.Context, err error, what string) {
 	fmt.Fprintln(os.Stderr, "dra-driver:", what, err)
 }

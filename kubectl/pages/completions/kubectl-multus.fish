@@ -24,45 +24,45 @@ function __fish_kubectl_multus_using_subcommand
     contains -- $cmd[1] $argv
 end
 
-complete -c kubectl-multus -n "__fish_kubectl_multus_needs_command" -l kubeconfig -d 'The kubeconfig; without it KUBECONFIG, then ~/.kube/config, counts' -r -F
-complete -c kubectl-multus -n "__fish_kubectl_multus_needs_command" -l context -d 'The kubeconfig\'s context; without it the current one' -r
-complete -c kubectl-multus -n "__fish_kubectl_multus_needs_command" -s n -l namespace -d 'The namespace; without it that of the context' -r
-complete -c kubectl-multus -n "__fish_kubectl_multus_needs_command" -s o -l output -d 'For people, or for programs' -r -f -a "text\t''
+complete -c kubectl-multus -n "__fish_kubectl_multus_needs_command" -l kubeconfig -d 'Path of the kubeconfig [default: KUBECONFIG, then ~/.kube/config]' -r -F
+complete -c kubectl-multus -n "__fish_kubectl_multus_needs_command" -l context -d 'Context of the kubeconfig [default: the current one]' -r
+complete -c kubectl-multus -n "__fish_kubectl_multus_needs_command" -s n -l namespace -d 'Namespace [default: that of the context]' -r
+complete -c kubectl-multus -n "__fish_kubectl_multus_needs_command" -s o -l output -d 'Output format' -r -f -a "text\t''
 json\t''"
 complete -c kubectl-multus -n "__fish_kubectl_multus_needs_command" -s v -l version -d 'Print the version'
 complete -c kubectl-multus -n "__fish_kubectl_multus_needs_command" -s h -l help -d 'Print help'
-complete -c kubectl-multus -n "__fish_kubectl_multus_needs_command" -f -a "status" -d 'Say which networks a pod has'
-complete -c kubectl-multus -n "__fish_kubectl_multus_needs_command" -f -a "why" -d 'Say what keeps a pod from its networks, and what helps'
-complete -c kubectl-multus -n "__fish_kubectl_multus_needs_command" -f -a "lint" -d 'Judge network definitions and pods before they are applied, by the daemon\'s own rules'
-complete -c kubectl-multus -n "__fish_kubectl_multus_needs_command" -f -a "preflight" -d 'Say what would fail or change when this release is installed'
-complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand status" -l daemon-namespace -d 'Where the daemons\' pods are; without it all namespaces are looked through' -r
-complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand status" -l kubeconfig -d 'The kubeconfig; without it KUBECONFIG, then ~/.kube/config, counts' -r -F
-complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand status" -l context -d 'The kubeconfig\'s context; without it the current one' -r
-complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand status" -s n -l namespace -d 'The namespace; without it that of the context' -r
-complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand status" -s o -l output -d 'For people, or for programs' -r -f -a "text\t''
+complete -c kubectl-multus -n "__fish_kubectl_multus_needs_command" -f -a "status" -d 'Show the networks that a pod has'
+complete -c kubectl-multus -n "__fish_kubectl_multus_needs_command" -f -a "why" -d 'Diagnose what keeps a pod from its networks, and say what helps'
+complete -c kubectl-multus -n "__fish_kubectl_multus_needs_command" -f -a "lint" -d 'Validate network definitions and pods with the daemon\'s own rules, before they are applied'
+complete -c kubectl-multus -n "__fish_kubectl_multus_needs_command" -f -a "preflight" -d 'Report what would fail or change when this release is installed'
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand status" -l daemon-namespace -d 'Namespace of the daemons\' pods [default: all namespaces are searched]' -r
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand status" -l kubeconfig -d 'Path of the kubeconfig [default: KUBECONFIG, then ~/.kube/config]' -r -F
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand status" -l context -d 'Context of the kubeconfig [default: the current one]' -r
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand status" -s n -l namespace -d 'Namespace [default: that of the context]' -r
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand status" -s o -l output -d 'Output format' -r -f -a "text\t''
 json\t''"
 complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand status" -s h -l help -d 'Print help'
-complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand why" -l daemon-namespace -d 'Where the daemons\' pods are; without it all namespaces are looked through' -r
-complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand why" -l kubeconfig -d 'The kubeconfig; without it KUBECONFIG, then ~/.kube/config, counts' -r -F
-complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand why" -l context -d 'The kubeconfig\'s context; without it the current one' -r
-complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand why" -s n -l namespace -d 'The namespace; without it that of the context' -r
-complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand why" -s o -l output -d 'For people, or for programs' -r -f -a "text\t''
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand why" -l daemon-namespace -d 'Namespace of the daemons\' pods [default: all namespaces are searched]' -r
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand why" -l kubeconfig -d 'Path of the kubeconfig [default: KUBECONFIG, then ~/.kube/config]' -r -F
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand why" -l context -d 'Context of the kubeconfig [default: the current one]' -r
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand why" -s n -l namespace -d 'Namespace [default: that of the context]' -r
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand why" -s o -l output -d 'Output format' -r -f -a "text\t''
 json\t''"
 complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand why" -s h -l help -d 'Print help'
-complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand lint" -l daemon-config -d 'The daemon\'s file (daemon-config.json of its ConfigMap), whose options decide; without it, the defaults' -r -F
-complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand lint" -l kubeconfig -d 'The kubeconfig; without it KUBECONFIG, then ~/.kube/config, counts' -r -F
-complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand lint" -l context -d 'The kubeconfig\'s context; without it the current one' -r
-complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand lint" -s n -l namespace -d 'The namespace; without it that of the context' -r
-complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand lint" -s o -l output -d 'For people, or for programs' -r -f -a "text\t''
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand lint" -l daemon-config -d 'Configuration file of the daemon (daemon-config.json of its ConfigMap) [default: the daemon\'s default options]' -r -F
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand lint" -l kubeconfig -d 'Path of the kubeconfig [default: KUBECONFIG, then ~/.kube/config]' -r -F
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand lint" -l context -d 'Context of the kubeconfig [default: the current one]' -r
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand lint" -s n -l namespace -d 'Namespace [default: that of the context]' -r
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand lint" -s o -l output -d 'Output format' -r -f -a "text\t''
 json\t''"
-complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand lint" -l cluster -d 'Look for networks that are not among the files in the cluster'
-complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand lint" -l strict -d 'Fail on warnings, too'
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand lint" -l cluster -d 'Read networks that are not among the files from the cluster'
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand lint" -l strict -d 'Also fail on warnings'
 complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand lint" -s h -l help -d 'Print help'
-complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand preflight" -l values -d 'Values of the installation to come, as `helm get values` prints them; may be repeated, and the last file wins' -r -F
-complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand preflight" -s f -l filename -d 'Look at objects in files and folders instead of a cluster; - is standard input' -r
-complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand preflight" -l kubeconfig -d 'The kubeconfig; without it KUBECONFIG, then ~/.kube/config, counts' -r -F
-complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand preflight" -l context -d 'The kubeconfig\'s context; without it the current one' -r
-complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand preflight" -s n -l namespace -d 'The namespace; without it that of the context' -r
-complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand preflight" -s o -l output -d 'For people, or for programs' -r -f -a "text\t''
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand preflight" -l values -d 'Values of the planned installation, as `helm get values` prints them; may be repeated, and the last file wins' -r -F
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand preflight" -s f -l filename -d 'Read objects from files and directories instead of a cluster; - is stdin' -r
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand preflight" -l kubeconfig -d 'Path of the kubeconfig [default: KUBECONFIG, then ~/.kube/config]' -r -F
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand preflight" -l context -d 'Context of the kubeconfig [default: the current one]' -r
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand preflight" -s n -l namespace -d 'Namespace [default: that of the context]' -r
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand preflight" -s o -l output -d 'Output format' -r -f -a "text\t''
 json\t''"
 complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand preflight" -s h -l help -d 'Print help'

@@ -1,4 +1,4 @@
-//! What would fail or change when this release is installed: a function over a snapshot of the cluster and the values.
+//! Decides what would fail or change when this release is installed: a function over a snapshot of the cluster and the values.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,28 +11,28 @@ use serde_json::{Map, Value};
 use super::{
     installation::{self, Choice, Installation, Kind, choose},
     nodes,
-    pods::{self, Today},
-    snapshot::Snapshot,
+    pods::{self, Provider},
+    snapshot::ClusterSnapshot,
     values::{Values, node_path},
 };
 use crate::{
-    judge,
-    remark::{Remark, Severity},
+    diagnostic::{Diagnostic, Severity},
+    validate,
 };
 
-/// How bad it is.
+/// The effect of a finding on pods or on the installation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Verdict {
-    /// Good to know; nothing has to be done.
+    /// Nothing has to be done.
     Note,
-    /// Works, but not as before, or takes a step of its own.
+    /// It works, but not as before, or it needs an extra step.
     Changes,
     /// Pods or the installation would fail.
     Fails,
 }
 
-/// What a finding is about.
+/// The kind of object that a finding is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Subject {
@@ -44,14 +44,14 @@ pub(super) enum Subject {
     Pod,
 }
 
-/// One thing that was found.
+/// One finding about one or more objects.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Finding {
     pub(super) verdict: Verdict,
     pub(super) subject: Subject,
-    /// Names of all that it is about.
+    /// The names of all objects that it is about.
     pub(super) names: Vec<String>,
-    /// What would happen, why, and what to do.
+    /// A sentence that says what would happen and why, with a hint at its end.
     pub(super) text: String,
 }
 
@@ -66,33 +66,34 @@ impl Finding {
     }
 }
 
-/// Values that a person gave, and the files that they came from.
+/// Values of `--values`, with the names of their files.
 #[derive(Debug, Default)]
-pub(super) struct Given {
+pub(super) struct ExplicitValues {
     pub(super) files: Vec<String>,
     pub(super) values: Map<String, Value>,
 }
 
-/// Everything that was decided.
+/// The result of preflight.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Outcome {
-    /// The worst of the findings; absent where there is nothing to do.
+    /// The worst verdict of the findings; `None` when there is nothing to do.
     pub(super) verdict: Option<Verdict>,
-    /// The chart to install, and why this one.
+    /// The chart to install.
     pub(super) chart: &'static str,
+    /// The reason for this chart.
     pub(super) chart_reason: String,
-    /// Where the values came from by which all was judged.
+    /// The source of the values.
     pub(super) values: String,
-    /// The daemon's file that comes of these values.
+    /// The daemon's configuration file that the chart makes from these values.
     pub(super) daemon_config: Map<String, Value>,
     pub(super) findings: Vec<Finding>,
-    /// What to do, in this order.
+    /// Commands and other steps, in their order.
     pub(super) steps: Vec<String>,
 }
 
-/// Decides what would fail or change.
-pub(super) fn decide(snapshot: &mut Snapshot, given: Option<&Given>) -> Outcome {
+/// Decides what would fail or change. Without explicit values those of the installed release are used, else the chart's defaults.
+pub(super) fn decide(snapshot: &mut ClusterSnapshot, explicit: Option<&ExplicitValues>) -> Outcome {
     let installed = installation::all(snapshot);
     let choice = choose(snapshot, &installed);
     if snapshot.has_crd == Some(false) {
@@ -101,26 +102,26 @@ pub(super) fn decide(snapshot: &mut Snapshot, given: Option<&Given>) -> Outcome 
     }
     let snapshot = &*snapshot;
     let installed = installation::all(snapshot);
-    let (values, source) = effective_values(snapshot, &choice, given);
+    let (values, source) = effective_values(snapshot, &choice, explicit);
     let mut findings = of_values(&values, snapshot);
     let daemon_config = values.daemon_config();
-    // Values that are refused judge no pod: the defaults do.
-    let netconf = judge::netconf(daemon_config.clone())
-        .or_else(|_| judge::netconf(Map::new()))
-        .expect("a daemon without options starts");
+    // Pods are validated by the default options when the values are refused.
+    let netconf = validate::netconf(daemon_config.clone())
+        .or_else(|_| validate::netconf(Map::new()))
+        .expect("a daemon accepts an empty configuration");
     findings.extend(of_default_networks(&daemon_config, snapshot, &netconf));
     findings.extend(of_cluster(snapshot, &choice));
     findings.extend(of_installations(&installed, snapshot, &values, &netconf));
     let (of_nodes, unserved) = of_nodes(snapshot, &values);
     findings.extend(of_nodes);
-    let today = Today::of(&installed);
-    findings.extend(of_pods(snapshot, &netconf, today, &unserved));
+    let provider = Provider::of(&installed);
+    findings.extend(of_pods(snapshot, &netconf, provider, &unserved));
     findings.extend(of_definitions(snapshot, &netconf));
     let mut findings = grouped(findings);
     findings
         .sort_by(|a, b| (b.verdict, a.subject, &a.names).cmp(&(a.verdict, b.subject, &b.names)));
     let worst = findings.iter().map(|one| one.verdict).max();
-    let steps = steps(&findings, &installed, snapshot, &choice, given);
+    let steps = steps(&findings, &installed, snapshot, &choice, explicit);
     Outcome {
         verdict: worst.filter(|verdict| *verdict > Verdict::Note),
         chart: choice.chart.name,
@@ -132,14 +133,14 @@ pub(super) fn decide(snapshot: &mut Snapshot, given: Option<&Given>) -> Outcome 
     }
 }
 
-/// The values to judge by: those that were given, else those of the release, else none.
+/// Returns the values to use and their source: explicit ones, else those of the release, else the chart's defaults.
 fn effective_values(
-    snapshot: &Snapshot,
+    snapshot: &ClusterSnapshot,
     choice: &Choice,
-    given: Option<&Given>,
+    explicit: Option<&ExplicitValues>,
 ) -> (Values, String) {
-    if let Some(given) = given {
-        return (Values::new(&given.values), given.files.join(", "));
+    if let Some(explicit) = explicit {
+        return (Values::new(&explicit.values), explicit.files.join(", "));
     }
     let release = (choice.namespace.clone(), choice.release.clone());
     match snapshot.release_values.get(&release) {
@@ -147,15 +148,15 @@ fn effective_values(
             Values::new(values),
             format!("those of release {}/{}", release.0, release.1),
         ),
-        _ => (Values::new(&Map::new()), "the chart's own".to_owned()),
+        _ => (Values::new(&Map::new()), "the chart's defaults".to_owned()),
     }
 }
 
-fn of_values(values: &Values, snapshot: &Snapshot) -> Vec<Finding> {
+fn of_values(values: &Values, snapshot: &ClusterSnapshot) -> Vec<Finding> {
     let problems = values.problems(snapshot.version()).into_iter();
     let mut findings: Vec<_> = problems
         .map(|problem| {
-            // The chart's messages name the value themselves.
+            // The chart's messages begin with the value's path, which the finding names already.
             let text = problem.text.strip_prefix(&format!("{} ", problem.path));
             let text = text.map_or(problem.text.clone(), |rest| format!("it {rest}"));
             Finding::new(Verdict::Fails, Subject::Value, problem.path, text)
@@ -183,29 +184,29 @@ fn of_values(values: &Values, snapshot: &Snapshot) -> Vec<Finding> {
         let (verdict, of_k3s) = if is_k3s && !path.contains("k3s") {
             (
                 Verdict::Changes,
-                ", and K3s has directories and a socket of its own",
+                ", but K3s has its own directories and socket",
             )
         } else {
             (Verdict::Note, "")
         };
         let text = format!(
-            "it puts {path} on every node, whatever the node says{of_k3s}; a node whose runtime has another one is not Ready: remove it unless all nodes are alike"
+            "it sets {path} on every node, whatever the node's runtime reports{of_k3s}; the daemon of a node whose runtime has another path is not Ready: remove it unless all nodes are alike"
         );
         findings.push(Finding::new(verdict, Subject::Value, key, text));
     }
     findings
 }
 
-/// Networks of every pod that the values name and that only nodes could have.
+/// Reports default networks that the values name and that only files of the nodes could define.
 fn of_default_networks(
     config: &Map<String, Value>,
-    snapshot: &Snapshot,
+    snapshot: &ClusterSnapshot,
     netconf: &Netconf,
 ) -> Vec<Finding> {
     let namespace = &netconf.multus_namespace;
     let is_absent = |name: &str| {
         let key = (namespace.clone(), name.to_owned());
-        snapshot.known.is_whole
+        snapshot.known.is_complete
             && !name.is_empty()
             && !name.contains('/')
             && !snapshot.known.nads.contains_key(&key)
@@ -222,7 +223,7 @@ fn of_default_networks(
         .filter_map(|(key, name)| {
             let name = name.as_str().filter(|name| is_absent(name))?;
             let text = format!(
-                "it names network {name}, and there is no definition {namespace}/{name}: without a configuration of that name in {} of every node, pods fail there: create the definition, or correct the name",
+                "it names network {name}, but there is no definition {namespace}/{name}; pods fail on every node without a configuration of that name in {}: create the definition, or correct the name",
                 netconf.conf_dir.display()
             );
             Some(Finding::new(Verdict::Changes, Subject::Value, format!("config.daemon_conf.{key}"), text))
@@ -230,10 +231,10 @@ fn of_default_networks(
         .collect()
 }
 
-fn of_cluster(snapshot: &Snapshot, choice: &Choice) -> Option<Finding> {
+fn of_cluster(snapshot: &ClusterSnapshot, choice: &Choice) -> Option<Finding> {
     (snapshot.has_crd == Some(false)).then(|| {
         let text = format!(
-            "the cluster does not know NetworkAttachmentDefinitions: install {} first, or every pod that asks for a network fails",
+            "the cluster does not have the CRD of NetworkAttachmentDefinitions, without which every pod that requests a network fails: install {} first",
             choice.chart.crd_name()
         );
         Finding::new(Verdict::Changes, Subject::Cluster, "CRD", text)
@@ -242,7 +243,7 @@ fn of_cluster(snapshot: &Snapshot, choice: &Choice) -> Option<Finding> {
 
 fn of_installations(
     installed: &[Installation<'_>],
-    snapshot: &Snapshot,
+    snapshot: &ClusterSnapshot,
     values: &Values,
     netconf: &Netconf,
 ) -> Vec<Finding> {
@@ -262,7 +263,7 @@ fn of_installations(
             Kind::Ours => add(
                 Verdict::Note,
                 format!(
-                    "multus-rs is installed as release {namespace}/{release} already: these findings are about its upgrade"
+                    "multus-rs is already installed as release {namespace}/{release}: these findings are about its upgrade"
                 ),
             ),
             Kind::Thin | Kind::Thick => {
@@ -275,25 +276,25 @@ fn of_installations(
                     (Some(_), _) if is_of_distro(one, snapshot) => add(
                         Verdict::Changes,
                         format!(
-                            "upstream's {kind} Multus, which the distro installs by its HelmChart {release}, again and again: take `multus` out of its `cni`, and have multus-distro bring this one; pods that run keep their networks"
+                            "upstream's {kind} Multus, which the distro installs again and again by its HelmChart {release}; running pods keep their networks: remove `multus` from the distro's `cni`, and let multus-distro install this one"
                         ),
                     ),
                     (Some(_), _) => add(
                         Verdict::Note,
                         format!(
-                            "upstream's {kind} Multus, of release {namespace}/{release}: `helm upgrade` replaces it, and pods that run keep their networks"
+                            "upstream's {kind} Multus, of release {namespace}/{release}: `helm upgrade` replaces it, and running pods keep their networks"
                         ),
                     ),
                     (None, Some(_)) => add(
                         Verdict::Changes,
                         format!(
-                            "upstream's {kind} Multus, of Helm release {namespace}/{release} of another chart: two of them on a node write the same configuration: uninstall that release right before the installation; pods that run keep their networks"
+                            "upstream's {kind} Multus, of Helm release {namespace}/{release} of another chart; two of them on a node would write the same configuration, and running pods keep their networks: uninstall that release right before the installation"
                         ),
                     ),
                     (None, None) => add(
                         Verdict::Changes,
                         format!(
-                            "upstream's {kind} Multus, which no Helm release owns: two of them on a node write the same configuration: delete this DaemonSet right before the installation; pods that run keep their networks"
+                            "upstream's {kind} Multus, which no Helm release owns; two of them on a node would write the same configuration, and running pods keep their networks: delete this DaemonSet right before the installation"
                         ),
                     ),
                 }
@@ -324,17 +325,17 @@ fn of_installations(
     findings
 }
 
-/// Whether the distro itself installs this release.
-fn is_of_distro(one: &Installation<'_>, snapshot: &Snapshot) -> bool {
+/// Returns true when a `HelmChart` object of the distro installs this release.
+fn is_of_distro(one: &Installation<'_>, snapshot: &ClusterSnapshot) -> bool {
     let (_, release) = one.release();
     matches!(one.kind, Kind::Thin | Kind::Thick) && snapshot.helm_charts.contains(release)
 }
 
-/// What becomes of a `DaemonSet` that goes with upstream's, when the release that it is part of is upgraded.
+/// Reports a `DaemonSet` next to upstream's that the upgrade of their common release removes.
 fn of_companion(
     one: &Installation<'_>,
     installed: &[Installation<'_>],
-    snapshot: &Snapshot,
+    snapshot: &ClusterSnapshot,
     values: &Values,
     netconf: &Netconf,
 ) -> Option<Finding> {
@@ -352,7 +353,7 @@ fn of_companion(
         let definitions = snapshot.definitions.iter().map(|one| &one.nad);
         definitions
             .filter(|nad| {
-                judge::ipam_types(nad, netconf)
+                validate::ipam_types(nad, netconf)
                     .iter()
                     .any(|one| one == kind)
             })
@@ -369,7 +370,7 @@ fn of_companion(
             (
                 Verdict::Fails,
                 format!(
-                    "it goes with the upgrade, and pods of {networks} get no lease any more: set manifests.dhcpDaemonSet to true"
+                    "the upgrade removes it, and then pods of {networks} get no lease: set manifests.dhcpDaemonSet to true"
                 ),
             )
         }
@@ -382,13 +383,13 @@ fn of_companion(
             (
                 Verdict::Fails,
                 format!(
-                    "it goes with the upgrade, and pods of {networks} get no address once whereabouts is off the nodes: install whereabouts' own chart first"
+                    "the upgrade removes it, and pods of {networks} get no address once the nodes no longer have whereabouts: install whereabouts' own chart first"
                 ),
             )
         }
         Kind::DynamicNetworks if !values.is_on("dynamicNetworksController.enabled") => (
             Verdict::Changes,
-            "it goes with the upgrade, and a changed annotation no longer changes a running pod: set dynamicNetworksController.enabled to true".to_owned(),
+            "the upgrade removes it, and then a changed annotation no longer changes a running pod: set dynamicNetworksController.enabled to true".to_owned(),
         ),
         _ => return None,
     };
@@ -396,20 +397,20 @@ fn of_companion(
     Some(Finding::new(verdict, Subject::DaemonSet, name, text))
 }
 
-/// What is to be said of nodes, and those whose pods get no further networks.
-fn of_nodes(snapshot: &Snapshot, values: &Values) -> (Vec<Finding>, BTreeSet<String>) {
+/// Returns the findings about nodes, and the names of the nodes whose pods get no additional networks.
+fn of_nodes(snapshot: &ClusterSnapshot, values: &Values) -> (Vec<Finding>, BTreeSet<String>) {
     let (mut findings, mut unserved) = (Vec::new(), BTreeSet::new());
     for node in &snapshot.nodes {
-        for remark in nodes::judge(node, values) {
-            if remark.is_unserved {
+        for finding in nodes::findings(node, values) {
+            if finding.is_unserved {
                 unserved.insert(node.name.clone());
             }
             let name = node.name.clone();
             findings.push(Finding::new(
-                remark.verdict,
+                finding.verdict,
                 Subject::Node,
                 name,
-                remark.text,
+                finding.text,
             ));
         }
     }
@@ -417,59 +418,60 @@ fn of_nodes(snapshot: &Snapshot, values: &Values) -> (Vec<Finding>, BTreeSet<Str
 }
 
 fn of_pods(
-    snapshot: &Snapshot,
+    snapshot: &ClusterSnapshot,
     netconf: &Netconf,
-    today: Today,
+    provider: Provider,
     unserved: &BTreeSet<String>,
 ) -> Vec<Finding> {
     let mut findings = Vec::new();
     for pod in &snapshot.pods {
         let is_unserved = unserved.contains(&pod.node);
-        for (verdict, text) in pods::judge(pod, netconf, &snapshot.known, today, is_unserved) {
+        for (verdict, text) in pods::findings(pod, netconf, &snapshot.known, provider, is_unserved)
+        {
             findings.push(Finding::new(verdict, Subject::Pod, pod.title(), text));
         }
     }
     findings
 }
 
-/// What no pod could use; whoever selects it now, fails.
-fn of_definitions(snapshot: &Snapshot, netconf: &Netconf) -> Vec<Finding> {
+/// Reports invalid definitions; they fail the pods that select them now.
+fn of_definitions(snapshot: &ClusterSnapshot, netconf: &Netconf) -> Vec<Finding> {
     let pods = snapshot.pods.iter();
     let selected: BTreeSet<_> = pods
         .filter(|pod| !pod.object.host_network)
-        .flat_map(|pod| judge::selected(&pod.object, netconf))
+        .flat_map(|pod| validate::selected(&pod.object, netconf))
         .map(|selection| (selection.namespace, selection.name))
         .collect();
     let mut findings = Vec::new();
     for definition in &snapshot.definitions {
         let nad = &definition.nad;
         let is_selected = selected.contains(&(nad.namespace.clone(), nad.name.clone()));
-        for remark in judge::definition(definition, netconf) {
-            let is_error = remark.severity() == Severity::Error;
-            let verdict = match (&remark, is_error, is_selected) {
-                // Its pods tell it.
-                (Remark::Plan(_), _, true) => continue,
+        for diagnostic in validate::definition(definition, netconf) {
+            let is_error = diagnostic.severity() == Severity::Error;
+            let verdict = match (&diagnostic, is_error, is_selected) {
+                // The findings of the pods that select it have the same error.
+                (Diagnostic::Plan(_), _, true) => continue,
                 (_, true, true) => Verdict::Fails,
                 _ => Verdict::Note,
             };
             let unused = if is_error && !is_selected {
-                "; no pod selects it now"
+                "; no pod selects it at present"
             } else {
                 ""
             };
             let name = format!("{}/{}", nad.namespace, nad.name);
-            let text = format!("{remark}{unused}");
+            let text = format!("{diagnostic}{unused}");
             findings.push(Finding::new(verdict, Subject::Definition, name, text));
         }
     }
     findings
 }
 
-/// Findings that say the same of several objects are one.
+/// Joins findings with the same text about several objects into one.
 fn grouped(findings: Vec<Finding>) -> Vec<Finding> {
     let mut groups = BTreeMap::<(Verdict, Subject, String), Finding>::new();
     for finding in findings {
-        // Some texts name the object itself.
+        // Some texts contain the object's name, which must not keep them apart.
         let name = finding
             .names
             .first()
@@ -490,13 +492,13 @@ fn grouped(findings: Vec<Finding>) -> Vec<Finding> {
     all
 }
 
-/// What to do, in its order.
+/// Returns what to do, in its order.
 fn steps(
     findings: &[Finding],
     installed: &[Installation<'_>],
-    snapshot: &Snapshot,
+    snapshot: &ClusterSnapshot,
     choice: &Choice,
-    given: Option<&Given>,
+    explicit: Option<&ExplicitValues>,
 ) -> Vec<String> {
     let mut steps = Vec::new();
     let is_failing = |subject: &[Subject]| {
@@ -513,7 +515,7 @@ fn steps(
         Subject::DaemonSet,
     ]) {
         steps.push(
-            "correct what fails; pods that run keep their networks until they start again"
+            "correct what fails; running pods keep their networks until they start again"
                 .to_owned(),
         );
     }
@@ -539,13 +541,13 @@ fn steps(
     if installed.iter().any(|one| is_of_distro(one, snapshot)) {
         let distro = chart.distro.as_str();
         steps.push(format!(
-            "put values that are to stay into a HelmChartConfig {namespace}/{}",
+            "write the values that you want to keep into a HelmChartConfig {namespace}/{}",
             chart.name
         ));
         steps.push(format!(
-            "take `multus` out of `cni` in /etc/rancher/{distro}/config.yaml of each server"
+            "remove `multus` from `cni` in /etc/rancher/{distro}/config.yaml of each server"
         ));
-        steps.push(format!("start each server by `multus-distro server --multus -- {distro} server`; `multus-distro install` makes it so for good"));
+        steps.push(format!("start each server with `multus-distro server --multus -- {distro} server`; `multus-distro install` makes that permanent"));
         return steps;
     }
     let key = (namespace.clone(), release.clone());
@@ -554,8 +556,13 @@ fn steps(
         .get(&key)
         .is_some_and(|all| !all.is_empty());
     let mut files = String::new();
-    match given {
-        Some(given) => files.extend(given.files.iter().map(|file| format!(" --values {file}"))),
+    match explicit {
+        Some(explicit) => files.extend(
+            explicit
+                .files
+                .iter()
+                .map(|file| format!(" --values {file}")),
+        ),
         None if has_values => {
             steps.push(format!(
                 "helm get values --namespace {namespace} {release} --output yaml > values.yaml"

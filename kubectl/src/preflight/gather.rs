@@ -1,34 +1,34 @@
-//! Reads a cluster for preflight; what may not be read is named, and everything else is judged.
+//! Reads a cluster into a snapshot for preflight. Objects that the user may not read are reported; all others are used.
 
 use std::collections::BTreeSet;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Map, Value};
 
-use super::{installation, snapshot::Snapshot};
+use super::{installation, snapshot::ClusterSnapshot};
 use crate::cluster::Cluster;
 
-/// A release that is unpacked has no more bytes than this.
-const LARGEST_RELEASE: u64 = 64 << 20;
-/// Objects whose pods may be absent now.
-const MAKERS: [((&str, &str), &str, &str); 3] = [
+/// The largest size of a decompressed release record.
+const MAX_RELEASE: u64 = 64 << 20;
+/// Controllers that may have no pods at the moment, so that their templates are validated.
+const CONTROLLERS: [((&str, &str), &str, &str); 3] = [
     (("apps", "v1"), "Deployment", "deployments"),
     (("apps", "v1"), "StatefulSet", "statefulsets"),
     (("batch", "v1"), "CronJob", "cronjobs"),
 ];
 
-/// Reads everything that may be read, with the values of the release where nobody gave any. Fails without the pods.
-pub(super) async fn read(cluster: &Cluster, with_values: bool) -> anyhow::Result<Snapshot> {
-    let mut snapshot = Snapshot::default();
+/// Reads everything that the user may read, and with `with_values` the values of the installed release. Fails only without the right to list pods.
+pub(super) async fn read(cluster: &Cluster, with_values: bool) -> anyhow::Result<ClusterSnapshot> {
+    let mut snapshot = ClusterSnapshot::default();
     let pods = cluster.all(("", "v1"), "Pod", "pods").await;
     let pods = pods.map_err(|reason| {
-        anyhow::anyhow!("cannot list the pods of all namespaces: {reason}; it takes the right to list pods, or read them from files with --filename")
+        anyhow::anyhow!("cannot list the pods of all namespaces: {reason}; request the right to list pods, or read them from files with --filename")
     })?;
     add(&mut snapshot, "Pod", pods.unwrap_or_default());
-    for (group, kind, plural) in MAKERS {
+    for (group, kind, plural) in CONTROLLERS {
         list(cluster, &mut snapshot, group, kind, plural).await;
     }
-    let is_known = list(
+    let has_crd = list(
         cluster,
         &mut snapshot,
         ("k8s.cni.cncf.io", "v1"),
@@ -36,9 +36,9 @@ pub(super) async fn read(cluster: &Cluster, with_values: bool) -> anyhow::Result
         "network-attachment-definitions",
     )
     .await;
-    snapshot.has_crd = is_known;
-    // Definitions that may not be read may all be there.
-    snapshot.known.is_whole = is_known.is_some();
+    snapshot.has_crd = has_crd;
+    // Without the right to read definitions, any definition may exist.
+    snapshot.known.is_complete = has_crd.is_some();
     list(cluster, &mut snapshot, ("", "v1"), "Node", "nodes").await;
     let group = ("apps", "v1");
     list(cluster, &mut snapshot, group, "DaemonSet", "daemonsets").await;
@@ -50,10 +50,10 @@ pub(super) async fn read(cluster: &Cluster, with_values: bool) -> anyhow::Result
     Ok(snapshot)
 }
 
-/// Lists objects of a kind. Returns whether the cluster knows it, or `None` where that cannot be read.
+/// Lists all objects of a kind into the snapshot. Returns whether the cluster has the kind, or `None` when it cannot be listed.
 async fn list(
     cluster: &Cluster,
-    snapshot: &mut Snapshot,
+    snapshot: &mut ClusterSnapshot,
     group: (&str, &str),
     kind: &str,
     plural: &str,
@@ -72,8 +72,8 @@ async fn list(
     }
 }
 
-/// Objects of a list do not repeat their kind.
-fn add(snapshot: &mut Snapshot, kind: &str, objects: Vec<Value>) {
+/// Adds objects of a list, which do not repeat their kind.
+fn add(snapshot: &mut ClusterSnapshot, kind: &str, objects: Vec<Value>) {
     for mut object in objects {
         object["kind"] = kind.into();
         if let Err(reason) = snapshot.add(&object, "") {
@@ -82,8 +82,8 @@ fn add(snapshot: &mut Snapshot, kind: &str, objects: Vec<Value>) {
     }
 }
 
-/// The configuration of the Multus that is there: its `ConfigMaps`, and the values of its releases.
-async fn read_configuration(cluster: &Cluster, snapshot: &mut Snapshot, with_values: bool) {
+/// Reads the configuration of the installed Multus: its `ConfigMaps`, and the values of its releases.
+async fn read_configuration(cluster: &Cluster, snapshot: &mut ClusterSnapshot, with_values: bool) {
     let (mut config_maps, mut releases) = (BTreeSet::new(), BTreeSet::new());
     for one in installation::all(snapshot) {
         if !one.kind.is_multus() {
@@ -112,16 +112,16 @@ async fn read_configuration(cluster: &Cluster, snapshot: &mut Snapshot, with_val
         };
         match found {
             Ok(Some(values)) => drop(snapshot.release_values.insert((namespace, name), values)),
-            // Made by `helm template`, or kept elsewhere.
+            // The release was made by `helm template`, or its record is not in a secret.
             Ok(None) => {}
             Err(reason) => snapshot.unread.push(format!(
-                "the values of release {namespace}/{name} were not read: {reason}; give them with --values (`helm get values --namespace {namespace} {name} --output yaml`)"
+                "the values of release {namespace}/{name} were not read: {reason}; write them to a file for --values (`helm get values --namespace {namespace} {name} --output yaml`)"
             )),
         }
     }
 }
 
-/// The revision that was installed last.
+/// Returns the newest revision of a release.
 fn newest(secrets: &[Value]) -> Option<&Value> {
     secrets.iter().max_by_key(|secret| {
         let version = secret.pointer("/metadata/labels/version");
@@ -130,20 +130,20 @@ fn newest(secrets: &[Value]) -> Option<&Value> {
     })
 }
 
-/// The values that a person gave to a release: Helm keeps it as JSON, packed and encoded twice.
+/// Returns the explicit values of a release from Helm's record, which is JSON, compressed by gzip and encoded twice by base64.
 pub(super) fn release_values(secret: &Value) -> Result<Map<String, Value>, String> {
-    let unreadable = |what: &str| format!("Helm's record of it cannot be read: {what}");
+    let unreadable = |reason: &str| format!("Helm's record of it cannot be read: {reason}");
     let text = secret
         .pointer("/data/release")
         .and_then(Value::as_str)
-        .ok_or_else(|| unreadable("it holds no release"))?;
+        .ok_or_else(|| unreadable("the secret has no key release"))?;
     let decode = |bytes: &[u8]| {
         STANDARD
             .decode(bytes)
             .map_err(|error| unreadable(&error.to_string()))
     };
     let packed = decode(&decode(text.as_bytes())?)?;
-    let bytes = archive::gzip::decompress(&packed, LARGEST_RELEASE)
+    let bytes = archive::gzip::decompress(&packed, MAX_RELEASE)
         .map_err(|error| unreadable(&error.to_string()))?;
     let release: Value =
         serde_json::from_slice(&bytes).map_err(|error| unreadable(&error.to_string()))?;
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn values_of_a_release_are_those_that_were_given() {
+    fn only_explicit_values_are_read_from_a_release() {
         let release = json!({"name": "m", "config": {"thickPlugin": {"enabled": true}}, "chart": {"values": {"a": 1}}});
         let values = release_values(&secret(&release)).unwrap();
         assert_eq!(
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn records_that_are_no_release_are_refused() {
+    fn invalid_release_records_are_refused() {
         for secret in [
             json!({}),
             json!({"data": {"release": "%"}}),
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_revision_counts() {
+    fn revisions_are_compared_as_numbers() {
         let of = |version: &str| json!({"metadata": {"labels": {"version": version}}});
         let secrets = [of("2"), of("10"), of("9")];
         assert_eq!(newest(&secrets), Some(&secrets[1]));

@@ -1,20 +1,21 @@
-//! Which Multus a cluster has: upstream's as a thin or thick plugin, from a chart or from plain manifests, or ours.
+//! Finds the Multus that a cluster has: upstream's as a thin or thick plugin, from a chart or from plain manifests, or ours.
 
 use api::options;
 use chart::{Distro, IDENTITIES, Identity};
 use serde_json::{Map, Value};
 
 use super::{
-    snapshot::{self, DaemonSet, Snapshot},
+    snapshot::{self, ClusterSnapshot, DaemonSet},
     values::{Values, node_path},
 };
 
-/// Programs of upstream's images, and of ours.
+/// The daemon's program, in upstream's images and in ours.
 const DAEMON: &str = "multus-daemon";
+/// The programs that upstream's thin images start.
 const THIN_PROGRAMS: [&str; 2] = ["thin_entrypoint", "entrypoint.sh"];
-/// The variable by which a chart of ours tells the daemon its `DaemonSet`.
-const OURS: &str = "MULTUS_DAEMONSET";
-/// Keys of the daemon's file that change what pods get, and that have to be carried over.
+/// The environment variable by which our chart passes the daemon the name of its `DaemonSet`.
+const OUR_VARIABLE: &str = "MULTUS_DAEMONSET";
+/// Keys of the daemon's configuration that decide about pods' networks and have to be carried over.
 const CARRIED: [&str; 9] = [
     "namespaceIsolation",
     "globalNamespaces",
@@ -26,7 +27,7 @@ const CARRIED: [&str; 9] = [
     "readinessindicatorfile",
     "auxiliaryCNIChainName",
 ];
-/// Arguments of the thin plugin's entrypoint, with the key for each.
+/// Arguments of the thin plugin's entrypoint, each with the daemon's key for it.
 const ARGUMENTS: [(&str, &str); 4] = [
     ("--namespace-isolation", "namespaceIsolation"),
     ("--global-namespaces", "globalNamespaces"),
@@ -34,25 +35,27 @@ const ARGUMENTS: [(&str, &str); 4] = [
     ("--readiness-indicator-file", "readinessindicatorfile"),
 ];
 
-/// What a `DaemonSet` is to Multus.
+/// The role of a `DaemonSet`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Upstream's, whose shim does everything.
+    /// Upstream's Multus whose plugin does everything.
     Thin,
-    /// Upstream's, with a daemon.
+    /// Upstream's Multus with a daemon.
     Thick,
+    /// This project's daemon.
     Ours,
-    /// The plugin dhcp, kept serving.
+    /// The daemon of the plugin dhcp.
     Dhcp,
-    /// Upstream's hot plug.
+    /// Upstream's controller of dynamic networks.
     DynamicNetworks,
+    /// The controller of whereabouts.
     Whereabouts,
 }
 
 impl Kind {
-    /// What a `DaemonSet` is, or `None` where it has nothing to do with Multus.
+    /// Returns the role of a `DaemonSet`, or `None` when it is not a part of a Multus installation.
     fn of(set: &DaemonSet) -> Option<Self> {
-        let has_image = |words: &str| set.images.iter().any(|image| image.contains(words));
+        let has_image = |part: &str| set.images.iter().any(|image| image.contains(part));
         let programs: Vec<_> = set
             .commands
             .iter()
@@ -62,7 +65,7 @@ impl Kind {
             Some(Self::DynamicNetworks)
         } else if has_image("whereabouts") {
             Some(Self::Whereabouts)
-        } else if set.variables.iter().any(|name| name == OURS) {
+        } else if set.variables.iter().any(|name| name == OUR_VARIABLE) {
             Some(Self::Ours)
         } else if programs.contains(&DAEMON) {
             Some(Self::Thick)
@@ -75,28 +78,28 @@ impl Kind {
         }
     }
 
-    /// Whether it gives pods their networks.
+    /// Returns true for the kinds that attach pods' networks.
     pub(super) fn is_multus(self) -> bool {
         matches!(self, Self::Thin | Self::Thick | Self::Ours)
     }
 }
 
-/// Whether an object is a `DaemonSet` of Multus, upstream's or ours.
+/// Returns true for a `DaemonSet` of Multus, upstream's or ours.
 pub(crate) fn is_multus(daemon_set: &Value) -> bool {
     Kind::of(&snapshot::daemon_set(daemon_set)).is_some_and(Kind::is_multus)
 }
 
-/// A `DaemonSet` of Multus, or of what goes with it.
+/// A `DaemonSet` of Multus, or of a companion that upstream's charts install with it.
 #[derive(Debug)]
 pub(super) struct Installation<'a> {
     pub(super) kind: Kind,
     pub(super) set: &'a DaemonSet,
-    /// The chart that an upgrade of its release takes to be ours.
+    /// Our chart that can upgrade its release.
     pub(super) chart: Option<Identity>,
 }
 
 impl Installation<'_> {
-    /// Namespace and name of the Helm release that it belongs to, or would if it were made by Helm.
+    /// Returns namespace and name of its Helm release; those of the `DaemonSet` itself when Helm did not make it.
     pub(super) fn release(&self) -> (&str, &str) {
         match &self.set.release {
             Some((namespace, name)) => (namespace, name),
@@ -104,8 +107,8 @@ impl Installation<'_> {
         }
     }
 
-    /// The settings that change what pods get, by the daemon's keys.
-    pub(super) fn settings(&self, snapshot: &Snapshot) -> Map<String, Value> {
+    /// Returns the settings that decide about pods' networks, by the daemon's keys.
+    pub(super) fn settings(&self, snapshot: &ClusterSnapshot) -> Map<String, Value> {
         let mut found = Map::new();
         if self.kind == Kind::Thin {
             for (argument, key) in ARGUMENTS {
@@ -128,10 +131,10 @@ impl Installation<'_> {
         found
     }
 
-    /// The value of an argument, as a switch or as text.
+    /// Returns the value of an argument, as a boolean or as text.
     fn argument(&self, name: &str) -> Option<Value> {
-        self.set.arguments.iter().find_map(|word| {
-            let rest = word.strip_prefix(name)?;
+        self.set.arguments.iter().find_map(|argument| {
+            let rest = argument.strip_prefix(name)?;
             match rest.strip_prefix('=') {
                 None => rest.is_empty().then_some(Value::Bool(true)),
                 Some("true") => Some(Value::Bool(true)),
@@ -142,8 +145,8 @@ impl Installation<'_> {
     }
 }
 
-/// Every installation of Multus and of what goes with it.
-pub(super) fn all(snapshot: &Snapshot) -> Vec<Installation<'_>> {
+/// Returns every `DaemonSet` of Multus and its companions.
+pub(super) fn all(snapshot: &ClusterSnapshot) -> Vec<Installation<'_>> {
     let sets = snapshot.daemon_sets.iter();
     sets.filter_map(|set| {
         let kind = Kind::of(set)?;
@@ -153,7 +156,7 @@ pub(super) fn all(snapshot: &Snapshot) -> Vec<Installation<'_>> {
     .collect()
 }
 
-/// The chart to install, the release that it becomes, and why.
+/// The chart to install, the release that it becomes, and the reason.
 pub(super) struct Choice {
     pub(super) chart: Identity,
     pub(super) namespace: String,
@@ -161,8 +164,8 @@ pub(super) struct Choice {
     pub(super) reason: String,
 }
 
-/// An existing release keeps its name, since the selector of its `DaemonSet` cannot be changed; else the nodes' distro decides.
-pub(super) fn choose(snapshot: &Snapshot, installed: &[Installation<'_>]) -> Choice {
+/// Chooses the chart. An existing release keeps its name, since the selector of its `DaemonSet` cannot be changed; else the nodes' distro decides.
+pub(super) fn choose(snapshot: &ClusterSnapshot, installed: &[Installation<'_>]) -> Choice {
     let existing = installed
         .iter()
         .filter(|one| one.kind.is_multus())
@@ -189,7 +192,7 @@ pub(super) fn choose(snapshot: &Snapshot, installed: &[Installation<'_>]) -> Cho
     } else {
         (
             Distro::Rke2,
-            "the nodes are of neither K3s nor RKE2, and both charts are the same but for the name",
+            "the nodes run neither K3s nor RKE2, and the two charts differ only in their names",
         )
     };
     let chart = Identity::of(distro);
@@ -201,10 +204,10 @@ pub(super) fn choose(snapshot: &Snapshot, installed: &[Installation<'_>]) -> Cho
     }
 }
 
-/// Settings of an installation that the new daemons would not have: key, old value and new value.
+/// Returns the settings of an installation that the new daemons would not have: key, old value and new value.
 pub(super) fn lost_settings(
     installation: &Installation<'_>,
-    snapshot: &Snapshot,
+    snapshot: &ClusterSnapshot,
     values: &Values,
 ) -> Vec<(String, Value, Value)> {
     let ours = values.daemon_config();

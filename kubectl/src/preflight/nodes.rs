@@ -1,4 +1,4 @@
-//! Which nodes daemons can serve, as far as the API tells: architecture, system, kernel, runtime, labels and taints.
+//! Finds nodes that daemons cannot serve, by what the API server knows of them: architecture, system, kernel, runtime, labels and taints.
 
 use std::collections::BTreeMap;
 
@@ -6,15 +6,15 @@ use serde_json::Value;
 
 use super::{
     decide::Verdict,
-    snapshot::{Node, Taint},
+    snapshot::{ClusterNode, Taint},
     values::Values,
 };
 
-/// The oldest kernel that daemons run on.
+/// The oldest kernel that the daemon supports.
 const OLDEST_KERNEL: (u64, u64) = (4, 18);
-/// Runtimes whose directories daemons know to find out, as the API names them.
+/// The runtimes whose directories the daemon can discover, as nodes report them.
 const RUNTIMES: [&str; 3] = ["containerd://", "cri-o://", "docker://"];
-/// Taints that every pod of a `DaemonSet` tolerates.
+/// Taints that Kubernetes makes every pod of a `DaemonSet` tolerate.
 const ALWAYS_TOLERATED: [&str; 7] = [
     "node.kubernetes.io/not-ready",
     "node.kubernetes.io/unreachable",
@@ -25,40 +25,40 @@ const ALWAYS_TOLERATED: [&str; 7] = [
     "node.kubernetes.io/network-unavailable",
 ];
 
-/// What is to be said of a node.
+/// One finding about a node.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Remark {
+pub(super) struct NodeFinding {
     pub(super) verdict: Verdict,
     pub(super) text: String,
-    /// Whether pods get no further networks there.
+    /// True when the node's pods get only the cluster's default network.
     pub(super) is_unserved: bool,
 }
 
-/// Returns what keeps a daemon from serving this node; empty where nothing does.
-pub(super) fn judge(node: &Node, values: &Values) -> Vec<Remark> {
+/// Returns the reasons why a daemon cannot serve this node, or may not.
+pub(super) fn findings(node: &ClusterNode, values: &Values) -> Vec<NodeFinding> {
     if !node.os.is_empty() && node.os != "linux" {
-        return vec![Remark {
+        return vec![NodeFinding {
             verdict: Verdict::Note,
             text: format!(
-                "the node runs {}, and daemons run on Linux: its pods get the primary network alone",
+                "the node runs {}, and daemons run on Linux: its pods get only the default network",
                 node.os
             ),
             is_unserved: true,
         }];
     }
-    let mut remarks = Vec::new();
+    let mut findings = Vec::new();
     if let Some(text) = placement(node, values) {
-        remarks.push(Remark {
+        findings.push(NodeFinding {
             verdict: Verdict::Changes,
-            text: format!("{text}; until then its pods get the primary network alone"),
+            text: format!("{text}; until then its pods get only the default network"),
             is_unserved: true,
         });
     }
     if kernel(&node.kernel).is_some_and(|kernel| kernel < OLDEST_KERNEL) {
-        remarks.push(Remark {
+        findings.push(NodeFinding {
             verdict: Verdict::Fails,
             text: format!(
-                "kernel {} is older than {}.{}, and the daemon does not run there: upgrade the node, or keep the daemon off it with labels.nodeSelector",
+                "kernel {} is older than {}.{}, which the daemon needs: upgrade the node, or keep the daemon off it with labels.nodeSelector",
                 node.kernel, OLDEST_KERNEL.0, OLDEST_KERNEL.1
             ),
             is_unserved: true,
@@ -66,49 +66,49 @@ pub(super) fn judge(node: &Node, values: &Values) -> Vec<Remark> {
     }
     let is_known = RUNTIMES.iter().any(|name| node.runtime.starts_with(name));
     if !node.runtime.is_empty() && !is_known {
-        remarks.push(Remark {
+        findings.push(NodeFinding {
             verdict: Verdict::Changes,
             text: format!(
-                "the daemon does not know how to ask runtime {} for its directories: `multus-distro doctor --all` on the node says what it finds; containerd, CRI-O and cri-dockerd are known",
+                "the daemon cannot query runtime {} for its directories, only containerd, CRI-O and cri-dockerd: run `multus-distro doctor --all` on the node to see what it finds",
                 node.runtime
             ),
             is_unserved: false,
         });
     }
-    remarks
+    findings
 }
 
-/// Why the `DaemonSet` puts no pod on the node.
-fn placement(node: &Node, values: &Values) -> Option<String> {
+/// Returns why the `DaemonSet` creates no pod on the node.
+fn placement(node: &ClusterNode, values: &Values) -> Option<String> {
     let architectures = values.get("architectures").as_array();
-    let is_made_for = architectures.is_none_or(|all| {
+    let is_supported = architectures.is_none_or(|all| {
         all.is_empty() || all.iter().any(|one| one == node.architecture.as_str())
     });
-    if !node.architecture.is_empty() && !is_made_for {
+    if !node.architecture.is_empty() && !is_supported {
         let all: Vec<_> = architectures
             .into_iter()
             .flatten()
             .filter_map(Value::as_str)
             .collect();
         return Some(format!(
-            "no image is made for architecture {}, only for {}: build one and name it in image and architectures",
+            "there is no image for architecture {}, only for {}: build one and set image and architectures",
             node.architecture,
             all.join(", ")
         ));
     }
-    // The usual name is added to the published one, and wins.
+    // The chart adds the usual name to that of the published chart; the usual name wins.
     let selectors = ["labels.nodeSelector", "nodeSelector"];
     let selectors = selectors
         .iter()
         .filter_map(|path| values.get(path).as_object());
     let selector: BTreeMap<_, _> = selectors.flatten().collect();
     let lacking = selector.into_iter().find(|(key, value)| {
-        // A node without labels comes from a file that left them out.
+        // A node without any label comes from a file that left them out.
         !node.labels.is_empty() && node.labels.get(*key).map(String::as_str) != value.as_str()
     });
     if let Some((key, value)) = lacking {
         return Some(format!(
-            "nodeSelector wants {key}={}, which the node does not have: label it, or change the value",
+            "nodeSelector requires {key}={}, which the node does not have: label it, or change the value",
             value.as_str().unwrap_or_default()
         ));
     }
@@ -118,7 +118,7 @@ fn placement(node: &Node, values: &Values) -> Option<String> {
     let terms = terms.as_array().map(Vec::as_slice).unwrap_or_default();
     if !terms.is_empty() && !node.labels.is_empty() && !terms.iter().any(|one| matches(one, node)) {
         return Some(
-            "no term of affinity.nodeAffinity fits its labels: label it, or change the value"
+            "no term of affinity.nodeAffinity matches its labels: label it, or change the value"
                 .to_owned(),
         );
     }
@@ -130,13 +130,13 @@ fn placement(node: &Node, values: &Values) -> Option<String> {
             && !tolerations.iter().any(|one| tolerates(one, taint))
     })?;
     Some(format!(
-        "no toleration of the values fits taint {}:{}: add one to tolerations",
+        "no toleration of the values matches taint {}:{}: add one to tolerations",
         taint.key, taint.effect
     ))
 }
 
-/// Whether a term of an affinity fits the labels; conditions on anything else are taken to be met.
-fn matches(term: &Value, node: &Node) -> bool {
+/// Returns true when a term of an affinity matches the node's labels; unknown operators are assumed to match.
+fn matches(term: &Value, node: &ClusterNode) -> bool {
     let expressions = term["matchExpressions"].as_array();
     expressions.into_iter().flatten().all(|expression| {
         let key = expression["key"].as_str().unwrap_or_default();
@@ -162,7 +162,7 @@ fn tolerates(toleration: &Value, taint: &Taint) -> bool {
             || (!text("key").is_empty() && text("value") == taint.value))
 }
 
-/// The first two numbers of a kernel's version.
+/// Parses the first two numbers of a kernel's version.
 fn kernel(version: &str) -> Option<(u64, u64)> {
     let mut numbers = version.split(|letter: char| !letter.is_ascii_digit());
     let mut number = || numbers.next()?.parse().ok();
@@ -175,44 +175,44 @@ mod tests {
 
     use super::*;
 
-    fn node() -> Node {
-        Node {
+    fn node() -> ClusterNode {
+        ClusterNode {
             name: "n1".to_owned(),
             architecture: "amd64".to_owned(),
             os: "linux".to_owned(),
             kernel: "4.18.0-553.el8_10.x86_64".to_owned(),
             runtime: "containerd://2.0.4-k3s2".to_owned(),
             labels: [("kubernetes.io/os".to_owned(), "linux".to_owned())].into(),
-            ..Node::default()
+            ..ClusterNode::default()
         }
     }
 
     #[track_caller]
-    fn check(node: &Node, values: &Value, expected: &[(Verdict, bool, &str)]) {
+    fn check(node: &ClusterNode, values: &Value, expected: &[(Verdict, bool, &str)]) {
         let values = Values::new(values.as_object().unwrap());
-        let found = judge(node, &values);
+        let found = findings(node, &values);
         assert_eq!(found.len(), expected.len(), "{found:?}");
-        for (remark, (verdict, is_unserved, words)) in found.iter().zip(expected) {
+        for (finding, (verdict, is_unserved, part)) in found.iter().zip(expected) {
             assert_eq!(
-                (remark.verdict, remark.is_unserved),
+                (finding.verdict, finding.is_unserved),
                 (*verdict, *is_unserved)
             );
-            assert!(remark.text.contains(words), "{remark:?}");
+            assert!(finding.text.contains(part), "{finding:?}");
         }
     }
 
     #[test]
-    fn usual_nodes_are_served() {
+    fn supported_nodes_have_no_finding() {
         let none = json!({});
         check(&node(), &none, &[]);
         for runtime in ["cri-o://1.30.2", "docker://27.0.1", ""] {
             let runtime = runtime.to_owned();
-            check(&Node { runtime, ..node() }, &none, &[]);
+            check(&ClusterNode { runtime, ..node() }, &none, &[]);
         }
         for architecture in ["arm64", "arm", ""] {
             let architecture = architecture.to_owned();
             check(
-                &Node {
+                &ClusterNode {
                     architecture,
                     ..node()
                 },
@@ -222,14 +222,14 @@ mod tests {
         }
         for kernel in ["6.12.0", "5.4.0-1", "10.1", ""] {
             let kernel = kernel.to_owned();
-            check(&Node { kernel, ..node() }, &none, &[]);
+            check(&ClusterNode { kernel, ..node() }, &none, &[]);
         }
     }
 
     #[test]
-    fn nodes_that_cannot_be_served_say_why() {
+    fn unsupported_nodes_have_a_finding() {
         let none = json!({});
-        let s390x = Node {
+        let s390x = ClusterNode {
             architecture: "s390x".to_owned(),
             ..node()
         };
@@ -243,18 +243,18 @@ mod tests {
             )],
         );
         check(&s390x, &json!({"architectures": []}), &[]);
-        let windows = Node {
+        let windows = ClusterNode {
             os: "windows".to_owned(),
             kernel: "10.0.20348".to_owned(),
             ..node()
         };
         check(&windows, &none, &[(Verdict::Note, true, "runs windows")]);
-        let old = Node {
+        let old = ClusterNode {
             kernel: "3.10.0-1160.el7".to_owned(),
             ..node()
         };
         check(&old, &none, &[(Verdict::Fails, true, "older than 4.18")]);
-        let other = Node {
+        let other = ClusterNode {
             runtime: "frakti://1".to_owned(),
             ..node()
         };
@@ -276,7 +276,7 @@ mod tests {
             check(
                 &node(),
                 &selector,
-                &[(Verdict::Changes, true, "wants network=multus")],
+                &[(Verdict::Changes, true, "requires network=multus")],
             );
         }
         for (operator, values, is_fit) in [
@@ -298,7 +298,7 @@ mod tests {
                 expected,
             );
         }
-        let tainted = |key: &str, effect: &str| Node {
+        let tainted = |key: &str, effect: &str| ClusterNode {
             taints: vec![Taint {
                 key: key.to_owned(),
                 value: "v".to_owned(),

@@ -1,4 +1,4 @@
-//! What becomes of a pod at its next start: by the daemon's own plan, and by what upstream does otherwise.
+//! Predicts what happens to a pod at its next start: by the daemon's own plan, and by the known differences from upstream.
 
 use cni::config::NetworkConfig;
 use plan::{
@@ -9,25 +9,25 @@ use plan::{
 use super::{
     decide::Verdict,
     installation::{Installation, Kind},
-    snapshot::Pod,
+    snapshot::ClusterPod,
 };
 use crate::{
-    judge::{self, Known},
-    remark::{Remark, Severity},
+    diagnostic::{Diagnostic, Severity},
+    validate::{self, KnownDefinitions},
 };
 
-/// Plugins of address management that read a requested address from the plugin's arguments, without a capability.
+/// IPAM plugins that read a requested address from the plugin's arguments, without a capability.
 const READ_ARGUMENTS: [&str; 2] = ["host-local", "static"];
 
-/// What gives pods their networks today.
+/// The implementation that attaches pods' networks at present.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Today {
-    Nothing,
+pub(super) enum Provider {
+    Absent,
     Upstream,
     Ours,
 }
 
-impl Today {
+impl Provider {
     pub(super) fn of(installed: &[Installation<'_>]) -> Self {
         let mut kinds = installed.iter().map(|one| one.kind);
         if kinds.clone().any(|kind| kind == Kind::Ours) {
@@ -35,18 +35,18 @@ impl Today {
         } else if kinds.any(Kind::is_multus) {
             Self::Upstream
         } else {
-            Self::Nothing
+            Self::Absent
         }
     }
 }
 
-impl Pod {
-    /// Whether it is there, and not only what will make it.
+impl ClusterPod {
+    /// Returns true for a pod, false for a controller's template.
     pub(super) fn is_pod(&self) -> bool {
         self.object.kind == "Pod"
     }
 
-    /// `namespace/name`, with the kind of what makes pods.
+    /// Returns `namespace/name`, after the kind for a controller's template.
     pub(super) fn title(&self) -> String {
         let view = &self.object.view;
         match self.object.kind.as_str() {
@@ -56,20 +56,20 @@ impl Pod {
     }
 }
 
-/// Returns what would fail or change; `is_unserved` says that no daemon runs on the pod's node.
-pub(super) fn judge(
-    pod: &Pod,
+/// Returns what would fail or change; `is_unserved` is true when no daemon will run on the pod's node.
+pub(super) fn findings(
+    pod: &ClusterPod,
     netconf: &Netconf,
-    known: &Known,
-    today: Today,
+    known: &KnownDefinitions,
+    provider: Provider,
     is_unserved: bool,
 ) -> Vec<(Verdict, String)> {
-    let remarks = judge::pod(&pod.object, netconf, known);
-    let mut found: Vec<_> = remarks
+    let diagnostics = validate::pod(&pod.object, netconf, known);
+    let mut found: Vec<_> = diagnostics
         .iter()
-        .map(|remark| (verdict(remark), text(remark)))
+        .map(|diagnostic| (verdict(diagnostic), text(diagnostic)))
         .collect();
-    let networks: Vec<_> = judge::selected(&pod.object, netconf)
+    let networks: Vec<_> = validate::selected(&pod.object, netconf)
         .iter()
         .map(|one| format!("{}/{}", one.namespace, one.name))
         .collect();
@@ -79,7 +79,7 @@ pub(super) fn judge(
     let networks = networks.join(", ");
     if is_unserved {
         let text = format!(
-            "node {} gets no daemon, so the pod starts there without {networks}: keep the pod off that node, or see what is said of it",
+            "node {} gets no daemon, so the pod starts there without {networks}: keep the pod off that node, or follow the hint of that node's finding",
             pod.node
         );
         found.push((Verdict::Fails, text));
@@ -89,59 +89,62 @@ pub(super) fn judge(
     if is_failing {
         return found;
     }
-    match today {
-        Today::Nothing => {
+    match provider {
+        Provider::Absent => {
             let text = format!(
-                "there is no Multus so far, so the pod runs without {networks}: it gets them when it starts again"
+                "Multus is not installed yet, so the pod runs without {networks}: it gets them when it starts again"
             );
             found.push((Verdict::Changes, text));
         }
-        Today::Upstream => {
-            let attachments = judge::attachments(&pod.object, netconf, known);
+        Provider::Upstream => {
+            let attachments = validate::attachments(&pod.object, netconf, known);
             let changes = changes(pod, &attachments, netconf).into_iter();
             found.extend(changes.map(|text| (Verdict::Changes, text)));
         }
-        Today::Ours => {}
+        Provider::Ours => {}
     }
     found
 }
 
-fn text(remark: &Remark) -> String {
-    match remark {
-        Remark::NotAmongFiles {
+fn text(diagnostic: &Diagnostic) -> String {
+    match diagnostic {
+        Diagnostic::NotAmongFiles {
             namespace, name, ..
         } => format!(
-            "network {namespace}/{name}: its definition was not read, so nothing is known of it"
+            "network {namespace}/{name}: its definition was not read, so it was not validated"
         ),
-        Remark::NotServed(PlanError::Unsupported { network, requests }) => format!(
-            "network {network}: no plugin serves the request for {requests}; the pod starts without it, and an event says so: add the capability to the definition, or drop the request"
+        Diagnostic::UnsupportedRequest(PlanError::Unsupported { network, requests }) => format!(
+            "network {network}: no plugin serves the request for {requests}; the pod starts without it, and the daemon reports that in an event: add the capability to the definition, or drop the request"
         ),
-        remark => remark.to_string(),
+        diagnostic => diagnostic.to_string(),
     }
 }
 
-/// How bad a remark is for a pod that is there already.
-fn verdict(remark: &Remark) -> Verdict {
-    match (remark, remark.severity()) {
-        (Remark::NotServed(_), _) => Verdict::Changes,
-        // Such a pod has no further networks today, and will have none.
-        (Remark::HostNetwork { .. } | Remark::Misspelt { .. } | Remark::Misplaced { .. }, _) => {
-            Verdict::Note
-        }
+/// Returns the verdict of a diagnostic for a pod that exists already.
+fn verdict(diagnostic: &Diagnostic) -> Verdict {
+    match (diagnostic, diagnostic.severity()) {
+        (Diagnostic::UnsupportedRequest(_), _) => Verdict::Changes,
+        // Such a pod has no additional networks now, and will have none.
+        (
+            Diagnostic::HostNetwork { .. }
+            | Diagnostic::MisspelledAnnotation { .. }
+            | Diagnostic::MisplacedAnnotation { .. },
+            _,
+        ) => Verdict::Note,
         (_, Severity::Error) => Verdict::Fails,
         _ => Verdict::Note,
     }
 }
 
-/// Where upstream does otherwise, and the pod starts all the same; `e2e/DIFFERENCES.md` has the reasons.
-fn changes(pod: &Pod, attachments: &[Attachment], netconf: &Netconf) -> Vec<String> {
+/// Returns the differences from upstream with which the pod starts nevertheless; `e2e/DIFFERENCES.md` has the reasons.
+fn changes(pod: &ClusterPod, attachments: &[Attachment], netconf: &Netconf) -> Vec<String> {
     let mut changes = Vec::new();
     for attachment in attachments {
         let network = &attachment.name;
         let selection = attachment.selection.as_ref();
         if selection.is_some_and(|one| one.default_route.is_some()) {
             changes.push(format!(
-                "network {network} has \"default-route\": upstream leaves the primary network's default route in force, here it is replaced, and the pod's other traffic goes by that network: remove the key where that is not meant"
+                "network {network} has \"default-route\": upstream keeps the default network's default route in force, but here it is replaced, and the pod's other traffic uses that network: remove the key unless you want that"
             ));
         }
         let has_ips = selection.is_some_and(|one| !one.ips.is_empty());
@@ -149,21 +152,24 @@ fn changes(pod: &Pod, attachments: &[Attachment], netconf: &Netconf) -> Vec<Stri
             let outcome = match netconf.unsupported_requests {
                 UnsupportedRequests::Error => "the pod fails",
                 UnsupportedRequests::Event => {
-                    "the pod starts with another one, and an event says so"
+                    "the pod starts with another one, and the daemon reports that in an event"
                 }
                 UnsupportedRequests::Silent => continue,
             };
             changes.push(format!(
-                "network {network}: no plugin declares the capability ips, so that the requested address may not be given, and {outcome}: add \"capabilities\": {{\"ips\": true}} to the definition where its plugin knows it, or drop the request"
+                "network {network}: no plugin declares the capability ips; if the network assigns another address than the requested one, {outcome}: add \"capabilities\": {{\"ips\": true}} to the definition if its plugin supports it, or drop the request"
             ));
         }
-        for (is_asked, capability, what) in [
+        for (is_requested, capability, feature) in [
             (pod.has_host_ports, "portMappings", "host ports"),
             (pod.has_bandwidth, "bandwidth", "bandwidth limits"),
         ] {
-            if is_asked && !netconf.runtime_config_for_all && has(&attachment.config, capability) {
+            if is_requested
+                && !netconf.runtime_config_for_all
+                && has(&attachment.config, capability)
+            {
                 changes.push(format!(
-                    "network {network}: the pod's {what} are for the primary network alone, where upstream gives them to this one, too: set config.daemon_conf.runtimeConfigForAll to true to keep that"
+                    "network {network}: the pod's {feature} apply to the default network only, while upstream applies them to this one, too: set config.daemon_conf.runtimeConfigForAll to true to keep that"
                 ));
             }
         }
@@ -171,7 +177,7 @@ fn changes(pod: &Pod, attachments: &[Attachment], netconf: &Netconf) -> Vec<Stri
     changes
 }
 
-/// Whether a requested address reaches a plugin that can give it.
+/// Returns true when a requested address reaches a plugin that can assign it.
 fn is_address_served(config: &NetworkConfig) -> bool {
     let mut kinds = config
         .plugins

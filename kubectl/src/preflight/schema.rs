@@ -1,15 +1,15 @@
-//! Checks values against the chart's own `values.schema.json`, as Helm does before it renders anything.
-//! It knows the keywords that this schema uses and no others; a test fails when the schema gets a new one.
+//! Validates values against the chart's `values.schema.json`, as Helm does before it renders anything.
+//! It supports the keywords that this schema uses and no others; a test fails when the schema gets a new one.
 
 use serde_json::{Map, Value};
 
-use super::values::Problem;
+use super::values::ValueProblem;
 use crate::suggest;
 
-/// A pattern, the function that it stands for, and words for it.
+/// A regular expression, a function that matches the same texts, and a description of them.
 type Pattern = (&'static str, fn(&str) -> bool, &'static str);
 
-/// The patterns of the schema: these few need no regular expressions.
+/// All patterns of the schema; a function for each makes a regular expression engine unnecessary.
 const PATTERNS: &[Pattern] = &[("^[0-9]+%$", is_percentage, "a number or a percentage")];
 
 fn is_percentage(text: &str) -> bool {
@@ -18,22 +18,22 @@ fn is_percentage(text: &str) -> bool {
     })
 }
 
-/// Returns everything in `value` that the schema does not allow.
-pub(super) fn check(schema: &Value, value: &Value, path: &str) -> Vec<Problem> {
+/// Returns everything in `value` that the schema does not allow; `path` is that of the value.
+pub(super) fn check(schema: &Value, value: &Value, path: &str) -> Vec<ValueProblem> {
     let mut problems = Vec::new();
     walk(schema, value, path, &mut problems);
     problems
 }
 
-fn walk(schema: &Value, value: &Value, path: &str, problems: &mut Vec<Problem>) {
-    let mut add = |text: String| problems.push(Problem::new(path, text));
+fn walk(schema: &Value, value: &Value, path: &str, problems: &mut Vec<ValueProblem>) {
+    let mut add = |text: String| problems.push(ValueProblem::new(path, text));
     if let Some(allowed) = schema["enum"].as_array()
         && !allowed.contains(value)
     {
         let allowed: Vec<_> = allowed.iter().filter(|one| !is_empty(one)).collect();
         add(format!(
             "it is {value}, but must be one of {}",
-            list(allowed)
+            join(allowed)
         ));
         return;
     }
@@ -43,7 +43,7 @@ fn walk(schema: &Value, value: &Value, path: &str, problems: &mut Vec<Problem>) 
         add(format!("it is {value}, but must be {}", kinds.join(" or ")));
         return;
     }
-    for (keyword, is_wrong, word) in [
+    for (keyword, is_out_of_bound, phrase) in [
         (
             "minimum",
             (|value, bound| value < bound) as fn(f64, f64) -> bool,
@@ -52,17 +52,17 @@ fn walk(schema: &Value, value: &Value, path: &str, problems: &mut Vec<Problem>) 
         ("maximum", |value, bound| value > bound, "at most"),
     ] {
         if let (Some(bound), Some(number)) = (schema[keyword].as_f64(), value.as_f64())
-            && is_wrong(number, bound)
+            && is_out_of_bound(number, bound)
         {
-            add(format!("it is {value}, but must be {word} {bound}"));
+            add(format!("it is {value}, but must be {phrase} {bound}"));
         }
     }
     if let (Some(pattern), Some(text)) = (schema["pattern"].as_str(), value.as_str()) {
         let known = PATTERNS.iter().find(|(known, ..)| *known == pattern);
-        if let Some((_, fits, words)) = known
-            && !fits(text)
+        if let Some((_, matches, description)) = known
+            && !matches(text)
         {
-            add(format!("it is {value}, but must be {words}"));
+            add(format!("it is {value}, but must be {description}"));
         }
     }
     match value {
@@ -81,7 +81,12 @@ fn walk(schema: &Value, value: &Value, path: &str, problems: &mut Vec<Problem>) 
     }
 }
 
-fn properties(schema: &Value, map: &Map<String, Value>, path: &str, problems: &mut Vec<Problem>) {
+fn properties(
+    schema: &Value,
+    map: &Map<String, Value>,
+    path: &str,
+    problems: &mut Vec<ValueProblem>,
+) {
     let below = |key: &str| match path {
         "" => key.to_owned(),
         path => format!("{path}.{key}"),
@@ -102,14 +107,14 @@ fn properties(schema: &Value, map: &Map<String, Value>, path: &str, problems: &m
             let hint = suggest::nearest(key, names)
                 .map_or_else(String::new, |name| format!(": did you mean {name}?"));
             let text = format!("the chart has no such value{hint}");
-            problems.push(Problem::new(&below(key), text));
+            problems.push(ValueProblem::new(&below(key), text));
         }
     }
     for key in schema["required"].as_array().into_iter().flatten() {
         let key = key.as_str().unwrap_or_default();
         if !map.contains_key(key) {
-            let text = "it is required: give it a value, or leave it out to have the default";
-            problems.push(Problem::new(&below(key), text.to_owned()));
+            let text = "it is required: set it, or leave it out to use the default";
+            problems.push(ValueProblem::new(&below(key), text.to_owned()));
         }
     }
 }
@@ -130,7 +135,7 @@ fn is_of(kind: &str, value: &Value) -> bool {
         "array" => value.is_array(),
         "object" => value.is_object(),
         "number" => value.is_number(),
-        // A whole number may have become a float on its way through YAML.
+        // YAML may turn an integer into a float.
         "integer" => value.as_f64().is_some_and(|number| number.fract() == 0.0),
         _ => true,
     }
@@ -140,7 +145,7 @@ fn is_empty(value: &Value) -> bool {
     value.is_null() || value.as_str() == Some("")
 }
 
-fn list(values: Vec<&Value>) -> String {
+fn join(values: Vec<&Value>) -> String {
     let texts: Vec<_> = values.into_iter().map(Value::to_string).collect();
     texts.join(", ")
 }
@@ -167,7 +172,7 @@ mod tests {
     ];
 
     #[test]
-    fn every_keyword_of_the_charts_schema_is_known() {
+    fn every_keyword_of_the_charts_schema_is_supported() {
         fn keywords(schema: &Value, unknown: &mut Vec<String>) {
             for (keyword, value) in schema.as_object().into_iter().flatten() {
                 if !KEYWORDS.contains(&keyword.as_str()) {
@@ -247,13 +252,13 @@ mod tests {
             ),
         ] {
             let found = check(&schema, &value, "");
-            let Some((path, words)) = expected else {
+            let Some((path, part)) = expected else {
                 assert!(found.is_empty(), "{value}: {found:?}");
                 continue;
             };
             assert_eq!(found.len(), 1, "{value}: {found:?}");
             assert_eq!(found[0].path, path);
-            assert!(found[0].text.contains(words), "{found:?}");
+            assert!(found[0].text.contains(part), "{found:?}");
         }
     }
 }

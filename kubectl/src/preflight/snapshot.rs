@@ -1,69 +1,70 @@
-//! What preflight looks at: a cluster's objects, as the API server or files have them, without anything that is decided.
+//! A snapshot of a cluster: the objects that preflight uses, as the API server or files have them, without any decision about them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
 use crate::{
-    judge::Known,
     object::{self, Definition, Object},
+    validate::KnownDefinitions,
 };
 
-/// The kind of the definitions' own definition.
+/// The name of the CRD of definitions.
 const CRD: &str = "network-attachment-definitions.k8s.cni.cncf.io";
 
-/// A cluster at one moment.
+/// The objects of a cluster at one moment.
 #[derive(Debug, Default)]
-pub(super) struct Snapshot {
-    /// Pods that are there, and templates of which no pod is there.
-    pub(super) pods: Vec<Pod>,
+pub(super) struct ClusterSnapshot {
+    /// Existing pods, and templates that have no pod.
+    pub(super) pods: Vec<ClusterPod>,
     pub(super) definitions: Vec<Definition>,
-    /// The same definitions, as a plan reads them.
-    pub(super) known: Known,
-    /// Whether the cluster knows definitions at all; `None` where that was not looked for.
+    /// The same definitions in the form that a plan uses.
+    pub(super) known: KnownDefinitions,
+    /// True when the cluster has the CRD of definitions; `None` when that was not read.
     pub(super) has_crd: Option<bool>,
-    pub(super) nodes: Vec<Node>,
+    pub(super) nodes: Vec<ClusterNode>,
     pub(super) daemon_sets: Vec<DaemonSet>,
-    /// Content of `ConfigMaps` by namespace and name.
+    /// Data of `ConfigMaps` by namespace and name.
     pub(super) config_maps: BTreeMap<(String, String), BTreeMap<String, String>>,
-    /// Names of `HelmCharts`, by which a distro installs charts by itself.
+    /// Names of the `HelmChart` objects by which a distro installs charts.
     pub(super) helm_charts: BTreeSet<String>,
-    /// Values of Helm releases by namespace and name.
+    /// Explicit values of Helm releases by namespace and name.
     pub(super) release_values: BTreeMap<(String, String), Map<String, Value>>,
     /// The API server's version.
     pub(super) kubernetes: Option<String>,
-    /// What could not be read, and why.
+    /// Everything that could not be read, with the reasons.
     pub(super) unread: Vec<String>,
 }
 
-/// A pod, or a template that will make some.
+/// A pod, or the pod template of a controller.
 #[derive(Debug)]
-pub(super) struct Pod {
+pub(super) struct ClusterPod {
     pub(super) object: object::Pod,
     pub(super) node: String,
-    /// What made it, such as `ReplicaSet cart-5d9`; pods of one owner are alike.
+    /// Kind and name of the owner, such as `ReplicaSet cart-5d9`.
     pub(super) owner: Option<String>,
-    /// Whether the runtime maps ports of the node to it, or limits its bandwidth.
+    /// True when a container requests a port of the node.
     pub(super) has_host_ports: bool,
+    /// True when an annotation limits the pod's bandwidth.
     pub(super) has_bandwidth: bool,
 }
 
-/// A node, as far as the API tells.
+/// A node as its object describes it.
 #[derive(Debug, Default)]
-pub(super) struct Node {
+pub(super) struct ClusterNode {
     pub(super) name: String,
     pub(super) architecture: String,
     pub(super) os: String,
     pub(super) kernel: String,
-    /// Such as `containerd://2.0.4-k3s2`.
+    /// Runtime and version, such as `containerd://2.0.4-k3s2`.
     pub(super) runtime: String,
-    /// Such as `v1.32.3+rke2r1`.
+    /// The kubelet's version, such as `v1.32.3+rke2r1`.
     pub(super) kubelet: String,
     pub(super) labels: BTreeMap<String, String>,
     pub(super) taints: Vec<Taint>,
 }
 
-/// What keeps pods from a node.
+/// A taint of a node.
 #[derive(Debug, Default)]
 pub(super) struct Taint {
     pub(super) key: String,
@@ -71,33 +72,35 @@ pub(super) struct Taint {
     pub(super) effect: String,
 }
 
-/// A `DaemonSet`, of which those that have to do with Multus are looked at.
+/// The parts of a `DaemonSet` by which an installation of Multus is recognised.
 #[derive(Debug, Default)]
 pub(super) struct DaemonSet {
     pub(super) namespace: String,
     pub(super) name: String,
-    /// Its label `app`, which is the chart's name in charts of Multus.
+    /// The label `app`, which is the chart's name in charts of Multus.
     pub(super) app: String,
-    /// Namespace and name of the Helm release that it belongs to.
+    /// Namespace and name of its Helm release.
     pub(super) release: Option<(String, String)>,
-    /// First words, arguments and images of its containers, those of its init containers excluded.
+    /// The programs of its containers, without init containers.
     pub(super) commands: Vec<String>,
+    /// The arguments of its containers, without init containers.
     pub(super) arguments: Vec<String>,
+    /// The images of its containers, without init containers.
     pub(super) images: Vec<String>,
-    /// Names of the variables of its containers.
+    /// The names of its containers' environment variables.
     pub(super) variables: Vec<String>,
-    /// `ConfigMaps` that it mounts.
+    /// The names of the `ConfigMaps` that it mounts.
     pub(super) config_maps: Vec<String>,
 }
 
-impl Snapshot {
-    /// Adds an object, or everything in a list; kinds that do not matter here are passed over.
+impl ClusterSnapshot {
+    /// Adds an object, or all items of a list; objects of other kinds are ignored.
     pub(super) fn add(&mut self, document: &Value, namespace: &str) -> Result<(), String> {
         let kind = text(document, "/kind");
         if kind.ends_with("List")
             && let Some(items) = document.get("items").and_then(Value::as_array)
         {
-            // Items of a list of one kind need not repeat it.
+            // Items of a list of one kind may leave it out.
             let item_kind = kind.trim_end_matches("List");
             return items.iter().try_for_each(|item| {
                 let mut item = item.clone();
@@ -139,15 +142,16 @@ impl Snapshot {
 
     /// Adds a `ConfigMap`.
     pub(super) fn add_config_map(&mut self, object: &Value, namespace: &str) {
-        let mut place = text(object, "/metadata/namespace");
-        or_default(&mut place, namespace);
+        let mut own_namespace = text(object, "/metadata/namespace");
+        or_default(&mut own_namespace, namespace);
         let data = object["data"].as_object().into_iter().flatten();
         let data = data.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())));
         let name = text(object, "/metadata/name");
-        self.config_maps.insert((place, name), data.collect());
+        self.config_maps
+            .insert((own_namespace, name), data.collect());
     }
 
-    /// Takes away templates whose pods are there: those are judged themselves.
+    /// Removes templates that have pods, since the pods themselves are validated.
     pub(super) fn drop_used_templates(&mut self) {
         let owners: Vec<_> = self
             .pods
@@ -159,7 +163,7 @@ impl Snapshot {
             let (kind, view) = (one.object.kind.as_str(), &one.object.view);
             let made = |owner: &str| match kind {
                 "Pod" => false,
-                // Pods of a Deployment belong to a ReplicaSet of its name and a hash.
+                // The owner of a Deployment's pods is a ReplicaSet, whose name is that of the Deployment and a hash.
                 "Deployment" => owner
                     .strip_prefix(&format!("ReplicaSet {}-", view.name))
                     .is_some_and(|hash| !hash.contains('-')),
@@ -170,7 +174,7 @@ impl Snapshot {
         });
     }
 
-    /// The API server's version, or the newest of a kubelet.
+    /// Returns the API server's version, or else the newest version of a kubelet.
     pub(super) fn version(&self) -> Option<&str> {
         let kubelets = self.nodes.iter().map(|node| node.kubelet.as_str());
         let newest = kubelets.filter(|version| !version.is_empty()).max();
@@ -178,7 +182,7 @@ impl Snapshot {
     }
 }
 
-/// Whether nothing will start of it again: it has ended, or is about to, or what made it is looked at itself.
+/// Returns true when the object will not start pods again: it has ended, is being deleted, or has an owner that is validated itself.
 fn has_ended(document: &Value) -> bool {
     let phase = text(document, "/status/phase");
     let is_there = |pointer| document.pointer(pointer).is_some();
@@ -188,7 +192,7 @@ fn has_ended(document: &Value) -> bool {
         || (text(document, "/kind") != "Pod" && is_there("/metadata/ownerReferences/0"))
 }
 
-fn record(document: &Value, pod: object::Pod) -> Pod {
+fn record(document: &Value, pod: object::Pod) -> ClusterPod {
     let owner = document.pointer("/metadata/ownerReferences/0");
     let owner = owner.map(|owner| format!("{} {}", text(owner, "/kind"), text(owner, "/name")));
     let spec = match pod.kind.as_str() {
@@ -198,7 +202,7 @@ fn record(document: &Value, pod: object::Pod) -> Pod {
             "/spec/jobTemplate/spec/template/spec",
         ]
         .iter()
-        .find_map(|place| document.pointer(place)),
+        .find_map(|pointer| document.pointer(pointer)),
     };
     let containers = spec.and_then(|spec| spec["containers"].as_array());
     let mut ports = containers
@@ -214,19 +218,19 @@ fn record(document: &Value, pod: object::Pod) -> Pod {
         ]
         .contains(&key.as_str())
     };
-    Pod {
+    ClusterPod {
         node: spec.map(|spec| text(spec, "/nodeName")).unwrap_or_default(),
         owner: owner.filter(|_| pod.kind == "Pod"),
         has_host_ports,
-        has_bandwidth: pod.keys.iter().any(is_bandwidth),
+        has_bandwidth: pod.annotation_keys.iter().any(is_bandwidth),
         object: pod,
     }
 }
 
-fn node(document: &Value) -> Node {
+fn node(document: &Value) -> ClusterNode {
     let info = |key: &str| text(document, &format!("/status/nodeInfo/{key}"));
     let taints = document.pointer("/spec/taints").and_then(Value::as_array);
-    Node {
+    ClusterNode {
         name: text(document, "/metadata/name"),
         architecture: info("architecture"),
         os: info("operatingSystem"),
@@ -272,7 +276,7 @@ pub(super) fn daemon_set(document: &Value) -> DaemonSet {
             .iter()
             .filter_map(|container| container["args"].as_array())
             .flatten()
-            .filter_map(|word| word.as_str().map(str::to_owned))
+            .filter_map(|argument| argument.as_str().map(str::to_owned))
             .collect(),
         images: containers
             .iter()

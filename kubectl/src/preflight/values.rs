@@ -1,7 +1,7 @@
-//! Values of the chart: which of them an installation would refuse, and the daemon's file that comes of the others.
+//! Values of the chart: reports those that an installation would refuse, and makes the daemon's configuration file from the others.
 //!
-//! Shape and types are judged by the schema that is made from the chart's table, keys of the daemon by the table of options and by the
-//! daemon's own reader. Refusals that are neither are in the chart's `check.yaml`; a test holds [`refusals`] to every message there.
+//! Shape and types are validated by the schema that the chart's table of values makes, the daemon's keys by the table of options and by the daemon's
+//! own reader. All other refusals are in the chart's `check.yaml`; a test compares [`refusals`] with every message there.
 
 use std::sync::LazyLock;
 
@@ -15,16 +15,16 @@ use serde_json::{Map, Value};
 
 use super::schema;
 
-/// One value that is refused.
+/// One value that would be refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Problem {
-    /// Keys with dots between.
+pub(super) struct ValueProblem {
+    /// The keys of the value, joined by dots.
     pub(super) path: String,
-    /// What is wrong and what to do.
+    /// A sentence that says what is wrong, with a hint at its end.
     pub(super) text: String,
 }
 
-impl Problem {
+impl ValueProblem {
     pub(super) fn new(path: &str, text: String) -> Self {
         Self {
             path: path.to_owned(),
@@ -33,38 +33,38 @@ impl Problem {
     }
 }
 
-/// Values of a person, laid over those of the chart.
+/// The chart's default values with explicit values merged over them.
 #[derive(Debug, Clone)]
 pub(super) struct Values {
     all: Value,
 }
 
 impl Values {
-    /// Lays `given` over the chart's values; a key that is null takes the chart's away, as in Helm.
-    pub(super) fn new(given: &Map<String, Value>) -> Self {
+    /// Merges `explicit` over the chart's defaults; a key that is null removes the chart's key, as in Helm.
+    pub(super) fn new(explicit: &Map<String, Value>) -> Self {
         let mut all = defaults();
-        merge(&mut all, given, true);
+        merge(&mut all, explicit, true);
         Self { all }
     }
 
-    /// The value at a path; null where there is none.
+    /// Returns the value at a path; null when there is none.
     pub(super) fn get(&self, path: &str) -> &Value {
         path.split('.').fold(&self.all, |value, key| &value[key])
     }
 
-    /// Whether a switch is on; published charts took words, too.
+    /// Returns true when a switch is on; published charts also accepted the text "true".
     pub(super) fn is_on(&self, path: &str) -> bool {
         is_on(self.get(path))
     }
 
-    /// Everything that keeps Helm from rendering the chart for this version of Kubernetes, or daemons from starting.
-    pub(super) fn problems(&self, kubernetes: Option<&str>) -> Vec<Problem> {
+    /// Returns everything that keeps Helm from rendering the chart for this version of Kubernetes, or daemons from starting.
+    pub(super) fn problems(&self, kubernetes: Option<&str>) -> Vec<ValueProblem> {
         static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
-            serde_json::from_str(&values_schema()).expect("the schema is made as JSON")
+            serde_json::from_str(&values_schema()).expect("the schema is generated as JSON")
         });
         let mut problems = schema::check(&SCHEMA, &self.all, "");
         for refusal in refusals(self, kubernetes) {
-            // The schema has said it of the same value already.
+            // The schema may have reported the same value already.
             if !problems.iter().any(|one| one.path == refusal.path) {
                 problems.push(refusal);
             }
@@ -72,12 +72,12 @@ impl Values {
         if problems.is_empty()
             && let Err(error) = Config::parse(self.daemon_config())
         {
-            problems.push(Problem::new("config", error.to_string()));
+            problems.push(ValueProblem::new("config", error.to_string()));
         }
         problems
     }
 
-    /// `daemon-config.json` as the chart's template makes it.
+    /// Makes `daemon-config.json` as the chart's template does.
     pub(super) fn daemon_config(&self) -> Map<String, Value> {
         let mut config = Map::from_iter([
             ("cniVersion".to_owned(), "auto".into()),
@@ -89,12 +89,12 @@ impl Values {
             config.insert("metricsPort".to_owned(), port.into());
         }
         for (key, option) in PATHS {
-            let text = word(self.get(&format!("config.cni_conf.{key}")));
+            let text = text_of(self.get(&format!("config.cni_conf.{key}")));
             if !text.is_empty() {
                 config.insert((*option).to_owned(), node_path(&text).into());
             }
         }
-        for (key, option) in WORDS {
+        for (key, option) in OTHER_OPTIONS {
             let value = self.get(&format!("config.cni_conf.{key}"));
             if is_set(value) {
                 config.insert((*option).to_owned(), value.clone());
@@ -148,7 +148,7 @@ impl Values {
     }
 }
 
-/// Values of `config.cni_conf` that are paths, with the daemon's option for each.
+/// Values of `config.cni_conf` that are paths, each with the daemon's option for it.
 const PATHS: &[(&str, &str)] = &[
     ("confDir", "cniConfigDir"),
     ("binDir", "binDir"),
@@ -158,8 +158,8 @@ const PATHS: &[(&str, &str)] = &[
     ("multusCniConfDir", "confDir"),
 ];
 
-/// Other values of `config.cni_conf`, with the daemon's option for each.
-const WORDS: &[(&str, &str)] = &[
+/// Other values of `config.cni_conf`, each with the daemon's option for it.
+const OTHER_OPTIONS: &[(&str, &str)] = &[
     ("globalNamespaces", "globalNamespaces"),
     ("masterCniFilename", "multusMasterCNI"),
     ("logFile", "logFile"),
@@ -168,7 +168,7 @@ const WORDS: &[(&str, &str)] = &[
     ("multusConfFile", "multusConfigFile"),
 ];
 
-/// Variables that the chart sets itself.
+/// Environment variables that the chart sets itself.
 const VARIABLES: [&str; 6] = [
     "MULTUS_NODE_NAME",
     "POD_NAME",
@@ -180,10 +180,10 @@ const VARIABLES: [&str; 6] = [
 /// The first version of Kubernetes that has admission policies.
 const WITH_POLICIES: (u64, u64) = (1, 30);
 
-/// What `check.yaml` and the templates' helpers refuse, in their words.
-fn refusals(values: &Values, kubernetes: Option<&str>) -> Vec<Problem> {
+/// Returns what `check.yaml` and the templates' helpers refuse, with the same messages.
+fn refusals(values: &Values, kubernetes: Option<&str>) -> Vec<ValueProblem> {
     let mut problems = Vec::new();
-    let mut refuse = |path: &str, text: String| problems.push(Problem::new(path, text));
+    let mut refuse = |path: &str, text: String| problems.push(ValueProblem::new(path, text));
     if !values.is_on("thickPlugin.enabled") {
         refuse(
             "thickPlugin.enabled",
@@ -192,7 +192,7 @@ fn refusals(values: &Values, kubernetes: Option<&str>) -> Vec<Problem> {
     }
     for key in ["image", "thickPlugin.image"] {
         let path = format!("{key}.repository");
-        let repository = word(values.get(&path));
+        let repository = text_of(values.get(&path));
         if ["hardened-multus", "multus-cni"]
             .iter()
             .any(|name| repository.contains(name))
@@ -205,7 +205,7 @@ fn refusals(values: &Values, kubernetes: Option<&str>) -> Vec<Problem> {
             );
         }
         let path = format!("{key}.tag");
-        let tag = word(values.get(&path));
+        let tag = text_of(values.get(&path));
         if is_go_build(&tag) {
             refuse(
                 &path,
@@ -218,7 +218,7 @@ fn refusals(values: &Values, kubernetes: Option<&str>) -> Vec<Problem> {
     if values.is_on("rke2-whereabouts.enabled") {
         refuse(
             "rke2-whereabouts.enabled",
-            "rke2-whereabouts.enabled is true, but this chart does not bring whereabouts: install its own chart and remove the value; its CRDs stay as they are".to_owned(),
+            "rke2-whereabouts.enabled is true, but this chart does not include whereabouts: install its own chart and remove the value; its CRDs stay as they are".to_owned(),
         );
     }
     if values.is_on("manifests.daemonSet") && !values.is_on("manifests.configMap") {
@@ -268,48 +268,54 @@ fn refusals(values: &Values, kubernetes: Option<&str>) -> Vec<Problem> {
     problems
 }
 
-/// Ways of upstream's thin plugin that do not exist here.
-fn refused_modes(values: &Values) -> Vec<Problem> {
+/// Returns refused options of upstream's thin plugin that do not exist here.
+fn refused_modes(values: &Values) -> Vec<ValueProblem> {
     let mut problems = Vec::new();
-    let mut refuse = |path: &str, text: String| problems.push(Problem::new(path, text));
-    for (key, cure) in [
-        ("renameConfFile", "the primary's file is never renamed"),
+    let mut refuse = |path: &str, text: String| problems.push(ValueProblem::new(path, text));
+    for (key, reason) in [
+        (
+            "renameConfFile",
+            "the default network's file is never renamed",
+        ),
         ("skipMultusBinaryCopy", "the shim has to be installed"),
-        ("skipConfigWatch", "the primary's file is always watched"),
+        (
+            "skipConfigWatch",
+            "the default network's file is always watched",
+        ),
     ] {
         let path = format!("config.cni_conf.{key}");
         if values.is_on(&path) {
             refuse(
                 &path,
-                format!("{path} is true, but {cure}: remove the value"),
+                format!("{path} is true, but {reason}: remove the value"),
             );
         }
     }
-    for (key, cure) in [
+    for (key, reason) in [
         ("multusBinFile", "the shim comes with the image"),
         (
             "additionalBinDir",
-            "each node is asked for its directories, and binDir adds one",
+            "each daemon discovers the directories of its node, and binDir adds one",
         ),
     ] {
         let path = format!("config.cni_conf.{key}");
         if is_set(values.get(&path)) {
             refuse(
                 &path,
-                format!("{path} is set, but {cure}: remove the value"),
+                format!("{path} is set, but {reason}: remove the value"),
             );
         }
     }
     problems
 }
 
-/// Digests, and the image that there has to be.
-fn refused_images(values: &Values) -> Vec<Problem> {
+/// Returns refused digests, and a missing image.
+fn refused_images(values: &Values) -> Vec<ValueProblem> {
     let mut problems = Vec::new();
-    let mut refuse = |path: &str, text: String| problems.push(Problem::new(path, text));
+    let mut refuse = |path: &str, text: String| problems.push(ValueProblem::new(path, text));
     for key in ["image", "thickPlugin.image"] {
         let path = format!("{key}.digest");
-        let digest = word(values.get(&path));
+        let digest = text_of(values.get(&path));
         if !digest.is_empty() && !is_digest(&digest) {
             refuse(
                 &path,
@@ -322,7 +328,7 @@ fn refused_images(values: &Values) -> Vec<Problem> {
     let is_set = |path: &str| is_set(values.get(path));
     let has_own = is_set("thickPlugin.image.repository") || is_set("thickPlugin.image.tag");
     if is_set("image.digest") && !is_set("thickPlugin.image.digest") && has_own {
-        refuse("image.digest", "image.digest is set, but thickPlugin.image names another image, which wins: set thickPlugin.image.digest, or remove one of both".to_owned());
+        refuse("image.digest", "image.digest is set, but thickPlugin.image names another image, which takes precedence: set thickPlugin.image.digest, or remove one of them".to_owned());
     }
     let named = [
         "thickPlugin.image.tag",
@@ -333,23 +339,23 @@ fn refused_images(values: &Values) -> Vec<Problem> {
     if !named.into_iter().any(is_set) {
         refuse(
             "image.tag",
-            "image.tag is empty, and there is no image.digest: set one of both".to_owned(),
+            "image.tag is empty, and there is no image.digest: set one of them".to_owned(),
         );
     }
     problems
 }
 
-/// Labels, annotations, variables and names that the chart keeps for itself.
-fn refused_names(values: &Values) -> Vec<Problem> {
+/// Returns refused labels, annotations, environment variables and names, which the chart reserves for itself.
+fn refused_names(values: &Values) -> Vec<ValueProblem> {
     let mut problems = Vec::new();
-    let mut refuse = |path: &str, text: String| problems.push(Problem::new(path, text));
+    let mut refuse = |path: &str, text: String| problems.push(ValueProblem::new(path, text));
     for group in ["commonLabels", "podLabels"] {
         for key in ["app", "tier"] {
             if values.get(group).get(key).is_some() {
                 refuse(
                     &format!("{group}.{key}"),
                     format!(
-                        "{group}.{key} is set, but pods are found by that label, and no upgrade could change it: give yours another key"
+                        "{group}.{key} is set, but pods are found by that label, which an upgrade cannot change: use another key"
                     ),
                 );
             }
@@ -371,25 +377,25 @@ fn refused_names(values: &Values) -> Vec<Problem> {
             );
         }
     }
-    let name = word(values.get("nameOverride"));
+    let name = text_of(values.get("nameOverride"));
     if !name.is_empty() && !is_label(&name) {
         refuse(
             "nameOverride",
             format!(
-                "nameOverride is {name}, but must be the value of a label: up to 63 letters, digits, -, _ and ., a letter or digit first and last"
+                "nameOverride is {name}, but must be the value of a label: use up to 63 letters, digits, -, _ and ., with a letter or digit first and last"
             ),
         );
     }
-    let full = word(values.get("fullnameOverride"));
+    let full = text_of(values.get("fullnameOverride"));
     if !full.is_empty() {
         refuse(
             "fullnameOverride",
             format!(
-                "fullnameOverride is {full}, but objects keep the names of the published chart, so that its release can be upgraded: remove the value, and name the release as the DaemonSet is to be called"
+                "fullnameOverride is {full}, but objects keep the names of the published chart, so that its release can be upgraded: remove the value, and give the release the name that the DaemonSet should have"
             ),
         );
     }
-    let namespace = word(values.get("namespaceOverride"));
+    let namespace = text_of(values.get("namespaceOverride"));
     if !namespace.is_empty() {
         refuse(
             "namespaceOverride",
@@ -401,7 +407,7 @@ fn refused_names(values: &Values) -> Vec<Problem> {
     let mut names: Vec<_> = VARIABLES.map(str::to_owned).into();
     for path in ["daemonSecurity.environment", "extraEnv"] {
         for variable in values.get(path).as_array().into_iter().flatten() {
-            let name = word(&variable["name"]);
+            let name = text_of(&variable["name"]);
             if names.contains(&name) {
                 refuse(
                     path,
@@ -416,10 +422,10 @@ fn refused_names(values: &Values) -> Vec<Problem> {
     problems
 }
 
-/// How daemons are replaced.
-fn refused_update(values: &Values) -> Option<Problem> {
+/// Returns a refused update strategy.
+fn refused_update(values: &Values) -> Option<ValueProblem> {
     let kind = match values.get("updateStrategy.type") {
-        value if is_set(value) => word(value),
+        value if is_set(value) => text_of(value),
         _ => "RollingUpdate".to_owned(),
     };
     if kind == "OnDelete" || !values.is_on("manifests.daemonSet") {
@@ -429,27 +435,27 @@ fn refused_update(values: &Values) -> Option<Problem> {
         let text = format!(
             "updateStrategy.type is {kind}, but must be RollingUpdate or OnDelete: correct it, or remove the value"
         );
-        return Some(Problem::new("updateStrategy.type", text));
+        return Some(ValueProblem::new("updateStrategy.type", text));
     }
-    let amount = |key: &str| word(values.get(&format!("updateStrategy.rollingUpdate.{key}")));
+    let amount = |key: &str| text_of(values.get(&format!("updateStrategy.rollingUpdate.{key}")));
     let is_none = |amount: &str| ["0", "0%"].contains(&amount);
-    // The one that is not set follows from the other.
-    let follow = |other_is_none: bool| if other_is_none { "1" } else { "0" }.to_owned();
-    let (mut surge, mut gone) = (amount("maxSurge"), amount("maxUnavailable"));
+    // The amount that is not set follows from the other one.
+    let default = |other_is_none: bool| if other_is_none { "1" } else { "0" }.to_owned();
+    let (mut surge, mut unavailable) = (amount("maxSurge"), amount("maxUnavailable"));
     if surge.is_empty() {
-        surge = follow(gone.is_empty() || is_none(&gone));
+        surge = default(unavailable.is_empty() || is_none(&unavailable));
     }
-    if gone.is_empty() {
-        gone = follow(is_none(&surge));
+    if unavailable.is_empty() {
+        unavailable = default(is_none(&surge));
     }
-    (is_none(&surge) == is_none(&gone)).then(|| {
-        let text = format!("updateStrategy.rollingUpdate has maxSurge {surge} and maxUnavailable {gone}, but Kubernetes wants one of them to be 0 and the other not: correct them, or remove one");
-        Problem::new("updateStrategy.rollingUpdate", text)
+    (is_none(&surge) == is_none(&unavailable)).then(|| {
+        let text = format!("updateStrategy.rollingUpdate has maxSurge {surge} and maxUnavailable {unavailable}, but Kubernetes requires one of them to be 0 and the other not: correct them, or remove one");
+        ValueProblem::new("updateStrategy.rollingUpdate", text)
     })
 }
 
-/// Keys of the daemon and of `config.cni_conf`, by the table of options.
-fn refused_options(values: &Values) -> Vec<Problem> {
+/// Returns refused keys of the daemon and of `config.cni_conf`, by the table of options.
+fn refused_options(values: &Values) -> Vec<ValueProblem> {
     let mut problems = Vec::new();
     for (key, value) in values.daemon_conf() {
         let path = format!("config.daemon_conf.{key}");
@@ -467,52 +473,52 @@ fn refused_options(values: &Values) -> Vec<Problem> {
                 format!("{path} is set, but there is no such key: did you mean {meant}?")
             })
         };
-        problems.extend(text.map(|text| Problem::new(&path, text)));
+        problems.extend(text.map(|text| ValueProblem::new(&path, text)));
     }
-    let words = WORDS
+    let others = OTHER_OPTIONS
         .iter()
         .filter(|(key, _)| ["logLevel", "cniVersion"].contains(key));
-    for (key, option) in PATHS.iter().chain(words) {
+    for (key, option) in PATHS.iter().chain(others) {
         let path = format!("config.cni_conf.{key}");
         let text = broken_rule(&path, values.get(&path), rules::find(option));
-        problems.extend(text.map(|text| Problem::new(&path, text)));
+        problems.extend(text.map(|text| ValueProblem::new(&path, text)));
     }
     problems
 }
 
-fn refused_certificate(values: &Values) -> Vec<Problem> {
+fn refused_certificate(values: &Values) -> Vec<ValueProblem> {
     let mut problems = Vec::new();
     for key in ["bootstrapKubeconfig", "certDir"] {
         let path = format!("perNodeCertificate.{key}");
         let text = broken_rule(&path, values.get(&path), Some(Rule::AbsolutePath));
-        problems.extend(text.map(|text| Problem::new(&path, text)));
+        problems.extend(text.map(|text| ValueProblem::new(&path, text)));
     }
     let path = "perNodeCertificate.certDuration";
     let duration = values.get(path);
-    // The daemon's own reader knows which durations there are.
+    // The daemon's own reader decides which durations are valid.
     let keys = serde_json::json!({"perNodeCertificate": {"certDuration": duration}});
     let is_wrong = keys
         .as_object()
         .is_some_and(|keys| Config::parse(keys.clone()).is_err());
     if is_set(duration) && is_wrong {
         let text = format!(
-            "{path} is {}, but must be a duration from 10m to 8760h, as 24h or 1h30m: correct it",
-            word(duration)
+            "{path} is {}, but must be a duration from 10m to 8760h, such as 24h or 1h30m: correct it",
+            text_of(duration)
         );
-        problems.push(Problem::new(path, text));
+        problems.push(ValueProblem::new(path, text));
     }
     problems
 }
 
-/// What is wrong with a value by the rule of its option; empty values always pass.
+/// Returns how a value breaks the rule of its option; empty values always pass.
 fn broken_rule(path: &str, value: &Value, rule: Option<Rule>) -> Option<String> {
-    let text = word(value);
+    let text = text_of(value);
     if text.is_empty() {
         return None;
     }
     match rule? {
         Rule::AbsolutePath => (!text.starts_with('/')).then(|| {
-            format!("{path} is {text}, but must be an absolute path on the node: write all of it, or remove the value")
+            format!("{path} is {text}, but must be an absolute path on the node: write the complete path, or remove the value")
         }),
         Rule::Words(words) => (!words.contains(&text.to_lowercase().as_str())).then(|| {
             format!(
@@ -520,13 +526,13 @@ fn broken_rule(path: &str, value: &Value, rule: Option<Rule>) -> Option<String> 
                 words.join(", ")
             )
         }),
-        Rule::UpTo(most) => {
+        Rule::UpTo(max) => {
             let is_within = number(value).is_some_and(|number| {
-                u64::try_from(number).is_ok_and(|number| (1..=most).contains(&number))
+                u64::try_from(number).is_ok_and(|number| (1..=max).contains(&number))
             });
-            let up_to = match most {
+            let up_to = match max {
                 u64::MAX => String::new(),
-                most => format!(" to {most}"),
+                max => format!(" to {max}"),
             };
             (!is_within).then(|| {
                 format!("{path} is {text}, but must be a whole number from 1{up_to}: correct it, or remove the value")
@@ -542,7 +548,7 @@ fn is_digest(text: &str) -> bool {
     })
 }
 
-/// Whether it can be the value of a label.
+/// Returns true for a text that can be the value of a label.
 fn is_label(text: &str) -> bool {
     let is_inner = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     let is_end = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
@@ -553,7 +559,7 @@ fn is_label(text: &str) -> bool {
         && is_end(bytes.last())
 }
 
-/// Whether a version such as `v1.29.3+k3s1` is older than this one.
+/// Returns true when a version such as `v1.29.3+k3s1` is older than `than`.
 fn is_older(version: &str, than: (u64, u64)) -> bool {
     let mut numbers = version.trim_start_matches('v').split('.');
     let mut number = || numbers.next()?.parse::<u64>().ok();
@@ -561,24 +567,26 @@ fn is_older(version: &str, than: (u64, u64)) -> bool {
     found.is_some_and(|found| found < than)
 }
 
-/// Whether a tag ends in `-build` and eight digits, as those of Rancher's images do.
+/// Returns true when a tag ends in `-build` and eight digits, as the tags of Rancher's images do.
 fn is_go_build(tag: &str) -> bool {
     let end = tag.rsplit_once("-build").map(|(_, end)| end);
     end.is_some_and(|end| end.len() == 8 && end.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// The chart's values, as its `values.yaml` has them.
+/// Returns the chart's default values, as its `values.yaml` has them.
 fn defaults() -> Value {
     serde_yaml::from_str(&values_yaml()).expect("the chart's own values are YAML")
 }
 
-/// Lays `values` over `place`: objects are merged, anything else is replaced. `null_removes` as for a chart's values; between two
-/// files of values null stays, to take away the chart's.
-pub(super) fn merge(place: &mut Value, values: &Map<String, Value>, null_removes: bool) {
-    if !place.is_object() {
-        *place = Value::Object(Map::new());
+/// Merges `values` into `target`: objects are merged key by key, anything else is replaced. With `null_removes` a null removes the key, as in the
+/// chart's own values; between two files of values it stays, so that it can remove the chart's key later.
+pub(super) fn merge(target: &mut Value, values: &Map<String, Value>, null_removes: bool) {
+    if !target.is_object() {
+        *target = Value::Object(Map::new());
     }
-    let map = place.as_object_mut().expect("it is an object by now");
+    let map = target
+        .as_object_mut()
+        .expect("anything else was replaced by an object");
     for (key, value) in values {
         match value {
             // A key that the chart does not have stays, and its schema refuses it.
@@ -591,7 +599,7 @@ pub(super) fn merge(place: &mut Value, values: &Map<String, Value>, null_removes
     }
 }
 
-/// A path on the node: what was meant for a container that saw the node below /host.
+/// Returns a path of the node; values written for upstream's container have it below `/host` or `/hostroot`.
 pub(super) fn node_path(text: &str) -> String {
     for mount in ["/hostroot", "/host"] {
         match text.strip_prefix(mount) {
@@ -604,10 +612,10 @@ pub(super) fn node_path(text: &str) -> String {
 }
 
 fn is_on(value: &Value) -> bool {
-    word(value) == "true"
+    text_of(value) == "true"
 }
 
-/// Whether a template takes a value for one: neither empty, nor false, nor nought.
+/// Returns true for values that a template's `if` accepts: neither empty, nor false, nor 0.
 fn is_set(value: &Value) -> bool {
     match value {
         Value::Null => false,
@@ -619,8 +627,8 @@ fn is_set(value: &Value) -> bool {
     }
 }
 
-/// A value as a template prints it; nothing for null.
-fn word(value: &Value) -> String {
+/// Returns a value as a template prints it; null is empty.
+fn text_of(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
         Value::String(text) => text.clone(),
@@ -628,7 +636,7 @@ fn word(value: &Value) -> String {
     }
 }
 
-/// A whole number, also one that became a float on its way.
+/// Returns an integer, also one that YAML turned into a float.
 fn number(value: &Value) -> Option<i64> {
     value.as_i64().or_else(|| {
         let text = value.as_f64().filter(|number| number.fract() == 0.0)?;

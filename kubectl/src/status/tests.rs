@@ -4,18 +4,18 @@ use plan::network_status;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::scene::tests::{Given, NOW, answer, attachment};
+use crate::pod_snapshot::tests::{NOW, PodFixture, answer, attachment};
 
 const STATUS: &str = r#"[
     {"name": "cbr0", "interface": "eth0", "ips": ["10.42.0.5"], "mac": "02:00:00:00:00:01", "default": true, "dns": {}, "gateway": ["10.42.0.1"]},
     {"name": "shop/storage", "interface": "net1", "ips": ["10.20.0.5", "fd00::5"], "mac": "02:00:00:00:00:02", "dns": {}}
 ]"#;
 
-fn given(networks: &str) -> Given {
-    let mut given = Given::pod(networks);
-    given.pod["metadata"]["annotations"][network_status::ANNOTATION] = json!(STATUS);
-    given.pod["status"] = json!({"phase": "Running", "startTime": "2026-01-01T00:00:00Z"});
-    given
+fn fixture(networks: &str) -> PodFixture {
+    let mut fixture = PodFixture::pod(networks);
+    fixture.pod["metadata"]["annotations"][network_status::ANNOTATION] = json!(STATUS);
+    fixture.pod["status"] = json!({"phase": "Running", "startTime": "2026-01-01T00:00:00Z"});
+    fixture
 }
 
 fn full_answer() -> Value {
@@ -33,18 +33,18 @@ fn full_answer() -> Value {
 }
 
 #[track_caller]
-fn check(given: &Given, expected: &str) -> Report {
-    let report = report(&given.scene(), NOW);
+fn check(fixture: &PodFixture, expected: &str) -> Report {
+    let report = report(&fixture.snapshot(), NOW);
     assert_eq!(text(&report), expected);
     report
 }
 
 #[test]
-fn plugins_and_times_are_the_daemons_to_tell() {
-    let mut given = given("storage");
-    given.asked = Some(full_answer());
+fn plugins_and_times_come_from_the_daemons_answer() {
+    let mut fixture = fixture("storage");
+    fixture.answer = Some(full_answer());
     let report = check(
-        &given,
+        &fixture,
         "shop/cart on node-a, Running\n\n\
          NETWORK        INTERFACE   ADDRESSES           MAC                 PLUGIN            AGE\n\
          cbr0 *         eth0        10.42.0.5           02:00:00:00:00:01   flannel+portmap   120m\n\
@@ -57,44 +57,46 @@ fn plugins_and_times_are_the_daemons_to_tell() {
 }
 
 #[test]
-fn without_an_answer_definitions_and_events_tell() {
-    let mut given = given("storage");
-    given.define(
+fn without_an_answer_plugins_and_times_come_from_definitions_and_events() {
+    let mut fixture = fixture("storage");
+    fixture.define(
         "storage",
         r#"{"cniVersion":"1.0.0","plugins":[{"type":"bridge"},{"type":"tuning"}]}"#,
     );
-    given.event(
+    fixture.event(
         "AddedInterface",
         "Add net1 [10.20.0.5/24] from shop/storage",
         false,
         NOW - 130,
     );
-    given.event(
+    fixture.event(
         "AddedInterface",
         "Add net1 [10.20.0.5/24] from shop/storage2",
         false,
         NOW - 10,
     );
     check(
-        &given,
+        &fixture,
         "shop/cart on node-a, Running\n\n\
          NETWORK        INTERFACE   ADDRESSES           MAC                 PLUGIN          AGE\n\
          cbr0 *         eth0        10.42.0.5           02:00:00:00:00:01   -               <2h\n\
          shop/storage   net1        10.20.0.5,fd00::5   02:00:00:00:00:02   bridge+tuning   2m10s\n\n\
-         note: the node's daemon was not asked: forbidden\n"
+         note: the node's daemon was not queried: forbidden\n"
             .replace("<2h", &format!("<{}", age(NOW - 1_767_225_600)))
             .as_str(),
     );
 }
 
 #[test]
-fn what_is_missing_is_told() {
-    let mut given = given("storage,storage,wire");
-    let mut told = full_answer();
-    let attachments = told["containers"][1]["attachments"].as_array_mut().unwrap();
+fn missing_and_failed_networks_are_reported() {
+    let mut fixture = fixture("storage,storage,wire");
+    let mut answer = full_answer();
+    let attachments = answer["containers"][1]["attachments"]
+        .as_array_mut()
+        .unwrap();
     attachments.push(attachment("shop/wire", "net2", "failed"));
-    given.asked = Some(told);
-    let report = report(&given.scene(), NOW);
+    fixture.answer = Some(answer);
+    let report = report(&fixture.snapshot(), NOW);
     assert_eq!(report.missing, ["shop/storage", "shop/wire"]);
     assert_eq!(report.networks[2].note, Some("failed"));
     let text = text(&report);
@@ -106,54 +108,56 @@ fn what_is_missing_is_told() {
 }
 
 #[test]
-fn a_network_without_an_interface_is_there_all_the_same() {
-    let mut given = given("storage,tune");
-    let mut told = full_answer();
-    let attachments = told["containers"][1]["attachments"].as_array_mut().unwrap();
+fn an_attached_network_without_an_interface_is_not_missing() {
+    let mut fixture = fixture("storage,tune");
+    let mut answer = full_answer();
+    let attachments = answer["containers"][1]["attachments"]
+        .as_array_mut()
+        .unwrap();
     attachments.push(attachment("shop/tune", "net2", "attached"));
-    given.asked = Some(told);
-    let report = report(&given.scene(), NOW);
+    fixture.answer = Some(answer);
+    let report = report(&fixture.snapshot(), NOW);
     assert_eq!((report.missing.len(), report.networks.len()), (0, 3));
     assert_eq!(report.networks[2].note, None);
 }
 
 #[test]
-fn a_pod_of_which_nothing_is_told() {
-    let mut given = Given::pod("storage");
-    given.pod["spec"]["nodeName"] = json!("");
-    given.pod["status"]["phase"] = json!("Pending");
+fn a_pod_without_a_node_misses_all_its_networks() {
+    let mut fixture = PodFixture::pod("storage");
+    fixture.pod["spec"]["nodeName"] = json!("");
+    fixture.pod["status"]["phase"] = json!("Pending");
     check(
-        &given,
-        "shop/cart no node yet, Pending\n\nno networks are told of this pod\n\n\
+        &fixture,
+        "shop/cart no node yet, Pending\n\nno networks are known of this pod\n\n\
          not attached: shop/storage; `kubectl multus why shop/cart` says why\n",
     );
 }
 
 #[test]
 fn a_broken_annotation_is_a_problem() {
-    let mut broken = given("a/b/c");
-    broken.asked = Some(full_answer());
-    let report = report(&broken.scene(), NOW);
+    let mut broken = fixture("a/b/c");
+    broken.answer = Some(full_answer());
+    let report = report(&broken.snapshot(), NOW);
     let problem = report.problem.unwrap();
     assert!(problem.contains("Invalid network object"), "{problem}");
 }
 
 #[test]
 fn no_networks_and_no_daemon_is_a_problem() {
-    let mut waiting = Given::pod("");
+    let mut waiting = PodFixture::pod("");
     waiting.no_daemon();
-    let found = report(&waiting.scene(), NOW);
+    let found = report(&waiting.snapshot(), NOW);
     assert_eq!(
         found.problem.as_deref(),
         Some("there is no Multus daemon on the pod's node")
     );
     assert!(text(&found).contains("problem: there is no Multus daemon"));
     waiting.stopped_daemon("CrashLoopBackOff");
-    let found = report(&waiting.scene(), NOW);
+    let found = report(&waiting.snapshot(), NOW);
     assert!(found.problem.unwrap().contains("CrashLoopBackOff"));
-    waiting.asked = Some(answer());
-    assert_eq!(report(&waiting.scene(), NOW).problem, None);
-    let mut attached = given("storage");
+    waiting.answer = Some(answer());
+    assert_eq!(report(&waiting.snapshot(), NOW).problem, None);
+    let mut attached = fixture("storage");
     attached.no_daemon();
-    assert_eq!(report(&attached.scene(), NOW).problem, None);
+    assert_eq!(report(&attached.snapshot(), NOW).problem, None);
 }

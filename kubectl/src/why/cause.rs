@@ -1,147 +1,156 @@
-//! Why pods lack networks, and which texts of plugins, runtimes and daemons tell of which cause.
+//! The causes why pods lack networks, the hint for each, and the texts of plugins, runtimes and daemons by which a cause is recognised.
 
 use serde::Serialize;
 
-/// What is the matter; the words are for scripts.
+/// The cause of a pod's state; scripts read its serialised name, so that a variant with a new name keeps the old one by `rename`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Cause {
-    /// All is there.
-    Well,
-    /// Nothing was asked for.
-    NothingAsked,
-    /// It has ended, or is about to.
+    /// The pod has all networks that it requests.
+    #[serde(rename = "well")]
+    Healthy,
+    /// The pod requests no networks.
+    #[serde(rename = "nothing-asked")]
+    NothingRequested,
+    /// The pod has ended or is being deleted.
     Ended,
-    /// Its networks are being attached.
+    /// The networks are being attached.
     BeingAttached,
-    /// No node was found.
+    /// The scheduler found no node.
     NotScheduled,
-    /// It lives in the node's network.
+    /// The pod uses the node's network.
     HostNetwork,
-    /// An annotation that nobody reads.
-    AnnotationMisspelt,
-    /// An annotation that cannot be read.
+    /// Multus ignores the annotation.
+    #[serde(rename = "annotation-misspelt")]
+    AnnotationIgnored,
+    /// The annotation cannot be parsed.
     AnnotationInvalid,
-    /// A definition is not there.
+    /// A definition does not exist.
     DefinitionMissing,
-    /// A definition cannot be used.
-    DefinitionBroken,
-    /// A definition of a namespace that is closed to the pod.
+    /// A definition is invalid.
+    #[serde(rename = "definition-broken")]
+    DefinitionInvalid,
+    /// The pod may not use a definition of another namespace.
     NamespaceIsolation,
-    /// The pod wants what no plugin gives.
-    RequestUnserved,
-    /// Networks of the pod are in each other's way.
+    /// No plugin serves a request of the pod.
+    #[serde(rename = "request-unserved")]
+    RequestUnsupported,
+    /// Two networks of the pod exclude each other.
     NetworksConflict,
-    /// The pod has fewer devices than its networks want.
+    /// The pod has fewer devices than its networks need.
     DeviceMissing,
-    /// A plugin may not run.
+    /// The daemon's options forbid a plugin.
     PluginNotAllowed,
-    /// A plugin is not on the node.
+    /// A plugin is not installed on the node.
     PluginMissing,
-    /// No address is left.
+    /// All addresses of the network are in use.
     AddressesExhausted,
-    /// Another pod has the address that was requested.
+    /// Another pod has the requested address.
     AddressTaken,
-    /// The network does not give out the address that was requested.
-    AddressOutside,
-    /// The addresses of the definition cannot be used.
+    /// The network does not assign the requested address.
+    #[serde(rename = "address-outside")]
+    AddressOutOfRange,
+    /// The addresses of the definition are invalid.
     AddressesInvalid,
     /// The network has no address for the pod, since neither definition nor annotation names one.
     AddressMissing,
-    /// An interface of the node that a network builds on is not there.
+    /// The node does not have the interface that a network builds on.
     MasterMissing,
-    /// Nobody gives the pod a lease.
+    /// No DHCP server or no DHCP daemon gives the pod a lease.
     DhcpUnreachable,
     /// A plugin did not end in time.
     PluginSlow,
     /// A plugin failed for a reason of its own.
     PluginFailed,
-    /// There is no Multus in the cluster (any more).
+    /// Multus is not installed in the cluster.
     NotInstalled,
-    /// There is no daemon on the node.
+    /// No daemon runs on the node.
     DaemonMissing,
     /// The daemon does not serve pods.
     DaemonNotReady,
     /// The node's network is not ready, for another reason than Multus.
     NodeNetworkNotReady,
-    /// The runtime has not asked Multus.
+    /// The runtime did not call Multus for this pod.
     RuntimeBypass,
     /// The annotation was changed after the pod had started.
     AnnotatedLater,
 }
 
 impl Cause {
-    /// Whether there is nothing to do.
-    pub(super) fn is_well(self) -> bool {
-        let well = [
-            Self::Well,
-            Self::NothingAsked,
+    /// Returns true when there is nothing to do.
+    pub(super) fn is_healthy(self) -> bool {
+        let healthy = [
+            Self::Healthy,
+            Self::NothingRequested,
             Self::Ended,
             Self::BeingAttached,
         ];
-        well.contains(&self)
+        healthy.contains(&self)
     }
 
-    /// What helps, where the text of the failure does not say.
-    pub(super) fn cure(self) -> &'static str {
+    /// Returns what helps; empty when the text of the failure says it itself.
+    pub(super) fn hint(self) -> &'static str {
         match self {
             Self::PluginMissing => {
-                "put the plugin into one of these directories of the node or into its /var/lib/multus/bin, or choose another type in the definition"
+                "install the plugin in one of these directories of the node or in its /var/lib/multus/bin, or choose another type in the definition"
             }
             Self::AddressesExhausted => {
-                "enlarge the range of the definition's ipam, or delete pods that use it; addresses of pods that are gone are freed by the daemon's next start"
+                "enlarge the range of the definition's ipam, or delete pods that use it; the daemon's next start frees addresses of deleted pods"
             }
             Self::AddressTaken => "choose another address, or delete the pod that holds it",
-            Self::AddressOutside => {
+            Self::AddressOutOfRange => {
                 "choose an address of the definition's ipam, or change its subnet or range"
             }
             Self::AddressesInvalid => {
-                "correct the definition's ipam: `kubectl multus lint` names what is wrong with it"
+                "correct the definition's ipam: `kubectl multus lint` reports what is wrong with it"
             }
             Self::AddressMissing => {
-                "write \"addresses\" into the definition's ipam, or have the definition declare \"capabilities\": {\"ips\": true} and the pod's annotation request \"ips\""
+                "write \"addresses\" into the definition's ipam, or declare \"capabilities\": {\"ips\": true} in the definition and request \"ips\" in the pod's annotation"
             }
-            Self::RequestUnserved => {
-                "declare the capability in the definition, as in \"capabilities\": {\"ips\": true}, where its plugin knows it; or drop the request from the pod's annotation"
+            Self::RequestUnsupported => {
+                "declare the capability in the definition, as in \"capabilities\": {\"ips\": true}, if its plugin supports it, or drop the request from the pod's annotation"
             }
             Self::MasterMissing => {
-                "name an interface in the definition that the node has (`ip link` on it), or keep the pod off this node"
+                "name an interface in the definition that the node has (`ip link` on the node lists them), or keep the pod off this node"
             }
             Self::DhcpUnreachable => {
-                "set the chart's manifests.dhcpDaemonSet, and see that a DHCP server answers on this network"
+                "set the chart's manifests.dhcpDaemonSet to true, and make sure that a DHCP server answers on this network"
             }
-            Self::PluginSlow => "see what the plugin waits for: the daemon's log has its words",
+            Self::PluginSlow => {
+                "find out what the plugin waits for: the daemon's log has its output"
+            }
             Self::NotInstalled => {
-                "install the chart again: its daemons also detach what pods from before leave behind; where Multus is to stay away, remove the pod's annotation, and next time run `multus-daemon uninstall --detach` on the nodes, or set config.daemon_conf.detachOnUninstall, before the chart is uninstalled"
+                "install the chart again: its daemons also detach the networks of pods that were deleted meanwhile; to go on without Multus, remove the pod's annotation, and before the next uninstallation run `multus-daemon uninstall --detach` on the nodes, or set config.daemon_conf.detachOnUninstall"
             }
             Self::NodeNetworkNotReady => {
-                "see the pods of the primary CNI on that node, and `multus-distro doctor` there; pods start once the node is Ready"
+                "check the pods of the cluster's default network on that node, and run `multus-distro doctor` there; pods start once the node is Ready"
             }
             Self::DaemonMissing => {
-                "see why its DaemonSet has no pod on this node: `kubectl get daemonset,pod -A -l tier=node -o wide`, tolerations, nodeSelector and architecture"
+                "find out why its DaemonSet has no pod on this node: check `kubectl get daemonset,pod -A -l tier=node -o wide`, tolerations, nodeSelector and architecture"
             }
             Self::DaemonNotReady => {
-                "see the daemon's log; on the node `multus-distro doctor` says what is wrong and what helps"
+                "check the daemon's log; on the node `multus-distro doctor` reports what is wrong and what helps"
             }
             Self::RuntimeBypass => {
-                "delete the pod, so that it is made again; when that changes nothing, `multus-distro doctor` on the node says which configuration its runtime uses"
+                "delete the pod, so that it is created again; if that changes nothing, `multus-distro doctor` on the node reports which configuration its runtime uses"
             }
             Self::AnnotatedLater => {
-                "delete the pod, so that it is made again with them, or set the chart's dynamicNetworksController.enabled"
+                "delete the pod, so that it is created again with these networks, or set the chart's dynamicNetworksController.enabled to true"
             }
-            Self::NotScheduled => "give the cluster what the scheduler misses, or ask for less",
+            Self::NotScheduled => "add the resources that the scheduler misses, or request less",
             Self::HostNetwork => "remove hostNetwork, or the annotation",
             Self::PluginFailed => {
-                "the plugin's own words are above; the daemon's log has more under the id"
+                "the plugin's own message is above; the daemon's log has more under the id"
             }
-            // The texts say it.
+            // The texts of the other causes end with a hint themselves.
             _ => "",
         }
     }
 }
 
-/// Words in small letters that tell of a cause; the first that fits counts.
-const WORDS: &[(Cause, &[&str])] = &[
+/// Parts of messages, in lower case, by which a cause is recognised; the first match decides.
+/// A message of our own daemon or shim that changes there has to change here, too.
+const MESSAGES: &[(Cause, &[&str])] = &[
     (
         Cause::DefinitionMissing,
         &[
@@ -152,7 +161,7 @@ const WORDS: &[(Cause, &[&str])] = &[
     (Cause::NamespaceIsolation, &["namespace isolation enabled"]),
     (Cause::PluginNotAllowed, &["allowedplugins"]),
     (
-        Cause::RequestUnserved,
+        Cause::RequestUnsupported,
         &[
             "no plugin serves the request",
             "serves the pod's request",
@@ -192,7 +201,7 @@ const WORDS: &[(Cause, &[&str])] = &[
         ],
     ),
     (
-        Cause::AddressOutside,
+        Cause::AddressOutOfRange,
         &["failed to allocate all requested ips", "is not in range"],
     ),
     (
@@ -290,7 +299,7 @@ const WORDS: &[(Cause, &[&str])] = &[
         ],
     ),
     (
-        Cause::DefinitionBroken,
+        Cause::DefinitionInvalid,
         &[
             "network-attachment-definition ",
             "own delegate",
@@ -299,12 +308,12 @@ const WORDS: &[(Cause, &[&str])] = &[
     ),
 ];
 
-/// The cause that a text tells of.
+/// Returns the cause that the text of a failure names; [`Cause::PluginFailed`] when no message is recognised.
 pub(super) fn of_text(text: &str) -> Cause {
     let text = text.to_lowercase();
-    let fits = |words: &&(Cause, &[&str])| words.1.iter().any(|word| text.contains(word));
-    WORDS
+    let matches = |(_, parts): &&(Cause, &[&str])| parts.iter().any(|part| text.contains(part));
+    MESSAGES
         .iter()
-        .find(fits)
+        .find(matches)
         .map_or(Cause::PluginFailed, |(cause, _)| *cause)
 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use testkit::api_server::ApiServer;
 
-/// Answers until it is dropped.
+/// A cluster that runs until it is dropped.
 pub(crate) struct Cluster {
     api: ApiServer,
     dir: TempDir,

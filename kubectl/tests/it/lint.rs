@@ -1,4 +1,4 @@
-//! What comes of files, folders and pipes, and with which exit status.
+//! `lint` of files, directories and pipes, with its exit statuses.
 
 use std::fs;
 
@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::{answer, cluster::Cluster, run};
 
-const WELL: &str = r#"apiVersion: k8s.cni.cncf.io/v1
+const VALID: &str = r#"apiVersion: k8s.cni.cncf.io/v1
 kind: NetworkAttachmentDefinition
 metadata:
   name: storage
@@ -26,25 +26,25 @@ spec:
 "#;
 
 #[test]
-fn a_pipe_that_is_well_ends_with_nought() {
-    let output = run(&["lint", "-"], WELL);
+fn valid_objects_from_stdin_exit_with_0() {
+    let output = run(&["lint", "-"], VALID);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let text = String::from_utf8(output.stdout).unwrap();
-    assert_eq!(text, "2 objects looked at: 0 errors, 0 warnings\n");
+    assert_eq!(text, "2 objects checked: 0 errors, 0 warnings\n");
 }
 
 #[test]
 fn errors_name_file_line_and_object() {
     let dir = tempfile::tempdir().unwrap();
-    let place = dir.path().join("sub");
-    fs::create_dir(&place).unwrap();
-    fs::write(place.join("a.yaml"), WELL.replace("{\n", "[\n")).unwrap();
-    fs::write(place.join("b.yaml"), "a: [").unwrap();
+    let sub = dir.path().join("sub");
+    fs::create_dir(&sub).unwrap();
+    fs::write(sub.join("a.yaml"), VALID.replace("{\n", "[\n")).unwrap();
+    fs::write(sub.join("b.yaml"), "a: [").unwrap();
     let output = run(&["lint", dir.path().to_str().unwrap()], "");
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let text = String::from_utf8(output.stdout).unwrap();
     let line = |number: usize| text.lines().nth(number).unwrap();
-    let name = |file: &str| place.join(file).display().to_string();
+    let name = |file: &str| sub.join(file).display().to_string();
     let begin = format!(
         "{}:1: error: NetworkAttachmentDefinition default/storage: ",
         name("a.yaml")
@@ -52,64 +52,64 @@ fn errors_name_file_line_and_object() {
     assert!(line(0).starts_with(&begin), "{text}");
     let begin = format!("{}:11: error: Deployment default/cart: ", name("a.yaml"));
     assert!(line(1).starts_with(&begin), "{text}");
-    let begin = format!("{}:1: error: is no YAML", name("b.yaml"));
+    let begin = format!("{}:1: error: is not valid YAML", name("b.yaml"));
     assert!(line(2).starts_with(&begin), "{text}");
-    assert_eq!(line(3), "2 objects looked at: 3 errors, 0 warnings");
+    assert_eq!(line(3), "2 objects checked: 3 errors, 0 warnings");
 }
 
 #[test]
-fn warnings_count_where_that_is_asked_for() {
-    let twice = format!("{WELL}---\n{WELL}");
-    let (status, told) = answer(&["lint", "-"], &twice);
-    assert_eq!((status, &told["warnings"]), (0, &json!(2)), "{told}");
-    assert_eq!(told["findings"][0]["line"], 19, "{told}");
+fn strict_fails_on_warnings() {
+    let twice = format!("{VALID}---\n{VALID}");
+    let (status, report) = answer(&["lint", "-"], &twice);
+    assert_eq!((status, &report["warnings"]), (0, &json!(2)), "{report}");
+    assert_eq!(report["findings"][0]["line"], 19, "{report}");
     assert_eq!(answer(&["lint", "--strict", "-"], &twice).0, 1);
 }
 
 #[test]
-fn the_daemons_options_decide() {
+fn options_of_the_daemon_are_applied() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("daemon-config.json");
-    let words = ["lint", "-", "--daemon-config", file.to_str().unwrap()];
+    let args = ["lint", "-", "--daemon-config", file.to_str().unwrap()];
     fs::write(&file, r#"{"allowedPlugins": ["macvlan"]}"#).unwrap();
-    let (status, told) = answer(&words, WELL);
-    assert_eq!((status, &told["errors"]), (1, &json!(2)), "{told}");
+    let (status, report) = answer(&args, VALID);
+    assert_eq!((status, &report["errors"]), (1, &json!(2)), "{report}");
     fs::write(&file, r#"{"allowedPlugin": ["macvlan"]}"#).unwrap();
-    let output = run(&words, WELL);
+    let output = run(&args, VALID);
     assert_eq!(output.status.code(), Some(3), "{output:?}");
     let text = String::from_utf8(output.stderr).unwrap();
     assert!(text.contains("did you mean \"allowedPlugins\""), "{text}");
 }
 
 #[test]
-fn networks_are_looked_for_in_the_cluster() {
-    let pod = WELL.split_once("---\n").unwrap().1;
+fn networks_are_read_from_the_cluster() {
+    let pod = VALID.split_once("---\n").unwrap().1;
     let path = "/apis/k8s.cni.cncf.io/v1/namespaces/shop/network-attachment-definitions/storage";
     let nad = json!({"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
         "metadata": {"name": "storage", "namespace": "shop"}, "spec": {"config": r#"{"cniVersion":"1.0.0","type":"bridge"}"#}});
-    let there = Cluster::start(&[(path, 200, nad)]);
-    let kubeconfig = there.kubeconfig();
-    let words = [
+    let server = Cluster::start(&[(path, 200, nad)]);
+    let kubeconfig = server.kubeconfig();
+    let args = [
         "lint",
         "--cluster",
         "-",
         "--kubeconfig",
         kubeconfig.to_str().unwrap(),
     ];
-    assert_eq!(answer(&words, pod).0, 0);
-    let words = [&words[..], &["--context", "other"]].concat();
-    let (status, told) = answer(&words, pod);
+    assert_eq!(answer(&args, pod).0, 0);
+    let args = [&args[..], &["--context", "other"]].concat();
+    let (status, report) = answer(&args, pod);
     assert_eq!(status, 1);
-    let text = told["findings"][0]["text"].as_str().unwrap();
+    let text = report["findings"][0]["text"].as_str().unwrap();
     assert!(text.contains("(storage) in namespace (empty)"), "{text}");
 }
 
 #[test]
-fn wrong_words_end_with_two() {
-    for words in [&["lint"][..], &["jump"], &["status"], &[]] {
-        let output = run(words, "");
-        assert_eq!(output.status.code(), Some(2), "{words:?}: {output:?}");
-        assert!(output.stdout.is_empty(), "{words:?}");
+fn wrong_command_lines_exit_with_2() {
+    for args in [&["lint"][..], &["jump"], &["status"], &[]] {
+        let output = run(args, "");
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {output:?}");
+        assert!(output.stdout.is_empty(), "{args:?}");
     }
 }
 
@@ -121,7 +121,7 @@ fn one_fixed_address_for_two_pods_is_an_error() {
             "---\napiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, annotations: {{k8s.v1.cni.cncf.io/networks: {address}}}}}\nspec: {{containers: [{{name: c}}]}}\n"
         )
     };
-    let definition = WELL.split("---").next().unwrap();
+    let definition = VALID.split("---").next().unwrap();
     let output = run(&["lint", "-"], &format!("{definition}{}", pod("one")));
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let both = format!("{definition}{}{}", pod("one"), pod("two"));
@@ -132,7 +132,7 @@ fn one_fixed_address_for_two_pods_is_an_error() {
         text.contains("Pod default/two: address 10.40.0.77 of network default/storage is also requested by Pod default/one"),
         "{text}"
     );
-    let replicas = WELL
+    let replicas = VALID
         .replace("networks: storage", &format!("networks: {address}"))
         .replace("spec:\n  template", "spec:\n  replicas: 3\n  template");
     let output = run(&["lint", "-"], &replicas);

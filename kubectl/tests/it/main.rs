@@ -1,5 +1,5 @@
-//! The built program: files and pipes for `lint`, a small API server for `status`, `why` and `preflight`.
-//! Exec needs a kubelet and is tried on a real cluster.
+//! Tests of the built program: `lint` with files and pipes; `status`, `why` and `preflight` with a fake API server.
+//! Exec needs a kubelet and is tested on a real cluster (e2e).
 
 #![cfg(test)]
 
@@ -15,10 +15,10 @@ use std::{
 
 use serde_json::Value;
 
-/// Runs the program with an input.
-fn run(words: &[&str], input: &str) -> Output {
+/// Runs the program with this stdin.
+fn run(args: &[&str], input: &str) -> Output {
     let mut child = Command::new(env!("CARGO_BIN_EXE_kubectl-multus"))
-        .args(words)
+        .args(args)
         .env_remove("KUBECONFIG")
         .env("HOME", "/nowhere")
         .stdin(Stdio::piped())
@@ -27,16 +27,16 @@ fn run(words: &[&str], input: &str) -> Output {
         .spawn()
         .unwrap();
     let mut stdin = child.stdin.take().unwrap();
-    // Who reads no input may have ended by then.
+    // A command that reads no stdin may have ended already.
     let _ = stdin.write_all(input.as_bytes());
     drop(stdin);
     child.wait_with_output().unwrap()
 }
 
-/// The exit status and the answer as JSON.
+/// Runs the program with `-o json` and returns exit status and answer.
 #[track_caller]
-fn answer(words: &[&str], input: &str) -> (i32, Value) {
-    let output = run(&[words, &["-o", "json"]].concat(), input);
+fn answer(args: &[&str], input: &str) -> (i32, Value) {
+    let output = run(&[args, &["-o", "json"]].concat(), input);
     let answer = serde_json::from_slice(&output.stdout);
     let answer = answer.unwrap_or_else(|_| panic!("{output:?}"));
     (output.status.code().unwrap(), answer)

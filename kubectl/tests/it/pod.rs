@@ -1,4 +1,4 @@
-//! `status` and `why` of a person who may read little.
+//! `status` and `why` for a user with few rights.
 
 use serde_json::{Value, json};
 
@@ -22,14 +22,14 @@ fn forbidden(what: &str) -> Value {
 }
 
 #[track_caller]
-fn ask(server: &Cluster, words: &[&str]) -> (i32, Value) {
+fn run_on(server: &Cluster, args: &[&str]) -> (i32, Value) {
     let kubeconfig = server.kubeconfig();
     let kubeconfig = ["--kubeconfig", kubeconfig.to_str().unwrap()];
-    answer(&[words, &kubeconfig].concat(), "")
+    answer(&[args, &kubeconfig].concat(), "")
 }
 
 #[test]
-fn what_may_not_be_asked_is_told() {
+fn missing_rights_are_reported_as_gaps() {
     let event = json!({"reason": "NoNetworkFound", "message": "m (id 0a0b)", "type": "Warning", "count": 2,
         "lastTimestamp": "2026-01-01T00:00:00Z", "involvedObject": {"uid": "u-1"}});
     let server = Cluster::start(&[
@@ -42,7 +42,7 @@ fn what_may_not_be_asked_is_told() {
             forbidden("pods"),
         ),
     ]);
-    let (status, why) = ask(&server, &["why", "cart"]);
+    let (status, why) = run_on(&server, &["why", "cart"]);
     assert_eq!(
         (status, &why["cause"]),
         (1, &json!("definition-missing")),
@@ -55,16 +55,16 @@ fn what_may_not_be_asked_is_told() {
         gap.contains("forbidden") && gap.contains("--daemon-namespace"),
         "{gap}"
     );
-    let (status, told) = ask(&server, &["status", "pod/cart"]);
+    let (status, report) = run_on(&server, &["status", "pod/cart"]);
     assert_eq!(
-        (status, &told["missing"]),
+        (status, &report["missing"]),
         (1, &json!(["shop/storage"])),
-        "{told}"
+        "{report}"
     );
 }
 
 #[test]
-fn a_node_without_a_daemon_and_one_of_another_kind() {
+fn nodes_without_a_daemon_or_with_upstreams_are_recognised() {
     let nad = "/apis/k8s.cni.cncf.io/v1/namespaces/shop/network-attachment-definitions/storage";
     let definition = json!({"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
         "metadata": {"name": "storage", "namespace": "shop"}, "spec": {"config": r#"{"cniVersion":"1.0.0","type":"bridge"}"#}});
@@ -76,7 +76,7 @@ fn a_node_without_a_daemon_and_one_of_another_kind() {
             ("/api/v1/pods", 200, list(pods)),
         ])
     };
-    let (status, why) = ask(&of(&json!([])), &["why", "shop/cart"]);
+    let (status, why) = run_on(&of(&json!([])), &["why", "shop/cart"]);
     assert_eq!(
         (status, &why["cause"]),
         (1, &json!("daemon-missing")),
@@ -95,7 +95,7 @@ fn a_node_without_a_daemon_and_one_of_another_kind() {
         ("/api/v1/pods", 200, list(&json!([]))),
         ("/apis/apps/v1/daemonsets", 200, list(&json!([]))),
     ]);
-    let (status, why) = ask(&uninstalled, &["why", "cart"]);
+    let (status, why) = run_on(&uninstalled, &["why", "cart"]);
     assert_eq!(
         (status, &why["cause"]),
         (1, &json!("not-installed")),
@@ -104,7 +104,7 @@ fn a_node_without_a_daemon_and_one_of_another_kind() {
     let upstream = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": "kube-system", "name": "m"},
         "spec": {"containers": [{"name": "kube-multus", "command": ["/usr/src/multus-cni/bin/multus-daemon"]}]},
         "status": {"containerStatuses": [{"name": "kube-multus", "state": {"running": {}}}]}});
-    let (status, why) = ask(&of(&json!([upstream])), &["why", "cart"]);
+    let (status, why) = run_on(&of(&json!([upstream])), &["why", "cart"]);
     assert_eq!(
         (status, &why["cause"]),
         (0, &json!("being-attached")),
@@ -117,21 +117,21 @@ fn a_node_without_a_daemon_and_one_of_another_kind() {
 }
 
 #[test]
-fn a_command_of_the_kubeconfig_says_who_asks() {
+fn exec_credentials_of_the_kubeconfig_are_used() {
     let server = Cluster::start(&[(POD, 200, pod())]);
-    let (_, told) = ask(&server, &["status", "cart", "--context", "commanded"]);
-    assert_eq!(told["pod"], "shop/cart");
+    let (_, report) = run_on(&server, &["status", "cart", "--context", "commanded"]);
+    assert_eq!(report["pod"], "shop/cart");
     let users = server.users();
-    assert!(users.iter().all(|user| user == "secret"), "{users:?}");
+    assert!(users.iter().all(|one| one == "secret"), "{users:?}");
     assert!(users.len() > 2, "{users:?}");
 }
 
 #[test]
-fn what_cannot_be_found_out_ends_with_three() {
+fn an_unreadable_pod_exits_with_3() {
     let server = Cluster::start(&[]);
     let kubeconfig = server.kubeconfig();
     let kubeconfig = kubeconfig.to_str().unwrap();
-    for (words, expected) in [
+    for (args, expected) in [
         (
             &["why", "cart", "--kubeconfig", kubeconfig][..],
             "there is no pod shop/cart",
@@ -153,7 +153,7 @@ fn what_cannot_be_found_out_ends_with_three() {
         ),
         (&["status", "cart", "--kubeconfig", "/no/such"], "/no/such"),
     ] {
-        let output = run(words, "");
+        let output = run(args, "");
         assert_eq!(output.status.code(), Some(3), "{output:?}");
         let text = String::from_utf8(output.stderr).unwrap();
         assert!(

@@ -1,4 +1,4 @@
-//! `preflight` over a small API server, of a person who may read all or little, and over files.
+//! `preflight` with a fake API server, for users with all or few rights, and with files.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::{answer, cluster::Cluster, run};
 
 const NADS: &str = "/apis/k8s.cni.cncf.io/v1/network-attachment-definitions";
-/// What Helm keeps of a release with these values, packed and encoded as Helm does it: `{"name":"rke2-multus","config":{"thickPlugin":{"enabled":false}}}`.
+/// Helm's record of this release, compressed and encoded as by Helm: `{"name":"rke2-multus","config":{"thickPlugin":{"enabled":false}}}`.
 const RELEASE: &str = "SDRzSUFBQUFBQUFDQTZ0V3lrdk1UVld5VWlyS1RqWFN6UzNOS1NrdFZ0SlJTczdQUzh0TVY3S3FWaXJKeUV6T0RzZ3BUYy9NQTNGVDh4S1RjbEpUbEt6U0VuT0tVMnRyYXdFeHhZa1pRUUFBQUE9PQ==";
 
 fn list(items: &Value) -> Value {
@@ -41,7 +41,7 @@ fn upstream() -> Value {
             "command": ["/thin_entrypoint"], "args": ["--multus-conf-file=auto"]}]}}}})
 }
 
-/// A cluster with upstream's thin Multus, whose pods are these.
+/// A cluster with upstream's thin Multus and these pods.
 fn cluster(pods: &Value, others: &[(&str, u16, Value)]) -> Cluster {
     let usual = [
         ("/api/v1/pods", 200, list(pods)),
@@ -67,24 +67,24 @@ fn cluster(pods: &Value, others: &[(&str, u16, Value)]) -> Cluster {
 }
 
 #[track_caller]
-fn preflight(server: &Cluster, words: &[&str]) -> (i32, Value) {
+fn preflight(server: &Cluster, args: &[&str]) -> (i32, Value) {
     let kubeconfig = server.kubeconfig();
-    let words = [
+    let args = [
         &["preflight", "--kubeconfig", kubeconfig.to_str().unwrap()],
-        words,
+        args,
     ]
     .concat();
-    answer(&words, "")
+    answer(&args, "")
 }
 
 #[test]
-fn nothing_to_do_ends_with_nought() {
+fn a_valid_cluster_exits_with_0() {
     let server = cluster(&json!([pod("cart", "storage")]), &[]);
-    let (status, told) = preflight(&server, &[]);
-    assert_eq!((status, &told["verdict"]), (0, &json!(null)), "{told}");
-    assert_eq!((&told["pods"], &told["nodes"]), (&json!(1), &json!(1)));
-    assert_eq!(told["chart"], "rke2-multus");
-    assert_eq!(told["gaps"], json!([]));
+    let (status, report) = preflight(&server, &[]);
+    assert_eq!((status, &report["verdict"]), (0, &json!(null)), "{report}");
+    assert_eq!((&report["pods"], &report["nodes"]), (&json!(1), &json!(1)));
+    assert_eq!(report["chart"], "rke2-multus");
+    assert_eq!(report["gaps"], json!([]));
     let kubeconfig = server.kubeconfig();
     let output = run(
         &["preflight", "--kubeconfig", kubeconfig.to_str().unwrap()],
@@ -92,7 +92,7 @@ fn nothing_to_do_ends_with_nought() {
     );
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(
-        text.starts_with("looked at 1 pod, 1 definition, 1 node\n"),
+        text.starts_with("checked  1 pod, 1 definition, 1 node\n"),
         "{text}"
     );
     assert!(text.contains("nothing fails and nothing changes"), "{text}");
@@ -100,15 +100,15 @@ fn nothing_to_do_ends_with_nought() {
 }
 
 #[test]
-fn failures_and_changes_end_with_statuses_of_their_own() {
+fn failures_exit_with_1_and_changes_with_4() {
     let server = cluster(&json!([pod("cart", "storage"), pod("till", "storag")]), &[]);
-    let (status, told) = preflight(&server, &[]);
+    let (status, report) = preflight(&server, &[]);
     assert_eq!(
-        (status, &told["verdict"], &told["fails"]),
+        (status, &report["verdict"], &report["fails"]),
         (1, &json!("fails"), &json!(1)),
-        "{told}"
+        "{report}"
     );
-    let finding = &told["findings"][0];
+    let finding = &report["findings"][0];
     assert_eq!(
         (&finding["subject"], &finding["names"]),
         (&json!("pod"), &json!(["shop/till"]))
@@ -118,20 +118,20 @@ fn failures_and_changes_end_with_statuses_of_their_own() {
             .as_str()
             .unwrap()
             .contains("did you mean \"storage\"?"),
-        "{told}"
+        "{report}"
     );
     let route = r#"[{"name":"storage","default-route":["10.1.1.1"]}]"#;
     let server = cluster(&json!([pod("cart", route)]), &[]);
-    let (status, told) = preflight(&server, &[]);
+    let (status, report) = preflight(&server, &[]);
     assert_eq!(
-        (status, &told["verdict"], &told["changes"]),
+        (status, &report["verdict"], &report["changes"]),
         (4, &json!("changes"), &json!(1)),
-        "{told}"
+        "{report}"
     );
 }
 
 #[test]
-fn values_of_the_release_are_read_and_files_come_before_them() {
+fn values_of_the_release_are_read_unless_files_are_named() {
     let secret = json!({"metadata": {"name": "sh.helm.release.v1.rke2-multus.v1", "labels": {"version": "1"}}, "data": {"release": RELEASE}});
     let server = cluster(
         &json!([]),
@@ -141,13 +141,13 @@ fn values_of_the_release_are_read_and_files_come_before_them() {
             list(&json!([secret])),
         )],
     );
-    let (status, told) = preflight(&server, &[]);
+    let (status, report) = preflight(&server, &[]);
     assert_eq!(
-        (status, &told["findings"][0]["names"]),
+        (status, &report["findings"][0]["names"]),
         (1, &json!(["thickPlugin.enabled"])),
-        "{told}"
+        "{report}"
     );
-    assert_eq!(told["values"], "those of release kube-system/rke2-multus");
+    assert_eq!(report["values"], "those of release kube-system/rke2-multus");
     let dir = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| {
         let path = dir.path().join(name);
@@ -159,11 +159,11 @@ fn values_of_the_release_are_read_and_files_come_before_them() {
         "{thickPlugin: {enabled: false}, config: {daemon_conf: {logLevel: debug}}}",
     );
     let second = write("second.yaml", "thickPlugin: {enabled: true}");
-    let (status, told) = preflight(&server, &["--values", &first, "--values", &second]);
+    let (status, report) = preflight(&server, &["--values", &first, "--values", &second]);
     assert_eq!(
-        (status, &told["daemonConfig"]["logLevel"]),
+        (status, &report["daemonConfig"]["logLevel"]),
         (0, &json!("debug")),
-        "{told}"
+        "{report}"
     );
     let (status, _) = preflight(&server, &["--values", &first]);
     assert_eq!(status, 1);
@@ -183,12 +183,12 @@ fn values_of_the_release_are_read_and_files_come_before_them() {
     assert!(
         String::from_utf8(output.stderr)
             .unwrap()
-            .contains("no map of keys")
+            .contains("not a map of keys")
     );
 }
 
 #[test]
-fn what_may_not_be_read_is_named() {
+fn missing_rights_are_reported() {
     let server = cluster(
         &json!([pod("cart", "storage")]),
         &[
@@ -200,9 +200,9 @@ fn what_may_not_be_read_is_named() {
             ),
         ],
     );
-    let (status, told) = preflight(&server, &[]);
-    assert_eq!((status, &told["verdict"]), (3, &json!(null)), "{told}");
-    let gaps = told["gaps"].to_string();
+    let (status, report) = preflight(&server, &[]);
+    assert_eq!((status, &report["verdict"]), (3, &json!(null)), "{report}");
+    let gaps = report["gaps"].to_string();
     assert!(
         gaps.contains("network-attachment-definitions were not read"),
         "{gaps}"
@@ -212,10 +212,10 @@ fn what_may_not_be_read_is_named() {
         "{gaps}"
     );
     assert!(
-        told["findings"]
+        report["findings"]
             .to_string()
-            .contains("nothing is known of it"),
-        "{told}"
+            .contains("it was not validated"),
+        "{report}"
     );
     let server = cluster(&json!([]), &[("/api/v1/pods", 403, forbidden("pods"))]);
     let kubeconfig = server.kubeconfig();
@@ -232,31 +232,31 @@ fn what_may_not_be_read_is_named() {
 }
 
 #[test]
-fn a_cluster_without_the_crd_says_so() {
+fn a_missing_crd_is_reported() {
     let missing = json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "message": "the server could not find the requested resource", "code": 404});
     let server = cluster(&json!([pod("cart", "storage")]), &[(NADS, 404, missing)]);
-    let (status, told) = preflight(&server, &[]);
-    assert_eq!(status, 1, "{told}");
+    let (status, report) = preflight(&server, &[]);
+    assert_eq!(status, 1, "{report}");
     assert!(
-        told["findings"]
+        report["findings"]
             .to_string()
             .contains("install rke2-multus-crd first"),
-        "{told}"
+        "{report}"
     );
 }
 
 #[test]
-fn files_are_looked_at_without_a_cluster() {
+fn files_are_checked_without_a_cluster() {
     let mut broken = pod("cart", "a/b/c");
     broken["kind"] = json!("Pod");
     let mut set = upstream();
     set["kind"] = json!("DaemonSet");
     let dump = list(&json!([broken, set, storage()]));
-    let (status, told) = answer(&["preflight", "-f", "-"], &dump.to_string());
+    let (status, report) = answer(&["preflight", "-f", "-"], &dump.to_string());
     assert_eq!(
-        (status, &told["findings"][0]["names"]),
+        (status, &report["findings"][0]["names"]),
         (1, &json!(["shop/cart"])),
-        "{told}"
+        "{report}"
     );
     let output = run(&["preflight", "-f", "-"], "a: [");
     assert_eq!(output.status.code(), Some(3), "{output:?}");

@@ -1,4 +1,4 @@
-//! The files that one run of containerd reads: the named one, and what it imports, in the order in which they lie over each other.
+//! The files that a containerd reads: the main one and its imports, each of which overrides those before it.
 
 use std::{
     collections::VecDeque,
@@ -7,56 +7,59 @@ use std::{
 
 use toml::{Table, Value};
 
-use super::{Release, effective::version, glob};
+use super::{
+    glob,
+    release::{Release, config_version},
+};
 use crate::root::{Root, RootError};
 
-/// More than any such file has.
+/// More bytes than any such file has.
 const MAX_FILE: u64 = 1 << 20;
-/// More than any node has.
+/// More files than any node has.
 const MAX_FILES: usize = 64;
 const MAX_DEPTH: usize = 8;
 
 /// A file of the configuration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ConfigFile {
-    /// Where it is, as the node names it.
+    /// The path on the node.
     pub path: PathBuf,
-    /// What it says.
+    /// The content.
     pub table: Table,
 }
 
-/// The configuration cannot be told; containerd would not start with it either, except where a bound is named.
+/// The reason why a configuration cannot be read. containerd would not start with it either, but for the limits of this crate.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// A file cannot be read.
     #[error(transparent)]
     Root(#[from] RootError),
-    /// A file is no TOML.
+    /// The file is no TOML.
     #[error("{} is not TOML: {reason}", path.display())]
     Syntax {
         /// The file.
         path: PathBuf,
-        /// What is wrong, and on which line.
+        /// The line and the error on it.
         reason: String,
     },
-    /// More than is followed.
-    #[error("{} imports more than is followed here ({bound}): name the directories instead", path.display())]
+    /// The file imports too many files or too deep ones.
+    #[error("{} imports more than multus-rs follows ({bound}): name the directories instead", path.display())]
     Bounds {
-        /// The file whose imports are too many or too deep.
+        /// The file with the imports.
         path: PathBuf,
-        /// The bound.
+        /// The exceeded limit.
         bound: String,
     },
-    /// The name says something else for the runtime than for us.
-    #[error("{} is relative, and the runtime's working directory is not known: name it by its whole path", path.display())]
+    /// The path is relative to the runtime's working directory.
+    #[error("{} is relative, and the runtime's working directory is not known: name it by its absolute path", path.display())]
     Relative {
         /// The file.
         path: PathBuf,
     },
 }
 
-/// Reads the file and what it imports, breadth first as containerd does; each file once. Where nobody knows the release, the first file
-/// tells the oldest that reads it.
+/// Reads the file and its imports, each once and breadth first, as containerd does. Without a release it assumes the oldest that reads the
+/// version of the first file, and returns that.
 pub fn gather(
     root: &Root,
     path: &Path,
@@ -74,19 +77,19 @@ pub fn gather(
             continue;
         }
         let table = parse(&path, &root.read(&path, MAX_FILE)?)?;
-        let release = *release.get_or_insert_with(|| Release::for_config(version(&table)));
+        let release = *release.get_or_insert_with(|| Release::for_config(config_version(&table)));
         let imports = imports(&path, &table, release, |dir| {
             root.list(dir).unwrap_or_default()
         });
-        let beyond = |bound: String| ConfigError::Bounds {
+        let exceeded = |bound: String| ConfigError::Bounds {
             path: path.clone(),
             bound,
         };
         if !imports.is_empty() && depth == MAX_DEPTH {
-            return Err(beyond(format!("{MAX_DEPTH} levels")));
+            return Err(exceeded(format!("{MAX_DEPTH} levels")));
         }
         if files.len() + pending.len() + imports.len() >= MAX_FILES {
-            return Err(beyond(format!("{MAX_FILES} files")));
+            return Err(exceeded(format!("{MAX_FILES} files")));
         }
         pending.extend(imports.into_iter().map(|import| (import, depth + 1)));
         files.push(ConfigFile { path, table });
@@ -95,7 +98,7 @@ pub fn gather(
     Ok((files, release))
 }
 
-/// A file as TOML.
+/// Parses a file as TOML.
 pub(crate) fn parse(path: &Path, bytes: &[u8]) -> Result<Table, ConfigError> {
     let syntax = |reason: String| ConfigError::Syntax {
         path: path.to_owned(),
@@ -111,7 +114,7 @@ pub(crate) fn parse(path: &Path, bytes: &[u8]) -> Result<Table, ConfigError> {
     })
 }
 
-/// The paths that a file imports, patterns expanded.
+/// Returns the paths that a file imports, with patterns expanded.
 fn imports(
     parent: &Path,
     table: &Table,
@@ -125,7 +128,7 @@ fn imports(
     let mut paths = Vec::new();
     for import in imports.iter().filter_map(Value::as_str) {
         let is_pattern = import.contains('*');
-        // containerd 1.x looks for a relative pattern from its working directory, which is that of a service.
+        // containerd 1.x resolves a relative pattern from its working directory, which is `/` for a service.
         let dir = if is_pattern && !release.merges() {
             Path::new("/")
         } else {
@@ -141,7 +144,7 @@ fn imports(
     paths
 }
 
-/// The path without `.`, `..` and doubled slashes, as text: links are not looked at, as containerd does not either.
+/// Returns the path without `.`, `..` and doubled slashes. Like containerd it does not resolve links.
 fn clean(path: &Path) -> PathBuf {
     let mut out = PathBuf::from("/");
     for part in path.components() {

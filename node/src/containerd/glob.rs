@@ -1,9 +1,9 @@
 //! File name patterns as containerd reads them in `imports` (Go's `path/filepath`): `*` and `?` stop at a slash, `[a-z]` and `[^a-z]` are
-//! classes, `\` takes the next character as it is.
+//! classes, `\` makes the next character a literal.
 
 use std::path::{Component, Path, PathBuf};
 
-/// Every path that the absolute pattern matches, sorted; `list` gives the names in a directory. At most `limit` and one more.
+/// Returns the paths that the absolute pattern matches, sorted, and at most `limit` and one more. `list` returns the names in a directory.
 pub(crate) fn expand(
     pattern: &Path,
     limit: usize,
@@ -35,7 +35,7 @@ pub(crate) fn expand(
     found
 }
 
-/// Whether a name matches. The length of both is that of a file name, so trying every split is no burden.
+/// Returns whether a name matches. Both are as short as file names, so trying every split is cheap.
 fn matches(pattern: &[char], name: &[char]) -> bool {
     // The last star seen, and how much of the name it covers so far.
     let (mut at, mut here, mut star) = (0, 0, None);
@@ -48,7 +48,7 @@ fn matches(pattern: &[char], name: &[char]) -> bool {
         if here == name.len() && at == pattern.len() {
             return true;
         }
-        match name.get(here).and_then(|c| one(&pattern[at..], *c)) {
+        match name.get(here).and_then(|c| match_one(&pattern[at..], *c)) {
             Some(used) => {
                 at += used;
                 here += 1;
@@ -64,8 +64,8 @@ fn matches(pattern: &[char], name: &[char]) -> bool {
     }
 }
 
-/// How much of the pattern the character takes; `None` when it does not fit.
-fn one(pattern: &[char], c: char) -> Option<usize> {
+/// Returns how many characters of the pattern match this character; `None` if it does not match.
+fn match_one(pattern: &[char], c: char) -> Option<usize> {
     match (pattern.first()?, pattern.get(1)) {
         ('?', _) => Some(1),
         ('\\', Some(literal)) => (*literal == c).then_some(2),
@@ -74,7 +74,7 @@ fn one(pattern: &[char], c: char) -> Option<usize> {
     }
 }
 
-/// What follows `[`, up to and with `]`.
+/// The same for the part of a class after `[`, including `]`.
 fn class(pattern: &[char], c: char) -> Option<usize> {
     let negated = pattern.first() == Some(&'^');
     let mut at = usize::from(negated);
@@ -96,7 +96,7 @@ fn class(pattern: &[char], c: char) -> Option<usize> {
     (is_in != negated).then_some(at + 1)
 }
 
-/// Go refuses a class that begins with `]` or `-`, so such a pattern matches nothing.
+/// Reads a literal of a class. Go refuses a class that begins with `]` or `-`, so such a pattern matches nothing.
 fn literal(pattern: &[char]) -> Option<(char, usize)> {
     match pattern.first()? {
         '-' | ']' => None,
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_patterns() {
+    fn patterns_match_names_as_in_go() {
         for (pattern, yes, no) in [
             ("*.toml", "10-a.toml", "10-a.tom"),
             ("*a*b*c", "xaxbxbxc", "xaxbxcx"),
@@ -133,14 +133,14 @@ mod tests {
     }
 
     #[test]
-    fn a_hostile_pattern_takes_no_time() {
+    fn hostile_pattern_is_matched_quickly() {
         let pattern = "*a".repeat(100);
         assert!(!check(&pattern, &"a".repeat(99)));
         assert!(!check(&(pattern + "b"), &"a".repeat(4000)));
     }
 
     #[test]
-    fn directories_too_and_sorted() {
+    fn expand_matches_directories_and_sorts() {
         let list = |dir: &Path| match dir.to_str() {
             Some("/etc") => vec!["z.d".to_owned(), "a.d".to_owned(), "other".to_owned()],
             Some("/etc/a.d") => vec!["2.toml".to_owned(), "1.toml".to_owned()],

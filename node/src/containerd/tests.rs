@@ -1,4 +1,4 @@
-//! Files as nodes have them, and what `containerd config dump` of 1.6.20 and 2.4.2 made of the same ones.
+//! Files as on real nodes. Expected is the output of `containerd config dump` of 1.6.20 and 2.4.2 for the same files.
 
 use std::path::{Path, PathBuf};
 
@@ -36,16 +36,16 @@ impl Node {
     }
 }
 
-/// The plugin directories, comma between, and the configuration directory.
+/// The plugin directories, separated by commas, and the configuration directory.
 fn dirs(effective: &Effective) -> (String, &str) {
     let bins: Vec<_> = effective
-        .told
+        .dirs
         .bin_dirs
         .iter()
         .map(|dir| dir.to_str().unwrap())
         .collect();
     let conf = effective
-        .told
+        .dirs
         .conf_dir
         .as_ref()
         .map_or("", |dir| dir.to_str().unwrap());
@@ -74,7 +74,7 @@ imports = ["/c/d/*.toml"]
 "#;
 
 #[test]
-fn each_version_has_its_table() {
+fn each_config_version_has_its_table() {
     let one = "[plugins.cri.cni]\nbin_dir = '/a'\nconf_dir = '/b'\n";
     check(&[("config.toml", one)], ("/a", "/b"), ("/a", "/b"));
     let one_with_the_name_of_two =
@@ -109,7 +109,7 @@ fn each_version_has_its_table() {
 }
 
 #[test]
-fn nothing_said_is_what_is_built_in_and_emptiness_is_not() {
+fn missing_keys_mean_built_in_directories_and_empty_ones_do_not() {
     check(&[("config.toml", "")], DEFAULT, DEFAULT);
     assert_eq!(
         dirs(&effective(&[], NEW)),
@@ -124,7 +124,7 @@ fn nothing_said_is_what_is_built_in_and_emptiness_is_not() {
 }
 
 #[test]
-fn bin_dir_and_bin_dirs_by_release() {
+fn bin_dir_and_bin_dirs_count_by_release() {
     let text =
         |keys: &str| format!("version = 3\n[plugins.'io.containerd.cri.v1.runtime'.cni]\n{keys}\n");
     let one = text("bin_dir = '/one'");
@@ -146,7 +146,7 @@ fn bin_dir_and_bin_dirs_by_release() {
 }
 
 #[test]
-fn a_drop_in_replaces_or_merges_by_generation() {
+fn drop_in_replaces_the_table_in_1_x_and_merges_in_2_x() {
     let drop_in = "version = 2\n[plugins.'io.containerd.grpc.v1.cri'.cni]\nbin_dir = '/drop/bin'\n";
     let files = [("config.toml", MAIN_2), ("d/10.toml", drop_in)];
     check(
@@ -165,7 +165,7 @@ fn a_drop_in_replaces_or_merges_by_generation() {
 }
 
 #[test]
-fn an_array_is_replaced_and_versions_may_differ() {
+fn array_is_replaced_and_files_may_differ_in_version() {
     let main = "version = 3\nimports = ['d/*.toml']\n[plugins.'io.containerd.cri.v1.runtime'.cni]\nbin_dirs = ['/a', '/b']\nconf_dir = '/main'\n";
     let three =
         "version = 3\n[plugins.'io.containerd.cri.v1.runtime'.cni]\nbin_dirs = ['/drop', '/b']\n";
@@ -186,7 +186,7 @@ fn an_array_is_replaced_and_versions_may_differ() {
 }
 
 #[test]
-fn imports_are_followed_in_breadth_and_once() {
+fn imports_are_read_breadth_first_and_once() {
     let conf = |dir: &str, imports: &str| {
         format!(
             "version = 3\nimports = [{imports}]\n[plugins.'io.containerd.cri.v1.runtime'.cni]\nconf_dir = '{dir}'\n"
@@ -222,7 +222,7 @@ fn imports_are_followed_in_breadth_and_once() {
 }
 
 #[test]
-fn a_relative_pattern_is_nothing_to_the_old_generation() {
+fn relative_pattern_is_resolved_in_2_x_only() {
     let main = MAIN_2.replace("/c/d/", "d/");
     let drop_in = "version = 2\n[plugins.'io.containerd.grpc.v1.cri'.cni]\nbin_dir = '/drop/bin'\n";
     check(
@@ -233,18 +233,18 @@ fn a_relative_pattern_is_nothing_to_the_old_generation() {
 }
 
 #[test]
-fn handlers_with_directories_of_their_own() {
+fn handlers_may_have_directories_of_their_own() {
     let text = "version = 3\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.kata]\ncni_conf_dir = '/kata'\n\
                 [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]\ncni_conf_dir = ''\n\
                 [plugins.'io.containerd.cri.v1.runtime'.cni]\nmax_conf_num = 2\n";
-    let told = node(&[("config.toml", text)]).read(None).told;
+    let dirs = node(&[("config.toml", text)]).read(None).dirs;
     let expected = [("kata".to_owned(), PathBuf::from("/kata"))];
-    assert_eq!(told.handlers, expected.into());
-    assert_eq!(told.max_conf_num, Some(2));
+    assert_eq!(dirs.handlers, expected.into());
+    assert_eq!(dirs.max_conf_num, Some(2));
 }
 
 #[test]
-fn what_cannot_be_read_is_told_with_its_place() {
+fn errors_name_the_file_and_the_limit() {
     let deep: Vec<(String, String)> = (0..10)
         .map(|level| {
             (
@@ -272,7 +272,7 @@ fn what_cannot_be_read_is_told_with_its_place() {
         (&[("config.toml", &large)], "more than 1048576 bytes"),
         (
             &deep,
-            "/c/7.toml imports more than is followed here (8 levels)",
+            "/c/7.toml imports more than multus-rs follows (8 levels)",
         ),
         (&many, "64 files"),
     ] {
@@ -285,7 +285,7 @@ fn what_cannot_be_read_is_told_with_its_place() {
 }
 
 #[test]
-fn a_link_out_of_the_node_stays_inside() {
+fn link_out_of_the_node_stays_inside() {
     let node = node(&[("config.toml", "version = 3\nimports = ['link/*.toml']")]);
     let link = node.root.name().join("c/link");
     std::os::unix::fs::symlink("/../../../../../../etc", link).unwrap();
@@ -294,7 +294,7 @@ fn a_link_out_of_the_node_stays_inside() {
 }
 
 #[test]
-fn releases() {
+fn releases_are_parsed() {
     for (text, expected) in [
         ("v2.4.2", Some(NEW)),
         ("1.6.20~ds1", Some(OLD)),

@@ -1,4 +1,4 @@
-//! Paths that stay inside, and writes that are whole or not at all.
+//! Paths that stay below the root, and atomic writes.
 
 use super::*;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -23,7 +23,7 @@ fn absolute_links_stay_inside() {
 }
 
 #[test]
-fn writing_replaces_a_link_and_not_its_target() {
+fn write_replaces_a_link_and_not_its_target() {
     let (dir, root) = root();
     root.write_atomic("/target", b"theirs", 0o644).unwrap();
     symlink("/target", dir.path().join("name")).unwrap();
@@ -38,7 +38,7 @@ fn writing_replaces_a_link_and_not_its_target() {
 }
 
 #[test]
-fn a_leftover_of_a_crash_does_not_stop_writing() {
+fn temporary_file_of_a_crash_does_not_stop_a_write() {
     let (dir, root) = root();
     std::fs::write(dir.path().join(".multus-rs-a.tmp"), "half").unwrap();
     root.write_atomic("/a", b"whole", 0o600).unwrap();
@@ -49,7 +49,7 @@ fn a_leftover_of_a_crash_does_not_stop_writing() {
 }
 
 #[test]
-fn sizes_are_bounded() {
+fn read_is_bounded() {
     let (_dir, root) = root();
     root.write_atomic("/a", &[0; 11], 0o600).unwrap();
     assert!(
@@ -61,17 +61,17 @@ fn sizes_are_bounded() {
     assert_eq!(root.read("/a", 11).unwrap().len(), 11);
 }
 
-/// What waited, in order.
+/// Records the waits for the disk, in order.
 #[derive(Debug, Default)]
-struct Waits(std::sync::Mutex<Vec<&'static str>>);
+struct RecordedWaits(std::sync::Mutex<Vec<&'static str>>);
 
-impl Waits {
+impl RecordedWaits {
     fn take(&self) -> Vec<&'static str> {
         std::mem::take(&mut self.0.lock().unwrap())
     }
 }
 
-impl Disk for Waits {
+impl Disk for RecordedWaits {
     fn sync_data(&self, _: std::os::fd::BorrowedFd<'_>) -> io::Result<()> {
         self.0.lock().unwrap().push("data");
         Ok(())
@@ -86,14 +86,14 @@ impl Disk for Waits {
 #[test]
 fn writes_wait_for_the_disk_as_often_as_their_durability_says() {
     let (_dir, root) = root();
-    let waits = Arc::new(Waits::default());
+    let waits = Arc::new(RecordedWaits::default());
     let root = root.with_disk(Arc::clone(&waits) as _);
     root.make_dirs("/a/b", 0o700).unwrap();
     assert_eq!(waits.take(), ["dir", "dir"]);
     let dir = root.make_directory("/a/b", 0o700).unwrap();
     for (durability, expected) in [
         (Durability::Synced, &["data", "dir"][..]),
-        (Durability::Whole, &["data"]),
+        (Durability::Complete, &["data"]),
         (Durability::Volatile, &[]),
     ] {
         dir.replace("c", b"x", 0o600, durability).unwrap();

@@ -1,4 +1,4 @@
-//! What is found on each kind of node, from where, and what is rejected and why.
+//! Discovery on each kind of node: the directories, their source, and rejections with their reasons.
 
 use std::{
     fs,
@@ -7,18 +7,18 @@ use std::{
 
 use node::{
     dirs::{Overrides, Source},
-    discover::{Question, Report, discover},
+    discover::{DiscoverOptions, Report, discover},
 };
 use testkit::cri::RuntimeInfo;
 
-use crate::node::{HASH_A, HASH_B, Node, POD, cniconfig, config};
+use crate::node::{HASH_A, HASH_B, NodeFixture, POD, cniconfig, config};
 
 pub(crate) const K3S: &str = "/var/lib/rancher/k3s";
 pub(crate) const K3S_SOCKET: &str = "/run/k3s/containerd/containerd.sock";
 pub(crate) const SOCKET: &str = "/run/containerd/containerd.sock";
 pub(crate) const USUAL: (&str, &str) = ("/opt/cni/bin", "/etc/cni/net.d");
 
-/// Where the shim goes, where configurations are, and from where it is known.
+/// The directories of shim and configurations, and their source.
 pub(crate) fn dirs(report: &Report) -> (&str, &str, Source) {
     let dirs = report.dirs.as_ref().unwrap_or_else(|| panic!("{report}"));
     (
@@ -28,13 +28,13 @@ pub(crate) fn dirs(report: &Report) -> (&str, &str, Source) {
     )
 }
 
-pub(crate) fn is_told(report: &Report, part: &str) -> bool {
+pub(crate) fn has_text(report: &Report, part: &str) -> bool {
     report.to_string().contains(part)
 }
 
-/// A node of one kind whose runtime tells everything; nothing is to be noted.
-async fn check(node: &Node, socket: &str, (bins, conf): (&[&str], &str), expected: &str) {
-    node.primary(conf);
+/// Checks a node whose runtime reports everything, so that there are no notes.
+async fn check(node: &NodeFixture, socket: &str, (bins, conf): (&[&str], &str), expected: &str) {
+    node.default_network(conf);
     let info = [cniconfig(bins, conf), config(bins, conf, true)];
     node.runtime(socket, Some(&info), "");
     let report = node.discover().await;
@@ -44,8 +44,8 @@ async fn check(node: &Node, socket: &str, (bins, conf): (&[&str], &str), expecte
 }
 
 #[tokio::test]
-async fn k3s_before_its_stable_directory() {
-    let node = Node::new();
+async fn k3s_without_its_stable_plugin_directory() {
+    let node = NodeFixture::new();
     node.k3s_release(K3S, HASH_A);
     let bin = format!("{K3S}/data/{HASH_A}/bin");
     let conf = format!("{K3S}/agent/etc/cni/net.d");
@@ -53,8 +53,8 @@ async fn k3s_before_its_stable_directory() {
 }
 
 #[tokio::test]
-async fn k3s_with_its_stable_directory() {
-    let node = Node::new();
+async fn k3s_with_its_stable_plugin_directory() {
+    let node = NodeFixture::new();
     node.k3s_release(K3S, HASH_A);
     node.k3s_links(K3S, HASH_A);
     let bin = format!("{K3S}/data/cni");
@@ -64,7 +64,7 @@ async fn k3s_with_its_stable_directory() {
 
 #[tokio::test]
 async fn k3s_with_another_data_directory_and_assets_in_the_default_one() {
-    let node = Node::new();
+    let node = NodeFixture::new();
     node.k3s_release(K3S, HASH_A);
     node.k3s_links(K3S, HASH_A);
     let bin = format!("{K3S}/data/cni");
@@ -80,8 +80,8 @@ async fn k3s_with_another_data_directory_and_assets_in_the_default_one() {
 #[tokio::test]
 async fn k3s_without_flannel_and_rke2() {
     for data in [K3S, "/var/lib/rancher/rke2"] {
-        let node = Node::new();
-        // K3s has its own plugins all the same, and they are not what its runtime uses.
+        let node = NodeFixture::new();
+        // K3s extracts its own plugins all the same, but its runtime does not use them.
         node.k3s_release(data, HASH_A);
         node.k3s_links(data, HASH_A);
         node.plugins(USUAL.0);
@@ -90,11 +90,11 @@ async fn k3s_without_flannel_and_rke2() {
 }
 
 #[tokio::test]
-async fn a_node_rolled_back() {
-    let node = Node::new();
+async fn k3s_after_a_rollback() {
+    let node = NodeFixture::new();
     node.k3s_release(K3S, HASH_A);
     node.k3s_release(K3S, HASH_B);
-    // Both still name the newer release, as nothing was extracted on the way back.
+    // The links still name the newer release, as a rollback extracts nothing.
     node.k3s_links(K3S, HASH_B);
     node.link(HASH_B, format!("{K3S}/data/current"));
     node.link(HASH_A, format!("{K3S}/data/previous"));
@@ -105,7 +105,7 @@ async fn a_node_rolled_back() {
 
 #[tokio::test]
 async fn two_plugin_directories() {
-    let node = Node::new();
+    let node = NodeFixture::new();
     node.k3s_release(K3S, HASH_A);
     node.dir("/var/lib/product/cni/bin");
     let hash = format!("{K3S}/data/{HASH_A}/bin");
@@ -114,11 +114,11 @@ async fn two_plugin_directories() {
 }
 
 #[tokio::test]
-async fn plain_containerd_of_both_generations() {
+async fn plain_containerd_1_x_and_2_x() {
     for is_new in [false, true] {
-        let node = Node::new();
+        let node = NodeFixture::new();
         node.plugins(USUAL.0);
-        node.primary(USUAL.1);
+        node.default_network(USUAL.1);
         let version = if is_new { "v2.4.2" } else { "1.6.20~ds1" };
         let (key, text) = config(&[USUAL.0], USUAL.1, is_new);
         let runtime = RuntimeInfo {
@@ -136,10 +136,10 @@ async fn plain_containerd_of_both_generations() {
 }
 
 #[tokio::test]
-async fn a_runtime_that_refuses_is_read_by_its_files() {
-    let node = Node::new();
+async fn files_replace_a_refused_status() {
+    let node = NodeFixture::new();
     node.plugins("/drop/bin");
-    node.primary("/main/conf");
+    node.default_network("/main/conf");
     let main = format!("{K3S}/agent/etc/containerd/config.toml");
     let table = "[plugins.'io.containerd.cri.v1.runtime'.cni]";
     let imports = format!("imports = [\"{K3S}/agent/etc/containerd/config-v3.toml.d/*.toml\"]");
@@ -154,7 +154,7 @@ async fn a_runtime_that_refuses_is_read_by_its_files() {
         &drop_in,
         format!("version = 3\n{table}\nbin_dirs = ['/drop/bin']\n"),
     );
-    // Of another release, at another usual place, and not this runtime's.
+    // A file at another default path, which this runtime does not read.
     node.write(
         "/etc/containerd/config.toml",
         format!("version = 3\n{table}\nbin_dirs = ['/wrong']\n"),
@@ -168,14 +168,14 @@ async fn a_runtime_that_refuses_is_read_by_its_files() {
     assert_eq!(dirs(&report), ("/drop/bin", "/main/conf", Source::File));
     let from = &report.evidence[0].from;
     assert!(from.contains(&PathBuf::from(&main)) && from.contains(&PathBuf::from(&drop_in)));
-    assert!(is_told(&report, "refused Status: not here"), "{report}");
+    assert!(has_text(&report, "refused Status: not here"), "{report}");
 }
 
 #[tokio::test]
-async fn without_a_command_line_the_file_of_the_same_socket_is_a_guess() {
-    let node = Node::new();
+async fn file_with_the_same_socket_is_a_guess_without_a_command_line() {
+    let node = NodeFixture::new();
     node.plugins("/k3s/bin");
-    node.primary("/k3s/conf");
+    node.default_network("/k3s/conf");
     let text = |bin: &str, conf: &str| {
         format!(
             "version = 2\n[plugins.'io.containerd.grpc.v1.cri'.cni]\nbin_dir = '{bin}'\nconf_dir = '{conf}'\n"
@@ -190,17 +190,17 @@ async fn without_a_command_line_the_file_of_the_same_socket_is_a_guess() {
         "/etc/containerd/config.toml",
         text("/plain/bin", "/plain/conf"),
     );
-    // K3s hides its arguments, and it may be what serves the socket.
+    // K3s hides its arguments, and may serve the socket itself.
     node.runtime(K3S_SOCKET, None, "/usr/local/bin/k3s\0server");
     let report = node.discover().await;
     assert_eq!(dirs(&report), ("/k3s/bin", "/k3s/conf", Source::Guess));
 }
 
 #[tokio::test]
-async fn a_hint_says_where_to_look_and_never_what_is_there() {
-    let node = Node::new();
+async fn hint_names_the_socket_and_the_file_to_try() {
+    let node = NodeFixture::new();
     node.plugins("/h/bin");
-    node.primary("/h/conf");
+    node.default_network("/h/conf");
     let table = "[plugins.'io.containerd.cri.v1.runtime'.cni]";
     node.write(
         "/h/config.toml",
@@ -216,10 +216,10 @@ async fn a_hint_says_where_to_look_and_never_what_is_there() {
 }
 
 #[tokio::test]
-async fn crio_tells_by_its_files() {
-    let node = Node::new();
+async fn crio_directories_come_from_its_files() {
+    let node = NodeFixture::new();
     node.plugins("/usr/libexec/cni");
-    node.primary("/etc/cni/net.d");
+    node.default_network("/etc/cni/net.d");
     node.write(
         "/etc/crio/crio.conf.d/10-dirs.conf",
         "[crio.network]\nplugin_dirs = ['/usr/libexec/cni/']\n",
@@ -244,11 +244,11 @@ async fn crio_tells_by_its_files() {
 }
 
 #[tokio::test]
-async fn of_two_runtimes_the_one_that_runs_us() {
-    let node = Node::new();
+async fn runtime_that_runs_the_own_pod_is_taken() {
+    let node = NodeFixture::new();
     node.plugins(USUAL.0);
-    node.primary(USUAL.1);
-    let answer = |bin: &str| {
+    node.default_network(USUAL.1);
+    let status = |bin: &str| {
         let (key, text) = cniconfig(&[bin], USUAL.1);
         Some([(key.to_owned(), text)].into())
     };
@@ -256,40 +256,43 @@ async fn of_two_runtimes_the_one_that_runs_us() {
         name: "containerd",
         version: "v2.4.2",
         pods: pods.to_vec(),
-        status: answer(bin),
+        status: status(bin),
     };
     node.serve(K3S_SOCKET, "", runtime(&["another"], "/k3s"));
     node.serve(SOCKET, "", runtime(&[POD], USUAL.0));
     let report = node.discover().await;
     assert_eq!(dirs(&report).0, USUAL.0);
     assert!(
-        is_told(
+        has_text(
             &report,
             "k3s/containerd/containerd.sock: it does not run this pod"
         ),
         "{report}"
     );
 
-    // Before installation there is no pod of ours: who runs pods comes first, and that others do, too, is said.
-    let report = discover(&node.root, &Question::default()).await;
+    // Before an installation there is no own pod: the first runtime that runs pods is taken, and others that do are named.
+    let report = discover(&node.root, &DiscoverOptions::default()).await;
     assert_eq!(dirs(&report).0, "/k3s");
     assert!(
-        is_told(&report, "it runs pods, too: name the socket"),
+        has_text(&report, "it runs pods, too: name the socket"),
         "{report}"
     );
-    let empty = Node::new();
+    let empty = NodeFixture::new();
     empty.serve(K3S_SOCKET, "", runtime(&[], "/k3s"));
     empty.serve(SOCKET, "", runtime(&["one"], USUAL.0));
-    let report = discover(&empty.root, &Question::default()).await;
+    let report = discover(&empty.root, &DiscoverOptions::default()).await;
     assert_eq!(dirs(&report).0, USUAL.0);
-    assert!(is_told(&report, "it answers, but runs no pods"), "{report}");
+    assert!(
+        has_text(&report, "it answers, but runs no pods"),
+        "{report}"
+    );
 }
 
 #[tokio::test]
-async fn a_socket_at_no_usual_place_is_found_by_its_process() {
-    let node = Node::new();
+async fn unusual_socket_is_found_by_its_process() {
+    let node = NodeFixture::new();
     node.plugins(USUAL.0);
-    node.primary(USUAL.1);
+    node.default_network(USUAL.1);
     node.write(
         "/snap/containerd.toml",
         "version = 2\n[grpc]\naddress = '/snap/run/containerd.sock'\n",
@@ -308,29 +311,29 @@ async fn a_socket_at_no_usual_place_is_found_by_its_process() {
     assert_eq!(dirs(&report).2, Source::CniConfig);
 }
 
-fn overriding(shim: &str) -> Question {
-    Question {
+fn overriding(shim: &str) -> DiscoverOptions {
+    DiscoverOptions {
         pod_uid: Some(POD.to_owned()),
         overrides: Overrides {
             shim_dir: Some(shim.into()),
             conf_dir: None,
         },
-        ..Question::default()
+        ..DiscoverOptions::default()
     }
 }
 
 #[tokio::test]
 async fn override_names_one_of_the_directories_of_the_runtime() {
-    let node = Node::new();
-    node.plugins("/given");
-    node.primary(USUAL.1);
-    let reported = [cniconfig(&[USUAL.0, "/given"], USUAL.1)];
+    let node = NodeFixture::new();
+    node.plugins("/explicit");
+    node.default_network(USUAL.1);
+    let reported = [cniconfig(&[USUAL.0, "/explicit"], USUAL.1)];
     node.runtime(SOCKET, Some(&reported), "");
-    let report = discover(&node.root, &overriding("/given")).await;
-    assert_eq!(dirs(&report), ("/given", USUAL.1, Source::CniConfig));
+    let report = discover(&node.root, &overriding("/explicit")).await;
+    assert_eq!(dirs(&report), ("/explicit", USUAL.1, Source::CniConfig));
     let noted = |note: &String| {
         note.starts_with(
-            "config.cni_conf.shimDir (shimDir in config.daemon_conf) is set: /given is used",
+            "config.cni_conf.shimDir (shimDir in config.daemon_conf) is set: /explicit is used",
         )
     };
     assert!(report.notes.iter().any(noted), "{report}");
@@ -338,26 +341,26 @@ async fn override_names_one_of_the_directories_of_the_runtime() {
 
 #[tokio::test]
 async fn override_that_contradicts_the_runtime_gives_no_directories() {
-    let node = Node::new();
-    node.plugins("/given");
-    node.primary(USUAL.1);
+    let node = NodeFixture::new();
+    node.plugins("/explicit");
+    node.default_network(USUAL.1);
     node.runtime(SOCKET, Some(&[cniconfig(&[USUAL.0], USUAL.1)]), "");
-    let report = discover(&node.root, &overriding("/given")).await;
+    let report = discover(&node.root, &overriding("/explicit")).await;
     assert_eq!(report.dirs, None);
     let problem = report.problem.unwrap();
     assert!(
         problem.starts_with(
-            "config.cni_conf.shimDir (shimDir in config.daemon_conf) is /given, but the runtime itself looks for plugins in"
+            "config.cni_conf.shimDir (shimDir in config.daemon_conf) is /explicit, but the runtime itself looks for plugins in"
         ),
         "{problem}"
     );
 }
 
 #[tokio::test]
-async fn the_report_is_json_with_everything_in_it() {
-    let node = Node::new();
+async fn report_as_json_is_complete() {
+    let node = NodeFixture::new();
     node.plugins(USUAL.0);
-    node.primary(USUAL.1);
+    node.default_network(USUAL.1);
     node.runtime(SOCKET, Some(&[cniconfig(&[USUAL.0], USUAL.1)]), "");
     let json = serde_json::to_value(node.discover().await).unwrap();
     assert_eq!(json["dirs"]["installDir"], USUAL.0);

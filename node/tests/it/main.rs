@@ -1,8 +1,10 @@
-//! Discovery on nodes as they are found: a folder stands for the node's root, a small server for its runtime.
+//! Discovery and installation: a directory stands for the node's root, a fake CRI server for its runtime.
 
 #![cfg(test)]
 
-mod doubted;
-mod found;
-mod installed;
 mod node;
+
+mod found;
+mod rejected;
+
+mod installed;

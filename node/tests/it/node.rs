@@ -1,4 +1,4 @@
-//! A folder that stands for a node's root, and what a look at it finds.
+//! A directory that stands for a node's root, and the discovery on it.
 
 use std::{
     cell::RefCell,
@@ -9,7 +9,7 @@ use std::{
 };
 
 use node::{
-    discover::{Question, Report, discover},
+    discover::{DiscoverOptions, Report, discover},
     root::{Kind, Root},
 };
 use sha2::{Digest as _, Sha256};
@@ -20,14 +20,14 @@ pub(crate) const POD: &str = "0b5d6e4e-our-own-pod";
 pub(crate) const HASH_A: &str = "3fa2b8c1d4e5f60718293a4b5c6d7e8f90a1b2c3d4e5f60718293a4b5c6d7e8f";
 pub(crate) const HASH_B: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
-/// The node; it goes with the test.
-pub(crate) struct Node {
+/// A node that is removed when it is dropped.
+pub(crate) struct NodeFixture {
     dir: tempfile::TempDir,
     pub(crate) root: Root,
     servers: RefCell<Vec<CriServer>>,
 }
 
-impl Node {
+impl NodeFixture {
     pub(crate) fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let root = Root::open(dir.path()).unwrap();
@@ -38,7 +38,7 @@ impl Node {
         }
     }
 
-    /// A path of the node as the test reaches it; its folder is made.
+    /// Returns a path of the node as the test reaches it, and creates its directory.
     pub(crate) fn path(&self, path: impl AsRef<Path>) -> PathBuf {
         let path = path.as_ref();
         let path = self.dir.path().join(path.strip_prefix("/").unwrap());
@@ -65,7 +65,7 @@ impl Node {
         fs::set_permissions(self.path(path), mode).unwrap();
     }
 
-    /// What K3s has in its data directory for one release.
+    /// Creates the files of one release in the data directory of K3s.
     pub(crate) fn k3s_release(&self, data: &str, hash: &str) {
         let bin = format!("{data}/data/{hash}/bin");
         self.program(format!("{bin}/cni"));
@@ -74,7 +74,7 @@ impl Node {
         }
     }
 
-    /// The links of newer releases, into that release.
+    /// Creates the links of newer K3s releases into this release.
     pub(crate) fn k3s_links(&self, data: &str, hash: &str) {
         for name in [
             "bridge",
@@ -84,26 +84,26 @@ impl Node {
             "loopback",
             "portmap",
         ] {
-            let place = self.path(format!("{data}/data/cni/{name}"));
-            let _ = fs::remove_file(&place);
-            symlink(format!("{data}/data/{hash}/bin/cni"), place).unwrap();
+            let link = self.path(format!("{data}/data/cni/{name}"));
+            let _ = fs::remove_file(&link);
+            symlink(format!("{data}/data/{hash}/bin/cni"), link).unwrap();
         }
     }
 
-    /// The usual plugins at the usual place.
+    /// Creates the usual plugins in a directory.
     pub(crate) fn plugins(&self, dir: &str) {
         for name in ["bridge", "host-local", "loopback", "portmap"] {
             self.program(format!("{dir}/{name}"));
         }
     }
 
-    /// A configuration of the primary network.
-    pub(crate) fn primary(&self, dir: &str) {
+    /// Creates the default network's configuration.
+    pub(crate) fn default_network(&self, dir: &str) {
         self.write(format!("{dir}/10-primary.conflist"), "{}");
     }
 
-    /// A runtime that runs our pod. The server is this process, so this process has its command line.
-    pub(crate) fn runtime(&self, socket: &str, info: Option<&[(&str, String)]>, words: &str) {
+    /// Starts a runtime that runs the pod [`POD`], with this command line: that of this process, which is the server.
+    pub(crate) fn runtime(&self, socket: &str, info: Option<&[(&str, String)]>, args: &str) {
         let info = info.map(|pairs| {
             pairs
                 .iter()
@@ -112,7 +112,7 @@ impl Node {
         });
         self.serve(
             socket,
-            words,
+            args,
             RuntimeInfo {
                 name: "containerd",
                 version: "v2.4.2",
@@ -122,9 +122,9 @@ impl Node {
         );
     }
 
-    pub(crate) fn serve(&self, socket: &str, words: &str, runtime: RuntimeInfo) {
-        if !words.is_empty() {
-            let line = words.replace(' ', "\0");
+    pub(crate) fn serve(&self, socket: &str, args: &str, runtime: RuntimeInfo) {
+        if !args.is_empty() {
+            let line = args.replace(' ', "\0");
             self.write(format!("/proc/{}/cmdline", std::process::id()), line);
         }
         let server = CriServer::start(&self.path(socket), runtime);
@@ -132,14 +132,14 @@ impl Node {
     }
 
     pub(crate) async fn discover(&self) -> Report {
-        let question = Question {
+        let options = DiscoverOptions {
             pod_uid: Some(POD.to_owned()),
-            ..Question::default()
+            ..DiscoverOptions::default()
         };
-        discover(&self.root, &question).await
+        discover(&self.root, &options).await
     }
 
-    /// Every file and link of the node but sockets: its content's hash, or its target.
+    /// Returns every file and link of the node but sockets, with the hash of its content, or its target.
     pub(crate) fn hashes(&self) -> BTreeMap<PathBuf, String> {
         let mut found = BTreeMap::new();
         let mut dirs = vec![PathBuf::from("/")];
@@ -167,7 +167,7 @@ impl Node {
     }
 }
 
-/// `cniconfig` of a status, as containerd tells it.
+/// `cniconfig` of a status, in containerd's form.
 pub(crate) fn cniconfig(bins: &[&str], conf: &str) -> (&'static str, String) {
     let state = serde_json::json!({"PluginDirs": bins, "PluginConfDir": conf, "PluginMaxConfNum": 1, "Prefix": "eth", "Networks": []});
     ("cniconfig", state.to_string())

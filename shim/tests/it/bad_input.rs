@@ -1,21 +1,21 @@
-//! What is refused before anybody is asked.
+//! Input that the shim refuses before it connects to a daemon.
 
-use crate::support::{Node, env, run};
+use crate::support::{ShimFixture, env, run};
 
 #[test]
-fn started_by_hand_it_says_what_it_is() {
-    let outcome = run("multus-shim", &[], b"");
-    assert_eq!(outcome.success(), "");
+fn shim_without_cni_command_explains_itself() {
+    let output = run("multus-shim", &[], b"");
+    assert_eq!(output.success(), "");
     assert!(
-        outcome.stderr.contains(
+        output.stderr.contains(
             "CNI protocol versions supported: 0.1.0, 0.2.0, 0.3.0, 0.3.1, 0.4.0, 1.0.0, 1.1.0"
         ),
-        "{outcome:?}"
+        "{output:?}"
     );
 }
 
 #[test]
-fn everything_wrong_with_the_environment_comes_in_one_error() {
+fn one_error_names_everything_invalid_in_the_environment() {
     let error = run(
         "multus-shim",
         &[
@@ -46,13 +46,13 @@ fn everything_wrong_with_the_environment_comes_in_one_error() {
 
 #[test]
 fn del_needs_no_namespace() {
-    let node = Node::without_daemon();
+    let fixture = ShimFixture::without_daemon();
     let mut env = env("DEL");
     env.retain(|(key, _)| *key != "CNI_NETNS" && *key != "CNI_ARGS");
     run(
         "multus-shim",
         &env,
-        &serde_json::to_vec(&node.config("0.3.1")).unwrap(),
+        &serde_json::to_vec(&fixture.config("0.3.1")).unwrap(),
     )
     .success();
 }
@@ -64,7 +64,7 @@ fn check(command: &str, stdin: &str, code: u32, msg: &str) {
 }
 
 #[test]
-fn the_configuration_is_checked() {
+fn configuration_is_validated() {
     check("ADD", "", 6, "not JSON");
     check("ADD", "{\"name\":", 6, "not JSON");
     check("ADD", "[]", 6, "not a JSON object");

@@ -1,12 +1,10 @@
-//! The built shim against a daemon that is a few lines of this file, on a real socket.
+//! The built shim against a scripted daemon on a real socket.
 
-#[cfg(test)]
+#![cfg(test)]
+
 mod support;
 
-mod verbs;
-
-mod absent;
-
 mod bad_input;
-
 mod passthru;
+mod verbs;
+mod without_daemon;

@@ -1,18 +1,18 @@
-//! The same program under its other name.
+//! The shim under its other name, `passthru`.
 
 use serde_json::{Value, json};
 
-use crate::support::{Outcome, env, run};
+use crate::support::{ShimOutput, env, run};
 
-fn passthru(command: &str, config: &Value) -> Outcome {
+fn passthru(command: &str, config: &Value) -> ShimOutput {
     run("passthru", &env(command), config.to_string().as_bytes())
 }
 
 #[test]
-fn it_speaks_what_has_lists() {
-    let outcome = run("passthru", &[("CNI_COMMAND", "VERSION".to_owned())], b"");
+fn versions_are_those_with_lists_of_plugins() {
+    let output = run("passthru", &[("CNI_COMMAND", "VERSION".to_owned())], b"");
     assert_eq!(
-        outcome.success(),
+        output.success(),
         "{\"cniVersion\":\"1.1.0\",\"supportedVersions\":[\"0.3.0\",\"0.3.1\",\"0.4.0\",\"1.0.0\",\"1.1.0\"]}\n"
     );
     assert_eq!(
@@ -24,7 +24,7 @@ fn it_speaks_what_has_lists() {
 }
 
 #[test]
-fn add_hands_on_the_previous_result() {
+fn add_returns_the_previous_result() {
     let config = json!({"name": "n", "cniVersion": "0.4.0", "prevResult": {
         "cniVersion": "0.4.0", "interfaces": [{"name": "eth0"}], "ips": [{"version": "4", "address": "10.0.0.2/8"}], "dns": {}
     }});

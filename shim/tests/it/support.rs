@@ -1,4 +1,4 @@
-//! A daemon that answers as told and remembers what it was asked, and a way to run the shim beside it.
+//! A scripted daemon that records its requests, and the shim run against it.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -11,48 +11,48 @@ use api::Request;
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 
-/// What the daemon says to a path and a body: the whole answer, head included. Nothing closes the connection without one.
+/// The daemon's complete response, with its head, to a path and a body. `None` closes the connection without one.
 type Script = dyn Fn(&str, &[u8]) -> Option<String> + Send + Sync;
 
-/// Paths and bodies, in the order they came.
-type Asked = Arc<Mutex<Vec<(String, Vec<u8>)>>>;
+/// Paths and bodies, in the order of arrival.
+type Requests = Arc<Mutex<Vec<(String, Vec<u8>)>>>;
 
-/// A directory with a socket, a state directory, and maybe somebody behind the socket.
-pub(crate) struct Node {
+/// A directory with a socket and a state directory, with or without a daemon.
+pub(crate) struct ShimFixture {
     dir: TempDir,
-    asked: Asked,
+    requests: Requests,
 }
 
-/// What the shim left.
+/// The exit status and the output of the shim.
 #[derive(Debug)]
-pub(crate) struct Outcome {
+pub(crate) struct ShimOutput {
     pub(crate) status: Option<i32>,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
 }
 
-impl Node {
-    /// Nobody listens.
+impl ShimFixture {
+    /// No process listens on the socket.
     pub(crate) fn without_daemon() -> Self {
         Self {
             dir: tempfile::tempdir().unwrap(),
-            asked: Arc::default(),
+            requests: Arc::default(),
         }
     }
 
     pub(crate) fn with_daemon(
         script: impl Fn(&str, &[u8]) -> Option<String> + Send + Sync + 'static,
     ) -> Self {
-        let node = Self::without_daemon();
-        node.start_daemon(script);
-        node
+        let fixture = Self::without_daemon();
+        fixture.start_daemon(script);
+        fixture
     }
 
-    /// A daemon that is ready and answers every call so.
-    pub(crate) fn answering(answer: String) -> Self {
+    /// A daemon that is ready and gives every call this response.
+    pub(crate) fn responding(response: String) -> Self {
         Self::with_daemon(move |path, _| {
             Some(if path == "/cni" {
-                answer.clone()
+                response.clone()
             } else {
                 ok("")
             })
@@ -64,10 +64,10 @@ impl Node {
         script: impl Fn(&str, &[u8]) -> Option<String> + Send + Sync + 'static,
     ) {
         let listener = UnixListener::bind(self.path().join("multus.sock")).unwrap();
-        let asked = Arc::clone(&self.asked);
+        let requests = Arc::clone(&self.requests);
         thread::spawn(move || {
             for stream in listener.incoming() {
-                serve(stream.unwrap(), &script, &asked);
+                serve(stream.unwrap(), &script, &requests);
             }
         });
     }
@@ -76,9 +76,9 @@ impl Node {
         self.dir.path()
     }
 
-    /// What has been asked so far.
-    pub(crate) fn paths_asked(&self) -> Vec<String> {
-        self.asked
+    /// The paths of all requests so far.
+    pub(crate) fn paths(&self) -> Vec<String> {
+        self.requests
             .lock()
             .unwrap()
             .iter()
@@ -86,17 +86,17 @@ impl Node {
             .collect()
     }
 
-    /// The calls so far.
+    /// The calls (requests to `/cni`) so far.
     pub(crate) fn calls(&self) -> Vec<Request> {
-        let asked = self.asked.lock().unwrap();
-        asked
+        let requests = self.requests.lock().unwrap();
+        requests
             .iter()
             .filter(|(path, _)| path == "/cni")
             .map(|(_, body)| Request::from_json(body).unwrap())
             .collect()
     }
 
-    /// Files in the journal.
+    /// The files in the journal.
     pub(crate) fn journal(&self) -> Vec<PathBuf> {
         let Ok(dir) = std::fs::read_dir(api::journal::dir(&self.state())) else {
             return Vec::new();
@@ -113,24 +113,24 @@ impl Node {
         config.as_object().unwrap().clone()
     }
 
-    pub(crate) fn run(&self, command: &str) -> Outcome {
+    pub(crate) fn run(&self, command: &str) -> ShimOutput {
         self.run_version(command, "1.1.0")
     }
 
-    pub(crate) fn run_version(&self, command: &str, version: &str) -> Outcome {
+    pub(crate) fn run_version(&self, command: &str, version: &str) -> ShimOutput {
         let stdin = serde_json::to_vec(&self.config(version)).unwrap();
         run("multus-shim", &env(command), &stdin)
     }
 }
 
-impl Outcome {
-    /// Stdout of a success.
+impl ShimOutput {
+    /// Asserts success and returns stdout.
     pub(crate) fn success(&self) -> &str {
         assert_eq!(self.status, Some(0), "{self:?}");
         &self.stdout
     }
 
-    /// The one document of a failure.
+    /// Asserts failure and returns the error, which has to be the only document on stdout.
     pub(crate) fn error(&self) -> cni::CniError {
         assert_eq!(self.status, Some(1), "{self:?}");
         let error: cni::CniError =
@@ -140,7 +140,7 @@ impl Outcome {
     }
 }
 
-/// What a runtime sets; of an attachment only where the verb has one.
+/// The variables that a runtime sets; those of an attachment only for verbs that have one.
 pub(crate) fn env(command: &str) -> Vec<(&'static str, String)> {
     let mut env = vec![
         ("CNI_COMMAND", command.to_owned()),
@@ -160,12 +160,17 @@ pub(crate) fn env(command: &str) -> Vec<(&'static str, String)> {
     env
 }
 
-/// Runs the built program under a name of its choice.
-pub(crate) fn run(name: &str, env: &[(&str, String)], stdin: &[u8]) -> Outcome {
+/// Runs the built program under this name.
+pub(crate) fn run(name: &str, env: &[(&str, String)], stdin: &[u8]) -> ShimOutput {
     run_with(name, &[], env, stdin)
 }
 
-pub(crate) fn run_with(name: &str, args: &[&str], env: &[(&str, String)], stdin: &[u8]) -> Outcome {
+pub(crate) fn run_with(
+    name: &str,
+    args: &[&str],
+    env: &[(&str, String)],
+    stdin: &[u8],
+) -> ShimOutput {
     let dir = tempfile::tempdir().unwrap();
     let program = dir.path().join(name);
     std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_multus-shim"), &program).unwrap();
@@ -180,10 +185,10 @@ pub(crate) fn run_with(name: &str, args: &[&str], env: &[(&str, String)], stdin:
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // A program that fails early does not read; that is its right.
+    // A program that fails early does not read its stdin.
     let _ = child.stdin.take().unwrap().write_all(stdin);
     let output = child.wait_with_output().unwrap();
-    Outcome {
+    ShimOutput {
         status: output.status.code(),
         stdout: String::from_utf8(output.stdout).unwrap(),
         stderr: String::from_utf8(output.stderr).unwrap(),
@@ -194,7 +199,7 @@ pub(crate) fn ok(body: &str) -> String {
     with_status(200, body)
 }
 
-/// The daemon's word that nothing was begun.
+/// The response of a daemon that began nothing.
 pub(crate) fn not_begun(body: &str) -> String {
     format!(
         "HTTP/1.1 503 x\r\nmultus-not-begun: 1\r\nContent-Length: {}\r\n\r\n{body}",
@@ -209,7 +214,7 @@ pub(crate) fn with_status(status: u16, body: &str) -> String {
     )
 }
 
-fn serve(mut stream: UnixStream, script: &Script, asked: &Mutex<Vec<(String, Vec<u8>)>>) {
+fn serve(mut stream: UnixStream, script: &Script, requests: &Mutex<Vec<(String, Vec<u8>)>>) {
     let mut reader = BufReader::new(stream.try_clone().unwrap());
     let mut line = String::new();
     reader.read_line(&mut line).unwrap();
@@ -228,8 +233,8 @@ fn serve(mut stream: UnixStream, script: &Script, asked: &Mutex<Vec<(String, Vec
     }
     let mut body = vec![0; length];
     reader.read_exact(&mut body).unwrap();
-    asked.lock().unwrap().push((path.clone(), body.clone()));
-    if let Some(answer) = script(&path, &body) {
-        stream.write_all(answer.as_bytes()).unwrap();
+    requests.lock().unwrap().push((path.clone(), body.clone()));
+    if let Some(response) = script(&path, &body) {
+        stream.write_all(response.as_bytes()).unwrap();
     }
 }

@@ -1,18 +1,18 @@
-//! Every verb with a daemon that answers.
+//! Every verb with a daemon that responds.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 
-use crate::support::{Node, env, not_begun, ok, run, run_with, with_status};
+use crate::support::{ShimFixture, env, not_begun, ok, run, run_with, with_status};
 
 const RESULT: &str = r#"{"Result":{"cniVersion":"1.1.0","interfaces":[{"name":"eth0","mac":"02:00:00:00:00:07","mtu":1450,"sandbox":"/run/netns/a","pciID":"0000:00:01.0"}],"ips":[{"interface":0,"address":"10.244.1.7/24","gateway":"10.244.1.1"}],"routes":[{"dst":"0.0.0.0/0","gw":"10.244.1.1","priority":100}]}}"#;
 
 #[test]
-fn version_is_answered_without_anything() {
-    let outcome = run("multus-shim", &[("CNI_COMMAND", "VERSION".to_owned())], b"");
+fn version_needs_neither_stdin_nor_daemon() {
+    let output = run("multus-shim", &[("CNI_COMMAND", "VERSION".to_owned())], b"");
     assert_eq!(
-        outcome.success(),
+        output.success(),
         "{\"cniVersion\":\"1.1.0\",\"supportedVersions\":[\"0.1.0\",\"0.2.0\",\"0.3.0\",\"0.3.1\",\"0.4.0\",\"1.0.0\",\"1.1.0\"]}\n"
     );
 }
@@ -20,29 +20,29 @@ fn version_is_answered_without_anything() {
 #[test]
 fn version_flags_print_one_line() {
     for flag in ["-v", "-version", "--version"] {
-        let outcome = run_with("multus-shim", &[flag], &[], b"");
+        let output = run_with("multus-shim", &[flag], &[], b"");
         assert!(
-            outcome.success().starts_with("multus-shim: version:v"),
-            "{outcome:?}"
+            output.success().starts_with("multus-shim: version:v"),
+            "{output:?}"
         );
-        assert_eq!(outcome.stdout.lines().count(), 1);
+        assert_eq!(output.stdout.lines().count(), 1);
     }
 }
 
 #[test]
-fn add_carries_environment_and_stdin_and_prints_the_result() {
-    let node = Node::answering(ok(RESULT));
-    let outcome = node.run("ADD");
-    let result: Value = serde_json::from_str(outcome.success()).unwrap();
+fn add_forwards_environment_and_stdin_and_prints_the_result() {
+    let fixture = ShimFixture::responding(ok(RESULT));
+    let output = fixture.run("ADD");
+    let result: Value = serde_json::from_str(output.success()).unwrap();
     assert_eq!(result["cniVersion"], "1.1.0");
     assert_eq!(result["interfaces"][0]["mtu"], 1450);
     assert_eq!(result["routes"][0]["priority"], 100);
-    assert!(outcome.stdout.starts_with("{\n    \"cniVersion\""));
-    assert_eq!(node.paths_asked(), ["/cni"], "one round trip");
-    let call = &node.calls()[0];
+    assert!(output.stdout.starts_with("{\n    \"cniVersion\""));
+    assert_eq!(fixture.paths(), ["/cni"], "one round trip");
+    let call = &fixture.calls()[0];
     assert_eq!(
         call.config,
-        serde_json::to_vec(&node.config("1.1.0")).unwrap()
+        serde_json::to_vec(&fixture.config("1.1.0")).unwrap()
     );
     let expected = env("ADD")
         .into_iter()
@@ -52,7 +52,7 @@ fn add_carries_environment_and_stdin_and_prints_the_result() {
 }
 
 #[test]
-fn add_prints_the_version_that_was_asked_for() {
+fn add_prints_the_version_of_the_configuration() {
     let expected = json!({
         "cniVersion": "0.4.0",
         "interfaces": [{"name": "eth0", "mac": "02:00:00:00:00:07", "sandbox": "/run/netns/a"}],
@@ -60,10 +60,12 @@ fn add_prints_the_version_that_was_asked_for() {
         "routes": [{"dst": "0.0.0.0/0", "gw": "10.244.1.1"}],
         "dns": {}
     });
-    let node = Node::answering(ok(RESULT));
-    let result: Value = serde_json::from_str(node.run_version("ADD", "0.4.0").success()).unwrap();
+    let fixture = ShimFixture::responding(ok(RESULT));
+    let result: Value =
+        serde_json::from_str(fixture.run_version("ADD", "0.4.0").success()).unwrap();
     assert_eq!(result, expected);
-    let result: Value = serde_json::from_str(node.run_version("ADD", "0.2.0").success()).unwrap();
+    let result: Value =
+        serde_json::from_str(fixture.run_version("ADD", "0.2.0").success()).unwrap();
     assert_eq!(
         result,
         json!({
@@ -75,15 +77,15 @@ fn add_prints_the_version_that_was_asked_for() {
 }
 
 #[test]
-fn add_reads_chunks() {
+fn add_reads_a_chunked_response() {
     let (head, tail) = RESULT.split_at(40);
     let chunked = format!(
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{:x}\r\n{head}\r\n{:x}\r\n{tail}\r\n0\r\n\r\n",
         head.len(),
         tail.len()
     );
-    let node = Node::answering(chunked);
-    assert!(node.run("ADD").success().contains("10.244.1.7/24"));
+    let fixture = ShimFixture::responding(chunked);
+    assert!(fixture.run("ADD").success().contains("10.244.1.7/24"));
 }
 
 #[test]
@@ -96,7 +98,7 @@ fn add_without_a_result_is_a_failure() {
         ("nonsense", 6),
     ] {
         assert_eq!(
-            Node::answering(ok(body)).run("ADD").error().code,
+            ShimFixture::responding(ok(body)).run("ADD").error().code,
             code,
             "{body:?}"
         );
@@ -106,43 +108,43 @@ fn add_without_a_result_is_a_failure() {
 #[test]
 fn the_other_verbs_print_nothing() {
     for command in ["DEL", "CHECK", "GC", "STATUS"] {
-        let node = Node::answering(ok(""));
-        assert_eq!(node.run(command).success(), "", "{command}");
-        assert_eq!(node.calls()[0].env["CNI_COMMAND"], command);
-        assert_eq!(node.journal(), Vec::<std::path::PathBuf>::new());
+        let fixture = ShimFixture::responding(ok(""));
+        assert_eq!(fixture.run(command).success(), "", "{command}");
+        assert_eq!(fixture.calls()[0].env["CNI_COMMAND"], command);
+        assert_eq!(fixture.journal(), Vec::<std::path::PathBuf>::new());
     }
 }
 
 #[test]
-fn a_typed_error_keeps_its_code_and_details() {
+fn typed_error_keeps_its_code_and_details() {
     let failed = "CNI request failed with status 400: ERRORED: ";
-    for (command, name, words) in [
+    for (command, name, prefix) in [
         ("ADD", "CmdAdd", failed),
         ("DEL", "CmdDel", failed),
         ("CHECK", "CmdCheck", failed),
         ("GC", "CmdGC", ""),
         ("STATUS", "CmdStatus", ""),
     ] {
-        let node = Node::answering(with_status(
+        let fixture = ShimFixture::responding(with_status(
             400,
             r#"{"code":51,"msg":"half of it","details":"the other half"}"#,
         ));
-        let error = node.run(command).error();
+        let error = fixture.run(command).error();
         assert_eq!(
             (error.code, error.msg, error.details),
             (
                 51,
-                format!("{name} (shim): {words}half of it"),
+                format!("{name} (shim): {prefix}half of it"),
                 "the other half".to_owned()
             )
         );
-        assert!(node.journal().is_empty());
+        assert!(fixture.journal().is_empty());
     }
 }
 
 #[test]
-fn a_text_of_an_older_daemon_is_quoted() {
-    let error = Node::answering(with_status(400, "ERRORED: no such pod\n"))
+fn plain_text_of_an_older_daemon_is_quoted() {
+    let error = ShimFixture::responding(with_status(400, "ERRORED: no such pod\n"))
         .run("ADD")
         .error();
     assert_eq!(
@@ -155,59 +157,60 @@ fn a_text_of_an_older_daemon_is_quoted() {
 }
 
 #[test]
-fn a_request_that_was_not_begun_is_sent_again() {
+fn request_that_was_not_begun_is_sent_again() {
     for command in ["ADD", "CHECK", "GC", "DEL"] {
-        let asked = AtomicUsize::new(0);
-        let node = Node::with_daemon(move |_, _| {
-            Some(match asked.fetch_add(1, Ordering::SeqCst) {
+        let requests = AtomicUsize::new(0);
+        let fixture = ShimFixture::with_daemon(move |_, _| {
+            Some(match requests.fetch_add(1, Ordering::SeqCst) {
                 0..2 => not_begun(r#"{"code":11,"msg":"shutting down"}"#),
                 _ => ok(RESULT),
             })
         });
-        node.run(command).success();
-        assert_eq!(node.paths_asked(), ["/cni"; 3], "{command}");
-        assert!(node.journal().is_empty());
+        fixture.run(command).success();
+        assert_eq!(fixture.paths(), ["/cni"; 3], "{command}");
+        assert!(fixture.journal().is_empty());
     }
 }
 
 #[test]
-fn a_del_that_no_daemon_begins_is_written_down() {
-    let node = Node::answering(not_begun(r#"{"code":11,"msg":"shutting down"}"#));
-    node.run("DEL").success();
-    assert_eq!(node.journal().len(), 1);
+fn del_that_no_daemon_begins_is_journaled() {
+    let fixture = ShimFixture::responding(not_begun(r#"{"code":11,"msg":"shutting down"}"#));
+    fixture.run("DEL").success();
+    assert_eq!(fixture.journal().len(), 1);
 }
 
-/// Upstream's daemon and a proxy may answer so: it says nothing of whether the ADD was begun.
+/// Upstream's daemon or a proxy may respond so, and the ADD may have been begun.
 #[test]
-fn a_refusal_without_that_word_is_no_reason_to_send_an_add_again() {
-    let node = Node::answering(with_status(503, "busy"));
-    let error = node.run("ADD").error();
-    assert_eq!((error.code, node.calls().len()), (999, 1), "{error}");
+fn add_is_not_sent_again_after_503_without_the_header() {
+    let fixture = ShimFixture::responding(with_status(503, "busy"));
+    let error = fixture.run("ADD").error();
+    assert_eq!((error.code, fixture.calls().len()), (999, 1), "{error}");
 }
 
 #[test]
-fn an_add_waits_for_a_daemon_that_comes_and_sends_nothing_before() {
-    let node = Node::without_daemon();
+fn add_waits_for_a_daemon_that_starts() {
+    let fixture = ShimFixture::without_daemon();
     std::thread::scope(|scope| {
-        let shim = scope.spawn(|| node.run("ADD"));
-        node.start_daemon(|_, _| Some(ok(RESULT)));
+        let shim = scope.spawn(|| fixture.run("ADD"));
+        fixture.start_daemon(|_, _| Some(ok(RESULT)));
         shim.join().unwrap().success();
     });
-    assert_eq!(node.paths_asked(), ["/cni"]);
+    assert_eq!(fixture.paths(), ["/cni"]);
 }
 
 #[test]
-fn status_and_del_ask_nothing_else() {
-    let node = Node::answering(ok(""));
-    node.run("STATUS").success();
-    node.run("DEL").success();
-    assert_eq!(node.paths_asked(), ["/cni", "/cni"]);
+fn status_and_del_send_one_request() {
+    let fixture = ShimFixture::responding(ok(""));
+    fixture.run("STATUS").success();
+    fixture.run("DEL").success();
+    assert_eq!(fixture.paths(), ["/cni", "/cni"]);
 }
 
 #[test]
-fn add_that_lost_its_daemon_is_to_be_tried_again() {
-    let node = Node::with_daemon(|path, _| if path == "/cni" { None } else { Some(ok("")) });
-    let error = node.run("ADD").error();
+fn add_that_lost_its_connection_asks_for_a_retry() {
+    let fixture =
+        ShimFixture::with_daemon(|path, _| if path == "/cni" { None } else { Some(ok("")) });
+    let error = fixture.run("ADD").error();
     assert_eq!(error.code, 11);
     assert!(
         error
@@ -215,13 +218,13 @@ fn add_that_lost_its_daemon_is_to_be_tried_again() {
             .contains("closed the connection without an answer"),
         "{error}"
     );
-    assert_eq!(node.calls().len(), 1);
+    assert_eq!(fixture.calls().len(), 1);
 }
 
 #[test]
-fn a_plugin_inside_its_own_namespace_is_refused() {
-    let node = Node::answering(ok(RESULT));
-    let stdin = serde_json::to_vec(&node.config("1.0.0")).unwrap();
+fn shim_inside_the_pods_namespace_is_refused() {
+    let fixture = ShimFixture::responding(ok(RESULT));
+    let stdin = serde_json::to_vec(&fixture.config("1.0.0")).unwrap();
     let with_netns = |command: &str| {
         let mut env = env(command);
         env.retain(|(key, _)| *key != "CNI_NETNS");
@@ -232,12 +235,12 @@ fn a_plugin_inside_its_own_namespace_is_refused() {
         run("multus-shim", &with_netns("ADD"), &stdin).error().code,
         8
     );
-    assert!(node.calls().is_empty());
+    assert!(fixture.calls().is_empty());
     assert_eq!(
         run("multus-shim", &with_netns("DEL"), &stdin).error().code,
         8
     );
-    assert_eq!(node.calls().len(), 1);
+    assert_eq!(fixture.calls().len(), 1);
     let mut overridden = with_netns("ADD");
     overridden.push(("CNI_NETNS_OVERRIDE", "true".to_owned()));
     run("multus-shim", &overridden, &stdin).success();

@@ -3,107 +3,34 @@
 
 mod routes;
 mod signer;
+mod store;
 
 use std::{
-    collections::BTreeMap,
     net::SocketAddr,
     sync::{Arc, Condvar, Mutex, MutexGuard},
     time::Duration,
 };
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
-use hyper::{StatusCode, body::Bytes};
+use hyper::StatusCode;
 use serde_json::{Value, json};
-use tokio::{
-    net::TcpListener,
-    runtime::Runtime,
-    sync::{mpsc, watch},
-};
-use tokio_rustls::TlsAcceptor;
+use tokio::{net::TcpListener, runtime::Runtime, sync::watch};
 
 use crate::authority::to_pem;
-use routes::{not_found, refusal, serve};
+use routes::serve;
+use store::{Shared, Store};
 
 pub use signer::Signer;
+pub use store::{Kind, ReceivedRequest};
 
 /// Nothing that a test waits for takes longer on the slowest machine.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// The kinds of objects that it stores.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
-    /// `Pod`.
-    Pod,
-    /// `NetworkAttachmentDefinition`.
-    Definition,
-    /// `DaemonSet`.
-    DaemonSet,
-    /// `CertificateSigningRequest`.
-    SigningRequest,
-    /// `ResourceClaim`.
-    Claim,
-    /// `ResourceSlice`.
-    Slice,
-}
-
-/// Answers until it is dropped.
+/// A fake API server on loopback, which runs until it is dropped.
 pub struct ApiServer {
     shared: Arc<Shared>,
     address: SocketAddr,
     runtime: Option<Runtime>,
-}
-
-struct Shared {
-    store: Mutex<Store>,
-    changed: Condvar,
-    /// Whether lists and watches are answered.
-    answers_lists: watch::Sender<bool>,
-    /// With it every connection is TLS.
-    tls: Option<TlsAcceptor>,
-}
-
-/// A request as the server received it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ReceivedRequest {
-    /// The name in the client's certificate or the token; empty without either.
-    pub user: String,
-    /// The method and the path; a watch has the method `WATCH`.
-    pub method_and_path: String,
-    /// The query of the URL.
-    pub query: String,
-    /// The header `Accept`.
-    pub accept: String,
-    /// The number of the connection, from 1.
-    pub connection: usize,
-}
-
-#[derive(Default)]
-struct Store {
-    version: u64,
-    objects: BTreeMap<(Kind, String, String), Value>,
-    /// Every change, so that a watch can begin at any list.
-    changes: Vec<(u64, Kind, Bytes)>,
-    watchers: Vec<(Kind, mpsc::UnboundedSender<Bytes>)>,
-    /// Set: the server answers these paths so, and every other path with 404.
-    fixed_answers: Option<BTreeMap<String, (StatusCode, Value)>>,
-    /// Whether the cluster lacks the definitions' CRD.
-    has_no_definition_crd: bool,
-    /// The status of refused patches, and how many more are refused.
-    patch_refusal: Option<(StatusCode, usize)>,
-    /// `Retry-After` of refusals, in seconds.
-    retry_after: Option<u64>,
-    /// How many of the next patches get no answer.
-    hung_patches: usize,
-    /// Ends of paths that cannot be read, and the status of the refusal.
-    unreadable: Vec<(String, StatusCode)>,
-    /// A watch that begins before this version is answered with 410.
-    compacted: u64,
-    connections: usize,
-    object_requests: Vec<String>,
-    requests: Vec<ReceivedRequest>,
-    signer: Signer,
-    patches: Vec<(String, Value)>,
-    events: Vec<Value>,
 }
 
 impl ApiServer {
@@ -365,72 +292,12 @@ impl Drop for ApiServer {
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Store> {
-        self.store.lock().unwrap()
-    }
-}
-
-impl Store {
-    fn put(&mut self, kind: Kind, object: &mut Value) {
-        self.version += 1;
-        object["metadata"]["resourceVersion"] = json!(self.version.to_string());
-        let existed = self
-            .objects
-            .insert(key(kind, object), object.clone())
-            .is_some();
-        self.announce(kind, if existed { "MODIFIED" } else { "ADDED" }, object);
-    }
-
-    fn signing_request(&self, name: &str) -> (StatusCode, Value) {
-        let key = (Kind::SigningRequest, String::new(), name.to_owned());
-        let Some(mut request) = self.objects.get(&key).cloned() else {
-            return not_found();
-        };
-        self.signer.sign(&mut request);
-        (StatusCode::OK, request)
-    }
-
-    /// Stores a signing request with a decision, unless the request changed since the client read it.
-    fn decide(&mut self, mut request: Value) -> (StatusCode, Value) {
-        if self.signer.conflicts > 0 {
-            self.signer.conflicts -= 1;
-            let stored = self.objects.get(&key(Kind::SigningRequest, &request));
-            let mut stored = stored.unwrap().clone();
-            self.put(Kind::SigningRequest, &mut stored);
-        }
-        let version = &request["metadata"]["resourceVersion"];
-        match self.objects.get(&key(Kind::SigningRequest, &request)) {
-            None => not_found(),
-            Some(stored) if stored["metadata"]["resourceVersion"] != *version => {
-                refusal(StatusCode::CONFLICT)
-            }
-            Some(_) => {
-                self.put(Kind::SigningRequest, &mut request);
-                (StatusCode::OK, request)
-            }
-        }
-    }
-
-    fn announce(&mut self, kind: Kind, change: &str, object: &Value) {
-        let line = Bytes::from(json!({"type": change, "object": object}).to_string() + "\n");
-        self.changes.push((self.version, kind, line.clone()));
-        self.watchers
-            .retain(|(of, watcher)| *of != kind || watcher.send(line.clone()).is_ok());
-    }
-}
-
 fn runtime() -> Runtime {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
         .build()
         .unwrap()
-}
-
-fn key(kind: Kind, object: &Value) -> (Kind, String, String) {
-    let text = |key: &str| object["metadata"][key].as_str().unwrap_or_default();
-    (kind, text("namespace").to_owned(), text("name").to_owned())
 }
 
 fn kubeconfig(cluster: &Value, user: &Value) -> String {

@@ -20,8 +20,8 @@ use tokio::{
 };
 
 use super::{
-    Kind, ReceivedRequest, Shared, Store,
     signer::{Peer, peer},
+    store::{Kind, ReceivedRequest, Shared, Store, not_found, refusal},
 };
 
 const SIGNING_REQUESTS: &[&str] = &[
@@ -297,22 +297,6 @@ fn object(store: &Store, kind: Kind, namespace: &str, name: &str) -> (StatusCode
         .objects
         .get(&key)
         .map_or_else(not_found, |object| (StatusCode::OK, object.clone()))
-}
-
-pub(super) fn not_found() -> (StatusCode, Value) {
-    refusal(StatusCode::NOT_FOUND)
-}
-
-pub(super) fn refusal(status: StatusCode) -> (StatusCode, Value) {
-    let reason = status
-        .canonical_reason()
-        .unwrap_or_default()
-        .replace(' ', "");
-    let answer = json!({
-        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-        "message": "refused by the test", "reason": reason, "code": status.as_u16(),
-    });
-    (status, answer)
 }
 
 fn reply((status, answer): (StatusCode, Value)) -> Response<Body> {

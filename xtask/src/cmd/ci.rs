@@ -73,7 +73,7 @@ const SUITES: [e2e::Suite; 12] = [
 /// Architectures that are emulated, each with suites that start the programs without containers.
 const EMULATED: [(Arch, &[e2e::Suite]); 2] = [
     (Arch::Arm64, &[e2e::Suite::Netns, e2e::Suite::Rules]),
-    (Arch::Arm, &[e2e::Suite::Netns]),
+    (Arch::Arm, &[e2e::Suite::Netns, e2e::Suite::Rules]),
 ];
 
 /// Runs the suites that are too slow for every change.

@@ -54,7 +54,7 @@ pub(crate) struct File {
     path: PathBuf,
     version: String,
     sha256: String,
-    /// Whether this run did not have to fetch it.
+    /// The file was there before this run.
     was_there: bool,
 }
 

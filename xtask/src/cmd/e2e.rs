@@ -70,7 +70,7 @@ pub(crate) struct Args {
 /// The suites, cheapest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Suite {
-    /// What `multus-distro install` does to the distros' units, on a real systemd
+    /// The changes of `multus-distro install` to the distros' units, on a real systemd
     Service,
     /// Real Helm and Go on the charts and bindata
     Chart,
@@ -90,7 +90,7 @@ pub(crate) enum Suite {
     Cri,
     /// Networks with devices, on a real kubelet with a device plugin and a DRA driver
     Devices,
-    /// What multus-distro stages, made into releases by K3s' helm-controller
+    /// The files that multus-distro stages, installed by K3s' helm-controller
     Helmchart,
     /// A mixed cluster
     Cluster,

@@ -103,7 +103,9 @@ fn tidy(root: &Path) -> anyhow::Result<()> {
     if complaints.is_empty() {
         return Ok(());
     }
-    complaints.iter().for_each(|complaint| ui::note(complaint));
+    for complaint in &complaints {
+        ui::note(complaint);
+    }
     bail!("files are not tidy: {} complaints", complaints.len())
 }
 

@@ -79,10 +79,10 @@ fn make_again(project: &Project, arches: &Arches, first: &Path) -> anyhow::Resul
         fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
     };
     if let Some(line) = first_difference(&sums(first)?, &sums(&second)?) {
-        let place = difference::first(&Tree::read(first)?, &Tree::read(&second)?);
+        let position = difference::first(&Tree::read(first)?, &Tree::read(&second)?);
         bail!(
             "the same commit has other bytes at another path: {line}; first in {}",
-            place.unwrap_or_default()
+            position.unwrap_or_default()
         );
     }
     let names: Vec<_> = arches.list().into_iter().map(Arch::name).collect();

@@ -21,7 +21,7 @@ use crate::{
     tree::Tree,
 };
 
-/// What Helm accepts, and more than any chart here has.
+/// The limits of Helm, which are above those of any chart here.
 const LIMITS: Limits = Limits {
     entries: 1000,
     total: 5 << 20,

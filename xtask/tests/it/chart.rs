@@ -221,7 +221,7 @@ fn merge_adds_charts_and_changes_nothing_published() {
     refused(
         merge(dir.path(), "rke2", &["path.tgz"]),
         FAILED,
-        &["is no version"],
+        &["is not a version"],
     );
     assert_eq!(fs::read_to_string(repo.join("index.yaml")).unwrap(), index);
     assert!(!repo.join("assets/x").exists());
@@ -284,11 +284,11 @@ fn faults_of_a_repository_are_listed() {
     assert_eq!(json["findings"], json!(lines));
     for part in [
         "assets/a/orphan.tgz is in no entry",
-        "a 1.0.0 points at assets/a/a-1.0.0.tgz, which is not there",
+        "a 1.0.0 points to assets/a/a-1.0.0.tgz, which does not exist",
         "a 1.0.1: assets/a/a-1.0.1.tgz has the sha256",
         "a 1.0.1 and a v1.0.1 are the same version",
         "charts/a/1.0.2 differs from assets/a/a-1.0.2.tgz",
-        "a 1.0.2 was published and is gone",
+        "a 1.0.2 was published and has been removed",
     ] {
         assert!(found.contains(part), "no `{part}` in {found}");
     }

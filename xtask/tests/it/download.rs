@@ -15,7 +15,7 @@ use crate::{
 };
 
 const CONTENT: &[u8] = b"what somebody published";
-/// What the program says about a file of another digest.
+/// A part of the message about a file with another digest.
 const OTHER_FILE: &str = "has a file of sha256";
 
 /// Writes a lock that names one file at these addresses.

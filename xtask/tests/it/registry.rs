@@ -64,7 +64,7 @@ impl Image {
 }
 
 /// Fetches the image that the registry has, into an empty store.
-fn pull(dir: &Path, host: &str, words: &[&str]) -> Command {
+fn pull(dir: &Path, host: &str, args: &[&str]) -> Command {
     let image = Image::new();
     let line = format!("core {host}/x/y:1 {}\n", image.digest);
     fs::write(dir.join("images.lock"), line).expect("a directory of the test");
@@ -79,7 +79,7 @@ fn pull(dir: &Path, host: &str, words: &[&str]) -> Command {
         "--arch",
         "amd64",
     ];
-    let mut command = without_proxies(xtask(dir, &[&common, words].concat()));
+    let mut command = without_proxies(xtask(dir, &[&common, args].concat()));
     command
         .env_remove("REGISTRY_AUTH_FILE")
         .env("DOCKER_CONFIG", dir.join("docker"));

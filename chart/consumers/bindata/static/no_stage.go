@@ -1,17 +1,17 @@
 //go:build no_stage
 // +build no_stage
 
-// Package static is empty where a distro stages nothing by itself.
+// Package static is empty in a distro that stages no charts.
 package static
 
 import "fmt"
 
-// Asset knows no name.
+// Asset fails, since there are no assets.
 func Asset(name string) ([]byte, error) {
 	return nil, fmt.Errorf("Asset %s not found", name)
 }
 
-// AssetNames lists nothing.
+// AssetNames returns no names.
 func AssetNames() []string {
 	return nil
 }

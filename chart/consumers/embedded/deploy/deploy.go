@@ -1,4 +1,4 @@
-// Package deploy holds manifests, which are deployed to the cluster.
+// Package deploy contains the manifests that are deployed to the cluster.
 package deploy
 
 import (

@@ -1,4 +1,4 @@
-// Package static holds charts, which are served to the cluster.
+// Package static contains the charts that are served to the cluster.
 package static
 
 import (

@@ -1,4 +1,4 @@
-//! One repository that is sound, and everything that can be wrong with it.
+//! One valid repository, and every fault that it can have.
 
 use super::*;
 
@@ -36,7 +36,7 @@ fn index(text: &str) -> Index {
     Index::read(&text).unwrap()
 }
 
-fn sound() -> Repository {
+fn valid() -> Repository {
     let charts = [
         ("a", "5.0.0", "5"),
         ("a", "v4.3.017", "4"),
@@ -49,7 +49,7 @@ fn sound() -> Repository {
         };
         (format!("assets/a/{name}-{version}.tgz"), asset)
     };
-    let folders = [
+    let directories = [
         ("charts/a/a/5.0.0", Ok(unpacked("a", "5.0.0"))),
         ("charts/a/v4.3.017", Ok(unpacked("a", "v4.3.017"))),
         ("charts/a/a-crd/5.0.0", Ok(unpacked("a-crd", "5.0.0"))),
@@ -57,16 +57,16 @@ fn sound() -> Repository {
     Repository {
         index: index(INDEX),
         assets: charts.into_iter().map(asset).collect(),
-        folders: folders
+        directories: directories
             .into_iter()
             .map(|(path, one)| (path.to_owned(), one))
             .collect(),
     }
 }
 
-fn check_found(break_it: impl Fn(&mut Repository), expected: &[&str]) {
-    let mut repository = sound();
-    break_it(&mut repository);
+fn check_found(change: impl Fn(&mut Repository), expected: &[&str]) {
+    let mut repository = valid();
+    change(&mut repository);
     let found: Vec<_> = check(&repository).iter().map(ToString::to_string).collect();
     assert_eq!(found.len(), expected.len(), "{found:#?}");
     for text in expected {
@@ -78,13 +78,13 @@ fn check_found(break_it: impl Fn(&mut Repository), expected: &[&str]) {
 }
 
 #[test]
-fn a_sound_repository_has_no_findings() {
+fn a_valid_repository_has_no_findings() {
     check_found(|_| {}, &[]);
-    assert_eq!(elsewhere(&sound().index), 1);
+    assert_eq!(external_urls(&valid().index), 1);
 }
 
 #[test]
-fn archives_and_entries_belong_together() {
+fn archives_and_entries_are_compared() {
     let path = "assets/a/a-5.0.0.tgz";
     let rename = |repository: &mut Repository| {
         let asset = repository.assets.remove(path).unwrap();
@@ -94,40 +94,40 @@ fn archives_and_entries_belong_together() {
         rename,
         &[
             "assets/x.tgz is in no entry",
-            "a 5.0.0 points at assets/a/a-5.0.0.tgz, which is not there",
+            "a 5.0.0 points to assets/a/a-5.0.0.tgz, which does not exist",
         ],
     );
     let asset = |change: fn(&mut Asset)| {
         move |repository: &mut Repository| change(repository.assets.get_mut(path).unwrap())
     };
     let digest = sha256(b"x").hex();
-    let text = format!("a 5.0.0: assets/a/a-5.0.0.tgz has the sha256 {digest}, the index says");
+    let text = format!("a 5.0.0: assets/a/a-5.0.0.tgz has the sha256 {digest}, but the index has");
     check_found(asset(|asset| asset.digest = sha256(b"x")), &[&text]);
     check_found(
         asset(|asset| asset.chart = Ok(unpacked("b", "5.0.0"))),
         &[
-            "a 5.0.0: assets/a/a-5.0.0.tgz says that it is b 5.0.0",
-            "charts/a/a/5.0.0 is the folder of no archive",
+            "a 5.0.0: assets/a/a-5.0.0.tgz has the chart b 5.0.0",
+            "charts/a/a/5.0.0 is a directory without its archive",
         ],
     );
     check_found(
         asset(|asset| asset.chart = Err("damaged".to_owned())),
         &[
-            "assets/a/a-5.0.0.tgz is no chart: damaged",
-            "charts/a/a/5.0.0 is the folder of no archive",
+            "assets/a/a-5.0.0.tgz is not a chart: damaged",
+            "charts/a/a/5.0.0 is a directory without its archive",
         ],
     );
 }
 
 #[test]
-fn every_version_stands_once_newest_first() {
+fn versions_are_listed_once_and_newest_first() {
     let with = |from: &'static str, to: &'static str| {
         move |repository: &mut Repository| repository.index = index(&INDEX.replace(from, to))
     };
-    let other = "says that it is a";
+    let other = "has the chart a";
     check_found(
         with("version: v4.3.017", "version: v6.0.0"),
-        &["a: v6.0.0 stands after an older", other],
+        &["a: v6.0.0 comes after an older", other],
     );
     check_found(
         with("version: v4.3.017", "version: v5.0.0"),
@@ -135,7 +135,7 @@ fn every_version_stands_once_newest_first() {
     );
     check_found(
         with("version: v4.3.017", "version: latest"),
-        &["a latest: this is no version", other],
+        &["a latest: Helm cannot compare this version", other],
     );
     check_found(with("    digest: @c\n", ""), &["a-crd 5.0.0 has no digest"]);
     let crd = "assets/a/a-crd-5.0.0.tgz";
@@ -145,21 +145,21 @@ fn every_version_stands_once_newest_first() {
     );
     check_found(
         with("- name: a-crd", "- name: b"),
-        &["b 5.0.0: the index says that it is a-crd", crd],
+        &["b 5.0.0 is listed below a-crd", crd],
     );
 }
 
 #[test]
-fn folders_are_their_archives() {
-    let folder = |change: fn(&mut Repository)| change;
+fn directories_are_compared_with_their_archives() {
+    let directory = |change: fn(&mut Repository)| change;
     check_found(
-        folder(|repository| {
+        directory(|repository| {
             let chart = Ok(unpacked("a", "5.0.1"));
             repository
-                .folders
+                .directories
                 .insert("charts/a/a/5.0.1".to_owned(), chart);
         }),
-        &["charts/a/a/5.0.1 is the folder of no archive"],
+        &["charts/a/a/5.0.1 is a directory without its archive"],
     );
     for content in [
         Err("damaged".to_owned()),
@@ -168,9 +168,9 @@ fn folders_are_their_archives() {
             ..unpacked("a", "5.0.0")
         }),
     ] {
-        let mut repository = sound();
+        let mut repository = valid();
         repository
-            .folders
+            .directories
             .insert("charts/a/a/5.0.0".to_owned(), content);
         let found: Vec<_> = check(&repository).iter().map(ToString::to_string).collect();
         assert_eq!(
@@ -181,7 +181,7 @@ fn folders_are_their_archives() {
 }
 
 #[test]
-fn what_was_published_stays() {
+fn removed_and_changed_entries_are_reported() {
     let before = index(INDEX);
     assert_eq!(compare(&before, &before), BTreeSet::new());
     let changed = index(&INDEX.replace("version: v4.3.017\n", "version: v4.3.017\n    icon: x\n"));
@@ -189,13 +189,13 @@ fn what_was_published_stays() {
         compare(&before, &changed),
         [Finding::Changed("a v4.3.017".to_owned())].into()
     );
-    // More than before is what a release does.
+    // A release may add entries, but not remove them.
     let fewer = index(&INDEX.replace(
         "- name: a-crd\n    version: 5.0.0",
         "- name: a-crd\n    version: 5.0.1",
     ));
     assert_eq!(
         compare(&before, &fewer),
-        [Finding::Gone("a-crd 5.0.0".to_owned())].into()
+        [Finding::Removed("a-crd 5.0.0".to_owned())].into()
     );
 }

@@ -1,9 +1,9 @@
-//! The lines of an index: where a new entry goes, by how the file is laid out.
+//! Inserts lines into the text of an index, at a place that is found by the file's layout.
 
 use serde_yaml::Mapping;
 
-/// The text with one entry more; `None` where it is not laid out as usual.
-pub(super) fn put(text: &str, name: &str, place: usize, entry: &Mapping) -> Option<String> {
+/// Returns the text with one more entry at this position of a chart's list; `None` when the file is not laid out as usual.
+pub(super) fn insert(text: &str, name: &str, position: usize, entry: &Mapping) -> Option<String> {
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
     let start = lines.iter().position(|line| line.starts_with("entries:"))?;
     if lines[start].trim_end() == "entries: {}" {
@@ -21,7 +21,7 @@ pub(super) fn put(text: &str, name: &str, place: usize, entry: &Mapping) -> Opti
     let is_new = found.is_none();
     let (at, item_depth) = if let Some(&(at, _)) = found {
         let next = titles.iter().map(|one| one.0).find(|&next| next > at);
-        item_place(&lines[..next.unwrap_or(end)], at, depth, place)
+        item_line(&lines[..next.unwrap_or(end)], at, depth, position)
     } else {
         let after = titles.iter().find(|(_, title)| *title > name);
         let at = after.map_or_else(|| last_content(&lines, start, end), |one| one.0);
@@ -40,20 +40,20 @@ pub(super) fn put(text: &str, name: &str, place: usize, entry: &Mapping) -> Opti
     Some(lines.join("\n") + "\n")
 }
 
-/// The line of the item at this place of a chart's list, or the one after the last, and how far in items stand.
-fn item_place(lines: &[String], title: usize, depth: usize, place: usize) -> (usize, usize) {
+/// Returns the line of the item at this position of a chart's list, or the line after the last item, and the items' indentation.
+fn item_line(lines: &[String], title: usize, depth: usize, position: usize) -> (usize, usize) {
     let below = title + 1..lines.len();
     let first = below.clone().find(|&at| is_content(&lines[at]));
     let depth = first.map_or(depth, |at| indent(&lines[at]));
     let is_item =
         |at: &usize| indent(&lines[*at]) == depth && lines[*at][depth..].starts_with("- ");
-    let found = below.filter(is_item).nth(place);
+    let found = below.filter(is_item).nth(position);
     let at = found.unwrap_or_else(|| last_content(lines, title, lines.len()));
     (at, depth)
 }
 
-/// The text with the time of this change.
-pub(super) fn generated(text: &str, now: &str) -> String {
+/// Returns the text with `generated` set to this time.
+pub(super) fn set_generated(text: &str, now: &str) -> String {
     let line = format!("generated: {}\n", quoted(now));
     let mut found = false;
     let mut lines: Vec<_> = text.split_inclusive('\n').collect();
@@ -69,19 +69,19 @@ pub(super) fn generated(text: &str, now: &str) -> String {
     lines.concat()
 }
 
-/// A time is text for every reader only between quotes.
+/// Quotes a time, since some readers would parse it as a timestamp otherwise.
 fn quoted(time: &str) -> String {
     format!("\"{time}\"")
 }
 
-/// The first line from `from` on that stands further left than `depth`.
+/// Returns the first line from `from` on that is indented less than `depth`.
 fn block_end(lines: &[String], from: usize, depth: usize) -> usize {
     let ends = |line: &String| is_content(line) && indent(line) < depth;
     let found = lines[from..].iter().position(ends);
     found.map_or(lines.len(), |at| from + at)
 }
 
-/// After the last line with content, so that comments and blanks of what follows stay there.
+/// Returns the line after the last one with content, so that comments and blank lines before the next block stay with that block.
 fn last_content(lines: &[String], from: usize, end: usize) -> usize {
     let found = (from..end).rev().find(|&at| is_content(&lines[at]));
     found.map_or(from, |at| at) + 1

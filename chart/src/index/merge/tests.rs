@@ -1,4 +1,4 @@
-//! Indexes as they are published, and charts that come to them.
+//! Published indexes, and charts that are added to them.
 
 use archive::digest::sha256;
 
@@ -7,14 +7,14 @@ use super::*;
 const NOW: &str = "2026-11-21T00:00:00Z";
 
 fn listing(name: &str, version: &str, bytes: &str) -> Listing {
-    let about = About {
+    let metadata = Metadata {
         name: name.to_owned(),
         version: version.to_owned(),
         api_version: "v2".to_owned(),
-        ..About::default()
+        ..Metadata::default()
     };
     Listing {
-        about,
+        metadata,
         digest: sha256(bytes.as_bytes()),
         url: format!("assets/{name}/{name}-{version}.tgz"),
     }
@@ -38,7 +38,7 @@ fn order(text: &str, name: &str) -> Vec<String> {
 }
 
 #[test]
-fn an_index_begins() {
+fn a_new_index_lists_all_charts() {
     let merged = merge(
         None,
         &[listing("b", "1.0.0", "x"), listing("a", "v4.3.017", "y")],
@@ -52,17 +52,17 @@ fn an_index_begins() {
     );
     assert_eq!(merged.text, expected);
     assert_eq!(added(&merged), ["a v4.3.017", "b 1.0.0"]);
-    let nothing = merge(None, &[], NOW).unwrap();
-    assert_eq!(nothing.text, format!("{EMPTY}generated: \"{NOW}\"\n"));
-    let filled = merge(Some(&nothing.text), &[listing("a", "1.0.0", "")], NOW).unwrap();
+    let empty = merge(None, &[], NOW).unwrap();
+    assert_eq!(empty.text, format!("{EMPTY}generated: \"{NOW}\"\n"));
+    let filled = merge(Some(&empty.text), &[listing("a", "1.0.0", "")], NOW).unwrap();
     assert_eq!(order(&filled.text, "a"), ["1.0.0"]);
 }
 
-/// As published: quoted times, a key that nobody here knows, a comment.
+/// A published index with quoted times, an unknown key and a comment.
 const PUBLISHED: &str = "apiVersion: v1\nentries:\n  a:\n  - created: \"2024-01-01T00:00:00.123456789Z\"\n    digest: 2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881\n    extra: {kept: [1, 2]}\n    name: a\n    urls:\n    - assets/a/a-v4.3.017.tgz\n    version: v4.3.017\n  - name: a\n    version: v4.0.2-build2024020802\n  # of c\n  c:\n  - name: c\n    version: 1.0.0\ngenerated: \"2024-01-01T00:00:00.123456789Z\"\nserverInfo: {}\n";
 
 #[test]
-fn new_entries_come_in_between_and_no_other_line_changes() {
+fn new_entries_are_inserted_and_no_other_line_changes() {
     let new = [
         listing("a", "5.0.0", "1"),
         listing("a", "4.0.201+upv4.0.2-build2024020802", "2"),
@@ -94,11 +94,11 @@ fn new_entries_come_in_between_and_no_other_line_changes() {
     {
         assert!(
             left.any(|found| found == line),
-            "{line} is gone or moved:\n{}",
+            "{line} is missing or has moved:\n{}",
             merged.text
         );
     }
-    // Once more changes nothing, in whatever order.
+    // A second merge changes nothing, in any order.
     let mut again = new.to_vec();
     again.reverse();
     let again = merge(Some(&merged.text), &again, "2027-01-01T00:00:00Z").unwrap();
@@ -112,7 +112,7 @@ fn new_entries_come_in_between_and_no_other_line_changes() {
 }
 
 #[test]
-fn items_may_stand_further_in() {
+fn other_indentations_are_kept() {
     let text =
         "apiVersion: v1\nentries:\n    \"a\":\n      - name: a\n        version: 2.0.0\n\n# end\n";
     let merged = merge(
@@ -139,7 +139,7 @@ fn check_refused(text: &str, new: &Listing, expected: &str) {
 }
 
 #[test]
-fn what_is_published_stays_as_it_is() {
+fn published_versions_cannot_be_replaced() {
     check_refused(
         PUBLISHED,
         &listing("a", "v4.3.017", "other"),
@@ -158,7 +158,7 @@ fn what_is_published_stays_as_it_is() {
     check_refused(
         PUBLISHED,
         &listing("a", "latest", "x"),
-        "a: `latest` is no version",
+        "a: `latest` is not a version",
     );
     let twice = [listing("b", "1.0.0", "x"), listing("b", "1.0.0", "y")];
     let error = merge(Some(PUBLISHED), &twice, NOW).unwrap_err().to_string();
@@ -166,13 +166,13 @@ fn what_is_published_stays_as_it_is() {
 }
 
 #[test]
-fn unusual_layouts_are_left_alone() {
+fn unusual_layouts_are_refused() {
     let one = listing("a", "5.0.0", "");
     for text in [
         "{apiVersion: v1, entries: {}}",
         "apiVersion: v1\nentries: {a: [{name: a, version: 1.0.0}]}\n",
         "apiVersion: v1\nentries:\n  a: [{name: a, version: 1.0.0}]\n",
     ] {
-        check_refused(text, &one, "a 5.0.0 has no place");
+        check_refused(text, &one, "cannot add a 5.0.0");
     }
 }

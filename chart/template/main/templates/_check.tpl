@@ -1,9 +1,9 @@
-{{- /* Fails on a value that the daemon would refuse: `path` is the value's own, `rule` that of the option. */ -}}
+{{- /* Fails on a value that the daemon would refuse: `path` is the value's path, `rule` the rule of its option. */ -}}
 {{- define "multus.checkValue" -}}
 {{- $text := toString .value -}}
 {{- if not (or (kindIs "invalid" .value) (eq $text "")) -}}
 {{- if and .rule.path (not (hasPrefix "/" $text)) -}}
-{{- fail (printf "%s is %s, but must be an absolute path on the node: write all of it, or remove the value" .path $text) -}}
+{{- fail (printf "%s is %s, but must be an absolute path on the node: write the complete path, or remove the value" .path $text) -}}
 {{- end -}}
 {{- if and .rule.words (not (has (lower $text) .rule.words)) -}}
 {{- fail (printf "%s is %s, but must be one of %s: correct it, or remove the value" .path $text (join ", " .rule.words)) -}}
@@ -19,7 +19,7 @@
 {{- end -}}
 {{- end -}}
 
-{{- /* How many letters have to be put in, taken out or changed to get from one word to the other. */ -}}
+{{- /* The edit distance: the number of letters that have to be inserted, removed or changed to get from one word to the other. */ -}}
 {{- define "multus.distance" -}}
 {{- $row := until (int (add1 (len .to))) -}}
 {{- $to := splitList "" .to -}}
@@ -35,7 +35,7 @@
 {{- last $row -}}
 {{- end -}}
 
-{{- /* The option that a key was meant for, as the daemon finds it; nothing where there is none. */ -}}
+{{- /* The option that is nearest to a misspelled key, by the daemon's rule; empty when none is near. */ -}}
 {{- define "multus.meant" -}}
 {{- $key := lower .key -}}
 {{- $far := 2 -}}

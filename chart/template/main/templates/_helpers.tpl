@@ -1,5 +1,5 @@
-{{- /* Labels of an object. `root` is the context, `app` what selectors go by, `component` the part of the release, `further` what its own
-       value adds. commonLabels may replace what is recommended, but not what is selected. */ -}}
+{{- /* Labels of an object. `root` is the context, `app` the label that selectors use, `component` the part of the release, `further` the
+       labels of the object's own value. commonLabels may replace the recommended labels, but not those of selectors. */ -}}
 {{- define "multus.labelsOf" -}}
 {{- $recommended := dict
   "app.kubernetes.io/name" (.root.Values.nameOverride | default .root.Chart.Name)
@@ -19,17 +19,17 @@
 {{- toYaml $labels -}}
 {{- end -}}
 
-{{- /* Labels of what belongs to the daemons, which is all but the approver and the test. */ -}}
+{{- /* Labels of all objects but those of the approver and of the test. */ -}}
 {{- define "multus.labels" -}}
 {{- include "multus.labelsOf" (dict "root" . "app" .Chart.Name "component" "daemon") -}}
 {{- end -}}
 
-{{- /* "true" for true and "true", nothing for everything else. */ -}}
+{{- /* "true" for the boolean and for the text, empty for anything else. */ -}}
 {{- define "multus.true" -}}
 {{- if eq (toString .) "true" }}true{{ end -}}
 {{- end -}}
 
-{{- /* A digest wins over the tag, which is kept for people. */ -}}
+{{- /* A digest takes precedence over the tag, which stays for readers. */ -}}
 {{- define "multus.image" -}}
 {{- $image := .Values.image | default dict -}}
 {{- $own := (.Values.thickPlugin | default dict).image | default dict -}}
@@ -46,9 +46,9 @@
 {{ $own.pullPolicy | default (.Values.image | default dict).pullPolicy | default "IfNotPresent" }}
 {{- end -}}
 
-{{- /* What the daemon may do; without some of it nothing works. */ -}}
+{{- /* Capabilities of the daemon; some are required. */ -}}
 {{- define "multus.capabilities" -}}
-{{- /* Reused values of a release before this one have no such value. */ -}}
+{{- /* `--reuse-values` of an earlier release has no such value. */ -}}
 {{- $capabilities := (.Values.daemonSecurity | default dict).capabilities -}}
 {{- if kindIs "invalid" $capabilities -}}
 {{- $capabilities = list "CHOWN" "DAC_OVERRIDE" "FOWNER" "IPC_LOCK" "KILL" "MKNOD" "NET_ADMIN" "NET_BIND_SERVICE" "NET_RAW" "SETGID" "SETUID" "SYS_ADMIN" "SYS_CHROOT" "SYS_PTRACE" -}}
@@ -61,26 +61,26 @@
 {{- toYaml $capabilities -}}
 {{- end -}}
 
-{{- /* Nodes that the image is made for, and of these the ones that are wanted: terms are alternatives, so each of them gets the architectures. */ -}}
+{{- /* Affinity to the architectures of the image and to the nodes of the value: terms are alternatives, so the architectures are added to each. */ -}}
 {{- define "multus.affinity" -}}
 {{- $affinity := deepCopy (.Values.affinity | default dict) -}}
 {{- with .Values.architectures -}}
-{{- $isMade := dict "key" "kubernetes.io/arch" "operator" "In" "values" . -}}
+{{- $supported := dict "key" "kubernetes.io/arch" "operator" "In" "values" . -}}
 {{- $node := get $affinity "nodeAffinity" | default dict -}}
 {{- $required := get $node "requiredDuringSchedulingIgnoredDuringExecution" | default dict -}}
 {{- $terms := list -}}
 {{- range get $required "nodeSelectorTerms" | default list -}}
-{{- /* An empty term matches no node, and must not match one with ours. */ -}}
-{{- if . }}{{ $terms = append $terms (set . "matchExpressions" (append (get . "matchExpressions" | default list) $isMade)) }}{{ else }}{{ $terms = append $terms . }}{{ end -}}
+{{- /* An empty term matches no node; with the architectures it would match some. */ -}}
+{{- if . }}{{ $terms = append $terms (set . "matchExpressions" (append (get . "matchExpressions" | default list) $supported)) }}{{ else }}{{ $terms = append $terms . }}{{ end -}}
 {{- end -}}
-{{- $_ := set $required "nodeSelectorTerms" ($terms | default (list (dict "matchExpressions" (list $isMade)))) -}}
+{{- $_ := set $required "nodeSelectorTerms" ($terms | default (list (dict "matchExpressions" (list $supported)))) -}}
 {{- $_ := set $node "requiredDuringSchedulingIgnoredDuringExecution" $required -}}
 {{- $_ := set $affinity "nodeAffinity" $node -}}
 {{- end -}}
 {{- if $affinity }}{{ toYaml $affinity }}{{ end -}}
 {{- end -}}
 
-{{- /* Labels of the nodes that get a pod, under the published name and under the usual one, which wins. */ -}}
+{{- /* Labels of the nodes that get a pod, under the published name and under the usual one, which takes precedence. */ -}}
 {{- define "multus.nodeSelector" -}}
 {{- $selector := dict -}}
 {{- range $more := list ((.Values.labels | default dict).nodeSelector | default dict) (.Values.nodeSelector | default dict) -}}
@@ -91,9 +91,9 @@
 {{- if $selector }}{{ toYaml $selector }}{{ end -}}
 {{- end -}}
 
-{{- /* Annotations of daemons' pods. */ -}}
+{{- /* Annotations of the daemons' pods. */ -}}
 {{- define "multus.podAnnotations" -}}
-{{- /* A node that is emptied needs its daemon until the last pod has gone. */ -}}
+{{- /* A node that the autoscaler empties needs its daemon until the last pod is deleted. */ -}}
 {{- $annotations := dict "cluster-autoscaler.kubernetes.io/enable-ds-eviction" "false" -}}
 {{- range $key, $value := .Values.podAnnotations | default dict -}}
 {{- if not (kindIs "invalid" $value) }}{{ $_ := set $annotations $key $value }}{{ end -}}
@@ -105,13 +105,13 @@
 {{- toYaml $annotations -}}
 {{- end -}}
 
-{{- /* How daemons are replaced. Kubernetes wants one of both numbers to be 0; the one that is not set follows from the other. */ -}}
+{{- /* The update strategy. Kubernetes requires one of the two numbers to be 0; a number that is not set follows from the other one. */ -}}
 {{- define "multus.updateStrategy" -}}
 {{- $strategy := .Values.updateStrategy | default dict -}}
 {{- $type := $strategy.type | default "RollingUpdate" -}}
 {{- $rolling := $strategy.rollingUpdate | default dict -}}
 {{- $surge := get $rolling "maxSurge" | toString -}}
-{{- $gone := get $rolling "maxUnavailable" | toString -}}
+{{- $unavailable := get $rolling "maxUnavailable" | toString -}}
 {{- $unset := list "" "<nil>" -}}
 {{- $none := list "0" "0%" -}}
 {{- if not (has $type (list "RollingUpdate" "OnDelete")) -}}
@@ -119,19 +119,19 @@
 {{- end -}}
 type: {{ $type }}
 {{- if eq $type "RollingUpdate" -}}
-{{- if has $surge $unset }}{{ $surge = ternary "1" "0" (or (has $gone $unset) (has $gone $none)) }}{{ end -}}
-{{- if has $gone $unset }}{{ $gone = ternary "1" "0" (has $surge $none) }}{{ end -}}
-{{- if eq (has $surge $none) (has $gone $none) -}}
-{{- fail (printf "updateStrategy.rollingUpdate has maxSurge %s and maxUnavailable %s, but Kubernetes wants one of them to be 0 and the other not: correct them, or remove one" $surge $gone) -}}
+{{- if has $surge $unset }}{{ $surge = ternary "1" "0" (or (has $unavailable $unset) (has $unavailable $none)) }}{{ end -}}
+{{- if has $unavailable $unset }}{{ $unavailable = ternary "1" "0" (has $surge $none) }}{{ end -}}
+{{- if eq (has $surge $none) (has $unavailable $none) -}}
+{{- fail (printf "updateStrategy.rollingUpdate has maxSurge %s and maxUnavailable %s, but Kubernetes requires one of them to be 0 and the other not: correct them, or remove one" $surge $unavailable) -}}
 {{- end }}
-# The next daemon takes the socket over before the last one goes, unless maxUnavailable says otherwise.
+# With maxSurge the new daemon takes over the socket before the old one ends.
 rollingUpdate:
   maxSurge: {{ $surge }}
-  maxUnavailable: {{ $gone }}
+  maxUnavailable: {{ $unavailable }}
 {{- end -}}
 {{- end -}}
 
-{{- /* Who the daemons are: their account, and with certificates the group of these. Daemons that have none yet are still the account. */ -}}
+{{- /* Subjects of the daemons: their service account, and with certificates the certificates' group. A daemon without a certificate yet uses the account. */ -}}
 {{- define "multus.subjects" -}}
 {{- $certificate := .Values.perNodeCertificate | default dict -}}
 {{- $enabled := include "multus.true" $certificate.enabled -}}
@@ -147,19 +147,19 @@ rollingUpdate:
 {{- end -}}
 {{- end -}}
 
-{{- /* A path on the node: what was meant for a container that saw the node below /host. */ -}}
+{{- /* A path of the node; values for upstream's container have it below /host or /hostroot. */ -}}
 {{- define "multus.nodePath" -}}
 {{- regexReplaceAll "^/host(root)?(/|$)" (toString .) "/" -}}
 {{- end -}}
 
-{{- /* The port of the node where daemons serve metrics, or nothing. A number may have become a float on its way. */ -}}
+{{- /* The port of the node where daemons serve metrics, or empty. Helm may have turned the integer into a float. */ -}}
 {{- define "multus.metricsPort" -}}
 {{- $metrics := .Values.metrics | default dict -}}
 {{- $own := get (.Values.config.daemon_conf | default dict) "metricsPort" -}}
 {{- if $own }}{{ int $own }}{{ else if include "multus.true" $metrics.enabled }}{{ int ($metrics.port | default 9091) }}{{ end -}}
 {{- end -}}
 
-{{- /* daemon-config.json: cni_conf in the daemon's words, then daemon_conf over it. */ -}}
+{{- /* daemon-config.json: cni_conf under the daemon's option names, then daemon_conf over it. */ -}}
 {{- define "multus.daemonConfig" -}}
 {{- $cni := .Values.config.cni_conf | default dict -}}
 {{- $out := dict "cniVersion" "auto" "multusConfigFile" "auto" "logLevel" "verbose" "logToStderr" true -}}
@@ -168,8 +168,8 @@ rollingUpdate:
 {{- range $key, $name := $paths -}}
 {{- with get $cni $key }}{{ $_ := set $out $name (include "multus.nodePath" .) }}{{ end -}}
 {{- end -}}
-{{- $words := dict "globalNamespaces" "globalNamespaces" "masterCniFilename" "multusMasterCNI" "logFile" "logFile" "logLevel" "logLevel" "cniVersion" "cniVersion" "multusConfFile" "multusConfigFile" -}}
-{{- range $key, $name := $words -}}
+{{- $others := dict "globalNamespaces" "globalNamespaces" "masterCniFilename" "multusMasterCNI" "logFile" "logFile" "logLevel" "logLevel" "cniVersion" "cniVersion" "multusConfFile" "multusConfigFile" -}}
+{{- range $key, $name := $others -}}
 {{- with get $cni $key }}{{ $_ := set $out $name . }}{{ end -}}
 {{- end -}}
 {{- range $key := list "namespaceIsolation" "overrideNetworkName" "logToStderr" -}}

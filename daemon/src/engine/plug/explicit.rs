@@ -5,16 +5,13 @@ use cni::cache::Entry;
 use cni::chain;
 use cni::config::NetworkConfig;
 use cni::types::CniError;
-use plan::Attached;
-use plan::Requested;
 use plan::netconf::{Netconf, UnsupportedRequests};
-use plan::{Attachment, PlanError, PodView, requests};
+use plan::{Attached, Attachment, PlanError, PodView, Requested, requests};
 use serde_json::{Map, Value};
 
-use super::super::invocation::DelegateContext;
-use super::super::{ContainerRequest, Engine, cached_results};
 use super::{RunningContainer, delegate};
-use crate::engine::AddError;
+use crate::engine::invocation::DelegateContext;
+use crate::engine::{AddError, ContainerRequest, Engine, cached_results};
 use crate::state::{Delegate, PodRef, Progress, State};
 
 impl Engine {

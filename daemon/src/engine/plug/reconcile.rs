@@ -8,10 +8,9 @@ use std::sync::PoisonError;
 use cni::cache::Entry as Cached;
 use cni::env::{ContainerId, IfName};
 use cni::types::{CniError, CniResult};
-use plan::Attached;
 use plan::diff::{Current, Desired, Diff, diff, free_name};
 use plan::netconf::Netconf;
-use plan::{Attachment, Inputs, PlanError, PodView, Selection, requests};
+use plan::{Attached, Attachment, Inputs, PlanError, PodView, Selection, requests};
 use tracing::{info, warn};
 
 use super::{RunningContainer, delegate};

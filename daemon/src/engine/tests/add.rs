@@ -1,10 +1,10 @@
 //! ADD: the order of delegates, their arguments, early refusals and rollback.
 
+use plan::Attached;
 use serde_json::{Value, json};
 
 use super::fixture::{Fixture, PluginCall, pod, request};
 use crate::engine::Engine;
-use plan::Attached;
 
 #[test]
 fn add_runs_delegates_in_order_and_returns_the_first_result() {

@@ -1,4 +1,4 @@
-//! Diff of a running pod's annotation: the order of attaching and detaching, and the networks that a failure leaves.
+//! Changes of a running pod's annotation: the order of attaching and detaching, and the networks that a failure leaves.
 
 use plan::Attached;
 use serde_json::json;

@@ -77,7 +77,7 @@ fn sidecar_of_an_earlier_boot_counts_without_upstreams_file() {
     assert_eq!(fixture.load().unwrap(), None);
 }
 
-/// The word for progress is overwritten in fixture, so one sector has to hold all of it, whatever surrounds it.
+/// The word for progress is overwritten in place, so one sector has to hold all of it, whatever surrounds it.
 #[test]
 fn progress_is_written_in_place_within_a_sector() {
     let mut fixture = Fixture::new();

@@ -221,5 +221,5 @@ fn real_bridge(harness: &Harness) -> anyhow::Result<()> {
     harness
         .verb_env("DEL", &pod, &json!({}), &[("CNI_NETNS", "")])?
         .success()?;
-    crate::inspect::nothing_left(harness.node())
+    crate::node::inspect::nothing_left(harness.node())
 }

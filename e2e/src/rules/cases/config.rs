@@ -11,7 +11,7 @@ use crate::{
         definitions::recorder,
         harness::{Harness, PodSpec},
     },
-    scene::BIN_DIR,
+    single_node::BIN_DIR,
 };
 
 pub(super) const CASES: &[Case] = &[

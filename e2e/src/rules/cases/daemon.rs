@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use super::{Case, own_daemon};
 use crate::{
     rules::harness::{DaemonSetup, Harness, WITH_A},
-    scene::{CONF_DIR, GENERATED},
     sh,
+    single_node::{CONF_DIR, GENERATED},
 };
 
 pub(super) const CASES: &[Case] = &[

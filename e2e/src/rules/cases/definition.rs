@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::{Case, own_daemon, plain};
 use crate::{
-    objects,
+    control_plane::objects,
     rules::{
         definitions::recorder,
         harness::{DaemonSetup, Harness, Pod, WITH_A},

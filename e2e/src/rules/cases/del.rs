@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{Case, plain};
 use crate::{
-    http::Answer,
+    http::HttpResponse,
     rules::{
         definitions::recorder,
         harness::{Harness, Pod, WITH_A, WITH_A_AND_B},
@@ -57,7 +57,7 @@ pub(super) const CASES: &[Case] = &[
     plain("del-twice-without-pod", &["del.twice"], twice_without_pod),
 ];
 
-fn on_socket(harness: &Harness, pod: &Pod) -> anyhow::Result<Answer> {
+fn on_socket(harness: &Harness, pod: &Pod) -> anyhow::Result<HttpResponse> {
     harness.cni_request(&pod.env("DEL"), &harness.config()?)
 }
 

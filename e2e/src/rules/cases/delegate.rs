@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::{Case, plain};
 use crate::{
-    http::Answer,
+    http::HttpResponse,
     rules::{
         definitions::recorder,
         harness::{Harness, Pod},
@@ -77,7 +77,7 @@ fn expect_calls_since_add(harness: &Harness, pod: &Pod, expected: &[&str]) -> an
     harness.expect_calls(pod, &all)
 }
 
-fn post(harness: &Harness, verb: &str, pod: &Pod, config: &Value) -> anyhow::Result<Answer> {
+fn post(harness: &Harness, verb: &str, pod: &Pod, config: &Value) -> anyhow::Result<HttpResponse> {
     post_with(harness, verb, pod, config, &Value::Null)
 }
 
@@ -87,7 +87,7 @@ fn post_with(
     pod: &Pod,
     config: &Value,
     attributes: &Value,
-) -> anyhow::Result<Answer> {
+) -> anyhow::Result<HttpResponse> {
     let mut env = pod.env(verb);
     for (key, value) in &mut env {
         if key == "CNI_IFNAME" {
@@ -97,7 +97,7 @@ fn post_with(
     harness.post("/delegate", &env, config, attributes)
 }
 
-fn refused(answer: &Answer, word: &str) -> anyhow::Result<()> {
+fn refused(answer: &HttpResponse, word: &str) -> anyhow::Result<()> {
     let text = answer.text();
     ensure!(
         answer.status == 400 && text.contains(word),

@@ -5,11 +5,11 @@ use serde_json::{Value, json};
 
 use super::{Case, plain};
 use crate::{
+    node::runtime::IMAGE,
     rules::{
         definitions::{CLAIMED_NIC, NIC, SLOW_NIC},
         harness::{DEFAULT_NETWORK, Harness, NETWORKS, Pod, PodResources, PodSpec},
     },
-    runtime::IMAGE,
 };
 
 pub(super) const CASES: &[Case] = &[

@@ -5,7 +5,7 @@ use std::fs;
 use anyhow::{Context as _, ensure};
 
 use super::{Case, plain};
-use crate::{rules::harness::Harness, scene::BIN_DIR};
+use crate::{rules::harness::Harness, single_node::BIN_DIR};
 
 pub(super) const CASES: &[Case] = &[
     plain("errors-of-add", &["errors.add", "errors.shim"], of_add),

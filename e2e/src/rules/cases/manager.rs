@@ -11,8 +11,8 @@ use crate::{
         definitions,
         harness::{DaemonSetup, Harness},
     },
-    scene::{BIN_DIR, CONF_DIR, GENERATED, PRIMARY},
     sh,
+    single_node::{BIN_DIR, CONF_DIR, GENERATED, PRIMARY},
 };
 
 pub(super) const CASES: &[Case] = &[

@@ -6,8 +6,8 @@ use serde_json::json;
 use super::{Case, own_daemon};
 use crate::{
     rules::harness::{Harness, ShimOutput},
-    scene::BIN_DIR,
     sh,
+    single_node::BIN_DIR,
 };
 
 pub(super) const CASES: &[Case] = &[

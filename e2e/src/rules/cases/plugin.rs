@@ -6,7 +6,7 @@ use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
 use super::{Case, plain};
-use crate::{rules::harness::Harness, scene::BIN_DIR, sh};
+use crate::{rules::harness::Harness, sh, single_node::BIN_DIR};
 
 pub(super) const CASES: &[Case] = &[
     plain("plugin-args", &["plugin.args", "plugin.environment"], args),

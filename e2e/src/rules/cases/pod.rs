@@ -7,8 +7,10 @@ use serde_json::json;
 
 use super::{Case, own_daemon, plain};
 use crate::{
-    control::Extent,
-    proxy::{self, Proxy, Way},
+    control_plane::{
+        Components,
+        tcp_proxy::{self, Condition, TcpProxy},
+    },
     rules::harness::{DaemonSetup, Harness, Pod, PodSpec, WITH_A},
     sh,
 };
@@ -137,7 +139,7 @@ fn while_down(harness: &Harness, case: impl FnOnce() -> anyhow::Result<()>) -> a
     let outcome = case();
     harness
         .control_plane()
-        .start_server(harness.node(), Extent::Server)?;
+        .start_server(harness.node(), Components::ApiServer)?;
     harness.stop_daemon("TERM")?;
     outcome
 }
@@ -192,19 +194,19 @@ fn before_its_watch(harness: &Harness) -> anyhow::Result<()> {
 }
 
 fn behind_its_watch(harness: &Harness) -> anyhow::Result<()> {
-    let proxy = Proxy::start(harness.node())?;
-    harness.launch_daemon_behind(proxy::PORT, &DaemonSetup::Plain.file())?;
+    let proxy = TcpProxy::start(harness.node())?;
+    harness.launch_daemon_behind(tcp_proxy::PORT, &DaemonSetup::Plain.file())?;
     sh::until(60, "the daemon is ready", || harness.ensure_ready())?;
     // The watch works when it has delivered a pod.
     let first = harness.pod("in-time", "")?;
     harness.spawn_verb("ADD", &first)?.within(20)?;
     harness.call(&first, "ADD", "primary")?;
-    proxy.be(Way::Silent);
+    proxy.set(Condition::Silent);
     let pod = harness.pod("early", "")?;
     let adding = harness.spawn_verb("ADD", &pod)?;
     let called = || harness.call(&pod, "ADD", "primary");
     let early = sh::until(1, "a call", called);
-    proxy.be(Way::Open);
+    proxy.set(Condition::Open);
     // The call may still fail: upstream gets the pod before it writes the status annotation, which this account may not.
     adding.within(20)?;
     ensure!(early.is_err(), "the watch was not late");

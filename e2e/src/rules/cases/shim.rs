@@ -4,7 +4,7 @@ use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
 use super::{Case, own_daemon, plain};
-use crate::{rules::harness::Harness, scene::BIN_DIR, sh};
+use crate::{rules::harness::Harness, sh, single_node::BIN_DIR};
 
 pub(super) const CASES: &[Case] = &[
     own_daemon("shim-version-flag", &["shim.version-flag"], version_flag),

@@ -12,7 +12,7 @@ use serde_json::json;
 use super::{Case, own_daemon, plain};
 use crate::{
     rules::harness::{DaemonSetup, Harness, Pod, WITH_A},
-    scene::BIN_DIR,
+    single_node::BIN_DIR,
 };
 
 pub(super) const CASES: &[Case] = &[

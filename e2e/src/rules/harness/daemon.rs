@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use super::Harness;
 use crate::{
-    scene::{BIN_DIR, CONF_DIR, DAEMON_CONFIG, GENERATED},
     sh,
+    single_node::{BIN_DIR, CONF_DIR, DAEMON_CONFIG, GENERATED},
 };
 
 /// The API server's port on the node.

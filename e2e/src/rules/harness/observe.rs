@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 
 use super::{super::recorder, Harness, Pod, pods::STATUS};
 use crate::{
-    inspect::{Addresses, addresses},
-    scene::BIN_DIR,
+    node::inspect::{Addresses, addresses},
     sh,
+    single_node::BIN_DIR,
 };
 
 /// The calls for a pod with network `a`, from `ADD` to `DEL`.

@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 
 use super::{Harness, ShimOutput, shim::RunningShim};
 use crate::{
-    runtime::IMAGE,
-    scene::{BIN_DIR, GENERATED},
+    node::runtime::IMAGE,
+    single_node::{BIN_DIR, GENERATED},
 };
 
 /// A pod with a network namespace, as a runtime makes one for a sandbox.

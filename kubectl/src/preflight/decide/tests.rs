@@ -1,30 +1,30 @@
-//! Clusters of every kind, and what preflight says of them.
+//! Clusters of every kind, and the findings of preflight about them.
 
 use serde_json::json;
 
 use super::*;
 
 /// A cluster of these objects; definitions that are not among them do not exist.
-fn snapshot(objects: &[Value]) -> Snapshot {
-    let mut snapshot = Snapshot::default();
+fn snapshot(objects: &[Value]) -> ClusterSnapshot {
+    let mut snapshot = ClusterSnapshot::default();
     for object in objects {
         snapshot.add(object, "shop").unwrap();
     }
-    snapshot.known.is_whole = true;
+    snapshot.known.is_complete = true;
     snapshot.has_crd = Some(true);
     snapshot.drop_used_templates();
     snapshot
 }
 
 fn decided(objects: &[Value], values: &Value) -> Outcome {
-    let given = Given {
+    let explicit = ExplicitValues {
         files: vec!["values.yaml".to_owned()],
         values: values.as_object().unwrap().clone(),
     };
-    decide(&mut snapshot(objects), Some(&given))
+    decide(&mut snapshot(objects), Some(&explicit))
 }
 
-/// Each expectation is a verdict, the name that it is about, and words of its text.
+/// Each expectation is a verdict, the first name that it is about, and parts of its text.
 #[track_caller]
 fn check_with(values: &Value, objects: &[Value], expected: &[(Verdict, &str, &[&str])]) {
     let outcome = decided(objects, values);
@@ -34,13 +34,13 @@ fn check_with(values: &Value, objects: &[Value], expected: &[(Verdict, &str, &[&
         .filter(|one| one.verdict > Verdict::Note || expected.iter().any(|e| e.0 == Verdict::Note))
         .collect();
     assert_eq!(findings.len(), expected.len(), "{findings:#?}");
-    for (finding, (verdict, name, words)) in findings.iter().zip(expected) {
+    for (finding, (verdict, name, parts)) in findings.iter().zip(expected) {
         assert_eq!(
             (finding.verdict, finding.names[0].as_str()),
             (*verdict, *name)
         );
-        for word in *words {
-            assert!(finding.text.contains(word), "no {word:?} in {finding:?}");
+        for part in *parts {
+            assert!(finding.text.contains(part), "no {part:?} in {finding:?}");
         }
     }
     let worst = expected.iter().map(|one| one.0).max();
@@ -109,7 +109,7 @@ const CHANGES: Verdict = Verdict::Changes;
 const NOTE: Verdict = Verdict::Note;
 
 #[test]
-fn a_cluster_that_is_well_has_nothing_to_do() {
+fn a_valid_cluster_has_no_findings() {
     for installed in [thin(), thick()] {
         let objects = [node(), installed, storage(), pod("storage")];
         check(&objects, &[]);
@@ -129,8 +129,8 @@ fn a_cluster_that_is_well_has_nothing_to_do() {
 }
 
 #[test]
-fn pods_that_would_fail_are_named_with_the_daemons_words() {
-    for (networks, words) in [
+fn pods_that_would_fail_are_reported_with_the_daemons_error() {
+    for (networks, parts) in [
         (
             "nowhere",
             &["(nowhere) in namespace (shop)", "create it"][..],
@@ -146,7 +146,7 @@ fn pods_that_would_fail_are_named_with_the_daemons_words() {
     ] {
         check(
             &[node(), thick(), storage(), pod(networks)],
-            &[(FAILS, "shop/cart", words)],
+            &[(FAILS, "shop/cart", parts)],
         );
     }
 }
@@ -159,7 +159,7 @@ fn options_of_the_values_decide() {
         storage(),
         pod(r#"[{"name":"storage","portMappings":[{"hostPort":80,"containerPort":80}]}]"#),
     ];
-    let with = |word: &str| json!({"config": {"daemon_conf": {"unservedRequests": word}}});
+    let with = |action: &str| json!({"config": {"daemon_conf": {"unservedRequests": action}}});
     check_with(
         &with("error"),
         &objects,
@@ -171,12 +171,12 @@ fn options_of_the_values_decide() {
         &[(
             CHANGES,
             "shop/cart",
-            &["portMappings", "starts without it", "an event"],
+            &["portMappings", "starts without it", "in an event"],
         )],
     );
     check_with(&with("silent"), &objects, &[]);
-    // Without a word it is the default of the daemon.
-    let default = judge::netconf(Map::new()).unwrap().unsupported_requests;
+    // Without the option the daemon's default applies.
+    let default = validate::netconf(Map::new()).unwrap().unsupported_requests;
     let expected = match default {
         plan::netconf::UnsupportedRequests::Error => FAILS,
         plan::netconf::UnsupportedRequests::Event => CHANGES,
@@ -203,7 +203,7 @@ fn options_of_the_values_decide() {
 }
 
 #[test]
-fn refused_values_are_named() {
+fn refused_values_are_reported() {
     let values = json!({
         "thickPlugin": {"enabled": false}, "imagee": {},
         "config": {"daemon_conf": {"metricPort": 9091}},
@@ -230,7 +230,7 @@ fn refused_values_are_named() {
 }
 
 #[test]
-fn values_of_the_release_count_where_none_are_given() {
+fn without_explicit_values_those_of_the_release_are_used() {
     let mut snapshot = snapshot(&[node(), thick(), storage(), pod("storage")]);
     let release = ("kube-system".to_owned(), "rke2-multus".to_owned());
     let values = json!({"thickPlugin": {"enabled": true}, "rke2-whereabouts": {"enabled": true}});
@@ -246,12 +246,12 @@ fn values_of_the_release_count_where_none_are_given() {
         "{:?}",
         outcome.steps
     );
-    let given = Given::default();
-    assert_eq!(decide(&mut snapshot, Some(&given)).verdict, None);
+    let explicit = ExplicitValues::default();
+    assert_eq!(decide(&mut snapshot, Some(&explicit)).verdict, None);
 }
 
 #[test]
-fn upstreams_other_installations_have_a_step_of_their_own() {
+fn installations_of_upstream_that_no_upgrade_replaces_are_removed_first() {
     for command in ["/thin_entrypoint", "/usr/src/multus-cni/bin/multus-daemon"] {
         let objects = [node(), plain(command), storage(), pod("storage")];
         check(
@@ -286,7 +286,7 @@ fn upstreams_other_installations_have_a_step_of_their_own() {
 }
 
 #[test]
-fn a_chart_that_the_distro_installs_is_left_to_the_distro() {
+fn a_chart_that_the_distro_installs_is_replaced_through_the_distro() {
     let own = json!({"apiVersion": "helm.cattle.io/v1", "kind": "HelmChart", "metadata": {"name": "rke2-multus", "namespace": "kube-system"}});
     let objects = [node(), thin(), own.clone()];
     check(
@@ -310,7 +310,7 @@ fn a_chart_that_the_distro_installs_is_left_to_the_distro() {
 }
 
 #[test]
-fn settings_of_upstream_that_would_be_lost_are_named() {
+fn settings_of_upstream_that_would_be_lost_are_reported() {
     let thin = published(
         "/thin_entrypoint",
         &json!([
@@ -366,7 +366,7 @@ fn settings_of_upstream_that_would_be_lost_are_named() {
 }
 
 #[test]
-fn companions_of_the_release_are_replaced_by_values() {
+fn companions_of_the_release_need_values_or_another_chart() {
     let mut dhcp = published("/opt/cni/bin/dhcp", &json!(["daemon"]));
     dhcp["metadata"]["name"] = json!("rke2-multus-dhcp");
     dhcp["spec"]["template"]["spec"]["containers"][0]["image"] = json!("busybox");
@@ -426,7 +426,7 @@ fn companions_of_the_release_are_replaced_by_values() {
 }
 
 #[test]
-fn pods_of_nodes_without_a_daemon_are_named() {
+fn pods_on_nodes_without_a_daemon_fail() {
     let mut other = node();
     other["status"]["nodeInfo"]["architecture"] = json!("s390x");
     check(
@@ -455,7 +455,7 @@ fn pods_of_nodes_without_a_daemon_are_named() {
 }
 
 #[test]
-fn the_distro_of_the_nodes_chooses_the_chart() {
+fn the_chart_is_chosen_by_the_distro_of_the_nodes() {
     for (version, chart) in [
         ("v1.32.3+k3s1", "k3s-multus"),
         ("v1.32.3+rke2r1", "rke2-multus"),
@@ -476,7 +476,7 @@ fn the_distro_of_the_nodes_chooses_the_chart() {
         &[(
             CHANGES,
             "cniConfigDir",
-            &["/etc/cni/net.d", "K3s has", "remove it"],
+            &["/etc/cni/net.d", "K3s has its own", "remove it"],
         )],
     );
     check_with(
@@ -487,7 +487,7 @@ fn the_distro_of_the_nodes_chooses_the_chart() {
 }
 
 #[test]
-fn a_cluster_without_definitions_gets_them_first() {
+fn a_missing_crd_is_reported() {
     let mut snapshot = snapshot(&[node(), pod("storage")]);
     snapshot.has_crd = Some(false);
     let outcome = decide(&mut snapshot, None);
@@ -501,18 +501,18 @@ fn a_cluster_without_definitions_gets_them_first() {
         "{texts:?}"
     );
     assert!(
-        texts[1].contains("install rke2-multus-crd first"),
+        texts[1].contains("fails: install rke2-multus-crd first"),
         "{texts:?}"
     );
 }
 
 #[test]
-fn what_upstream_does_otherwise_changes() {
+fn differences_from_upstream_are_changes() {
     let route = pod(r#"[{"name":"storage","default-route":["10.40.0.1"]}]"#);
-    let words = &["default-route", "upstream leaves"][..];
+    let texts = &["default-route", "upstream keeps"][..];
     check(
         &[node(), thick(), storage(), route.clone()],
-        &[(CHANGES, "shop/cart", words)],
+        &[(CHANGES, "shop/cart", texts)],
     );
     let mut ours = thick();
     ours["spec"]["template"]["spec"]["containers"][0]["env"] =
@@ -541,38 +541,34 @@ fn what_upstream_does_otherwise_changes() {
     check_with(
         &json!({"config": {"daemon_conf": {"unservedRequests": "event"}}}),
         &[node(), thick(), lan, fixed],
-        &[(
-            CHANGES,
-            "shop/cart",
-            &["capability ips", "an event says so"],
-        )],
+        &[(CHANGES, "shop/cart", &["capability ips", "in an event"])],
     );
 }
 
 #[test]
-fn without_any_multus_pods_get_networks_that_they_lack() {
+fn without_multus_pods_get_their_networks_at_the_next_start() {
     check(
         &[node(), storage(), pod("storage")],
-        &[(CHANGES, "shop/cart", &["no Multus so far", "shop/storage"])],
+        &[(CHANGES, "shop/cart", &["not installed yet", "shop/storage"])],
     );
 }
 
 #[test]
-fn what_changes_nothing_is_a_note() {
+fn findings_without_effect_are_notes() {
     let mut host = pod("storage");
     host["spec"]["hostNetwork"] = json!(true);
     let mut legacy = pod("");
     legacy["metadata"]["annotations"] = json!({"alpha.network.k8s.io/networks": "storage"});
-    let mut misspelt = pod("");
-    misspelt["metadata"]["annotations"] = json!({"k8s.v1.cni.cncf.io/network": "storage"});
+    let mut misspelled = pod("");
+    misspelled["metadata"]["annotations"] = json!({"k8s.v1.cni.cncf.io/network": "storage"});
     let mut windows = node();
     windows["metadata"]["name"] = json!("w1");
     windows["status"]["nodeInfo"]["operatingSystem"] = json!("windows");
-    for (object, name, words) in [
+    for (object, name, parts) in [
         (host, "shop/cart", "hostNetwork"),
         (legacy.clone(), "shop/cart", "legacyNetworksAnnotation"),
         (
-            misspelt,
+            misspelled,
             "shop/cart",
             "did you mean k8s.v1.cni.cncf.io/networks?",
         ),
@@ -580,12 +576,12 @@ fn what_changes_nothing_is_a_note() {
         (
             nad("broken", &json!([])),
             "shop/broken",
-            "no pod selects it now",
+            "no pod selects it at present",
         ),
     ] {
-        check(&[storage(), object], &[(NOTE, name, &[words])]);
+        check(&[storage(), object], &[(NOTE, name, &[parts])]);
     }
-    // Where the switch is on, the annotation of the original proposal counts.
+    // With the option, the annotation of the original proposal is read.
     check_with(
         &json!({"config": {"daemon_conf": {"legacyNetworksAnnotation": true}}}),
         &[node(), thick(), legacy],
@@ -594,7 +590,7 @@ fn what_changes_nothing_is_a_note() {
 }
 
 #[test]
-fn broken_definitions_fail_the_pods_that_select_them() {
+fn invalid_definitions_fail_the_pods_that_select_them() {
     let broken = nad(
         "storage",
         &json!({"cniVersion": "1.0.0", "type": "bridge", "ipam": {"type": "host-local", "subnet": "10.1.2.9/24"}}),
@@ -610,7 +606,7 @@ fn broken_definitions_fail_the_pods_that_select_them() {
 }
 
 #[test]
-fn networks_of_every_pod_have_to_be_somewhere() {
+fn default_networks_without_a_definition_are_reported() {
     let of = |first: &str, further: &str| json!({"config": {"daemon_conf": {"clusterNetwork": first, "defaultNetworks": [further], "multusNamespace": "shop"}}});
     check_with(
         &of("nowhere", "absent"),
@@ -636,7 +632,7 @@ fn networks_of_every_pod_have_to_be_somewhere() {
 }
 
 #[test]
-fn pods_that_are_alike_are_one_finding() {
+fn equal_findings_of_several_pods_are_joined() {
     let replica = |name: &str| {
         let mut pod = pod("a/b/c");
         pod["metadata"]["name"] = json!(name);
@@ -675,8 +671,8 @@ fn pods_that_are_alike_are_one_finding() {
 }
 
 #[test]
-fn lists_are_read_with_their_items() {
-    let mut snapshot = Snapshot::default();
+fn items_of_nested_lists_are_read() {
+    let mut snapshot = ClusterSnapshot::default();
     let mut bare = pod("storage");
     bare.as_object_mut().unwrap().remove("kind");
     let list = json!({"kind": "List", "items": [{"kind": "PodList", "items": [bare]}, node(), storage(), {"kind": "Secret"}]});

@@ -1,4 +1,4 @@
-//! Values that the chart refuses and why; the messages are those of the chart's own templates.
+//! Values that the chart refuses, with the messages of the chart's own templates.
 
 use chart::{Chart, IDENTITIES};
 use serde_json::json;
@@ -6,13 +6,13 @@ use serde_json::json;
 use super::*;
 
 fn values(yaml: &str) -> Values {
-    let given: Value = serde_yaml::from_str(yaml).unwrap();
-    Values::new(given.as_object().unwrap())
+    let explicit: Value = serde_yaml::from_str(yaml).unwrap();
+    Values::new(explicit.as_object().unwrap())
 }
 
 const OLD_KUBERNETES: &str = "v1.29.3+k3s1";
 
-/// Values, and the path and words of the refusal.
+/// Values, and path and a part of the message of the refusal.
 const REFUSED: &[(&str, &str, &str)] = &[
     (
         "thickPlugin: {enabled: false}",
@@ -132,19 +132,15 @@ const REFUSED: &[(&str, &str, &str)] = &[
     (
         "{image: {digest: sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef}, thickPlugin: {image: {tag: v5}}}",
         "image.digest",
-        "which wins: set thickPlugin.image.digest",
+        "which takes precedence: set thickPlugin.image.digest",
     ),
-    ("image: {tag: ''}", "image.tag", "set one of both"),
+    ("image: {tag: ''}", "image.tag", "set one of them"),
     (
         "commonLabels: {app: x}",
         "commonLabels.app",
-        "give yours another key",
+        "use another key",
     ),
-    (
-        "podLabels: {tier: x}",
-        "podLabels.tier",
-        "give yours another key",
-    ),
+    ("podLabels: {tier: x}", "podLabels.tier", "use another key"),
     (
         "podAnnotations: {checksum/config: x}",
         "podAnnotations",
@@ -183,9 +179,9 @@ const REFUSED: &[(&str, &str, &str)] = &[
     (
         "updateStrategy: {rollingUpdate: {maxSurge: 1, maxUnavailable: 10%}}",
         "updateStrategy.rollingUpdate",
-        "wants one of them to be 0",
+        "requires one of them to be 0",
     ),
-    // The schema's own.
+    // Refused by the schema.
     (
         "thickPlugn: {}",
         "thickPlugn",
@@ -222,7 +218,7 @@ const REFUSED: &[(&str, &str, &str)] = &[
         "serviceAccount.name",
         "is required",
     ),
-    // The daemon's reader alone.
+    // Refused by the daemon's reader alone.
     (
         "config: {daemon_conf: {defaultNetworks: [1]}}",
         "config",
@@ -231,17 +227,17 @@ const REFUSED: &[(&str, &str, &str)] = &[
 ];
 
 #[test]
-fn refused_values_are_named_with_their_cure() {
-    for (yaml, path, words) in REFUSED {
+fn refused_values_are_reported_with_a_hint() {
+    for (yaml, path, part) in REFUSED {
         let found = values(yaml).problems(Some(OLD_KUBERNETES));
         assert_eq!(found.len(), 1, "{yaml}: {found:?}");
         assert_eq!(found[0].path, *path, "{yaml}");
-        assert!(found[0].text.contains(words), "{yaml}: {found:?}");
+        assert!(found[0].text.contains(part), "{yaml}: {found:?}");
     }
 }
 
 #[test]
-fn every_problem_is_named_at_once() {
+fn all_problems_are_reported_at_once() {
     let found = values("{thickPlugin: {enabled: false}, imagee: {}, config: {daemon_conf: {logLevel: x, metricPort: 1}}}").problems(Some(OLD_KUBERNETES));
     let paths: Vec<_> = found.iter().map(|one| one.path.as_str()).collect();
     assert_eq!(
@@ -281,14 +277,14 @@ fn accepted_values_have_no_problem() {
 }
 
 #[test]
-fn newer_kubernetes_has_admission_policies() {
+fn admission_policies_are_accepted_from_kubernetes_1_30() {
     let values = values("definitionValidation: {enabled: true}");
     for version in [Some("v1.30.0"), Some("v2.0"), None] {
         assert_eq!(values.problems(version), [], "{version:?}");
     }
 }
 
-/// The format strings of all `fail` in the chart's templates.
+/// Returns the format strings of all `fail` in the chart's templates.
 fn formats() -> Vec<String> {
     let files = chart::pack::files(Chart::Main, IDENTITIES[0], "5.0.0").unwrap();
     let templates = files
@@ -326,31 +322,31 @@ fn fits(format: &str, text: &str) -> bool {
     parts.last().is_some_and(|last| text.ends_with(last))
 }
 
-/// A refusal that is new in a template fails here until [`refusals`] has it, too.
+/// A new refusal in a template fails this test until [`refusals`] has it, too.
 #[test]
-fn refusals_are_those_of_the_templates() {
+fn refusals_equal_those_of_the_templates() {
     let formats = formats();
     assert!(formats.len() > 10, "{formats:?}");
-    let said: Vec<_> = REFUSED
+    let ours: Vec<_> = REFUSED
         .iter()
         .flat_map(|(yaml, ..)| refusals(&values(yaml), Some(OLD_KUBERNETES)))
         .collect();
     for format in &formats {
         assert!(
-            said.iter().any(|one| fits(format, &one.text)),
-            "no refusal of preflight and no case here says {format:?}"
+            ours.iter().any(|one| fits(format, &one.text)),
+            "no refusal of preflight, or no case here, has the message {format:?}"
         );
     }
-    for one in &said {
+    for one in &ours {
         assert!(
             formats.iter().any(|format| fits(format, &one.text)),
-            "no template says {one:?}"
+            "no template has the message {one:?}"
         );
     }
 }
 
 #[test]
-fn daemons_file_is_made_as_the_chart_makes_it() {
+fn the_daemons_configuration_equals_that_of_the_chart() {
     let config = values("{}").daemon_config();
     assert_eq!(
         Value::Object(config),

@@ -29,7 +29,7 @@ pub(super) struct Args {
     json: bool,
 }
 
-/// Where third-party images come from.
+/// Options for the registries of third-party images.
 #[derive(Debug, clap::Args)]
 pub(super) struct PullOptions {
     #[command(flatten)]
@@ -65,27 +65,27 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         };
         let registries = args.from.registries(&image.reference)?;
         let progress = ui::Progress::new(&format!("pull {}", image.reference), 0);
-        let wanted = (image.reference.as_str(), digest);
+        let locked = (image.reference.as_str(), digest);
         let count = |len| progress.add(len);
-        let moved = pull::fetch(&registries, wanted, &platforms, &store, &count)
+        let stats = pull::fetch(&registries, locked, &platforms, &store, &count)
             .map_err(with_login_hint)
             .with_context(|| format!("cannot pull {}", image.reference))?;
         progress.finish();
-        pulled.push((image.reference, moved));
+        pulled.push((image.reference, stats));
     }
     if args.json {
         let items: Vec<_> = pulled
             .iter()
-            .map(|(name, moved)| {
-                json!({"name": name, "fetched": moved.fetched, "present": moved.present})
+            .map(|(name, stats)| {
+                json!({"name": name, "fetched": stats.fetched, "present": stats.present})
             })
             .collect();
         return ui::json(&json!({"items": items}));
     }
-    for (name, moved) in &pulled {
+    for (name, stats) in &pulled {
         ui::data(&format!(
             "{name}: {} bytes fetched, {} were there already\n",
-            moved.fetched, moved.present
+            stats.fetched, stats.present
         ))?;
     }
     if pulled.is_empty() {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use airgap::{
     check,
-    push::{self, Moved, Parcel},
+    push::{self, Artifact, PushStats},
     registry,
 };
 use anyhow::{Context as _, ensure};
@@ -45,43 +45,43 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         !host.is_empty(),
         "name a registry, as registry.example:5000"
     );
-    let mut parcels = match &args.archive {
+    let mut artifacts = match &args.archive {
         Some(archive) => of_archive(archive)?,
         None => of_release(&args.dist)?,
     };
     if !path.is_empty() {
-        for parcel in &mut parcels {
-            parcel.repository = format!("{path}/{}", parcel.repository);
+        for artifact in &mut artifacts {
+            artifact.repository = format!("{path}/{}", artifact.repository);
         }
     }
     let registry = args.login.open(host)?;
-    let total = parcels.iter().map(size).sum();
+    let total = artifacts.iter().map(size).sum();
     let progress = ui::Progress::new(&format!("push to {host}"), total);
-    let mut all = Moved::default();
+    let mut all = PushStats::default();
     let mut pushed = Vec::new();
-    for parcel in &parcels {
-        let name = format!("{host}/{}:{}", parcel.repository, parcel.tag);
-        let moved = push::send(&registry, parcel, &|len| progress.add(len))
+    for artifact in &artifacts {
+        let name = format!("{host}/{}:{}", artifact.repository, artifact.tag);
+        let stats = push::send(&registry, artifact, &|len| progress.add(len))
             .map_err(|error| with_hint(error, &name))?;
-        all.sent += moved.sent;
-        all.present += moved.present;
-        pushed.push((name, moved));
+        all.sent += stats.sent;
+        all.present += stats.present;
+        pushed.push((name, stats));
     }
     progress.finish();
     if args.json {
         let items: Vec<_> = pushed
             .iter()
             .map(
-                |(name, moved)| json!({"name": name, "sent": moved.sent, "present": moved.present}),
+                |(name, stats)| json!({"name": name, "sent": stats.sent, "present": stats.present}),
             )
             .collect();
         let all = json!({"sent": all.sent, "present": all.present, "items": items});
         return ui::json(&all);
     }
-    for (name, moved) in &pushed {
+    for (name, stats) in &pushed {
         ui::data(&format!(
             "{name}: {} bytes sent, {} were there already\n",
-            moved.sent, moved.present
+            stats.sent, stats.present
         ))?;
     }
     ui::data(&format!("{} bytes sent\n", all.sent))
@@ -98,20 +98,20 @@ fn with_hint(error: registry::Error, name: &str) -> anyhow::Error {
     anyhow::Error::new(error).context(context)
 }
 
-fn size(parcel: &Parcel) -> u64 {
-    let blobs = parcel.blobs.values().map(Vec::len);
-    let manifests = parcel.manifests.iter().map(|(_, bytes)| bytes.len());
+fn size(artifact: &Artifact) -> u64 {
+    let blobs = artifact.blobs.values().map(Vec::len);
+    let manifests = artifact.manifests.iter().map(|(_, bytes)| bytes.len());
     blobs.chain(manifests).sum::<usize>() as u64
 }
 
-fn of_archive(path: &Path) -> anyhow::Result<Vec<Parcel>> {
+fn of_archive(path: &Path) -> anyhow::Result<Vec<Artifact>> {
     let name = path.display().to_string();
     let bytes = std::fs::read(path).with_context(|| format!("cannot read {name}"))?;
     let layout = Layout::from_entries(check::read(&name, &bytes)?).context(name)?;
-    Ok(push::parcels(&layout)?)
+    Ok(push::artifacts(&layout)?)
 }
 
-fn of_release(dist: &Path) -> anyhow::Result<Vec<Parcel>> {
+fn of_release(dist: &Path) -> anyhow::Result<Vec<Artifact>> {
     let unusable = || {
         format!(
             "cannot read images and charts from {}, make them with `cargo xtask dist`",
@@ -119,18 +119,18 @@ fn of_release(dist: &Path) -> anyhow::Result<Vec<Parcel>> {
         )
     };
     let layout = Layout::read(&dist.join("oci")).with_context(unusable)?;
-    let mut parcels = push::parcels(&layout)?;
+    let mut artifacts = push::artifacts(&layout)?;
     let charts = Tree::read(&dist.join("charts/assets")).with_context(unusable)?;
     for (path, file) in &charts.0 {
-        parcels.push(chart(&file.bytes).with_context(|| path.clone())?);
+        artifacts.push(chart(&file.bytes).with_context(|| path.clone())?);
     }
-    Ok(parcels)
+    Ok(artifacts)
 }
 
-fn chart(tgz: &[u8]) -> anyhow::Result<Parcel> {
+fn chart(tgz: &[u8]) -> anyhow::Result<Artifact> {
     let artifact = chart::oci::artifact(tgz)?;
     let blobs = artifact.blobs.into_iter();
-    Ok(Parcel {
+    Ok(Artifact {
         repository: format!("{CHARTS}/{}", artifact.name),
         tag: artifact.tag,
         blobs: blobs

@@ -30,7 +30,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         .filter(|(path, _)| !LISTS.iter().any(|list| path.starts_with(list)))
         .map(|(path, file)| (path, file.bytes))
         .collect();
-    let sound = ui::step("verify", || Ok(check::folder(&files)?))
+    let sound = ui::step("verify", || Ok(check::dir(&files)?))
         .with_context(|| format!("{} is not sound", args.dir.display()))?;
     if args.json {
         let items: Vec<_> = sound

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use archive::digest::sha256;
-use chart::derive::{self, Wish};
+use chart::derive::{self, DeriveOptions};
 
 use crate::{cmd::download, project::Project, tree::Tree, ui};
 
@@ -39,12 +39,12 @@ pub(super) fn run(project: &Project, args: &Args) -> anyhow::Result<()> {
         Some(lock) => download::locked(project, lock, &args.from)?,
         None => args.from.clone(),
     };
-    let wish = Wish {
+    let options = DeriveOptions {
         name: args.name.clone(),
         version: args.version.clone(),
         drop: args.drop.clone(),
     };
-    let derived = derive::derive(&super::read(&from)?, &wish)
+    let derived = derive::derive(&super::read(&from)?, &options)
         .with_context(|| format!("cannot derive a chart from {}", from.display()))?;
     let digest = sha256(&derived.tgz);
     let mut tree = Tree::default();

@@ -42,7 +42,7 @@ pub(super) fn run(project: &Project, args: &Args) -> anyhow::Result<()> {
         let published = Index::read(&text).with_context(|| path.display().to_string())?;
         findings.extend(check::compare(&published, &repository.index));
     }
-    let elsewhere = check::elsewhere(&repository.index);
+    let elsewhere = check::external_urls(&repository.index);
     if elsewhere > 0 {
         ui::note(&format!(
             "{elsewhere} addresses are outside of the repository, their archives were not checked"
@@ -51,7 +51,7 @@ pub(super) fn run(project: &Project, args: &Args) -> anyhow::Result<()> {
     let (entries, archives, unpacked) = (
         repository.index.entries().count(),
         repository.assets.len(),
-        repository.folders.len(),
+        repository.directories.len(),
     );
     let lines: Vec<_> = findings.iter().map(ToString::to_string).collect();
     if args.json {

@@ -10,10 +10,10 @@ use ::chart::{
     Distro, Identity,
     index::{
         check::Unpacked,
+        layout::RepositoryLayout,
         merge::{self, Listing},
-        place::Layout,
     },
-    pack::is_leftover,
+    pack::is_stray_file,
     package::Package,
 };
 use anyhow::{Context as _, ensure};
@@ -36,7 +36,7 @@ pub(super) struct Args {
     /// Directory with index.yaml, assets/ and charts/, which are made when missing
     #[arg(long, value_name = "DIR")]
     into: PathBuf,
-    /// Layout of the repository
+    /// RepositoryLayout of the repository
     #[arg(long, value_enum)]
     layout: Style,
     /// Print what was added as JSON
@@ -58,8 +58,8 @@ type Source = (String, Vec<u8>);
 
 pub(super) fn run(project: &Project, args: &Args) -> anyhow::Result<()> {
     let (layout, distro) = match args.layout {
-        Style::Rke2 => (Layout::Rke2, Distro::Rke2),
-        Style::K3s => (Layout::K3s, Distro::K3s),
+        Style::Rke2 => (RepositoryLayout::Rke2, Distro::Rke2),
+        Style::K3s => (RepositoryLayout::K3s, Distro::K3s),
     };
     let sources = if args.charts.is_empty() {
         own(project, distro)?
@@ -121,18 +121,23 @@ fn own(project: &Project, distro: Distro) -> anyhow::Result<Vec<Source>> {
 }
 
 /// Adds an archive and its files to the tree; fails when other bytes are published under their paths.
-fn add(dir: &Path, layout: Layout, bytes: &[u8], tree: &mut Tree) -> anyhow::Result<Listing> {
+fn add(
+    dir: &Path,
+    layout: RepositoryLayout,
+    bytes: &[u8],
+    tree: &mut Tree,
+) -> anyhow::Result<Listing> {
     let package = Package::read(bytes)?;
     // The version becomes a part of paths, so it has to be a valid one.
     package.version()?;
-    let about = &package.about;
-    if let Some(file) = package.files.iter().find(|file| is_leftover(&file.path)) {
+    let metadata = &package.metadata;
+    if let Some(file) = package.files.iter().find(|file| is_stray_file(&file.path)) {
         anyhow::bail!(
             "its {} is a stray file of an editor or of patch: pack it again without",
             file.path
         );
     }
-    let asset = layout.asset(&about.name, &about.version);
+    let asset = layout.asset(&metadata.name, &metadata.version);
     let published = dir.join(&asset);
     let ensure_same = |found: &[u8]| {
         ensure!(
@@ -145,7 +150,7 @@ fn add(dir: &Path, layout: Layout, bytes: &[u8], tree: &mut Tree) -> anyhow::Res
     if published.exists() {
         ensure_same(&super::read(&published)?)?;
     }
-    let unpacked = layout.folder(&about.name, &about.version);
+    let unpacked = layout.directory(&metadata.name, &metadata.version);
     let found = repository::unpacked_files(dir, &unpacked)?;
     if !found.is_empty() {
         let same = Package::from_files(found)
@@ -161,7 +166,7 @@ fn add(dir: &Path, layout: Layout, bytes: &[u8], tree: &mut Tree) -> anyhow::Res
     }
     tree.add(&asset, bytes);
     Ok(Listing {
-        about: package.about,
+        metadata: package.metadata,
         digest: sha256(bytes),
         url: asset,
     })

@@ -31,7 +31,7 @@ pub(super) fn read(dir: &Path) -> anyhow::Result<Repository> {
     let mut repository = Repository {
         index,
         assets: BTreeMap::new(),
-        folders: BTreeMap::new(),
+        directories: BTreeMap::new(),
     };
     for (path, file) in files(dir, "assets")? {
         if path.strip_suffix(".tgz").is_none() {
@@ -48,7 +48,7 @@ pub(super) fn read(dir: &Path) -> anyhow::Result<Repository> {
     for (path, files) in unpacked(dir)? {
         let content = Package::from_files(files).map(|package| Unpacked::of(&package));
         let content = content.map_err(|error| error.to_string());
-        repository.folders.insert(path, content);
+        repository.directories.insert(path, content);
     }
     Ok(repository)
 }

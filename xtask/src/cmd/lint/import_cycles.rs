@@ -51,10 +51,13 @@ struct Source {
 }
 
 impl Source {
-    /// Returns the file with the name of its crate, unless it is not a source file of a crate.
+    /// Returns the file with the name of its crate, or `None` for tests and for what is not a source file of a crate.
     fn read<'a>(path: &'a str, text: &str) -> Option<(&'a str, Self)> {
         let (name, below) = path.split_once("/src/")?;
-        let below = below.strip_suffix(".rs")?;
+        // A test module under another name of its file (`#[path]`) is recognised by that name.
+        let below = below
+            .strip_suffix(".rs")
+            .filter(|below| !below.ends_with("_tests"))?;
         let mut module: Vec<String> = below.split('/').map(str::to_owned).collect();
         if module.last().is_some_and(|last| last == "mod")
             || matches!(below, "lib" | "main" | "build")
@@ -314,9 +317,8 @@ fn closing_quote(chars: &[char], start: usize) -> Option<usize> {
 
 /// Returns the end of the raw string that starts here, if one does.
 fn raw_string_end(chars: &[char], start: usize) -> Option<usize> {
-    let is_start = chars[start] == 'r' && !(start > 0 && is_ident(chars[start - 1]))
-        || chars[start] == 'r' && start > 0 && chars[start - 1] == 'b';
-    if !is_start {
+    let before = start.checked_sub(1).map(|at| chars[at]);
+    if chars[start] != 'r' || before.is_some_and(|c| is_ident(c) && c != 'b') {
         return None;
     }
     let hashes = chars[start + 1..].iter().take_while(|&&c| c == '#').count();
@@ -461,6 +463,7 @@ mod tests {
                 "#[cfg(test)]\nmod tests;\nuse crate::fixtures;",
             ),
             ("x/src/fixtures.rs", "use crate::b;"),
+            ("x/src/b/c_tests.rs", "use crate::a;"),
         ];
         assert_eq!(found(&test_module), [""; 0]);
         // The same without the attribute is a cycle.

@@ -1,0 +1,81 @@
+//! kubelet and kube-proxy on a node.
+
+use std::{collections::BTreeMap, fs, path::PathBuf};
+
+use crate::{
+    control_plane::{ControlPlane, PODS},
+    node::{Node, cgroup::Cgroup, runtime::Runtime},
+};
+
+/// Starts kubelet and kube-proxy of a node; returns the node's control group.
+pub(crate) fn join(
+    node: &Node,
+    server: &Node,
+    control: &ControlPlane,
+    runtime: &Runtime,
+) -> anyhow::Result<Cgroup> {
+    let cgroup = Cgroup::new(&node.name)?;
+    let address = format!("https://{}:6443", server.address());
+    let kubelet = kubeconfig(node);
+    let [proxy, config] = ["proxy.conf", "kubelet.yaml"].map(|name| node.dir.join(name));
+    let token = format!("node{}", node.number);
+    control.pki.kubeconfig(&kubelet, &address, &token)?;
+    control.pki.kubeconfig(&proxy, &address, "proxy")?;
+    fs::write(&config, configuration(control, runtime, &cgroup))?;
+    node.serve("kubelet", "kubelet", |command| {
+        command
+            .arg("--kubeconfig")
+            .arg(kubelet)
+            .arg("--config")
+            .arg(config)
+            .arg(format!("--hostname-override={}", node.name))
+            .arg(format!("--node-ip={}", node.address()))
+    })?;
+    node.serve("proxy", "kube-proxy", |command| {
+        command
+            .arg("--kubeconfig")
+            .arg(proxy)
+            .arg(format!("--hostname-override={}", node.name))
+            .arg(format!("--cluster-cidr={PODS}"))
+            .args(["--proxy-mode=iptables", "--conntrack-max-per-core=0"])
+            // With zero kube-proxy does not change the machine's settings.
+            .args([
+                "--conntrack-tcp-timeout-established=0",
+                "--conntrack-tcp-timeout-close-wait=0",
+            ])
+    })?;
+    Ok(cgroup)
+}
+
+/// Returns the kubelet's kubeconfig, which the DRA driver of the node uses, too.
+pub(crate) fn kubeconfig(node: &Node) -> PathBuf {
+    node.dir.join("kubelet.conf")
+}
+
+fn configuration(control: &ControlPlane, runtime: &Runtime, cgroup: &Cgroup) -> String {
+    let features = control.components.features().iter();
+    let features: BTreeMap<_, _> = features.map(|name| (*name, true)).collect();
+    serde_json::json!({
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "authentication": {
+            "anonymous": {"enabled": false},
+            "webhook": {"enabled": true},
+            "x509": {"clientCAFile": control.pki.file("ca.crt")},
+        },
+        "authorization": {"mode": "Webhook"},
+        "containerRuntimeEndpoint": format!("unix://{}", runtime.paths.socket),
+        "cgroupDriver": "cgroupfs",
+        "cgroupRoot": format!("/{}", cgroup.name),
+        "failCgroupV1": false,
+        "failSwapOn": false,
+        "featureGates": features,
+        "enforceNodeAllocatable": [],
+        "localStorageCapacityIsolation": false,
+        "evictionHard": {"memory.available": "100Mi"},
+        "imageGCHighThresholdPercent": 100,
+        "oomScoreAdj": 0,
+        "resolvConf": "/etc/resolv.conf",
+    })
+    .to_string()
+}

@@ -1,0 +1,54 @@
+//! A client of the API server that starts no process per request, for tests with many requests.
+
+use std::path::PathBuf;
+
+use serde_json::Value;
+
+use crate::{
+    control_plane::ControlPlane,
+    http::{self, HttpResponse},
+    node::Node,
+    sh,
+};
+
+/// A `kubectl proxy` on a node and its socket.
+#[derive(Debug)]
+pub(crate) struct ApiClient(PathBuf);
+
+impl ApiClient {
+    /// Starts the proxy and waits until the API server answers through it.
+    pub(crate) fn start(node: &Node, control: &ControlPlane) -> anyhow::Result<Self> {
+        let socket = "/run/api.sock";
+        node.serve("proxy", "kubectl", |command| {
+            command
+                .arg("proxy")
+                .arg(format!("--unix-socket={socket}"))
+                .arg("--kubeconfig")
+                .arg(control.admin())
+        })?;
+        let client = Self(node.path(socket));
+        sh::until(20, "the API server answers", || {
+            client.request("GET", "/readyz", &Value::Null)
+        })?;
+        Ok(client)
+    }
+
+    /// Sends a request; a response other than 2xx is an error.
+    pub(crate) fn request(
+        &self,
+        method: &str,
+        path: &str,
+        body: &Value,
+    ) -> anyhow::Result<HttpResponse> {
+        let kind = if method == "PATCH" {
+            "application/merge-patch+json"
+        } else {
+            "application/json"
+        };
+        let bytes = match body {
+            Value::Null => Vec::new(),
+            body => body.to_string().into_bytes(),
+        };
+        http::send(&self.0, method, path, kind, &bytes)?.well()
+    }
+}

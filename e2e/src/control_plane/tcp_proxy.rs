@@ -1,0 +1,175 @@
+//! A TCP proxy between the daemon and its API server that can refuse, be silent or slow, or change between those.
+//!
+//! It forwards bytes unchanged, so TLS is between daemon and API server.
+
+use std::{
+    io::{self, ErrorKind, Read as _, Write as _},
+    net::{Ipv4Addr, Shutdown, TcpListener, TcpStream},
+    sync::{Arc, Condvar, Mutex, PoisonError},
+    thread,
+    time::{Duration, Instant},
+};
+
+use crate::node::{Node, thread::spawn_server};
+
+/// The port of the proxy on the node's loopback, and that of the API server.
+pub(crate) const PORT: u16 = 7443;
+const SERVER: u16 = 6443;
+/// Longest time until a changed condition takes effect.
+const TICK: Duration = Duration::from_millis(20);
+/// Time between two changes while flapping.
+const PHASE: Duration = Duration::from_millis(300);
+/// Delay of each byte while slow.
+const BYTE_DELAY: Duration = Duration::from_millis(1);
+
+/// The condition of the connection to the API server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Condition {
+    Open,
+    /// The port is closed, and connections are broken.
+    Refusing,
+    /// Connections are accepted, and no byte is forwarded.
+    Silent,
+    /// Each byte is delayed.
+    Slow,
+    /// Open and refusing in turn.
+    Flapping,
+}
+
+/// The proxy; its threads end with the test.
+pub(crate) struct TcpProxy(Arc<Shared>);
+
+struct Shared {
+    condition: Mutex<(Condition, Instant)>,
+    changed: Condvar,
+}
+
+impl TcpProxy {
+    /// Listens on the node's loopback.
+    pub(crate) fn start(node: &Node) -> anyhow::Result<Self> {
+        let shared = Arc::new(Shared {
+            condition: Mutex::new((Condition::Open, Instant::now())),
+            changed: Condvar::new(),
+        });
+        let own = Arc::clone(&shared);
+        let address = format!("port {PORT}");
+        spawn_server(node, &address, listen, move |listener| {
+            accept(&own, listener);
+        })?;
+        Ok(Self(shared))
+    }
+
+    pub(crate) fn set(&self, condition: Condition) {
+        *self.0.lock() = (condition, Instant::now());
+        self.0.changed.notify_all();
+    }
+}
+
+impl Shared {
+    /// Returns the present condition, which is never `Flapping`.
+    fn now(&self) -> Condition {
+        match *self.lock() {
+            (Condition::Flapping, since)
+                if (since.elapsed().as_millis() / PHASE.as_millis()).is_multiple_of(2) =>
+            {
+                Condition::Refusing
+            }
+            (Condition::Flapping, _) => Condition::Open,
+            (condition, _) => condition,
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, (Condition, Instant)> {
+        self.condition
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for a change of the condition, at most a tick.
+    fn pause(&self) {
+        drop(self.changed.wait_timeout(self.lock(), TICK));
+    }
+}
+
+fn listen() -> io::Result<TcpListener> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, PORT))?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+fn accept(shared: &Arc<Shared>, listener: TcpListener) {
+    let mut listener = Some(listener);
+    loop {
+        if shared.now() == Condition::Refusing {
+            listener = None;
+        } else if listener.is_none() {
+            listener = listen().ok();
+        }
+        match listener.as_ref().map(TcpListener::accept) {
+            Some(Ok((stream, _))) => {
+                let shared = Arc::clone(shared);
+                thread::spawn(move || {
+                    // Breaking connections is the purpose of this proxy.
+                    let _ = connect(&shared, stream);
+                });
+            }
+            _ => shared.pause(),
+        }
+    }
+}
+
+fn connect(shared: &Arc<Shared>, client: TcpStream) -> io::Result<()> {
+    client.set_nonblocking(false)?;
+    let server = TcpStream::connect((Ipv4Addr::LOCALHOST, SERVER))?;
+    let (from, to, own) = (server.try_clone()?, client.try_clone()?, Arc::clone(shared));
+    thread::spawn(move || pump(&own, from, to));
+    pump(shared, client, server);
+    Ok(())
+}
+
+/// Forwards bytes in one direction until either side closes or the condition is `Refusing`.
+fn pump(shared: &Shared, mut from: TcpStream, mut to: TcpStream) {
+    let _ = carry(shared, &mut from, &mut to);
+    for stream in [from, to] {
+        let _ = stream.shutdown(Shutdown::Both);
+    }
+}
+
+fn carry(shared: &Shared, from: &mut TcpStream, to: &mut TcpStream) -> io::Result<()> {
+    from.set_read_timeout(Some(TICK))?;
+    let mut buffer = [0; 1 << 14];
+    loop {
+        match shared.now() {
+            Condition::Refusing => return Ok(()),
+            Condition::Silent => {
+                shared.pause();
+                continue;
+            }
+            _ => {}
+        }
+        let count = match from.read(&mut buffer) {
+            Ok(0) => return Ok(()),
+            Ok(count) => count,
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
+        let mut left = &buffer[..count];
+        while let Some((first, rest)) = left.split_first() {
+            match shared.now() {
+                Condition::Refusing => return Ok(()),
+                Condition::Silent => shared.pause(),
+                Condition::Slow => {
+                    thread::sleep(BYTE_DELAY);
+                    to.write_all(&[*first])?;
+                    left = rest;
+                }
+                _ => {
+                    to.write_all(left)?;
+                    left = &[];
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! The interfaces of a pod, and everything that exists on a node because of pods.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, ensure};
+use serde_json::Value;
+
+use crate::{node::Node, sh};
+
+/// Addresses with prefix length, by interface; without `lo`.
+pub(crate) type Addresses = BTreeMap<String, Vec<String>>;
+
+/// Parses the output of `ip -o address`, iproute's or busybox's: `2: eth0@if7    inet 10.0.0.9/24 brd …`.
+pub(crate) fn addresses(text: &str) -> Addresses {
+    let mut found = Addresses::new();
+    for line in text.lines() {
+        let mut words = line.split_whitespace().skip(1);
+        let (Some(name), Some(kind), Some(address)) = (words.next(), words.next(), words.next())
+        else {
+            continue;
+        };
+        let name = name.trim_end_matches(':').split('@').next().unwrap_or(name);
+        let is_kernels_own = address.starts_with("fe80:");
+        if name != "lo" && kind.starts_with("inet") && !is_kernels_own {
+            found
+                .entry(name.to_owned())
+                .or_default()
+                .push(address.to_owned());
+        }
+    }
+    found
+}
+
+/// Lists everything that exists on the node because of pods: links, leases, state, results, journal, device information.
+pub(crate) fn pod_artifacts(node: &Node) -> anyhow::Result<Vec<String>> {
+    let mut left = links(node)?;
+    let networks = "/var/lib/cni/networks";
+    for network in node.list(networks)? {
+        let directory = format!("{networks}/{network}");
+        let leases = node.list(&directory)?.into_iter();
+        left.extend(
+            leases
+                .filter(|name| name != "lock" && !name.starts_with("last_reserved_ip"))
+                .map(|name| format!("lease {directory}/{name}")),
+        );
+    }
+    for directory in [
+        "/var/lib/cni/multus",
+        "/var/lib/cni/results",
+        "/run/k8s.cni.cncf.io/devinfo/cni",
+    ] {
+        files(node, directory, &mut left)?;
+    }
+    Ok(left)
+}
+
+/// Lists every file below a directory, also temporary ones that a crash left. The daemon never deletes its file of locks.
+fn files(node: &Node, directory: &str, found: &mut Vec<String>) -> anyhow::Result<()> {
+    for name in node.list(directory)? {
+        let path = format!("{directory}/{name}");
+        if node.path(&path).is_dir() {
+            files(node, &path, found)?;
+        } else if name != "container.locks" {
+            found.push(path);
+        }
+    }
+    Ok(())
+}
+
+/// Waits until nothing of pods is left; deletions take a moment to reach a node.
+pub(crate) fn nothing_left(node: &Node) -> anyhow::Result<()> {
+    sh::until(30, "nothing is left", || {
+        let left = pod_artifacts(node)?;
+        ensure!(left.is_empty(), "on {}: {}", node.name, left.join(", "));
+        Ok(())
+    })
+}
+
+/// Lists the veth links in the node's namespace, except its own `eth0`.
+fn links(node: &Node) -> anyhow::Result<Vec<String>> {
+    let text = node.run(&["ip", "-json", "link", "show", "type", "veth"])?;
+    let links: Vec<Value> = serde_json::from_str(&text).context("ip printed no list")?;
+    let names = links.iter().filter_map(|link| link["ifname"].as_str());
+    Ok(names
+        .filter(|name| *name != "eth0")
+        .map(|name| format!("link {name}"))
+        .collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_iproute_and_busybox_are_parsed() {
+        let text = "1: lo    inet 127.0.0.1/8 scope host lo\n\
+                    2: eth0@if7    inet 10.0.0.9/24 brd 10.0.0.255 scope global eth0\\       valid_lft forever\n\
+                    2: eth0    inet6 fe80::1/64 scope link\n3: net1    inet6 fd00::9/64 scope global\n";
+        let expected = Addresses::from([
+            ("eth0".to_owned(), vec!["10.0.0.9/24".to_owned()]),
+            ("net1".to_owned(), vec!["fd00::9/64".to_owned()]),
+        ]);
+        assert_eq!(addresses(text), expected);
+    }
+}

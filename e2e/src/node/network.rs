@@ -1,0 +1,129 @@
+//! The network between nodes: a bridge in a network namespace of its own, and a namespace with one interface on it per node.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use super::init::DIRECTORIES;
+use crate::sh;
+
+const NAME: &str = "multus-e2e-lan";
+/// The most nodes that a run has.
+const NODES: u8 = 9;
+
+/// The bridge. When it is dropped, every network namespace of the run is deleted.
+pub(crate) struct NodeNetwork {
+    namespace: &'static str,
+    /// Mount points that the machine did not have before.
+    created: Vec<PathBuf>,
+}
+
+impl NodeNetwork {
+    /// Creates the bridge, after deleting what a killed run left, and the mount points of the nodes' own directories.
+    pub(crate) fn new() -> anyhow::Result<Self> {
+        delete_all();
+        let mut network = Self {
+            namespace: NAME,
+            created: Vec::new(),
+        };
+        for directory in DIRECTORIES {
+            network.create_directory(Path::new(directory))?;
+        }
+        ip(&["netns", "add", NAME])?;
+        ip(&["-n", NAME, "link", "add", "br0", "type", "bridge"])?;
+        ip(&["-n", NAME, "link", "set", "br0", "up"])?;
+        Ok(network)
+    }
+
+    /// Creates a network namespace with `eth0` on the bridge; returns the namespace's file.
+    pub(crate) fn attach(&self, number: u8) -> anyhow::Result<PathBuf> {
+        let (name, port) = (namespace(number), format!("v{number}"));
+        let (name, port) = (name.as_str(), port.as_str());
+        ip(&["netns", "add", name])?;
+        ip(&[
+            "link",
+            "add",
+            port,
+            "netns",
+            self.namespace,
+            "type",
+            "veth",
+            "peer",
+            "name",
+            "eth0",
+            "netns",
+            name,
+        ])?;
+        ip(&[
+            "-n",
+            self.namespace,
+            "link",
+            "set",
+            port,
+            "master",
+            "br0",
+            "up",
+        ])?;
+        let address = format!("{}/24", address(number));
+        ip(&["-n", name, "address", "add", &address, "dev", "eth0"])?;
+        ip(&["-n", name, "link", "set", "lo", "up"])?;
+        ip(&["-n", name, "link", "set", "eth0", "up"])?;
+        // A default route without a gateway: some programs require a default route, and no packet may leave the machine.
+        ip(&["-n", name, "route", "add", "default", "dev", "eth0"])?;
+        ip(&[
+            "netns",
+            "exec",
+            name,
+            "sysctl",
+            "-qw",
+            "net.ipv4.ip_forward=1",
+        ])?;
+        Ok(Path::new("/run/netns").join(name))
+    }
+
+    /// Creates a directory and records which of its ancestors are new.
+    fn create_directory(&mut self, directory: &Path) -> anyhow::Result<()> {
+        let absent: Vec<_> = directory
+            .ancestors()
+            .take_while(|dir| !dir.exists())
+            .collect();
+        self.created
+            .extend(absent.iter().map(|dir| (*dir).to_owned()));
+        Ok(fs::create_dir_all(directory)?)
+    }
+}
+
+impl Drop for NodeNetwork {
+    fn drop(&mut self) {
+        delete_all();
+        self.created.sort();
+        for directory in self.created.iter().rev() {
+            // Another program may have put files there meanwhile.
+            let _ = fs::remove_dir(directory);
+        }
+    }
+}
+
+/// The address of a node's `eth0`.
+pub(crate) fn address(number: u8) -> String {
+    format!("10.77.0.{number}")
+}
+
+fn namespace(number: u8) -> String {
+    format!("multus-e2e-n{number}")
+}
+
+fn delete_all() {
+    let nodes = (1..=NODES).map(namespace);
+    for name in nodes.chain([NAME.to_owned()]) {
+        if Path::new("/run/netns").join(&name).exists() {
+            let _ = ip(&["netns", "delete", &name]);
+        }
+    }
+}
+
+fn ip(args: &[&str]) -> anyhow::Result<()> {
+    sh::run(Command::new("ip").args(args)).map(drop)
+}

@@ -1,0 +1,170 @@
+//! containerd on a node, and the image of the pods.
+
+use std::{
+    fs,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::ensure;
+
+use crate::{
+    node::{
+        Node, Service,
+        layout::{self, ContainerdVersion, Layout, NodePaths},
+    },
+    programs::image::Image,
+    sh,
+    test_env::TestEnv,
+};
+
+/// The image of every pod: a static busybox.
+pub(crate) const IMAGE: &str = "e2e.invalid/busybox:1";
+/// Debian's plugins, with CNI up to 1.0.0.
+const DEBIAN_PLUGINS: &str = "/usr/lib/cni";
+
+/// A runtime on a node.
+pub(crate) struct Runtime {
+    pub(crate) layout: Layout,
+    containerd_version: ContainerdVersion,
+    pub(crate) paths: NodePaths,
+    pub(crate) containerd: Service,
+}
+
+impl Runtime {
+    /// Installs plugins and configuration, starts containerd with an empty store, and imports the image of the pods.
+    pub(crate) fn start(
+        env: &TestEnv,
+        node: &Node,
+        layout: Layout,
+        containerd_version: ContainerdVersion,
+    ) -> anyhow::Result<Self> {
+        let paths = layout.paths(&node.name);
+        install_files(env, node, (layout, containerd_version), &paths)?;
+        let runtime = Self {
+            layout,
+            containerd_version,
+            containerd: serve(env, node, containerd_version, &paths.config)?,
+            paths,
+        };
+        runtime.answers(node)?;
+        runtime.import(node, &busybox(env)?)?;
+        Ok(runtime)
+    }
+
+    /// Imports every image of an archive into the namespace of Kubernetes, as the agents of K3s and RKE2 do.
+    pub(crate) fn import(&self, node: &Node, archive: &Path) -> anyhow::Result<()> {
+        sh::run(self.ctr(node).args(["images", "import"]).arg(archive)).map(drop)
+    }
+
+    /// Restarts containerd in another version and with other paths, as when a distro is upgraded, rolled back, or started with other
+    /// directories. Its content stays. Returns the former paths.
+    pub(crate) fn restart_as(
+        &mut self,
+        env: &TestEnv,
+        node: &Node,
+        (containerd_version, paths): (ContainerdVersion, NodePaths),
+    ) -> anyhow::Result<NodePaths> {
+        install_files(env, node, (self.layout, containerd_version), &paths)?;
+        node.end(&self.containerd, "TERM")?;
+        self.containerd = serve(env, node, containerd_version, &paths.config)?;
+        self.containerd_version = containerd_version;
+        let left = std::mem::replace(&mut self.paths, paths);
+        self.answers(node)?;
+        Ok(left)
+    }
+
+    fn answers(&self, node: &Node) -> anyhow::Result<()> {
+        sh::until(60, "containerd answers", || {
+            sh::run(self.ctr(node).args(["version"]))
+        })
+        .map(drop)
+    }
+
+    /// Returns a `ctr` command for this containerd.
+    pub(crate) fn ctr(&self, node: &Node) -> Command {
+        let mut command = node.command("/usr/bin/ctr");
+        command.args(["--address", &self.paths.socket, "--namespace", "k8s.io"]);
+        command
+    }
+}
+
+/// Installs the plugins, the runtime's configuration and the default network.
+fn install_files(
+    env: &TestEnv,
+    node: &Node,
+    (layout, containerd_version): (Layout, ContainerdVersion),
+    paths: &NodePaths,
+) -> anyhow::Result<()> {
+    let NodePaths {
+        conf_dir,
+        bin_dir,
+        state,
+        root,
+        plugins,
+        config,
+        ..
+    } = paths;
+    let source = match containerd_version {
+        ContainerdVersion::V1 => PathBuf::from(DEBIAN_PLUGINS),
+        ContainerdVersion::V2 => env.plugins.clone(),
+    };
+    let home = plugins.as_ref().unwrap_or(bin_dir);
+    for directory in [conf_dir, bin_dir, state, root, home] {
+        fs::create_dir_all(node.path(directory))?;
+    }
+    let mut count = 0;
+    for plugin in fs::read_dir(&source)? {
+        let name = plugin?.file_name().to_string_lossy().into_owned();
+        if !layout.has(&name) {
+            continue;
+        }
+        count += 1;
+        let plugin_path = format!("{home}/{name}");
+        fs::copy(source.join(&name), node.path(&plugin_path))?;
+        if home != bin_dir {
+            symlink(&plugin_path, node.path(&format!("{bin_dir}/{name}")))?;
+        }
+    }
+    ensure!(count >= 6, "{}: plugins are missing", source.display());
+    node.write(config, layout::containerd(containerd_version, paths, IMAGE))?;
+    node.write(
+        &format!("{conf_dir}/10-primary.conflist"),
+        layout::default_network("1.0.0", node.number),
+    )
+}
+
+/// Starts a containerd with a configuration file of the node.
+pub(crate) fn serve(
+    env: &TestEnv,
+    node: &Node,
+    containerd_version: ContainerdVersion,
+    config: &str,
+) -> anyhow::Result<Service> {
+    let program = match containerd_version {
+        ContainerdVersion::V1 => Path::new("/usr/bin/containerd").to_owned(),
+        ContainerdVersion::V2 => env.bin.join("containerd"),
+    };
+    node.serve("containerd", &program, |command| {
+        // containerd looks for its shim in the PATH, and needs that of the same release.
+        let path = format!(
+            "{}:{}",
+            program.parent().unwrap_or(Path::new("/")).display(),
+            std::env::var("PATH").unwrap_or_default()
+        );
+        command.env("PATH", path).arg("--config").arg(config)
+    })
+}
+
+/// Builds the image of the pods; returns its archive.
+fn busybox(env: &TestEnv) -> anyhow::Result<PathBuf> {
+    let image = Image {
+        name: "busybox",
+        references: &[IMAGE.to_owned()],
+        programs: &[],
+        entrypoint: &["/bin/busybox", "sleep", "2147483647"],
+        user: "",
+    };
+    image.archive(env)
+}

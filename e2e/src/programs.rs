@@ -1,0 +1,240 @@
+//! The real programs that suites run: Debian packages, and Go modules pinned in `e2e/tools`, which are built again when a pin changes.
+
+pub(crate) mod emulation;
+pub(crate) mod image;
+pub(crate) mod old_kernel;
+pub(crate) mod published_charts;
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context as _, bail, ensure};
+
+use crate::{report::say, sh, test_env};
+
+/// A Go module of `e2e/tools`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Module {
+    Containerd,
+    /// A program of ours with Kubernetes' libraries.
+    DraDriver,
+    Helm,
+    HelmController,
+    Kubernetes,
+    Plugins,
+}
+
+/// The programs that a suite runs.
+pub(crate) struct Needs {
+    /// Programs in the PATH with their Debian packages.
+    pub(crate) debian: &'static [(&'static str, &'static str)],
+    pub(crate) modules: &'static [Module],
+}
+
+impl Module {
+    /// Returns its directory in `e2e/tools`.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Containerd => "containerd",
+            Self::DraDriver => "dra-driver",
+            Self::Helm => "helm",
+            Self::HelmController => "helm-controller",
+            Self::Kubernetes => "kubernetes",
+            Self::Plugins => "plugins",
+        }
+    }
+
+    /// Returns the file that determines what is built: a list of packages, or the program itself.
+    fn source(self) -> &'static str {
+        match self {
+            Self::DraDriver => "main.go",
+            _ => "tools.go",
+        }
+    }
+
+    /// Returns the directory of its built programs.
+    fn output_directory(self) -> &'static str {
+        match self {
+            Self::Plugins => "cni",
+            _ => "bin",
+        }
+    }
+
+    /// Returns the flags of `go build` that only this module needs.
+    fn flags(self, module: &str) -> anyhow::Result<Vec<String>> {
+        Ok(match self {
+            Self::Containerd => vec!["-tags=no_btrfs".to_owned()],
+            // kubelet and API server compare their versions; a build without this flag has version 0.0.0.
+            Self::Kubernetes => {
+                let version = pinned(module, "k8s.io/kubernetes")?;
+                let minor = version
+                    .split('.')
+                    .nth(1)
+                    .context("a version has a minor part")?;
+                let package = "k8s.io/component-base/version";
+                let set = format!(
+                    "-ldflags=-s -w -X {package}.gitVersion={version} -X {package}.gitMajor=1 -X {package}.gitMinor={minor}"
+                );
+                vec!["-trimpath".to_owned(), set]
+            }
+            Self::DraDriver | Self::Helm | Self::HelmController | Self::Plugins => Vec::new(),
+        })
+    }
+}
+
+/// Fails when a program is missing; with `install`, installs or builds it first.
+pub(crate) fn ensure(needs: &Needs, install: bool) -> anyhow::Result<()> {
+    packages(needs, install)?;
+    let home = test_env::home()?;
+    for module in needs.modules {
+        build(*module, &home.join("tools"), install)?;
+    }
+    Ok(())
+}
+
+fn packages(needs: &Needs, install: bool) -> anyhow::Result<()> {
+    let missing = || {
+        let absent = |(program, _): &&(&str, &str)| find(program).is_none();
+        let packages = needs
+            .debian
+            .iter()
+            .filter(absent)
+            .map(|(_, package)| *package);
+        packages.collect::<BTreeSet<_>>()
+    };
+    let lacking = missing();
+    if lacking.is_empty() {
+        return Ok(());
+    }
+    let list = lacking.into_iter().collect::<Vec<_>>();
+    if !install {
+        bail!(
+            "programs are missing; get them with --install or with: apt-get install {}",
+            list.join(" ")
+        );
+    }
+    say(&format!("installing {}", list.join(" ")));
+    let apt = |args: &[&str]| {
+        let mut command = Command::new("apt-get");
+        command.arg("--quiet=2").args(args);
+        sh::run(command.env("DEBIAN_FRONTEND", "noninteractive"))
+    };
+    apt(&["update"])?;
+    apt(&[&["install", "--yes", "--no-install-recommends"], &list[..]].concat())?;
+    let still = missing();
+    ensure!(
+        still.is_empty(),
+        "still missing after installing: {}",
+        still.into_iter().collect::<Vec<_>>().join(" ")
+    );
+    Ok(())
+}
+
+/// Finds a program in the PATH, in Debian's `sbin` directories or among its CNI plugins.
+fn find(program: &str) -> Option<PathBuf> {
+    let path = std::env::var("PATH").unwrap_or_default();
+    let dirs = path
+        .split(':')
+        .chain(["/usr/sbin", "/sbin", "/usr/lib/cni"]);
+    dirs.map(|dir| Path::new(dir).join(program))
+        .find(|path| path.is_file())
+}
+
+fn build(module: Module, tools: &Path, install: bool) -> anyhow::Result<()> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tools")
+        .join(module.name());
+    let read = |name: &str| {
+        let path = source.join(name);
+        fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
+    };
+    let (pins, list) = (read("go.mod")?, read(module.source())?);
+    let flags = module.flags(&pins)?;
+    let stamp = format!("{pins}\n{list}\n{}", flags.join(" "));
+    let stamp_file = tools.join(format!("{}.stamp", module.name()));
+    let out = tools.join(module.output_directory());
+    if fs::read_to_string(&stamp_file).is_ok_and(|made| made == stamp) {
+        return Ok(());
+    }
+    ensure!(
+        install,
+        "the programs of e2e/tools/{} are not built; --install builds them, with Go",
+        module.name()
+    );
+    ensure!(
+        find("go").is_some(),
+        "Go is missing: install the release that e2e/tools/{}/go.mod names, or a newer one",
+        module.name()
+    );
+    say(&format!(
+        "building {} (minutes the first time)",
+        module.name()
+    ));
+    fs::create_dir_all(&out)?;
+    let mut go = Command::new("go");
+    go.current_dir(&source)
+        .env("CGO_ENABLED", "0")
+        .args(["build", "-mod=readonly", "-buildvcs=false"])
+        .args(flags)
+        .arg("-o")
+        .arg(format!("{}/", out.display()))
+        .args(packages_of(&list));
+    sh::run(&mut go).with_context(|| format!("cannot build {}", module.name()))?;
+    fs::write(stamp_file, stamp)?;
+    Ok(())
+}
+
+/// Returns the packages that a `tools.go` imports, or the directory itself for the source of a program.
+fn packages_of(source: &str) -> Vec<&str> {
+    let named = source
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("_ \"")?.strip_suffix('"'))
+        .collect::<Vec<_>>();
+    if named.is_empty() { vec!["."] } else { named }
+}
+
+/// Returns the version of a requirement in a `go.mod`.
+fn pinned<'a>(module: &'a str, name: &str) -> anyhow::Result<&'a str> {
+    module
+        .lines()
+        .map(|line| line.trim().trim_start_matches("require "))
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))
+        .map(|version| version.trim_end_matches(" // indirect"))
+        .with_context(|| format!("go.mod does not require {name}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packages_and_pins_are_parsed() {
+        let list = "package tools\n\nimport (\n\t_ \"a.example/x\"\n\t_ \"a.example/y/cmd\"\n)\n";
+        assert_eq!(packages_of(list), ["a.example/x", "a.example/y/cmd"]);
+        assert_eq!(packages_of("package main\n\nimport \"os\"\n"), ["."]);
+        let module = "module m\n\nrequire a.example/x v1.2.3\n\nrequire (\n\tb.example/y v0.1.0 // indirect\n)\n";
+        assert_eq!(pinned(module, "a.example/x").unwrap(), "v1.2.3");
+        assert_eq!(pinned(module, "b.example/y").unwrap(), "v0.1.0");
+        assert!(pinned(module, "c").is_err());
+    }
+
+    #[test]
+    fn dra_driver_and_kubernetes_have_the_same_release() {
+        let read = |name: &str| {
+            let tools = Path::new(env!("CARGO_MANIFEST_DIR")).join("tools");
+            fs::read_to_string(tools.join(name).join("go.mod")).unwrap()
+        };
+        let version = |module: &str, name| {
+            let version = pinned(module, name).unwrap();
+            version.split_once('.').unwrap().1.to_owned()
+        };
+        assert_eq!(
+            version(&read("dra-driver"), "k8s.io/dynamic-resource-allocation"),
+            version(&read("kubernetes"), "k8s.io/kubernetes")
+        );
+    }
+}

@@ -1,0 +1,54 @@
+//! Suite `airgap`: archives and registries for clusters without a network, read by real programs: a registry with a login, both
+//! versions of containerd with empty stores, skopeo, Helm.
+//!
+//! The suite runs the program of `cargo xtask` and uses the files of the release; it calls no library of ours.
+
+mod agent;
+mod copy;
+mod deltas;
+mod fixture;
+mod flaky_proxy;
+mod installed;
+mod pulled;
+mod registry;
+mod sets;
+mod stores;
+mod tampered;
+
+use self::fixture::AirgapFixture;
+use crate::{
+    programs::{Module, Needs},
+    report::{CheckFailed, Report},
+    test_env::TestEnv,
+};
+
+pub(crate) const NEEDS: Needs = Needs {
+    debian: &[
+        ("busybox", "busybox-static"),
+        ("containerd", "containerd"),
+        ("curl", "curl"),
+        ("docker-registry", "docker-registry"),
+        ("htpasswd", "apache2-utils"),
+        ("ip", "iproute2"),
+        ("runc", "runc"),
+        ("skopeo", "skopeo"),
+        ("sysctl", "procps"),
+        ("umoci", "umoci"),
+        ("zstd", "zstd"),
+    ],
+    modules: &[Module::Containerd, Module::Helm],
+};
+
+pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed> {
+    let fixture = report.check("a registry with a login answers", || {
+        AirgapFixture::start(env)
+    })?;
+    sets::run(env, &fixture, report)?;
+    stores::import(env, &fixture, report)?;
+    installed::run(env, &fixture, report)?;
+    tampered::run(env, &fixture, report)?;
+    registry::run(env, &fixture, report)?;
+    stores::pull(env, &fixture, report)?;
+    pulled::run(env, &fixture, report)?;
+    deltas::run(env, &fixture, report)
+}

@@ -1,0 +1,66 @@
+//! `multus-distro images install` puts the archive of a copied directory where K3s and RKE2 import from.
+
+use std::{fs, path::PathBuf};
+
+use anyhow::ensure;
+
+use super::{
+    agent::Agent,
+    copy::Copy,
+    fixture::{AirgapFixture, decompress, text},
+    stores::listed,
+};
+use crate::{
+    node::layout::ContainerdVersion,
+    report::{CheckFailed, Report},
+    sh,
+    test_env::{TestEnv, arch},
+};
+
+pub(super) fn run(
+    env: &TestEnv,
+    fixture: &AirgapFixture,
+    report: &mut Report,
+) -> Result<(), CheckFailed> {
+    for (distro, containerd_version) in [
+        ("k3s", ContainerdVersion::V2),
+        ("rke2", ContainerdVersion::V1),
+    ] {
+        let agent = Agent::new(distro, &format!("{distro}-installed"));
+        let archive = format!("multus-airgap-images-{}.tar.zst", arch());
+        report.check(
+            &format!("images install puts the archive where {distro} imports from, and only once"),
+            || {
+                let copy = Copy::new(env)?;
+                let written = sh::run(&mut agent.install_command(env, fixture, &copy)?)?;
+                let expected = [&archive, ".cache.json"].map(|name| agent.path(name) + "\n");
+                ensure!(written == expected.concat(), "it wrote {written}");
+                let mut there = agent.images(fixture)?;
+                there.sort();
+                ensure!(there == [".cache.json", &archive], "there is {there:?}");
+                let installed = fs::read(fixture.node.path(&agent.path(&archive)))?;
+                ensure!(
+                    installed == fs::read(env.dist.join("airgap").join(&archive))?,
+                    "it has different bytes"
+                );
+                let again = sh::run(&mut agent.install_command(env, fixture, &copy)?)?;
+                ensure!(again.is_empty(), "it wrote {again} again");
+                Ok(())
+            },
+        )?;
+        report.check(
+            &format!("containerd {containerd_version} imports the archive that was installed for {distro}"),
+            || {
+                let plain: PathBuf = env.dir.join(format!("{distro}-installed.tar"));
+                decompress(&fixture.node.path(&agent.path(&archive)), &plain)?;
+                let store = fixture.store(env, containerd_version, &format!("installed-{distro}"))?;
+                store.ctr(fixture, &["images", "import", text(&plain)?])?;
+                for reference in listed(env)? {
+                    store.ensure_image(fixture, &reference)?;
+                }
+                Ok(())
+            },
+        )?;
+    }
+    Ok(())
+}

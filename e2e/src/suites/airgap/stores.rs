@@ -1,0 +1,144 @@
+//! Empty stores of containerd: the archive is imported, and images are pulled from the registry through a mirror.
+
+use std::{fs, process::Command};
+
+use anyhow::ensure;
+
+use super::{
+    copy::largest,
+    fixture::{AirgapFixture, PASSWORD, REGISTRY, USER, text},
+};
+use crate::{
+    node::layout::ContainerdVersion,
+    report::{CheckFailed, Report},
+    sh,
+    test_env::{TestEnv, arch},
+};
+
+const GENERATIONS: [ContainerdVersion; 2] = [ContainerdVersion::V1, ContainerdVersion::V2];
+
+/// Returns the image references for this machine's architecture.
+pub(super) fn listed(env: &TestEnv) -> anyhow::Result<Vec<String>> {
+    let list = env.read(&format!("airgap/multus-images.linux-{}.txt", arch()))?;
+    Ok(String::from_utf8(list)?
+        .lines()
+        .map(str::to_owned)
+        .collect())
+}
+
+pub(super) fn import(
+    env: &TestEnv,
+    fixture: &AirgapFixture,
+    report: &mut Report,
+) -> Result<(), CheckFailed> {
+    for containerd_version in GENERATIONS {
+        report.check(
+            &format!("containerd {containerd_version} imports the complete archive"),
+            || {
+                let store = fixture.store(env, containerd_version, "import")?;
+                let archive = env.image_archive()?;
+                store.ctr(fixture, &["images", "import", text(&archive)?])?;
+                for reference in listed(env)? {
+                    store.ensure_image(fixture, &reference)?;
+                }
+                Ok(())
+            },
+        )?;
+        report.check(
+            &format!("containerd {containerd_version} refuses an archive that lacks a blob or is truncated"),
+            || {
+                let store = fixture.store(env, containerd_version, "refuse")?;
+                let sparse = sparse(env)?;
+                fixture.ensure_fails(
+                    &mut store.command(fixture, &["images", "import", text(&sparse)?]),
+                    "not found",
+                )?;
+                let cut = env.dir.join("cut.tar");
+                let bytes = fs::read(env.image_archive()?)?;
+                fs::write(&cut, &bytes[..bytes.len() / 2])?;
+                let mut command = store.command(fixture, &["images", "import", text(&cut)?]);
+                let output = sh::output(&mut command, b"")?;
+                ensure!(!output.status.success(), "it imported a truncated archive");
+                Ok(())
+            },
+        )?;
+    }
+    report.check(
+        "skopeo reads the compressed archive as OCI's and the decompressed one as docker's",
+        || {
+            let packed = env
+                .dist
+                .join(format!("airgap/multus-airgap-images-{}.tar.zst", arch()));
+            let plain = env.image_archive()?;
+            for reference in listed(env)? {
+                let (name, digest) = reference.split_once('@').unwrap_or_default();
+                let oci = format!("oci-archive:{}:{name}", packed.display());
+                let found = fixture.skopeo(&["inspect", "--format", "{{.Digest}}", &oci])?;
+                ensure!(found.trim() == digest, "{name} is {found}");
+                let docker = format!("docker-archive:{}:{name}", plain.display());
+                let found =
+                    fixture.skopeo(&["inspect", "--format", "{{.Architecture}}", &docker])?;
+                ensure!(found.trim() == arch(), "{name} is for {found}");
+            }
+            Ok(())
+        },
+    )
+}
+
+/// Copies the archive without its largest blob.
+fn sparse(env: &TestEnv) -> anyhow::Result<std::path::PathBuf> {
+    let (plain, sparse) = (env.image_archive()?, env.dir.join("sparse.tar"));
+    let blob = largest(&plain)?;
+    fs::copy(&plain, &sparse)?;
+    sh::run(
+        Command::new("tar")
+            .args(["--delete", "--file"])
+            .arg(&sparse)
+            .arg(blob),
+    )?;
+    Ok(sparse)
+}
+
+pub(super) fn pull(
+    env: &TestEnv,
+    fixture: &AirgapFixture,
+    report: &mut Report,
+) -> Result<(), CheckFailed> {
+    for containerd_version in GENERATIONS {
+        report.check(
+            &format!("containerd {containerd_version} pulls the images through a mirror"),
+            || {
+                let store = fixture.store(env, containerd_version, "pull")?;
+                let hosts = format!("/var/lib/containerd/hosts-{containerd_version:?}");
+                let login = base64::Engine::encode(
+                    &base64::engine::general_purpose::STANDARD,
+                    format!("{USER}:{PASSWORD}"),
+                );
+                fixture.node.write(
+                    &format!("{hosts}/docker.io/hosts.toml"),
+                    format!(
+                        "server = \"https://registry.invalid\"\n[host.\"http://{REGISTRY}\"]\n  capabilities = [\"pull\", \"resolve\"]\n  [host.\"http://{REGISTRY}\".header]\n    Authorization = \"Basic {login}\"\n"
+                    ),
+                )?;
+                let blobs = ["GET /v2/multusrs/", "/blobs/"];
+                let before = fixture.logged_requests(&blobs)?;
+                for reference in release_images(env)? {
+                    let (name, _) = reference.split_once('@').unwrap_or_default();
+                    store.ctr(fixture, &["images", "pull", "--hosts-dir", &hosts, name])?;
+                    store.ensure_image(fixture, &reference)?;
+                }
+                // Without requests for blobs the images would have been in the store already.
+                let pulled = fixture.logged_requests(&blobs)? - before;
+                ensure!(pulled > 1, "{pulled} blobs were requested");
+                Ok(())
+            },
+        )?;
+    }
+    Ok(())
+}
+
+/// Returns the image references for all architectures, with the digests of indexes, as a registry has them.
+pub(super) fn release_images(env: &TestEnv) -> anyhow::Result<Vec<String>> {
+    let list = String::from_utf8(env.read("airgap/multus-images.txt")?)?;
+    Ok(list.lines().map(str::to_owned).collect())
+}

@@ -1,0 +1,169 @@
+//! Suite `bench`: measures our programs, upstream's programs and the floor, which is the plugins without a multiplexer, in turn.
+//!
+//! A row has one number per side; rows with a target have a verdict. `docs/performance.md` explains the numbers.
+
+mod alone;
+pub(crate) mod api_server;
+mod cluster;
+pub(crate) mod driver;
+mod plugins;
+mod pods;
+mod row;
+mod side;
+mod statistics;
+mod svg;
+mod table;
+mod usage;
+
+use std::{fs, path::PathBuf};
+
+use anyhow::{Context as _, ensure};
+use serde_json::{Value, json};
+
+use self::row::{Form, Row, Verdict};
+use crate::{
+    programs::Needs,
+    report::{CheckFailed, Report, say},
+    rules,
+    test_env::{self, TestEnv},
+};
+
+/// The plugin that answers immediately.
+const PLUGIN: &str = "bench-plugin";
+
+/// Options of this suite.
+#[derive(Debug, clap::Args)]
+#[group(id = "bench")]
+pub(crate) struct Options {
+    /// bench: number of rounds; by default 7, or 3 with --short or --cluster
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: Option<u32>,
+    /// bench: measure a real node with kubelet and containerd instead of the daemon alone
+    #[arg(long)]
+    cluster: bool,
+    /// bench: few rounds, and verdicts only on rows that do not depend on the machine; fails above twice a target
+    #[arg(long)]
+    short: bool,
+    /// bench: write the rows in JSON to this file
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// bench: write a picture of the rows to this file
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+}
+
+impl Options {
+    fn form(&self) -> Form {
+        if self.short { Form::Short } else { Form::Full }
+    }
+
+    fn rounds_or(&self, usual: u32) -> u32 {
+        self.rounds.unwrap_or(usual)
+    }
+
+    /// Returns the programs that the suite runs.
+    pub(crate) fn needs(&self) -> &'static Needs {
+        if self.cluster {
+            &crate::suites::cluster::NEEDS
+        } else {
+            &crate::single_node::NEEDS
+        }
+    }
+}
+
+/// Measures and prints the table; the short form fails when a row is more than twice its target.
+pub(crate) fn run(
+    env: &TestEnv,
+    options: &Options,
+    rules: &rules::Options,
+    report: &mut Report,
+) -> Result<(), CheckFailed> {
+    let measure = if options.cluster {
+        cluster::measure
+    } else {
+        alone::measure
+    };
+    let rows = measure(env, options, rules.peer(), report)?;
+    let form = options.form();
+    say(&table::render(&rows, form));
+    report.check("the rows are written", || {
+        if let Some(path) = &options.json {
+            let document = document(&rows, form);
+            fs::write(path, format!("{document:#}\n"))
+                .with_context(|| format!("cannot write {}", path.display()))?;
+        }
+        if let Some(path) = &options.svg {
+            let title = format!("multus-rs {}", env.version()?);
+            fs::write(path, svg::render(&rows, form, &title))
+                .with_context(|| format!("cannot write {}", path.display()))?;
+        }
+        Ok(())
+    })?;
+    report.check("every row with a target was measured", || {
+        ensure_no(&rows, form, Verdict::Missing)
+    })?;
+    if options.short {
+        report.check("no row is more than twice its target", || {
+            ensure_no(&rows, form, Verdict::FarOver)
+        })?;
+    }
+    Ok(())
+}
+
+/// Fails when a row has this verdict.
+fn ensure_no(rows: &[Row], form: Form, verdict: Verdict) -> anyhow::Result<()> {
+    let with = rows.iter().filter(|row| row.verdict(form) == verdict);
+    let names: Vec<_> = with.map(|row| row.name.as_str()).collect();
+    ensure!(names.is_empty(), "{}", names.join(", "));
+    Ok(())
+}
+
+/// Returns the rows and the machine as JSON.
+fn document(rows: &[Row], form: Form) -> Value {
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let processors = std::thread::available_parallelism().map_or(0, usize::from);
+    let rows: Vec<_> = rows.iter().map(|row| row.json(form)).collect();
+    json!({
+        "schema": 1,
+        "form": match form { Form::Full => "full", Form::Short => "short" },
+        "machine": {
+            "arch": test_env::arch(), "processors": processors, "kernel": read("/proc/sys/kernel/osrelease").trim(),
+            "load": read("/proc/loadavg").trim(),
+        },
+        "rows": rows,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::suites::bench::row::{Bound, Subject, Target};
+
+    fn rows() -> [Row; 2] {
+        let target = Target::portable(Subject::FloorRatio, Bound::AtMost, 1.0);
+        [
+            Row::new("near", "ms", [&[1.5], &[], &[1.0]]).with(target),
+            Row::new("far", "ms", [&[2.5], &[], &[1.0]]).with(target),
+        ]
+    }
+
+    #[test]
+    fn rows_far_over_their_target_are_named() {
+        assert!(ensure_no(&rows()[..1], Form::Short, Verdict::FarOver).is_ok());
+        let error = ensure_no(&rows(), Form::Short, Verdict::FarOver).unwrap_err();
+        assert_eq!(error.to_string(), "far");
+    }
+
+    #[test]
+    fn document_has_form_machine_and_rows() {
+        let document = document(&rows(), Form::Short);
+        assert_eq!(document["schema"], 1);
+        assert_eq!(document["form"], "short");
+        assert!(
+            document["machine"]["processors"]
+                .as_u64()
+                .is_some_and(|count| count > 0)
+        );
+        assert_eq!(document["rows"][1]["verdict"], "over (more than twice)");
+    }
+}

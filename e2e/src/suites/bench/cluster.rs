@@ -1,0 +1,649 @@
+//! A real node with kubelet, containerd 2.x and a default network of bridge and portmap, without a multiplexer, with ours and with
+//! upstream's, each installed by its chart with default values, in turn in each round.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::{Read as _, Write as _},
+    net::TcpStream,
+    path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, ensure};
+use serde_json::{Value, json};
+
+use super::{
+    Options,
+    driver::{Batch, Call},
+    plugins::Metered,
+    row::{Bound::AtMost, Row, Subject::FloorRatio, Subject::OverFloor, Target},
+    statistics::{mean, median},
+    usage::{self, Account},
+};
+use crate::{
+    cluster::{Cluster, Member},
+    control_plane::objects,
+    node::{
+        Node, cgroup,
+        layout::{ContainerdVersion, Layout},
+        runtime,
+        thread::spawn_in,
+    },
+    report::{CheckFailed, Report},
+    sh,
+    suites::{
+        cluster::ClusterFixture,
+        upgrade::published_release::{PUBLISHED, PublishedRelease},
+    },
+    test_env::TestEnv,
+};
+
+const NODES: &[(Layout, ContainerdVersion)] = &[(Layout::Kubeadm, ContainerdVersion::V2)];
+/// The name of the release and of its chart, the same on both sides.
+const NAME: &str = "rke2-multus";
+const CRD_NAME: &str = "rke2-multus-crd";
+const BIN_DIR: &str = "/opt/cni/bin";
+const CONF_DIR: &str = "/etc/cni/net.d";
+/// The second network of pods, and its addresses.
+const NETWORK: &str = "macvlan";
+const SUBNET: &str = "10.40.0.0/16";
+/// The address of containerd's metrics.
+const METRICS: &str = "127.0.0.1:1338";
+const PODS: &str = "/api/v1/namespaces/default/pods";
+/// Seconds in which pods start or end.
+const PATIENCE: u64 = 180;
+
+/// The multiplexer on the node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Ours,
+    Peer,
+    None,
+}
+
+struct Counts {
+    rounds: u32,
+    /// Pods one after the other.
+    pods: usize,
+    burst: usize,
+    /// Time after an installation until the node counts as idle, and time of the measurement then.
+    settle: Duration,
+    idle: Duration,
+}
+
+/// The values of one measurement by side.
+#[derive(Debug, Default)]
+struct Values(BTreeMap<u8, Vec<f64>>);
+
+impl Values {
+    fn push(&mut self, side: Side, value: f64) {
+        self.0.entry(side as u8).or_default().push(value);
+    }
+
+    fn of(&self, side: Side) -> &[f64] {
+        self.0.get(&(side as u8)).map_or(&[], Vec::as_slice)
+    }
+
+    fn row(&self, name: impl Into<String>, unit: &'static str) -> Row {
+        Row::new(
+            name,
+            unit,
+            [Side::Ours, Side::Peer, Side::None].map(|side| self.of(side)),
+        )
+    }
+
+    /// Returns the row with another floor.
+    fn row_over(&self, floor: &[f64], name: impl Into<String>, unit: &'static str) -> Row {
+        Row::new(
+            name,
+            unit,
+            [self.of(Side::Ours), self.of(Side::Peer), floor],
+        )
+    }
+}
+
+/// All measurements; pairs are without and with the second network.
+#[derive(Debug, Default)]
+struct Measured {
+    single: [Values; 2],
+    burst_add: [Values; 2],
+    burst_running: [Values; 2],
+    plugins: [Values; 2],
+    daemon: [Values; 2],
+    idle: Values,
+    /// Wall time and CPU time of the second network's plugin, called directly.
+    direct_wall: Vec<f64>,
+    direct_cpu: Vec<f64>,
+}
+
+struct Bench<'a> {
+    fixture: ClusterFixture<'a>,
+    old: Option<PathBuf>,
+    counts: Counts,
+    /// CPU time of everything on the node except the pods.
+    node_account: Account,
+    metered: Metered,
+    pods_made: usize,
+}
+
+pub(super) fn measure(
+    env: &TestEnv,
+    options: &Options,
+    peer: Option<&Path>,
+    report: &mut Report,
+) -> Result<Vec<Row>, CheckFailed> {
+    let counts = Counts {
+        rounds: options.rounds_or(3),
+        pods: if options.short { 3 } else { 6 },
+        burst: if options.short { 10 } else { 30 },
+        settle: Duration::from_secs(if options.short { 2 } else { 15 }),
+        idle: Duration::from_secs(if options.short { 10 } else { 40 }),
+    };
+    let mut bench = report.check("a node with kubelet and containerd 2.x is Ready", || {
+        // This process is in the group, and so are the node's programs, which it starts.
+        let node_account = Account::of("node", std::process::id())?;
+        let mut cluster = Cluster::start(env, NODES)?;
+        serve_metrics(env, &mut cluster)?;
+        let fixture = ClusterFixture { env, cluster };
+        let metered = Metered::new(env, &fixture.cluster.members[0].node)?;
+        Ok(Bench {
+            fixture,
+            old: peer.map(Path::to_owned),
+            counts,
+            node_account,
+            metered,
+            pods_made: 0,
+        })
+    })?;
+    report.check("images and network definitions are installed", || {
+        bench.prepare()
+    })?;
+    let mut measured = Measured::default();
+    for round in 1..=bench.counts.rounds {
+        let mut sides = vec![Side::None, Side::Ours];
+        if bench.old.is_some() {
+            sides.push(Side::Peer);
+        }
+        // Another side is the first in each round.
+        let first = round as usize % sides.len();
+        sides.rotate_left(first);
+        for side in sides {
+            report.check(
+                &format!("round {round} of {}: {side:?}", bench.counts.rounds),
+                || {
+                    bench.install(side)?;
+                    bench.round(side, &mut measured)?;
+                    bench.uninstall(side)
+                },
+            )?;
+        }
+    }
+    Ok(measured.rows(bench.counts.burst))
+}
+
+impl Bench<'_> {
+    fn node(&self) -> &Node {
+        &self.fixture.cluster.members[0].node
+    }
+
+    fn prepare(&self) -> anyhow::Result<()> {
+        self.fixture.import()?;
+        let cluster = &self.fixture.cluster;
+        cluster.install(&self.fixture.env.chart(CRD_NAME)?, CRD_NAME, &[])?;
+        let network = objects::network(NETWORK, &macvlan());
+        sh::until(30, "network definitions can be made", || {
+            cluster.apply(std::slice::from_ref(&network))
+        })
+    }
+
+    fn install(&self, side: Side) -> anyhow::Result<()> {
+        match (side, &self.old) {
+            (Side::None, _) | (Side::Peer, None) => Ok(()),
+            (Side::Ours, _) => {
+                let chart = self.fixture.env.chart(NAME)?;
+                self.fixture.cluster.install(&chart, NAME, &[])?;
+                self.fixture.wait_until_ready(NAME)
+            }
+            (Side::Peer, Some(peer)) => {
+                let thick = PUBLISHED
+                    .last()
+                    .context("there is no published chart with a daemon")?;
+                let old = PublishedRelease::import(&self.fixture, thick, peer)?;
+                old.install()?;
+                old.wait_until_deployed()
+            }
+        }
+    }
+
+    fn uninstall(&self, side: Side) -> anyhow::Result<()> {
+        if side == Side::None {
+            return Ok(());
+        }
+        self.fixture.helm_uninstall(NAME)?;
+        sh::until(PATIENCE, "the daemon's pod is deleted", || {
+            ensure!(self.daemon()?.is_none(), "it is still there");
+            Ok(())
+        })?;
+        // Our daemon removes its files; upstream's leaves both.
+        for file in [
+            format!("{CONF_DIR}/00-multus.conf"),
+            format!("{BIN_DIR}/multus-shim"),
+        ] {
+            let path = self.node().path(&file);
+            if side == Side::Ours {
+                sh::until(60, "our daemon removes its files", || {
+                    ensure!(!path.exists(), "{file} is still there");
+                    Ok(())
+                })?;
+            } else {
+                let _ = fs::remove_file(path);
+            }
+        }
+        Ok(())
+    }
+
+    fn round(&mut self, side: Side, measured: &mut Measured) -> anyhow::Result<()> {
+        // Measured first, because a node is busy for a while after the bursts below.
+        measured.idle.push(side, 100.0 * self.idle()?);
+        // The first pod fills the caches.
+        self.one_by_one(1, None)?;
+        let kinds: &[Option<&str>] = match side {
+            Side::None => &[None],
+            Side::Ours | Side::Peer => &[None, Some(NETWORK)],
+        };
+        for (kind, networks) in kinds.iter().enumerate() {
+            let adds = self.one_by_one(self.counts.pods, *networks)?;
+            measured.single[kind].push(side, 1e3 * median(adds));
+            let (add, running) = self.burst(*networks)?;
+            measured.burst_add[kind].push(side, 1e3 * add);
+            measured.burst_running[kind].push(side, running);
+            let (plugins, daemon) = self.metered_burst(*networks)?;
+            measured.plugins[kind].push(side, 1e3 * plugins);
+            if side != Side::None {
+                measured.daemon[kind].push(side, 1e3 * daemon);
+            }
+        }
+        if side == Side::None {
+            let (wall, cpu) = self.direct()?;
+            measured.direct_wall.push(1e3 * wall);
+            measured.direct_cpu.push(1e3 * cpu);
+        }
+        Ok(())
+    }
+
+    /// Returns the CPU usage of the idle node, as a share of one core.
+    fn idle(&mut self) -> anyhow::Result<f64> {
+        // After this time the work that an installation causes is done.
+        thread::sleep(self.counts.settle);
+        let before = self.node_cpu()?;
+        let start = Instant::now();
+        thread::sleep(self.counts.idle);
+        Ok((self.node_cpu()? - before) / start.elapsed().as_secs_f64())
+    }
+
+    /// Returns the seconds of each CNI ADD of pods that start one after the other.
+    fn one_by_one(&mut self, count: usize, networks: Option<&str>) -> anyhow::Result<Vec<f64>> {
+        let empty = self.sandboxes()?;
+        let mut adds = Vec::new();
+        for _ in 0..count {
+            let before = Adds::read(self.node())?;
+            self.create(1, networks)?;
+            let after = sh::until(PATIENCE, "a pod gets its network", || {
+                let now = Adds::read(self.node())?;
+                ensure!(now.count > before.count, "no ADD has ended");
+                Ok(now)
+            })?;
+            adds.push(after.mean_since(&before)?);
+        }
+        self.wait_running(count)?;
+        self.delete(empty)?;
+        Ok(adds)
+    }
+
+    /// Returns the mean seconds of a CNI ADD of pods that start at once, and the seconds until the last one runs.
+    fn burst(&mut self, networks: Option<&str>) -> anyhow::Result<(f64, f64)> {
+        let empty = self.sandboxes()?;
+        let before = Adds::read(self.node())?;
+        let start = Instant::now();
+        self.create(self.counts.burst, networks)?;
+        self.wait_running(self.counts.burst)?;
+        let running = start.elapsed().as_secs_f64();
+        let add = Adds::read(self.node())?.mean_since(&before)?;
+        self.delete(empty)?;
+        Ok((add, running))
+    }
+
+    /// Returns the CPU seconds per pod for its start and end: of the plugins, and of the daemon's pod without them.
+    fn metered_burst(&mut self, networks: Option<&str>) -> anyhow::Result<(f64, f64)> {
+        let empty = self.sandboxes()?;
+        let group = match self.daemon()? {
+            Some(uid) => Some(find(
+                &cgroup::cpu_accounting()?.join(format!("multus-e2e-{}", self.node().name)),
+                &format!("pod{uid}"),
+            )?),
+            None => None,
+        };
+        let daemon = || group.as_deref().map_or(Ok(0.0), usage::seconds);
+        self.metered.install(self.node())?;
+        let (plugins_before, daemon_before) = (self.metered.seconds()?, daemon()?);
+        self.create(self.counts.burst, networks)?;
+        self.wait_running(self.counts.burst)?;
+        self.delete(empty)?;
+        let used = (
+            self.metered.seconds()? - plugins_before,
+            daemon()? - daemon_before,
+        );
+        Metered::remove(self.node())?;
+        #[expect(clippy::cast_precision_loss, reason = "there are dozens")]
+        let count = self.counts.burst as f64;
+        Ok((used.0 / count, used.1 / count))
+    }
+
+    /// Returns the median seconds of an ADD of the second network's plugin, called directly, and the mean CPU seconds of its ADD and DEL.
+    fn direct(&self) -> anyhow::Result<(f64, f64)> {
+        let node = self.node();
+        let netns = "bench-direct";
+        node.run(&["ip", "netns", "add", netns])?;
+        let call = |verb: &str| Batch {
+            program: format!("{BIN_DIR}/macvlan"),
+            concurrency: 1,
+            hang_on: None,
+            calls: vec![Call {
+                env: [
+                    ("CNI_COMMAND", verb),
+                    ("CNI_CONTAINERID", "bench-direct"),
+                    ("CNI_NETNS", &format!("/run/netns/{netns}")),
+                    ("CNI_IFNAME", "net1"),
+                    ("CNI_PATH", BIN_DIR),
+                    ("PATH", "/usr/sbin:/usr/bin:/sbin:/bin"),
+                ]
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .into(),
+                stdin: macvlan().to_string(),
+            }],
+        };
+        let mut walls = Vec::new();
+        for _ in 0..self.counts.pods {
+            walls.extend(call("ADD").run(node)?.walls());
+            call("DEL").run(node)?;
+        }
+        self.metered.install(node)?;
+        let before = self.metered.seconds()?;
+        for _ in 0..self.counts.pods {
+            call("ADD").run(node)?;
+            call("DEL").run(node)?;
+        }
+        #[expect(clippy::cast_precision_loss, reason = "there are a few")]
+        let cpu = (self.metered.seconds()? - before) / self.counts.pods as f64;
+        Metered::remove(node)?;
+        node.run(&["ip", "netns", "delete", netns])?;
+        Ok((median(walls), cpu))
+    }
+
+    /// Returns the CPU seconds of everything on the node.
+    fn node_cpu(&self) -> anyhow::Result<f64> {
+        let pods = cgroup::cpu_accounting()?.join(format!("multus-e2e-{}", self.node().name));
+        Ok(self.node_account.seconds()? + usage::seconds(&pods)?)
+    }
+
+    /// Returns the uid of the daemon's pod, or `None` without one.
+    fn daemon(&self) -> anyhow::Result<Option<String>> {
+        let path = format!("/api/v1/namespaces/kube-system/pods?labelSelector=app%3D{NAME}");
+        let pods = self
+            .fixture
+            .cluster
+            .api
+            .request("GET", &path, &Value::Null)?
+            .json()?;
+        Ok(pods["items"][0]["metadata"]["uid"]
+            .as_str()
+            .map(ToOwned::to_owned))
+    }
+
+    fn create(&mut self, count: usize, networks: Option<&str>) -> anyhow::Result<()> {
+        for _ in 0..count {
+            self.pods_made += 1;
+            let pod = objects::pod(
+                &format!("bench-{}", self.pods_made),
+                &self.node().name,
+                networks,
+            );
+            self.fixture.cluster.api.request("POST", PODS, &pod)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until `count` pods run.
+    fn wait_running(&self, count: usize) -> anyhow::Result<()> {
+        sh::until(PATIENCE, "pods run", || {
+            let path = format!("{PODS}?fieldSelector=status.phase%3DRunning");
+            let pods = self
+                .fixture
+                .cluster
+                .api
+                .request("GET", &path, &Value::Null)?
+                .json()?;
+            let running = pods["items"].as_array().map_or(0, Vec::len);
+            ensure!(running == count, "{running} of {count} run");
+            Ok(())
+        })
+    }
+
+    /// Deletes all pods, and waits until no more than `sandboxes` sandboxes are left.
+    fn delete(&self, sandboxes: usize) -> anyhow::Result<()> {
+        self.fixture
+            .cluster
+            .api
+            .request("DELETE", PODS, &Value::Null)?;
+        sh::until(PATIENCE, "pods are deleted", || {
+            let pods = self
+                .fixture
+                .cluster
+                .api
+                .request("GET", PODS, &Value::Null)?
+                .json()?;
+            let left = pods["items"].as_array().map_or(0, Vec::len);
+            let sandboxes_left = self.sandboxes()?;
+            ensure!(
+                left == 0 && sandboxes_left <= sandboxes,
+                "{left} pods and {sandboxes_left} sandboxes are left"
+            );
+            Ok(())
+        })
+    }
+
+    /// Counts the network namespaces of pods on the node.
+    fn sandboxes(&self) -> anyhow::Result<usize> {
+        let names = self.node().list("/run/netns")?;
+        Ok(names.iter().filter(|name| name.starts_with("cni-")).count())
+    }
+}
+
+/// Restarts the node's containerd with its metrics on a port.
+fn serve_metrics(env: &TestEnv, cluster: &mut Cluster) -> anyhow::Result<()> {
+    let Member { runtime, node, .. } = &mut cluster.members[0];
+    let config = runtime.paths.config.clone();
+    let text = fs::read_to_string(node.path(&config)).with_context(|| config.clone())?;
+    node.write(
+        &config,
+        format!("{text}[metrics]\n  address = \"{METRICS}\"\n"),
+    )?;
+    node.end(&runtime.containerd, "TERM")?;
+    runtime.containerd = runtime::serve(env, node, ContainerdVersion::V2, &config)?;
+    sh::until(60, "containerd serves its metrics", || Adds::read(node)).map(drop)
+}
+
+/// containerd's metrics of ADDs.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Adds {
+    count: f64,
+    seconds: f64,
+}
+
+impl Adds {
+    fn read(node: &Node) -> anyhow::Result<Self> {
+        let read = spawn_in(node, || {
+            let mut stream =
+                TcpStream::connect(METRICS).context("containerd does not serve its metrics")?;
+            stream.write_all(b"GET /v1/metrics HTTP/1.0\r\nHost: localhost\r\n\r\n")?;
+            let mut text = String::new();
+            stream.read_to_string(&mut text)?;
+            Ok(text)
+        })?;
+        let Ok(text) = read.join() else {
+            anyhow::bail!("the thread that reads containerd's metrics panicked");
+        };
+        Ok(Self::of(&text?))
+    }
+
+    /// Parses the metrics, which are absent before the first ADD.
+    fn of(text: &str) -> Self {
+        let value = |end: &str| {
+            let line = text.lines().find(|line| {
+                let name = line.split('{').next().unwrap_or_default();
+                name.starts_with("containerd_cri_network_plugin_operations_duration_seconds")
+                    && name.ends_with(end)
+                    && line.contains("\"set_up_pod\"")
+            });
+            let number = line.and_then(|line| line.rsplit(' ').next()?.parse().ok());
+            number.unwrap_or(0.0)
+        };
+        Self {
+            count: value("_count"),
+            seconds: value("_sum"),
+        }
+    }
+
+    fn mean_since(&self, before: &Self) -> anyhow::Result<f64> {
+        let count = self.count - before.count;
+        ensure!(count >= 1.0, "no ADD has ended");
+        Ok((self.seconds - before.seconds) / count)
+    }
+}
+
+/// Finds the directory of this name below another one.
+fn find(directory: &Path, name: &str) -> anyhow::Result<PathBuf> {
+    let mut directories = vec![directory.to_owned()];
+    while let Some(directory) = directories.pop() {
+        for entry in fs::read_dir(&directory).with_context(|| directory.display().to_string())? {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() {
+                if entry.file_name() == name {
+                    return Ok(entry.path());
+                }
+                directories.push(entry.path());
+            }
+        }
+    }
+    anyhow::bail!(
+        "there is no control group {name} below {}",
+        directory.display()
+    )
+}
+
+fn macvlan() -> Value {
+    json!({"cniVersion": "1.0.0", "name": NETWORK, "type": "macvlan", "master": "eth0", "mode": "bridge",
+        "ipam": {"type": "host-local", "ranges": [[{"subnet": SUBNET}]]}})
+}
+
+impl Measured {
+    fn rows(&self, burst: usize) -> Vec<Row> {
+        let ratio = |limit| Target::portable(FloorRatio, AtMost, limit);
+        let none = |pair: &[Values; 2]| pair[0].of(Side::None).to_vec();
+        let plus = |values: &[f64], factor: f64, more: &[f64]| -> Vec<f64> {
+            let more = if more.is_empty() {
+                f64::NAN
+            } else {
+                mean(more)
+            };
+            values.iter().map(|value| factor * value + more).collect()
+        };
+        let single = none(&self.single);
+        let mut rows = vec![
+            self.single[0]
+                .row("node: CNI ADD, one by one", "ms")
+                .with(ratio(SLOWER)),
+            self.single[1]
+                .row_over(
+                    &plus(&single, SLOWER, &self.direct_wall),
+                    "node: CNI ADD, one by one, macvlan (floor: 1.15 x none + macvlan)",
+                    "ms",
+                )
+                .with(ratio(1.0)),
+        ];
+        let with = ["", ", macvlan"];
+        for (values, with) in self.burst_add.iter().zip(with) {
+            rows.push(values.row_over(
+                &none(&self.burst_add),
+                format!("node: {burst} pods at once, mean CNI ADD{with}"),
+                "ms",
+            ));
+        }
+        for (values, with) in self.burst_running.iter().zip(with) {
+            let row = values.row_over(
+                &none(&self.burst_running),
+                format!("node: {burst} pods at once, last Running{with}"),
+                "s",
+            );
+            rows.push(row.with(ratio(1.10)));
+        }
+        let plugins = none(&self.plugins);
+        let floors = [plugins.clone(), plus(&plugins, 1.0, &self.direct_cpu)];
+        for ((values, floor), with) in self.plugins.iter().zip(floors).zip(with) {
+            let row = values.row_over(&floor, format!("node: plugins' CPU per pod{with}"), "ms");
+            rows.push(row.with(ratio(NOT_ABOVE)));
+        }
+        for (values, with) in self.daemon.iter().zip(with) {
+            rows.push(values.row(format!("node: CPU of the daemon's pod per pod{with}"), "ms"));
+        }
+        let idle = self.idle.row("node: idle CPU, % of a core", "%");
+        rows.push(idle.with(Target::absolute(OverFloor, AtMost, 0.2)));
+        rows
+    }
+}
+
+/// The most time of an ADD divided by that without a multiplexer.
+const SLOWER: f64 = 1.15;
+/// The most difference between two runs of the same programs.
+const NOT_ABOVE: f64 = 1.05;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metrics_of_containerd_are_parsed() {
+        let text = "# TYPE containerd_cri_network_plugin_operations_duration_seconds_seconds histogram\n\
+            containerd_cri_network_plugin_operations_duration_seconds_seconds_bucket{operation_type=\"set_up_pod\",le=\"0.1\"} 3\n\
+            containerd_cri_network_plugin_operations_duration_seconds_seconds_sum{operation_type=\"set_up_pod\"} 0.5\n\
+            containerd_cri_network_plugin_operations_duration_seconds_seconds_count{operation_type=\"set_up_pod\"} 4\n\
+            containerd_cri_network_plugin_operations_duration_seconds_seconds_count{operation_type=\"tear_down_pod\"} 9\n";
+        let adds = Adds::of(text);
+        assert_eq!(
+            adds,
+            Adds {
+                count: 4.0,
+                seconds: 0.5
+            }
+        );
+        let before = Adds::of("");
+        assert!((adds.mean_since(&before).unwrap() - 0.125).abs() < 1e-9);
+        assert!(adds.mean_since(&adds).is_err());
+    }
+
+    #[test]
+    fn floor_with_second_network_includes_its_plugin() {
+        let mut measured = Measured::default();
+        measured.single[0].push(Side::None, 40.0);
+        measured.single[1].push(Side::Ours, 66.0);
+        measured.direct_wall.push(20.0);
+        let rows = measured.rows(30);
+        assert_eq!(rows[1].floor.map(|floor| floor.median), Some(66.0));
+        assert_eq!(
+            rows[1].verdict(super::super::Form::Full),
+            super::super::Verdict::Ok
+        );
+    }
+}

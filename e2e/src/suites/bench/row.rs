@@ -1,0 +1,328 @@
+//! One row of the result: the measurements of each side, the number with a target, and the verdict.
+
+use serde_json::{Value, json};
+
+use super::statistics::{Summary, median};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Bound {
+    AtMost,
+    AtLeast,
+}
+
+/// The number that is compared with the target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Subject {
+    /// Our median, in the row's unit.
+    Ours,
+    /// Ours minus the floor, in the row's unit.
+    OverFloor,
+    /// Ours divided by the peer's.
+    PeerRatio,
+    /// Ours divided by the floor.
+    FloorRatio,
+}
+
+/// A target of a row.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Target {
+    pub(crate) subject: Subject,
+    pub(crate) bound: Bound,
+    pub(crate) limit: f64,
+    /// Whether the verdict is the same on a busy or slow machine, so that CI can use it.
+    pub(crate) is_portable: bool,
+}
+
+impl Target {
+    /// Returns a target for a ratio or for bytes, which are the same on every machine.
+    pub(crate) fn portable(subject: Subject, bound: Bound, limit: f64) -> Self {
+        Self {
+            subject,
+            bound,
+            limit,
+            is_portable: true,
+        }
+    }
+
+    /// Returns a target for a time or a rate, which depend on the machine.
+    pub(crate) fn absolute(subject: Subject, bound: Bound, limit: f64) -> Self {
+        Self {
+            is_portable: false,
+            ..Self::portable(subject, bound, limit)
+        }
+    }
+}
+
+/// The verdict on a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Ok,
+    /// The target is missed.
+    Over,
+    /// It is missed by more than a factor of two.
+    FarOver,
+    /// The target is a ratio to the peer, and there was no peer.
+    NoPeer,
+    /// The row has no target, or none that applies in this form.
+    NotJudged,
+    /// A side that the target needs has no values.
+    Missing,
+}
+
+impl Verdict {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Over => "over",
+            Self::FarOver => "over (more than twice)",
+            Self::NoPeer => "no peer",
+            Self::NotJudged => "",
+            Self::Missing => "missing",
+        }
+    }
+}
+
+/// The form of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    Full,
+    /// For CI: few rounds, and only targets that are the same on every machine.
+    Short,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Row {
+    pub(crate) name: String,
+    pub(crate) unit: &'static str,
+    pub(crate) ours: Option<Summary>,
+    pub(crate) peer: Option<Summary>,
+    pub(crate) floor: Option<Summary>,
+    pub(crate) target: Option<Target>,
+    /// The values of the three sides by round.
+    rounds: [Vec<f64>; 3],
+}
+
+impl Row {
+    /// Returns a row of these values; a side that was not measured has none.
+    pub(crate) fn new(
+        name: impl Into<String>,
+        unit: &'static str,
+        [ours, peer, floor]: [&[f64]; 3],
+    ) -> Self {
+        let summary = |values: &[f64]| Summary::of(values.iter().copied());
+        Self {
+            name: name.into(),
+            unit,
+            ours: summary(ours),
+            peer: summary(peer),
+            floor: summary(floor),
+            target: None,
+            rounds: [ours, peer, floor].map(<[f64]>::to_vec),
+        }
+    }
+
+    /// Returns the row under another name and without a peer.
+    pub(crate) fn without_peer(self, name: String) -> Self {
+        Self {
+            name,
+            peer: None,
+            ..self
+        }
+    }
+
+    /// Returns the row with a target.
+    pub(crate) fn with(self, target: Target) -> Self {
+        Self {
+            target: Some(target),
+            ..self
+        }
+    }
+
+    /// Returns the number that the target is about, or `None` when a side is missing.
+    ///
+    /// For two sides with the same rounds it is the median of the rounds' numbers, because a machine that is busy in a round is busy for both.
+    pub(crate) fn value(&self) -> Option<f64> {
+        let [ours, peer, floor] = &self.rounds;
+        let both = |other: &[f64], of: fn(f64, f64) -> f64| {
+            if other.is_empty() || ours.is_empty() {
+                f64::NAN
+            } else if other.len() == ours.len() {
+                median(ours.iter().zip(other).map(|(one, other)| of(*one, *other)))
+            } else {
+                of(median(ours.iter().copied()), median(other.iter().copied()))
+            }
+        };
+        let value = match self.target?.subject {
+            Subject::Ours => median(ours.iter().copied()),
+            Subject::OverFloor => both(floor, |one, other| one - other),
+            Subject::PeerRatio => both(peer, |one, other| one / other),
+            Subject::FloorRatio => both(floor, |one, other| one / other),
+        };
+        value.is_finite().then_some(value)
+    }
+
+    pub(crate) fn verdict(&self, form: Form) -> Verdict {
+        let Some(target) = self.target else {
+            return Verdict::NotJudged;
+        };
+        if form == Form::Short && !target.is_portable {
+            return Verdict::NotJudged;
+        }
+        let Some(value) = self.value() else {
+            return match target.subject {
+                Subject::PeerRatio if self.peer.is_none() && self.ours.is_some() => Verdict::NoPeer,
+                _ => Verdict::Missing,
+            };
+        };
+        // How many times the limit is exceeded, for either bound.
+        let excess = match target.bound {
+            Bound::AtMost => value / target.limit,
+            Bound::AtLeast => target.limit / value,
+        };
+        if excess <= 1.0 {
+            Verdict::Ok
+        } else if excess <= 2.0 {
+            Verdict::Over
+        } else {
+            Verdict::FarOver
+        }
+    }
+
+    /// Returns the target as text: `ours / peer <= 0.20`.
+    pub(crate) fn target_text(&self) -> String {
+        let Some(target) = self.target else {
+            return String::new();
+        };
+        let subject = match target.subject {
+            Subject::Ours => "ours",
+            Subject::OverFloor => "ours - floor",
+            Subject::PeerRatio => "ours / peer",
+            Subject::FloorRatio => "ours / floor",
+        };
+        let sign = match target.bound {
+            Bound::AtMost => "<=",
+            Bound::AtLeast => ">=",
+        };
+        format!("{subject} {sign} {}", number(target.limit))
+    }
+
+    pub(crate) fn json(&self, form: Form) -> Value {
+        let side = |summary: Option<Summary>| summary.map_or(Value::Null, |summary| summary.json());
+        let target = self.target.map_or(Value::Null, |target| {
+            json!({"text": self.target_text(), "limit": target.limit, "portable": target.is_portable})
+        });
+        json!({
+            "name": self.name, "unit": self.unit, "ours": side(self.ours), "peer": side(self.peer), "floor": side(self.floor),
+            "value": self.value(), "target": target, "verdict": self.verdict(form).name(),
+        })
+    }
+}
+
+/// Formats a number with about three significant digits.
+pub(crate) fn number(value: f64) -> String {
+    match value.abs() {
+        small if small < 10.0 => format!("{value:.2}"),
+        middle if middle < 100.0 => format!("{value:.1}"),
+        _ => format!("{value:.0}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        Bound::{AtLeast, AtMost},
+        Subject::{FloorRatio, Ours, OverFloor, PeerRatio},
+        *,
+    };
+
+    fn row(ours: &[f64], peer: &[f64], floor: &[f64]) -> Row {
+        Row::new("r", "ms", [ours, peer, floor])
+    }
+
+    fn check(row: Row, target: Target, expected: Verdict) {
+        assert_eq!(row.with(target).verdict(Form::Full), expected);
+    }
+
+    #[test]
+    fn a_row_is_ok_over_or_far_over() {
+        for (ours, expected) in [
+            (2.0, Verdict::Ok),
+            (2.1, Verdict::Over),
+            (4.0, Verdict::Over),
+            (4.1, Verdict::FarOver),
+        ] {
+            check(
+                row(&[ours], &[10.0], &[]),
+                Target::portable(PeerRatio, AtMost, 0.2),
+                expected,
+            );
+        }
+        for (ours, expected) in [
+            (600.0, Verdict::Ok),
+            (599.0, Verdict::Over),
+            (299.0, Verdict::FarOver),
+        ] {
+            check(
+                row(&[ours], &[], &[]),
+                Target::absolute(Ours, AtLeast, 600.0),
+                expected,
+            );
+        }
+    }
+
+    #[test]
+    fn the_floor_is_subtracted_or_divided_by() {
+        let over = Target::absolute(OverFloor, AtMost, 2.5);
+        check(row(&[3.0], &[], &[0.5]), over, Verdict::Ok);
+        // A row that is faster than the floor meets every target.
+        check(row(&[0.4], &[], &[0.5]), over, Verdict::Ok);
+        let ratio = Target::portable(FloorRatio, AtMost, 1.2);
+        check(row(&[1.3], &[], &[1.0]), ratio, Verdict::Over);
+    }
+
+    #[test]
+    fn sides_are_compared_round_by_round() {
+        let target = Target::portable(FloorRatio, AtMost, 1.2);
+        // In its second round the machine was busy.
+        let row = row(&[1.1, 11.0, 1.1], &[], &[1.0, 10.0, 1.0]).with(target);
+        assert!(row.value().is_some_and(|value| (value - 1.1).abs() < 1e-9));
+        assert_eq!(row.verdict(Form::Full), Verdict::Ok);
+    }
+
+    #[test]
+    fn without_a_side_there_is_no_verdict() {
+        let peer = Target::portable(PeerRatio, AtMost, 0.2);
+        check(row(&[1.0], &[], &[]), peer, Verdict::NoPeer);
+        check(row(&[], &[1.0], &[]), peer, Verdict::Missing);
+        let floor = Target::portable(FloorRatio, AtMost, 1.2);
+        check(row(&[1.0], &[], &[]), floor, Verdict::Missing);
+        assert_eq!(
+            row(&[1.0], &[], &[]).verdict(Form::Full),
+            Verdict::NotJudged
+        );
+    }
+
+    #[test]
+    fn the_short_form_judges_what_is_the_same_everywhere() {
+        let row = row(&[9.0], &[], &[1.0]);
+        let absolute = row.clone().with(Target::absolute(Ours, AtMost, 1.0));
+        assert_eq!(absolute.verdict(Form::Short), Verdict::NotJudged);
+        assert_eq!(absolute.verdict(Form::Full), Verdict::FarOver);
+        let portable = row.with(Target::portable(FloorRatio, AtMost, 1.0));
+        assert_eq!(portable.verdict(Form::Short), Verdict::FarOver);
+    }
+
+    #[test]
+    fn json_has_every_side_and_the_verdict() {
+        let row = row(&[1.0, 3.0], &[10.0], &[]).with(Target::portable(PeerRatio, AtMost, 0.2));
+        let expected = json!({
+            "name": "r", "unit": "ms",
+            "ours": {"median": 2.0, "min": 1.0, "max": 3.0, "count": 2},
+            "peer": {"median": 10.0, "min": 10.0, "max": 10.0, "count": 1},
+            "floor": null, "value": 0.2,
+            "target": {"text": "ours / peer <= 0.20", "limit": 0.2, "portable": true},
+            "verdict": "ok",
+        });
+        assert_eq!(row.json(Form::Full), expected);
+    }
+}

@@ -1,0 +1,446 @@
+//! One side of a bench: a shim and a daemon on a node of their own, with an API server that uses next to no CPU.
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    path::Path,
+    time::{Duration, SystemTime},
+};
+
+use anyhow::{Context as _, ensure};
+use serde_json::{Value, json};
+
+use super::{
+    PLUGIN, api_server,
+    driver::{Batch, Call, Times},
+    pods,
+    usage::{self, Account},
+};
+use crate::{
+    control_plane::pki::Pki,
+    daemon::ACCOUNT_DIR,
+    node::{Node, Service, network::NodeNetwork},
+    report::say,
+    rules::Programs,
+    sh,
+    single_node::{BIN_DIR, CONF_DIR, DAEMON_CONFIG, GENERATED, PRIMARY},
+    test_env::TestEnv,
+};
+
+/// The configuration of the bridge network, outside the directory in which daemons look for the default network.
+const BRIDGE: &str = "/etc/cni/bench/bridge.conflist";
+/// The directory of a socket without answers.
+const HANGING: &str = "/run/bench-hanging";
+/// Pods of each kind on a node, and so the most concurrent calls.
+pub(crate) const PODS: usize = 64;
+/// Pods in the long list.
+const MANY: usize = 3000;
+/// The mount point of a file system for the node's state: a sparse image, with more inodes than a run frees.
+const STATE_MOUNT: &str = "/var/lib/cni";
+const STATE_BYTES: u64 = 1 << 30;
+const STATE_INODES: &str = "131072";
+/// The port of the API server with the node's pods, and that of the one with many.
+const FEW_PORT: u16 = 6443;
+const MANY_PORT: u16 = 7443;
+
+pub(crate) struct Side {
+    pub(crate) node: Node,
+    programs: Programs,
+    pki: Pki,
+    daemon: Option<(Service, Account)>,
+    starts: u32,
+    /// Makes container IDs unique.
+    batches: u32,
+}
+
+/// The measurements of a daemon that lists many pods.
+pub(crate) struct Listed {
+    /// Peak memory in bytes.
+    pub(crate) peak: u64,
+    /// Time from its start to its configuration.
+    pub(crate) start: Duration,
+    /// Time from the end of the list to its configuration.
+    pub(crate) after: Duration,
+}
+
+/// The networks of a container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Network {
+    /// This number of networks with the plugin that answers immediately.
+    Instant(usize),
+    /// One bridge network.
+    Bridge,
+}
+
+/// The containers of a batch of calls.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Containers {
+    batch: u32,
+    network: Network,
+    count: usize,
+}
+
+impl Side {
+    /// Starts a node with its API servers, without a daemon.
+    pub(crate) fn new(
+        env: &TestEnv,
+        network: &NodeNetwork,
+        number: u8,
+        programs: Programs,
+        plugin: &Path,
+    ) -> anyhow::Result<Self> {
+        let node = Node::start(env, network, number, &[&env.bin])?;
+        if let Err(error) = mount_state(&node) {
+            say(&format!(
+                "{}: the state is on the machine's own file system, whose recent activity affects the measurements: {error:#}",
+                node.name
+            ));
+        }
+        let pki = Pki::new(node.dir.join("pki"), "IP:127.0.0.1")?;
+        let own = std::env::current_exe()?;
+        for (port, count) in [(FEW_PORT, 2 * PODS), (MANY_PORT, MANY)] {
+            let directory = node.dir.join(format!("api-{port}"));
+            fs::create_dir_all(&directory)?;
+            for file in ["apiserver.crt", "apiserver.key"] {
+                fs::copy(pki.file(file), directory.join(file))?;
+            }
+            node.serve(&format!("api-{port}"), &own, |command| {
+                command
+                    .args([
+                        api_server::NAME,
+                        &port.to_string(),
+                        &count.to_string(),
+                        &node.name,
+                    ])
+                    .arg(&directory)
+            })?;
+        }
+        for name in ["bridge", "host-local"] {
+            let place = format!("{BIN_DIR}/{name}");
+            node.write(&place, b"")?;
+            fs::copy(env.plugins.join(name), node.path(&place))?;
+        }
+        let place = format!("{BIN_DIR}/{PLUGIN}");
+        node.write(&place, b"")?;
+        fs::copy(plugin, node.path(&place))?;
+        let default_network =
+            json!({"cniVersion": "1.0.0", "name": "primary", "plugins": [{"type": PLUGIN}]});
+        node.write(PRIMARY, default_network.to_string())?;
+        node.write(BRIDGE, list(&bridge()).to_string())?;
+        node.write(&format!("{ACCOUNT_DIR}/token"), "bench")?;
+        node.write(&format!("{ACCOUNT_DIR}/namespace"), "kube-system")?;
+        node.write(
+            &format!("{ACCOUNT_DIR}/ca.crt"),
+            fs::read(pki.file("ca.crt"))?,
+        )?;
+        for index in 0..PODS {
+            node.run(&["ip", "netns", "add", &netns(index)])?;
+        }
+        Ok(Self {
+            node,
+            programs,
+            pki,
+            daemon: None,
+            starts: 0,
+            batches: 0,
+        })
+    }
+
+    /// Starts the daemon with the API server of the node's pods, and waits until it is ready.
+    pub(crate) fn start(&mut self) -> anyhow::Result<()> {
+        self.launch(FEW_PORT)?;
+        sh::until(60, "the daemon is ready", || self.config(&json!({})))?;
+        // The daemon may write its configuration before it listens.
+        let batch = self.batch(1, Network::Instant(1));
+        sh::until(60, "the daemon attaches a pod", || {
+            self.verb("ADD", batch, 1)
+        })?;
+        self.verb("DEL", batch, 1).map(drop)
+    }
+
+    fn launch(&mut self, port: u16) -> anyhow::Result<()> {
+        let file = json!({
+            "cniVersion": "1.0.0", "multusConfigFile": "auto", "multusAutoconfigDir": CONF_DIR, "cniConfigDir": CONF_DIR,
+            "binDir": BIN_DIR, "socketDir": "/run/multus/", "logLevel": "error", "logToStderr": true,
+        });
+        let node = &self.node;
+        node.write(DAEMON_CONFIG, file.to_string())?;
+        // One implementation keeps this file when it ends, the other does not.
+        let _ = fs::remove_file(node.path(GENERATED));
+        self.starts += 1;
+        let name = format!("daemon-{}", self.starts);
+        let daemon = node.serve(&name, &self.programs.daemon, |command| {
+            command
+                .env("MULTUS_NODE_NAME", &node.name)
+                .env("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+                .env("KUBERNETES_SERVICE_PORT", port.to_string())
+                .env("HOME", "/run/nowhere")
+                .env_remove("KUBECONFIG")
+                .args(["-config", DAEMON_CONFIG])
+        })?;
+        let account = Account::of(&node.name, node.machine_pid(&daemon)?)?;
+        self.daemon = Some((daemon, account));
+        Ok(())
+    }
+
+    pub(crate) fn stop(&mut self) -> anyhow::Result<()> {
+        match self.daemon.take() {
+            Some((daemon, _account)) => self.node.end(&daemon, "TERM"),
+            None => Ok(()),
+        }
+    }
+
+    /// Measures a daemon that lists many pods.
+    pub(crate) fn list(&mut self) -> anyhow::Result<Listed> {
+        self.stop()?;
+        let stamp = self
+            .node
+            .dir
+            .join(format!("api-{MANY_PORT}"))
+            .join("listed");
+        let _ = fs::remove_file(&stamp);
+        let start = SystemTime::now();
+        self.launch(MANY_PORT)?;
+        let written = self.written()?;
+        let listed = sh::until(30, "the list of pods was read", || {
+            let text = fs::read_to_string(&stamp).context("it was not read")?;
+            let nanos: u64 = text.parse().context("the file has no time yet")?;
+            Ok(SystemTime::UNIX_EPOCH + Duration::from_nanos(nanos))
+        })?;
+        let peak = self.account()?.sum(usage::peak)?;
+        self.stop()?;
+        Ok(Listed {
+            peak,
+            start: written.duration_since(start)?,
+            // A daemon that does not wait for the list may write its configuration earlier.
+            after: written.duration_since(listed).unwrap_or_default(),
+        })
+    }
+
+    /// Waits for the configuration; returns the time at which it was there, to the millisecond.
+    fn written(&self) -> anyhow::Result<SystemTime> {
+        let path = self.node.path(GENERATED);
+        let start = SystemTime::now();
+        while !path.exists() {
+            ensure!(
+                start.elapsed()? < Duration::from_mins(2),
+                "no {GENERATED} within two minutes"
+            );
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(SystemTime::now())
+    }
+
+    /// Returns the CPU seconds of the daemon and of all its children so far.
+    pub(crate) fn cpu(&self) -> anyhow::Result<f64> {
+        self.account()?.seconds()
+    }
+
+    /// Returns the present memory of the daemon in bytes.
+    pub(crate) fn memory(&self) -> anyhow::Result<u64> {
+        self.account()?.sum(usage::resident)
+    }
+
+    fn account(&self) -> anyhow::Result<&Account> {
+        let (_, account) = self.daemon.as_ref().context("no daemon runs")?;
+        Ok(account)
+    }
+
+    /// Returns new containers.
+    pub(crate) fn batch(&mut self, count: usize, network: Network) -> Containers {
+        self.batches += 1;
+        Containers {
+            batch: self.batches,
+            network,
+            count,
+        }
+    }
+
+    /// Calls the shim with a verb for each of the containers.
+    pub(crate) fn verb(
+        &self,
+        verb: &str,
+        containers: Containers,
+        concurrency: usize,
+    ) -> anyhow::Result<Times> {
+        let keys = match containers.network {
+            Network::Instant(_) => json!({}),
+            Network::Bridge => json!({"clusterNetwork": BRIDGE}),
+        };
+        let config = self.config(&keys)?.to_string();
+        self.run(&self.programs.shim, verb, &config, containers, concurrency)
+    }
+
+    /// Calls the plugin itself once with a verb for each of the containers.
+    pub(crate) fn direct(&self, verb: &str, containers: Containers) -> anyhow::Result<Times> {
+        let (program, config) = match containers.network {
+            Network::Instant(_) => (
+                PLUGIN,
+                json!({"cniVersion": "1.0.0", "name": "primary", "type": PLUGIN}),
+            ),
+            Network::Bridge => ("bridge", bridge()),
+        };
+        let program = format!("{BIN_DIR}/{program}");
+        self.run(
+            Path::new(&program),
+            verb,
+            &config.to_string(),
+            containers,
+            1,
+        )
+    }
+
+    /// Returns the memory of the shim in bytes while it waits for a silent daemon.
+    pub(crate) fn shim_memory(&mut self, count: usize) -> anyhow::Result<Vec<u64>> {
+        let containers = self.batch(count, Network::Instant(1));
+        let config = self
+            .config(&json!({"daemonSocketDir": HANGING}))?
+            .to_string();
+        let calls = calls("ADD", &config, containers);
+        let batch = Batch {
+            program: self.programs.shim.display().to_string(),
+            concurrency: 1,
+            calls,
+            hang_on: Some(format!("{HANGING}/multus.sock")),
+        };
+        let times = batch.run(&self.node)?;
+        Ok(times.calls.iter().map(|call| call.memory).collect())
+    }
+
+    fn run(
+        &self,
+        program: &Path,
+        verb: &str,
+        config: &str,
+        containers: Containers,
+        concurrency: usize,
+    ) -> anyhow::Result<Times> {
+        let batch = Batch {
+            program: program.display().to_string(),
+            concurrency,
+            calls: calls(verb, config, containers),
+            hang_on: None,
+        };
+        batch.run(&self.node).with_context(|| verb.to_owned())
+    }
+
+    /// Returns the configuration that a runtime hands to the shim, with further keys.
+    fn config(&self, keys: &Value) -> anyhow::Result<Value> {
+        let bytes = fs::read(self.node.path(GENERATED))
+            .with_context(|| format!("cannot read {GENERATED}"))?;
+        let mut config: Value =
+            serde_json::from_slice(&bytes).with_context(|| format!("{GENERATED} is not JSON"))?;
+        for (key, value) in keys.as_object().into_iter().flatten() {
+            config[key] = value.clone();
+        }
+        Ok(config)
+    }
+
+    /// Returns the path of the daemon's log.
+    pub(crate) fn log(&self) -> std::path::PathBuf {
+        let _ = &self.pki;
+        self.node.log(&format!("daemon-{}", self.starts))
+    }
+}
+
+/// Mounts a file system of the node's own for state, results and leases. To create a file, ext4 skips every inode of the directory's group
+/// that was freed in the last minutes, so on the machine's file system an earlier build would slow the daemon down. Writes still wait for
+/// the same disk. The mount is in the node's mount namespace, and ends with it.
+fn mount_state(node: &Node) -> anyhow::Result<()> {
+    let image = node.dir.join("state.img");
+    File::create(&image)?.set_len(STATE_BYTES)?;
+    let image = image.to_str().context("the path is no text")?;
+    let options = ["-q", "-F", "-N", STATE_INODES, "-E", "lazy_itable_init=0"];
+    node.run(&[&["mkfs.ext4"][..], &options, &[image]].concat())?;
+    node.run(&["mkdir", "-p", STATE_MOUNT])?;
+    node.run(&["mount", "-o", "loop", image, STATE_MOUNT])?;
+    Ok(())
+}
+
+fn calls(verb: &str, config: &str, containers: Containers) -> Vec<Call> {
+    let Containers {
+        batch,
+        network,
+        count,
+    } = containers;
+    let networks = match network {
+        Network::Instant(networks) => networks,
+        Network::Bridge => 1,
+    };
+    let one = |index: usize| {
+        let pod = index % PODS;
+        let id = format!("bench{batch:06}{index:06}");
+        let (name, uid) = (pods::name(pod, networks), pods::uid(pod, networks));
+        let args = format!(
+            "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME={name};K8S_POD_INFRA_CONTAINER_ID={id};K8S_POD_UID={uid}"
+        );
+        let env = [
+            ("CNI_COMMAND", verb.to_owned()),
+            ("CNI_CONTAINERID", id),
+            ("CNI_NETNS", format!("/run/netns/{}", netns(pod))),
+            ("CNI_IFNAME", "eth0".to_owned()),
+            ("CNI_ARGS", args),
+            ("CNI_PATH", BIN_DIR.to_owned()),
+            ("PATH", "/usr/sbin:/usr/bin:/sbin:/bin".to_owned()),
+        ];
+        let env: BTreeMap<_, _> = env
+            .into_iter()
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect();
+        Call {
+            env,
+            stdin: config.to_owned(),
+        }
+    };
+    (0..count).map(one).collect()
+}
+
+fn netns(index: usize) -> String {
+    format!("bench-{index}")
+}
+
+/// Returns the configuration of the bridge plugin.
+fn bridge() -> Value {
+    json!({"cniVersion": "1.0.0", "name": "bench", "type": "bridge", "bridge": "bench0", "isGateway": true,
+        "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.30.0.0/16"}]]}})
+}
+
+/// Returns a network configuration list with this one plugin.
+fn list(plugin: &Value) -> Value {
+    let mut plugin = plugin.clone();
+    let (version, name) = (plugin["cniVersion"].take(), plugin["name"].take());
+    if let Some(keys) = plugin.as_object_mut() {
+        keys.retain(|_, value| !value.is_null());
+    }
+    json!({"cniVersion": version, "name": name, "plugins": [plugin]})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn container_ids_are_unique_and_pods_repeat() {
+        let containers = Containers {
+            batch: 3,
+            network: Network::Instant(3),
+            count: PODS + 1,
+        };
+        let calls = calls("ADD", "{}", containers);
+        let of = |index: usize, name: &str| calls[index].env[name].clone();
+        assert_ne!(of(0, "CNI_CONTAINERID"), of(PODS, "CNI_CONTAINERID"));
+        assert_eq!(of(0, "CNI_NETNS"), of(PODS, "CNI_NETNS"));
+        assert!(of(1, "CNI_ARGS").contains("K8S_POD_NAME=pod-3-1;"));
+    }
+
+    #[test]
+    fn list_has_version_and_name_of_its_plugin() {
+        let list = list(&bridge());
+        assert_eq!(
+            (&list["cniVersion"], &list["name"]),
+            (&json!("1.0.0"), &json!("bench"))
+        );
+        assert_eq!(list["plugins"][0]["type"], "bridge");
+        assert!(list["plugins"][0]["name"].is_null());
+    }
+}

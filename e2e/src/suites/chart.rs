@@ -1,0 +1,250 @@
+//! Suite `chart`: the packed charts with real Helm, compared with the published ones and on a real API server; the bindata with a real Go
+//! toolchain.
+
+mod admission;
+mod bindata;
+mod consumers;
+mod defects;
+mod derived;
+mod notes;
+mod oci;
+mod release_test;
+pub(super) mod render;
+mod server;
+mod superset;
+mod upgrade;
+mod values;
+
+use std::{collections::BTreeSet, fs};
+
+use anyhow::{bail, ensure};
+
+use crate::{
+    programs::{Module, Needs},
+    report::{CheckFailed, Report},
+    test_env::{TestEnv, sha256},
+};
+
+pub(crate) const NEEDS: Needs = Needs {
+    debian: &[
+        ("curl", "curl"),
+        ("docker-registry", "docker-registry"),
+        ("etcd", "etcd-server"),
+        ("ip", "iproute2"),
+        ("make", "make"),
+        ("openssl", "openssl"),
+        ("skopeo", "skopeo"),
+        ("sysctl", "procps"),
+    ],
+    modules: &[Module::Helm, Module::Kubernetes],
+};
+
+const CHARTS: [&str; 4] = [
+    "rke2-multus",
+    "rke2-multus-crd",
+    "k3s-multus",
+    "k3s-multus-crd",
+];
+/// Invalid values with a text of the hint.
+const REFUSED: &[(&str, &str)] = &[
+    (
+        "image.repository=rancher/hardened-multus-cni",
+        "remove image from your values",
+    ),
+    (
+        "image.tag=v4.3.0-build20260819",
+        "remove image from your values",
+    ),
+    (
+        "thickPlugin.image.tag=v4.3.0-build20260819",
+        "remove thickPlugin.image from your values",
+    ),
+    (
+        "config.daemon_conf.perNodeCertificate.enabled=true",
+        "move it to perNodeCertificate",
+    ),
+    ("imge.tag=v1", "imge"),
+    ("config.cni_conf.binDri=/opt", "binDri"),
+    ("pod.resources.enabled=perhaps", "enabled"),
+    ("serviceAccount.name=null", "name"),
+    ("manifests=null", "manifests"),
+];
+
+pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed> {
+    for name in CHARTS {
+        report.check(&format!("helm lint {name}"), || {
+            let words = render::helm(env, &["lint", "--strict"], &env.chart(name)?)?;
+            ensure!(!words.contains("[WARNING]"), "{words}");
+            Ok(())
+        })?;
+    }
+    report.check(
+        "helm template: the charts of both distros render the same objects",
+        || same_objects(env),
+    )?;
+    report.check("every value has the outcome of its row", || {
+        values::each(env)
+    })?;
+    report.check("invalid values are refused with a hint", || refused(env))?;
+    report.check(
+        "the published values file is accepted except for thin mode and images",
+        || values::published(env),
+    )?;
+    report.check("a HelmChartConfig overrides the HelmChart", || {
+        values::layers(env)
+    })?;
+    report.check(
+        "our chart has every field of the published chart, or a reason",
+        || superset::compare(env),
+    )?;
+    defects::run(env, report)?;
+    report.check(
+        "certificates add an approver and reduce the account's rights",
+        || certificates(env),
+    )?;
+    report.check(
+        "helm test runs a pod of the release's image with rights of its own, and nothing of it is installed",
+        || release_test::objects(env),
+    )?;
+    report.check("the index has the digests of the charts", || index(env))?;
+    report.check(
+        "a Go program reads the packed charts from bindata and embed tree",
+        || bindata::consumer(env),
+    )?;
+    let tree = report.check(
+        "a distro's source tree builds: make download, go generate, go build",
+        || consumers::build(env),
+    )?;
+    report.check("the built program stages the charts as K3s does", || {
+        tree.stages(env)
+    })?;
+    report.check("the built program serves the charts", || tree.serves(env))?;
+    report.check(
+        "make download refuses a file with another digest than the lock",
+        || tree.refuses(),
+    )?;
+    report.check(
+        "a derived chart differs from the published one only as requested",
+        || derived::compare(env),
+    )?;
+    report.check("helm finds every version in a merged repository", || {
+        derived::repository(env)
+    })?;
+    let server = report.check("a real API server starts", || server::Server::start(env))?;
+    server.apply_charts(env, report)?;
+    notes::run(env, &server, report)?;
+    admission::run(env, &server, report)?;
+    oci::run(env, &server, report)?;
+    upgrade::run(env, &server, report)
+}
+
+fn same_objects(env: &TestEnv) -> anyhow::Result<()> {
+    for end in ["", "-crd"] {
+        let everything = if end.is_empty() {
+            defects::EVERYTHING
+        } else {
+            &[]
+        };
+        let [rke2, k3s] = ["rke2", "k3s"].map(|distro| format!("{distro}-multus{end}"));
+        let text = |name: &str| render::text(env, name, &env.chart(name)?, everything);
+        ensure!(
+            text(&rke2)?.replace("rke2-multus", "k3s-multus") == text(&k3s)?,
+            "the charts differ in more than their names"
+        );
+    }
+    let objects = render::ours(env, "rke2-multus", &[])?;
+    let kinds: BTreeSet<_> = objects
+        .iter()
+        .filter_map(|one| one["kind"].as_str())
+        .collect();
+    let expected = [
+        "ClusterRole",
+        "ClusterRoleBinding",
+        "ConfigMap",
+        "DaemonSet",
+        "Role",
+        "RoleBinding",
+        "ServiceAccount",
+    ];
+    ensure!(kinds == expected.into(), "{kinds:?}");
+    Ok(())
+}
+
+fn refused(env: &TestEnv) -> anyhow::Result<()> {
+    for (value, hint) in REFUSED {
+        for name in ["rke2-multus", "k3s-multus"] {
+            match render::ours(env, name, &[&format!("--set={value}")]) {
+                Ok(_) => bail!("{name} accepts {value}"),
+                Err(error) => ensure!(error.to_string().contains(hint), "{value}: {error:#}"),
+            }
+        }
+    }
+    let old = [
+        "--set=definitionValidation.enabled=true",
+        "--kube-version=1.29.0",
+    ];
+    let error = render::ours(env, "rke2-multus", &old)
+        .err()
+        .map(|error| error.to_string());
+    ensure!(
+        error
+            .as_ref()
+            .is_some_and(|error| error.contains("upgrade to 1.30")),
+        "{error:?}"
+    );
+    Ok(())
+}
+
+/// Certificates are off by default; the service account keeps its rights unless `exclusive` is set.
+fn certificates(env: &TestEnv) -> anyhow::Result<()> {
+    let (enabled, exclusive) = (
+        "--set=perNodeCertificate.enabled=true",
+        "--set=perNodeCertificate.exclusive=true",
+    );
+    for (values, approvers, groups, accounts) in [
+        (&[][..], 0, 0, 3),
+        (&[enabled], 1, 3, 5),
+        (&[enabled, exclusive], 1, 3, 2),
+        (
+            &[enabled, "--set=perNodeCertificate.bootstrapKubeconfig=/k"],
+            1,
+            3,
+            4,
+        ),
+        (
+            &[enabled, "--set=perNodeCertificate.approver.enabled=false"],
+            0,
+            3,
+            4,
+        ),
+    ] {
+        let text = render::text(env, "rke2-multus", &env.chart("rke2-multus")?, values)?;
+        let count = |line: &str| text.lines().filter(|one| one.trim_end() == line).count();
+        let found = (
+            count("kind: Deployment"),
+            count("  name: system:multus"),
+            count("- kind: ServiceAccount"),
+        );
+        ensure!(
+            found == (approvers, groups, accounts),
+            "{values:?}: there are {found:?} Deployments, groups and accounts"
+        );
+    }
+    Ok(())
+}
+
+/// Fails unless the index has each chart with the digest of its file.
+fn index(env: &TestEnv) -> anyhow::Result<()> {
+    let index = String::from_utf8(env.read("charts/index.yaml")?)?;
+    for name in CHARTS {
+        let path = env.chart(name)?;
+        let digest = sha256(&fs::read(&path)?);
+        ensure!(
+            index.contains(&digest),
+            "{name}: the index does not have digest {digest}"
+        );
+        let shown = render::helm(env, &["show", "chart"], &path)?;
+        ensure!(shown.contains(&format!("name: {name}\n")), "{shown}");
+    }
+    Ok(())
+}

@@ -1,0 +1,212 @@
+//! The sources that a distro adds to its tree, used as by its release engineer: `make download && go generate && go build`, and the built
+//! program, which stages and serves the charts.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::{BufRead as _, BufReader},
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use anyhow::{Context as _, bail, ensure};
+
+use crate::{
+    file_server::FileServer,
+    sh,
+    test_env::{TestEnv, sha256},
+};
+
+const REGISTRY: &str = "registry.example:5000";
+
+/// The tree, and the server of the release from which it downloads files.
+pub(super) struct Tree {
+    dir: PathBuf,
+    release: FileServer,
+}
+
+/// Builds a tree that pins this release.
+pub(super) fn build(env: &TestEnv) -> anyhow::Result<Tree> {
+    let dir = env.dir.join("distro");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../chart/consumers");
+    sh::run(Command::new("cp").arg("-R").arg(source).arg(&dir))?;
+    let release = FileServer::serve(&env.dist)?;
+    let tree = Tree { dir, release };
+    let url = format!("MULTUS_URL={}", tree.release.url);
+    let version = format!("MULTUS_VERSION={}", env.version()?);
+    tree.run("make", &["multus-lock", &url, &version])?;
+    tree.run("make", &["download"])?;
+    let requests = tree.release.requests();
+    ensure!(
+        requests == 6,
+        "{requests} requests for the sums and five files"
+    );
+    tree.run("make", &["download"])?;
+    ensure!(
+        tree.release.requests() == requests,
+        "make download requests existing files again"
+    );
+    tree.run("go", &["generate"])?;
+    let unformatted = tree.run("gofmt", &["-l", "."])?;
+    ensure!(unformatted.is_empty(), "gofmt would change {unformatted}");
+    tree.run("go", &["vet", "./..."])?;
+    tree.run("go", &["build"])?;
+    tree.run("go", &["build", "-tags=no_stage", "-o", "no-stage"])?;
+    Ok(tree)
+}
+
+impl Tree {
+    fn run(&self, program: &str, args: &[&str]) -> anyhow::Result<String> {
+        let mut command = Command::new(program);
+        command
+            .current_dir(&self.dir)
+            .env("GOFLAGS", "-buildvcs=false");
+        sh::run(command.args(args))
+    }
+
+    /// Runs the program with a new data directory; returns the staged files with their digests.
+    fn stage(
+        &self,
+        program: &str,
+        to: &str,
+        args: &[&str],
+    ) -> anyhow::Result<BTreeMap<String, String>> {
+        let args = [&["--data-dir", to], args].concat();
+        self.run(&format!("./{program}"), &args)?;
+        let mut found = BTreeMap::new();
+        let root = self.dir.join(to);
+        let mut open = vec![root.clone()];
+        while let Some(dir) = open.pop() {
+            let mode = fs::metadata(&dir)?.permissions().mode() & 0o777;
+            ensure!(mode == 0o700, "{}: mode {mode:o}", dir.display());
+            for entry in fs::read_dir(&dir)? {
+                let path = entry?.path();
+                if path.is_dir() {
+                    open.push(path);
+                    continue;
+                }
+                let mode = fs::metadata(&path)?.permissions().mode() & 0o777;
+                ensure!(mode == 0o600, "{}: mode {mode:o}", path.display());
+                let name = path.strip_prefix(&root)?.display().to_string();
+                found.insert(name, sha256(&fs::read(&path)?));
+            }
+        }
+        Ok(found)
+    }
+
+    /// Both the embed tree and the bindata stage the bytes of the packed charts.
+    pub(super) fn stages(&self, env: &TestEnv) -> anyhow::Result<()> {
+        let version = env.version()?;
+        let chart = |name: &str| {
+            let path = format!("server/static/charts/{name}-{version}.tgz");
+            Ok((path, sha256(&fs::read(env.chart(name)?)?)))
+        };
+        let charts = |names: &[&str]| {
+            names
+                .iter()
+                .map(|name| chart(name))
+                .collect::<anyhow::Result<BTreeMap<_, _>>>()
+        };
+        let manifest = String::from_utf8(env.read("manifests/k3s/multus.yaml")?)?;
+        let variable = "%{SYSTEM_DEFAULT_REGISTRY_RAW}%";
+        ensure!(
+            manifest.contains(variable),
+            "the manifest names no registry"
+        );
+        let manifest = manifest.replace(variable, REGISTRY);
+        let manifest = (
+            "server/manifests/multus.yaml".to_owned(),
+            sha256(manifest.as_bytes()),
+        );
+        // The embed tree has the files that the distro selects, the bindata all files of the release.
+        let own = ["k3s-multus", "k3s-multus-crd"];
+        for (from, names) in [("embed", &own[..]), ("bindata", &super::CHARTS)] {
+            let args = ["--from", from, "--system-default-registry", REGISTRY];
+            let found = self.stage("consumer", &format!("data-{from}"), &args)?;
+            let mut expected = charts(names)?;
+            expected.extend([manifest.clone()]);
+            ensure!(
+                found == expected,
+                "{from}: staged {found:?}, not {expected:?}"
+            );
+        }
+        let disabled = self.stage("consumer", "disabled", &["--disable", "traefik,multus"])?;
+        ensure!(
+            disabled == charts(&own)?,
+            "--disable multus stages {disabled:?}"
+        );
+        let nothing = self.stage("no-stage", "nothing", &["--from", "bindata"]);
+        ensure!(nothing.is_err(), "no_stage stages {nothing:?}");
+        Ok(())
+    }
+
+    /// The program serves the charts, and no other files.
+    pub(super) fn serves(&self, env: &TestEnv) -> anyhow::Result<()> {
+        let mut server = Command::new(self.dir.join("consumer"))
+            .current_dir(&self.dir)
+            .args(["--data-dir", "served", "--listen", "127.0.0.1:0"])
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let lines = BufReader::new(server.stdout.take().context("its output is piped")?).lines();
+        let checked = self.fetch(env, lines);
+        server.kill()?;
+        server.wait()?;
+        checked
+    }
+
+    fn fetch(
+        &self,
+        env: &TestEnv,
+        lines: impl Iterator<Item = std::io::Result<String>>,
+    ) -> anyhow::Result<()> {
+        let mut url = None;
+        for line in lines {
+            if let Some(found) = line?.strip_prefix("serving ") {
+                url = Some(found.to_owned());
+                break;
+            }
+        }
+        let url = url.context("the program printed no address")?;
+        let to = self.dir.join("fetched");
+        let get = |path: &str| {
+            let mut curl = Command::new("curl");
+            curl.args(["--silent", "--show-error", "--fail", "--output"]);
+            sh::run(curl.arg(&to).arg(format!("{url}{path}")))
+        };
+        for name in ["k3s-multus", "k3s-multus-crd"] {
+            get(&format!("charts/{name}-{}.tgz", env.version()?))?;
+            ensure!(
+                fs::read(&to)? == fs::read(env.chart(name)?)?,
+                "{name} is served with different bytes"
+            );
+        }
+        ensure!(
+            get("../manifests/multus.yaml").is_err(),
+            "manifests are served"
+        );
+        Ok(())
+    }
+
+    /// A file with another digest than the lock does not reach the tree.
+    pub(super) fn refuses(&self) -> anyhow::Result<()> {
+        let lock = self.dir.join("multus.lock");
+        let text = fs::read_to_string(&lock)?;
+        let line = text.lines().find(|line| line.ends_with("multus.yaml"));
+        let sum = line
+            .and_then(|line| line.split(' ').next())
+            .context("the lock has no manifest")?;
+        fs::write(&lock, text.replace(sum, &sha256(b"another")))?;
+        let outcome = self.run("make", &["download"]);
+        fs::write(&lock, &text)?;
+        let Err(error) = outcome else {
+            bail!("make download accepts another digest than the lock");
+        };
+        let error = error.to_string();
+        ensure!(
+            error.contains("multus.yaml has another sha256 than multus.lock says"),
+            "{error}"
+        );
+        self.run("make", &["download"]).map(drop)
+    }
+}

@@ -1,0 +1,375 @@
+//! Twelve defects of the published chart, with a check that ours does not have them. Where it is cheap, the check also shows that the
+//! published chart has the defect, so that the check can fail.
+
+use std::{collections::BTreeSet, process::Command};
+
+use anyhow::{Context as _, bail, ensure};
+use serde_json::{Value, json};
+
+use super::{
+    render::{self, identity},
+    values,
+};
+use crate::{
+    programs::published_charts::{self, NEW},
+    report::{CheckFailed, Report},
+    sh,
+    test_env::TestEnv,
+};
+
+const NAME: &str = "rke2-multus";
+
+/// Values with which the chart renders every object.
+pub(super) const EVERYTHING: &[&str] = &[
+    "--set=perNodeCertificate.enabled=true",
+    "--set=definitionValidation.enabled=true",
+    "--set=podDisruptionBudget.enabled=true",
+];
+
+pub(super) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed> {
+    type Check = fn(&TestEnv) -> anyhow::Result<()>;
+    let checks: [(&str, Check); 12] = [
+        ("1: directories of cni_conf are used", directories),
+        ("2: resources are those of the values", resources),
+        ("3: no name contains a version", names),
+        ("4: no two workloads select the same pods", selectors),
+        ("5: a switch may be a string", args),
+        ("6: a changed configuration restarts pods", checksum),
+        (
+            "7: every container has resources and a pull policy",
+            containers,
+        ),
+        ("8: the chart of the CRD needs no values", definition),
+        (
+            "9: no field is unknown and no directory is hard-coded",
+            literals,
+        ),
+        (
+            "10: every pod runs on tainted nodes, with priority",
+            placement,
+        ),
+        ("11: a path in a container is used as the node's", prefixes),
+        (
+            "12: no argument and no key is unknown to the program",
+            arguments,
+        ),
+    ];
+    for (name, check) in checks {
+        report.check(&format!("defect {name}"), || check(env))?;
+    }
+    Ok(())
+}
+
+fn published_thick(env: &TestEnv, more: &[&str]) -> anyhow::Result<Vec<Value>> {
+    let thick = &["--set=thickPlugin.enabled=true"];
+    render::objects(
+        env,
+        NAME,
+        &published_charts::archive(NEW)?,
+        &[thick, more].concat(),
+    )
+}
+
+fn directories(env: &TestEnv) -> anyhow::Result<()> {
+    let values = [
+        "--set=config.cni_conf.confDir=/x/conf",
+        "--set=config.cni_conf.binDir=/x/bin",
+    ];
+    let config = render::daemon_config(&render::ours(env, NAME, &values)?, NAME)?;
+    ensure!(
+        config["cniConfigDir"] == "/x/conf" && config["binDir"] == "/x/bin",
+        "{config}"
+    );
+    let theirs = serde_json::to_string(&published_thick(env, &values)?)?;
+    ensure!(
+        !theirs.contains("/x/bin"),
+        "the published chart uses them, too"
+    );
+    Ok(())
+}
+
+fn resources(env: &TestEnv) -> anyhow::Result<()> {
+    let objects = render::ours(env, NAME, &[])?;
+    let daemon = render::containers(render::find(&objects, &format!("DaemonSet/{NAME}"))?);
+    let found: Vec<_> = daemon.map(|one| &one["resources"]).collect();
+    // There is no CPU limit, because a throttled daemon delays every pod of the node.
+    let expected =
+        json!({"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"memory": "128Mi"}});
+    ensure!(found == [&expected], "{found:?}");
+    let values = ["--set=pod.resources.enabled=true"];
+    let theirs = render::objects(env, NAME, &published_charts::archive(NEW)?, &values)?;
+    let theirs = render::find(&theirs, &format!("DaemonSet/{NAME}"))?;
+    let theirs = &theirs["spec"]["template"]["spec"]["containers"][0]["resources"];
+    ensure!(theirs.is_null(), "the published chart has them: {theirs}");
+    Ok(())
+}
+
+/// Renders with a version that contains `+`, as those of K3s' charts do.
+fn names(env: &TestEnv) -> anyhow::Result<()> {
+    let dir = env.dir.join("plus");
+    std::fs::create_dir_all(&dir)?;
+    sh::run(
+        Command::new("tar")
+            .args(["--extract", "--gzip", "--file"])
+            .arg(env.chart(NAME)?)
+            .arg("--directory")
+            .arg(&dir),
+    )?;
+    let destination = format!("--destination={}", dir.display());
+    render::helm(
+        env,
+        &["package", "--version=9.8.7+up1", &destination],
+        &dir.join(NAME),
+    )?;
+    let chart = dir.join(format!("{NAME}-9.8.7+up1.tgz"));
+    let objects = render::objects(env, NAME, &chart, EVERYTHING)?;
+    for object in &objects {
+        let name = object["metadata"]["name"]
+            .as_str()
+            .context("every object has a name")?;
+        let is_plain =
+            |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
+        ensure!(
+            name.bytes().all(is_plain) && !name.contains("9.8.7"),
+            "{}",
+            identity(object)
+        );
+        let labels = object["metadata"]["labels"].to_string();
+        ensure!(!labels.contains("9.8.7"), "{}: {labels}", identity(object));
+    }
+    Ok(())
+}
+
+fn selectors(env: &TestEnv) -> anyhow::Result<()> {
+    let overlap = |objects: &[Value]| {
+        let all: Vec<_> = render::workloads(objects).collect();
+        let selects = |one: &Value, other: &Value| {
+            let wanted = one["spec"]["selector"]["matchLabels"]
+                .as_object()
+                .into_iter()
+                .flatten();
+            let labels = &other["spec"]["template"]["metadata"]["labels"];
+            wanted.into_iter().all(|(key, value)| labels[key] == *value)
+        };
+        all.iter().enumerate().any(|(index, one)| {
+            let others = all.iter().enumerate().filter(|(other, _)| *other != index);
+            others.into_iter().any(|(_, other)| selects(one, other))
+        })
+    };
+    let ours = render::ours(env, NAME, EVERYTHING)?;
+    ensure!(
+        render::workloads(&ours).count() > 1,
+        "there is only one workload"
+    );
+    ensure!(!overlap(&ours), "a workload selects another's pods");
+    let theirs = published_thick(env, &["--set=manifests.dhcpDaemonSet=true"])?;
+    ensure!(overlap(&theirs), "the published chart's do not overlap");
+    Ok(())
+}
+
+fn args(env: &TestEnv) -> anyhow::Result<()> {
+    let mut switches = 0;
+    for (path, schema) in values::leaves(env)? {
+        let is_switch = schema["enum"]
+            .as_array()
+            .is_some_and(|list| list.contains(&json!(true)));
+        if !is_switch {
+            continue;
+        }
+        switches += 1;
+        for (value, word) in [(json!(true), "true"), (json!(false), "false")] {
+            let rendered = |value: Value| {
+                let values = render::nested(&path, value).to_string();
+                render::with_file(env, NAME, &values, &[]).map_err(|error| error.to_string())
+            };
+            ensure!(
+                rendered(value) == rendered(json!(word)),
+                "{path}: the string `{word}` has another outcome"
+            );
+        }
+    }
+    ensure!(switches > 15, "only {switches} switches");
+    Ok(())
+}
+
+fn checksum(env: &TestEnv) -> anyhow::Result<()> {
+    let annotations = |objects: &[Value]| {
+        let daemon = render::find(objects, &format!("DaemonSet/{NAME}"))?;
+        anyhow::Ok(daemon["spec"]["template"]["metadata"]["annotations"].clone())
+    };
+    let debug = ["--set=config.daemon_conf.logLevel=debug"];
+    let (before, after) = (
+        annotations(&render::ours(env, NAME, &[])?)?,
+        annotations(&render::ours(env, NAME, &debug)?)?,
+    );
+    ensure!(before != after, "{before} stays");
+    let (before, after) = (
+        annotations(&published_thick(env, &[])?)?,
+        annotations(&published_thick(env, &debug)?)?,
+    );
+    ensure!(before == after, "the published chart restarts pods, too");
+    Ok(())
+}
+
+fn containers(env: &TestEnv) -> anyhow::Result<()> {
+    let lacking = |objects: &[Value]| {
+        let all = render::workloads(objects).flat_map(render::containers);
+        all.filter(|one| {
+            one["imagePullPolicy"].is_null() || !one["resources"]["limits"].is_object()
+        })
+        .count()
+    };
+    let ours = render::ours(env, NAME, EVERYTHING)?;
+    ensure!(
+        lacking(&ours) == 0,
+        "{} containers lack a pull policy or limits",
+        lacking(&ours)
+    );
+    ensure!(
+        lacking(&published_thick(env, &[])?) > 0,
+        "all containers of the published chart have both"
+    );
+    Ok(())
+}
+
+fn definition(env: &TestEnv) -> anyhow::Result<()> {
+    for name in ["rke2-multus-crd", "k3s-multus-crd"] {
+        let objects = render::ours(env, name, &[])?;
+        let same = render::ours(env, name, &["--set=rke2-whereabouts.enabled=true"])?;
+        ensure!(objects == same, "{name}: a value changes objects");
+        let found: Vec<_> = objects.iter().map(identity).collect();
+        let expected = ["CustomResourceDefinition/network-attachment-definitions.k8s.cni.cncf.io"];
+        ensure!(found == expected, "{name}: {found:?}");
+        let policy = &objects[0]["metadata"]["annotations"]["helm.sh/resource-policy"];
+        ensure!(
+            policy == "keep",
+            "{name}: the CRD is deleted with its release"
+        );
+    }
+    Ok(())
+}
+
+/// Unknown fields are refused by the API server, in the check that applies everything.
+fn literals(env: &TestEnv) -> anyhow::Result<()> {
+    let paths = |objects: &[Value]| {
+        let volumes = render::workloads(objects)
+            .filter_map(|one| one["spec"]["template"]["spec"]["volumes"].as_array());
+        let paths = volumes
+            .flatten()
+            .filter_map(|one| one["hostPath"]["path"].as_str());
+        paths.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let found = paths(&render::ours(env, NAME, EVERYTHING)?);
+    ensure!(found == ["/"], "the chart has {found:?}");
+    let theirs = paths(&published_thick(env, &[])?);
+    ensure!(
+        theirs.contains(&"/opt/cni/bin".to_owned()),
+        "the published chart has {theirs:?}"
+    );
+    let text = render::text(env, NAME, &env.chart(NAME)?, EVERYTHING)?;
+    ensure!(
+        !text.contains("priority: 0") && !text.contains("kube-api-access"),
+        "{text}"
+    );
+    Ok(())
+}
+
+fn placement(env: &TestEnv) -> anyhow::Result<()> {
+    let objects = render::ours(env, NAME, EVERYTHING)?;
+    for workload in render::workloads(&objects) {
+        let pod = &workload["spec"]["template"]["spec"];
+        for key in [
+            "priorityClassName",
+            "nodeSelector",
+            "tolerations",
+            "affinity",
+        ] {
+            ensure!(!pod[key].is_null(), "{} has no {key}", identity(workload));
+        }
+        let tolerations = pod["tolerations"].as_array().into_iter().flatten();
+        let any = json!({"operator": "Exists", "effect": "NoSchedule"});
+        ensure!(
+            tolerations.into_iter().any(|one| *one == any),
+            "{} does not tolerate every NoSchedule taint",
+            identity(workload)
+        );
+    }
+    Ok(())
+}
+
+fn prefixes(env: &TestEnv) -> anyhow::Result<()> {
+    for (value, expected) in [
+        ("/host/etc/x", "/etc/x"),
+        ("/hostroot/etc/x", "/etc/x"),
+        ("/hostile/x", "/hostile/x"),
+    ] {
+        for (key, name) in [
+            ("confDir", "cniConfigDir"),
+            ("binDir", "binDir"),
+            ("multusAutoconfigDir", "multusAutoconfigDir"),
+        ] {
+            let argument = format!("--set=config.cni_conf.{key}={value}");
+            let config = render::daemon_config(&render::ours(env, NAME, &[&argument])?, NAME)?;
+            ensure!(config[name] == expected, "{key} {value}: {config}");
+        }
+    }
+    Ok(())
+}
+
+/// Checks arguments with the built program, and configuration keys with the table of options.
+fn arguments(env: &TestEnv) -> anyhow::Result<()> {
+    let daemon = env.program("multus-daemon");
+    let understands = |args: &[String]| {
+        let output = sh::output(Command::new(&daemon).args(args).arg("--help"), b"")?;
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        if !output.status.success() {
+            bail!("{args:?}: {}", error.trim());
+        }
+        Ok(())
+    };
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let objects = render::ours(env, NAME, EVERYTHING)?;
+    let mut commands = BTreeSet::new();
+    for container in render::workloads(&objects).flat_map(render::containers) {
+        let list = |value: &Value| {
+            value
+                .as_array()
+                .into_iter()
+                .flatten()
+                .map(text)
+                .collect::<Vec<_>>()
+        };
+        let main = [list(&container["command"]), list(&container["args"])].concat();
+        let probes = ["startupProbe", "readinessProbe", "livenessProbe"]
+            .map(|probe| list(&container[probe]["exec"]["command"]));
+        for command in [main]
+            .into_iter()
+            .chain(probes)
+            .filter(|command| !command.is_empty())
+        {
+            ensure!(
+                command[0] == "/usr/src/multus-cni/bin/multus-daemon",
+                "{command:?}"
+            );
+            understands(&command[1..])?;
+            commands.insert(command);
+        }
+    }
+    ensure!(commands.len() == 4, "{commands:?}");
+    ensure!(
+        understands(&["run".to_owned(), "--namespace-isolation=true".to_owned()]).is_err(),
+        "the program accepts an unknown argument"
+    );
+    // All accepted values at once.
+    let all: Vec<_> = values::accepted_of("config.cni_conf.").collect();
+    let all: Vec<_> = all.iter().map(String::as_str).collect();
+    let objects = render::ours(env, NAME, &[EVERYTHING, &all].concat())?;
+    let config = render::daemon_config(&objects, NAME)?;
+    for key in config.as_object().context("an object")?.keys() {
+        ensure!(
+            api::options::find(key).is_some(),
+            "key {key} is unknown to the daemon"
+        );
+    }
+    Ok(())
+}

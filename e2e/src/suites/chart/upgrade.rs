@@ -1,0 +1,340 @@
+//! Upgrades from the published charts to ours, rollbacks and removal: CRD, DaemonSet and network definitions stay the same objects.
+
+use anyhow::{Context as _, bail, ensure};
+use serde_json::{Value, json};
+
+use super::{render, server::Server};
+use crate::{
+    control_plane::objects,
+    programs::published_charts::{self, NEW, NEW_CRD, OLD},
+    report::{CheckFailed, Report},
+    sh,
+    test_env::TestEnv,
+};
+
+const MAIN: &str = "rke2-multus";
+const CRD: &str = "rke2-multus-crd";
+const DEFINITION: &str = "CustomResourceDefinition/network-attachment-definitions.k8s.cni.cncf.io";
+const DAEMON: &str = "DaemonSet/rke2-multus";
+
+/// A published release from which a user upgrades.
+struct UpgradePath {
+    name: &'static str,
+    archive: &'static str,
+    /// Since v4.3.009 the CRD has a chart of its own.
+    has_crd_chart: bool,
+    values: &'static [&'static str],
+    /// Whether our main chart is installed before that of the CRD, as the two jobs of a distro may do.
+    main_first: bool,
+}
+
+const THICK: &[&str] = &["--set=thickPlugin.enabled=true"];
+
+const UPGRADE_PATHS: &[UpgradePath] = &[
+    UpgradePath {
+        name: "v4.3.008, thin",
+        archive: OLD,
+        has_crd_chart: false,
+        values: &[],
+        main_first: false,
+    },
+    UpgradePath {
+        name: "v4.3.008, thick, main chart first",
+        archive: OLD,
+        has_crd_chart: false,
+        values: THICK,
+        main_first: true,
+    },
+    UpgradePath {
+        name: "v4.3.017, thin",
+        archive: NEW,
+        has_crd_chart: true,
+        values: &[],
+        main_first: false,
+    },
+    UpgradePath {
+        name: "v4.3.017, thick with dhcp and hot plug, main chart first",
+        archive: NEW,
+        has_crd_chart: true,
+        values: &[
+            "--set=thickPlugin.enabled=true",
+            "--set=manifests.dhcpDaemonSet=true",
+            "--set=dynamicNetworksController.enabled=true",
+        ],
+        main_first: true,
+    },
+];
+
+pub(super) fn run(env: &TestEnv, server: &Server, report: &mut Report) -> Result<(), CheckFailed> {
+    for path in UPGRADE_PATHS {
+        report.check(
+            &format!(
+                "{}: upgrade, rollback, second upgrade and removal",
+                path.name
+            ),
+            || RoundTrip::begin(env, server, path)?.run(),
+        )?;
+    }
+    report.check(
+        "reused values of the published chart are refused with a hint, and accepted when it is followed",
+        || reused(env, server),
+    )?;
+    report.check("objects of helm can be applied server-side later", || {
+        gitops(env, server)
+    })?;
+    report.check("CRDs of whereabouts stay", || whereabouts(env, server))
+}
+
+struct RoundTrip<'a> {
+    env: &'a TestEnv,
+    server: &'a Server,
+    path: &'a UpgradePath,
+    /// The uids of the objects that must stay.
+    uids: Vec<(&'static str, Value)>,
+}
+
+const STAYING: [&str; 3] = [DEFINITION, DAEMON, "net-attach-def/storage"];
+
+impl<'a> RoundTrip<'a> {
+    /// Installs the published release and a network definition.
+    fn begin(env: &'a TestEnv, server: &'a Server, path: &'a UpgradePath) -> anyhow::Result<Self> {
+        if path.has_crd_chart {
+            server.release("install", CRD, &published_charts::archive(NEW_CRD)?, &[])?;
+        }
+        server.release(
+            "install",
+            MAIN,
+            &published_charts::archive(path.archive)?,
+            path.values,
+        )?;
+        let mut storage = objects::storage();
+        storage["metadata"]["namespace"] = json!(render::NAMESPACE);
+        sh::until(30, "network definitions can be made", || {
+            server
+                .control
+                .apply(&server.node, std::slice::from_ref(&storage))
+        })?;
+        let mut journey = Self {
+            env,
+            server,
+            path,
+            uids: Vec::new(),
+        };
+        journey.uids = journey.present()?;
+        Ok(journey)
+    }
+
+    fn present(&self) -> anyhow::Result<Vec<(&'static str, Value)>> {
+        let uid = |name| Ok((name, self.server.existing(name)?["metadata"]["uid"].clone()));
+        STAYING.into_iter().map(uid).collect()
+    }
+
+    fn run(&self) -> anyhow::Result<()> {
+        let Self {
+            env, server, path, ..
+        } = self;
+        let theirs = self.names()?;
+        self.upgrade().context("upgrade")?;
+        let ours = self.names()?;
+        // Objects that only the published release has are deleted.
+        let rendered = render::ours(env, MAIN, &[])?;
+        for object in &rendered {
+            let identity = render::identity(object);
+            ensure!(ours.contains(&identity), "{identity} is not in the release");
+        }
+        for removed in theirs
+            .iter()
+            .filter(|name| !ours.contains(name) && *name != DEFINITION)
+        {
+            ensure!(server.get(removed)?.is_none(), "{removed} is still there");
+        }
+        self.ensure_same("upgrade")?;
+        let back = server.helm(&["rollback", MAIN, "1"]);
+        if path.has_crd_chart {
+            back.context("rollback")?;
+            ensure!(
+                self.names()? == theirs,
+                "after the rollback there are {:?}",
+                self.names()?
+            );
+        } else {
+            // Helm cannot roll back the owner of the CRD. README describes another way, and no object is lost.
+            let error = back
+                .err()
+                .context("helm rolls back, but README says that it cannot")?;
+            ensure!(error.to_string().contains("cannot patch"), "{error:#}");
+        }
+        self.ensure_same("rollback")?;
+        self.upgrade().context("second upgrade")?;
+        self.ensure_same("second upgrade")?;
+        // An operator who goes back by hand needs --take-ownership, because our release owns the CRD.
+        let archive = published_charts::archive(path.archive)?;
+        server
+            .release(
+                "upgrade",
+                MAIN,
+                &archive,
+                &[path.values, &["--take-ownership"]].concat(),
+            )
+            .context("going back by hand")?;
+        self.ensure_same("going back by hand")?;
+        self.upgrade().context("third upgrade")?;
+        self.remove()
+    }
+
+    /// Upgrades as README describes.
+    fn upgrade(&self) -> anyhow::Result<()> {
+        let mut charts = [CRD, MAIN];
+        if self.path.main_first {
+            charts.reverse();
+        }
+        for name in charts {
+            let args = ["--install", "--take-ownership", "--reset-values"];
+            self.server
+                .release("upgrade", name, &self.env.chart(name)?, &args)?;
+        }
+        let owner =
+            self.server.existing(DEFINITION)?["metadata"]["annotations"]["meta.helm.sh/release-name"]
+                .clone();
+        ensure!(owner == CRD, "the CRD belongs to {owner}");
+        let (rendered, there) = (
+            render::ours(self.env, MAIN, &[])?,
+            self.server.existing(DAEMON)?,
+        );
+        let (wanted, found) = (parts(render::find(&rendered, DAEMON)?), parts(&there));
+        ensure!(
+            found == wanted,
+            "the DaemonSet has {found:?}, the chart {wanted:?}"
+        );
+        Ok(())
+    }
+
+    fn ensure_same(&self, step: &str) -> anyhow::Result<()> {
+        let found = self.present().with_context(|| step.to_owned())?;
+        ensure!(
+            found == self.uids,
+            "{step}: the objects are {found:?}, they were {:?}",
+            self.uids
+        );
+        let selector = &self.server.existing(DAEMON)?["spec"]["selector"];
+        ensure!(
+            *selector == json!({"matchLabels": {"app": MAIN}}),
+            "{step}: the selector is {selector}"
+        );
+        Ok(())
+    }
+
+    /// Returns the objects of the main release.
+    fn names(&self) -> anyhow::Result<Vec<String>> {
+        let text = self.server.helm(&["get", "manifest", MAIN])?;
+        Ok(render::parse(&text)?.iter().map(render::identity).collect())
+    }
+
+    /// Uninstalls both releases; CRD and network definitions stay.
+    fn remove(&self) -> anyhow::Result<()> {
+        let ours = self.names()?;
+        for name in [MAIN, CRD] {
+            self.server.helm(&["uninstall", name])?;
+        }
+        for name in ours {
+            ensure!(self.server.get(&name)?.is_none(), "{name} is still there");
+        }
+        for name in [DEFINITION, "net-attach-def/storage"] {
+            let uid = self.server.existing(name)?["metadata"]["uid"].clone();
+            ensure!(self.uids.contains(&(name, uid)), "{name} is another object");
+        }
+        self.server.kubectl(&["delete", DEFINITION]).map(drop)
+    }
+}
+
+/// Returns the names of containers and volumes, which show whether parts of another chart are left.
+fn parts(daemon: &Value) -> Vec<&str> {
+    let pod = &daemon["spec"]["template"]["spec"];
+    ["initContainers", "containers", "volumes"]
+        .into_iter()
+        .filter_map(|key| pod[key].as_array())
+        .flatten()
+        .filter_map(|part| part["name"].as_str())
+        .collect()
+}
+
+/// With `--reuse-values` the published chart's defaults override ours, thin mode and images included.
+fn reused(env: &TestEnv, server: &Server) -> anyhow::Result<()> {
+    server.release("install", CRD, &env.chart(CRD)?, &[])?;
+    server.release("install", MAIN, &published_charts::archive(NEW)?, &[])?;
+    let before = server.existing(DAEMON)?["metadata"]["resourceVersion"].clone();
+    let outcome = server.release("upgrade", MAIN, &env.chart(MAIN)?, &["--reuse-values"]);
+    let Err(error) = outcome else {
+        bail!("values of the published chart are accepted");
+    };
+    ensure!(
+        error
+            .to_string()
+            .contains("thin mode does not exist in this chart"),
+        "{error:#}"
+    );
+    let after = server.existing(DAEMON)?["metadata"]["resourceVersion"].clone();
+    ensure!(before == after, "the DaemonSet has changed");
+    // With the values of the hints they are accepted: templates have defaults for values that the published chart lacks.
+    let repaired = [
+        "--reuse-values",
+        "--set=thickPlugin.enabled=true",
+        "--set=thickPlugin.image.repository=,thickPlugin.image.tag=",
+        "--set=image.repository=multusrs/multus,image.tag=v5.0.0",
+    ];
+    server.release("upgrade", MAIN, &env.chart(MAIN)?, &repaired)?;
+    let spec = &server.existing(DAEMON)?["spec"];
+    let strategy =
+        json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}});
+    let class = &spec["template"]["spec"]["priorityClassName"];
+    ensure!(
+        spec["updateStrategy"] == strategy && class == "system-node-critical",
+        "{}, {class}",
+        spec["updateStrategy"]
+    );
+    server
+        .release("upgrade", MAIN, &env.chart(MAIN)?, &["--reset-values"])
+        .map(drop)
+}
+
+/// Applies the objects of a release server-side, as another tool does.
+fn gitops(env: &TestEnv, server: &Server) -> anyhow::Result<()> {
+    let uid = server.existing(DAEMON)?["metadata"]["uid"].clone();
+    let debug = ["--set=config.daemon_conf.logLevel=debug"];
+    for (name, more) in [(CRD, &[][..]), (MAIN, &debug)] {
+        server.apply_on_server(&render::text(env, name, &env.chart(name)?, more)?)?;
+    }
+    ensure!(
+        server.existing(DAEMON)?["metadata"]["uid"] == uid,
+        "the DaemonSet is another object"
+    );
+    let config =
+        server.existing("ConfigMap/rke2-multus-config")?["data"]["daemon-config.json"].to_string();
+    ensure!(config.contains("debug"), "{config}");
+    server.helm(&["uninstall", MAIN])?;
+    server.helm(&["uninstall", CRD])?;
+    server.kubectl(&["delete", DEFINITION]).map(drop)
+}
+
+/// The published chart of the CRD installs those of whereabouts when a value requests it.
+fn whereabouts(env: &TestEnv, server: &Server) -> anyhow::Result<()> {
+    let pools = "CustomResourceDefinition/ippools.whereabouts.cni.cncf.io";
+    server.release(
+        "install",
+        CRD,
+        &published_charts::archive(NEW_CRD)?,
+        &["--set=rke2-whereabouts.enabled=true"],
+    )?;
+    let uid = server.existing(pools)?["metadata"]["uid"].clone();
+    server.release("upgrade", CRD, &env.chart(CRD)?, &[])?;
+    ensure!(
+        server.existing(pools)?["metadata"]["uid"] == uid,
+        "the CRD of ippools is another object"
+    );
+    server.helm(&["uninstall", CRD])?;
+    ensure!(
+        server.existing(pools)?["metadata"]["uid"] == uid,
+        "the CRD of ippools is another object"
+    );
+    server.kubectl(&["delete", "crd", "--all"]).map(drop)
+}

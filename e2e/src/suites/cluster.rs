@@ -1,0 +1,343 @@
+//! Suite `cluster`: different kinds of nodes without a registry import the archive, real Helm installs the chart with its default values,
+//! and pods start and end.
+
+mod broken;
+mod certificates;
+mod kubectl_plugin;
+mod moving;
+mod pod_requests;
+mod pods;
+mod rolling;
+
+use std::path::Path;
+
+use anyhow::{Context as _, bail, ensure};
+use serde_json::Value;
+
+use crate::{
+    cluster::{Cluster, MIXED, Member},
+    node::file_hashes::FileHashes,
+    programs::{Module, Needs},
+    report::{CheckFailed, Report, say},
+    sh,
+    test_env::TestEnv,
+};
+
+pub(crate) const NEEDS: Needs = Needs {
+    debian: super::cri::NEEDS.debian,
+    modules: &[
+        Module::Plugins,
+        Module::Containerd,
+        Module::DraDriver,
+        Module::Helm,
+        Module::Kubernetes,
+    ],
+};
+
+/// The data directory of the first node.
+const K3S_DATA: &str = "/var/lib/rancher/k3s";
+pub(super) const NAMESPACE: &str = "--namespace=kube-system";
+
+pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed> {
+    let cluster = report.check(
+        "six nodes are Ready: k3s in four ways, rke2 and kubeadm, on containerd 1.6 and 2.x",
+        || Cluster::start(env, MIXED),
+    )?;
+    let mut fixture = ClusterFixture { env, cluster };
+    report.check("every node imports the archive", || fixture.import())?;
+    let before = report.check("the files of every node are hashed", || fixture.hashes())?;
+    report.check("Helm installs rke2-multus with default values", || {
+        fixture.install("rke2-multus-crd", &env.chart("rke2-multus-crd")?, &[])?;
+        fixture.install("rke2-multus", &env.chart("rke2-multus")?, &[])
+    })?;
+    report.check(
+        "the daemon is ready on every node, from the imported image",
+        || fixture.wait_until_deployed("rke2-multus"),
+    )?;
+    fixture.pods_while_daemons_restart("rke2-multus", report)?;
+    let stream = report.check(
+        "a rolling update under a stream of pods: every pod gets all its networks",
+        || fixture.rolling_update("rke2-multus"),
+    )?;
+    say(&format!("        {stream}"));
+    report.check(
+        "an invalid value stops the rolling update, and the former daemons keep serving",
+        || fixture.invalid_values("rke2-multus"),
+    )?;
+    report.check(
+        "a distro is upgraded, moved and rolled back under running pods",
+        || fixture.distro_changes("rke2-multus"),
+    )?;
+    fixture.certificates("rke2-multus", report)?;
+    fixture.pod_requests("rke2-multus", report)?;
+    report.check(
+        "helm uninstall leaves the files of every node as they were",
+        || fixture.uninstall("rke2-multus", &before),
+    )?;
+    report.check("new pods start with the default network alone", || {
+        fixture.default_network_alone()
+    })?;
+
+    report.check(
+        "multus-distro stages k3s-multus, and Helm installs the staged charts",
+        || {
+            fixture.helm_uninstall("rke2-multus-crd")?;
+            fixture.install_staged()
+        },
+    )?;
+    report.check("the daemon of k3s-multus is ready on every node", || {
+        fixture.wait_until_deployed("k3s-multus")
+    })?;
+    fixture.pods_start_and_end("k3s-multus", report)?;
+    report.check(
+        "helm uninstall of k3s-multus leaves the files as they were, too",
+        || {
+            fixture.unstage()?;
+            fixture.uninstall("k3s-multus", &before)
+        },
+    )?;
+    report.check(
+        "new pods start with the default network alone again",
+        || fixture.default_network_alone(),
+    )
+}
+
+pub(crate) struct ClusterFixture<'a> {
+    pub(crate) env: &'a TestEnv,
+    pub(crate) cluster: Cluster,
+}
+
+impl ClusterFixture<'_> {
+    pub(crate) fn import(&self) -> anyhow::Result<()> {
+        let archive = self.env.image_archive()?;
+        self.each(|member| member.runtime.import(&member.node, &archive))
+    }
+
+    /// Imports the archive on one node.
+    pub(super) fn import_on(&self, index: usize) -> anyhow::Result<()> {
+        let member = &self.cluster.members[index];
+        member
+            .runtime
+            .import(&member.node, &self.env.image_archive()?)
+    }
+
+    /// Removes our image from one node.
+    pub(super) fn remove_image_on(&self, index: usize) -> anyhow::Result<()> {
+        let member = &self.cluster.members[index];
+        let image = self.image()?;
+        sh::run(
+            member
+                .runtime
+                .ctr(&member.node)
+                .args(["images", "remove", &image]),
+        )
+        .map(drop)
+    }
+
+    /// Returns the reference of our image, as in the chart.
+    pub(super) fn image(&self) -> anyhow::Result<String> {
+        let release: Value = serde_json::from_slice(&self.env.read("release.json")?)?;
+        let reference = release["images"][0]["reference"].as_str();
+        Ok(reference.context("release.json names no image")?.to_owned())
+    }
+
+    fn install(&self, name: &str, chart: &Path, more: &[&str]) -> anyhow::Result<()> {
+        self.cluster.install(chart, name, more)
+    }
+
+    /// Stages on the first node, and installs the charts that the staged manifest names, as a server of K3s does.
+    fn install_staged(&self) -> anyhow::Result<()> {
+        let (server, data) = (self.cluster.server(), K3S_DATA);
+        let program = self.env.program("multus-distro");
+        sh::run(server.command(program).args([
+            "stage",
+            "--multus",
+            "--distro=k3s",
+            "--data-dir",
+            data,
+        ]))?;
+        let manifest =
+            std::fs::read_to_string(server.path(&format!("{data}/server/manifests/multus.yaml")))?;
+        let mut installed = Vec::new();
+        for document in manifest.split("\n---\n") {
+            let value = |key: &str| {
+                let line = document
+                    .lines()
+                    .find_map(|line| line.trim().strip_prefix(key)?.strip_prefix(':'));
+                line.map(|value| value.trim().trim_matches('"').to_owned())
+            };
+            let (Some(name), Some(url)) = (value("name"), value("chart")) else {
+                bail!("a document of the manifest has no name or no chart: {document}");
+            };
+            ensure!(
+                value("targetNamespace").as_deref() == Some("kube-system"),
+                "{document}"
+            );
+            let file = url
+                .split_once("/static/")
+                .context("the chart is served by the distro")?
+                .1;
+            let chart = format!("{data}/server/static/{file}");
+            ensure!(
+                server.path(&chart).exists(),
+                "the manifest names {chart}, which does not exist"
+            );
+            let mut more = Vec::new();
+            if value("takeOwnership").as_deref() == Some("true") {
+                more.push("--take-ownership");
+            }
+            self.install(&name, Path::new(&chart), &more)?;
+            installed.push(name);
+        }
+        ensure!(
+            installed == ["k3s-multus-crd", "k3s-multus"],
+            "installed {installed:?}"
+        );
+        Ok(())
+    }
+
+    /// Removes the staged files.
+    fn unstage(&self) -> anyhow::Result<()> {
+        let program = self.env.program("multus-distro");
+        let args = ["unstage", "--purge", "--data-dir", K3S_DATA];
+        sh::run(self.cluster.server().command(program).args(args)).map(drop)
+    }
+
+    /// Waits until the daemon is ready on every node; fails when a kubelet pulled an image.
+    pub(super) fn wait_until_deployed(&self, name: &str) -> anyhow::Result<()> {
+        self.wait_until_ready(name)?;
+        let events = self.cluster.get(&["events", NAMESPACE])?;
+        let events = events["items"].as_array().into_iter().flatten();
+        let mut pulls = events.filter(|event| event["reason"] == "Pulling");
+        match pulls.next() {
+            None => Ok(()),
+            Some(event) => bail!("an image was pulled: {}", event["message"]),
+        }
+    }
+
+    /// Waits until the daemon is ready on every node; fails unless shim and configuration are installed.
+    pub(crate) fn wait_until_ready(&self, name: &str) -> anyhow::Result<()> {
+        let cluster = &self.cluster;
+        let nodes = cluster.members.len();
+        let path = format!("/apis/apps/v1/namespaces/kube-system/daemonsets/{name}");
+        sh::until(60, "the DaemonSet is ready", || {
+            let set = cluster.api.request("GET", &path, &Value::Null)?.json()?;
+            let ready = &set["status"]["numberReady"];
+            ensure!(
+                ready.as_u64() == Some(nodes as u64),
+                "{ready} of {nodes} are ready"
+            );
+            Ok(())
+        })
+        .with_context(|| self.daemon_logs(name))?;
+        self.each(|member| {
+            let paths = &member.runtime.paths;
+            for file in [
+                format!("{}/multus-shim", paths.bin_dir),
+                format!("{}/00-multus.conf", paths.conf_dir),
+            ] {
+                ensure!(member.node.path(&file).exists(), "there is no {file}");
+            }
+            Ok(())
+        })
+    }
+
+    /// Returns the last lines of the daemons' logs.
+    fn daemon_logs(&self, name: &str) -> String {
+        let logs = self.cluster.kubectl(&[
+            "logs",
+            NAMESPACE,
+            &format!("--selector=app={name}"),
+            "--tail=3",
+            "--prefix",
+        ]);
+        logs.unwrap_or_else(|error| error.to_string())
+    }
+
+    pub(crate) fn helm_uninstall(&self, name: &str) -> anyhow::Result<()> {
+        sh::run(self.cluster.helm().args([
+            "uninstall",
+            "--wait",
+            "--namespace",
+            "kube-system",
+            name,
+        ]))
+        .map(drop)
+    }
+
+    /// Uninstalls the chart; fails unless the files of all nodes become what they were.
+    fn uninstall(&self, name: &str, before: &[FileHashes]) -> anyhow::Result<()> {
+        self.helm_uninstall(name)?;
+        self.ensure_files_unchanged(before)
+    }
+
+    /// Waits until the files of all nodes are what they were.
+    pub(super) fn ensure_files_unchanged(&self, before: &[FileHashes]) -> anyhow::Result<()> {
+        sh::until(60, "the files of the nodes are as before", || {
+            for (member, (now, before)) in self
+                .cluster
+                .members
+                .iter()
+                .zip(self.hashes()?.iter().zip(before))
+            {
+                now.ensure_equal(before)
+                    .with_context(|| member.node.name.clone())?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Waits until no file of ours is on any node; fails unless the default network's configuration is there.
+    pub(super) fn ensure_removed(&self) -> anyhow::Result<()> {
+        self.each(|member| {
+            let paths = &member.runtime.paths;
+            let ours = [
+                format!("{}/multus-shim", paths.bin_dir),
+                format!("{}/00-multus.conf", paths.conf_dir),
+            ];
+            sh::until(60, "our files are removed", || {
+                for file in &ours {
+                    ensure!(
+                        !member.node.path(file).exists(),
+                        "{file} is still on {}",
+                        member.node.name
+                    );
+                }
+                Ok(())
+            })?;
+            let left = member.node.list(&paths.conf_dir)?;
+            ensure!(
+                left == ["10-primary.conflist"],
+                "in {} are {left:?}",
+                paths.conf_dir
+            );
+            Ok(())
+        })
+    }
+
+    /// Hashes the files of every node, except those that runtime, kubelet and plugins write while pods start and end.
+    pub(super) fn hashes(&self) -> anyhow::Result<Vec<FileHashes>> {
+        let members = self.cluster.members.iter();
+        members
+            .map(|member| {
+                let others = [
+                    &member.runtime.paths.root,
+                    "/var/lib/cni/networks",
+                    "/var/lib/cni/results",
+                    "/var/lib/kubelet",
+                    "/var/log/containers",
+                    "/var/log/pods",
+                ];
+                FileHashes::of(&member.node, &others)
+            })
+            .collect()
+    }
+
+    pub(super) fn each(&self, act: impl Fn(&Member) -> anyhow::Result<()>) -> anyhow::Result<()> {
+        for member in &self.cluster.members {
+            act(member)
+                .with_context(|| format!("{} ({:?})", member.node.name, member.runtime.layout))?;
+        }
+        Ok(())
+    }
+}

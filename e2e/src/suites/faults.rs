@@ -1,0 +1,110 @@
+//! Suite `faults`: whatever happens to shim, daemon, plugins, API server, disk and clock, no pod silently has fewer networks than it
+//! requested, and a deleted pod leaves nothing.
+//!
+//! The test plays runtime and kubelet: it calls the shim, repeats a failed DEL, and restarts a daemon that ended. A seed determines which
+//! process is killed in which cycle and after which delay; it does not determine what the process is doing at that moment.
+
+mod api_server;
+mod clock;
+mod cycles;
+mod files;
+
+mod container;
+mod fixture;
+mod outage;
+mod process_fault;
+mod random;
+mod vdso;
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use self::fixture::FaultsFixture;
+use crate::{
+    report::{CheckFailed, Report, say},
+    test_env::TestEnv,
+};
+
+/// Options of this suite; `--long` is one of others, too.
+#[derive(Debug, clap::Args)]
+#[group(id = "faults")]
+pub(crate) struct Options {
+    /// faults: ten times as many kills; load: a runtime that is silent for two minutes; scale: idle for longer than a watch lasts
+    #[arg(long)]
+    long: bool,
+    /// faults: repeat the random choices of the run that printed this seed
+    #[arg(long)]
+    seed: Option<u64>,
+    /// faults: run one part alone
+    #[arg(long, value_enum)]
+    part: Option<Part>,
+}
+
+/// A part of the suite, by what fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Part {
+    /// Kill shim, daemon and plugins
+    Kill,
+    /// An API server that is unreachable, silent, slow or refuses
+    Server,
+    /// A full disk, a deleted directory, files with wrong times
+    Files,
+    /// A wrong wall clock of the daemon
+    Clock,
+}
+
+const CYCLES: u32 = 100;
+/// How many times as many cycles `--long` runs.
+const LONG: u32 = 10;
+
+pub(crate) fn run(
+    env: &TestEnv,
+    options: &Options,
+    report: &mut Report,
+) -> Result<(), CheckFailed> {
+    let fixture = report.check("a node whose daemon has a service account", || {
+        FaultsFixture::new(env)
+    })?;
+    report.check("the daemon becomes ready", || {
+        fixture.with_log(
+            fixture
+                .start()
+                .and_then(|()| fixture.wait_for_one_ready_daemon()),
+        )
+    })?;
+    if options.wants(Part::Kill) {
+        let seed = options.seed.unwrap_or_else(fresh_seed);
+        let cycles = if options.long { CYCLES * LONG } else { CYCLES };
+        say(&format!("seed    {seed}"));
+        report.check(
+            &format!("{cycles} pods whose shim, daemon or plugins are killed"),
+            || fixture.with_log(cycles::run(&fixture, seed, cycles)),
+        )?;
+    }
+    if options.wants(Part::Server) {
+        api_server::run(&fixture, options.long, report)?;
+    }
+    if options.wants(Part::Files) {
+        files::run(&fixture, report)?;
+    }
+    if options.wants(Part::Clock) {
+        clock::run(&fixture, report)?;
+    }
+    Ok(())
+}
+
+impl Options {
+    /// Returns whether `--long` was given.
+    pub(crate) fn is_long(&self) -> bool {
+        self.long
+    }
+
+    fn wants(&self, part: Part) -> bool {
+        self.part.is_none_or(|wanted| wanted == part)
+    }
+}
+
+/// Returns another seed in each run, so that the runs together try more combinations.
+fn fresh_seed() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.map_or(1, |now| now.as_secs() ^ u64::from(now.subsec_nanos()))
+}

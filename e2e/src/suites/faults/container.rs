@@ -1,0 +1,200 @@
+//! A container of a pod as a runtime handles it: its CNI verbs, their outcomes, and a check that the pod has all its networks.
+
+use std::{collections::BTreeSet, fs};
+
+use anyhow::{Context as _, bail, ensure};
+use serde_json::Value;
+
+use super::fixture::{FaultsFixture, Pod};
+use crate::{
+    control_plane::objects,
+    daemon::STATE_DIR,
+    node::inspect::{self, Addresses},
+    sh,
+    single_node::BIN_DIR,
+    test_env,
+};
+
+/// Interfaces of every pod of this suite.
+const INTERFACES: [&str; 2] = ["eth0", "net1"];
+/// Seconds in which repeated DELs have to succeed; a runtime repeats them for ever.
+const DELETED_WITHIN: u64 = 120;
+
+/// One container of a pod.
+pub(super) struct Container<'a> {
+    fixture: &'a FaultsFixture<'a>,
+    pod: &'a Pod,
+    pub(super) id: String,
+    /// The name of its network namespace.
+    netns: String,
+}
+
+/// The outcome of a call of the shim.
+#[derive(Debug)]
+pub(super) enum Outcome {
+    /// The call succeeded, with this result.
+    Done(Value),
+    /// The call failed with an error document as the specification requires it.
+    Refused { code: u64, text: String },
+    /// The shim printed no document, as one that was killed.
+    Lost(String),
+}
+
+impl<'a> Container<'a> {
+    /// Creates a network namespace for a new container; `name` must be unique in the run.
+    pub(super) fn new(
+        fixture: &'a FaultsFixture<'a>,
+        pod: &'a Pod,
+        name: &str,
+    ) -> anyhow::Result<Self> {
+        let id = test_env::sha256(name.as_bytes());
+        let netns = format!("cni-{}", &id[..12]);
+        fixture
+            .single_node
+            .node
+            .run(&["ip", "netns", "add", &netns])?;
+        Ok(Self {
+            fixture,
+            pod,
+            id,
+            netns,
+        })
+    }
+
+    pub(super) fn add(&self) -> anyhow::Result<Outcome> {
+        self.call("ADD", &format!("/run/netns/{}", self.netns))
+    }
+
+    /// Runs DEL with the network namespace.
+    pub(super) fn del(&self) -> anyhow::Result<Outcome> {
+        self.call("DEL", &format!("/run/netns/{}", self.netns))
+    }
+
+    /// Removes the container as a runtime does: DEL, deletion of the namespace, DEL without a namespace; each DEL repeated until it succeeds.
+    pub(super) fn remove(&self) -> anyhow::Result<()> {
+        self.repeat_del("DEL", || self.del())?;
+        let node = &self.fixture.single_node.node;
+        node.run(&["ip", "netns", "delete", &self.netns])?;
+        self.repeat_del("DEL without a namespace", || self.call("DEL", ""))
+    }
+
+    fn repeat_del(
+        &self,
+        what: &str,
+        mut del: impl FnMut() -> anyhow::Result<Outcome>,
+    ) -> anyhow::Result<()> {
+        let what = format!("{what} of {} succeeds", self.id);
+        sh::until(DELETED_WITHIN, &what, || match del()? {
+            Outcome::Done(_) => Ok(()),
+            failed => bail!("{failed:?}"),
+        })
+    }
+
+    /// Runs an ADD that must succeed and attach all networks of the pod.
+    pub(super) fn add_complete(&self) -> anyhow::Result<()> {
+        match self.add()? {
+            Outcome::Done(result) => self.ensure_complete(&result),
+            failed => bail!("ADD of {}: {failed:?}", self.id),
+        }
+    }
+
+    /// Fails unless the pod has all its networks, and result, state and network status say the same.
+    pub(super) fn ensure_complete(&self, result: &Value) -> anyhow::Result<()> {
+        let inside = self.inside()?;
+        let names: Vec<_> = inside.keys().map(String::as_str).collect();
+        ensure!(names == INTERFACES, "ADD succeeded, inside are {inside:?}");
+        ensure!(
+            inside.values().all(|addresses| addresses.len() == 1),
+            "ADD succeeded, inside are {inside:?}"
+        );
+        let address = result["ips"][0]["address"].as_str().unwrap_or_default();
+        ensure!(
+            inside["eth0"] == [address],
+            "the result has {address}, the pod {inside:?}"
+        );
+        let known = self.interfaces_in_state()?;
+        ensure!(
+            known == INTERFACES.map(str::to_owned).into(),
+            "the state has {known:?}"
+        );
+        objects::ensure_status(&self.fixture.object(&self.pod.name)?, &inside)
+    }
+
+    /// Returns the interfaces of the namespace except `lo`, those without an address included.
+    fn inside(&self) -> anyhow::Result<Addresses> {
+        let node = &self.fixture.single_node.node;
+        let mut inside =
+            inspect::addresses(&node.run(&["ip", "-n", &self.netns, "-o", "address"])?);
+        let links = node.run(&["ip", "-n", &self.netns, "-json", "link"])?;
+        let links: Vec<Value> = serde_json::from_str(&links).context("ip printed no list")?;
+        for name in links.iter().filter_map(|link| link["ifname"].as_str()) {
+            if name != "lo" {
+                inside.entry(name.to_owned()).or_default();
+            }
+        }
+        Ok(inside)
+    }
+
+    /// Returns the interfaces in the state, after checking that its two files agree.
+    fn interfaces_in_state(&self) -> anyhow::Result<BTreeSet<String>> {
+        let read = |path: String| -> anyhow::Result<Value> {
+            let text = fs::read(self.fixture.single_node.node.path(&path))
+                .with_context(|| format!("ADD succeeded without {path}"))?;
+            serde_json::from_slice(&text).with_context(|| format!("{path} is incomplete"))
+        };
+        let upstream = read(format!("{STATE_DIR}/{}", self.id))?;
+        let own = read(format!("{STATE_DIR}/.multus-rs/{}.json", self.id))?;
+        let delegates = own["delegates"].as_array().context("a list of delegates")?;
+        let begun = delegates
+            .iter()
+            .filter(|delegate| delegate["progress"] == "started");
+        let names: BTreeSet<_> = begun
+            .filter_map(|delegate| Some(delegate["ifname"].as_str()?.to_owned()))
+            .collect();
+        ensure!(
+            upstream.as_array().map(Vec::len) == Some(names.len()),
+            "the two state files differ: {upstream} and {own}"
+        );
+        Ok(names)
+    }
+
+    fn call(&self, verb: &str, netns: &str) -> anyhow::Result<Outcome> {
+        let (pod, uid) = (&self.pod.name, &self.pod.uid);
+        let args = format!(
+            "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME={pod};K8S_POD_INFRA_CONTAINER_ID={};K8S_POD_UID={uid}",
+            self.id
+        );
+        let env = [
+            ("CNI_COMMAND", verb),
+            ("CNI_IFNAME", "eth0"),
+            ("CNI_PATH", BIN_DIR),
+            ("CNI_CONTAINERID", &self.id),
+            ("CNI_NETNS", netns),
+            ("CNI_ARGS", &args),
+        ];
+        let single_node = &self.fixture.single_node;
+        let config = single_node
+            .config()
+            .context("the runtime's configuration")?;
+        let output = single_node.call(&env, config.to_string().as_bytes())?;
+        let document = match output.stdout.as_slice() {
+            b"" => Ok(Value::Null),
+            text => serde_json::from_slice::<Value>(text),
+        };
+        Ok(match (output.status.success(), document) {
+            (true, Ok(document)) => Outcome::Done(document),
+            (false, Ok(error)) if error["code"].is_u64() && error["msg"].is_string() => {
+                Outcome::Refused {
+                    code: error["code"].as_u64().unwrap_or_default(),
+                    text: error.to_string(),
+                }
+            }
+            _ => Outcome::Lost(format!(
+                "{}: {}{}",
+                output.status,
+                String::from_utf8_lossy(&output.stdout),
+                String::from_utf8_lossy(&output.stderr)
+            )),
+        })
+    }
+}

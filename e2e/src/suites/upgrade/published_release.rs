@@ -1,0 +1,161 @@
+//! A published release of the chart, with images that are built from upstream's programs.
+
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+};
+
+use anyhow::ensure;
+
+use crate::{
+    programs::{image::Image, published_charts},
+    sh,
+    suites::cluster::{ClusterFixture, NAMESPACE},
+};
+
+/// The names of the Helm release and of its charts: the published ones and ours have the same.
+pub(super) const NAME: &str = "rke2-multus";
+pub(super) const CRD_NAME: &str = "rke2-multus-crd";
+
+/// A release of the published chart.
+pub(crate) struct ReleaseSpec {
+    pub(super) name: &'static str,
+    chart: &'static str,
+    /// The chart of the CRD; v4.3.008 has none.
+    crd_chart: Option<&'static str>,
+    values: &'static [&'static str],
+}
+
+/// One release of each kind: with the CRD in the main chart and without a daemon; with the CRD in its own chart and with a daemon.
+pub(crate) const PUBLISHED: &[ReleaseSpec] = &[
+    ReleaseSpec {
+        name: "v4.3.008, thin",
+        chart: published_charts::OLD,
+        crd_chart: None,
+        values: &[],
+    },
+    ReleaseSpec {
+        name: "v4.3.017, thick",
+        chart: published_charts::NEW,
+        crd_chart: Some(published_charts::NEW_CRD),
+        values: &["--set=thickPlugin.enabled=true"],
+    },
+];
+
+/// Paths of the programs in upstream's images.
+const PROGRAMS: [(&str, &str); 6] = [
+    ("multus", "/usr/src/multus-cni/bin/multus"),
+    ("multus-daemon", "/usr/src/multus-cni/bin/multus-daemon"),
+    ("multus-shim", "/usr/src/multus-cni/bin/multus-shim"),
+    ("passthru-cni", "/usr/src/multus-cni/bin/passthru"),
+    ("thin_entrypoint", "/thin_entrypoint"),
+    ("install_multus", "/install_multus"),
+];
+
+/// A published release on this cluster.
+pub(crate) struct PublishedRelease<'a> {
+    fixture: &'a ClusterFixture<'a>,
+    pub(super) published: &'static ReleaseSpec,
+    chart: PathBuf,
+    crd_chart: Option<PathBuf>,
+    images: BTreeSet<String>,
+}
+
+impl<'a> PublishedRelease<'a> {
+    /// Builds the images that the chart names, and imports them on every node.
+    pub(crate) fn import(
+        fixture: &'a ClusterFixture<'a>,
+        kind: &'static ReleaseSpec,
+        peer: &Path,
+    ) -> anyhow::Result<Self> {
+        let chart = published_charts::archive(kind.chart)?;
+        let crd_chart = kind.crd_chart.map(published_charts::archive).transpose()?;
+        let rendered = sh::run(
+            fixture
+                .cluster
+                .helm()
+                .args(["template", NAME])
+                .arg(&chart)
+                .args(kind.values),
+        )?;
+        let images: BTreeSet<_> = rendered
+            .lines()
+            .filter_map(|line| line.trim().trim_start_matches("- ").strip_prefix("image: "))
+            .map(|image| image.trim_matches('"').to_owned())
+            .collect();
+        ensure!(!images.is_empty(), "{} names no image", kind.chart);
+        // One image copies reference plugins to the node, which has them already; all others are Multus.
+        let (plugins, multus): (Vec<_>, Vec<_>) = images
+            .iter()
+            .map(|image| format!("docker.io/{image}"))
+            .partition(|image| image.contains("cni-plugins"));
+        let programs = PROGRAMS.map(|(program, path)| (peer.join(program), path));
+        let name = |what: &str| format!("{what}-{}", kind.chart.trim_end_matches(".tgz"));
+        for image in [
+            Image {
+                name: &name("plugins"),
+                references: &plugins,
+                programs: &[],
+                entrypoint: &["/bin/true"],
+                user: "",
+            },
+            Image {
+                name: &name("multus"),
+                references: &multus,
+                programs: &programs,
+                entrypoint: &["/thin_entrypoint"],
+                user: "",
+            },
+        ] {
+            let archive = image.archive(fixture.env)?;
+            fixture.each(|member| member.runtime.import(&member.node, &archive))?;
+        }
+        Ok(Self {
+            fixture,
+            published: kind,
+            chart,
+            crd_chart,
+            images,
+        })
+    }
+
+    /// Installs the release, or rolls back to it.
+    pub(crate) fn install(&self) -> anyhow::Result<()> {
+        let crd = self.crd_chart.as_ref().map(|chart| (CRD_NAME, chart));
+        for (name, chart) in crd.into_iter().chain([(NAME, &self.chart)]) {
+            sh::run(
+                self.fixture
+                    .cluster
+                    .helm()
+                    .args(["upgrade", "--install", "--take-ownership", NAMESPACE, name])
+                    .arg(chart)
+                    .args(self.published.values),
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Waits until every node has its daemon, and its configuration.
+    pub(crate) fn wait_until_deployed(&self) -> anyhow::Result<()> {
+        let cluster = &self.fixture.cluster;
+        sh::until(120, "the published DaemonSet is rolled out", || {
+            let args = ["rollout", "status", NAMESPACE, "--timeout=1s"];
+            cluster.kubectl(&[&args[..], &[&format!("daemonset/{NAME}")]].concat())
+        })?;
+        self.fixture.each(|member| {
+            let directory = &member.runtime.paths.conf_dir;
+            sh::until(30, "its configuration is installed", || {
+                let names = member.node.list(directory)?;
+                // Without a daemon the configuration is a list when that of the default network is one.
+                let found = names.iter().any(|name| name.starts_with("00-multus.conf"));
+                ensure!(found, "in {directory} are {names:?}");
+                Ok(())
+            })
+        })
+    }
+
+    /// Returns whether these are images of this release, and at least one.
+    pub(super) fn has_images(&self, images: &[String]) -> bool {
+        !images.is_empty() && images.iter().all(|image| self.images.contains(image))
+    }
+}

@@ -1,0 +1,187 @@
+//! Diagnostics: the findings about one object, from a note to an error that keeps a pod from its networks. Their texts end with a hint.
+
+use std::fmt;
+
+use plan::PlanError;
+use serde::{Serialize, Serializer};
+
+use crate::ipam;
+
+/// The severity of a diagnostic.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Severity {
+    /// It cannot be validated from a workstation.
+    Note,
+    /// It works, but probably not as intended.
+    Warning,
+    /// A pod will not get the networks that it requests.
+    Error,
+}
+
+impl fmt::Display for Severity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Note => "note",
+            Self::Warning => "warning",
+            Self::Error => "error",
+        })
+    }
+}
+
+/// One finding about a definition or a pod.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Diagnostic {
+    /// The daemon would refuse the pod with this error.
+    #[error("{0}")]
+    Plan(#[from] PlanError),
+    /// No plugin serves a request, and the pod starts without it.
+    #[error("{0}; the pod starts without it, and the daemon reports that in an event")]
+    UnsupportedRequest(PlanError),
+    /// The definition may be in the cluster, which was not read.
+    #[error(
+        "network {namespace}/{name} is not among these files: it has to be in the cluster (--cluster checks that){}",
+        did_you_mean(similar.as_deref())
+    )]
+    NotAmongFiles {
+        namespace: String,
+        name: String,
+        /// An existing definition with a similar name.
+        similar: Option<String>,
+    },
+    /// The definition does not exist, but one with a similar name does.
+    #[error("{error}{}", did_you_mean(Some(similar)))]
+    SimilarName { error: PlanError, similar: String },
+    /// A key of the annotation's JSON form that the daemon ignores.
+    #[error(
+        "annotation {annotation}: key \"{key}\" of entry {entry} is ignored{}",
+        did_you_mean(*meant)
+    )]
+    UnknownKey {
+        annotation: &'static str,
+        entry: usize,
+        key: String,
+        meant: Option<&'static str>,
+    },
+    /// A plugin type that is similar to the name of a common plugin.
+    #[error("plugin type \"{kind}\" is not a common one: did you mean \"{meant}\"?")]
+    SimilarPlugin { kind: String, meant: &'static str },
+    /// A fault in subnets, ranges, gateways or fixed addresses of the definition.
+    #[error("{}", .0.text)]
+    Ipam(ipam::IpamProblem),
+    /// A fixed address that the network does not assign.
+    #[error(
+        "address {address} is outside the addresses that network {network} assigns ({ranges}): choose one of them, or change the definition's ipam"
+    )]
+    OutsideRange {
+        address: String,
+        network: String,
+        ranges: String,
+    },
+    /// A fixed address that two pods request.
+    #[error("address {address} of network {network} is also requested by {other}: choose another")]
+    DuplicateAddress {
+        address: String,
+        network: String,
+        other: String,
+    },
+    /// A fixed address in the template of several pods.
+    #[error(
+        "address {address} of network {network} is requested by each of {replicas} replicas, but only one of them can have it: leave \"ips\" out, or run one replica"
+    )]
+    ReplicatedAddress {
+        address: String,
+        network: String,
+        replicas: u64,
+    },
+    /// The configuration is in files of the nodes, which cannot be read from here.
+    #[error(
+        "spec.config is empty: every node needs a configuration named \"{name}\" in {dir}, or, with legacyNetworksAnnotation, a plugin of that name"
+    )]
+    ConfigOnNodes { name: String, dir: String },
+    /// A CNI version that no daemon supports.
+    #[error("cniVersion {version} is not supported: write one of {known}")]
+    UnsupportedVersion { version: String, known: String },
+    /// The API server accepts `spec.config` as text alone.
+    #[error(
+        "spec.config must be text, and the API server refuses anything else: put the JSON in quotes, or write `config: |` and indent it"
+    )]
+    ConfigNotText,
+    /// Another API group or version of this kind.
+    #[error("apiVersion is \"{found}\", but Multus reads k8s.cni.cncf.io/v1 alone: write that")]
+    ApiVersion { found: String },
+    /// The short form of an annotation cannot contain the definition's name.
+    #[error(
+        "the annotation's short form cannot name it ({reason}): rename it, or have pods name it in the JSON form"
+    )]
+    NameNeedsJson { reason: String },
+    /// An annotation that Multus ignores, with a key similar to one that it reads.
+    #[error("Multus ignores annotation {key}: did you mean {meant}?")]
+    MisspelledAnnotation { key: String, meant: &'static str },
+    /// An annotation of the controller instead of its pods.
+    #[error(
+        "annotation {key} is on the {kind} itself, where Multus ignores it: move it to its pod template's metadata.annotations"
+    )]
+    MisplacedAnnotation { key: String, kind: String },
+    /// A pod on the node's network never gets networks of its own.
+    #[error(
+        "hostNetwork is true, and such a pod gets no networks: remove hostNetwork, or annotation {key}"
+    )]
+    HostNetwork { key: &'static str },
+    /// The annotation of the original proposal, which this daemon does not read.
+    #[error(
+        "annotation {} is read only where the daemon has legacyNetworksAnnotation: use {}",
+        plan::LEGACY_ANNOTATION,
+        plan::NETWORKS_ANNOTATION
+    )]
+    LegacyAnnotation,
+    /// Two networks request one interface name.
+    #[error(
+        "interface {interface} of network {network} is already used by a network before it: choose another name, or leave it out"
+    )]
+    DuplicateInterface { interface: String, network: String },
+    /// The same object occurs in two places.
+    #[error("it is defined more than once, here and in {other}: keep one")]
+    DuplicateObject { other: String },
+    /// The document is neither YAML nor JSON, or an object that cannot be read.
+    #[error("{0}")]
+    Unreadable(String),
+}
+
+fn did_you_mean(name: Option<&str>) -> String {
+    name.map_or_else(String::new, |name| format!("; did you mean \"{name}\"?"))
+}
+
+impl Diagnostic {
+    /// Returns the severity; the same for every diagnostic of a variant, except for IPAM faults.
+    pub(crate) fn severity(&self) -> Severity {
+        match self {
+            Self::ConfigOnNodes { .. } => Severity::Note,
+            Self::Ipam(problem) if !problem.is_refused => Severity::Warning,
+            Self::UnsupportedRequest(_)
+            | Self::NotAmongFiles { .. }
+            | Self::UnknownKey { .. }
+            | Self::SimilarPlugin { .. }
+            | Self::NameNeedsJson { .. }
+            | Self::LegacyAnnotation
+            | Self::DuplicateObject { .. } => Severity::Warning,
+            _ => Severity::Error,
+        }
+    }
+}
+
+impl Serialize for Diagnostic {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn severities_are_padded_to_columns() {
+        assert_eq!(format!("{:<8}|", Severity::Error), "error   |");
+    }
+}

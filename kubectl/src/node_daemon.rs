@@ -1,0 +1,287 @@
+//! Finds the daemon's pod on a node and queries it by exec, as `kubectl exec` does: `multus-daemon pod` prints the answer there.
+//!
+//! The command is never run in another implementation's pod: a program that does not know it might start to serve.
+
+use std::time::Duration;
+
+use api::pod_report::{PodReport, SCHEMA};
+use k8s_openapi::api::core::v1::Pod;
+use kube::{
+    Api,
+    api::{AttachParams, AttachedProcess},
+};
+use serde_json::Value;
+use tokio::io::{AsyncRead, AsyncReadExt as _};
+
+use crate::cluster::{Cluster, refusal};
+
+/// The namespace where the distros install their charts.
+const DISTRO_NAMESPACE: &str = "kube-system";
+/// The program's name, in our images and in upstream's.
+const PROGRAM: &str = "multus-daemon";
+/// The environment variable that our charts set and upstream's do not.
+const OUR_VARIABLE: &str = "MULTUS_DAEMONSET";
+const TIMEOUT: Duration = Duration::from_secs(20);
+/// The most bytes that are read of an answer, which is more than any answer has.
+const MAX_ANSWER: u64 = 8 << 20;
+
+/// The result of querying a node's daemon.
+#[derive(Debug)]
+pub(crate) enum DaemonReply {
+    /// The pod has no node.
+    NoNode,
+    /// None of the pods that may be listed is a daemon on the node.
+    NoDaemon,
+    /// The daemon's container does not run.
+    NotRunning { daemon: String, reason: String },
+    /// The daemon could not be queried, for this reason.
+    Unavailable(String),
+    /// The daemon has answered.
+    Answered {
+        daemon: String,
+        answer: Box<PodReport>,
+    },
+}
+
+impl DaemonReply {
+    /// Returns the daemon's answer, if it gave one.
+    pub(crate) fn answer(&self) -> Option<&PodReport> {
+        match self {
+            Self::Answered { answer, .. } => Some(answer),
+            _ => None,
+        }
+    }
+
+    /// Returns a sentence that says why the daemon could not be queried.
+    pub(crate) fn gap(&self) -> Option<String> {
+        match self {
+            Self::Unavailable(reason) => {
+                Some(format!("the node's daemon was not queried: {reason}"))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// A pod that runs a Multus daemon.
+#[derive(Debug, PartialEq, Eq)]
+struct DaemonPod {
+    namespace: String,
+    name: String,
+    container: String,
+    program: String,
+    is_ours: bool,
+    /// The reason why its container does not run.
+    problem: Option<String>,
+}
+
+/// Queries the daemon of a node about a pod, which is named `namespace/name`.
+pub(crate) async fn query(
+    cluster: &Cluster,
+    node: &str,
+    pod: &str,
+    namespace: Option<&str>,
+) -> DaemonReply {
+    if node.is_empty() {
+        return DaemonReply::NoNode;
+    }
+    let pods = match cluster.pods_of_node(node, namespace).await {
+        Ok(pods) => pods,
+        Err(reason) if namespace.is_some() => return DaemonReply::Unavailable(reason),
+        // A user without the right to list all pods may have it for this namespace.
+        Err(reason) => match cluster.pods_of_node(node, Some(DISTRO_NAMESPACE)).await {
+            Ok(pods) => pods,
+            Err(_) => {
+                return DaemonReply::Unavailable(format!(
+                    "{reason}; name the namespace of the daemons' pods with --daemon-namespace, or request the right to list pods"
+                ));
+            }
+        },
+    };
+    let mut daemons: Vec<_> = pods.iter().filter_map(daemon_pod).collect();
+    // A rolling update has two of them on a node; one that runs comes first.
+    daemons.sort_by_key(|daemon| (daemon.problem.is_some(), !daemon.is_ours));
+    let Some(found) = daemons.into_iter().next() else {
+        return DaemonReply::NoDaemon;
+    };
+    let daemon = format!("{}/{}", found.namespace, found.name);
+    if let Some(reason) = found.problem {
+        return DaemonReply::NotRunning { daemon, reason };
+    }
+    if !found.is_ours {
+        return DaemonReply::Unavailable(format!(
+            "pod {daemon} runs another Multus, which cannot be queried"
+        ));
+    }
+    let reply = tokio::time::timeout(TIMEOUT, exec(cluster, &found, pod));
+    match reply.await {
+        Ok(Ok(answer)) => DaemonReply::Answered {
+            daemon,
+            answer: Box::new(answer),
+        },
+        Ok(Err(reason)) => DaemonReply::Unavailable(format!("pod {daemon}: {reason}")),
+        Err(_) => DaemonReply::Unavailable(format!(
+            "pod {daemon}: no answer within {} s",
+            TIMEOUT.as_secs()
+        )),
+    }
+}
+
+async fn exec(cluster: &Cluster, daemon: &DaemonPod, pod: &str) -> Result<PodReport, String> {
+    let api: Api<Pod> = Api::namespaced(cluster.client.clone(), &daemon.namespace);
+    let argv = [daemon.program.as_str(), "pod", pod];
+    let params = AttachParams::default()
+        .container(&daemon.container)
+        .stdout(true)
+        .stderr(true);
+    let started = api.exec(&daemon.name, argv, &params).await;
+    let mut process = started.map_err(|error| {
+        format!(
+            "{}; querying it takes the right to create and get pods/exec in namespace {}",
+            refusal(&error),
+            daemon.namespace
+        )
+    })?;
+    let (stdout, stderr) = tokio::join!(text(process.stdout()), text(process.stderr()));
+    let failure = failure(process).await;
+    if let Some(failure) = failure {
+        let stderr = stderr.trim();
+        if stderr.contains("unrecognized subcommand") {
+            return Err("its version cannot be queried yet: upgrade it".to_owned());
+        }
+        return Err(format!("{failure}: {stderr}"));
+    }
+    parse(&stdout)
+}
+
+fn parse(text: &str) -> Result<PodReport, String> {
+    let answer: PodReport = serde_json::from_str(text)
+        .map_err(|error| format!("its answer cannot be read: {error}"))?;
+    if answer.schema != SCHEMA {
+        return Err(format!(
+            "its answer has schema {}, but this program reads {SCHEMA}: use kubectl-multus of version {}",
+            answer.schema, answer.version
+        ));
+    }
+    Ok(answer)
+}
+
+async fn text(stream: Option<impl AsyncRead + Unpin>) -> String {
+    let mut bytes = Vec::new();
+    if let Some(stream) = stream {
+        // After an error the bytes before it are used.
+        let _ = stream.take(MAX_ANSWER).read_to_end(&mut bytes).await;
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Waits for the end of the process and returns its error, if it failed.
+async fn failure(mut process: AttachedProcess) -> Option<String> {
+    let status = process.take_status()?.await?;
+    (status.status.as_deref() != Some("Success"))
+        .then(|| status.message.unwrap_or_else(|| "it failed".to_owned()))
+}
+
+/// Returns the daemon that a pod runs, or `None` for any other pod.
+fn daemon_pod(pod: &Value) -> Option<DaemonPod> {
+    let text = |pointer: &str| {
+        let value = pod.pointer(pointer).and_then(Value::as_str);
+        value.unwrap_or_default().to_owned()
+    };
+    let containers = pod.pointer("/spec/containers")?.as_array()?;
+    let (container, program) = containers.iter().find_map(|container| {
+        let program = container["command"].as_array()?.first()?.as_str()?;
+        let is_daemon = program.rsplit('/').next() == Some(PROGRAM);
+        // The approver is the same program with another command and serves no node.
+        let is_other = container["args"][0]
+            .as_str()
+            .is_some_and(|command| command != "run");
+        (is_daemon && !is_other).then(|| (container, program.to_owned()))
+    })?;
+    let env = container["env"].as_array();
+    let name = container["name"].as_str()?.to_owned();
+    Some(DaemonPod {
+        namespace: text("/metadata/namespace"),
+        problem: problem(pod, &name, &text("/status/phase")),
+        name: text("/metadata/name"),
+        is_ours: env.is_some_and(|env| env.iter().any(|one| one["name"] == OUR_VARIABLE)),
+        container: name,
+        program,
+    })
+}
+
+fn problem(pod: &Value, container: &str, phase: &str) -> Option<String> {
+    let statuses = pod
+        .pointer("/status/containerStatuses")
+        .and_then(Value::as_array);
+    let status = statuses.and_then(|all| all.iter().find(|one| one["name"] == container));
+    let state = status.map(|status| &status["state"]);
+    if state.is_some_and(|state| state.get("running").is_some()) {
+        return None;
+    }
+    let text_at = |pointer: &str| {
+        let text = state?.pointer(pointer)?.as_str()?;
+        Some(text.trim().to_owned()).filter(|text| !text.is_empty())
+    };
+    let reason = text_at("/waiting/reason").or_else(|| text_at("/terminated/reason"));
+    let message = text_at("/waiting/message").or_else(|| text_at("/terminated/message"));
+    let known: Vec<_> = [reason, message].into_iter().flatten().collect();
+    Some(if known.is_empty() {
+        format!("its pod is {phase}")
+    } else {
+        known.join(": ")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn pod(args: &Value, env: &Value, state: &Value) -> Value {
+        json!({
+            "metadata": {"namespace": "kube-system", "name": "m-1"},
+            "spec": {"containers": [
+                {"name": "sidecar", "image": "x"},
+                {"name": "kube-m", "command": ["/usr/bin/multus-daemon"], "args": args, "env": env},
+            ]},
+            "status": {"phase": "Running", "containerStatuses": [{"name": "kube-m", "state": state}]},
+        })
+    }
+
+    #[test]
+    fn only_pods_that_run_a_daemon_are_daemons() {
+        let running = json!({"running": {}});
+        let ours = json!([{"name": OUR_VARIABLE, "value": "m"}]);
+        let found = daemon_pod(&pod(&json!(["run"]), &ours, &running)).unwrap();
+        assert!(found.is_ours && found.problem.is_none());
+        assert_eq!(
+            (found.container.as_str(), found.program.as_str()),
+            ("kube-m", "/usr/bin/multus-daemon")
+        );
+        let upstream = daemon_pod(&pod(&json!(null), &json!([]), &running)).unwrap();
+        assert!(!upstream.is_ours);
+        assert_eq!(daemon_pod(&pod(&json!(["approve"]), &ours, &running)), None);
+        assert_eq!(
+            daemon_pod(&json!({"spec": {"containers": [{"name": "c"}]}})),
+            None
+        );
+        let state = json!({"waiting": {"reason": "CrashLoopBackOff", "message": "back off"}});
+        let waiting = daemon_pod(&pod(&json!(["run"]), &ours, &state)).unwrap();
+        assert_eq!(waiting.problem.unwrap(), "CrashLoopBackOff: back off");
+        let no_state = daemon_pod(&pod(&json!(["run"]), &ours, &json!({}))).unwrap();
+        assert_eq!(no_state.problem.unwrap(), "its pod is Running");
+    }
+
+    #[test]
+    fn answers_of_another_schema_are_refused() {
+        let answer = json!({"schema": SCHEMA, "version": "5", "node": "n", "options": {}, "containers": [], "failures": []});
+        assert_eq!(parse(&answer.to_string()).unwrap().node, "n");
+        let mut newer = answer;
+        newer["schema"] = json!(SCHEMA + 1);
+        newer["version"] = json!("9.0.0");
+        assert!(parse(&newer.to_string()).unwrap_err().contains("9.0.0"));
+        assert!(parse("x").unwrap_err().contains("cannot be read"));
+    }
+}

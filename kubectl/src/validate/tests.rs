@@ -1,0 +1,426 @@
+//! Objects as users write them, and the diagnostics about them.
+
+use serde_json::json;
+
+use super::*;
+use crate::object::{Object, read};
+
+fn objects(all: &[Value]) -> Vec<Object> {
+    all.iter()
+        .flat_map(|one| read(one, "shop").unwrap())
+        .collect()
+}
+
+fn options(options: Value) -> Netconf {
+    let Value::Object(map) = options else {
+        panic!("{options}")
+    };
+    netconf(map).unwrap()
+}
+
+fn texts(all: &[Value], netconf: &Netconf, is_complete: bool) -> Vec<String> {
+    let objects = objects(all);
+    let mut known = KnownDefinitions {
+        is_complete,
+        ..KnownDefinitions::default()
+    };
+    for object in &objects {
+        if let Object::Definition(definition) = object {
+            known.add(&definition.nad);
+        }
+    }
+    let diagnostics = objects.iter().flat_map(|object| match object {
+        Object::Definition(one) => definition(one, netconf),
+        Object::Pod(one) => pod(one, netconf, &known),
+    });
+    diagnostics
+        .map(|diagnostic| format!("{}: {diagnostic}", diagnostic.severity()))
+        .collect()
+}
+
+/// Each expectation is a list of parts that the text of one diagnostic contains.
+#[track_caller]
+fn check_with(all: &[Value], netconf: &Netconf, is_complete: bool, expected: &[&[&str]]) {
+    let texts = texts(all, netconf, is_complete);
+    assert_eq!(texts.len(), expected.len(), "{texts:#?}");
+    for (text, parts) in texts.iter().zip(expected) {
+        for part in *parts {
+            assert!(text.contains(part), "no {part:?} in {text:?}");
+        }
+    }
+}
+
+#[track_caller]
+fn check(all: &[Value], expected: &[&[&str]]) {
+    check_with(all, &options(json!({})), false, expected);
+}
+
+fn nad(name: &str, config: &str) -> Value {
+    json!({"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
+        "metadata": {"name": name}, "spec": {"config": config}})
+}
+
+fn good(name: &str) -> Value {
+    nad(
+        name,
+        r#"{"cniVersion":"1.0.0","type":"bridge","capabilities":{"ips":true},"ipam":{"type":"host-local","subnet":"10.40.0.0/24"}}"#,
+    )
+}
+
+fn pod_of(networks: &str) -> Value {
+    json!({"kind": "Pod", "metadata": {"name": "cart", "annotations": {NETWORKS_ANNOTATION: networks}},
+        "spec": {"containers": [{"name": "c"}]}})
+}
+
+#[test]
+fn valid_objects_and_other_kinds_have_no_diagnostics() {
+    check(&[], &[]);
+    check(&[good("storage"), pod_of("storage")], &[]);
+    check(&[good("storage"), pod_of("shop/storage@ext0,storage")], &[]);
+    check(
+        &[
+            json!({"kind": "Service", "metadata": {"name": "x"}}),
+            json!("text"),
+            json!(null),
+        ],
+        &[],
+    );
+    check(
+        &[json!({"kind": "Pod", "metadata": {"name": "plain"}, "spec": {"hostNetwork": true}})],
+        &[],
+    );
+}
+
+#[test]
+fn invalid_definitions_are_errors() {
+    check(
+        &[nad("a", "{")],
+        &[&["error: ", "shop/a", "not a JSON object"]],
+    );
+    check(
+        &[nad("a", r#"{"cniVersion":"1.0.0"}"#)],
+        &[&["error: ", "shop/a"]],
+    );
+    check(
+        &[nad("a", r#"{"cniVersion":"1.0.0","plugins":[]}"#)],
+        &[&["error: ", "shop/a"]],
+    );
+    check(
+        &[nad("a", r#"{"cniVersion":"1.0.0","type":"multus"}"#)],
+        &[&["error: ", "own delegate"]],
+    );
+    check(
+        &[nad("a", r#"{"cniVersion":"7.0.0","type":"bridge"}"#)],
+        &[&["error: ", "7.0.0", "1.1.0"]],
+    );
+    check(
+        &[nad("a", r#"{"cniVersion":"x","type":"bridge"}"#)],
+        &[&["error: ", "cniVersion"]],
+    );
+    check(
+        &[nad("a", " ")],
+        &[&["note: ", "\"a\"", "/etc/cni/multus/net.d"]],
+    );
+    let mut object = good("a");
+    object["spec"]["config"] = json!({"type": "bridge"});
+    check(&[object], &[&["error: ", "must be text"]]);
+    let mut object = good("a");
+    object["apiVersion"] = json!("k8s.cni.cncf.io/v1beta1");
+    check(&[object], &[&["error: ", "v1beta1"]]);
+    let mut object = good("a");
+    object["metadata"]["annotations"] = json!({"k8s.v1.cni.cncf.io/resourcename": "x/y"});
+    check(
+        &[object],
+        &[&[
+            "error: ",
+            "resourcename",
+            "did you mean k8s.v1.cni.cncf.io/resourceName",
+        ]],
+    );
+    check(&[good("a.b")], &[&["warning: ", "short form", "a.b"]]);
+}
+
+#[test]
+fn annotations_are_parsed_as_by_the_daemon() {
+    for (text, parts) in [
+        (
+            "a/b/c",
+            &["error: ", "shop/cart", "Invalid network object"][..],
+        ),
+        ("Storage", &["error: ", "\"Storage\"", "lower case"]),
+        (
+            "storage@averyveryverylongname",
+            &["error: ", "interface name"],
+        ),
+        ("[{\"name\":\"storage\"", &["error: ", "not valid JSON"]),
+        ("{\"name\":\"storage\"}", &["error: ", "put [ ] around it"]),
+        (
+            "[{\"name\":\"storage\",\"mac\":\"x\"}]",
+            &["error: ", "hardware address"],
+        ),
+    ] {
+        check(&[good("storage"), pod_of(text)], &[parts]);
+    }
+    let mut pod = pod_of("storage");
+    pod["metadata"]["annotations"] = json!({"k8s.v1.cni.cncf.io/network": "storage"});
+    check(
+        std::slice::from_ref(&pod),
+        &[&["error: ", "did you mean k8s.v1.cni.cncf.io/networks?"]],
+    );
+    pod["metadata"]["annotations"] =
+        json!({"k8s.cni.cncf.io/networks": "storage", "k8s.v1.cni.cncf.io/network-status": "[]"});
+    check(
+        std::slice::from_ref(&pod),
+        &[&["error: ", "ignores annotation k8s.cni.cncf.io/networks"]],
+    );
+    pod["metadata"]["annotations"] = json!({LEGACY_ANNOTATION: "storage"});
+    check(
+        std::slice::from_ref(&pod),
+        &[&["warning: ", "legacyNetworksAnnotation"]],
+    );
+    let own = options(json!({"legacyNetworksAnnotation": true}));
+    check_with(&[good("storage"), pod], &own, true, &[]);
+}
+
+#[test]
+fn every_network_of_a_pod_is_validated() {
+    check(
+        &[pod_of("one,two")],
+        &[&["warning: ", "shop/one"], &["warning: ", "shop/two"]],
+    );
+    let defaults = options(json!({}));
+    check_with(
+        &[pod_of("one,two")],
+        &defaults,
+        true,
+        &[&["error: ", "(one)", "create it"], &["error: ", "(two)"]],
+    );
+    let isolated = options(json!({"namespaceIsolation": true}));
+    check_with(
+        &[pod_of("other/one")],
+        &isolated,
+        false,
+        &[&["error: ", "namespace isolation"]],
+    );
+    check_with(
+        &[pod_of("default/one")],
+        &isolated,
+        false,
+        &[&["warning: ", "default/one"]],
+    );
+}
+
+#[test]
+fn unserved_requests_are_warnings_or_errors_as_the_daemons_options_say() {
+    let all = [
+        good("storage"),
+        pod_of(r#"[{"name":"storage","portMappings":[{"hostPort":1,"containerPort":2}]}]"#),
+    ];
+    let parts: &[&str] = &["shop/storage", "portMappings", "add the capability"];
+    check(
+        &all,
+        &[&[&["warning: ", "starts without it"], parts].concat()],
+    );
+    check_with(
+        &all,
+        &options(json!({"unservedRequests": "error"})),
+        false,
+        &[&[&["error: "], parts].concat()],
+    );
+    check_with(
+        &all,
+        &options(json!({"unservedRequests": "silent"})),
+        true,
+        &[],
+    );
+    let allowed = options(json!({"allowedPlugins": ["macvlan"]}));
+    check_with(
+        &[good("storage")],
+        &allowed,
+        true,
+        &[&["error: ", "bridge", "allowedPlugins"]],
+    );
+}
+
+#[test]
+fn conflicting_networks_of_one_pod_are_errors() {
+    check(
+        &[good("storage"), pod_of("storage@ext0,storage@ext0")],
+        &[&["error: ", "ext0", "shop/storage"]],
+    );
+    check(
+        &[good("storage"), pod_of("storage@eth0")],
+        &[&["error: ", "eth0"]],
+    );
+    check(
+        &[good("storage"), pod_of("storage@net2,storage")],
+        &[&["error: ", "net2"]],
+    );
+    check(
+        &[
+            good("storage"),
+            pod_of(
+                r#"[{"name":"storage","default-route":["10.0.0.1"]},{"name":"storage","default-route":["10.0.0.2"]}]"#,
+            ),
+        ],
+        &[&["error: ", "default-route"]],
+    );
+}
+
+#[test]
+fn a_default_network_is_validated_too() {
+    let mut pod = pod_of("");
+    pod["metadata"]["annotations"] = json!({DEFAULT_NETWORK_ANNOTATION: "other"});
+    check(
+        std::slice::from_ref(&pod),
+        &[&["warning: ", "kube-system/other"]],
+    );
+    pod["metadata"]["annotations"] = json!({DEFAULT_NETWORK_ANNOTATION: "a,b"});
+    check(&[pod], &[&["error: ", "more than one default network"]]);
+}
+
+#[test]
+fn networks_with_a_resource_need_enough_devices() {
+    let mut network = good("fast");
+    network["metadata"]["annotations"] = json!({RESOURCE_ANNOTATION: "x/fast"});
+    let mut pod = pod_of("fast,fast");
+    check(
+        &[network.clone(), pod.clone()],
+        &[&["error: ", "x/fast", "the pod has 0"]],
+    );
+    pod["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "1", "x/fast": "1"}});
+    check(
+        &[network.clone(), pod.clone()],
+        &[&["error: ", "x/fast", "the pod has 1"]],
+    );
+    pod["spec"]["containers"][0]["resources"] = json!({"limits": {"x/fast": 2}});
+    check(&[network.clone(), pod.clone()], &[]);
+    pod["spec"]["containers"][0]["resources"] = json!({});
+    pod["spec"]["resourceClaims"] = json!([{"name": "c"}]);
+    check(&[network, pod], &[]);
+}
+
+#[test]
+fn pod_templates_of_all_kinds_are_validated() {
+    let template = json!({"metadata": {"annotations": {NETWORKS_ANNOTATION: "Storage"}}, "spec": {"containers": []}});
+    for object in [
+        json!({"kind": "Deployment", "metadata": {"name": "cart"}, "spec": {"template": template}}),
+        json!({"kind": "CronJob", "metadata": {"name": "cart"}, "spec": {"jobTemplate": {"spec": {"template": template}}}}),
+        json!({"kind": "List", "items": [{"kind": "PodTemplate", "metadata": {"name": "cart"}, "template": template}]}),
+    ] {
+        check(&[object], &[&["error: ", "shop/cart", "lower case"]]);
+    }
+    let misplaced = json!({"kind": "Deployment", "metadata": {"name": "cart", "annotations": {NETWORKS_ANNOTATION: "storage"}},
+        "spec": {"template": {"metadata": {}, "spec": {"containers": []}}}});
+    check(
+        &[misplaced],
+        &[&["error: ", "on the Deployment itself", "pod template"]],
+    );
+}
+
+#[test]
+fn networks_of_a_host_network_pod_are_an_error() {
+    let mut pod = pod_of("storage");
+    pod["spec"]["hostNetwork"] = json!(true);
+    check(&[pod], &[&["error: ", "hostNetwork", NETWORKS_ANNOTATION]]);
+}
+
+#[test]
+fn options_are_parsed_as_by_the_daemon() {
+    let wrong = json!({"namespaceIsolation": 7});
+    let error = netconf(wrong.as_object().unwrap().clone()).unwrap_err();
+    assert!(error.to_string().contains("true or false"), "{error}");
+    let misspelled = json!({"namespaceIsolaton": true});
+    assert!(netconf(misspelled.as_object().unwrap().clone()).is_ok());
+}
+
+#[test]
+fn misspelled_plugin_types_get_a_suggestion() {
+    check(
+        &[nad("a", r#"{"cniVersion":"1.0.0","type":"brigde"}"#)],
+        &[&["warning: ", "\"brigde\"", "did you mean \"bridge\"?"]],
+    );
+    check(
+        &[nad(
+            "a",
+            r#"{"cniVersion":"1.0.0","plugins":[{"type":"macvlan","ipam":{"type":"host-locl","subnet":"10.1.2.0/24"}}]}"#,
+        )],
+        &[&["warning: ", "did you mean \"host-local\"?"]],
+    );
+    check(
+        &[nad("a", r#"{"cniVersion":"1.0.0","type":"our-plugin"}"#)],
+        &[],
+    );
+}
+
+#[test]
+fn invalid_addresses_are_reported() {
+    let of = |ipam: &str| {
+        let config = format!(r#"{{"cniVersion":"1.0.0","type":"bridge","ipam":{ipam}}}"#);
+        nad("a", &config)
+    };
+    check(
+        &[of(r#"{"type":"host-local","subnet":"10.1.2.9/24"}"#)],
+        &[&["error: ", "write 10.1.2.0/24"]],
+    );
+    check(
+        &[of(
+            r#"{"type":"host-local","subnet":"10.1.2.0/24","gateway":"10.1.3.1"}"#,
+        )],
+        &[&["warning: ", "outside subnet"]],
+    );
+    let pod = |address: &str| pod_of(&format!(r#"[{{"name":"storage","ips":["{address}"]}}]"#));
+    check(&[good("storage"), pod("10.40.0.77/24")], &[]);
+    check(
+        &[good("storage"), pod("10.41.0.77/24")],
+        &[&[
+            "error: ",
+            "10.41.0.77/24",
+            "shop/storage",
+            "10.40.0.1 to 10.40.0.254",
+        ]],
+    );
+}
+
+#[test]
+fn unknown_keys_of_the_annotation_are_warnings() {
+    check(
+        &[
+            good("storage"),
+            pod_of(r#"[{"name":"storage","interfaces":"x","Interface":"ext0"}]"#),
+        ],
+        &[&[
+            "warning: ",
+            "key \"interfaces\" of entry 0",
+            "did you mean \"interface\"?",
+        ]],
+    );
+    check(
+        &[
+            good("storage"),
+            pod_of(r#"[{"name":"storage","owner":"me"}]"#),
+        ],
+        &[&["warning: ", "\"owner\"", "is ignored"]],
+    );
+}
+
+#[test]
+fn unknown_networks_get_a_suggestion() {
+    check(
+        &[good("storage"), pod_of("storag")],
+        &[&["warning: ", "shop/storag", "did you mean \"storage\"?"]],
+    );
+    let defaults = options(json!({}));
+    check_with(
+        &[good("storage"), pod_of("storag")],
+        &defaults,
+        true,
+        &[&["error: ", "(storag)", "did you mean \"storage\"?"]],
+    );
+    check_with(
+        &[good("storage"), pod_of("other/storage")],
+        &defaults,
+        true,
+        &[&["error: ", "did you mean \"shop/storage\"?"]],
+    );
+}

@@ -1,0 +1,148 @@
+//! Every verb without a daemon, but ADD, whose long wait is a unit test.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::time::{Duration, Instant};
+
+use api::Request;
+
+use crate::support::{ShimFixture, env, ok, run};
+
+#[test]
+fn status_fails_at_once() {
+    let start = Instant::now();
+    let error = ShimFixture::without_daemon().run("STATUS").error();
+    assert_eq!(error.code, 50);
+    assert!(error.msg.contains("multus.sock"), "{error}");
+    assert!(
+        start.elapsed() < Duration::from_secs(2),
+        "{:?}",
+        start.elapsed()
+    );
+}
+
+#[test]
+fn del_is_journaled() {
+    let fixture = ShimFixture::without_daemon();
+    let stdin = serde_json::to_vec(&fixture.config("0.4.0")).unwrap();
+    let mut env = env("DEL");
+    env.push(("SECRET", "swordfish".to_owned()));
+    assert_eq!(run("multus-shim", &env, &stdin).success(), "");
+    let [file] = fixture.journal().try_into().unwrap();
+    let name = file.file_name().unwrap().to_str().unwrap();
+    assert!(
+        name.starts_with("0f1e2d-eth0-") && api::journal::is_entry(name),
+        "{name}"
+    );
+    assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(
+        file.parent()
+            .unwrap()
+            .metadata()
+            .unwrap()
+            .permissions()
+            .mode()
+            & 0o777,
+        0o700
+    );
+    let request = Request::from_json(&fs::read(file).unwrap()).unwrap();
+    assert_eq!(request.config, stdin);
+    assert_eq!(request.env["CNI_COMMAND"], "DEL");
+    assert_eq!(
+        request.env["CNI_ARGS"],
+        "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=cart-0"
+    );
+    assert!(
+        request.env.keys().all(|key| key.starts_with("CNI_")),
+        "{:?}",
+        request.env
+    );
+}
+
+#[test]
+fn journal_has_one_entry_per_attachment_and_namespace() {
+    let fixture = ShimFixture::without_daemon();
+    fixture.run("DEL").success();
+    fixture.run("DEL").success();
+    assert_eq!(fixture.journal().len(), 1);
+    let mut env = env("DEL");
+    env.retain(|(key, _)| *key != "CNI_NETNS");
+    run(
+        "multus-shim",
+        &env,
+        &serde_json::to_vec(&fixture.config("0.4.0")).unwrap(),
+    )
+    .success();
+    assert_eq!(fixture.journal().len(), 2);
+}
+
+#[test]
+fn journaled_del_is_logged() {
+    let fixture = ShimFixture::without_daemon();
+    let mut config = fixture.config("0.4.0");
+    config.insert(
+        "LogFile".to_owned(),
+        fixture.path().join("shim.log").to_str().into(),
+    );
+    config.insert("logLevel".to_owned(), "error".into());
+    config.insert("logToStderr".to_owned(), true.into());
+    let output = run(
+        "multus-shim",
+        &env("DEL"),
+        &serde_json::to_vec(&config).unwrap(),
+    );
+    assert_eq!(output.success(), "");
+    let log = fs::read_to_string(fixture.path().join("shim.log")).unwrap();
+    assert!(
+        log.contains(" [error] ") && log.contains("DEL journaled for replay in"),
+        "{log}"
+    );
+    assert_eq!(output.stderr, log);
+}
+
+#[test]
+fn del_that_cannot_be_journaled_asks_for_a_retry() {
+    let fixture = ShimFixture::without_daemon();
+    // A file in place of the directory makes the write fail for root, too.
+    fs::write(fixture.state(), "").unwrap();
+    let error = fixture.run("DEL").error();
+    assert_eq!(error.code, 11);
+    assert!(error.msg.contains("DEL cannot be journaled"), "{error}");
+}
+
+#[test]
+fn del_reaches_a_daemon_that_starts_a_little_later() {
+    let fixture = ShimFixture::without_daemon();
+    std::thread::scope(|scope| {
+        let shim = scope.spawn(|| fixture.run("DEL"));
+        fixture.start_daemon(|_, _| Some(ok("")));
+        shim.join().unwrap().success();
+    });
+    assert_eq!(fixture.calls().len(), 1);
+    assert!(fixture.journal().is_empty());
+}
+
+#[test]
+fn del_whose_daemon_dies_is_journaled() {
+    let fixture = ShimFixture::with_daemon(|_, _| None);
+    fixture.run("DEL").success();
+    assert!(!fixture.calls().is_empty());
+    assert_eq!(fixture.journal().len(), 1);
+}
+
+#[test]
+fn socket_with_a_long_path_is_reached() {
+    let fixture = ShimFixture::responding(ok(""));
+    let deep = fixture.path().join("d".repeat(60)).join("e".repeat(60));
+    fs::create_dir_all(deep.parent().unwrap()).unwrap();
+    std::os::unix::fs::symlink(fixture.path(), &deep).unwrap();
+    let mut config = fixture.config("1.1.0");
+    config.insert("daemonSocketDir".to_owned(), deep.to_str().into());
+    run(
+        "multus-shim",
+        &env("STATUS"),
+        &serde_json::to_vec(&config).unwrap(),
+    )
+    .success();
+    assert_eq!(fixture.calls().len(), 1);
+}
