@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::chain;
 use super::draft::Draft;
-use super::{Attachment, Inputs, PlanError, PodView, nad, on_disk};
+use super::{Attachment, Inputs, PlanError, PodView, definition, on_disk};
 
 /// Resolves the default network: `clusterNetwork`, or the first of `delegates`.
 pub(super) fn resolve(inputs: Inputs<'_>) -> Result<Attachment, PlanError> {
@@ -63,7 +63,7 @@ fn named(name: &str, inputs: Inputs<'_>) -> Result<Attachment, PlanError> {
         return at_path(Path::new(name), inputs);
     }
     if let Some(nad) = inputs.definitions.nad(&netconf.multus_namespace, name) {
-        return nad::from_nad(&nad, None, inputs);
+        return definition::from_nad(&nad, None, inputs);
     }
     let draft = on_disk::find(name, inputs)?.ok_or_else(|| PlanError::NoNetwork {
         name: name.to_owned(),

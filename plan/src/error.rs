@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use cni::types::CniError;
 
 use super::annotation::AnnotationError;
-use super::routes::Family;
+use super::family::Family;
 
 /// The reason why a pod's networks cannot be planned.
 #[derive(Debug, thiserror::Error)]

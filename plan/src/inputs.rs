@@ -3,7 +3,7 @@
 
 use std::{io, path::Path, sync::Arc};
 
-use crate::{Nad, netconf::Netconf};
+use crate::netconf::Netconf;
 
 /// The sources from which a plan is made.
 #[derive(Clone, Copy)]
@@ -16,6 +16,22 @@ pub struct Inputs<'a> {
     pub files: &'a dyn Files,
     /// The node's plugins.
     pub plugins: &'a dyn Plugins,
+}
+
+/// Annotation of a definition with the resource from which each attachment needs a device.
+pub const RESOURCE_ANNOTATION: &str = "k8s.v1.cni.cncf.io/resourceName";
+
+/// A network attachment definition (`NetworkAttachmentDefinition`), as far as planning reads it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Nad {
+    /// The namespace.
+    pub namespace: String,
+    /// The name.
+    pub name: String,
+    /// `spec.config`. When it is empty, the configuration is a file on the node's disk.
+    pub config: String,
+    /// The value of [`RESOURCE_ANNOTATION`].
+    pub resource_name: Option<String>,
 }
 
 /// The cluster's definitions, as a watch keeps them.

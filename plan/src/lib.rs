@@ -16,12 +16,13 @@ mod annotation;
 mod attached;
 mod chain;
 mod default_network;
+mod definition;
 mod device;
 mod draft;
 mod error;
+mod family;
 mod generated_config;
 mod inputs;
-mod nad;
 mod on_disk;
 mod pod;
 mod requested;
@@ -34,14 +35,16 @@ pub use annotation::{
 pub use attached::Attached;
 pub use device::{Device, Devices, assign_devices, required_devices};
 pub use error::PlanError;
-pub use inputs::{Definitions, Files, Inputs, NoPlugins, PluginVersions, Plugins};
-pub use nad::{Nad, RESOURCE_ANNOTATION};
+pub use family::Family;
+pub use inputs::{
+    Definitions, Files, Inputs, Nad, NoPlugins, PluginVersions, Plugins, RESOURCE_ANNOTATION,
+};
 pub use pod::{
     DEFAULT_NETWORK_ANNOTATION, LEGACY_ANNOTATION, NETWORKS_ANNOTATION, POD_ANNOTATIONS, PodView,
     STATIC_POD_ANNOTATION, is_static, pod_not_found,
 };
 pub use requested::Requested;
-pub use routes::{Family, check_selections};
+pub use routes::check_selections;
 
 use std::collections::BTreeSet;
 
@@ -86,13 +89,17 @@ pub fn attachments(
     let (chosen, first) = (pod.and_then(PodView::default_network), legacy.next());
     let mut attachments = vec![match (chosen, first, pod) {
         (Some(text), ..) => pod_default_network(pod, text, inputs)?,
-        (None, Some(first), Some(pod)) => nad::attachment(first, &[&pod.namespace], inputs)?,
+        (None, Some(first), Some(pod)) => definition::attachment(first, &[&pod.namespace], inputs)?,
         _ => default_network::resolve(inputs)?,
     }];
     attachments.extend(default_network::further(pod, inputs)?);
     if let Some(pod) = pod {
         for selection in selections(pod, inputs.netconf)? {
-            attachments.push(nad::attachment(selection, &[&pod.namespace], inputs)?);
+            attachments.push(definition::attachment(
+                selection,
+                &[&pod.namespace],
+                inputs,
+            )?);
         }
     }
     attachments.extend(chain::auxiliary(inputs)?);
@@ -122,13 +129,13 @@ pub fn selected_attachment(
     selection: Selection,
     inputs: Inputs<'_>,
 ) -> Result<Attachment, PlanError> {
-    let attachment = nad::attachment(selection, &[&pod.namespace], inputs)?;
+    let attachment = definition::attachment(selection, &[&pod.namespace], inputs)?;
     admit(attachment, pod, inputs)
 }
 
 /// Returns the attachment for a definition that no pod has selected yet. An error is one that every pod would meet which selects it.
 pub fn definition_attachment(nad: &Nad, inputs: Inputs<'_>) -> Result<Attachment, PlanError> {
-    let attachment = nad::from_nad(nad, None, inputs)?;
+    let attachment = definition::from_nad(nad, None, inputs)?;
     refuse_multus(&attachment)?;
     allowed::check(std::slice::from_ref(&attachment), None, inputs.netconf)?;
     Ok(attachment)
@@ -250,7 +257,7 @@ fn pod_default_network(
     match (selections.pop(), selections.is_empty()) {
         (Some(selection), true) => {
             let open_namespaces = [pod.namespace.as_str(), namespace];
-            nad::attachment(selection, &open_namespaces, inputs)
+            definition::attachment(selection, &open_namespaces, inputs)
         }
         (Some(_), false) => Err(PlanError::ManyDefaults),
         (None, _) => Err(PlanError::NoDefault),

@@ -2,23 +2,7 @@
 
 use super::annotation::Selection;
 use super::draft::Draft;
-use super::{Attachment, Device, Inputs, PlanError, generated_config, on_disk};
-
-/// Annotation of a definition with the resource from which each attachment needs a device.
-pub const RESOURCE_ANNOTATION: &str = "k8s.v1.cni.cncf.io/resourceName";
-
-/// A network attachment definition (`NetworkAttachmentDefinition`), as far as planning reads it.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Nad {
-    /// The namespace.
-    pub namespace: String,
-    /// The name.
-    pub name: String,
-    /// `spec.config`. When it is empty, the configuration is a file on the node's disk.
-    pub config: String,
-    /// The value of [`RESOURCE_ANNOTATION`].
-    pub resource_name: Option<String>,
-}
+use super::{Attachment, Device, Inputs, Nad, PlanError, generated_config, on_disk};
 
 /// Returns the attachment for a pod's selection. Isolation never closes `open_namespaces`, of which the pod's own is the first.
 pub(super) fn attachment(
