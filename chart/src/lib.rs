@@ -11,6 +11,7 @@ pub mod schema;
 
 pub mod pack;
 
+pub mod bindata;
 pub mod check;
 pub mod manifest;
 
@@ -19,7 +20,6 @@ pub mod metadata;
 pub mod package;
 pub mod version;
 
-pub mod bindata;
 pub mod derive;
 mod edit;
 pub mod index;

@@ -12,7 +12,7 @@ use crate::{
     status,
 };
 
-pub use crate::report::Report;
+pub use crate::report::{Detail, Report};
 
 /// The parameters of a discovery.
 #[derive(Debug, Clone, Default)]

@@ -132,8 +132,25 @@ fn by_reason(rejected: &[Rejected]) -> Vec<(String, Vec<PathBuf>)> {
         .collect()
 }
 
-impl fmt::Display for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+/// Which sources of directories a text of the report names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Detail {
+    /// Only the decision, notes and the problem.
+    Decision,
+    /// Also each piece of evidence, and what was rejected.
+    Evidence,
+}
+
+impl Report {
+    /// Writes the report for users, one line per finding.
+    pub fn text(&self, detail: Detail) -> String {
+        let mut text = String::new();
+        // Writing to a string cannot fail.
+        let _ = self.write(&mut text, detail);
+        text
+    }
+
+    fn write(&self, f: &mut impl fmt::Write, detail: Detail) -> fmt::Result {
         match &self.runtime {
             Some(runtime) => writeln!(
                 f,
@@ -153,16 +170,18 @@ impl fmt::Display for Report {
         }
         let version = self.cni_version.unwrap_or("that of the default network");
         writeln!(f, "cniVersion     {version}")?;
-        for one in &self.evidence {
-            let from = list(&one.from);
-            writeln!(
-                f,
-                "reported       {}: {} ({from})",
-                one.source, one.reported
-            )?;
-        }
-        for (reason, paths) in by_reason(&self.rejected) {
-            writeln!(f, "rejected       {}: {reason}", list(&paths))?;
+        if detail == Detail::Evidence {
+            for one in &self.evidence {
+                let from = list(&one.from);
+                writeln!(
+                    f,
+                    "reported       {}: {} ({from})",
+                    one.source, one.reported
+                )?;
+            }
+            for (reason, paths) in by_reason(&self.rejected) {
+                writeln!(f, "rejected       {}: {reason}", list(&paths))?;
+            }
         }
         for note in &self.notes {
             writeln!(f, "note           {note}")?;
@@ -171,5 +190,11 @@ impl fmt::Display for Report {
             writeln!(f, "problem        {problem}")?;
         }
         Ok(())
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write(f, Detail::Evidence)
     }
 }

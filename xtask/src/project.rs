@@ -11,7 +11,8 @@ use xshell::{Shell, cmd};
 
 /// Directories with the sources of the programs.
 pub(crate) const PROGRAMS: &[&str] = &[
-    "api", "archive", "chart", "cmdline", "cni", "daemon", "distro", "kubectl", "node", "shim",
+    "api", "archive", "chart", "cmdline", "cni", "daemon", "distro", "kubectl", "node", "plan",
+    "shim",
 ];
 /// Directories that affect a release, besides [`PROGRAMS`].
 pub(crate) const PACKING: &[&str] = &["airgap", "images", "xtask"];

@@ -262,7 +262,7 @@ impl Engine {
         Attached {
             name: delegate.name.clone(),
             ifname: delegate.ifname.to_string(),
-            is_default: is_default,
+            is_default,
             result,
             unsupported: Vec::new(),
             device_info: self.device_info(delegate, &context.request.container_id),

@@ -363,3 +363,23 @@ fn remove_locks_removes_the_lock_file_alone() {
     assert!(!fixture.path(".multus-rs/container.locks").exists());
     assert!(fixture.path(".multus-rs/c1.json").exists());
 }
+
+/// Daemons of other releases read these keys, whatever the fields are called here.
+#[test]
+fn keys_of_the_sidecar_are_stable() {
+    let fixture = Fixture::new();
+    let mut state = state();
+    state.status_pending = true;
+    state.failing_since = Some(7);
+    let requested = &mut state.delegates[1].requested;
+    requested.annotation_keys = Some(Map::from_iter([("mac".to_owned(), json!("02:00"))]));
+    requested.plugged = true;
+    fixture.store.begin(&state).unwrap();
+    let own = fs::read(fixture.path(".multus-rs/c1.json")).unwrap();
+    let own: Value = serde_json::from_slice(&own).unwrap();
+    assert_eq!(own["untold"], true);
+    assert_eq!(own["failingSince"], 7);
+    let requested = &own["delegates"][1]["requested"];
+    assert_eq!(requested["wishes"], json!({"mac": "02:00"}));
+    assert_eq!(requested["plugged"], true);
+}

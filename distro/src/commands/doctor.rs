@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context as _, anyhow, bail};
 use cmdline::absolute;
 use node::{
-    discover::{DiscoverOptions, Report, discover},
+    discover::{Detail, DiscoverOptions, Report, discover},
     root::Root,
 };
 use serde::Serialize;
@@ -71,7 +71,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         };
         print(&format!("{}\n", serde_json::to_string_pretty(&output)?))?;
     } else {
-        print(&shortened(&report.to_string(), args.all))?;
+        // The sources of directories would not fit on one screen.
+        let detail = if args.all {
+            Detail::Evidence
+        } else {
+            Detail::Decision
+        };
+        print(&report.text(detail))?;
         print(&node.to_string())?;
     }
     let of_runtime = report.problem.iter();
@@ -81,15 +87,4 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         [problem] => bail!("{problem}"),
         [first, ..] => bail!("{} problems, the first: {first}", problems.len()),
     }
-}
-
-/// Leaves out the lines about single sources, which would not fit on one screen, unless `all` is set.
-fn shortened(report: &str, all: bool) -> String {
-    let is_detail = |line: &&str| {
-        ["told ", "rejected "]
-            .iter()
-            .any(|word| line.starts_with(word))
-    };
-    let lines = report.split_inclusive('\n');
-    lines.filter(|line| all || !is_detail(line)).collect()
 }

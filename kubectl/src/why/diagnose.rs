@@ -44,7 +44,7 @@ impl Diagnosis {
 /// Returns the likely cause; `diagnostics` are those of the pod.
 pub(super) fn diagnose(snapshot: &PodSnapshot, diagnostics: &[Diagnostic]) -> Diagnosis {
     of_lifecycle(snapshot, diagnostics)
-        .or_else(|| of_remarks(diagnostics))
+        .or_else(|| of_diagnostics(diagnostics))
         .or_else(|| of_daemon(snapshot))
         .or_else(|| of_failures(snapshot))
         .unwrap_or_else(|| without_failure(snapshot))
@@ -185,7 +185,7 @@ fn of_annotations(diagnostics: &[Diagnostic]) -> Option<Diagnosis> {
 }
 
 /// Diagnoses pods that the daemon would refuse now.
-fn of_remarks(diagnostics: &[Diagnostic]) -> Option<Diagnosis> {
+fn of_diagnostics(diagnostics: &[Diagnostic]) -> Option<Diagnosis> {
     let error = first_error(diagnostics)?;
     let cause = match error {
         Diagnostic::Plan(error) | Diagnostic::SimilarName { error, .. } => of_plan(error),

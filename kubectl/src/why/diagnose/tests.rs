@@ -601,3 +601,60 @@ fn a_summary_has_each_part_once() {
         assert_eq!(summary(text), expected);
     }
 }
+
+/// The daemon reports its plan errors as texts, so a changed text must still name its cause.
+#[test]
+fn texts_of_plan_errors_name_the_same_cause_as_the_errors() {
+    let text = || "x".to_owned();
+    let (namespace, name, network) = (text, text, text);
+    for error in [
+        PlanError::NoDefinition {
+            namespace: namespace(),
+            name: name(),
+        },
+        PlanError::NoCrd {
+            namespace: namespace(),
+            name: name(),
+            chart: text(),
+        },
+        PlanError::Isolation {
+            pod_namespace: namespace(),
+            namespace: namespace(),
+            name: name(),
+        },
+        PlanError::NotAllowed {
+            pod: text(),
+            network: network(),
+            plugin: text(),
+        },
+        PlanError::Definition {
+            namespace: namespace(),
+            name: name(),
+            reason: text(),
+        },
+        PlanError::NoDevice {
+            network: network(),
+            resource: text(),
+            had: 0,
+        },
+        PlanError::Device {
+            network: network(),
+            reason: text(),
+        },
+        PlanError::Devices {
+            pod: text(),
+            network: network(),
+            reason: text(),
+        },
+        PlanError::OwnDelegate {
+            network: network(),
+            kind: text(),
+        },
+        PlanError::Unsupported {
+            network: network(),
+            requests: text(),
+        },
+    ] {
+        assert_eq!(of_text(&error.to_string()), of_plan(&error), "{error}");
+    }
+}

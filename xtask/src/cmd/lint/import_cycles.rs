@@ -8,36 +8,20 @@ use std::{
     fmt::Write as _,
 };
 
-/// Crates that still have a cycle. A crate without one must not be in this list.
-const EXEMPT: &[&str] = &["chart", "cni", "e2e"];
-
-/// Returns a complaint about every cycle, and about every exempt crate that has none.
+/// Returns a complaint about every cycle.
 pub(super) fn complaints<'a>(files: impl IntoIterator<Item = (&'a str, &'a str)>) -> Vec<String> {
-    check(files, EXEMPT)
-}
-
-fn check<'a>(files: impl IntoIterator<Item = (&'a str, &'a str)>, exempt: &[&str]) -> Vec<String> {
     let mut crates: BTreeMap<&str, Vec<Source>> = BTreeMap::new();
     for (path, text) in files {
         if let Some((name, source)) = Source::read(path, text) {
             crates.entry(name).or_default().push(source);
         }
     }
-    let mut complaints = Vec::new();
-    for (name, sources) in &crates {
+    let in_crate = |(name, sources): (&&str, &Vec<Source>)| {
         let cycles = cycles(&edges(sources));
-        let is_exempt = exempt.contains(name);
-        if is_exempt && cycles.is_empty() {
-            complaints.push(format!(
-                "{name}: no modules import each other in a cycle: remove the crate from EXEMPT in {}",
-                file!()
-            ));
-        }
-        if !is_exempt {
-            complaints.extend(cycles.iter().map(|cycle| describe(name, cycle)));
-        }
-    }
-    complaints
+        let complaints: Vec<_> = cycles.iter().map(|cycle| describe(name, cycle)).collect();
+        complaints
+    };
+    crates.iter().flat_map(in_crate).collect()
 }
 
 /// A file of a crate, without comments, texts and test code.
@@ -398,7 +382,7 @@ mod tests {
     use super::*;
 
     fn found(files: &[(&str, &str)]) -> Vec<String> {
-        check(files.iter().copied(), &[])
+        complaints(files.iter().copied())
     }
 
     #[test]
@@ -472,19 +456,5 @@ mod tests {
             ("x/src/b.rs", "use crate::a;"),
         ];
         assert_eq!(found(&used).len(), 1);
-    }
-
-    #[test]
-    fn exempt_crate_without_a_cycle_is_a_complaint() {
-        let cycle = [
-            ("x/src/a.rs", "use crate::b;"),
-            ("x/src/b.rs", "use crate::a;"),
-        ];
-        assert_eq!(check(cycle, &["x"]), [""; 0]);
-        let stale = check(cycle[..1].iter().copied(), &["x"]);
-        assert!(
-            stale[0].contains("remove the crate from EXEMPT"),
-            "{stale:?}"
-        );
     }
 }
