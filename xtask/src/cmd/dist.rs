@@ -28,7 +28,8 @@ use crate::{
     release::{self, ChartEntry, Origin, Release},
     sets::SetPaths,
     tree::{self, Tree},
-    ui, verify,
+    ui,
+    verify::{self, Standard},
 };
 
 /// Make the complete release and verify it
@@ -157,7 +158,10 @@ pub(crate) fn describe(
 fn put(release: &Tree, staging: &StagingDir, out: &Path) -> anyhow::Result<()> {
     let new = staging.dir.join("release");
     release.write_new(&new)?;
-    ui::step("verify", || verify::dir(&new, &release_pages()).map(drop))?;
+    let pages = release_pages();
+    ui::step("verify", || {
+        verify::dir(&new, |_| Standard::Checkout(&pages)).map(drop)
+    })?;
     tree::replace(&new, out)
 }
 
@@ -203,7 +207,7 @@ fn cache_name(out: &Path) -> String {
     format!("dist-{}.json", &path[..16])
 }
 
-/// Returns whether the directory still is, byte by byte, what the last run with the same sources wrote.
+/// Returns whether the directory still is, with every byte and mode, what the last run with the same sources wrote.
 fn is_current(project: &Project, out: &Path, key: Digest) -> bool {
     let Ok(bytes) = fs::read(project.cache_dir().join(cache_name(out))) else {
         return false;
@@ -215,7 +219,7 @@ fn is_current(project: &Project, out: &Path, key: Digest) -> bool {
         return false;
     };
     let sums = tree.get(release::SUMS).unwrap_or_default();
-    entry.key == key && entry.sums == sha256(sums) && verify::check_sums(&tree).is_ok()
+    entry.key == key && entry.sums == sha256(sums) && verify::check_described(&tree).is_ok()
 }
 
 fn write_cache(project: &Project, out: &Path, key: Digest, release: &Tree) -> anyhow::Result<()> {

@@ -5,9 +5,18 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 
 use super::release_pages;
-use crate::{difference, tree::Tree, ui, verify};
+use crate::{
+    difference,
+    project::Project,
+    release::{self, Release},
+    tree::Tree,
+    ui,
+    verify::{self, Standard},
+};
 
-/// Check a release offline, down to the content of every layer, or print where two differ
+/// Check a release offline, down to the content of every layer and the mode of every file, or print where two differ
+///
+/// A release of this checkout's commit is compared with what the checkout derives; any other is judged by its own release.json.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  cargo xtask verify dist\n  cargo xtask verify dist --json\n  cargo xtask verify --explain dist /tmp/other-dist"
@@ -32,7 +41,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         .dir
         .as_ref()
         .context("name the directory of a release")?;
-    let release = verify::dir(dir, &release_pages())?;
+    let pages = release_pages();
+    let release = verify::dir(dir, |release| standard(release, &pages))?;
     if args.json {
         return ui::data(&String::from_utf8(release.to_bytes()?)?);
     }
@@ -43,6 +53,24 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         release.files.len() + 2,
         release.architectures.join(", ")
     ))
+}
+
+/// Returns what a release is held to: the files of this checkout when its commit made the release, else the release's own words.
+fn standard<'a>(release: &Release, pages: &'a Tree) -> Standard<'a> {
+    // Without git nothing is known of the checkout, which is then no measure of another release.
+    let Ok(project) = Project::open() else {
+        return Standard::OwnWords;
+    };
+    if release.commit == project.commit {
+        return Standard::Checkout(pages);
+    }
+    ui::note(&format!(
+        "the release is of commit {}, this checkout of {}: it is judged by its own {}",
+        release.commit,
+        project.commit,
+        release::FILE
+    ));
+    Standard::OwnWords
 }
 
 /// Fails with the first difference of two releases, if there is one.
