@@ -97,6 +97,11 @@ pub(crate) fn make(
             .collect::<Vec<_>>()
             .join(", ")
     ));
+    if project.is_dirty() {
+        ui::note(
+            "made from uncommitted changes, so that `cargo xtask verify` refuses it without --allow-dirty",
+        );
+    }
     Ok(())
 }
 
