@@ -81,6 +81,7 @@ impl Project {
         .quiet()
         .ignore_stderr()
         .read()
+        .ok()
         .with_context(|| format!("{} has no tag {tag}: fetch it", self.root.display()))
     }
 
