@@ -27,6 +27,7 @@ use crate::{
     project::{PACKING, PROGRAMS, Project},
     release::{self, ChartEntry, Origin, Release},
     sets::SetPaths,
+    toolchain,
     tree::{self, Tree},
     ui,
     verify::{self, Standard},
@@ -202,7 +203,8 @@ struct CacheEntry {
 fn key(project: &Project, arches: &[Arch]) -> anyhow::Result<Digest> {
     let dirs = [PROGRAMS, PACKING].concat();
     let epoch = project.epoch.to_string();
-    let mut more = vec![project.commit.as_str(), &epoch];
+    let compilers = toolchain::versions(project, arches)?;
+    let mut more = vec![project.commit.as_str(), &epoch, &compilers];
     more.extend(arches.iter().map(|arch| arch.name()));
     project.key(&dirs, &more)
 }
