@@ -120,14 +120,24 @@ fn complaints_about(name: &str, text: &str) -> Vec<String> {
     if is_rust && !text.starts_with("//!") {
         complaints.push(format!("{name}: does not open with //! and its purpose"));
     }
+    let mut is_test = name.ends_with("tests.rs");
     for (number, line) in text.lines().enumerate() {
         let at = format!("{name}:{}", number + 1);
+        is_test |= line == "mod tests {";
         if line.ends_with([' ', '\t']) {
             complaints.push(format!("{at}: blanks at the end of the line"));
         }
         let marker = concat!("TO", "DO");
         if line.contains(marker) || line.contains(concat!("todo", "!(")) {
             complaints.push(format!("{at}: {marker} left"));
+        }
+        let is_release_code = ["airgap/src/", "distro/src/", "xtask/src/"]
+            .iter()
+            .any(|dir| name.starts_with(dir));
+        if is_release_code && line.contains(concat!("fs::ren", "ame(")) && !is_test {
+            complaints.push(format!(
+                "{at}: a rename without a sync: use archive::durable::rename"
+            ));
         }
         if name.starts_with(".github/workflows/") && !is_pinned(line) {
             complaints.push(format!(
@@ -176,6 +186,16 @@ mod tests {
         let text = format!("//! X.\n// {}\n", concat!("TO", "DO"));
         check("a.rs", &text, &[concat!("a.rs:2: TO", "DO left")]);
         check("a/fixtures/x.rs", "x ", &[]);
+    }
+
+    #[test]
+    fn renames_without_a_sync_are_named() {
+        let rename = concat!("    fs::ren", "ame(from, to)?;\n");
+        let text = format!("//! X.\n{rename}mod tests {{\n{rename}");
+        let complaint = "distro/src/x.rs:2: a rename without a sync: use archive::durable::rename";
+        check("distro/src/x.rs", &text, &[complaint]);
+        check("archive/src/x.rs", &text, &[]);
+        check("airgap/src/x/tests.rs", &text, &[]);
     }
 
     #[test]
