@@ -1,12 +1,14 @@
 //! A batch of files: all are complete under temporary names before the first is renamed, so that a full disk changes nothing.
 
 use std::{
-    fs::{self, DirBuilder, File, OpenOptions},
+    fs::{self, DirBuilder, OpenOptions},
     io::{self, Write as _},
     os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
     time::Duration,
 };
+
+use archive::durable;
 
 /// Coarser than the timestamps of any file system.
 const STEP: Duration = Duration::from_secs(2);
@@ -41,8 +43,7 @@ impl Batch {
             .mode(0o600)
             .open(&temporary)?;
         self.files.push((temporary, path.to_owned()));
-        file.write_all(bytes)?;
-        file.sync_all()
+        file.write_all(bytes)
     }
 
     fn make_dirs(&mut self, dir: &Path) -> io::Result<()> {
@@ -58,10 +59,10 @@ impl Batch {
     pub(crate) fn put(mut self) -> io::Result<()> {
         for (temporary, path) in &self.files {
             change_modified_time(temporary, path)?;
-            fs::rename(temporary, path)?;
-            if let Some(parent) = path.parent() {
-                File::open(parent)?.sync_all()?;
-            }
+            durable::sync(temporary)?;
+        }
+        for (temporary, path) in &self.files {
+            durable::rename(temporary, path)?;
         }
         self.files.clear();
         self.dirs.clear();
