@@ -23,7 +23,8 @@ use crate::{
     manifest::is_disabled,
     paths::below,
     plan::{self, Distro, MANIFESTS},
-    service,
+    program,
+    service::{self, Service},
     stage::{self, FileState, recorded_checks},
     unit,
 };
@@ -112,7 +113,7 @@ pub(crate) fn examine(
         Ok(None) => found.note(
             "neither K3s nor RKE2 has data in its default directory: name it with --data-dir and --distro",
         ),
-        Err(error) => found.problem(error.to_string()),
+        Err(error) => found.problem(format!("{error:#}")),
     }
     check_daemons(root, &mut found);
     check_network(root, report, &mut found);
@@ -122,7 +123,11 @@ pub(crate) fn examine(
 /// Checks the distro's own configuration, as far as it affects Multus; returns the default registry, which may be empty.
 fn check_settings(target: &Target<'_>, found: &mut Examination) -> String {
     let distro = target.installation.distro;
-    let file = config::default_file(distro.as_str());
+    let service = service::find_only(target.root, Some(distro)).ok().flatten();
+    let service = service.as_ref();
+    let args = service.map(Service::args).unwrap_or_default();
+    let variable = |name: &str| service?.variable(name);
+    let file = program::config_file(distro, &args, variable);
     let settings = match config::read(target.root, &file) {
         Ok(settings) => settings,
         Err(error) => {
@@ -161,9 +166,7 @@ fn check_settings(target: &Target<'_>, found: &mut Examination) -> String {
             "the runtime is not {name}'s own: it takes no images from the agent's directory, import them by hand"
         ));
     }
-    let registry = settings
-        .value("system-default-registry")
-        .unwrap_or_default();
+    let registry = program::registry(distro, &args, variable, &settings);
     if !registry.is_empty() {
         found.fact("registry", format!("{registry}, before every image"));
     }
@@ -208,7 +211,7 @@ fn check_service(target: &Target<'_>, found: &mut Examination) {
             }
         },
         Ok(None) => {}
-        Err(error) => found.note(error.to_string()),
+        Err(error) => found.note(format!("{error:#}")),
     }
     if target.root.exists(Path::new(HINT)) && runtime::hint(target.root).is_none() {
         found.note(format!(

@@ -62,7 +62,7 @@ fn list(registry: &str) -> anyhow::Result<()> {
 
 fn install(args: &InstallArgs) -> anyhow::Result<()> {
     let installation = detect::find(&Root::open("/")?, args.distro, args.data_dir.as_deref())
-        .map_err(|error| BadUsage(error.to_string()))?
+        .map_err(|error| BadUsage(format!("{error:#}")))?
         .context(BadUsage(
             "neither K3s nor RKE2 has data on this node: name the distro with --distro".to_owned(),
         ))?;

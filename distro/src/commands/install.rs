@@ -16,8 +16,7 @@ use crate::{
     plan::Distro,
     program,
     service::{self, Service},
-    stage,
-    unit::{self, split_args},
+    stage, unit,
 };
 
 #[derive(Debug, clap::Args)]
@@ -75,9 +74,9 @@ fn remove(args: &Args, root: &Root, service: &Service) -> anyhow::Result<()> {
         return Ok(());
     }
     if unit::role(&service.command)? == "server" {
-        let command = split_args(&service.command);
         let settings = |file: &Path| config::read(root, file);
-        let program = program::read(&command, |_| None, settings, args.distro)?;
+        let variable = |name: &str| service.variable(name);
+        let program = program::read(&service.args(), variable, settings, args.distro)?;
         let data_dir = below(&args.root, &program.data_dir);
         let plan = stage::plan_unstage(&data_dir, false, false)?;
         for step in &plan {

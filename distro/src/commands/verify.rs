@@ -34,7 +34,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         return verify_archives(dir);
     }
     let installation = detect::find(&Root::open("/")?, args.distro, args.data_dir.as_deref())
-        .map_err(|error| BadUsage(error.to_string()))?
+        .map_err(|error| BadUsage(format!("{error:#}")))?
         .context(
             "neither K3s nor RKE2 has data on this node: name it with --data-dir and --distro",
         )?;

@@ -137,6 +137,24 @@ fn settings_that_prevent_multus_are_found() {
 }
 
 #[test]
+fn settings_are_those_that_the_environment_of_the_unit_names() {
+    let case = Case::new();
+    case.write("conf-dir/10-primary.conflist", "");
+    case.write(
+        "etc/systemd/system/k3s.service",
+        "[Service]\nEnvironment=K3S_CONFIG_FILE=/etc/k3s.yaml\nEnvironmentFile=/etc/k3s.env\nExecStart=/usr/local/bin/k3s server\n",
+    );
+    case.write("etc/k3s.env", "K3S_SYSTEM_DEFAULT_REGISTRY=r.example\n");
+    case.write("etc/k3s.yaml", "disable-helm-controller: true");
+    let found = case.examine();
+    assert!(found.problems[0].contains("/etc/k3s.yaml"), "{found}");
+    assert!(
+        found.problems[1].contains("for another registry"),
+        "{found}"
+    );
+}
+
+#[test]
 fn drop_in_is_compared_with_the_unit() {
     let case = Case::new();
     case.write("conf-dir/10-primary.conflist", "");
