@@ -19,7 +19,7 @@ impl Case {
         let dir = tempfile::tempdir().unwrap();
         let data = dir.path().join(DATA);
         let files = plan::files(Distro::K3s, "").unwrap();
-        stage::stage(&data, &files).unwrap();
+        stage::stage(&Root::open("/").unwrap(), &data, &files).unwrap();
         Self { dir }
     }
 
@@ -152,6 +152,18 @@ fn settings_are_those_that_the_environment_of_the_unit_names() {
         found.problems[1].contains("for another registry"),
         "{found}"
     );
+}
+
+#[test]
+fn links_lead_to_where_they_lead_on_the_node() {
+    let case = Case::new();
+    case.write("conf-dir/10-primary.conflist", "");
+    let data = case.dir.path().join(DATA);
+    fs::create_dir(case.dir.path().join("disk")).unwrap();
+    fs::rename(&data, case.dir.path().join("disk/k3s")).unwrap();
+    std::os::unix::fs::symlink("/disk/k3s", &data).unwrap();
+    let found = case.examine();
+    assert!(found.to_string().contains("3 of 3 files"), "{found}");
 }
 
 #[test]

@@ -41,6 +41,34 @@ fn remove_unstages_where_the_environment_file_of_the_unit_has_the_data() {
 }
 
 #[test]
+fn remove_follows_links_inside_the_root_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let outside = tempfile::tempdir().unwrap();
+    let root = path(dir.path());
+    let at = |path: &str| dir.path().join(path.trim_start_matches('/'));
+    fs::create_dir_all(at("/etc/systemd/system")).unwrap();
+    fs::write(at("/etc/systemd/system/k3s.service"), UNIT).unwrap();
+    let install = ["install", "--root", root, "--program", "/opt/multus-distro"];
+    assert!(run(&install).status.success());
+    // The path that the link names exists on this machine as well as below the root.
+    let inside = at(path(outside.path()));
+    for data in [outside.path(), &inside] {
+        let data = path(data);
+        let stage = ["stage", "--multus", "--distro", "k3s", "--data-dir", data];
+        assert!(run(&stage).status.success());
+    }
+    fs::create_dir_all(at("/var/lib/rancher")).unwrap();
+    std::os::unix::fs::symlink(outside.path(), at("/var/lib/rancher/k3s")).unwrap();
+    let output = run(&["install", "--remove", "--root", root]);
+    assert!(output.status.success(), "{output:?}");
+    let manifest = |data: &std::path::Path| {
+        fs::read_to_string(data.join("server/manifests/multus.yaml")).unwrap()
+    };
+    assert!(!manifest(outside.path()).starts_with("# removed"));
+    assert!(manifest(&inside).starts_with("# removed"));
+}
+
+#[test]
 fn install_writes_a_drop_in_and_remove_deletes_it() {
     let dir = tempfile::tempdir().unwrap();
     let root = path(dir.path());
