@@ -19,7 +19,7 @@ use serde::Serialize;
 use crate::{
     assets, config,
     detect::{self, Installation},
-    images::{CACHE, IMAGES_DIR, STEM, arch, references, stem},
+    images::{IMAGES_DIR, STEM, arch, references, stem},
     manifest::is_disabled,
     plan::{self, Distro, MANIFESTS},
     program,
@@ -350,12 +350,6 @@ fn check_images(target: &Target<'_>, registry: &str, found: &mut Examination) {
     for name in names.iter().filter(|name| name.ends_with(".multus-tmp")) {
         found.note(format!(
             "{}/{name} is left of an installation that was interrupted: run it again",
-            dir.display()
-        ));
-    }
-    if !ours.is_empty() && !names.iter().any(|name| name == CACHE) {
-        found.note(format!(
-            "{}/{CACHE} is not there: archives are imported at every start, `images install` makes it",
             dir.display()
         ));
     }

@@ -27,7 +27,7 @@ pub(crate) enum Command {
     },
     /// Check a directory with a release's archives, and copy those for this architecture to where the distro imports them
     #[command(
-        after_help = "Examples:\n  multus-distro images install /media/airgap\n  multus-distro images install /media/airgap --data-dir /data/k3s"
+        after_help = "Examples:\n  multus-distro images install /media/airgap\n  multus-distro images install /media/airgap --data-dir /data/k3s\n  multus-distro images install /media/airgap --conditional-import"
     )]
     Install(InstallArgs),
 }
@@ -42,6 +42,10 @@ pub(crate) struct InstallArgs {
     /// The distro's data directory, where it is not the default one
     #[arg(long, value_parser = absolute)]
     data_dir: Option<PathBuf>,
+    /// Also make .cache.json, with which the distro imports an archive only when it has changed: every archive in its directory, not
+    /// this release's alone
+    #[arg(long)]
+    conditional_import: bool,
 }
 
 pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
@@ -77,7 +81,7 @@ fn install(args: &InstallArgs) -> anyhow::Result<()> {
         images::arch(),
     ));
     let dir = installation.data_dir.join(IMAGES_DIR);
-    let installed = images::install(&source, &archives, &dir)?;
+    let installed = images::install(&source, &archives, &dir, args.conditional_import)?;
     installed.notes.iter().for_each(|text| note(text));
     if !installed.written.is_empty() {
         note(&not_imported_yet(archives.len(), &dir));
