@@ -166,6 +166,10 @@ fn check_settings(target: &Target<'_>, found: &mut Examination) -> String {
         ));
     }
     let registry = program::registry(distro, &args, variable, &settings);
+    if let Err(error) = plan::registry(&registry) {
+        found.problem(error);
+        return String::new();
+    }
     if !registry.is_empty() {
         found.fact("registry", format!("{registry}, before every image"));
     }

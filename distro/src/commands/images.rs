@@ -11,7 +11,7 @@ use crate::{
     assets::{IMAGES, with_registry},
     detect,
     images::{self, ArchiveDir, IMAGES_DIR},
-    plan::Distro,
+    plan::{Distro, registry},
 };
 
 #[derive(Debug, clap::Subcommand)]
@@ -22,7 +22,7 @@ pub(crate) enum Command {
     )]
     List {
         /// Registry that takes the place of the public one, as on nodes with this system-default-registry
-        #[arg(long, default_value = "")]
+        #[arg(long, default_value = "", value_parser = registry)]
         system_default_registry: String,
     },
     /// Check a directory with a release's archives, and copy those for this architecture to where the distro imports them

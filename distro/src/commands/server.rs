@@ -9,7 +9,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, anyhow, ensure};
 use cmdline::{BadUsage, absolute};
 use node::{
     root::Root,
@@ -62,6 +62,7 @@ pub(crate) fn run(args: &Args, is_server: bool) -> anyhow::Result<()> {
             program::check_role(&args.command, role, other)?;
             if is_server && args.multus {
                 ensure_not_disabled(program.distro, &program.disabled.names)?;
+                plan::registry(&program.registry).map_err(|error| anyhow!(error))?;
             }
             Ok(program)
         })

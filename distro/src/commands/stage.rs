@@ -29,7 +29,7 @@ pub(crate) struct StageArgs {
     #[arg(long, value_enum)]
     distro: Distro,
     /// Registry that is put before every image; RKE2 puts its own there
-    #[arg(long, default_value = "")]
+    #[arg(long, default_value = "", value_parser = plan::registry)]
     system_default_registry: String,
 }
 

@@ -123,6 +123,10 @@ fn settings_that_prevent_multus_are_found() {
             "system-default-registry: r.example",
             ["for another registry", "multus.yaml"],
         ),
+        (
+            "system-default-registry: https://r.example",
+            ["without a scheme", "leave https:// out"],
+        ),
         ("not: [closed", ["config.yaml", "correct it"]),
     ] {
         let case = Case::new();
