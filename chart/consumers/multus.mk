@@ -58,7 +58,7 @@ generate: download
 	@$(MULTUS_SHELL); \
 	for package in static deploy; do \
 		find embedded/$$package/embed -mindepth 1 ! -name .empty -delete; \
-		find bindata/$$package -name 'zz_*.go' -delete; \
+		if [ -d bindata/$$package ]; then find bindata/$$package \( -name 'zz_*.go' -o -name no_stage.go \) -delete; fi; \
 	done; \
 	mkdir embedded/static/embed/charts; \
 	base=$$(sed -n 's/^# release //p' $(MULTUS_LOCK)); \
@@ -67,7 +67,9 @@ generate: download
 		case "$$path" in \
 			charts/*) cp "$(MULTUS_DIR)/$$path" embedded/static/embed/charts/ ;; \
 			manifests/*) cp "$(MULTUS_DIR)/$$path" embedded/deploy/embed/ ;; \
-			bindata/go/*) cp "$(MULTUS_DIR)/$$path" "bindata/$${path#bindata/go/}" ;; \
+			bindata/go/*) \
+				file="bindata/$${path#bindata/go/}"; mkdir -p "$$(dirname "$$file")"; \
+				cp "$(MULTUS_DIR)/$$path" "$$file" ;; \
 		esac; \
 	done
 

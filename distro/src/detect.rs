@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::bail;
 use node::{root::Root, runtime::Hint};
 
-use crate::{config, plan::Distro, program, service, unit};
+use crate::{config, plan::Distro, program, service};
 
 /// A distro on this node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,11 +52,9 @@ pub(crate) fn find(
             source: "--data-dir",
         }));
     }
-    let from_unit = || from_unit(root, distro);
-    let found = if is_running {
-        last_start.or_else(from_unit)
-    } else {
-        from_unit().or(last_start)
+    let found = match last_start {
+        Some(running) if is_running => Some(running),
+        last_start => from_unit(root, distro)?.or(last_start),
     };
     if found.is_some() {
         return Ok(found);
@@ -78,16 +76,20 @@ pub(crate) fn find(
     }
 }
 
-/// Reads the command that the distro's unit starts, where there is one.
-fn from_unit(root: &Root, distro: Option<Distro>) -> Option<Installation> {
-    let service = service::find(root, distro, None).ok()??;
-    let command = unit::split_args(&service.command);
-    let program = program::read(&command, |_| None, |file| config::read(root, file), None).ok()?;
-    Some(Installation {
+/// Reads what the distro's unit starts, and in which environment, where there is one unit.
+fn from_unit(root: &Root, distro: Option<Distro>) -> anyhow::Result<Option<Installation>> {
+    let Some(service) = service::find_only(root, distro)? else {
+        return Ok(None);
+    };
+    let settings = |file: &Path| config::read(root, file);
+    let variable = |name: &str| service.variable(name);
+    // A unit of another program counts for nothing.
+    let program = program::read(&service.args(), variable, settings, None).ok();
+    Ok(program.map(|program| Installation {
         distro: program.distro,
         data_dir: program.data_dir,
         source: "its unit",
-    })
+    }))
 }
 
 fn from_hint(hint: Hint) -> Option<Installation> {
@@ -131,6 +133,21 @@ mod tests {
         let unit = "[Service]\nExecStart=/usr/bin/rke2 server --data-dir=/unit\n";
         fs::write(units.join("rke2-server.service"), unit).unwrap();
         assert_eq!(name(found(None, None)), (Distro::Rke2, "/unit".to_owned()));
+        let environment = "EnvironmentFile=-/etc/default/%N\n";
+        let text = unit.replace(" --data-dir=/unit", "") + environment;
+        fs::write(units.join("rke2-server.service"), text).unwrap();
+        assert_eq!(name(found(None, None)), default);
+        fs::create_dir_all(dir.path().join("etc/default")).unwrap();
+        let file = dir.path().join("etc/default/rke2-server");
+        fs::write(&file, "RKE2_DATA_DIR='/from file'\n").unwrap();
+        let from_file = (Distro::Rke2, "/from file".to_owned());
+        assert_eq!(name(found(None, None)), from_file);
+        // Without its environment the data directory is unknown, so no other one is used.
+        fs::write(&file, b"\xff").unwrap();
+        let error = format!("{:#}", found(None, None).unwrap_err());
+        let expected = "environment of rke2-server.service: /etc/default/rke2-server is not UTF-8";
+        assert!(error.contains(expected), "{error}");
+        fs::write(units.join("rke2-server.service"), unit).unwrap();
         let hint = dir.path().join(HINT.trim_start_matches('/'));
         fs::create_dir_all(hint.parent().unwrap()).unwrap();
         let text = r#"{"schema": 1, "distro": "k3s", "dataDir": "/data", "criSocket": "/s", "containerdConfig": "/c", "startedAt": 1, "pid": 7}"#;

@@ -1,7 +1,7 @@
 //! Checks of this node: each adds its findings, with hints, to an examination, and changes nothing.
 
 use std::{
-    fmt, fs,
+    fmt,
     io::{self, Read, Write},
     os::unix::net::UnixStream,
     path::{Path, PathBuf},
@@ -11,7 +11,7 @@ use std::{
 use api::{CONF_NAME, DEFAULT_CNI_DIR, DEFAULT_SOCKET_DIR, PATH_READYZ, SHIM_NAME, SOCKET_NAME};
 use node::{
     discover::Report,
-    root::Root,
+    root::{Root, proc_path},
     runtime::{self, HINT},
 };
 use serde::Serialize;
@@ -19,11 +19,11 @@ use serde::Serialize;
 use crate::{
     assets, config,
     detect::{self, Installation},
-    images::{CACHE, IMAGES_DIR, STEM, arch, references, stem},
+    images::{IMAGES_DIR, STEM, arch, references, stem},
     manifest::is_disabled,
-    paths::below,
     plan::{self, Distro, MANIFESTS},
-    service,
+    program,
+    service::{self, Service},
     stage::{self, FileState, recorded_checks},
     unit,
 };
@@ -75,9 +75,9 @@ struct Target<'a> {
 }
 
 impl Target<'_> {
-    /// Returns a path below the data directory as this process reaches it.
+    /// Returns a path below the data directory.
     fn data(&self, path: &str) -> PathBuf {
-        below(self.root.name(), &self.installation.data_dir).join(path)
+        self.installation.data_dir.join(path)
     }
 }
 
@@ -112,7 +112,7 @@ pub(crate) fn examine(
         Ok(None) => found.note(
             "neither K3s nor RKE2 has data in its default directory: name it with --data-dir and --distro",
         ),
-        Err(error) => found.problem(error.to_string()),
+        Err(error) => found.problem(format!("{error:#}")),
     }
     check_daemons(root, &mut found);
     check_network(root, report, &mut found);
@@ -122,7 +122,11 @@ pub(crate) fn examine(
 /// Checks the distro's own configuration, as far as it affects Multus; returns the default registry, which may be empty.
 fn check_settings(target: &Target<'_>, found: &mut Examination) -> String {
     let distro = target.installation.distro;
-    let file = config::default_file(distro.as_str());
+    let service = service::find_only(target.root, Some(distro)).ok().flatten();
+    let service = service.as_ref();
+    let args = service.map(Service::args).unwrap_or_default();
+    let variable = |name: &str| service?.variable(name);
+    let file = program::config_file(distro, &args, variable);
     let settings = match config::read(target.root, &file) {
         Ok(settings) => settings,
         Err(error) => {
@@ -161,9 +165,11 @@ fn check_settings(target: &Target<'_>, found: &mut Examination) -> String {
             "the runtime is not {name}'s own: it takes no images from the agent's directory, import them by hand"
         ));
     }
-    let registry = settings
-        .value("system-default-registry")
-        .unwrap_or_default();
+    let registry = program::registry(distro, &args, variable, &settings);
+    if let Err(error) = plan::registry(&registry) {
+        found.problem(error);
+        return String::new();
+    }
     if !registry.is_empty() {
         found.fact("registry", format!("{registry}, before every image"));
     }
@@ -208,7 +214,7 @@ fn check_service(target: &Target<'_>, found: &mut Examination) {
             }
         },
         Ok(None) => {}
-        Err(error) => found.note(error.to_string()),
+        Err(error) => found.note(format!("{error:#}")),
     }
     if target.root.exists(Path::new(HINT)) && runtime::hint(target.root).is_none() {
         found.note(format!(
@@ -219,11 +225,11 @@ fn check_service(target: &Target<'_>, found: &mut Examination) {
 
 /// Checks what is staged on this server, and whether the distro will read it.
 fn check_staging(target: &Target<'_>, registry: &str, found: &mut Examination) {
-    if !target.data("server").is_dir() {
+    if !target.root.is_dir(target.data("server")) {
         found.fact("staging", "none: this node is not a server");
         return;
     }
-    let record = match stage::read_record(&target.data("")) {
+    let record = match stage::read_record(target.root, &target.data("")) {
         Ok(record) => record,
         Err(error) => return found.problem(format!("{error:#}")),
     };
@@ -241,7 +247,7 @@ fn check_staging(target: &Target<'_>, registry: &str, found: &mut Examination) {
     for file in &files {
         let path = target.data(&file.path);
         let recorded = recorded_checks(&record, &file.path);
-        let present = fs::read(&path).ok();
+        let present = target.root.read(&path, stage::MAX).ok();
         match stage::classify(&file.path, present.as_deref(), Some(&file.bytes), &recorded) {
             FileState::Current => current += 1,
             FileState::Absent if recorded.is_empty() => {}
@@ -281,7 +287,7 @@ fn check_staging(target: &Target<'_>, registry: &str, found: &mut Examination) {
         .filter(|file| file.path.starts_with(MANIFESTS))
         .map(|file| target.data(&file.path))
         .collect();
-    for warning in stage::conflicts(&target.data(MANIFESTS), &staged).warnings() {
+    for warning in stage::conflicts(target.root, &target.data(MANIFESTS), &staged).warnings() {
         found.problem(warning);
     }
 }
@@ -289,11 +295,7 @@ fn check_staging(target: &Target<'_>, registry: &str, found: &mut Examination) {
 /// Checks where this node gets the images of the charts from: archives that the distro imports, or a registry.
 fn check_images(target: &Target<'_>, registry: &str, found: &mut Examination) {
     let dir = target.data(IMAGES_DIR);
-    let entries = fs::read_dir(&dir).into_iter().flatten().flatten();
-    let mut names: Vec<String> = entries
-        .map(|entry| entry.file_name().to_string_lossy().into_owned())
-        .collect();
-    names.sort();
+    let names = target.root.list(&dir).unwrap_or_default();
     let is_ours = |name: &&String| name.starts_with(STEM) && stem(name).is_some();
     let ours: Vec<&String> = names.iter().filter(is_ours).collect();
     let mut archived = Vec::new();
@@ -307,7 +309,7 @@ fn check_images(target: &Target<'_>, registry: &str, found: &mut Examination) {
             ));
             continue;
         }
-        match references(&dir.join(name)) {
+        match references(target.root, &dir.join(name)) {
             Ok(references) => archived.extend(references),
             Err(error) => found.problem(format!("{error:#}")),
         }
@@ -355,12 +357,6 @@ fn check_images(target: &Target<'_>, registry: &str, found: &mut Examination) {
             dir.display()
         ));
     }
-    if !ours.is_empty() && !names.iter().any(|name| name == CACHE) {
-        found.note(format!(
-            "{}/{CACHE} is not there: archives are imported at every start, `images install` makes it",
-            dir.display()
-        ));
-    }
 }
 
 const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
@@ -377,7 +373,7 @@ fn check_daemons(root: &Root, found: &mut Examination) {
     };
     for name in names.iter().filter(is_daemon) {
         let socket = dir.join(name);
-        match probe(&below(root.name(), &socket)) {
+        match probe(root, &socket) {
             Ok((200, notes)) => notes.lines().for_each(|note| found.note(note)),
             Ok((_, reason)) => found.problem(format!(
                 "the daemon at {} is not ready: {}",
@@ -395,8 +391,8 @@ fn check_daemons(root: &Root, found: &mut Examination) {
 }
 
 /// Returns status and body of a daemon's answer about its readiness.
-fn probe(socket: &Path) -> io::Result<(u16, String)> {
-    let mut stream = UnixStream::connect(socket)?;
+fn probe(root: &Root, socket: &Path) -> io::Result<(u16, String)> {
+    let mut stream = connect(root, socket)?;
     stream.set_read_timeout(Some(PROBE_TIMEOUT))?;
     stream.set_write_timeout(Some(PROBE_TIMEOUT))?;
     let request = format!("GET {PATH_READYZ} HTTP/1.1\r\nHost: dummy\r\nConnection: close\r\n\r\n");
@@ -407,6 +403,11 @@ fn probe(socket: &Path) -> io::Result<(u16, String)> {
     let status = head.split(' ').nth(1).and_then(|code| code.parse().ok());
     let status = status.ok_or(io::ErrorKind::InvalidData)?;
     Ok((status, body.to_owned()))
+}
+
+fn connect(root: &Root, socket: &Path) -> io::Result<UnixStream> {
+    let (dir, name) = root.parent(socket).map_err(|error| error.source)?;
+    UnixStream::connect(proc_path(&dir).join(name))
 }
 
 /// The chart's value that sets the directory of the shim.
@@ -425,7 +426,7 @@ fn check_network(root: &Root, report: &Report, found: &mut Examination) {
     let own = [CONF_NAME.to_owned(), format!("{CONF_NAME}list")];
     let own = own.iter().find(|own| names.iter().any(|name| name == *own));
     let socket = Path::new(DEFAULT_SOCKET_DIR).join(SOCKET_NAME);
-    let answers = UnixStream::connect(below(root.name(), &socket)).is_ok();
+    let answers = connect(root, &socket).is_ok();
     match (own, first) {
         (None, None) => found.note(format!(
             "no network is configured in {}: Multus waits for the default network",

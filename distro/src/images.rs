@@ -7,7 +7,7 @@ mod install;
 pub(crate) use self::{
     archive::{images_for_this_node, references, verify_archives},
     archive_dir::{ArchiveDir, arch, hash},
-    install::{CACHE, install},
+    install::install,
 };
 
 /// Below the data directory: the distro imports archives from here before its kubelet starts.

@@ -7,7 +7,6 @@ mod detect;
 mod doctor;
 mod images;
 mod manifest;
-mod paths;
 mod plan;
 mod program;
 mod service;

@@ -69,6 +69,22 @@ pub(crate) fn files(distro: Distro, registry: &str) -> Result<Vec<File>, Unknown
     Ok(files)
 }
 
+/// Accepts a registry as images name it: host, port and path.
+pub(crate) fn registry(text: &str) -> Result<String, String> {
+    if let Some((scheme, _)) = text.split_once("://") {
+        return Err(format!(
+            "a registry is named without a scheme, and this one is {text}: leave {scheme}:// out"
+        ));
+    }
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || "][._:/-".contains(c);
+    if !text.chars().all(is_allowed) {
+        return Err(format!(
+            "the registry is {text}, a template that was not filled in: set host and port of the registry, or leave it out"
+        ));
+    }
+    Ok(text.to_owned())
+}
+
 /// Returns the names of the manifests, which are also those of the distro's Addons and of its disable list.
 ///
 /// RKE2 writes the cluster's settings into HelmChart files, and its older releases keep only the first document of one.

@@ -53,18 +53,7 @@ pub(crate) fn read(
     explicit: Option<Distro>,
 ) -> anyhow::Result<Program> {
     let distro = distro(args, explicit)?;
-    let prefix = distro.as_str().to_uppercase();
-    let variable = |name: &str| variable(&format!("{prefix}_{name}"));
-    let last = |long: &str, short: Option<&str>| flag(args, long, short).pop();
-    let file = last("config", Some("-c"))
-        .or_else(|| variable("CONFIG_FILE"))
-        .map_or_else(|| config::default_file(distro.as_str()), PathBuf::from);
-    let settings = read_file(&file)?;
-    let setting = |long: &str, short: Option<&str>| {
-        last(long, short)
-            .or_else(|| variable(&long.replace('-', "_").to_uppercase()))
-            .or_else(|| settings.value(long))
-    };
+    let settings = read_file(&config_file(distro, args, &variable))?;
     let listed = |long: &str| {
         let lists = flag(args, long, None);
         let items: Vec<String> = lists.iter().flat_map(|list| config::split(list)).collect();
@@ -72,7 +61,7 @@ pub(crate) fn read(
     };
     if distro == Distro::Rke2 {
         let networks = listed("cni")
-            .or_else(|| variable("CNI").map(|value| config::split(&value).collect()))
+            .or_else(|| variable("RKE2_CNI").map(|value| config::split(&value).collect()))
             .unwrap_or_else(|| settings.values("cni"));
         ensure!(
             networks.iter().all(|network| network != "multus"),
@@ -92,10 +81,56 @@ pub(crate) fn read(
     let default = format!("/var/lib/rancher/{}", distro.as_str());
     Ok(Program {
         distro,
-        data_dir: setting("data-dir", Some("-d")).unwrap_or(default).into(),
-        registry: setting("system-default-registry", None).unwrap_or_default(),
+        data_dir: setting(distro, args, &variable, &settings, ("data-dir", Some("-d")))
+            .unwrap_or(default)
+            .into(),
+        registry: registry(distro, args, &variable, &settings),
         disabled,
     })
+}
+
+/// Returns the configuration file that the arguments or the environment name, or the default one.
+pub(crate) fn config_file(
+    distro: Distro,
+    args: &[String],
+    variable: impl Fn(&str) -> Option<String>,
+) -> PathBuf {
+    flag(args, "config", Some("-c"))
+        .pop()
+        .or_else(|| variable(&variable_name(distro, "config-file")))
+        .map_or_else(|| config::default_file(distro.as_str()), PathBuf::from)
+}
+
+/// Returns the default registry; empty for none.
+pub(crate) fn registry(
+    distro: Distro,
+    args: &[String],
+    variable: impl Fn(&str) -> Option<String>,
+    settings: &Settings,
+) -> String {
+    let flag = ("system-default-registry", None);
+    setting(distro, args, variable, settings, flag).unwrap_or_default()
+}
+
+/// Returns a setting from the first of arguments, environment and file that has it. The flag is its long form, and the short one.
+fn setting(
+    distro: Distro,
+    args: &[String],
+    variable: impl Fn(&str) -> Option<String>,
+    settings: &Settings,
+    (long, short): (&str, Option<&str>),
+) -> Option<String> {
+    flag(args, long, short)
+        .pop()
+        .or_else(|| variable(&variable_name(distro, long)))
+        .or_else(|| settings.value(long))
+}
+
+/// Returns the name of the environment variable of a flag.
+fn variable_name(distro: Distro, long: &str) -> String {
+    format!("{}_{long}", distro.as_str())
+        .replace('-', "_")
+        .to_uppercase()
 }
 
 /// Fails where the arguments start the other kind of node.

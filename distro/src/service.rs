@@ -7,7 +7,7 @@ use node::root::Root;
 
 use crate::{
     plan::Distro,
-    unit::{self, DROP_IN},
+    unit::{self, DROP_IN, Environment},
 };
 
 /// The directories in which systemd looks for units, in its order.
@@ -34,11 +34,24 @@ pub(crate) struct Service {
     pub(crate) name: String,
     /// The command that it starts without our drop-in.
     pub(crate) command: String,
+    /// The variables that the unit and its files set.
+    environment: Environment,
     /// The text of our drop-in, if there is one.
     pub(crate) drop_in: Option<String>,
 }
 
 impl Service {
+    /// Returns the arguments that the unit starts without our drop-in.
+    pub(crate) fn args(&self) -> Vec<String> {
+        unit::args(&self.command, &self.environment)
+    }
+
+    /// Returns a variable of the unit's environment, unless it is empty.
+    pub(crate) fn variable(&self, name: &str) -> Option<String> {
+        let value = self.environment.get(name).cloned();
+        value.filter(|value| !value.is_empty())
+    }
+
     pub(crate) fn drop_in_path(&self) -> PathBuf {
         drop_in_path(&self.name)
     }
@@ -50,21 +63,13 @@ pub(crate) fn find(
     distro: Option<Distro>,
     name: Option<&str>,
 ) -> anyhow::Result<Option<Service>> {
-    let is_there = |unit: &str| {
-        DIRS.iter()
-            .any(|dir| root.exists(Path::new(dir).join(unit)))
-    };
     if let Some(name) = name {
-        if !is_there(name) {
+        if !is_installed(root, name) {
             bail!("there is no unit {name}: name one that systemd knows with --unit");
         }
         return read(root, name).map(Some);
     }
-    let found: Vec<&str> = UNITS
-        .iter()
-        .filter(|(of, unit)| distro.is_none_or(|distro| distro == *of) && is_there(unit))
-        .map(|(_, unit)| *unit)
-        .collect();
+    let found = installed(root, distro);
     match found[..] {
         [] => Ok(None),
         [unit] => read(root, unit).map(Some),
@@ -73,6 +78,27 @@ pub(crate) fn find(
             found.join(" and ")
         ),
     }
+}
+
+/// Finds the only unit that a distro has installed; `None` where there are several.
+pub(crate) fn find_only(root: &Root, distro: Option<Distro>) -> anyhow::Result<Option<Service>> {
+    match installed(root, distro)[..] {
+        [unit] => read(root, unit).map(Some),
+        _ => Ok(None),
+    }
+}
+
+fn installed(root: &Root, distro: Option<Distro>) -> Vec<&'static str> {
+    UNITS
+        .iter()
+        .filter(|(of, unit)| distro.is_none_or(|distro| distro == *of) && is_installed(root, unit))
+        .map(|(_, unit)| *unit)
+        .collect()
+}
+
+fn is_installed(root: &Root, unit: &str) -> bool {
+    DIRS.iter()
+        .any(|dir| root.exists(Path::new(dir).join(unit)))
 }
 
 fn read(root: &Root, name: &str) -> anyhow::Result<Service> {
@@ -106,11 +132,21 @@ fn read(root: &Root, name: &str) -> anyhow::Result<Service> {
     }
     let command = unit::exec_start(&texts)
         .with_context(|| format!("cannot use {} and its drop-ins", unit.display()))?;
+    let mut environment = unit::environment(&texts, name);
+    for file in unit::environment_files(&texts, name) {
+        let path = Path::new(&file.path);
+        if file.is_optional && !root.exists(path) {
+            continue;
+        }
+        let text = text(path).with_context(|| format!("cannot read the environment of {name}"))?;
+        unit::add_environment_file(&mut environment, &text);
+    }
     let own = drop_in_path(name);
     let drop_in = root.exists(&own).then(|| text(&own)).transpose()?;
     Ok(Service {
         name: name.to_owned(),
         command,
+        environment,
         drop_in,
     })
 }

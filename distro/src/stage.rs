@@ -7,12 +7,10 @@ mod conflicts;
 mod decide;
 mod record;
 
-use std::{
-    fs, io,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail, ensure};
+use node::root::Root;
 
 use self::{batch::Batch, decide::Action, record::StagedFile};
 pub(crate) use self::{
@@ -26,6 +24,9 @@ use crate::{
     plan::{File, MANIFESTS},
 };
 
+/// More than any chart or manifest.
+pub(crate) const MAX: u64 = 64 << 20;
+
 /// The outcome of staging or unstaging.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
@@ -36,16 +37,16 @@ pub(crate) struct Outcome {
 }
 
 /// Stages the files. Those that are already right are not touched.
-pub(crate) fn stage(data_dir: &Path, files: &[File]) -> anyhow::Result<Outcome> {
+pub(crate) fn stage(root: &Root, data_dir: &Path, files: &[File]) -> anyhow::Result<Outcome> {
     ensure!(
         data_dir.is_absolute(),
         "--data-dir {} is relative: give an absolute path",
         data_dir.display()
     );
-    let former = record::read(data_dir)?;
+    let former = record::read(root, data_dir)?;
     let mut outcome = Outcome::default();
-    let mut batch = Batch::default();
-    for (file, action) in actions(data_dir, files, &former)? {
+    let mut batch = Batch::new(root);
+    for (file, action) in actions(root, data_dir, files, &former)? {
         let path = data_dir.join(&file.path);
         match action {
             Action::Leave => continue,
@@ -65,7 +66,7 @@ pub(crate) fn stage(data_dir: &Path, files: &[File]) -> anyhow::Result<Outcome> 
     let obsolete = former.iter().filter(|old| !is_planned(old));
     for old in obsolete.filter(|old| is_manifest(&old.path)) {
         let path = data_dir.join(&old.path);
-        if path.exists() {
+        if root.exists(&path) {
             batch
                 .write(&path, &manifest::removal(&old.path))
                 .with_context(|| format!("cannot empty {}", path.display()))?;
@@ -78,21 +79,22 @@ pub(crate) fn stage(data_dir: &Path, files: &[File]) -> anyhow::Result<Outcome> 
         .collect();
     let current = recorded.clone();
     recorded.extend(former.iter().filter(|old| !current.contains(old)).cloned());
-    record::write(data_dir, &recorded)?;
+    record::write(root, data_dir, &recorded)?;
     batch
         .put()
         .with_context(|| format!("cannot stage below {}", data_dir.display()))?;
     recorded.retain(|file| current.contains(file) || !is_planned(file));
-    record::write(data_dir, &recorded)?;
+    record::write(root, data_dir, &recorded)?;
     let manifests = files.iter().filter(|file| is_manifest(&file.path));
     let manifests: Vec<PathBuf> = manifests.map(|file| data_dir.join(&file.path)).collect();
-    let conflicts = conflicts(&data_dir.join(MANIFESTS), &manifests);
+    let conflicts = conflicts(root, &data_dir.join(MANIFESTS), &manifests);
     outcome.notes.extend(conflicts.warnings());
     Ok(outcome)
 }
 
 /// Decides about every file before any is touched; fails when one of them must not be replaced.
 fn actions<'a>(
+    root: &Root,
     data_dir: &Path,
     files: &'a [File],
     former: &[StagedFile],
@@ -100,7 +102,7 @@ fn actions<'a>(
     let mut actions = Vec::new();
     for file in files {
         let path = data_dir.join(&file.path);
-        let present = read_if_present(&path)?;
+        let present = read_if_present(root, &path)?;
         let state = classify(
             &file.path,
             present.as_deref(),
@@ -142,16 +144,17 @@ impl UnstageStep {
 /// Returns the steps of [`unstage`]; nothing is touched. With `purge`, manifests are deleted at once, and what the distro installed from
 /// them stays.
 pub(crate) fn plan_unstage(
+    root: &Root,
     data_dir: &Path,
     force: bool,
     purge: bool,
 ) -> anyhow::Result<Vec<UnstageStep>> {
-    let former = record::read(data_dir)?;
+    let former = record::read(root, data_dir)?;
     let mut plan: Vec<UnstageStep> = Vec::new();
     // The manifests come first, since the distro cannot install a manifest whose charts are deleted.
     for file in former.iter().rev() {
         let path = data_dir.join(&file.path);
-        let present = read_if_present(&path)?;
+        let present = read_if_present(root, &path)?;
         let recorded = recorded_checks(&former, &file.path);
         let state = classify(&file.path, present.as_deref(), None, &recorded);
         let mut action = decide::to_unstage(state, is_manifest(&file.path), force);
@@ -176,10 +179,14 @@ pub(crate) fn plan_unstage(
 }
 
 /// Carries the plan out.
-pub(crate) fn unstage(data_dir: &Path, plan: &[UnstageStep]) -> anyhow::Result<Outcome> {
-    let former = record::read(data_dir)?;
+pub(crate) fn unstage(
+    root: &Root,
+    data_dir: &Path,
+    plan: &[UnstageStep],
+) -> anyhow::Result<Outcome> {
+    let former = record::read(root, data_dir)?;
     let mut outcome = Outcome::default();
-    let mut batch = Batch::default();
+    let mut batch = Batch::new(root);
     let mut emptied: Vec<StagedFile> = Vec::new();
     for step in plan.iter().filter(|step| step.action == Action::Empty) {
         let path = data_dir.join(&step.path);
@@ -193,24 +200,24 @@ pub(crate) fn unstage(data_dir: &Path, plan: &[UnstageStep]) -> anyhow::Result<O
     let mut recorded = former.clone();
     recorded.extend(emptied.iter().cloned());
     if !emptied.is_empty() {
-        record::write(data_dir, &recorded)?;
+        record::write(root, data_dir, &recorded)?;
     }
     batch
         .put()
         .with_context(|| format!("cannot unstage below {}", data_dir.display()))?;
     for step in plan.iter().filter(|step| step.action == Action::Delete) {
         let path = data_dir.join(&step.path);
-        if remove(&path)? {
+        if remove(root, &path)? {
             outcome.written.push(path);
         }
     }
-    recorded.retain(|file| data_dir.join(&file.path).exists());
+    recorded.retain(|file| root.exists(data_dir.join(&file.path)));
     recorded
         .retain(|file| emptied.iter().all(|new| new.path != file.path) || emptied.contains(file));
-    record::write(data_dir, &recorded)?;
+    record::write(root, data_dir, &recorded)?;
     let emptied = emptied.iter().map(|file| data_dir.join(&file.path));
     let emptied: Vec<PathBuf> = emptied.collect();
-    let skips = conflicts(&data_dir.join(MANIFESTS), &emptied).skips;
+    let skips = conflicts(root, &data_dir.join(MANIFESTS), &emptied).skips;
     outcome.notes.extend(skips.iter().map(|path| {
         format!(
             "{} keeps the distro from reading the emptied manifest: remove it, or what the distro installed stays",
@@ -221,16 +228,16 @@ pub(crate) fn unstage(data_dir: &Path, plan: &[UnstageStep]) -> anyhow::Result<O
 }
 
 /// Prepares a start without Multus: deletes the charts, and returns the names of the manifests that are left for the distro to remove.
-pub(crate) fn disable(data_dir: &Path) -> anyhow::Result<Vec<String>> {
-    let former = record::read(data_dir)?;
-    let is_present = |file: &&StagedFile| data_dir.join(&file.path).exists();
+pub(crate) fn disable(root: &Root, data_dir: &Path) -> anyhow::Result<Vec<String>> {
+    let former = record::read(root, data_dir)?;
+    let is_present = |file: &&StagedFile| root.exists(data_dir.join(&file.path));
     let (manifests, charts): (Vec<_>, Vec<_>) =
         former.iter().partition(|file| is_manifest(&file.path));
     for chart in charts {
-        remove(&data_dir.join(&chart.path))?;
+        remove(root, &data_dir.join(&chart.path))?;
     }
     let left: Vec<StagedFile> = manifests.into_iter().filter(is_present).cloned().collect();
-    record::write(data_dir, &left)?;
+    record::write(root, data_dir, &left)?;
     let mut names: Vec<String> = left
         .iter()
         .filter_map(|file| file.path.rsplit('/').next())
@@ -244,21 +251,18 @@ fn is_manifest(path: &str) -> bool {
     path.starts_with(MANIFESTS)
 }
 
-fn read_if_present(path: &Path) -> anyhow::Result<Option<Vec<u8>>> {
-    match fs::read(path) {
+fn read_if_present(root: &Root, path: &Path) -> anyhow::Result<Option<Vec<u8>>> {
+    match root.read(path, MAX) {
         Ok(bytes) => Ok(Some(bytes)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(error.source).with_context(|| format!("cannot read {}", path.display())),
     }
 }
 
 /// Returns whether there was a file to remove.
-fn remove(path: &Path) -> anyhow::Result<bool> {
-    match fs::remove_file(path) {
-        Ok(()) => Ok(true),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(error).with_context(|| format!("cannot remove {}", path.display())),
-    }
+fn remove(root: &Root, path: &Path) -> anyhow::Result<bool> {
+    let removed = root.remove(path).map_err(|error| error.source);
+    removed.with_context(|| format!("cannot remove {}", path.display()))
 }
 
 #[cfg(test)]

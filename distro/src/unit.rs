@@ -1,6 +1,6 @@
-//! systemd units: the command of a unit, and a drop-in that starts it through this program. Functions over text.
+//! systemd units: the command and the environment of a unit, and a drop-in that starts it through this program. Functions over text.
 
-use std::path::Path;
+use std::{collections::BTreeMap, path::Path};
 
 use anyhow::{Context as _, bail, ensure};
 
@@ -11,28 +11,184 @@ const MADE_OF: &str = "# made of: ";
 
 /// Returns the command of a unit with drop-ins: of all `ExecStart=` lines, the only one after the last that empties the list.
 pub(crate) fn exec_start(texts: &[String]) -> anyhow::Result<String> {
-    let mut commands: Vec<String> = Vec::new();
+    match &settings(texts, "ExecStart")[..] {
+        [] => bail!("it starts nothing"),
+        [command] => Ok(command.clone()),
+        _ => bail!("it starts several commands"),
+    }
+}
+
+/// Returns the values of a setting of the service, in order: those after the last line that empties the list.
+fn settings(texts: &[String], key: &str) -> Vec<String> {
+    let mut values: Vec<String> = Vec::new();
     for text in texts {
         let mut section = String::new();
         for line in lines(text) {
             if line.starts_with('[') {
                 section = line;
-            } else if let Some(value) = line.strip_prefix("ExecStart")
+            } else if let Some(value) = line.strip_prefix(key)
                 && let Some(value) = value.trim_start().strip_prefix('=')
                 && section == "[Service]"
             {
                 match value.trim() {
-                    "" => commands.clear(),
-                    command => commands.push(command.to_owned()),
+                    "" => values.clear(),
+                    value => values.push(value.to_owned()),
                 }
             }
         }
     }
-    match &commands[..] {
-        [] => bail!("it starts nothing"),
-        [command] => Ok(command.clone()),
-        _ => bail!("it starts several commands"),
+    values
+}
+
+/// The environment variables of a service.
+pub(crate) type Environment = BTreeMap<String, String>;
+
+/// Returns the variables that the unit itself sets (`Environment=`).
+pub(crate) fn environment(texts: &[String], unit: &str) -> Environment {
+    let assignments = settings(texts, "Environment")
+        .into_iter()
+        .flat_map(|line| split_args(&line));
+    assignments
+        .filter_map(|assignment| {
+            let (name, value) = assignment.split_once('=')?;
+            Some((name.to_owned(), with_unit_name(value, unit)))
+        })
+        .collect()
+}
+
+/// A file with variables of the service.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct EnvironmentFile {
+    pub(crate) path: String,
+    /// The service starts without it, too.
+    pub(crate) is_optional: bool,
+}
+
+/// Returns the files with variables (`EnvironmentFile=`), which count more than the unit's own; of the files the last.
+pub(crate) fn environment_files(texts: &[String], unit: &str) -> Vec<EnvironmentFile> {
+    let files = settings(texts, "EnvironmentFile").into_iter();
+    files
+        .map(|value| {
+            let path = value.strip_prefix('-');
+            EnvironmentFile {
+                path: with_unit_name(path.unwrap_or(&value), unit),
+                is_optional: path.is_some(),
+            }
+        })
+        .collect()
+}
+
+/// Replaces the specifiers of systemd that the distros' units use: the unit's name with (`%n`) and without its type (`%N`, `%p`).
+fn with_unit_name(text: &str, unit: &str) -> String {
+    let name = unit.rsplit_once('.').map_or(unit, |(name, _)| name);
+    let prefix = name.split_once('@').map_or(name, |(prefix, _)| prefix);
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once('%') {
+        out.push_str(before);
+        let mut letters = after.chars();
+        match letters.next() {
+            Some('n') => out.push_str(unit),
+            Some('N') => out.push_str(name),
+            Some('p') => out.push_str(prefix),
+            Some('%') => out.push('%'),
+            other => {
+                out.push('%');
+                out.extend(other);
+            }
+        }
+        rest = letters.as_str();
     }
+    out + rest
+}
+
+/// Adds the assignments of an environment file, in the syntax of systemd.exec(5).
+pub(crate) fn add_environment_file(environment: &mut Environment, text: &str) {
+    let mut letters = text.chars().peekable();
+    while letters.peek().is_some() {
+        let mut line = String::new();
+        // The length up to the last letter that is not a trailing space.
+        let mut kept = 0;
+        let mut quote = None;
+        // Quotes count at the beginning of the value, and after a quoted part.
+        let mut may_quote = false;
+        while let Some(letter) = letters.next() {
+            match (quote, letter) {
+                (Some(open), _) if letter == open => (quote, may_quote) = (None, true),
+                (None, '"' | '\'') if may_quote => quote = Some(letter),
+                (None, '\n') => break,
+                (None, '#' | ';') if line.is_empty() => {
+                    let _ = letters.find(|letter| *letter == '\n');
+                    break;
+                }
+                (open, '\\') if open != Some('\'') => match letters.next() {
+                    None | Some('\n') => continue,
+                    Some(next) => {
+                        may_quote = false;
+                        if open == Some('"') && !"\"\\`$".contains(next) {
+                            line.push('\\');
+                        }
+                        line.push(next);
+                    }
+                },
+                (None, space) if space.is_whitespace() => {
+                    if !line.is_empty() && !may_quote {
+                        line.push(space);
+                    }
+                    continue;
+                }
+                _ => {
+                    may_quote = quote.is_none() && letter == '=' && !line.contains('=');
+                    line.push(letter);
+                }
+            }
+            kept = line.len();
+        }
+        line.truncate(kept);
+        if let Some((name, value)) = line.split_once('=') {
+            environment.insert(name.trim_end().to_owned(), value.to_owned());
+        }
+    }
+}
+
+/// Returns the arguments that systemd starts: `${NAME}` is replaced inside an argument, `$NAME` that is one by the words of its value.
+pub(crate) fn args(command: &str, environment: &Environment) -> Vec<String> {
+    let value = |name: &str| environment.get(name).map_or("", String::as_str);
+    let is_name = |name: &str| {
+        !name.is_empty()
+            && name
+                .chars()
+                .all(|letter| letter.is_ascii_alphanumeric() || letter == '_')
+    };
+    let mut all = Vec::new();
+    for arg in split_args(command) {
+        if let Some(name) = arg.strip_prefix('$')
+            && is_name(name)
+        {
+            all.extend(split_args(value(name)));
+            continue;
+        }
+        let mut out = String::new();
+        let mut rest = arg.as_str();
+        while let Some((before, after)) = rest.split_once('$') {
+            out.push_str(before);
+            rest = after;
+            if let Some(after) = after.strip_prefix('$') {
+                out.push('$');
+                rest = after;
+            } else if let Some((name, after)) = after
+                .strip_prefix('{')
+                .and_then(|after| after.split_once('}'))
+            {
+                out.push_str(value(name));
+                rest = after;
+            } else {
+                out.push('$');
+            }
+        }
+        all.push(out + rest);
+    }
+    all
 }
 
 /// Returns the drop-in that starts a command as `program server|agent --multus -- command`.
@@ -180,6 +336,46 @@ mod tests {
                 "{program} {command}"
             );
         }
+    }
+
+    #[test]
+    fn environment_of_a_unit_is_read_as_systemd_reads_it() {
+        let unit = "[Service]\nEnvironment=A=1 \"B=two words\" P=%p\nEnvironmentFile=-/etc/default/%N\n\
+            EnvironmentFile=/etc/%n.env\n";
+        let texts = [unit.to_owned()];
+        let mut environment = environment(&texts, "k3s@x.service");
+        let pairs = |environment: &Environment| {
+            let pairs = environment
+                .iter()
+                .map(|(name, value)| format!("{name}={value}"));
+            pairs.collect::<Vec<_>>()
+        };
+        assert_eq!(pairs(&environment), ["A=1", "B=two words", "P=k3s"]);
+        let file = |path: &str, is_optional| EnvironmentFile {
+            path: path.to_owned(),
+            is_optional,
+        };
+        assert_eq!(
+            environment_files(&texts, "k3s.service"),
+            [
+                file("/etc/default/k3s", true),
+                file("/etc/k3s.service.env", false)
+            ]
+        );
+        let reset = [unit.to_owned(), "[Service]\nEnvironmentFile=\n".to_owned()];
+        assert_eq!(environment_files(&reset, "k3s.service"), []);
+        // The quotes are those of K3s' installer.
+        let text = "# A=9\n\n; A=8\n  B = 'a b'  \nC=\"x\\\"y\\z\"\nD=a\\\nb c  \nE=\nno assignment\nF=it\\'s";
+        environment.remove("P");
+        add_environment_file(&mut environment, text);
+        assert_eq!(
+            pairs(&environment),
+            ["A=1", "B=a b", "C=x\"y\\z", "D=ab c", "E=", "F=it's"]
+        );
+        assert_eq!(
+            args("k3s ${A}server $B x$A $$y ${NONE} $NONE", &environment),
+            ["k3s", "1server", "a", "b", "x$A", "$y", ""]
+        );
     }
 
     #[test]

@@ -272,6 +272,14 @@ impl Root {
         Ok(removed)
     }
 
+    /// Removes an empty directory.
+    pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<()> {
+        let path = path.as_ref();
+        let (parent, name) = self.parent(path)?;
+        rustix::fs::unlinkat(&parent, name, AtFlags::REMOVEDIR)
+            .map_err(|error| fail("remove directory", path, error))
+    }
+
     /// Returns whether files can be created in the directory.
     pub fn is_writable(&self, path: impl AsRef<Path>) -> bool {
         self.open_dir(path).is_ok_and(|dir| {
@@ -432,6 +440,13 @@ impl Directory {
             let _ = rustix::fs::unlinkat(&self.fd, &temporary, AtFlags::empty());
             fail("write", &self.path.join(name), error)
         })
+    }
+
+    /// Renames a file inside the directory; one that has the name is replaced.
+    pub fn rename(&self, from: impl AsRef<OsStr>, to: impl AsRef<OsStr>) -> Result<()> {
+        let (from, to) = (from.as_ref(), to.as_ref());
+        rustix::fs::renameat(&self.fd, from, &self.fd, to)
+            .map_err(|error| fail("rename", &self.path.join(from), error))
     }
 
     /// Removes a file, link or socket, with the temporary file of a crashed write; `false` if there was none.

@@ -16,7 +16,7 @@ const STATIC: &str = "static";
 /// The Go package of manifests as assets of K3s' deploy controller; RKE2 reads files next to its charts instead.
 const DEPLOY: &str = "deploy";
 /// The build tag under which K3s leaves out its assets.
-const TAG: &str = "!no_stage";
+const NO_STAGE: &str = "no_stage";
 
 /// Checks and packs the chart under both names, and their CRD charts.
 pub(crate) fn pack(version: &str) -> anyhow::Result<Vec<Packed>> {
@@ -71,7 +71,8 @@ pub(crate) fn manifests(version: &str) -> anyhow::Result<Tree> {
     Ok(tree)
 }
 
-/// Returns everything below `bindata/`: the same assets as Go sources and as a tree for `go:embed`.
+/// Returns everything below `bindata/`: K3s' charts and manifest as Go sources and as a tree for `go:embed`. RKE2's tree embeds no charts,
+/// since its manifest carries them.
 pub(crate) fn bindata(charts: &[Packed], k3s_manifest: &[u8]) -> Tree {
     let mut tree = Tree::default();
     let of_chart = |chart: &Packed| {
@@ -79,13 +80,22 @@ pub(crate) fn bindata(charts: &[Packed], k3s_manifest: &[u8]) -> Tree {
         let name = format!("{}/{file}", manifest::STATIC_DIR);
         (name, chart.bytes.clone())
     };
-    let charts: Vec<Asset> = charts.iter().map(of_chart).collect();
+    let own = format!("{}-", Distro::K3s.as_str());
+    let charts: Vec<Asset> = charts
+        .iter()
+        .filter(|chart| chart.name.starts_with(&own))
+        .map(of_chart)
+        .collect();
     let manifest = (manifest::FILE_NAME.to_owned(), k3s_manifest.to_vec());
     for (package, assets) in [(STATIC, charts), (DEPLOY, vec![manifest])] {
-        let source = bindata::go(package, Some(TAG), &assets);
+        let with_assets = format!("!{NO_STAGE}");
         tree.add(
             format!("bindata/go/{package}/zz_generated_bindata.go"),
-            source,
+            bindata::go(package, Some(&with_assets), &assets),
+        );
+        tree.add(
+            format!("bindata/go/{package}/{NO_STAGE}.go"),
+            bindata::without_assets(package, NO_STAGE),
         );
         for (name, bytes) in assets {
             tree.add(format!("bindata/embed/{package}/{name}"), bytes);
@@ -103,4 +113,27 @@ pub(crate) fn entries(charts: &[Packed]) -> Vec<ChartEntry> {
         digest: sha256(&chart.bytes),
     };
     charts.iter().map(entry).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bindata_holds_the_charts_of_k3s_alone_and_both_build_tags() {
+        let charts = pack("5.0.0").unwrap();
+        let paths: Vec<String> = bindata(&charts, b"manifest").0.into_keys().collect();
+        assert_eq!(
+            paths,
+            [
+                "bindata/embed/deploy/multus.yaml",
+                "bindata/embed/static/charts/k3s-multus-5.0.0.tgz",
+                "bindata/embed/static/charts/k3s-multus-crd-5.0.0.tgz",
+                "bindata/go/deploy/no_stage.go",
+                "bindata/go/deploy/zz_generated_bindata.go",
+                "bindata/go/static/no_stage.go",
+                "bindata/go/static/zz_generated_bindata.go",
+            ]
+        );
+    }
 }

@@ -134,7 +134,7 @@ pub static VALUES: &[Row] = &[
     row("manifests.dhcpDaemonSet", Switch, Some("false"), "Let each daemon keep its node's plugin dhcp running, which holds leases; there is no additional pod."),
     row("manifests.customResourceDefinition", Switch, None, "No effect: the CRD is in the chart of the same name with -crd (a key of v4.3.008)."),
     row("global", OpenGroup, None, "Values that a distro sets for all its charts."),
-    row("global.systemDefaultRegistry", Text, Some(r#""""#), "Registry that is put before every image, with a slash between them."),
+    row("global.systemDefaultRegistry", Text, Some(r#""""#), "Registry that is put before every image, with a slash between them: host and port, without https://."),
     row("global.cattle", OpenGroup, None, "Values that Rancher sets for all its charts."),
     row("global.cattle.systemDefaultRegistry", Text, Some(r#""""#), "The registry that Rancher sets; global.systemDefaultRegistry takes precedence."),
     group("thickPlugin", "The daemon under its name in the published chart."),

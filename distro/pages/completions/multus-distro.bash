@@ -195,7 +195,7 @@ _multus__distro() {
             return 0
             ;;
         multus__subcmd__distro__subcmd__images__subcmd__install)
-            opts="-h --distro --data-dir --help"
+            opts="-h --distro --data-dir --conditional-import --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

@@ -6,6 +6,8 @@ use anyhow::Context;
 use clap::builder::PossibleValuesParser;
 
 use super::print;
+use node::root::Root;
+
 use crate::{assets, stage::write_atomic};
 
 #[derive(Debug, clap::Subcommand)]
@@ -42,8 +44,10 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
                 .find(|chart| chart.name() == name)
                 .with_context(|| format!("there is no chart {name}"))?;
             match out {
-                Some(path) => write_atomic(&std::path::absolute(path)?, chart.bytes)
-                    .with_context(|| format!("cannot write {}", path.display())),
+                Some(path) => {
+                    write_atomic(&Root::open("/")?, &std::path::absolute(path)?, chart.bytes)
+                        .with_context(|| format!("cannot write {}", path.display()))
+                }
                 None => std::io::stdout()
                     .write_all(chart.bytes)
                     .context("cannot write to stdout"),

@@ -11,7 +11,7 @@ use crate::{
     assets::{IMAGES, with_registry},
     detect,
     images::{self, ArchiveDir, IMAGES_DIR},
-    plan::Distro,
+    plan::{Distro, registry},
 };
 
 #[derive(Debug, clap::Subcommand)]
@@ -22,12 +22,12 @@ pub(crate) enum Command {
     )]
     List {
         /// Registry that takes the place of the public one, as on nodes with this system-default-registry
-        #[arg(long, default_value = "")]
+        #[arg(long, default_value = "", value_parser = registry)]
         system_default_registry: String,
     },
     /// Check a directory with a release's archives, and copy those for this architecture to where the distro imports them
     #[command(
-        after_help = "Examples:\n  multus-distro images install /media/airgap\n  multus-distro images install /media/airgap --data-dir /data/k3s"
+        after_help = "Examples:\n  multus-distro images install /media/airgap\n  multus-distro images install /media/airgap --data-dir /data/k3s\n  multus-distro images install /media/airgap --conditional-import"
     )]
     Install(InstallArgs),
 }
@@ -42,6 +42,10 @@ pub(crate) struct InstallArgs {
     /// The distro's data directory, where it is not the default one
     #[arg(long, value_parser = absolute)]
     data_dir: Option<PathBuf>,
+    /// Also make .cache.json, with which the distro imports an archive only when it has changed: every archive in its directory, not
+    /// this release's alone
+    #[arg(long)]
+    conditional_import: bool,
 }
 
 pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
@@ -62,7 +66,7 @@ fn list(registry: &str) -> anyhow::Result<()> {
 
 fn install(args: &InstallArgs) -> anyhow::Result<()> {
     let installation = detect::find(&Root::open("/")?, args.distro, args.data_dir.as_deref())
-        .map_err(|error| BadUsage(error.to_string()))?
+        .map_err(|error| BadUsage(format!("{error:#}")))?
         .context(BadUsage(
             "neither K3s nor RKE2 has data on this node: name the distro with --distro".to_owned(),
         ))?;
@@ -77,7 +81,7 @@ fn install(args: &InstallArgs) -> anyhow::Result<()> {
         images::arch(),
     ));
     let dir = installation.data_dir.join(IMAGES_DIR);
-    let installed = images::install(&source, &archives, &dir)?;
+    let installed = images::install(&source, &archives, &dir, args.conditional_import)?;
     installed.notes.iter().for_each(|text| note(text));
     if !installed.written.is_empty() {
         note(&not_imported_yet(archives.len(), &dir));

@@ -1,23 +1,18 @@
 //! `install`: writes a systemd drop-in that starts the distro through this program; `--remove` deletes it.
 
-use std::{
-    fs, io,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use cmdline::{BadUsage, absolute};
 use node::{root::Root, runtime::HINT};
 
-use super::{note, print, server::remove_hint};
+use super::{note, print};
 use crate::{
     config,
-    paths::below,
     plan::Distro,
     program,
     service::{self, Service},
-    stage,
-    unit::{self, split_args},
+    stage, unit,
 };
 
 #[derive(Debug, clap::Args)]
@@ -75,33 +70,29 @@ fn remove(args: &Args, root: &Root, service: &Service) -> anyhow::Result<()> {
         return Ok(());
     }
     if unit::role(&service.command)? == "server" {
-        let command = split_args(&service.command);
         let settings = |file: &Path| config::read(root, file);
-        let program = program::read(&command, |_| None, settings, args.distro)?;
-        let data_dir = below(&args.root, &program.data_dir);
-        let plan = stage::plan_unstage(&data_dir, false, false)?;
+        let variable = |name: &str| service.variable(name);
+        let program = program::read(&service.args(), variable, settings, args.distro)?;
+        let data_dir = &program.data_dir;
+        let plan = stage::plan_unstage(root, data_dir, false, false)?;
         for step in &plan {
-            note(&format!("plan: {}", step.describe(&data_dir)));
+            note(&format!("plan: {}", step.describe(data_dir)));
         }
-        let outcome = stage::unstage(&data_dir, &plan)?;
+        let outcome = stage::unstage(root, data_dir, &plan)?;
         outcome.notes.iter().for_each(|text| note(text));
         for path in outcome.written {
             print(&format!("{}\n", path.display()))?;
         }
     }
-    let path = below(&args.root, &service.drop_in_path());
-    match fs::remove_file(&path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            return Err(error).with_context(|| format!("cannot remove {}", path.display()));
-        }
-        _ => {}
-    }
-    remove_hint(&below(&args.root, Path::new(HINT)))?;
+    let path = service.drop_in_path();
+    root.remove(&path)?;
+    // No daemon reads the hint without Multus.
+    root.remove(HINT)?;
     // Fails, as it should, while the directory holds other drop-ins.
     if let Some(parent) = path.parent() {
-        let _ = fs::remove_dir(parent);
+        let _ = root.remove_dir(parent);
     }
-    print(&format!("{}\n", service.drop_in_path().display()))?;
+    print(&format!("{}\n", path.display()))?;
     note_next_step(service);
     Ok(())
 }

@@ -9,7 +9,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, anyhow, ensure};
 use cmdline::{BadUsage, absolute};
 use node::{
     root::Root,
@@ -62,6 +62,7 @@ pub(crate) fn run(args: &Args, is_server: bool) -> anyhow::Result<()> {
             program::check_role(&args.command, role, other)?;
             if is_server && args.multus {
                 ensure_not_disabled(program.distro, &program.disabled.names)?;
+                plan::registry(&program.registry).map_err(|error| anyhow!(error))?;
             }
             Ok(program)
         })
@@ -70,16 +71,16 @@ pub(crate) fn run(args: &Args, is_server: bool) -> anyhow::Result<()> {
     ensure_executable(&args.command[0], std::env::var_os("PATH"))?;
     let extra_args = match (is_server, args.multus) {
         (true, true) => {
-            stage(&program)?;
+            stage(&root, &program)?;
             Vec::new()
         }
-        (true, false) => disable(&program)?,
+        (true, false) => disable(&root, &program)?,
         (false, _) => Vec::new(),
     };
     if args.multus {
-        write_hint(&args.hint, &program)?;
+        write_hint(&root, &args.hint, &program)?;
     } else {
-        remove_hint(&args.hint)?;
+        root.remove(&args.hint)?;
     }
     let error = Command::new(&args.command[0])
         .args(&args.command[1..])
@@ -88,16 +89,16 @@ pub(crate) fn run(args: &Args, is_server: bool) -> anyhow::Result<()> {
     Err(error).with_context(|| format!("cannot start {}", args.command[0]))
 }
 
-fn stage(program: &Program) -> anyhow::Result<()> {
+fn stage(root: &Root, program: &Program) -> anyhow::Result<()> {
     let files = plan::files(program.distro, &program.registry)?;
-    let outcome = stage::stage(&program.data_dir, &files)?;
+    let outcome = stage::stage(root, &program.data_dir, &files)?;
     outcome.notes.iter().for_each(|text| note(text));
     Ok(())
 }
 
 /// Returns arguments by which the distro removes what was staged: it deletes the manifests, and what it installed from them.
-fn disable(program: &Program) -> anyhow::Result<Vec<String>> {
-    let names = stage::disable(&program.data_dir)?;
+fn disable(root: &Root, program: &Program) -> anyhow::Result<Vec<String>> {
+    let names = stage::disable(root, &program.data_dir)?;
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let extra_args = program.disabled.args_to_add(&names);
     for name in names {
@@ -152,7 +153,7 @@ fn ensure_executable(program: &str, search: Option<OsString>) -> anyhow::Result<
 }
 
 /// Writes where to look, never what is there. The process keeps its id through `exec`, so the hint names the distro's process.
-fn write_hint(path: &Path, program: &Program) -> anyhow::Result<()> {
+fn write_hint(root: &Root, path: &Path, program: &Program) -> anyhow::Result<()> {
     let config = program.data_dir.join("agent/etc/containerd/config.toml");
     let started = SystemTime::now()
         .duration_since(UNIX_EPOCH)
@@ -166,16 +167,6 @@ fn write_hint(path: &Path, program: &Program) -> anyhow::Result<()> {
         started_at: started,
         pid: std::process::id(),
     };
-    write_atomic(path, &serde_json::to_vec(&hint)?)
+    write_atomic(root, path, &serde_json::to_vec(&hint)?)
         .with_context(|| format!("cannot write {}", path.display()))
-}
-
-/// Removes the hint, which no daemon reads without Multus.
-pub(crate) fn remove_hint(path: &Path) -> anyhow::Result<()> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(error).with_context(|| format!("cannot remove {}", path.display()))
-        }
-        _ => Ok(()),
-    }
 }

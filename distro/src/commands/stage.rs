@@ -29,7 +29,7 @@ pub(crate) struct StageArgs {
     #[arg(long, value_enum)]
     distro: Distro,
     /// Registry that is put before every image; RKE2 puts its own there
-    #[arg(long, default_value = "")]
+    #[arg(long, default_value = "", value_parser = plan::registry)]
     system_default_registry: String,
 }
 
@@ -56,13 +56,11 @@ pub(crate) fn run(args: &StageArgs) -> anyhow::Result<()> {
     if !args.multus {
         return unstage(&args.data_dir, false, false, false);
     }
-    let settings = config::read(
-        &Root::open("/")?,
-        &config::default_file(args.distro.as_str()),
-    )?;
+    let root = Root::open("/")?;
+    let settings = config::read(&root, &config::default_file(args.distro.as_str()))?;
     ensure_not_disabled(args.distro, &settings.values("disable"))?;
     let files = plan::files(args.distro, &args.system_default_registry)?;
-    report(&stage::stage(&args.data_dir, &files)?)
+    report(&stage::stage(&root, &args.data_dir, &files)?)
 }
 
 pub(crate) fn run_unstage(args: &UnstageArgs) -> anyhow::Result<()> {
@@ -86,7 +84,8 @@ pub(crate) fn ensure_not_disabled(distro: Distro, disabled: &[String]) -> anyhow
 
 /// Succeeds when nothing is staged, and notes it, since the directory may be the wrong one.
 fn unstage(data_dir: &Path, force: bool, purge: bool, dry_run: bool) -> anyhow::Result<()> {
-    let plan = stage::plan_unstage(data_dir, force, purge)?;
+    let root = Root::open("/")?;
+    let plan = stage::plan_unstage(&root, data_dir, force, purge)?;
     if plan.is_empty() {
         note(&format!("nothing is staged below {}", data_dir.display()));
     }
@@ -96,7 +95,7 @@ fn unstage(data_dir: &Path, force: bool, purge: bool, dry_run: bool) -> anyhow::
     if dry_run {
         return Ok(());
     }
-    report(&stage::unstage(data_dir, &plan)?)
+    report(&stage::unstage(&root, data_dir, &plan)?)
 }
 
 fn report(outcome: &stage::Outcome) -> anyhow::Result<()> {

@@ -33,12 +33,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if let Some(dir) = &args.dir {
         return verify_archives(dir);
     }
-    let installation = detect::find(&Root::open("/")?, args.distro, args.data_dir.as_deref())
-        .map_err(|error| BadUsage(error.to_string()))?
+    let root = Root::open("/")?;
+    let installation = detect::find(&root, args.distro, args.data_dir.as_deref())
+        .map_err(|error| BadUsage(format!("{error:#}")))?
         .context(
             "neither K3s nor RKE2 has data on this node: name it with --data-dir and --distro",
         )?;
-    let staged = verify_staged(&installation)?;
+    let staged = verify_staged(&root, &installation)?;
     let installed = verify_installed(&installation.data_dir)?;
     ensure!(
         staged + installed > 0,
@@ -62,8 +63,8 @@ fn verify_archives(dir: &Path) -> anyhow::Result<()> {
 }
 
 /// Checks that what is staged is what this program carries, whatever registry it was staged with; returns the number of files.
-fn verify_staged(installation: &Installation) -> anyhow::Result<usize> {
-    let record = stage::read_record(&installation.data_dir)?;
+fn verify_staged(root: &Root, installation: &Installation) -> anyhow::Result<usize> {
+    let record = stage::read_record(root, &installation.data_dir)?;
     let mut count = 0;
     for file in plan::files(installation.distro, "")? {
         let path = installation.data_dir.join(&file.path);

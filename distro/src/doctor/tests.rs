@@ -19,7 +19,7 @@ impl Case {
         let dir = tempfile::tempdir().unwrap();
         let data = dir.path().join(DATA);
         let files = plan::files(Distro::K3s, "").unwrap();
-        stage::stage(&data, &files).unwrap();
+        stage::stage(&Root::open("/").unwrap(), &data, &files).unwrap();
         Self { dir }
     }
 
@@ -123,6 +123,10 @@ fn settings_that_prevent_multus_are_found() {
             "system-default-registry: r.example",
             ["for another registry", "multus.yaml"],
         ),
+        (
+            "system-default-registry: https://r.example",
+            ["without a scheme", "leave https:// out"],
+        ),
         ("not: [closed", ["config.yaml", "correct it"]),
     ] {
         let case = Case::new();
@@ -134,6 +138,36 @@ fn settings_that_prevent_multus_are_found() {
     case.write("conf-dir/10-primary.conflist", "");
     case.write("etc/rancher/k3s/config.yaml", "flannel-backend: none");
     case.has_note(&["flannel is off"]);
+}
+
+#[test]
+fn settings_are_those_that_the_environment_of_the_unit_names() {
+    let case = Case::new();
+    case.write("conf-dir/10-primary.conflist", "");
+    case.write(
+        "etc/systemd/system/k3s.service",
+        "[Service]\nEnvironment=K3S_CONFIG_FILE=/etc/k3s.yaml\nEnvironmentFile=/etc/k3s.env\nExecStart=/usr/local/bin/k3s server\n",
+    );
+    case.write("etc/k3s.env", "K3S_SYSTEM_DEFAULT_REGISTRY=r.example\n");
+    case.write("etc/k3s.yaml", "disable-helm-controller: true");
+    let found = case.examine();
+    assert!(found.problems[0].contains("/etc/k3s.yaml"), "{found}");
+    assert!(
+        found.problems[1].contains("for another registry"),
+        "{found}"
+    );
+}
+
+#[test]
+fn links_lead_to_where_they_lead_on_the_node() {
+    let case = Case::new();
+    case.write("conf-dir/10-primary.conflist", "");
+    let data = case.dir.path().join(DATA);
+    fs::create_dir(case.dir.path().join("disk")).unwrap();
+    fs::rename(&data, case.dir.path().join("disk/k3s")).unwrap();
+    std::os::unix::fs::symlink("/disk/k3s", &data).unwrap();
+    let found = case.examine();
+    assert!(found.to_string().contains("3 of 3 files"), "{found}");
 }
 
 #[test]

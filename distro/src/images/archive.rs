@@ -1,7 +1,7 @@
 //! The content of one archive: the names of its images, and the check of every byte against the digests.
 
 use std::{
-    fs::{self, File},
+    fs::File,
     io::{self, Read},
     path::{Path, PathBuf},
 };
@@ -13,6 +13,7 @@ use archive::{
     read::{Limits, entries},
     verify,
 };
+use node::root::Root;
 use ruzstd::decoding::StreamingDecoder;
 
 use super::{ArchiveDir, arch, archive_dir::CheckedFile};
@@ -30,9 +31,9 @@ const MAX_TOTAL: u64 = 1 << 30;
 const MAX_LAYER: u64 = 1 << 30;
 
 /// Returns the references in an archive, read from its first entries alone.
-pub(crate) fn references(path: &Path) -> anyhow::Result<Vec<String>> {
+pub(crate) fn references(root: &Root, path: &Path) -> anyhow::Result<Vec<String>> {
     let damaged = || format!("{} is damaged: install it again", path.display());
-    let file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let file = root.open_file(path)?;
     let mut tar = tar::Archive::new(plain(path, file).with_context(damaged)?);
     for entry in tar.entries().with_context(damaged)? {
         let entry = entry.with_context(damaged)?;
@@ -119,13 +120,14 @@ fn check(path: &Path) -> anyhow::Result<Vec<(String, Vec<String>)>> {
         .collect())
 }
 
-fn plain(path: &Path, file: File) -> io::Result<Box<dyn Read>> {
+fn plain(path: &Path, mut file: File) -> io::Result<Box<dyn Read>> {
     if path.extension().is_some_and(|ending| ending == "zst") {
         let decoder = StreamingDecoder::new(file).map_err(io::Error::other)?;
         return Ok(Box::new(decoder));
     }
     // An archive in gzip form is small enough to be read at once.
-    let packed = fs::read(path)?;
+    let mut packed = Vec::new();
+    file.read_to_end(&mut packed)?;
     let bytes = archive::gzip::decompress(&packed, MAX_TOTAL).map_err(io::Error::other)?;
     Ok(Box::new(io::Cursor::new(bytes)))
 }

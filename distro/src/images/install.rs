@@ -2,9 +2,9 @@
 //! sees a part of one.
 
 use std::{
-    fs::{self, DirBuilder, File, OpenOptions},
+    fs::{self, DirBuilder, File, OpenOptions, Permissions},
     io,
-    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
+    os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
 };
 
@@ -13,8 +13,8 @@ use archive::durable;
 
 use super::{ArchiveDir, ENDINGS, archive_dir::CheckedFile, hash, stem};
 
-/// With this file the distro imports only archives that changed; it never makes the file itself.
-pub(crate) const CACHE: &str = ".cache.json";
+/// With this file the distro imports archives only when they change, those of others too; it never makes the file itself.
+const CACHE: &str = ".cache.json";
 
 /// The outcome of an installation.
 #[derive(Debug, Default)]
@@ -26,16 +26,14 @@ pub(crate) struct Installed {
 }
 
 /// Copies archives into the directory. They are hashed again while they are copied, since they may have changed since the check.
+/// With `conditional_import`, the file with which the distro imports changed archives alone is made as well.
 pub(crate) fn install(
     source: &ArchiveDir,
     archives: &[CheckedFile],
     dir: &Path,
+    conditional_import: bool,
 ) -> anyhow::Result<Installed> {
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(dir)
-        .with_context(|| format!("cannot make {}", dir.display()))?;
+    make_dirs(dir).with_context(|| format!("cannot make {}", dir.display()))?;
     let mut installed = Installed::default();
     let mut copies = Copies::default();
     for archive in archives {
@@ -79,6 +77,9 @@ pub(crate) fn install(
             }
         }
     }
+    if !conditional_import {
+        return Ok(installed);
+    }
     let cache = dir.join(CACHE);
     let made = OpenOptions::new()
         .write(true)
@@ -93,6 +94,16 @@ pub(crate) fn install(
         }
     }
     Ok(installed)
+}
+
+/// Makes missing directories as the distro makes them, whatever the umask: other programs look for files of theirs below the first ones.
+fn make_dirs(dir: &Path) -> io::Result<()> {
+    let missing: Vec<&Path> = dir.ancestors().take_while(|dir| !dir.exists()).collect();
+    for dir in missing.into_iter().rev() {
+        DirBuilder::new().create(dir)?;
+        fs::set_permissions(dir, Permissions::from_mode(0o755))?;
+    }
+    Ok(())
 }
 
 /// Returns digest and length of a file that is already under the archive's name.

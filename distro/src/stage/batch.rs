@@ -1,55 +1,76 @@
 //! A batch of files: all are complete under temporary names before the first is renamed, so that a full disk changes nothing.
 
 use std::{
-    fs::{self, DirBuilder, OpenOptions},
-    io::{self, Write as _},
-    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
+    ffi::OsString,
+    fs::File,
+    io,
     path::{Path, PathBuf},
     time::Duration,
 };
 
-use archive::durable;
+use node::root::{Directory, Root};
 
 /// Coarser than the timestamps of any file system.
 const STEP: Duration = Duration::from_secs(2);
 
 /// Files under temporary names, which are deleted on drop unless [`Batch::put`] renamed them; so are directories made for them.
-#[derive(Debug, Default)]
-pub(crate) struct Batch {
-    /// Temporary and final path of each file.
-    files: Vec<(PathBuf, PathBuf)>,
+#[derive(Debug)]
+pub(crate) struct Batch<'a> {
+    root: &'a Root,
+    files: Vec<NewFile>,
     dirs: Vec<PathBuf>,
 }
 
-impl Batch {
+/// A file under its temporary name.
+#[derive(Debug)]
+struct NewFile {
+    dir: Directory,
+    temporary: String,
+    name: OsString,
+    /// The final path.
+    path: PathBuf,
+    /// `None` until it is complete.
+    open: Option<File>,
+}
+
+impl<'a> Batch<'a> {
+    pub(crate) fn new(root: &'a Root) -> Self {
+        Self {
+            root,
+            files: Vec::new(),
+            dirs: Vec::new(),
+        }
+    }
+
     /// Writes a file under a temporary name: directories get the mode 0700, the file 0600.
     pub(crate) fn write(&mut self, path: &Path, bytes: &[u8]) -> io::Result<()> {
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
             return Err(io::ErrorKind::IsADirectory.into());
         };
-        if path.is_dir() {
+        if self.root.is_dir(path) {
             return Err(io::ErrorKind::IsADirectory.into());
         }
         self.make_dirs(parent)?;
         // Hidden, and with an ending that no deploy controller reads.
-        let temporary = parent.join(format!(".{}.multus-tmp", name.to_string_lossy()));
-        match fs::remove_file(&temporary) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&temporary)?;
-        self.files.push((temporary, path.to_owned()));
-        file.write_all(bytes)
+        let temporary = format!(".{}.multus-tmp", name.to_string_lossy());
+        let file = self.files.push_mut(NewFile {
+            dir: self.root.directory(parent).map_err(|error| error.source)?,
+            temporary,
+            name: name.to_owned(),
+            path: path.to_owned(),
+            open: None,
+        });
+        let open = file.dir.create(&file.temporary, bytes, 0o600);
+        file.open = Some(open.map_err(|error| error.source)?);
+        Ok(())
     }
 
     fn make_dirs(&mut self, dir: &Path) -> io::Result<()> {
-        let missing: Vec<&Path> = dir.ancestors().take_while(|dir| !dir.exists()).collect();
+        let is_missing = |dir: &&Path| !self.root.exists(dir);
+        let missing: Vec<&Path> = dir.ancestors().take_while(is_missing).collect();
         for dir in missing.into_iter().rev() {
-            DirBuilder::new().mode(0o700).create(dir)?;
+            let made = self.root.make_dirs(dir, 0o700);
+            made.map_err(|error| error.source)?;
             self.dirs.push(dir.to_owned());
         }
         Ok(())
@@ -57,12 +78,17 @@ impl Batch {
 
     /// Renames the files to their final paths, in the order in which they were written.
     pub(crate) fn put(mut self) -> io::Result<()> {
-        for (temporary, path) in &self.files {
-            change_modified_time(temporary, path)?;
-            durable::sync(temporary)?;
+        for file in &self.files {
+            if let Some(open) = &file.open {
+                change_modified_time(self.root, open, &file.path)?;
+                open.sync_all()?;
+            }
         }
-        for (temporary, path) in &self.files {
-            durable::rename(temporary, path)?;
+        for file in &self.files {
+            file.dir
+                .rename(&file.temporary, &file.name)
+                .and_then(|()| file.dir.sync())
+                .map_err(|error| error.source)?;
         }
         self.files.clear();
         self.dirs.clear();
@@ -72,33 +98,35 @@ impl Batch {
 
 /// Gives the new file another modification time than the one that it replaces, since distros read a manifest again only then, and the
 /// clock may have been set back.
-fn change_modified_time(temporary: &Path, path: &Path) -> io::Result<()> {
-    let former = match fs::metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        other => other?.modified()?,
+fn change_modified_time(root: &Root, new: &File, path: &Path) -> io::Result<()> {
+    let former = match root.open_file(path) {
+        Err(error) if error.is_not_found() => return Ok(()),
+        other => other
+            .map_err(|error| error.source)?
+            .metadata()?
+            .modified()?,
     };
-    if fs::metadata(temporary)?.modified()? == former {
-        let file = OpenOptions::new().write(true).open(temporary)?;
-        file.set_modified(former + STEP)?;
+    if new.metadata()?.modified()? == former {
+        new.set_modified(former + STEP)?;
     }
     Ok(())
 }
 
 /// Best effort: the caller reports the error that led here, and the next attempt overwrites what is left.
-impl Drop for Batch {
+impl Drop for Batch<'_> {
     fn drop(&mut self) {
-        for (temporary, _) in &self.files {
-            let _ = fs::remove_file(temporary);
+        for file in &self.files {
+            let _ = file.dir.remove(&file.temporary);
         }
         for dir in self.dirs.iter().rev() {
-            let _ = fs::remove_dir(dir);
+            let _ = self.root.remove_dir(dir);
         }
     }
 }
 
 /// Writes one file, which is complete before it is visible.
-pub(crate) fn write_atomic(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut batch = Batch::default();
+pub(crate) fn write_atomic(root: &Root, path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut batch = Batch::new(root);
     batch.write(path, bytes)?;
     batch.put()
 }

@@ -1,9 +1,8 @@
 //! Files of others among the manifests that keep ours from working: the distro goes by names, in whatever directory a file is.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
+
+use node::root::Root;
 
 use crate::manifest::addon_name;
 
@@ -39,10 +38,10 @@ impl Conflicts {
 }
 
 /// Searches the manifests directory for files that conflict with these of ours.
-pub(crate) fn conflicts(manifests: &Path, ours: &[PathBuf]) -> Conflicts {
+pub(crate) fn conflicts(root: &Root, manifests: &Path, ours: &[PathBuf]) -> Conflicts {
     let names: Vec<&str> = ours.iter().filter_map(|path| name(path)).collect();
     let mut found = Conflicts::default();
-    for path in walk(manifests, DEPTH) {
+    for path in walk(root, manifests, DEPTH) {
         let Some(file) = name(&path) else { continue };
         let ending = file.rsplit('.').next().unwrap_or_default();
         if ending == "skip" {
@@ -65,14 +64,13 @@ fn name(path: &Path) -> Option<&str> {
     path.file_name()?.to_str()
 }
 
-fn walk(dir: &Path, depth: u32) -> Vec<PathBuf> {
-    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
-    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
-    paths.sort();
+fn walk(root: &Root, dir: &Path, depth: u32) -> Vec<PathBuf> {
+    let names = root.list(dir).unwrap_or_default();
+    let mut paths: Vec<PathBuf> = names.iter().map(|name| dir.join(name)).collect();
     let below = paths
         .iter()
-        .filter(|path| depth > 0 && path.is_dir())
-        .flat_map(|path| walk(path, depth - 1))
+        .filter(|path| depth > 0 && root.is_dir(path))
+        .flat_map(|path| walk(root, path, depth - 1))
         .collect::<Vec<_>>();
     paths.extend(below);
     paths
@@ -80,11 +78,14 @@ fn walk(dir: &Path, depth: u32) -> Vec<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]
     fn skips_and_duplicates_are_found_in_any_directory() {
         let dir = tempfile::tempdir().unwrap();
+        let root = Root::open("/").unwrap();
         let at = |name: &str| dir.path().join(name);
         fs::create_dir(at("own")).unwrap();
         for name in [
@@ -98,9 +99,9 @@ mod tests {
         ] {
             fs::write(at(name), "").unwrap();
         }
-        let found = conflicts(dir.path(), &[at("multus.yaml")]);
+        let found = conflicts(&root, dir.path(), &[at("multus.yaml")]);
         assert_eq!(found.skips, [at("own/multus.yaml.skip")]);
         assert_eq!(found.duplicates, [at("own/multus.more.yml")]);
-        assert_eq!(conflicts(&at("none"), &[]), Conflicts::default());
+        assert_eq!(conflicts(&root, &at("none"), &[]), Conflicts::default());
     }
 }

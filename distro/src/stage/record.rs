@@ -1,11 +1,12 @@
 //! The record of what was staged. It is written before the files that it names.
 
-use std::{fs, io, path::Path};
+use std::path::Path;
 
 use anyhow::{Context as _, ensure};
+use node::root::Root;
 use serde::{Deserialize, Serialize};
 
-use super::{batch::write_atomic, decide::check};
+use super::{batch::write_atomic, decide::check, read_if_present, remove};
 
 /// The record's path below the data directory.
 pub(crate) const RECORD: &str = "server/.multus-distro.json";
@@ -38,11 +39,10 @@ impl StagedFile {
 }
 
 /// Returns the files that were staged: none without a record.
-pub(crate) fn read(data_dir: &Path) -> anyhow::Result<Vec<StagedFile>> {
+pub(crate) fn read(root: &Root, data_dir: &Path) -> anyhow::Result<Vec<StagedFile>> {
     let path = data_dir.join(RECORD);
-    let bytes = match fs::read(&path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        other => other.with_context(|| format!("cannot read {}", path.display()))?,
+    let Some(bytes) = read_if_present(root, &path)? else {
+        return Ok(Vec::new());
     };
     let record: Record = serde_json::from_slice(&bytes).with_context(|| {
         format!(
@@ -65,22 +65,17 @@ pub(crate) fn read(data_dir: &Path) -> anyhow::Result<Vec<StagedFile>> {
 }
 
 /// Writes the record, or removes it when there are no files.
-pub(crate) fn write(data_dir: &Path, files: &[StagedFile]) -> anyhow::Result<()> {
+pub(crate) fn write(root: &Root, data_dir: &Path, files: &[StagedFile]) -> anyhow::Result<()> {
     let path = data_dir.join(RECORD);
     if files.is_empty() {
-        return match fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(error).with_context(|| format!("cannot remove {}", path.display()))
-            }
-            _ => Ok(()),
-        };
+        return remove(root, &path).map(drop);
     }
     let record = Record {
         schema: SCHEMA,
         files: files.to_vec(),
     };
     let bytes = serde_json::to_vec(&record).context("cannot write the record")?;
-    write_atomic(&path, &bytes).with_context(|| format!("cannot write {}", path.display()))
+    write_atomic(root, &path, &bytes).with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// Returns the checks that are recorded for a path.

@@ -1,8 +1,24 @@
 //! Staging on real directories.
 
-use std::{os::unix::fs::PermissionsExt as _, time::SystemTime};
+use std::{fs, os::unix::fs::PermissionsExt as _, time::SystemTime};
 
 use super::{record::RECORD, *};
+
+fn node() -> Root {
+    Root::open("/").unwrap()
+}
+
+fn stage(dir: &Path, files: &[File]) -> anyhow::Result<Outcome> {
+    super::stage(&node(), dir, files)
+}
+
+fn plan_unstage(dir: &Path, force: bool, purge: bool) -> anyhow::Result<Vec<UnstageStep>> {
+    super::plan_unstage(&node(), dir, force, purge)
+}
+
+fn disable(dir: &Path) -> anyhow::Result<Vec<String>> {
+    super::disable(&node(), dir)
+}
 
 const CHART: &str = "server/static/charts/a.tgz";
 const MANIFEST: &str = "server/manifests/multus.yaml";
@@ -40,7 +56,7 @@ fn modified(path: &Path) -> SystemTime {
 }
 
 fn unstage_all(dir: &Path, force: bool, purge: bool) -> anyhow::Result<Outcome> {
-    unstage(dir, &plan_unstage(dir, force, purge)?)
+    unstage(&node(), dir, &plan_unstage(dir, force, purge)?)
 }
 
 #[test]
@@ -111,7 +127,8 @@ fn equal_modification_times_are_made_different() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join(MANIFEST);
     stage(dir.path(), &both()).unwrap();
-    let mut batch = Batch::default();
+    let root = node();
+    let mut batch = Batch::new(&root);
     batch.write(&path, b"3").unwrap();
     let temporary = dir.path().join("server/manifests/.multus.yaml.multus-tmp");
     let open = fs::File::options().write(true).open(&path).unwrap();

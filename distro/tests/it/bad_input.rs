@@ -85,6 +85,36 @@ fn wrong_arguments_are_bad_usage() {
             ],
             "take it out of its disable list",
         ),
+        (
+            &[
+                "stage",
+                "--multus",
+                "--distro=k3s",
+                "--data-dir=/x",
+                "--system-default-registry=${REGISTRY}",
+            ],
+            "a template that was not filled in: set host and port",
+        ),
+        (
+            &[
+                "images",
+                "list",
+                "--system-default-registry=https://r.example",
+            ],
+            "leave https:// out",
+        ),
+        (
+            &[
+                "server",
+                "--multus",
+                "--",
+                "k3s",
+                "server",
+                "--config=/nowhere",
+                "--system-default-registry=<registry>",
+            ],
+            "a template that was not filled in",
+        ),
         (&["server", "--", "k3s", "agent"], "multus-distro agent"),
         (&["agent", "--", "k3s", "server"], "multus-distro server"),
         (&["jump"], "'jump'"),

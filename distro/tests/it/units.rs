@@ -7,6 +7,68 @@ use super::{path, run};
 const UNIT: &str = "[Service]\nExecStart=/usr/local/bin/k3s \\\n    server \\\n";
 
 #[test]
+fn remove_unstages_where_the_environment_file_of_the_unit_has_the_data() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = path(dir.path());
+    let at = |path: &str| dir.path().join(path.trim_start_matches('/'));
+    fs::create_dir_all(at("/etc/systemd/system")).unwrap();
+    // What K3s' installer writes.
+    let files =
+        "EnvironmentFile=-/etc/default/%N\nEnvironmentFile=-/etc/systemd/system/k3s.service.env\n";
+    let unit = UNIT.replace("\nExec", &format!("\n{files}Exec"));
+    fs::write(at("/etc/systemd/system/k3s.service"), unit).unwrap();
+    let variables = "K3S_TOKEN='x'\nK3S_DATA_DIR='/data/k3s'\n";
+    fs::write(at("/etc/systemd/system/k3s.service.env"), variables).unwrap();
+    let install = ["install", "--root", root, "--program", "/opt/multus-distro"];
+    assert!(run(&install).status.success());
+    let data = at("/data/k3s");
+    let data_dir = path(&data);
+    let stage = [
+        "stage",
+        "--multus",
+        "--distro",
+        "k3s",
+        "--data-dir",
+        data_dir,
+    ];
+    assert!(run(&stage).status.success());
+    let doctor = String::from_utf8(run(&["doctor", "--root", root]).stdout).unwrap();
+    assert!(doctor.contains("k3s at /data/k3s (its unit)"), "{doctor}");
+    let output = run(&["install", "--remove", "--root", root]);
+    assert!(output.status.success(), "{output:?}");
+    let manifest = fs::read_to_string(data.join("server/manifests/multus.yaml")).unwrap();
+    assert!(manifest.starts_with("# removed"), "{manifest}");
+}
+
+#[test]
+fn remove_follows_links_inside_the_root_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let outside = tempfile::tempdir().unwrap();
+    let root = path(dir.path());
+    let at = |path: &str| dir.path().join(path.trim_start_matches('/'));
+    fs::create_dir_all(at("/etc/systemd/system")).unwrap();
+    fs::write(at("/etc/systemd/system/k3s.service"), UNIT).unwrap();
+    let install = ["install", "--root", root, "--program", "/opt/multus-distro"];
+    assert!(run(&install).status.success());
+    // The path that the link names exists on this machine as well as below the root.
+    let inside = at(path(outside.path()));
+    for data in [outside.path(), &inside] {
+        let data = path(data);
+        let stage = ["stage", "--multus", "--distro", "k3s", "--data-dir", data];
+        assert!(run(&stage).status.success());
+    }
+    fs::create_dir_all(at("/var/lib/rancher")).unwrap();
+    std::os::unix::fs::symlink(outside.path(), at("/var/lib/rancher/k3s")).unwrap();
+    let output = run(&["install", "--remove", "--root", root]);
+    assert!(output.status.success(), "{output:?}");
+    let manifest = |data: &std::path::Path| {
+        fs::read_to_string(data.join("server/manifests/multus.yaml")).unwrap()
+    };
+    assert!(!manifest(outside.path()).starts_with("# removed"));
+    assert!(manifest(&inside).starts_with("# removed"));
+}
+
+#[test]
 fn install_writes_a_drop_in_and_remove_deletes_it() {
     let dir = tempfile::tempdir().unwrap();
     let root = path(dir.path());

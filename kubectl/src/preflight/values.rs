@@ -243,6 +243,7 @@ fn refusals(values: &Values, kubernetes: Option<&str>) -> Vec<ValueProblem> {
     }
     problems.extend(refused_modes(values));
     problems.extend(refused_images(values));
+    problems.extend(refused_registries(values));
     problems.extend(refused_names(values));
     problems.extend(refused_update(values));
     problems.extend(refused_options(values));
@@ -323,6 +324,31 @@ fn refused_images(values: &Values) -> Vec<ValueProblem> {
             "image.tag",
             "image.tag is empty, and there is no image.digest: set one of them".to_owned(),
         );
+    }
+    problems
+}
+
+/// Returns refused registries.
+fn refused_registries(values: &Values) -> Vec<ValueProblem> {
+    let mut problems = Vec::new();
+    for path in [
+        "global.systemDefaultRegistry",
+        "global.cattle.systemDefaultRegistry",
+    ] {
+        let registry = text_of(values.get(path));
+        let is_allowed = |c: char| c.is_ascii_alphanumeric() || "][._:/-".contains(c);
+        let text = if let Some((scheme, _)) = registry.split_once("://") {
+            format!(
+                "{path} is {registry}, but a registry is named without a scheme: leave {scheme}:// out"
+            )
+        } else if !registry.chars().all(is_allowed) {
+            format!(
+                "{path} is {registry}, a template that was not filled in: set host and port of the registry, or leave the value out"
+            )
+        } else {
+            continue;
+        };
+        problems.push(ValueProblem::new(path, text));
     }
     problems
 }

@@ -111,3 +111,19 @@ fn writes_wait_for_the_disk_as_often_as_their_durability_says() {
     assert!(waits.take().is_empty());
     assert!(dir.list().unwrap().is_empty());
 }
+
+#[test]
+fn files_are_renamed_and_empty_directories_removed() {
+    let (_dir, root) = root();
+    let dir = root.make_directory("/a/b", 0o700).unwrap();
+    dir.create("c", b"1", 0o600).unwrap();
+    dir.create("d", b"2", 0o600).unwrap();
+    dir.rename("c", "d").unwrap();
+    assert_eq!(dir.list().unwrap(), ["d"]);
+    assert_eq!(dir.read("d", 10).unwrap(), b"1");
+    assert!(dir.rename("c", "d").unwrap_err().is_not_found());
+    root.remove_dir("/a/b").unwrap_err();
+    dir.remove("d").unwrap();
+    root.remove_dir("/a/b").unwrap();
+    assert!(!root.exists("/a/b"));
+}

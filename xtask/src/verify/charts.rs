@@ -189,7 +189,7 @@ fn check_manifest(
     Ok(())
 }
 
-/// Checks that Go sources hold the assets of the embed tree, which are the charts and K3s' manifest.
+/// Checks that Go sources hold the assets of the embed tree, which are K3s' charts and manifest.
 fn check_bindata(
     tree: &Tree,
     packed: &[Packed],

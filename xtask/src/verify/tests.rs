@@ -559,20 +559,22 @@ fn forged_charts_are_named() {
         |tree| drop(tree.0.remove(&chart)),
         &format!("{chart} is missing"),
     );
-    let embedded = format!("bindata/embed/static/charts/rke2-multus-{version}.tgz");
+    let embedded = format!("bindata/embed/static/charts/k3s-multus-{version}.tgz");
     forged(flip(&embedded), &format!("{embedded} does not follow"));
     let go = "bindata/go/static/zz_generated_bindata.go";
     forged(append(go, b"// evil\n"), &format!("{go} does not follow"));
+    let empty = "bindata/go/deploy/no_stage.go";
+    forged(
+        append(empty, b"// evil\n"),
+        &format!("{empty} does not follow"),
+    );
     forged(
         |tree| {
-            let evil = vec![(
-                format!("charts/rke2-multus-{version}.tgz"),
-                b"evil".to_vec(),
-            )];
+            let evil = vec![(format!("charts/k3s-multus-{version}.tgz"), b"evil".to_vec())];
             let source = chart::bindata::go("static", Some("!no_stage"), &evil);
             tree.add(go, source);
         },
-        &format!("its asset charts/rke2-multus-{version}.tgz is not the packed one"),
+        &format!("its asset charts/k3s-multus-{version}.tgz is not the packed one"),
     );
     forged(
         append("manifests/k3s/multus.yaml", b"# evil\n"),

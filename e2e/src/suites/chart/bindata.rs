@@ -17,12 +17,13 @@ pub(super) fn consumer(env: &TestEnv) -> anyhow::Result<()> {
     let dir = env.dir.join("consumer");
     let bindata = env.dist.join("bindata");
     for package in ["static", "deploy"] {
-        let name = "zz_generated_bindata.go";
         fs::create_dir_all(dir.join(package))?;
-        fs::copy(
-            bindata.join("go").join(package).join(name),
-            dir.join(package).join(name),
-        )?;
+        for name in ["zz_generated_bindata.go", "no_stage.go"] {
+            fs::copy(
+                bindata.join("go").join(package).join(name),
+                dir.join(package).join(name),
+            )?;
+        }
     }
     sh::run(
         Command::new("cp")
@@ -47,6 +48,7 @@ pub(super) fn consumer(env: &TestEnv) -> anyhow::Result<()> {
     let unformatted = sh::run(Command::new("gofmt").current_dir(&dir).args(["-l", "."]))?;
     ensure!(unformatted.is_empty(), "gofmt would change {unformatted}");
     go(&["vet", "./..."])?;
+    go(&["vet", "-tags=no_stage", "./..."])?;
     let mut found = BTreeMap::<String, BTreeMap<String, String>>::new();
     for line in go(&["run", "."])?.lines() {
         let [place, name, digest] = line.split(' ').collect::<Vec<_>>()[..] else {
@@ -60,6 +62,7 @@ pub(super) fn consumer(env: &TestEnv) -> anyhow::Result<()> {
     let version = env.version()?;
     let charts = CHARTS
         .iter()
+        .filter(|name| name.starts_with("k3s-"))
         .map(|name| {
             Ok((
                 format!("charts/{name}-{version}.tgz"),

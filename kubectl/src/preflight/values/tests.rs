@@ -30,6 +30,21 @@ const REFUSED: &[(&str, &str, &str)] = &[
         "a build of the Go implementation",
     ),
     (
+        "global: {systemDefaultRegistry: 'https://reg.example'}",
+        "global.systemDefaultRegistry",
+        "leave https:// out",
+    ),
+    (
+        "global: {systemDefaultRegistry: '%{SYSTEM_DEFAULT_REGISTRY_RAW}%'}",
+        "global.systemDefaultRegistry",
+        "a template that was not filled in",
+    ),
+    (
+        "global: {cattle: {systemDefaultRegistry: <registry>}}",
+        "global.cattle.systemDefaultRegistry",
+        "a template that was not filled in",
+    ),
+    (
         "rke2-whereabouts: {enabled: true}",
         "rke2-whereabouts.enabled",
         "install its own chart",
@@ -262,6 +277,7 @@ fn accepted_values_have_no_problem() {
         "config: {daemon_conf: {chrootDir: /hostroot, cniVersion: 0.3.1, socketDir: /host/run/multus/, logLevel: verbose, keyOfAPlugin: [1]}}",
         "perNodeCertificate: {enabled: true, certDuration: 1h30m}",
         "global: {systemDefaultRegistry: x, rke2DataDir: /d}",
+        "global: {systemDefaultRegistry: '[2001:db8::1]:5000/mirror_a/'}",
         "{metrics: {enabled: true, podMonitor: {enabled: true}}}",
         "{manifests: {daemonSet: false, configMap: false}}",
         "rke2-whereabouts: {enabled: false, resources: {}}",

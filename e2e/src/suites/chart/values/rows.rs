@@ -581,6 +581,21 @@ pub(super) const ROWS: &[Row] = &[
         )
     },
     row(
+        "global.systemDefaultRegistry",
+        "https://mirror.example",
+        Refused("a registry is named without a scheme: leave https:// out"),
+    ),
+    row(
+        "global.systemDefaultRegistry",
+        r#""%{SYSTEM_DEFAULT_REGISTRY_RAW}%""#,
+        Refused("a template that was not filled in: set host and port of the registry"),
+    ),
+    row(
+        "global.cattle.systemDefaultRegistry",
+        r#""<registry>""#,
+        Refused("a template that was not filled in: set host and port of the registry"),
+    ),
+    row(
         "thickPlugin.enabled",
         "false",
         Refused("thin mode does not exist in this chart: remove the value"),
