@@ -1,9 +1,10 @@
 //! Third-party images by the digest in the lock: fetched into a store of blobs, and read from there without a network.
 
-use std::{fs, io, path::PathBuf};
+use std::{io, path::PathBuf};
 
 use archive::{
     digest::{Digest, sha256},
+    durable,
     layout::Layout,
     oci::{self, Descriptor, Index, Manifest, Platform},
 };
@@ -104,7 +105,7 @@ pub fn fetch(
             first(registries, reference, |registry| {
                 registry.pull_blob(repository, (blob.digest, blob.size), &part, progress)
             })?;
-            fs::rename(&part, &path).map_err(io_error(&path))?;
+            durable::rename(&part, &path).map_err(io_error(&path))?;
             stats.fetched += blob.size;
         }
     }
@@ -341,7 +342,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let amd64 = [platform("amd64", None)];
         let (store, digest) = stored(dir.path(), &amd64);
-        fs::write(store.path(&sha256(b"layer")), "lay").unwrap();
+        std::fs::write(store.path(&sha256(b"layer")), "lay").unwrap();
         let outcome = add_to(&mut Layout::default(), ("r/x:1", digest), &amd64, &store);
         assert!(matches!(outcome, Err(Error::Absent { .. })));
     }

@@ -23,6 +23,19 @@ pub struct Settings {
     pub job: u32,
 }
 
+impl Settings {
+    /// Returns a name for all that the compressed bytes follow from besides the content, the compressor's version included.
+    pub fn fingerprint(&self) -> String {
+        let Self {
+            level,
+            window_log,
+            job,
+        } = self;
+        let version = ::zstd::zstd_safe::version_string();
+        format!("zstd{version}-level{level}-window{window_log}-job{job}-workers{WORKERS}")
+    }
+}
+
 /// For layers, which are compressed once and stored, so that size matters more than time.
 pub const LAYER: Settings = Settings {
     level: 19,

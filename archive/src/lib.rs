@@ -1,9 +1,10 @@
-//! Deterministic tar and gzip, digests, OCI types and layouts, and safe reading of all of them.
+//! Deterministic tar and gzip, digests, OCI types and layouts, and safe reading of all of them; and the one way in which files are replaced.
 //!
 //! Everything here is a function over bytes or over one directory: it uses no network and no clock, and neither reads nor writes owners or times of files.
 //! zstd is absent on purpose: its encoder is C, and this crate is linked into programs that run on a node.
 
 pub mod digest;
+pub mod durable;
 pub mod gzip;
 pub mod layout;
 pub mod oci;

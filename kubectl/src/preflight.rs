@@ -10,6 +10,7 @@ mod pods;
 mod schema;
 mod snapshot;
 mod values;
+mod verdict;
 
 pub(crate) use installation::is_multus;
 
@@ -20,8 +21,9 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use self::{
-    decide::{ExplicitValues, Finding, Outcome, Subject, Verdict, decide},
+    decide::{ExplicitValues, Finding, Outcome, Subject, decide},
     snapshot::ClusterSnapshot,
+    verdict::Verdict,
 };
 use crate::{
     CommandStatus, Output,

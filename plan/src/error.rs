@@ -145,7 +145,7 @@ pub enum PlanError {
         reason: String,
     },
     /// A configuration that a request carries itself cannot be used.
-    #[error("the network to plug: {reason}")]
+    #[error("the network of the request: {reason}")]
     Explicit {
         /// Why not.
         reason: String,

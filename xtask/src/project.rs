@@ -68,7 +68,21 @@ impl Project {
 
     /// Returns whether files differ from the commit.
     pub(crate) fn is_dirty(&self) -> bool {
-        self.commit.ends_with(DIRTY)
+        is_dirty(&self.commit)
+    }
+
+    /// Returns the commit of a tag.
+    pub(crate) fn commit_of_tag(&self, tag: &str) -> anyhow::Result<String> {
+        let (shell, revision) = (self.shell()?, format!("refs/tags/{tag}^{{commit}}"));
+        cmd!(
+            shell,
+            "git -c safe.directory=* rev-parse --verify --quiet --end-of-options {revision}"
+        )
+        .quiet()
+        .ignore_stderr()
+        .read()
+        .ok()
+        .with_context(|| format!("{} has no tag {tag}: fetch it", self.root.display()))
     }
 
     /// Returns a shell in the root of the checkout.
@@ -95,6 +109,11 @@ impl Project {
         lines.extend(more.iter().map(|&item| item.to_owned()));
         Ok(sha256(lines.join("\n").as_bytes()))
     }
+}
+
+/// Returns whether files differed from the commit when it was noted.
+pub(crate) fn is_dirty(commit: &str) -> bool {
+    commit.ends_with(DIRTY)
 }
 
 fn commit(root: &Path) -> anyhow::Result<(String, u64)> {
@@ -189,6 +208,36 @@ mod tests {
         }
         names.retain(|name| root.join(name).join("Cargo.toml").exists());
         names
+    }
+
+    #[test]
+    fn commit_of_a_tag_is_that_of_its_commit() {
+        let dir = tempfile::tempdir().unwrap();
+        let shell = Shell::new().unwrap();
+        shell.change_dir(dir.path());
+        fs::write(
+            dir.path().join("rust-toolchain.toml"),
+            "channel = \"1.0.0\"\n",
+        )
+        .unwrap();
+        let git = |args: &str| {
+            let args = args.split(' ');
+            cmd!(shell, "git -c user.name=a -c user.email=a@b -c tag.gpgSign=false -c commit.gpgSign=false {args...}")
+                .quiet()
+                .ignore_stdout()
+                .run()
+                .unwrap();
+        };
+        git("init --quiet");
+        git("add .");
+        git("commit --quiet --message=first");
+        git("tag --annotate --message=t v5.0.0");
+        let open = || Project::at(dir.path().to_owned(), dir.path().join("target")).unwrap();
+        assert_eq!(open().commit_of_tag("v5.0.0").unwrap(), open().commit);
+        let error = open().commit_of_tag("v5.0.1").unwrap_err().to_string();
+        assert!(error.ends_with("has no tag v5.0.1: fetch it"), "{error}");
+        fs::write(dir.path().join("new"), "").unwrap();
+        assert!(open().is_dirty());
     }
 
     #[test]

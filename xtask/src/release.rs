@@ -15,7 +15,9 @@ pub(crate) const FILE: &str = "release.json";
 /// The name of the checksums of every other file.
 pub(crate) const SUMS: &str = "SHA256SUMS";
 /// The version of the format.
-const SCHEMA: u32 = 1;
+const SCHEMA: u32 = 2;
+/// The former version, whose files have no modes.
+const WITHOUT_MODES: u32 = 1;
 
 /// The complete file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,6 +43,9 @@ pub(crate) struct FileEntry {
     pub(crate) kind: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) arch: Option<String>,
+    /// The permissions, in octal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) mode: Option<String>,
     pub(crate) size: u64,
     pub(crate) sha256: String,
 }
@@ -126,11 +131,20 @@ impl Release {
     pub(crate) fn parse(bytes: &[u8]) -> anyhow::Result<Self> {
         let release: Self = serde_json::from_slice(bytes)?;
         anyhow::ensure!(
-            release.schema == SCHEMA,
-            "schema {} is not {SCHEMA}, which this program reads",
+            [WITHOUT_MODES, SCHEMA].contains(&release.schema),
+            "schema {} is not {WITHOUT_MODES} or {SCHEMA}, which this program reads",
             release.schema
         );
         Ok(release)
+    }
+
+    /// Returns the same description in the format of `other`, which may be the former one.
+    pub(crate) fn in_format_of(mut self, other: &Self) -> Self {
+        self.schema = other.schema;
+        if other.schema == WITHOUT_MODES {
+            self.files.iter_mut().for_each(|file| file.mode = None);
+        }
+        self
     }
 
     /// Fails when anything is over its limit, and names all of it.
@@ -161,6 +175,7 @@ pub(crate) fn files(tree: &Tree) -> Vec<FileEntry> {
             path: path.clone(),
             kind: kind(path).to_owned(),
             arch: arch_of(path).map(|arch| arch.name().to_owned()),
+            mode: Some(if file.is_program { "0755" } else { "0644" }.to_owned()),
             size: file.bytes.len() as u64,
             sha256: sha256(&file.bytes).hex(),
         })

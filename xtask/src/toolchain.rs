@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 use xshell::{Shell, cmd};
 
 use crate::{arch::Arch, project::Project, ui};
@@ -16,8 +16,56 @@ struct Missing {
     packages: Vec<&'static str>,
 }
 
+/// Returns the versions of the compilers that programs are built with, or fails when the Rust compiler is not the pinned one.
+///
+/// A C compiler that is not installed has no version; [`ensure_installed`] reports it before a build.
+pub(crate) fn versions(project: &Project, arches: &[Arch]) -> anyhow::Result<String> {
+    let shell = project.shell()?;
+    let rustc = ensure_pinned(project)?;
+    let mut versions = vec![rustc];
+    for arch in arches {
+        let facts = arch.facts();
+        for program in [facts.cc, facts.linker] {
+            let version = cmd!(shell, "{program} --version")
+                .quiet()
+                .ignore_stderr()
+                .read();
+            versions.push(format!("{program}: {}", version.unwrap_or_default()));
+        }
+    }
+    Ok(versions.join("\n"))
+}
+
+/// Fails when the Rust compiler is not the pinned one; returns what it prints of itself.
+pub(crate) fn ensure_pinned(project: &Project) -> anyhow::Result<String> {
+    let shell = project.shell()?;
+    let rustc = cmd!(shell, "rustc -vV")
+        .quiet()
+        .read()
+        .with_context(|| format!("cannot run rustc; {RUSTUP}"))?;
+    check_pinned(&rustc, &project.toolchain)?;
+    Ok(rustc)
+}
+
+/// Fails unless the text of `rustc -vV` is that of the pinned release.
+fn check_pinned(rustc: &str, pinned: &str) -> anyhow::Result<()> {
+    let mut lines = rustc.lines();
+    let found = lines.find_map(|line| line.strip_prefix("release: "));
+    let found = found.with_context(|| format!("rustc -vV names no release; {RUSTUP}"))?;
+    ensure!(
+        found == pinned,
+        "rustc is {found}, rust-toolchain.toml pins {pinned}, and other compilers write other bytes: \
+         run `rustup toolchain install {pinned}`, and unset RUSTUP_TOOLCHAIN or leave out `+...` after cargo"
+    );
+    Ok(())
+}
+
 /// Fails unless everything for these architectures is installed; with `install`, installs it first.
-pub(crate) fn ensure(project: &Project, arches: &[Arch], install: bool) -> anyhow::Result<()> {
+pub(crate) fn ensure_installed(
+    project: &Project,
+    arches: &[Arch],
+    install: bool,
+) -> anyhow::Result<()> {
     let shell = project.shell()?;
     let missing = find_missing(&shell, arches)?;
     if missing == Missing::default() {
@@ -158,6 +206,31 @@ mod tests {
             complaint(&[Arch::Amd64, Arch::Arm], &missing),
             "cannot build for amd64, arm: run `rustup target add a-b-c` and `apt-get install --yes gcc-x libc-x`, \
              or add --install, or leave the architecture out with --arch"
+        );
+    }
+
+    #[test]
+    fn other_toolchain_than_the_pinned_one_is_refused() {
+        let rustc = "rustc 1.95.0 (59807616e 2026-04-14)\nbinary: rustc\nrelease: 1.95.0\nLLVM version: 21.1.8";
+        check_pinned(rustc, "1.95.0").unwrap();
+        for (pinned, found) in [("1.96.0", rustc), ("1.95.0", "release: 1.95.0-nightly")] {
+            let error = check_pinned(found, pinned).unwrap_err().to_string();
+            let expected = format!("rust-toolchain.toml pins {pinned}");
+            assert!(error.contains(&expected), "{error}");
+            assert!(error.contains("rustup toolchain install"), "{error}");
+        }
+    }
+
+    #[test]
+    fn versions_name_every_compiler() {
+        let project = Project::open().unwrap();
+        let versions = versions(&project, &[Arch::Arm]).unwrap();
+        let release = format!("release: {}", project.toolchain);
+        assert!(versions.lines().any(|line| line == release), "{versions}");
+        let cc = "arm-linux-gnueabihf-gcc: ";
+        assert!(
+            versions.lines().any(|line| line.starts_with(cc)),
+            "{versions}"
         );
     }
 

@@ -11,6 +11,7 @@ use std::{
 };
 
 use anyhow::{Context as _, bail, ensure};
+use archive::durable;
 
 pub(crate) use self::batch::Batch;
 
@@ -117,7 +118,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Writes the files into a new directory, which has no readers yet, without syncing them.
+    /// Writes the files into a new directory, which has no readers yet, without syncing them; [`replace`] does that.
     pub(crate) fn write_new(&self, dir: &Path) -> anyhow::Result<()> {
         for (path, file) in &self.0 {
             let to = dir.join(path);
@@ -159,11 +160,13 @@ pub(crate) fn replace(new: &Path, old: &Path) -> anyhow::Result<()> {
     let former = former_path(old);
     let context = || format!("cannot replace {}", old.display());
     if !old.exists() {
-        return fs::rename(new, old).with_context(context);
+        return durable::rename(new, old).with_context(context);
     }
-    fs::rename(old, &former).with_context(context)?;
-    if let Err(error) = fs::rename(new, old) {
-        fs::rename(&former, old).with_context(context)?;
+    // What takes the place is complete on the disk before the former directory leaves it.
+    durable::sync(new).with_context(context)?;
+    durable::rename(old, &former).with_context(context)?;
+    if let Err(error) = durable::rename(new, old) {
+        durable::rename(&former, old).with_context(context)?;
         return Err(error).with_context(context);
     }
     fs::remove_dir_all(&former).with_context(|| format!("cannot remove {}", former.display()))
@@ -178,7 +181,7 @@ pub(crate) fn repair(old: &Path) -> anyhow::Result<()> {
     let result = if old.exists() {
         fs::remove_dir_all(&former)
     } else {
-        fs::rename(&former, old)
+        durable::rename(&former, old)
     };
     result.with_context(|| format!("cannot repair {}", former.display()))
 }

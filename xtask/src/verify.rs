@@ -20,8 +20,31 @@ use crate::{
     tree::Tree,
 };
 
-/// Verifies the release in a directory; `pages` are the manual pages and completions that it must have.
-pub(crate) fn dir(dir: &Path, pages: &Tree) -> anyhow::Result<Release> {
+/// What a release is held to besides its own words.
+#[derive(Clone, Copy)]
+pub(crate) enum Standard<'a> {
+    /// This checkout made it: what this program derives, and these manual pages and completions, must be in it as they are here.
+    Checkout(&'a Tree),
+    /// Another commit made it, which may derive other files, lists and limits: `release.json` and the files must agree with each other.
+    OwnWords,
+}
+
+impl Standard<'_> {
+    fn is_checkout(self) -> bool {
+        matches!(self, Self::Checkout(_))
+    }
+}
+
+/// Verifies the release in a directory, by the standard that `choose` returns for its description.
+pub(crate) fn dir<'a>(
+    dir: &Path,
+    choose: impl FnOnce(&Release) -> Standard<'a>,
+) -> anyhow::Result<Release> {
+    ensure!(
+        dir.exists(),
+        "{} does not exist: name a directory that `cargo xtask dist` made",
+        dir.display()
+    );
     // Checked before anything is read, since a directory that is not a release may be very large.
     ensure!(
         dir.join(release::SUMS).is_file(),
@@ -30,7 +53,7 @@ pub(crate) fn dir(dir: &Path, pages: &Tree) -> anyhow::Result<Release> {
         release::SUMS
     );
     Tree::read(dir)
-        .and_then(|tree| check(&tree, pages))
+        .and_then(|tree| check(&tree, choose))
         .with_context(|| {
             format!(
                 "{} is not a sound release, copy it or make it again",
@@ -39,17 +62,27 @@ pub(crate) fn dir(dir: &Path, pages: &Tree) -> anyhow::Result<Release> {
         })
 }
 
-fn check(tree: &Tree, pages: &Tree) -> anyhow::Result<Release> {
-    check_sums(tree)?;
-    let release = Release::parse(file(tree, release::FILE)?)
-        .with_context(|| format!("{} is damaged", release::FILE))?;
-    check_files(&release, tree)?;
+fn check<'a>(
+    tree: &Tree,
+    choose: impl FnOnce(&Release) -> Standard<'a>,
+) -> anyhow::Result<Release> {
+    let release = check_described(tree)?;
+    let standard = choose(&release);
     let arches = architectures(&release)?;
     let mut claimed = BTreeSet::from([release::FILE.to_owned(), release::SUMS.to_owned()]);
-    let images = images::check(tree, &arches, &mut claimed)?;
-    let charts = charts::check(tree, &release, &arches, &mut claimed)?;
-    for (path, page) in &pages.0 {
-        claim_same(tree, &mut claimed, path.clone(), &page.bytes, "its program")?;
+    let images = images::check(tree, &release, &arches, standard, &mut claimed)?;
+    let charts = charts::check(tree, &release, &arches, standard, &mut claimed)?;
+    match standard {
+        Standard::Checkout(pages) => {
+            for (path, page) in &pages.0 {
+                claim_same(tree, &mut claimed, path.clone(), &page.bytes, "its program")?;
+            }
+        }
+        Standard::OwnWords => {
+            let is_page =
+                |path: &&String| path.starts_with("man/") || path.starts_with("completions/");
+            claimed.extend(tree.0.keys().filter(is_page).cloned());
+        }
     }
     if let Some(path) = tree.0.keys().find(|path| !claimed.contains(*path)) {
         bail!("{path} is no part of a release");
@@ -61,7 +94,11 @@ fn check(tree: &Tree, pages: &Tree) -> anyhow::Result<Release> {
         toolchain: release.toolchain.clone(),
         architectures: arches,
     };
-    let expected = Release::of(origin, tree, &images, charts);
+    let mut expected = Release::of(origin, tree, &images, charts).in_format_of(&release);
+    if !standard.is_checkout() {
+        check_sizes(&release, tree)?;
+        expected.budgets.clone_from(&release.budgets);
+    }
     ensure!(
         release.images == expected.images,
         "{}: its digests of images are not those of oci/",
@@ -81,8 +118,17 @@ fn check(tree: &Tree, pages: &Tree) -> anyhow::Result<Release> {
     Ok(release)
 }
 
+/// Checks that the two describing files have every other file, with its hash and mode, and nothing else.
+pub(crate) fn check_described(tree: &Tree) -> anyhow::Result<Release> {
+    check_sums(tree)?;
+    let release = Release::parse(file(tree, release::FILE)?)
+        .with_context(|| format!("{} is damaged", release::FILE))?;
+    check_files(&release, tree)?;
+    Ok(release)
+}
+
 /// Checks that `SHA256SUMS` has every other file, with its hash, and nothing else.
-pub(crate) fn check_sums(tree: &Tree) -> anyhow::Result<()> {
+fn check_sums(tree: &Tree) -> anyhow::Result<()> {
     let text = String::from_utf8_lossy(file(tree, release::SUMS)?);
     let sums = lists::parse_sums(&text).with_context(|| format!("{} is damaged", release::SUMS))?;
     for (path, digest) in &sums {
@@ -106,11 +152,40 @@ pub(crate) fn check_sums(tree: &Tree) -> anyhow::Result<()> {
     }
 }
 
+/// Checks the sizes of files that have limits, by the release's own limits.
+fn check_sizes(release: &Release, tree: &Tree) -> anyhow::Result<()> {
+    for budget in &release.budgets {
+        let Some(bytes) = tree.get(&budget.what) else {
+            continue;
+        };
+        ensure!(
+            bytes.len() as u64 == budget.size,
+            "{}: its budgets or files are not those of this release",
+            release::FILE
+        );
+    }
+    Ok(())
+}
+
 fn check_files(release: &Release, tree: &Tree) -> anyhow::Result<()> {
-    let real = release::files(tree);
+    let mut real = release::files(tree);
     for file in &release.files {
-        let found = real.iter().find(|real| real.path == file.path);
+        let found = real.iter_mut().find(|real| real.path == file.path);
         let found = found.with_context(|| format!("{} is missing", file.path))?;
+        if file.mode.is_none() {
+            // The former format has no modes.
+            found.mode = None;
+        }
+        ensure!(
+            found.mode == file.mode,
+            "{}: its mode is {}, {} says {}: the copy lost its modes, restore them with \
+             `find DIR -type f -exec chmod 644 {{}} +; chmod 755 DIR/bin/*/*`, or copy with tar, `cp -p` or `rsync -p`",
+            file.path,
+            found.mode.as_deref().unwrap_or_default(),
+            release::FILE,
+            file.mode.as_deref().unwrap_or_default()
+        );
+        let found = &*found;
         ensure!(
             found == file,
             "{}: {} describes another file",

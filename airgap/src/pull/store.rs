@@ -5,7 +5,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use archive::digest::{Digest, sha256};
+use archive::{
+    digest::{Digest, sha256},
+    durable,
+};
 
 use super::Error;
 
@@ -39,7 +42,7 @@ impl Store {
         let path = self.path(digest);
         let part = path.with_extension("part");
         fs::write(&part, bytes)
-            .and_then(|()| fs::rename(&part, &path))
+            .and_then(|()| durable::rename(&part, &path))
             .map_err(io_error(&path))
     }
 }

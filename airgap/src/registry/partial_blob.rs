@@ -51,7 +51,6 @@ impl PartialBlob {
 
     pub(super) fn digest(&mut self) -> io::Result<Digest> {
         use io::{Read as _, Seek as _};
-        self.file.sync_all()?;
         self.file.rewind()?;
         let (mut hasher, mut buffer) = (Hasher::default(), vec![0; 64 << 10]);
         loop {

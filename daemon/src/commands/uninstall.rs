@@ -9,7 +9,7 @@ use node::{
 };
 
 use super::CommandContext;
-use crate::{app, certificate, config_manager, reconcile::dhcp, state};
+use crate::{app, certificate, config_manager, host::dhcp_server, state};
 
 /// Removes the CNI configuration first, then the installed files. A failure to detach does not stop the removal, but is returned at its end.
 pub async fn run(context: &CommandContext, detach: bool) -> anyhow::Result<()> {
@@ -57,7 +57,7 @@ pub async fn run(context: &CommandContext, detach: bool) -> anyhow::Result<()> {
     for path in install::remove_others(&root, &[])? {
         writeln!(out, "removed {path}")?;
     }
-    if dhcp::end() > 0 {
+    if dhcp_server::end() > 0 {
         writeln!(out, "ended the plugin dhcp that held leases")?;
     }
     state::remove_locks(&root, &config.cni_dir)?;

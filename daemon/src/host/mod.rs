@@ -1,6 +1,7 @@
 //! The edges to the node's kernel and processes: plugins in the runtime's namespaces, links and routes, file limits, watched
 //! directories. Nothing here decides what a pod gets.
 
+pub mod dhcp_server;
 pub mod dir_watch;
 pub mod exec;
 pub mod limits;

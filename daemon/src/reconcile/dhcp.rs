@@ -17,6 +17,7 @@ use tracing::{info, warn};
 
 use crate::{
     host::{
+        dhcp_server::{self, MARK, PLUGIN},
         exec::{Detached, Fate},
         orphans,
     },
@@ -25,13 +26,10 @@ use crate::{
     serving::socket,
 };
 
-const PLUGIN: &str = "dhcp";
 /// The socket that plugins connect to, in the runtime's file tree.
 const SOCKET: &str = "/run/cni/dhcp.sock";
 /// Pause between two checks.
 const PERIOD: Duration = Duration::from_secs(5);
-/// The variable in its environment by which a later daemon recognises it.
-const MARK: (&str, &str) = ("MULTUS_KEEPS", PLUGIN);
 
 /// Keeps the plugin serving.
 pub struct Keeper {
@@ -66,7 +64,7 @@ impl Keeper {
         loop {
             readiness.wait_open(&[Gate::Discovery, Gate::Shim]).await;
             if !is_wanted {
-                let _ = tokio::task::spawn_blocking(end).await;
+                let _ = tokio::task::spawn_blocking(dhcp_server::end).await;
                 return;
             }
             let checker = Arc::clone(&keeper);
@@ -158,15 +156,6 @@ fn remove_stale(seen: &Root, path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Ends the plugins that this or an earlier daemon started, and returns their number.
-pub fn end() -> usize {
-    let ended = orphans::end_marked(MARK);
-    if ended > 0 {
-        info!("ended the plugin dhcp");
-    }
-    ended
-}
-
 #[cfg(test)]
 mod tests {
     use std::{fs, os::unix::fs::PermissionsExt as _, os::unix::net::UnixListener};
@@ -242,7 +231,7 @@ mod tests {
         assert_eq!(keeper.check(&mut None), State::Served);
         drop(listener);
 
-        assert_eq!(end(), 1);
+        assert_eq!(dhcp_server::end(), 1);
         let child = child.as_mut().unwrap();
         let status = loop {
             match child.fate() {
@@ -255,6 +244,6 @@ mod tests {
             std::os::unix::process::ExitStatusExt::signal(&status),
             Some(15)
         );
-        assert_eq!(end(), 0);
+        assert_eq!(dhcp_server::end(), 0);
     }
 }

@@ -25,12 +25,12 @@ use crate::{
     config_manager::{self, Target},
     engine::OWN_PLUGIN_DIR,
     host::{
+        dhcp_server,
         dir_watch::{DirectoryWatch, changed_or_never},
         exec::RuntimeExec,
     },
     metrics::Metrics,
     readiness::{Gate, Readiness},
-    reconcile::dhcp,
     serving::socket,
     state,
 };
@@ -327,7 +327,7 @@ impl NodeReconciler {
             Ok(removed) => info!(?removed, "removed installed files"),
             Err(error) => warn!(%error, "cannot remove all installed files"),
         }
-        dhcp::end();
+        dhcp_server::end();
         if let Err(error) = state::remove_locks(&self.root, &self.config.cni_dir) {
             warn!(%error, "cannot remove the lock file");
         }

@@ -9,6 +9,7 @@ use std::{
 };
 
 use anyhow::{Context as _, ensure};
+use archive::durable;
 
 use super::{ArchiveDir, ENDINGS, archive_dir::CheckedFile, hash, stem};
 
@@ -152,16 +153,15 @@ impl Copies {
             "{} changed while it was read: run again",
             from.display()
         );
-        target.sync_all()?;
         Ok(target.metadata()?.len())
     }
 
     fn put(mut self) -> io::Result<()> {
+        for (temporary, _) in &self.0 {
+            durable::sync(temporary)?;
+        }
         for (temporary, to) in &self.0 {
-            fs::rename(temporary, to)?;
-            if let Some(dir) = to.parent() {
-                File::open(dir)?.sync_all()?;
-            }
+            durable::rename(temporary, to)?;
         }
         self.0.clear();
         Ok(())

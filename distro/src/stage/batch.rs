@@ -61,9 +61,7 @@ impl<'a> Batch<'a> {
             open: None,
         });
         let open = file.dir.create(&file.temporary, bytes, 0o600);
-        let open = open.map_err(|error| error.source)?;
-        open.sync_all()?;
-        file.open = Some(open);
+        file.open = Some(open.map_err(|error| error.source)?);
         Ok(())
     }
 
@@ -83,7 +81,10 @@ impl<'a> Batch<'a> {
         for file in &self.files {
             if let Some(open) = &file.open {
                 change_modified_time(self.root, open, &file.path)?;
+                open.sync_all()?;
             }
+        }
+        for file in &self.files {
             file.dir
                 .rename(&file.temporary, &file.name)
                 .and_then(|()| file.dir.sync())

@@ -118,7 +118,7 @@ fn section(subject: &Subject) -> String {
         line(
             &mut text,
             &format!(
-                "- **{}** ({}, {}): {}  \n  {}",
+                "- **{}** ({}, {}): {}\\\n  {}",
                 rule.id,
                 rule.grade.name(),
                 rule.source.text(),

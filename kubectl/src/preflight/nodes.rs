@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::{
-    decide::Verdict,
     snapshot::{ClusterNode, Taint},
     values::Values,
+    verdict::Verdict,
 };
 
 /// The oldest kernel that the daemon supports.

@@ -7,9 +7,9 @@ use plan::{
 };
 
 use super::{
-    decide::Verdict,
     installation::{Installation, Kind},
     snapshot::ClusterPod,
+    verdict::Verdict,
 };
 use crate::{
     diagnostic::{Diagnostic, Severity},

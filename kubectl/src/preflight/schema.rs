@@ -3,8 +3,25 @@
 
 use serde_json::{Map, Value};
 
-use super::values::ValueProblem;
 use crate::suggest;
+
+/// One value that would be refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ValueProblem {
+    /// The keys of the value, joined by dots.
+    pub(super) path: String,
+    /// A sentence that says what is wrong, with a hint at its end.
+    pub(super) text: String,
+}
+
+impl ValueProblem {
+    pub(super) fn new(path: &str, text: String) -> Self {
+        Self {
+            path: path.to_owned(),
+            text,
+        }
+    }
+}
 
 /// A regular expression, a function that matches the same texts, and a description of them.
 type Pattern = (&'static str, fn(&str) -> bool, &'static str);

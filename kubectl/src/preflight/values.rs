@@ -13,25 +13,7 @@ use chart::{IDENTITIES, schema::values_schema, values::values_yaml};
 use plan::daemon_config::{self, Config};
 use serde_json::{Map, Value};
 
-use super::schema;
-
-/// One value that would be refused.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct ValueProblem {
-    /// The keys of the value, joined by dots.
-    pub(super) path: String,
-    /// A sentence that says what is wrong, with a hint at its end.
-    pub(super) text: String,
-}
-
-impl ValueProblem {
-    pub(super) fn new(path: &str, text: String) -> Self {
-        Self {
-            path: path.to_owned(),
-            text,
-        }
-    }
-}
+use super::schema::{self, ValueProblem};
 
 /// The chart's default values with explicit values merged over them.
 #[derive(Debug, Clone)]

@@ -56,6 +56,7 @@ pub(crate) fn all(
     arches: &[Arch],
     install: bool,
 ) -> anyhow::Result<BTreeMap<Arch, Binaries>> {
+    toolchain::ensure_pinned(project)?;
     let mut binaries = BTreeMap::new();
     let mut stale = Vec::new();
     for &arch in arches {
@@ -67,7 +68,7 @@ pub(crate) fn all(
         }
     }
     if !stale.is_empty() {
-        toolchain::ensure(project, &stale, install)?;
+        toolchain::ensure_installed(project, &stale, install)?;
     }
     for arch in stale {
         compile(project, arch)?;
@@ -161,7 +162,13 @@ fn compile(project: &Project, arch: Arch) -> anyhow::Result<()> {
 fn foreign_variables() -> impl Iterator<Item = std::ffi::OsString> {
     let decides = |name: &str| {
         let prefixes = ["CARGO_PROFILE_", "CARGO_BUILD_RUST", "CFLAGS", "CXXFLAGS"];
-        prefixes.iter().any(|prefix| name.starts_with(prefix)) || name == "RUSTFLAGS"
+        let names = [
+            "RUSTFLAGS",
+            "RUSTC",
+            "RUSTC_WRAPPER",
+            "RUSTC_WORKSPACE_WRAPPER",
+        ];
+        prefixes.iter().any(|prefix| name.starts_with(prefix)) || names.contains(&name)
     };
     let names = std::env::vars_os().map(|(name, _)| name);
     names.filter(move |name| decides(&name.to_string_lossy()))
@@ -195,13 +202,18 @@ fn cache_path(project: &Project, arch: Arch) -> PathBuf {
 }
 
 fn key(project: &Project, arch: Arch) -> anyhow::Result<Digest> {
+    key_with(project, arch, &toolchain::versions(project, &[arch])?)
+}
+
+/// Returns a hash over everything that the programs follow from, the versions of compilers included.
+fn key_with(project: &Project, arch: Arch, compilers: &str) -> anyhow::Result<Digest> {
     let remaps: Vec<_> = remaps(project)?.into_iter().map(|(from, _)| from).collect();
     let own = concat!(
         include_str!("build.rs"),
         include_str!("../programs.rs"),
         include_str!("../arch.rs")
     );
-    project.key(PROGRAMS, &[arch.name(), own, &remaps.join("\n")])
+    project.key(PROGRAMS, &[arch.name(), own, &remaps.join("\n"), compilers])
 }
 
 /// Returns the programs of the last build, if its sources are the present ones and the programs did not change since.
@@ -237,4 +249,20 @@ fn write_cache(project: &Project, arch: Arch, programs: &Binaries) -> anyhow::Re
         serde_json::to_vec(&entry)?,
     );
     tree.update(&project.cache_dir(), &[])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn key_covers_the_compilers() {
+        let project = Project::open().unwrap();
+        let key = |arch, compilers| key_with(&project, arch, compilers).unwrap();
+        let first = key(Arch::Amd64, "rustc 1.95.0\ngcc 13");
+        assert_eq!(key(Arch::Amd64, "rustc 1.95.0\ngcc 13"), first);
+        assert_ne!(key(Arch::Amd64, "rustc 1.95.0\ngcc 14"), first);
+        assert_ne!(key(Arch::Amd64, "rustc 1.95.1\ngcc 13"), first);
+        assert_ne!(key(Arch::Arm, "rustc 1.95.0\ngcc 13"), first);
+    }
 }

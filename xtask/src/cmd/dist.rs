@@ -27,8 +27,10 @@ use crate::{
     project::{PACKING, PROGRAMS, Project},
     release::{self, ChartEntry, Origin, Release},
     sets::SetPaths,
+    toolchain,
     tree::{self, Tree},
-    ui, verify,
+    ui,
+    verify::{self, Standard},
 };
 
 /// Make the complete release and verify it
@@ -96,6 +98,11 @@ pub(crate) fn make(
             .collect::<Vec<_>>()
             .join(", ")
     ));
+    if project.is_dirty() {
+        ui::note(
+            "made from uncommitted changes, so that `cargo xtask verify` refuses it without --allow-dirty",
+        );
+    }
     Ok(())
 }
 
@@ -157,7 +164,10 @@ pub(crate) fn describe(
 fn put(release: &Tree, staging: &StagingDir, out: &Path) -> anyhow::Result<()> {
     let new = staging.dir.join("release");
     release.write_new(&new)?;
-    ui::step("verify", || verify::dir(&new, &release_pages()).map(drop))?;
+    let pages = release_pages();
+    ui::step("verify", || {
+        verify::dir(&new, |_| Standard::Checkout(&pages)).map(drop)
+    })?;
     tree::replace(&new, out)
 }
 
@@ -193,7 +203,8 @@ struct CacheEntry {
 fn key(project: &Project, arches: &[Arch]) -> anyhow::Result<Digest> {
     let dirs = [PROGRAMS, PACKING].concat();
     let epoch = project.epoch.to_string();
-    let mut more = vec![project.commit.as_str(), &epoch];
+    let compilers = toolchain::versions(project, arches)?;
+    let mut more = vec![project.commit.as_str(), &epoch, &compilers];
     more.extend(arches.iter().map(|arch| arch.name()));
     project.key(&dirs, &more)
 }
@@ -203,7 +214,7 @@ fn cache_name(out: &Path) -> String {
     format!("dist-{}.json", &path[..16])
 }
 
-/// Returns whether the directory still is, byte by byte, what the last run with the same sources wrote.
+/// Returns whether the directory still is, with every byte and mode, what the last run with the same sources wrote.
 fn is_current(project: &Project, out: &Path, key: Digest) -> bool {
     let Ok(bytes) = fs::read(project.cache_dir().join(cache_name(out))) else {
         return false;
@@ -215,7 +226,7 @@ fn is_current(project: &Project, out: &Path, key: Digest) -> bool {
         return false;
     };
     let sums = tree.get(release::SUMS).unwrap_or_default();
-    entry.key == key && entry.sums == sha256(sums) && verify::check_sums(&tree).is_ok()
+    entry.key == key && entry.sums == sha256(sums) && verify::check_described(&tree).is_ok()
 }
 
 fn write_cache(project: &Project, out: &Path, key: Digest, release: &Tree) -> anyhow::Result<()> {

@@ -7,7 +7,10 @@ use std::{
 };
 
 use anyhow::{Context as _, bail, ensure};
-use archive::digest::{Digest, Hasher};
+use archive::{
+    digest::{Digest, Hasher},
+    durable,
+};
 
 use crate::{
     fetch,
@@ -239,8 +242,5 @@ fn digest(path: &Path) -> anyhow::Result<Option<Digest>> {
 /// Renames the complete file to its path, synced first, so that a power cut leaves no partial file there.
 fn put(part: &Path, path: &Path) -> anyhow::Result<()> {
     let context = || format!("cannot write {}", path.display());
-    fs::File::open(part)
-        .and_then(|file| file.sync_all())
-        .with_context(context)?;
-    fs::rename(part, path).with_context(context)
+    durable::rename(part, path).with_context(context)
 }

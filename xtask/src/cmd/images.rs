@@ -1,5 +1,7 @@
 //! `images`: makes an OCI layout from the definitions in `images/` and the built programs, without a container engine.
 
+mod layer_cache;
+
 use std::{
     collections::BTreeMap,
     fs,
@@ -11,7 +13,7 @@ use airgap::{
     zstd,
 };
 use anyhow::{Context as _, bail};
-use archive::{digest::sha256, layout::Layout};
+use archive::layout::Layout;
 
 use crate::{
     arch::{Arch, Arches},
@@ -91,9 +93,10 @@ pub(crate) fn layout(
         .map(|(arch, programs)| (arch.platform(), programs.clone()))
         .collect();
     let mut layout = Layout::default();
+    let layers = project.cache_dir().join("layers");
     for (name, definition) in definitions(project)? {
         ui::step(&format!("image {name}"), || {
-            let compress = |tar: &[u8]| compress(project, tar);
+            let compress = |tar: &[u8]| layer_cache::compress(&layers, tar, zstd::LAYER);
             definition
                 .add_to(&mut layout, &release, &platforms, &compress)
                 .with_context(|| format!("cannot make the image {name}"))
@@ -117,27 +120,4 @@ pub(crate) fn definitions(project: &Project) -> anyhow::Result<BTreeMap<String, 
         found.insert(entry.file_name().to_string_lossy().into_owned(), definition);
     }
     Ok(found)
-}
-
-/// Compresses a layer, or takes it from the cache if the cached bytes still unpack to it.
-fn compress(project: &Project, tar: &[u8]) -> std::io::Result<Vec<u8>> {
-    let dir = project.cache_dir();
-    let settings = zstd::LAYER;
-    let name = format!(
-        "layers/{}-{}-{}.zst",
-        sha256(tar).hex(),
-        settings.level,
-        settings.window_log
-    );
-    if let Ok(packed) = fs::read(dir.join(&name))
-        && zstd::decompress(&packed, tar.len() as u64).is_ok_and(|unpacked| unpacked == tar)
-    {
-        return Ok(packed);
-    }
-    let packed = zstd::compress(tar, settings)?;
-    let mut tree = Tree::default();
-    tree.add(name, packed.clone());
-    tree.update(&dir, &["layers/"])
-        .map_err(std::io::Error::other)?;
-    Ok(packed)
 }

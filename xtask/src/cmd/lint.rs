@@ -120,8 +120,10 @@ fn complaints_about(name: &str, text: &str) -> Vec<String> {
     if is_rust && !text.starts_with("//!") {
         complaints.push(format!("{name}: does not open with //! and its purpose"));
     }
+    let mut is_test = name.ends_with("tests.rs");
     for (number, line) in text.lines().enumerate() {
         let at = format!("{name}:{}", number + 1);
+        is_test |= line == "mod tests {";
         if line.ends_with([' ', '\t']) {
             complaints.push(format!("{at}: blanks at the end of the line"));
         }
@@ -129,8 +131,34 @@ fn complaints_about(name: &str, text: &str) -> Vec<String> {
         if line.contains(marker) || line.contains(concat!("todo", "!(")) {
             complaints.push(format!("{at}: {marker} left"));
         }
+        let is_release_code = ["airgap/src/", "distro/src/", "xtask/src/"]
+            .iter()
+            .any(|dir| name.starts_with(dir));
+        if is_release_code && line.contains(concat!("fs::ren", "ame(")) && !is_test {
+            complaints.push(format!(
+                "{at}: a rename without a sync: use archive::durable::rename"
+            ));
+        }
+        if name.starts_with(".github/workflows/") && !is_pinned(line) {
+            complaints.push(format!(
+                "{at}: an action stands by a tag, which can be moved: pin its commit, with the version in a comment"
+            ));
+        }
     }
     complaints
+}
+
+/// Returns whether a line of a workflow names no action, or one by its commit.
+fn is_pinned(line: &str) -> bool {
+    let Some(action) = line.trim().trim_start_matches("- ").strip_prefix("uses: ") else {
+        return true;
+    };
+    let pin = action
+        .split_once('@')
+        .and_then(|(_, pin)| pin.split_once(" # v"));
+    pin.is_some_and(|(commit, _)| {
+        commit.len() == 40 && commit.bytes().all(|byte| byte.is_ascii_hexdigit())
+    })
 }
 
 /// Warns of a long source file; length alone is not a failure.
@@ -143,6 +171,7 @@ fn length_warning(name: &str, text: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::arch::Arch;
 
     fn check(name: &str, text: &str, expected: &[&str]) {
         assert_eq!(complaints_about(name, text), expected);
@@ -157,6 +186,55 @@ mod tests {
         let text = format!("//! X.\n// {}\n", concat!("TO", "DO"));
         check("a.rs", &text, &[concat!("a.rs:2: TO", "DO left")]);
         check("a/fixtures/x.rs", "x ", &[]);
+    }
+
+    #[test]
+    fn renames_without_a_sync_are_named() {
+        let rename = concat!("    fs::ren", "ame(from, to)?;\n");
+        let text = format!("//! X.\n{rename}mod tests {{\n{rename}");
+        let complaint = "distro/src/x.rs:2: a rename without a sync: use archive::durable::rename";
+        check("distro/src/x.rs", &text, &[complaint]);
+        check("archive/src/x.rs", &text, &[]);
+        check("airgap/src/x/tests.rs", &text, &[]);
+    }
+
+    #[test]
+    fn actions_are_pinned() {
+        let name = ".github/workflows/x.yaml";
+        let pinned = format!("  - uses: actions/checkout@{} # v4.2.2\n", "0a".repeat(20));
+        check(name, &pinned, &[]);
+        for line in [
+            "      - uses: actions/checkout@v4",
+            "    uses: a/b@0a0a # v1",
+        ] {
+            let complaints = complaints_about(name, line);
+            assert_eq!(complaints.len(), 1, "{line}");
+            assert!(complaints[0].contains("pin its commit"), "{complaints:?}");
+        }
+    }
+
+    #[test]
+    fn release_workflow_has_the_least_rights_that_suffice() {
+        let text = include_str!("../../../.github/workflows/release.yaml");
+        let (head, jobs) = text.split_once("\njobs:\n").unwrap();
+        assert!(head.ends_with("\npermissions: {}"), "{head}");
+        let (dist, rest) = jobs.split_once("\n  e2e:\n").unwrap();
+        let (e2e, publish) = rest.split_once("\n  publish:\n").unwrap();
+        assert!(publish.contains("    needs: e2e\n"));
+        assert!(e2e.contains("    needs: dist\n"));
+        let rights = |job: &str| job.matches(": write").count();
+        assert_eq!((rights(dist), rights(e2e), rights(publish)), (0, 0, 1));
+        // The one that may write runs nothing of the checkout.
+        assert!(!publish.contains("checkout@") && !publish.contains("cargo"));
+        // Root installs packages, all that the architectures need, and builds nothing.
+        let as_root = dist.lines().filter(|line| line.contains("sudo "));
+        assert!(as_root.clone().count() > 0);
+        assert!(as_root.clone().all(|line| line.contains("sudo apt-get ")));
+        for arch in Arch::ALL {
+            for package in arch.facts().packages {
+                assert!(dist.contains(package), "{package}");
+            }
+        }
     }
 
     #[test]

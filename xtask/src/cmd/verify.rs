@@ -2,15 +2,24 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 
 use super::release_pages;
-use crate::{difference, tree::Tree, ui, verify};
+use crate::{
+    difference,
+    project::{Project, is_dirty},
+    release::{self, Release},
+    tree::Tree,
+    ui,
+    verify::{self, Standard},
+};
 
-/// Check a release offline, down to the content of every layer, or print where two differ
+/// Check a release offline, down to the content of every layer and the mode of every file, or print where two differ
+///
+/// A release of this checkout's commit is compared with what the checkout derives; any other is judged by its own release.json.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  cargo xtask verify dist\n  cargo xtask verify dist --json\n  cargo xtask verify --explain dist /tmp/other-dist"
+    after_help = "Examples:\n  cargo xtask verify dist\n  cargo xtask verify dist --tag v5.0.0\n  cargo xtask verify dist --json\n  cargo xtask verify --explain dist /tmp/other-dist"
 )]
 pub(crate) struct Args {
     /// Directory of the release
@@ -19,6 +28,12 @@ pub(crate) struct Args {
     /// Name the first byte in which two releases differ, and its file
     #[arg(long, num_args = 2, value_names = ["A", "B"], conflicts_with = "dir")]
     explain: Vec<PathBuf>,
+    /// Fail unless the release has this tag's version and commit
+    #[arg(long)]
+    tag: Option<String>,
+    /// Accept a release of a checkout with uncommitted changes, for trials
+    #[arg(long, conflicts_with = "tag")]
+    allow_dirty: bool,
     /// Print the release's description as JSON when it is sound
     #[arg(long)]
     json: bool,
@@ -32,7 +47,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         .dir
         .as_ref()
         .context("name the directory of a release")?;
-    let release = verify::dir(dir, &release_pages())?;
+    let pages = release_pages();
+    let release = verify::dir(dir, |release| standard(release, &pages))?;
+    if let Some(tag) = &args.tag {
+        check_tag(&release, tag, &Project::open()?.commit_of_tag(tag)?)?;
+    }
+    if !args.allow_dirty {
+        check_clean(&release)?;
+    }
     if args.json {
         return ui::data(&String::from_utf8(release.to_bytes()?)?);
     }
@@ -45,6 +67,53 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     ))
 }
 
+/// Fails when files differed from the commit that the release names, since the commit alone does not make the same release then.
+fn check_clean(release: &Release) -> anyhow::Result<()> {
+    ensure!(
+        !is_dirty(&release.commit),
+        "{} names commit {}: the release was made from a checkout with uncommitted changes; \
+         commit them and make it again, or give --allow-dirty for a trial",
+        release::FILE,
+        release.commit
+    );
+    Ok(())
+}
+
+/// Fails unless the release is the one of a tag, which is at `commit`.
+fn check_tag(release: &Release, tag: &str, commit: &str) -> anyhow::Result<()> {
+    ensure!(
+        tag.strip_prefix('v') == Some(&release.version),
+        "the tag is {tag}, the release is {}, whose tag is v{}: \
+         set the version in Cargo.toml before the tag, and make the release again",
+        release.version,
+        release.version
+    );
+    ensure!(
+        release.commit == commit,
+        "the tag {tag} is at commit {commit}, the release is of {}: check out the tag and make it again",
+        release.commit
+    );
+    Ok(())
+}
+
+/// Returns what a release is held to: the files of this checkout when its commit made the release, else the release's own words.
+fn standard<'a>(release: &Release, pages: &'a Tree) -> Standard<'a> {
+    // Without git nothing is known of the checkout, which is then no measure of another release.
+    let Ok(project) = Project::open() else {
+        return Standard::OwnWords;
+    };
+    if release.commit == project.commit {
+        return Standard::Checkout(pages);
+    }
+    ui::note(&format!(
+        "the release is of commit {}, this checkout of {}: it is judged by its own {}",
+        release.commit,
+        project.commit,
+        release::FILE
+    ));
+    Standard::OwnWords
+}
+
 /// Fails with the first difference of two releases, if there is one.
 fn explain(one: &Path, other: &Path) -> anyhow::Result<()> {
     match difference::first(&Tree::read(one)?, &Tree::read(other)?) {
@@ -54,5 +123,58 @@ fn explain(one: &Path, other: &Path) -> anyhow::Result<()> {
             other.display()
         ),
         None => ui::data("the same, byte by byte\n"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn release(version: &str, commit: &str) -> Release {
+        Release {
+            schema: 2,
+            version: version.to_owned(),
+            commit: commit.to_owned(),
+            epoch: 0,
+            toolchain: String::new(),
+            architectures: Vec::new(),
+            images: Vec::new(),
+            charts: Vec::new(),
+            budgets: Vec::new(),
+            files: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn release_of_uncommitted_changes_is_refused() {
+        check_clean(&release("5.0.0", "abc")).unwrap();
+        let error = check_clean(&release("5.0.0", "abc-dirty")).unwrap_err();
+        let error = error.to_string();
+        assert!(error.contains("names commit abc-dirty"), "{error}");
+        assert!(error.contains("--allow-dirty"), "{error}");
+    }
+
+    #[test]
+    fn tag_has_the_version_and_commit_of_the_release() {
+        let check = |tag: &str, expected: &str| {
+            let outcome = check_tag(&release("5.0.0", "abc"), tag, "abc");
+            let error = outcome
+                .err()
+                .map(|error| error.to_string())
+                .unwrap_or_default();
+            assert!(error.starts_with(expected), "{error}");
+            assert_eq!(error.is_empty(), expected.is_empty(), "{error}");
+        };
+        check("v5.0.0", "");
+        check("v5.0.1", "the tag is v5.0.1, the release is 5.0.0");
+        check(
+            "5.0.0",
+            "the tag is 5.0.0, the release is 5.0.0, whose tag is v5.0.0",
+        );
+        for commit in ["abd", "abc-dirty", "unknown"] {
+            let error = check_tag(&release("5.0.0", commit), "v5.0.0", "abc").unwrap_err();
+            let expected = "the tag v5.0.0 is at commit abc, the release is of ";
+            assert!(error.to_string().starts_with(expected), "{error}");
+        }
     }
 }

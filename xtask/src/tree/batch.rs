@@ -7,6 +7,7 @@ use std::{
 };
 
 use anyhow::Context as _;
+use archive::durable;
 
 use super::{File, write_new};
 
@@ -49,8 +50,12 @@ impl Batch {
 
     /// Renames every file to its final path, in the order in which they were written.
     pub(crate) fn put(mut self) -> anyhow::Result<()> {
+        let context = |to: &Path| format!("cannot write {}", to.display());
         for (temporary, to) in &self.files {
-            fs::rename(temporary, to).with_context(|| format!("cannot write {}", to.display()))?;
+            durable::sync(temporary).with_context(|| context(to))?;
+        }
+        for (temporary, to) in &self.files {
+            durable::rename(temporary, to).with_context(|| context(to))?;
         }
         self.files.clear();
         self.dirs.clear();

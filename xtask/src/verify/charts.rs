@@ -4,16 +4,17 @@ use std::collections::BTreeSet;
 
 use anyhow::{Context as _, bail, ensure};
 use archive::{
+    digest::sha256,
     gzip,
     oci::REF_NAME,
     read::{self, Limits},
     tar::Kind,
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use chart::{Distro, bindata, index::Packed};
+use chart::{Distro, bindata, index::Packed, manifest};
 use serde_json::Value;
 
-use super::{claim_same, file};
+use super::{Standard, claim_same, file};
 use crate::{
     arch::Arch,
     charts, elf,
@@ -33,6 +34,7 @@ pub(crate) fn check(
     tree: &Tree,
     release: &Release,
     arches: &[Arch],
+    standard: Standard<'_>,
     claimed: &mut BTreeSet<String>,
 ) -> anyhow::Result<Vec<ChartEntry>> {
     let mut packed = Vec::new();
@@ -41,7 +43,7 @@ pub(crate) fn check(
         let path = format!("assets/{name}/{name}-{version}.tgz");
         let full = format!("charts/{path}");
         let bytes = file(tree, &full)?.to_vec();
-        check_content(&bytes, &name, release).with_context(|| full.clone())?;
+        check_content(&bytes, &name, release, standard).with_context(|| full.clone())?;
         claimed.insert(full);
         packed.push(Packed {
             name,
@@ -50,13 +52,29 @@ pub(crate) fn check(
             bytes,
         });
     }
-    let index = charts::index(&packed, release.epoch)?;
     let path = "charts/index.yaml".to_owned();
-    claim_same(tree, claimed, path, index.as_bytes(), "the charts")?;
+    if standard.is_checkout() {
+        let index = charts::index(&packed, release.epoch)?;
+        claim_same(tree, claimed, path, index.as_bytes(), "the charts")?;
+    } else {
+        let index = String::from_utf8_lossy(file(tree, &path)?);
+        for chart in &packed {
+            ensure!(
+                index.contains(&sha256(&chart.bytes).hex()),
+                "{path} does not follow from the charts: it has no digest of charts/{}",
+                chart.path
+            );
+        }
+        claimed.insert(path);
+    }
     for distro in charts::distros() {
         check_manifest(tree, distro, &packed, claimed)?;
     }
-    check_bindata(tree, &packed, claimed)?;
+    if standard.is_checkout() {
+        check_bindata(tree, &packed, claimed)?;
+    } else {
+        check_other_bindata(tree, &packed, claimed)?;
+    }
     for arch in arches {
         check_embedded(tree, *arch, &packed)?;
     }
@@ -64,7 +82,12 @@ pub(crate) fn check(
 }
 
 /// Checks that the archive is a chart of this name and version, and that the main chart runs an image of this release.
-fn check_content(bytes: &[u8], name: &str, release: &Release) -> anyhow::Result<()> {
+fn check_content(
+    bytes: &[u8],
+    name: &str,
+    release: &Release,
+    standard: Standard<'_>,
+) -> anyhow::Result<()> {
     let entries = read::entries(&gzip::decompress(bytes, LIMITS.total)?, &LIMITS)?;
     let text = |path: &str| {
         let path = format!("{name}/{path}");
@@ -100,11 +123,15 @@ fn check_content(bytes: &[u8], name: &str, release: &Release) -> anyhow::Result<
         names_image,
         "its values name no image of this release ({REF_NAME})"
     );
-    check_architectures(&text("values.schema.json")?, release)
+    check_architectures(&text("values.schema.json")?, release, standard)
 }
 
 /// Checks that the chart selects nodes that the image is made for. A release for fewer architectures, which is made for tests, passes too.
-fn check_architectures(schema: &str, release: &Release) -> anyhow::Result<()> {
+fn check_architectures(
+    schema: &str,
+    release: &Release,
+    standard: Standard<'_>,
+) -> anyhow::Result<()> {
     let schema: Value = serde_json::from_str(schema).context("its schema is damaged")?;
     let selected = &schema["properties"]["architectures"]["default"];
     let selected: Vec<&str> = selected
@@ -117,7 +144,8 @@ fn check_architectures(schema: &str, release: &Release) -> anyhow::Result<()> {
     let platforms = release.images.iter().flat_map(|image| &image.platforms);
     let made: Vec<_> = platforms.map(|platform| platform.arch.as_str()).collect();
     ensure!(
-        selected == all && made.iter().all(|name| selected.contains(name)),
+        (selected == all || !standard.is_checkout())
+            && made.iter().all(|name| selected.contains(name)),
         "it selects nodes of {}, the images are made for {}",
         selected.join(", "),
         made.join(", ")
@@ -182,6 +210,42 @@ fn check_bindata(
         }
         let source = "charts/ and manifests/";
         claim_same(tree, claimed, path, &expected_file.bytes, source)?;
+    }
+    Ok(())
+}
+
+/// Checks bindata of another commit, which may hold other assets: those that are named as charts and manifests are the packed ones.
+fn check_other_bindata(
+    tree: &Tree,
+    packed: &[Packed],
+    claimed: &mut BTreeSet<String>,
+) -> anyhow::Result<()> {
+    let k3s = file(tree, &charts::manifest_path(Distro::K3s))?;
+    let is_packed = |name: &str, bytes: &[u8]| {
+        let name = name.rsplit('/').next().unwrap_or(name);
+        let chart = packed
+            .iter()
+            .find(|chart| chart.path.ends_with(&format!("/{name}")));
+        match chart {
+            Some(chart) => chart.bytes == bytes,
+            None => name != manifest::FILE_NAME || bytes == k3s,
+        }
+    };
+    for (path, found) in tree.below("bindata/") {
+        let path = format!("bindata/{path}");
+        let assets = if path.ends_with("bindata.go") {
+            bindata::read(&String::from_utf8_lossy(&found.bytes))
+                .with_context(|| format!("{path} is damaged"))?
+        } else {
+            vec![(path.clone(), found.bytes.clone())]
+        };
+        for (name, bytes) in assets {
+            ensure!(
+                is_packed(&name, &bytes),
+                "{path}: its asset {name} is not the packed one"
+            );
+        }
+        claimed.insert(path);
     }
     Ok(())
 }

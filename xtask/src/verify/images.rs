@@ -1,6 +1,6 @@
 //! Verifies the OCI layout, the programs in its layers, and the archives made from it.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, iter, path::Path};
 
 use airgap::{
     bundle,
@@ -17,8 +17,8 @@ use archive::{
     verify::{Image, PlatformImage},
 };
 
-use super::{claim_same, file};
-use crate::{arch::Arch, elf, programs, sets, tree::Tree};
+use super::{Standard, claim_same, file};
+use crate::{arch::Arch, elf, programs, release::Release, sets, tree::Tree};
 
 const LIMITS: Limits = Limits {
     entries: 10_000,
@@ -29,7 +29,9 @@ const LIMITS: Limits = Limits {
 /// Checks `bin/`, `oci/` and `airgap/`.
 pub(crate) fn check(
     tree: &Tree,
+    release: &Release,
     arches: &[Arch],
+    standard: Standard<'_>,
     claimed: &mut BTreeSet<String>,
 ) -> anyhow::Result<Vec<Image>> {
     let files = tree.below("oci/");
@@ -37,8 +39,12 @@ pub(crate) fn check(
     let layout = Layout::from_files(files).context("oci")?;
     let images = archive::verify::images(&layout, &unpack).context("oci")?;
     claimed.extend(tree.below("oci/").map(|(path, _)| format!("oci/{path}")));
-    check_programs(tree, arches, claimed)?;
-    check_names(&images)?;
+    check_programs(tree, arches, standard, claimed)?;
+    if standard.is_checkout() {
+        check_names(&images, &release.version)?;
+    } else {
+        check_own_names(&images, &release.version)?;
+    }
     for image in &images {
         let found = image.platforms.iter().map(|one| &one.platform.architecture);
         let expected = arches.iter().map(|arch| arch.name());
@@ -60,26 +66,30 @@ pub(crate) fn check(
                 .with_context(|| format!("{} for {}", image.reference, arch.name()))?;
         }
     }
-    let list = lists::references(&layout);
-    claim_same(
-        tree,
-        claimed,
-        format!("airgap/{}", lists::ALL_IMAGES),
-        list.as_bytes(),
-        "oci/",
-    )?;
-    let list = lists::names_alone(&layout);
-    let path = "airgap/k3s/image-list-multus.txt".to_owned();
-    claim_same(tree, claimed, path, list.as_bytes(), "oci/")?;
+    if standard.is_checkout() {
+        let list = lists::references(&layout);
+        claim_same(
+            tree,
+            claimed,
+            format!("airgap/{}", lists::ALL_IMAGES),
+            list.as_bytes(),
+            "oci/",
+        )?;
+        let list = lists::names_alone(&layout);
+        let path = "airgap/k3s/image-list-multus.txt".to_owned();
+        claim_same(tree, claimed, path, list.as_bytes(), "oci/")?;
+    } else {
+        check_other_lists(tree, &images, claimed)?;
+    }
     for arch in arches {
-        check_airgap(tree, &layout, arch.name(), claimed)?;
+        check_airgap(tree, &layout, arch.name(), standard, claimed)?;
     }
     Ok(images)
 }
 
 /// Checks that the release has the images of the lock, and no other.
-fn check_names(images: &[Image]) -> anyhow::Result<()> {
-    let expected = sets::expected(env!("CARGO_PKG_VERSION"))?;
+fn check_names(images: &[Image], version: &str) -> anyhow::Result<()> {
+    let expected = sets::expected(version)?;
     let found: BTreeSet<_> = images
         .iter()
         .map(|image| image.reference.as_str())
@@ -99,13 +109,66 @@ fn check_names(images: &[Image]) -> anyhow::Result<()> {
     }
 }
 
+/// Checks that the images of this project have the release's version, whatever lock they were made by.
+fn check_own_names(images: &[Image], version: &str) -> anyhow::Result<()> {
+    let mut has_own = false;
+    for image in images {
+        if sets::is_own(&image.reference)? {
+            ensure!(
+                image.reference.ends_with(&format!(":v{version}")),
+                "oci has {}, the release is {version}",
+                image.reference
+            );
+            has_own = true;
+        }
+    }
+    ensure!(has_own, "oci has no image of this project");
+    Ok(())
+}
+
+/// Checks the image lists of another commit, which may have other names and forms: each line names an image in `oci/`, with its digest where it has one.
+fn check_other_lists(
+    tree: &Tree,
+    images: &[Image],
+    claimed: &mut BTreeSet<String>,
+) -> anyhow::Result<()> {
+    for (name, found) in tree.below("airgap/") {
+        let is_list = Path::new(name).extension() == Some("txt".as_ref());
+        if !is_list || name.starts_with("sha256sum-") {
+            continue;
+        }
+        let text = String::from_utf8_lossy(&found.bytes);
+        for line in text.lines() {
+            let (reference, digest) = line.split_once('@').unwrap_or((line, ""));
+            let image = images.iter().find(|image| image.reference == reference);
+            let is_known = image.is_some_and(|image| {
+                let manifests = image.platforms.iter().map(|one| one.manifest.digest);
+                digest.is_empty()
+                    || iter::once(image.digest)
+                        .chain(manifests)
+                        .any(|one| one.to_string() == digest)
+            });
+            ensure!(is_known, "airgap/{name} does not follow from oci/: {line}");
+        }
+        claimed.insert(format!("airgap/{name}"));
+    }
+    Ok(())
+}
+
 fn check_programs(
     tree: &Tree,
     arches: &[Arch],
+    standard: Standard<'_>,
     claimed: &mut BTreeSet<String>,
 ) -> anyhow::Result<()> {
     for arch in arches {
-        for name in programs::names() {
+        let prefix = format!("bin/{}/", arch.name());
+        let names: Vec<_> = if standard.is_checkout() {
+            programs::names().collect()
+        } else {
+            tree.below(&prefix).map(|(name, _)| name).collect()
+        };
+        for name in names {
             let path = format!("bin/{}/{name}", arch.name());
             elf::check_static(file(tree, &path)?, *arch).with_context(|| path.clone())?;
             claimed.insert(path);
@@ -153,6 +216,7 @@ fn check_airgap(
     tree: &Tree,
     layout: &Layout,
     arch: &str,
+    standard: Standard<'_>,
     claimed: &mut BTreeSet<String>,
 ) -> anyhow::Result<()> {
     let slice = bundle::slice(layout, arch)?;
@@ -173,6 +237,10 @@ fn check_airgap(
         sums.push((name, sha256(bytes)));
         claimed.insert(path);
     }
+    let path = format!("airgap/sha256sum-{arch}.txt");
+    if !standard.is_checkout() {
+        return check_other_sums(tree, path, claimed);
+    }
     let references = lists::references(&slice);
     claim_same(
         tree,
@@ -185,7 +253,6 @@ fn check_airgap(
     let names = lists::names_alone(&slice);
     claim_same(tree, claimed, rke2, names.as_bytes(), "oci/")?;
     let sums = lists::sums(sums.iter().map(|(name, digest)| (name.as_str(), *digest)));
-    let path = format!("airgap/sha256sum-{arch}.txt");
     claim_same(
         tree,
         claimed,
@@ -193,6 +260,24 @@ fn check_airgap(
         sums.as_bytes(),
         "the files that it names",
     )
+}
+
+/// Checks the checksums of another commit, which may cover other files of `airgap/`.
+fn check_other_sums(
+    tree: &Tree,
+    path: String,
+    claimed: &mut BTreeSet<String>,
+) -> anyhow::Result<()> {
+    let text = String::from_utf8_lossy(file(tree, &path)?);
+    let sums = lists::parse_sums(&text).with_context(|| format!("{path} is damaged"))?;
+    for (name, digest) in sums {
+        ensure!(
+            sha256(file(tree, &format!("airgap/{name}"))?) == digest,
+            "{path} does not follow from the files that it names: {name} differs"
+        );
+    }
+    claimed.insert(path);
+    Ok(())
 }
 
 /// Checks that an archive holds exactly the files of the layout, in the order that importers need, and nothing between or after them.

@@ -1,6 +1,11 @@
 //! A small release of fake programs, and every way to forge it with all checksums rewritten to match.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    fs::{self, Permissions},
+    os::unix::fs::PermissionsExt as _,
+    path::Path,
+};
 
 use airgap::{
     image::{Definition, Release as ImageRelease},
@@ -8,7 +13,7 @@ use airgap::{
 };
 use archive::{gzip, layout::Layout};
 
-use super::check;
+use super::{Standard, check, dir};
 use crate::{
     arch::Arch,
     charts,
@@ -45,6 +50,10 @@ fn programs(arch: Arch, embedded: &[u8]) -> Binaries {
 }
 
 fn layout(programs: &BTreeMap<Arch, Binaries>) -> Layout {
+    layout_of(env!("CARGO_PKG_VERSION"), programs)
+}
+
+fn layout_of(version: &str, programs: &BTreeMap<Arch, Binaries>) -> Layout {
     let definition = include_bytes!("../../../images/multus/image.json");
     let definition = Definition::parse(definition).unwrap();
     let platforms: Vec<_> = programs
@@ -52,7 +61,7 @@ fn layout(programs: &BTreeMap<Arch, Binaries>) -> Layout {
         .map(|(arch, programs)| (arch.platform(), programs.clone()))
         .collect();
     let release = ImageRelease {
-        version: "5.0.0".into(),
+        version: version.into(),
         created: airgap::time::rfc3339(0),
     };
     let mut layout = Layout::default();
@@ -64,9 +73,9 @@ fn layout(programs: &BTreeMap<Arch, Binaries>) -> Layout {
     layout
 }
 
-fn origin() -> Origin {
+fn origin(version: &str) -> Origin {
     Origin {
-        version: env!("CARGO_PKG_VERSION").into(),
+        version: version.into(),
         commit: "0".repeat(40),
         epoch: 0,
         toolchain: "1.95.0".into(),
@@ -75,7 +84,10 @@ fn origin() -> Origin {
 }
 
 fn release() -> Tree {
-    let version = env!("CARGO_PKG_VERSION");
+    release_of(env!("CARGO_PKG_VERSION"))
+}
+
+fn release_of(version: &str) -> Tree {
     let charts = charts::pack(version).unwrap();
     let generated = generate::tree(version, &charts).unwrap();
     let mut embedded: Vec<u8> = charts
@@ -86,7 +98,13 @@ fn release() -> Tree {
         embedded.extend_from_slice(&manifest.bytes);
     }
     let programs = ARCHES.map(|arch| (arch, programs(arch, &embedded))).into();
-    dist::compose(origin(), &charts, &programs, &layout(&programs)).unwrap()
+    dist::compose(
+        origin(version),
+        &charts,
+        &programs,
+        &layout_of(version, &programs),
+    )
+    .unwrap()
 }
 
 /// Rewrites the list of files and all checksums, as a careful attacker would.
@@ -94,6 +112,10 @@ fn reseal(tree: &mut Tree) {
     let described = tree.get(release::FILE).unwrap();
     let mut release: Release = serde_json::from_slice(described).unwrap();
     release.files = release::files(tree);
+    seal(tree, &release);
+}
+
+fn seal(tree: &mut Tree, release: &Release) {
     tree.add(release::FILE, release.to_bytes().unwrap());
     let files = tree.0.iter().filter(|(path, _)| *path != release::SUMS);
     let sums = files.map(|(path, file)| (path.as_str(), archive::digest::sha256(&file.bytes)));
@@ -103,7 +125,12 @@ fn reseal(tree: &mut Tree) {
 
 #[track_caller]
 fn refused(tree: &Tree, expected: &str) {
-    let error = check(tree, &release_pages()).expect_err(expected);
+    refused_by(tree, Standard::Checkout(&release_pages()), expected);
+}
+
+#[track_caller]
+fn refused_by(tree: &Tree, standard: Standard<'_>, expected: &str) {
+    let error = check(tree, |_| standard).expect_err(expected);
     let error = format!("{error:#}");
     assert!(error.contains(expected), "{error}");
     assert_eq!(error.lines().count(), 1, "{error}");
@@ -131,9 +158,137 @@ fn append(path: &str, text: &[u8]) -> impl FnOnce(&mut Tree) {
 #[test]
 fn sound_release_is_accepted() {
     let tree = release();
-    let release = check(&tree, &release_pages()).unwrap();
+    let pages = release_pages();
+    let release = check(&tree, |_| Standard::Checkout(&pages)).unwrap();
     assert_eq!(release.architectures, ["amd64", "arm"]);
     assert_eq!(release.files.len() + 2, tree.0.len());
+}
+
+#[test]
+fn modes_are_described_and_checked() {
+    let tree = release();
+    let description = Release::parse(tree.get(release::FILE).unwrap()).unwrap();
+    let mode = |path: &str| {
+        let file = description.files.iter().find(|file| file.path == path);
+        file.unwrap().mode.clone().unwrap()
+    };
+    assert_eq!(mode("bin/arm/multus-shim"), "0755");
+    assert_eq!(mode("charts/index.yaml"), "0644");
+    let copy = tempfile::tempdir().unwrap();
+    tree.write_new(copy.path()).unwrap();
+    let pages = release_pages();
+    let standard = Standard::Checkout(&pages);
+    dir(copy.path(), |_| standard).unwrap();
+    for (path, mode, expected) in [
+        (
+            "bin/arm/multus-shim",
+            0o644,
+            "its mode is 0644, release.json says 0755",
+        ),
+        (
+            "charts/index.yaml",
+            0o755,
+            "its mode is 0755, release.json says 0644",
+        ),
+    ] {
+        let full = copy.path().join(path);
+        let former = fs::metadata(&full).unwrap().permissions();
+        fs::set_permissions(&full, Permissions::from_mode(mode)).unwrap();
+        let error = format!("{:#}", dir(copy.path(), |_| standard).unwrap_err());
+        assert!(error.contains(&format!("{path}: {expected}")), "{error}");
+        assert!(error.contains("chmod 755 DIR/bin/*/*"), "{error}");
+        fs::set_permissions(&full, former).unwrap();
+    }
+    dir(copy.path(), |_| standard).unwrap();
+}
+
+#[test]
+fn description_without_modes_is_still_read() {
+    let mut tree = release();
+    let mut release = Release::parse(tree.get(release::FILE).unwrap()).unwrap();
+    release.schema = 1;
+    release.files.iter_mut().for_each(|file| file.mode = None);
+    seal(&mut tree, &release);
+    let pages = release_pages();
+    check(&tree, |_| Standard::Checkout(&pages)).unwrap();
+    release.schema = 2;
+    seal(&mut tree, &release);
+    refused(&tree, "its budgets or files are not those of this release");
+}
+
+#[test]
+fn release_of_another_version_is_judged_by_its_own_words() {
+    let sound = release_of("9.8.7");
+    assert_eq!(
+        check(&sound, |_| Standard::OwnWords).unwrap().version,
+        "9.8.7"
+    );
+    // As an older or newer checkout made it: other pages, lists, limits, assets and programs, with its own description of them.
+    let other = |change: &dyn Fn(&mut Tree, &mut Release)| {
+        let mut tree = sound.clone();
+        let mut release = Release::parse(tree.get(release::FILE).unwrap()).unwrap();
+        change(&mut tree, &mut release);
+        release.files = release::files(&tree);
+        seal(&mut tree, &release);
+        tree
+    };
+    let tree = other(&|tree, release| {
+        tree.add("man/multus-distro.1", "other words");
+        tree.0.remove("completions/multus-distro.bash");
+        tree.0
+            .remove("airgap/rke2/rke2-images-multus.linux-arm.txt");
+        let name = "docker.io/multusrs/multus:v9.8.7\n";
+        tree.add("airgap/other-list.txt", name);
+        tree.add("bindata/embed/deploy/other.yaml", "a: 1\n");
+        tree.add_program("bin/arm/further", program(Arch::Arm, b"further"));
+        release.budgets.remove(0);
+        release.budgets[0].limit += 1;
+    });
+    check(&tree, |_| Standard::OwnWords).unwrap();
+    refused(
+        &tree,
+        "airgap/rke2/rke2-images-multus.linux-arm.txt is missing",
+    );
+    let forged = |change: &dyn Fn(&mut Tree, &mut Release), expected: &str| {
+        refused_by(&other(change), Standard::OwnWords, expected);
+    };
+    let list = "airgap/multus-images.txt";
+    forged(
+        &|tree, _| append(list, b"docker.io/x/y:1\n")(tree),
+        "airgap/multus-images.txt does not follow from oci/: docker.io/x/y:1",
+    );
+    forged(
+        &|tree, _| append(list, b"docker.io/multusrs/multus:v9.8.7@sha256:00\n")(tree),
+        "does not follow from oci/",
+    );
+    let embedded = "bindata/embed/static/charts/rke2-multus-9.8.7.tgz";
+    forged(&|tree, _| flip(embedded)(tree), "is not the packed one");
+    forged(
+        &|tree, _| flip("bin/arm/multus-daemon")(tree),
+        "in its layer is not bin/arm/multus-daemon",
+    );
+    forged(
+        &|tree, _| tree.add("notes", ""),
+        "notes is no part of a release",
+    );
+    forged(&|_, release| release.budgets[0].size += 1, "its budgets");
+    forged(
+        &|_, release| release.version = "9.8.8".into(),
+        "oci has docker.io/multusrs/multus:v9.8.7, the release is 9.8.8",
+    );
+    let sums = "airgap/sha256sum-arm.txt";
+    forged(
+        &|tree, _| append(sums, b"x")(tree),
+        "sha256sum-arm.txt is damaged",
+    );
+}
+
+#[test]
+fn directory_that_does_not_exist_is_named_as_such() {
+    let error = dir(Path::new("/nosuch"), |_| Standard::OwnWords).unwrap_err();
+    let error = error.to_string();
+    let expected = "/nosuch does not exist: name a directory that `cargo xtask dist` made";
+    assert_eq!(error, expected);
 }
 
 #[test]
@@ -352,7 +507,7 @@ fn forged_descriptions_are_named() {
         |release| drop(release.charts.pop()),
         "its digests of charts are not those of charts/",
     );
-    edited(|release| release.schema = 2, "schema 2 is not 1");
+    edited(|release| release.schema = 3, "schema 3 is not 1 or 2");
 }
 
 #[test]

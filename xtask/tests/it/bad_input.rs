@@ -164,8 +164,25 @@ fn missing_toolchain_is_reported_with_a_hint() {
     };
     refused(bare(&["build"]), FAILED, &["rustc", "https://rustup.rs"]);
     let rustc = tools.path().join("rustc");
-    fs::write(&rustc, "#!/bin/sh\necho /no/such/dir\n").unwrap();
-    fs::set_permissions(&rustc, fs::Permissions::from_mode(0o755)).unwrap();
+    let write_rustc = |release: &str| {
+        let text = format!(
+            "#!/bin/sh\ncase $1 in -vV) echo 'release: {release}' ;; *) echo /no/such/dir ;; esac\n"
+        );
+        fs::write(&rustc, text).unwrap();
+        fs::set_permissions(&rustc, fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    let pin = include_str!("../../../rust-toolchain.toml");
+    let pin = pin.lines().find_map(|line| line.strip_prefix("channel = "));
+    let pin = pin.unwrap().trim_matches('"');
+    write_rustc("1.2.3");
+    let expected = [
+        "rustc is 1.2.3, rust-toolchain.toml pins",
+        &format!("rustup toolchain install {pin}"),
+    ];
+    for command in ["build", "dist"] {
+        refused(bare(&[command, "--arch", "arm64"]), FAILED, &expected);
+    }
+    write_rustc(pin);
     let missing = [
         "cannot build for arm64, arm",
         "`rustup target add aarch64-unknown-linux-musl armv7-unknown-linux-gnueabihf`",

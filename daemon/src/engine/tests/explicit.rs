@@ -183,7 +183,7 @@ fn invalid_or_forbidden_explicit_delegate_is_refused() {
             "its own delegate",
         ),
         (r#"{"cniVersion":"1.0.0","type":"macvlan"}"#, "name"),
-        ("[]", "the network to plug"),
+        ("[]", "the network of the request"),
     ] {
         let attachment =
             fixture

@@ -87,7 +87,7 @@ pub(super) fn run(env: &TestEnv, server: &Server, report: &mut Report) -> Result
                     &definition("x", BROKEN),
                 )?;
                 ensure!(
-                    answer.headers.contains("spec.config is no json"),
+                    answer.headers.contains("spec.config is not valid json"),
                     "{}",
                     answer.headers
                 );

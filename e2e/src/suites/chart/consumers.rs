@@ -203,7 +203,7 @@ impl Tree {
         };
         let error = error.to_string();
         ensure!(
-            error.contains("multus.yaml has another sha256 than multus.lock says"),
+            error.contains("multus.yaml has another sha256 than multus.lock requires"),
             "{error}"
         );
         self.run("make", &["download"]).map(drop)

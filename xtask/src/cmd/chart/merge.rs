@@ -36,7 +36,7 @@ pub(super) struct Args {
     /// Directory with index.yaml, assets/ and charts/, which are made when missing
     #[arg(long, value_name = "DIR")]
     into: PathBuf,
-    /// RepositoryLayout of the repository
+    /// Layout of the repository
     #[arg(long, value_enum)]
     layout: Style,
     /// Print what was added as JSON
