@@ -261,7 +261,7 @@ fn release_of_another_version_is_judged_by_its_own_words() {
         &|tree, _| append(list, b"docker.io/multusrs/multus:v9.8.7@sha256:00\n")(tree),
         "does not follow from oci/",
     );
-    let embedded = "bindata/embed/static/charts/rke2-multus-9.8.7.tgz";
+    let embedded = "bindata/embed/static/charts/k3s-multus-9.8.7.tgz";
     forged(&|tree, _| flip(embedded)(tree), "is not the packed one");
     forged(
         &|tree, _| flip("bin/arm/multus-daemon")(tree),
