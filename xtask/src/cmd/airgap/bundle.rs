@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use airgap::{bundle, delta, lists, pack, zstd};
+use airgap::{bundle, delta, lists, medium, pack, zstd};
 use anyhow::{Context as _, ensure};
 use archive::{digest::sha256, layout::Layout};
 use serde_json::{Value, json};
@@ -73,33 +73,13 @@ fn read(out: &Path, arches: &[Arch]) -> anyhow::Result<Layout> {
 /// Returns everything below `airgap/`.
 pub(crate) fn tree(layout: &Layout, arches: &[Arch]) -> anyhow::Result<Tree> {
     let mut tree = Tree::default();
-    tree.add(
-        format!("airgap/{}", lists::ALL_IMAGES),
-        lists::references(layout),
-    );
-    tree.add(
-        "airgap/k3s/image-list-multus.txt",
-        lists::names_alone(layout),
-    );
+    let all_digests = lists::digests(layout);
     for arch in arches.iter().map(|arch| arch.name()) {
         let part = bundle::slice(layout, arch)?;
         let archive = delta::archive(&part)?;
-        let list = lists::references(&part).into_bytes();
-        let [zst, gz, name] = lists::names(arch);
-        let files = [
-            (zst, archive.full.zst, archive.zst),
-            (gz, archive.full.gz, archive.gz),
-            (name, sha256(&list), list),
-        ];
-        let sums = files
-            .iter()
-            .map(|(name, digest, _)| (name.as_str(), *digest));
-        tree.add(format!("airgap/sha256sum-{arch}.txt"), lists::sums(sums));
-        for (name, _, bytes) in files {
+        for (name, bytes) in medium::files(arch, &part, archive, &all_digests) {
             tree.add(format!("airgap/{name}"), bytes);
         }
-        let rke2 = format!("airgap/rke2/rke2-images-multus.linux-{arch}.txt");
-        tree.add(rke2, lists::names_alone(&part));
     }
     Ok(tree)
 }
