@@ -43,6 +43,8 @@ pub enum Error {
     /// No checksum file names the file.
     #[error("{0} does not belong there: no checksum file names it")]
     Foreign(String),
+    #[error("{0} is a delta: make the archives of it with `airgap apply`, which checks it")]
+    Delta(String),
     #[error("{0} is damaged: copy it again")]
     Damaged(String),
     #[error("{0} is missing: copy it too")]
@@ -117,6 +119,11 @@ fn check_sums(
     let damaged = || Error::Damaged(sums.to_owned());
     let text = std::str::from_utf8(&files[sums]).map_err(|_| damaged())?;
     let named = lists::parse_sums(text).ok_or_else(damaged)?;
+    if let [(name, _)] = &named[..]
+        && name.starts_with("multus-airgap-delta-")
+    {
+        return Err(Error::Delta(name.clone()));
+    }
     let all_lists = lists::names(architecture);
     let is_named = |list: &String| named.iter().any(|(name, _)| name == list);
     if !all_lists.iter().all(is_named) {

@@ -11,7 +11,7 @@ use std::{
 use anyhow::{Context as _, bail, ensure};
 use sha2::{Digest as _, Sha256};
 
-use super::{ENDINGS, stem};
+use super::{DELTA, ENDINGS, stem};
 
 /// Directories of a release that hold lists for the distros' own trees, and nothing else.
 const LIST_DIRS: [&str; 2] = ["k3s", "rke2"];
@@ -145,7 +145,9 @@ impl ArchiveDir {
     pub(crate) fn archives(&self, arch: &str) -> anyhow::Result<Vec<CheckedFile>> {
         let is_for_arch = |name: &&String| {
             let sum = self.sums.get(*name);
-            sum.is_some_and(|(of, _)| of == arch) && stem(name).is_some()
+            sum.is_some_and(|(of, _)| of == arch)
+                && stem(name).is_some()
+                && !name.starts_with(DELTA)
         };
         let mut best: BTreeMap<&str, &String> = BTreeMap::new();
         // The smaller form comes last, and replaces the other.
@@ -154,6 +156,15 @@ impl ArchiveDir {
             for name in archives.filter(|name| name.ends_with(ending)) {
                 best.insert(stem(name).unwrap_or(name), name);
             }
+        }
+        if best.is_empty()
+            && let Some(delta) = self.deltas().first()
+        {
+            bail!(
+                "{} is a delta: make the archives of it with `cargo xtask airgap apply --base FORMER {} --out DIR`, and install DIR",
+                self.path(delta).display(),
+                self.dir.display()
+            );
         }
         ensure!(
             !best.is_empty(),
@@ -165,6 +176,17 @@ impl ArchiveDir {
             sha256: self.sums[*name].1.clone(),
         });
         Ok(checked.collect())
+    }
+
+    /// Returns the names of the deltas.
+    pub(crate) fn deltas(&self) -> Vec<&String> {
+        let names = self.present.iter();
+        names.filter(|name| name.starts_with(DELTA)).collect()
+    }
+
+    /// Returns whether there is nothing but deltas and their checksums.
+    pub(crate) fn has_only_deltas(&self) -> bool {
+        !self.sums.is_empty() && self.sums.keys().all(|name| name.starts_with(DELTA))
     }
 
     /// Returns the image lists for an architecture and for all, each with its text.

@@ -352,6 +352,30 @@ fn directories_of_the_mediums_file_system_are_passed_over() {
 }
 
 #[test]
+fn delta_is_verified_by_its_checksum_and_not_installed() {
+    let case = Case::new();
+    fs::remove_dir_all(case.source()).unwrap();
+    fs::create_dir(case.source()).unwrap();
+    let delta = format!("multus-airgap-delta-{}.tar.zst", arch());
+    case.write(&delta, b"difference");
+    let sum = format!("{}  {delta}\n", sha256(b"difference").hex());
+    case.write(&format!("sha256sum-{}.txt", arch()), sum.as_bytes());
+    let verified = case.verify();
+    assert!(verified.status.success(), "{verified:?}");
+    assert!(
+        String::from_utf8(verified.stderr)
+            .unwrap()
+            .contains("airgap apply")
+    );
+    let installed = case.install();
+    assert_eq!(installed.status.code(), Some(1));
+    let error = String::from_utf8(installed.stderr).unwrap();
+    assert!(error.contains("is a delta: make the archives"), "{error}");
+    case.write(&delta, b"damaged");
+    case.refused(&[&delta, "is not the release's"]);
+}
+
+#[test]
 fn archives_are_verified_beyond_their_checksums() {
     let check = |bytes: &[u8], parts: &[&str]| {
         let case = Case::new();
