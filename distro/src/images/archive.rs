@@ -81,9 +81,9 @@ pub(crate) fn verify_archives(
     for (path, text) in source.lists(arch())? {
         let without_digest = |line| str::split_once(line, '@').map_or(line, |(name, _)| name);
         let listed: BTreeSet<_> = text.lines().map(without_digest).collect();
-        let archived: BTreeSet<_> = found.iter().map(|(name, _)| name.as_str()).collect();
+        let names: BTreeSet<_> = found.iter().map(|(name, _)| name.as_str()).collect();
         ensure!(
-            listed == archived,
+            listed == names,
             "{} does not list the images of the archive: copy the release's directory again",
             path.display()
         );

@@ -239,7 +239,8 @@ fn lists_in(dir: &Path) -> Option<Vec<String>> {
         let entry = entry.ok()?;
         let name = entry.file_name().into_string().ok()?;
         let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
-        (is_file && name.ends_with(".txt")).then_some(name)
+        let is_text = Path::new(&name).extension().is_some_and(|end| end == "txt");
+        (is_file && is_text).then_some(name)
     };
     fs::read_dir(dir).ok()?.map(list).collect()
 }

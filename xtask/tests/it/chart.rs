@@ -180,12 +180,8 @@ fn merge_adds_charts_and_changes_nothing_published() {
     let own = stdout(merge(dir.path(), "rke2", &[]));
     assert_eq!(own.lines().count(), 2, "{own}");
     let version = own.lines().next().unwrap().split(' ').nth(1).unwrap();
-    assert!(
-        repo.join(format!(
-            "charts/rke2-multus/rke2-multus-crd/{version}/Chart.yaml"
-        ))
-        .is_file()
-    );
+    let crd = format!("charts/rke2-multus/rke2-multus-crd/{version}/Chart.yaml");
+    assert!(repo.join(crd).is_file());
     let mut against = check(dir.path());
     against.args(["--against", "before.yaml"]);
     assert_eq!(stdout(against), "");
