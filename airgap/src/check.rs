@@ -15,11 +15,7 @@ use archive::{
     verify::{self, Image},
 };
 
-use crate::{
-    bundle,
-    lists::{self, ALL_IMAGES},
-    zstd,
-};
+use crate::{bundle, lists, zstd};
 
 /// Largest layer or archive that is unpacked.
 pub const MAX_UNPACKED: u64 = 1 << 30;
@@ -47,6 +43,8 @@ pub enum Error {
     /// No checksum file names the file.
     #[error("{0} does not belong there: no checksum file names it")]
     Foreign(String),
+    #[error("{0} is a delta: make the archives of it with `airgap apply`, which checks it")]
+    Delta(String),
     #[error("{0} is damaged: copy it again")]
     Damaged(String),
     #[error("{0} is missing: copy it too")]
@@ -88,7 +86,7 @@ pub enum Error {
 
 /// Checks the files of a directory, given by their names.
 pub fn dir(files: &BTreeMap<String, Vec<u8>>) -> Result<Vec<SoundArchives>, Error> {
-    let mut claimed = BTreeSet::from([ALL_IMAGES.to_owned()]);
+    let mut claimed = BTreeSet::new();
     let mut architectures = Vec::new();
     for name in files.keys() {
         let architecture = name
@@ -120,15 +118,30 @@ fn check_sums(
 ) -> Result<(), Error> {
     let damaged = || Error::Damaged(sums.to_owned());
     let text = std::str::from_utf8(&files[sums]).map_err(|_| damaged())?;
-    for (name, digest) in lists::parse_sums(text).ok_or_else(damaged)? {
-        if !lists::names(architecture).contains(&name) {
+    let named = lists::parse_sums(text).ok_or_else(damaged)?;
+    if let [(name, _)] = &named[..]
+        && name.starts_with("multus-airgap-delta-")
+    {
+        return Err(Error::Delta(name.clone()));
+    }
+    let all_lists = lists::names(architecture);
+    let is_named = |list: &String| named.iter().any(|(name, _)| name == list);
+    if !all_lists.iter().all(is_named) {
+        return Err(damaged());
+    }
+    for (name, digest) in named {
+        let is_list = all_lists.contains(&name);
+        if !is_list && !lists::archives(architecture).contains(&name) {
             return Err(Error::Foreign(name));
         }
-        if let Some(bytes) = files.get(&name)
-            && sha256(bytes) != digest
-        {
-            let sums = sums.to_owned();
-            return Err(Error::Sum { name, sums });
+        match files.get(&name) {
+            Some(bytes) if sha256(bytes) != digest => {
+                let sums = sums.to_owned();
+                return Err(Error::Sum { name, sums });
+            }
+            // One form of an archive is enough.
+            None if is_list => return Err(Error::Missing(name)),
+            _ => {}
         }
         claimed.insert(name);
     }
@@ -139,7 +152,7 @@ fn check_archives(
     files: &BTreeMap<String, Vec<u8>>,
     architecture: &str,
 ) -> Result<SoundArchives, Error> {
-    let [zst, gz, list] = lists::names(architecture);
+    let [zst, gz] = lists::archives(architecture);
     let mut first: Option<(String, Vec<u8>)> = None;
     let mut sound = SoundArchives {
         architecture: architecture.to_owned(),
@@ -159,12 +172,7 @@ fn check_archives(
             Some((other, _)) => return Err(Error::Differ(other.clone(), name.clone())),
             None => {
                 let part = images(name, &tar, architecture, &mut sound.images)?;
-                if let Some(text) = files.get(&list)
-                    && *text != lists::references(&part).as_bytes()
-                {
-                    let archive = name.clone();
-                    return Err(Error::List { list, archive });
-                }
+                check_lists(files, architecture, &part, name)?;
                 first = Some((name.clone(), tar));
             }
         }
@@ -173,6 +181,34 @@ fn check_archives(
     match first {
         Some(_) => Ok(sound),
         None => Err(Error::Missing(zst)),
+    }
+}
+
+/// Checks that every list has the images of the archive.
+fn check_lists(
+    files: &BTreeMap<String, Vec<u8>>,
+    architecture: &str,
+    part: &Layout,
+    archive: &str,
+) -> Result<(), Error> {
+    let tags = lists::references(part);
+    let text = |name: &str| String::from_utf8_lossy(files.get(name).map_or(&[], Vec::as_slice));
+    let lists = lists::tag_lists(architecture).map(|list| (text(&list) == tags, list));
+    let by_digest = lists::digest_list(architecture);
+    let more = [
+        (text(&by_digest) == lists::digests(part), by_digest),
+        (
+            // The digests in it are those of indexes, which no archive holds.
+            lists::without_digests(&text(lists::ALL_DIGESTS)) == tags,
+            lists::ALL_DIGESTS.to_owned(),
+        ),
+    ];
+    match lists.into_iter().chain(more).find(|(is_same, _)| !is_same) {
+        Some((_, list)) => Err(Error::List {
+            list,
+            archive: archive.to_owned(),
+        }),
+        None => Ok(()),
     }
 }
 

@@ -185,8 +185,20 @@ fn difference(
     Ok((patch.len() < packed.len()).then_some(patch))
 }
 
-/// Rebuilds the full archive from the slice in the base archive and the entries of a delta.
-pub fn apply(base: &Layout, delta: &[Entry]) -> Result<Archive, Error> {
+/// Returns the architecture for which a delta rebuilds the archive.
+pub fn architecture(delta: &[Entry]) -> Result<String, Error> {
+    let index = delta.iter().find_map(|entry| match &entry.kind {
+        Kind::File(bytes) if entry.path == "index.json" => oci::from_bytes::<Index>(bytes).ok(),
+        _ => None,
+    });
+    let platform = index.and_then(|index| index.manifests.into_iter().next()?.platform);
+    platform
+        .map(|platform| platform.architecture)
+        .ok_or(Error::NoDelta)
+}
+
+/// Rebuilds the full archive, and the slice in it, from the slice in the base archive and the entries of a delta.
+pub fn apply(base: &Layout, delta: &[Entry]) -> Result<(Layout, Archive), Error> {
     let file = |path: &str| {
         let found = delta.iter().find_map(|entry| match &entry.kind {
             Kind::File(bytes) if entry.path == path => Some(bytes.as_slice()),
@@ -239,7 +251,7 @@ pub fn apply(base: &Layout, delta: &[Entry]) -> Result<Archive, Error> {
     ] {
         same(expected, found).map_err(|(expected, found)| Error::Result { expected, found })?;
     }
-    Ok(archive)
+    Ok((full, archive))
 }
 
 fn same(expected: Digest, found: Digest) -> Result<(), (Digest, Digest)> {
@@ -293,7 +305,8 @@ mod tests {
         let (old, new) = (slice("1", &old), slice("2", &new));
         let delta = make(&old, &new).unwrap();
         let expected = archive(&new).unwrap();
-        let made = apply(&old, &delta).unwrap();
+        let (part, made) = apply(&old, &delta).unwrap();
+        assert_eq!(part, new);
         assert!(made.zst == expected.zst && made.gz == expected.gz);
         let size = tar::size(&delta);
         assert!(size < 10_000, "{size} of {}", expected.zst.len());
@@ -313,7 +326,7 @@ mod tests {
         let (old, new) = (slice("1", b"a"), slice("2", &programs()[0]));
         let delta = make(&Layout::default(), &new).unwrap();
         let expected = archive(&new).unwrap().full;
-        assert_eq!(apply(&Layout::default(), &delta).unwrap().full, expected);
+        assert_eq!(apply(&Layout::default(), &delta).unwrap().1.full, expected);
         let error = apply(&old, &delta).err().unwrap().to_string();
         assert!(
             error.starts_with("the delta is for the archive sha256:"),

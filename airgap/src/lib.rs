@@ -12,6 +12,7 @@ pub mod check;
 pub mod delta;
 pub mod image;
 pub mod lists;
+pub mod medium;
 pub mod pack;
 pub mod pull;
 pub mod push;

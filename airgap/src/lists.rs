@@ -2,34 +2,63 @@
 
 use archive::{digest::Digest, layout::Layout, oci};
 
-/// The name of the list for all architectures.
+/// The list for all architectures, with tags: the form that skopeo and the distros' scripts read.
 pub const ALL_IMAGES: &str = "multus-images.txt";
+/// The list for all architectures, with tags and the digests that a registry has for them.
+pub const ALL_DIGESTS: &str = "multus-images-digests.txt";
+/// The list for all architectures under the name that K3s' own tree uses.
+pub const K3S: &str = "k3s/image-list-multus.txt";
 
 /// Returns the name of an architecture's archive, without the ending of its compression.
 pub fn archive_name(architecture: &str) -> String {
     format!("multus-airgap-images-{architecture}.tar")
 }
 
-/// Returns the names in an architecture's checksum file: both forms of its archive, and its list.
-pub fn names(architecture: &str) -> [String; 3] {
+/// Returns the names of both forms of an architecture's archive, the smaller one first.
+pub fn archives(architecture: &str) -> [String; 2] {
     let archive = archive_name(architecture);
+    [format!("{archive}.zst"), format!("{archive}.gz")]
+}
+
+/// Returns the name of an architecture's checksum file.
+pub fn sums_name(architecture: &str) -> String {
+    format!("sha256sum-{architecture}.txt")
+}
+
+/// Returns the names of the lists with tags that an architecture's checksum file names.
+pub fn tag_lists(architecture: &str) -> [String; 4] {
     [
-        format!("{archive}.zst"),
-        format!("{archive}.gz"),
+        ALL_IMAGES.to_owned(),
+        K3S.to_owned(),
         format!("multus-images.linux-{architecture}.txt"),
+        format!("rke2/rke2-images-multus.linux-{architecture}.txt"),
     ]
 }
 
-/// Returns the references without digests, the form of the distros' own lists.
-pub fn names_alone(layout: &Layout) -> String {
-    let text = references(layout);
-    let names = text.lines().filter_map(|line| line.split_once('@'));
-    let lines: Vec<_> = names.map(|(name, _)| format!("{name}\n")).collect();
-    lines.concat()
+/// Returns the name of an architecture's list with tags and the digests that its archive has for them.
+pub fn digest_list(architecture: &str) -> String {
+    format!("multus-images-digests.linux-{architecture}.txt")
+}
+
+/// Returns the names of all lists that an architecture's checksum file names.
+pub fn names(architecture: &str) -> Vec<String> {
+    let digests = [ALL_DIGESTS.to_owned(), digest_list(architecture)];
+    tag_lists(architecture).into_iter().chain(digests).collect()
+}
+
+/// Returns one name with its tag per line, sorted.
+pub fn references(layout: &Layout) -> String {
+    let mut names: Vec<_> = layout
+        .images
+        .iter()
+        .filter_map(|image| Some(format!("{}\n", image.annotations.get(oci::REF_NAME)?)))
+        .collect();
+    names.sort();
+    names.concat()
 }
 
 /// Returns one full reference per line, with tag and digest, sorted. The digest is the one that the layout has for the name.
-pub fn references(layout: &Layout) -> String {
+pub fn digests(layout: &Layout) -> String {
     let mut lines: Vec<String> = layout
         .images
         .iter()
@@ -40,6 +69,17 @@ pub fn references(layout: &Layout) -> String {
         .collect();
     lines.sort();
     lines.concat()
+}
+
+/// Returns the names in a list with digests, as a list with tags has them.
+pub fn without_digests(list: &str) -> String {
+    let names = list.lines().map(|line| {
+        let name = line.split_once('@').map_or(line, |(name, _)| name);
+        format!("{name}\n")
+    });
+    let mut names: Vec<_> = names.collect();
+    names.sort();
+    names.concat()
 }
 
 /// Returns the text that `sha256sum -c` reads: hash, two spaces, name; sorted by name.

@@ -49,6 +49,16 @@ pub struct Access {
 pub enum Error {
     #[error("{host} does not let this user {action}")]
     Login { host: String, action: String },
+    #[error("{host} does not accept user {user} with this password, or does not let them {action}")]
+    Password {
+        host: String,
+        user: String,
+        action: String,
+    },
+    #[error("{0} speaks no TLS: give --plain-http")]
+    NoTls(String),
+    #[error("{0}'s certificate is not trusted: name its CA in SSL_CERT_FILE")]
+    Certificate(String),
     #[error("{host} has no {name}")]
     Missing {
         host: String,
@@ -328,18 +338,28 @@ impl Registry {
                     };
                 }
             };
-            match retry::kind(&source) {
-                retry::ErrorKind::Login => Error::Login {
+            match retry::tls_fault(&source) {
+                Some(retry::TlsFault::NoTls) => return Error::NoTls(host),
+                Some(retry::TlsFault::Certificate) => return Error::Certificate(host),
+                None => {}
+            }
+            match (retry::kind(&source), &self.access.login) {
+                (retry::ErrorKind::Login, Some(login)) => Error::Password {
+                    host,
+                    user: login.user.clone(),
+                    action: action(),
+                },
+                (retry::ErrorKind::Login, None) => Error::Login {
                     host,
                     action: action(),
                 },
-                retry::ErrorKind::Missing => Error::Missing {
+                (retry::ErrorKind::Missing, _) => Error::Missing {
                     host,
                     name: action()
                         .split_once(' ')
                         .map_or_else(String::new, |(_, name)| name.to_owned()),
                 },
-                retry::ErrorKind::Temporary | retry::ErrorKind::Final => Error::Refused {
+                (retry::ErrorKind::Temporary | retry::ErrorKind::Final, _) => Error::Refused {
                     host,
                     action: action(),
                     source: Box::new(source),

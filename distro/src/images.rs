@@ -14,6 +14,8 @@ pub(crate) use self::{
 pub(crate) const IMAGES_DIR: &str = "agent/images";
 /// The beginning of the name of every archive of a release.
 pub(crate) const STEM: &str = "multus-airgap-";
+/// The beginning of the name of a difference between two releases' archives, which only `cargo xtask airgap apply` reads.
+pub(crate) const DELTA: &str = "multus-airgap-delta-";
 /// The endings of archives, the smaller form first.
 pub(crate) const ENDINGS: [&str; 2] = [".tar.zst", ".tar.gz"];
 

@@ -16,30 +16,43 @@ pub(crate) const HINT: &str =
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Options {
     /// User of the registry, with the password in `MULTUS_REGISTRY_PASSWORD`; the login that docker, podman or skopeo stores unless set
-    #[arg(long, value_name = "NAME")]
-    user: Option<String>,
-    /// Connect to registries without TLS
-    #[arg(long)]
-    plain_http: bool,
+    ///
+    /// Without a host the login is for the mirrors, or for the registry itself when there is no mirror.
+    #[arg(long = "user", value_name = "[HOST=]NAME")]
+    users: Vec<String>,
+    /// Connect without TLS to this registry; without a host to the mirrors, or to the registry itself when there is no mirror
+    #[arg(long, value_name = "HOST", num_args = 0..=1, require_equals = true, default_missing_value = "")]
+    plain_http: Vec<String>,
 }
 
 impl Options {
-    /// Opens a registry.
-    pub(crate) fn open(&self, host: &str) -> anyhow::Result<Registry> {
+    /// Opens a registry. Options without a host count for it only when it `is_default`.
+    pub(crate) fn open(&self, host: &str, is_default: bool) -> anyhow::Result<Registry> {
+        let is_plain = |of: &String| of == host || (is_default && of.is_empty());
         let access = Access {
             host: host.to_owned(),
-            is_plain: self.plain_http,
-            login: self.login(host)?,
+            is_plain: self.plain_http.iter().any(is_plain),
+            login: self.login(host, is_default)?,
         };
         Registry::new(access).with_context(|| format!("cannot connect to {host}"))
     }
 
-    fn login(&self, host: &str) -> anyhow::Result<Option<Login>> {
-        if let Some(user) = &self.user {
+    /// Returns the user for a host: one with its name before one without a name.
+    fn user(&self, host: &str, is_default: bool) -> Option<&str> {
+        let own = self.users.iter().find_map(|user| {
+            let (of, name) = user.split_once('=')?;
+            (of == host).then_some(name)
+        });
+        let bare = || self.users.iter().find(|user| !user.contains('='));
+        own.or_else(|| bare().filter(|_| is_default).map(String::as_str))
+    }
+
+    fn login(&self, host: &str, is_default: bool) -> anyhow::Result<Option<Login>> {
+        if let Some(user) = self.user(host, is_default) {
             let password = std::env::var(PASSWORD)
                 .with_context(|| format!("--user requires its password in {PASSWORD}: set it"))?;
             return Ok(Some(Login {
-                user: user.clone(),
+                user: user.to_owned(),
                 password,
             }));
         }

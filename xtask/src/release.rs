@@ -252,6 +252,8 @@ mod tests {
             Some("arm"),
         );
         check("airgap/multus-images.txt", "image-list", None);
+        let digests = "airgap/multus-images-digests.linux-arm.txt";
+        check(digests, "image-list", Some("arm"));
         let rke2 = "airgap/rke2/rke2-images-multus.linux-arm64.txt";
         check(rke2, "image-list", Some("arm64"));
         check("man/multus-distro.1", "man-page", None);

@@ -15,6 +15,9 @@ use archive::durable;
 
 pub(crate) use self::batch::Batch;
 
+/// Directories that file systems add to a medium.
+const MEDIUM_DIRS: [&str; 2] = ["lost+found", "System Volume Information"];
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct File {
     pub(crate) bytes: Vec<u8>,
@@ -66,29 +69,45 @@ impl Tree {
         Ok(tree)
     }
 
+    /// Reads the directory at which a medium may be mounted, without what its file system adds there.
+    pub(crate) fn read_medium(dir: &Path) -> anyhow::Result<Self> {
+        let context = || format!("cannot read {}", dir.display());
+        let mut tree = Self::default();
+        for entry in fs::read_dir(dir).with_context(context)? {
+            let entry = entry.with_context(context)?;
+            let is_of_medium = MEDIUM_DIRS.iter().any(|name| entry.file_name() == **name);
+            if !is_of_medium || !entry.file_type()?.is_dir() {
+                tree.read_entry(&entry, "")?;
+            }
+        }
+        Ok(tree)
+    }
+
     fn read_below(&mut self, dir: &Path, prefix: &str) -> anyhow::Result<()> {
         let context = || format!("cannot read {}", dir.display());
         for entry in fs::read_dir(dir).with_context(context)? {
-            let entry = entry.with_context(context)?;
-            let (kind, path) = (entry.file_type()?, entry.path());
-            let Ok(name) = entry.file_name().into_string() else {
-                bail!("the name of {} is not UTF-8", path.display());
-            };
-            let name = format!("{prefix}{name}");
-            if kind.is_dir() {
-                self.read_below(&path, &format!("{name}/"))?;
-                continue;
-            }
-            ensure!(
-                kind.is_file(),
-                "{} is not a regular file: remove it",
-                path.display()
-            );
-            let bytes =
-                fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
-            let is_program = entry.metadata()?.permissions().mode() & 0o111 != 0;
-            self.insert(name, bytes, is_program);
+            self.read_entry(&entry.with_context(context)?, prefix)?;
         }
+        Ok(())
+    }
+
+    fn read_entry(&mut self, entry: &fs::DirEntry, prefix: &str) -> anyhow::Result<()> {
+        let (kind, path) = (entry.file_type()?, entry.path());
+        let Ok(name) = entry.file_name().into_string() else {
+            bail!("the name of {} is not UTF-8", path.display());
+        };
+        let name = format!("{prefix}{name}");
+        if kind.is_dir() {
+            return self.read_below(&path, &format!("{name}/"));
+        }
+        ensure!(
+            kind.is_file(),
+            "{} is not a regular file: remove it",
+            path.display()
+        );
+        let bytes = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let is_program = entry.metadata()?.permissions().mode() & 0o111 != 0;
+        self.insert(name, bytes, is_program);
         Ok(())
     }
 

@@ -6,7 +6,7 @@ use archive::{
 };
 
 use super::*;
-use crate::delta;
+use crate::{delta, medium};
 
 type Files = BTreeMap<String, Vec<u8>>;
 
@@ -35,25 +35,22 @@ fn part(architecture: &str) -> Layout {
     let manifest = Manifest::of(config, vec![layer]);
     let mut manifest: Descriptor = part.add(oci::MANIFEST, oci::to_bytes(&manifest));
     manifest.platform = Some(platform);
-    part.images.push(manifest.named("docker.io/own/x:v1"));
+    part.images.push(manifest.named(NAME));
     part
 }
 
 fn of(architecture: &str, part: &Layout) -> Files {
     let archive = delta::archive(part).unwrap();
-    let [zst, gz, list] = lists::names(architecture);
-    let mut files = Files::from([
-        (zst, archive.zst),
-        (gz, archive.gz),
-        (list, lists::references(part).into_bytes()),
-    ]);
-    seal(&mut files, architecture);
-    files
+    medium::files(architecture, part, archive, &format!("{NAME}@sha256:0\n"))
 }
 
 /// Writes checksums that match the files.
 fn seal(files: &mut Files, architecture: &str) {
-    let names = lists::names(architecture);
+    let names = [
+        lists::names(architecture),
+        lists::archives(architecture).to_vec(),
+    ]
+    .concat();
     let present = files.iter().filter(|(name, _)| names.contains(name));
     let sums = lists::sums(present.map(|(name, bytes)| (name.as_str(), sha256(bytes))));
     files.insert(format!("sha256sum-{architecture}.txt"), sums.into_bytes());
@@ -62,7 +59,6 @@ fn seal(files: &mut Files, architecture: &str) {
 fn sample() -> Files {
     let mut files = of("amd64", &part("amd64"));
     files.extend(of("arm64", &part("arm64")));
-    files.insert(ALL_IMAGES.to_owned(), b"both".to_vec());
     files
 }
 
@@ -74,6 +70,7 @@ fn refused(files: &Files, expected: &str) {
     assert!(text.contains(expected), "{text}");
 }
 
+const NAME: &str = "docker.io/own/x:v1";
 const ZST: &str = "multus-airgap-images-amd64.tar.zst";
 const GZ: &str = "multus-airgap-images-amd64.tar.gz";
 const LIST: &str = "multus-images.linux-amd64.txt";
@@ -83,10 +80,9 @@ fn complete_directory_and_the_files_for_one_node_are_sound() {
     let found = dir(&sample()).unwrap();
     assert_eq!(found.len(), 2);
     assert_eq!(found[0].archives, [ZST, GZ]);
-    assert_eq!(found[1].images[0].reference, "docker.io/own/x:v1");
+    assert_eq!(found[1].images[0].reference, NAME);
     let mut files = of("amd64", &part("amd64"));
     files.remove(GZ);
-    files.remove(LIST);
     assert_eq!(dir(&files).unwrap()[0].archives, [ZST]);
     files.remove(ZST);
     refused(&files, &format!("{ZST} is missing"));
@@ -119,6 +115,30 @@ fn forged(change: impl FnOnce(&mut Files), expected: &str) {
     change(&mut files);
     seal(&mut files, "amd64");
     refused(&files, expected);
+}
+
+#[test]
+fn every_list_is_covered_by_checksums_and_compared_with_the_archive() {
+    for list in lists::names("amd64") {
+        let mut changed = sample();
+        changed.get_mut(&list).unwrap().push(b'x');
+        refused(&changed, &format!("{list} is not the file that sha256sum-"));
+        let mut less = sample();
+        less.remove(&list);
+        refused(&less, &format!("{list} is missing"));
+        let other = b"docker.io/own/y:v1\n".to_vec();
+        forged(
+            |files| {
+                files.retain(|name, _| !name.contains("arm64"));
+                files.insert(list.clone(), other);
+            },
+            &format!("{list} does not list the images of {ZST}"),
+        );
+    }
+    let mut uncovered = of("amd64", &part("amd64"));
+    uncovered.remove(lists::ALL_IMAGES);
+    seal(&mut uncovered, "amd64");
+    refused(&uncovered, "sha256sum-amd64.txt is damaged");
 }
 
 #[test]

@@ -74,7 +74,38 @@ fn pause(attempt: u32, random: u64) -> Duration {
     pause + pause * thousandths / 1000
 }
 
+/// The faults of an encrypted connection that the user can mend.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum TlsFault {
+    /// The registry answers in plain text.
+    NoTls,
+    /// The registry's certificate is of no known authority.
+    Certificate,
+}
+
+/// Returns the fault of the connection that an error reports, if any.
+pub(super) fn tls_fault(error: &Error) -> Option<TlsFault> {
+    let mut source: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error) = source {
+        let text = error.to_string();
+        if text.contains("InvalidContentType") {
+            return Some(TlsFault::NoTls);
+        }
+        if ["CaUsedAsEndEntity", "UnknownIssuer"]
+            .iter()
+            .any(|name| text.contains(name))
+        {
+            return Some(TlsFault::Certificate);
+        }
+        source = error.source();
+    }
+    None
+}
+
 pub(super) fn kind(error: &Error) -> ErrorKind {
+    if tls_fault(error).is_some() {
+        return ErrorKind::Final;
+    }
     match error {
         Error::UnauthorizedError { .. } | Error::AuthenticationFailure(_) => ErrorKind::Login,
         Error::ImageManifestNotFoundError(_) => ErrorKind::Missing,
@@ -140,6 +171,29 @@ mod tests {
         }
         let cut = std::io::Error::from(std::io::ErrorKind::UnexpectedEof);
         assert_eq!(kind(&cut.into()), ErrorKind::Temporary);
+    }
+
+    #[test]
+    fn faults_of_certificates_are_found_among_the_causes() {
+        for (text, expected) in [
+            (
+                "invalid peer certificate: Other(OtherError(CaUsedAsEndEntity))",
+                Some(TlsFault::Certificate),
+            ),
+            (
+                "invalid peer certificate: UnknownIssuer",
+                Some(TlsFault::Certificate),
+            ),
+            (
+                "received corrupt message of type InvalidContentType",
+                Some(TlsFault::NoTls),
+            ),
+            ("connection refused", None),
+        ] {
+            let error = Error::from(std::io::Error::other(text));
+            assert_eq!(tls_fault(&error), expected, "{text}");
+            assert_eq!(kind(&error) == ErrorKind::Final, expected.is_some());
+        }
     }
 
     #[test]

@@ -63,7 +63,7 @@ pub struct Repository {
 pub enum Finding {
     /// An archive that the index does not list.
     #[error(
-        "{0} is in no entry of the index: list it with `cargo xtask chart merge`, or remove it"
+        "{0} is in no entry of the index: list it with `cargo xtask chart merge --into DIR --layout k3s|rke2 {0}`, or remove it"
     )]
     Orphan(String),
     /// A file that is not a chart.

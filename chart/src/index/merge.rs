@@ -77,7 +77,7 @@ pub enum Error {
     },
     /// The index is not laid out as usual.
     #[error(
-        "cannot add {0}: the index is not laid out as Helm writes it; `helm repo index --merge` writes it again"
+        "cannot add {0}: the index is not laid out as Helm writes it: write its lists one item after the other, without braces and brackets"
     )]
     Layout(String),
 }
@@ -114,7 +114,9 @@ pub fn merge(index: Option<&str>, new: &[Listing], now: &str) -> Result<Merged, 
         merged.text = text;
         merged.added.push((name.clone(), version.to_string()));
     }
-    if !merged.added.is_empty() || index.is_none() {
+    let former = known.content.get("generated").and_then(Value::as_str);
+    let is_newer = former.and_then(instant) > instant(now);
+    if !is_newer && (!merged.added.is_empty() || index.is_none()) {
         merged.text = lines::set_generated(&merged.text, now);
         let mut intended = known.content;
         intended.insert("generated".into(), now.into());
@@ -123,6 +125,32 @@ pub fn merge(index: Option<&str>, new: &[Listing], now: &str) -> Result<Merged, 
         }
     }
     Ok(merged)
+}
+
+/// Returns the seconds and the fraction of an RFC 3339 time, comparable with others.
+fn instant(time: &str) -> Option<(i64, String)> {
+    let number = |range: std::ops::Range<usize>| time.get(range)?.parse::<i64>().ok();
+    let (year, month, day) = (number(0..4)?, number(5..7)?, number(8..10)?);
+    // Days since 1 March of year 0, by which leap days come last in a year.
+    let (y, m) = if month > 2 {
+        (year, month - 3)
+    } else {
+        (year - 1, month + 9)
+    };
+    let days = 365 * y + y / 4 - y / 100 + y / 400 + (153 * m + 2) / 5 + day;
+    let seconds = (number(11..13)? * 60 + number(14..16)?) * 60 + number(17..19)?;
+    let rest = time.get(19..)?;
+    let zone = rest.find(['Z', 'z', '+', '-'])?;
+    let fraction = rest[..zone].trim_start_matches('.').trim_end_matches('0');
+    let offset = match rest[zone..].split_at(1) {
+        ("Z" | "z", "") => 0,
+        (sign, zone) => {
+            let (hours, minutes) = zone.split_once(':')?;
+            let minutes = hours.parse::<i64>().ok()? * 60 + minutes.parse::<i64>().ok()?;
+            if sign == "+" { minutes } else { -minutes }
+        }
+    };
+    Some((days * 86_400 + seconds - offset * 60, fraction.to_owned()))
 }
 
 fn version(metadata: &Metadata) -> Result<Version, Error> {

@@ -6,7 +6,7 @@ use anyhow::{Context as _, bail, ensure};
 use cmdline::{BadUsage, absolute};
 use node::root::Root;
 
-use super::print;
+use super::{note, print};
 use crate::{
     detect::{self, Installation},
     images::{self, ArchiveDir, IMAGES_DIR, STEM, stem},
@@ -55,6 +55,12 @@ fn verify_archives(dir: &Path) -> anyhow::Result<()> {
     let source = ArchiveDir::read(dir, arch)?;
     for file in source.check()? {
         print(&format!("ok  {}  {}\n", file.sha256, file.name))?;
+    }
+    if source.has_only_deltas() {
+        note(
+            "these are deltas: `cargo xtask airgap apply` checks their content, and makes the archives of them",
+        );
+        return Ok(());
     }
     for (name, path) in images::verify_archives(&source, &source.archives(arch)?)? {
         print(&format!("ok  {name}  {}\n", path.display()))?;

@@ -1,6 +1,7 @@
 //! The content of one archive: the names of its images, and the check of every byte against the digests.
 
 use std::{
+    collections::BTreeSet,
     fs::File,
     io::{self, Read},
     path::{Path, PathBuf},
@@ -57,7 +58,7 @@ pub(crate) fn references(root: &Root, path: &Path) -> anyhow::Result<Vec<String>
 
 /// Follows every digest in the archives, and fails unless they hold all images of the charts for this node's architecture.
 ///
-/// Returns the images, each with the archive that it is in.
+/// Every list must name the same images. Returns the images, each with the archive that it is in.
 pub(crate) fn verify_archives(
     source: &ArchiveDir,
     archives: &[CheckedFile],
@@ -76,6 +77,16 @@ pub(crate) fn verify_archives(
             "{} for {} lacks {image}: take archive and program from the same release",
             names.collect::<Vec<_>>().join(" and "),
             arch()
+        );
+    }
+    for (path, text) in source.lists(arch())? {
+        let without_digest = |line| str::split_once(line, '@').map_or(line, |(name, _)| name);
+        let listed: BTreeSet<_> = text.lines().map(without_digest).collect();
+        let names: BTreeSet<_> = found.iter().map(|(name, _)| name.as_str()).collect();
+        ensure!(
+            listed == names,
+            "{} does not list the images of the archive: copy the release's directory again",
+            path.display()
         );
     }
     Ok(found)

@@ -11,12 +11,12 @@ use std::{
 use anyhow::{Context as _, bail, ensure};
 use sha2::{Digest as _, Sha256};
 
-use super::{ENDINGS, stem};
+use super::{DELTA, ENDINGS, stem};
 
-/// The one file of a release that is in no architecture's checksum file; it is never installed.
-const LIST: &str = "multus-images.txt";
 /// Directories of a release that hold lists for the distros' own trees, and nothing else.
 const LIST_DIRS: [&str; 2] = ["k3s", "rke2"];
+/// Directories that file systems add to a medium.
+const MEDIUM_DIRS: [&str; 2] = ["lost+found", "System Volume Information"];
 /// More than any checksum file.
 const MAX_SUMS: u64 = 1 << 20;
 
@@ -55,24 +55,37 @@ impl ArchiveDir {
         for entry in entries {
             let entry = entry.with_context(|| format!("cannot read {}", named()))?;
             let name = entry.file_name().to_string_lossy().into_owned();
-            if LIST_DIRS.contains(&name.as_str()) && has_only_lists(&entry.path()) {
+            let kind = entry.file_type()?;
+            if kind.is_dir() && MEDIUM_DIRS.contains(&name.as_str()) {
+                continue;
+            }
+            if LIST_DIRS.contains(&name.as_str())
+                && let Some(lists) = lists_in(&entry.path())
+            {
+                present.extend(lists.into_iter().map(|list| format!("{name}/{list}")));
                 continue;
             }
             ensure!(
-                entry.file_type()?.is_file(),
+                kind.is_file(),
                 "{}/{name} is not a regular file: keep nothing but the release's airgap files there",
                 named()
             );
             present.push(name);
         }
         present.sort();
-        let mut sums = BTreeMap::new();
+        let mut sums = BTreeMap::<String, (String, String)>::new();
         for name in &present {
             let Some(arch) = arch_of_sums(name) else {
                 continue;
             };
             for (file, digest) in read_sums(&dir.join(name))? {
-                sums.insert(file, (arch.to_owned(), digest));
+                let sum = (arch.to_owned(), digest);
+                let (other, former) = sums.entry(file.clone()).or_insert_with(|| sum.clone());
+                ensure!(
+                    *former == sum.1,
+                    "{}: {name} and sha256sum-{other}.txt have different checksums for {file}: copy all files from one release",
+                    named()
+                );
             }
         }
         ensure!(
@@ -80,12 +93,19 @@ impl ArchiveDir {
             "there is no sha256sum-{arch}.txt in {}: copy it from the release, next to the archives",
             named()
         );
-        let unknown = present.iter().find(|name| {
-            arch_of_sums(name).is_none() && *name != LIST && !sums.contains_key(*name)
-        });
+        let unknown = present
+            .iter()
+            .find(|name| arch_of_sums(name).is_none() && !sums.contains_key(*name));
         if let Some(name) = unknown {
             bail!(
                 "{}/{name} is in no sha256sum file: remove it, or copy the release's directory again",
+                named()
+            );
+        }
+        let is_missing = |name: &&String| stem(name).is_none() && !present.contains(name);
+        if let Some(name) = sums.keys().find(is_missing) {
+            bail!(
+                "{}/{name} is missing: copy the release's directory again",
                 named()
             );
         }
@@ -125,7 +145,9 @@ impl ArchiveDir {
     pub(crate) fn archives(&self, arch: &str) -> anyhow::Result<Vec<CheckedFile>> {
         let is_for_arch = |name: &&String| {
             let sum = self.sums.get(*name);
-            sum.is_some_and(|(of, _)| of == arch) && stem(name).is_some()
+            sum.is_some_and(|(of, _)| of == arch)
+                && stem(name).is_some()
+                && !name.starts_with(DELTA)
         };
         let mut best: BTreeMap<&str, &String> = BTreeMap::new();
         // The smaller form comes last, and replaces the other.
@@ -134,6 +156,15 @@ impl ArchiveDir {
             for name in archives.filter(|name| name.ends_with(ending)) {
                 best.insert(stem(name).unwrap_or(name), name);
             }
+        }
+        if best.is_empty()
+            && let Some(delta) = self.deltas().first()
+        {
+            bail!(
+                "{} is a delta: make the archives of it with `cargo xtask airgap apply --base FORMER {} --out DIR`, and install DIR",
+                self.path(delta).display(),
+                self.dir.display()
+            );
         }
         ensure!(
             !best.is_empty(),
@@ -145,6 +176,33 @@ impl ArchiveDir {
             sha256: self.sums[*name].1.clone(),
         });
         Ok(checked.collect())
+    }
+
+    /// Returns the names of the deltas.
+    pub(crate) fn deltas(&self) -> Vec<&String> {
+        let names = self.present.iter();
+        names.filter(|name| name.starts_with(DELTA)).collect()
+    }
+
+    /// Returns whether there is nothing but deltas and their checksums.
+    pub(crate) fn has_only_deltas(&self) -> bool {
+        !self.sums.is_empty() && self.sums.keys().all(|name| name.starts_with(DELTA))
+    }
+
+    /// Returns the image lists for an architecture and for all, each with its text.
+    pub(crate) fn lists(&self, arch: &str) -> anyhow::Result<Vec<(PathBuf, String)>> {
+        let lists = self.sums.keys().filter(|name| {
+            stem(name).is_none()
+                && (!name.contains(".linux-") || name.ends_with(&format!(".linux-{arch}.txt")))
+        });
+        lists
+            .map(|name| {
+                let path = self.dir.join(name);
+                let text = fs::read_to_string(&path)
+                    .with_context(|| format!("cannot read {}", path.display()))?;
+                Ok((path, text))
+            })
+            .collect()
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -175,14 +233,16 @@ pub(crate) fn hash(mut from: impl Read, mut to: impl io::Write) -> io::Result<St
     }))
 }
 
-fn has_only_lists(dir: &Path) -> bool {
-    let is_list = |entry: io::Result<fs::DirEntry>| {
-        entry.is_ok_and(|entry| {
-            let is_text = entry.path().extension().is_some_and(|end| end == "txt");
-            is_text && entry.file_type().is_ok_and(|kind| kind.is_file())
-        })
+/// Returns the names in a directory of lists, or `None` when it holds anything else.
+fn lists_in(dir: &Path) -> Option<Vec<String>> {
+    let list = |entry: io::Result<fs::DirEntry>| {
+        let entry = entry.ok()?;
+        let name = entry.file_name().into_string().ok()?;
+        let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
+        let is_text = Path::new(&name).extension().is_some_and(|end| end == "txt");
+        (is_file && is_text).then_some(name)
     };
-    fs::read_dir(dir).is_ok_and(|mut entries| entries.all(is_list))
+    fs::read_dir(dir).ok()?.map(list).collect()
 }
 
 /// Returns the architecture in the name of a checksum file.
@@ -200,7 +260,11 @@ fn read_sums(path: &Path) -> anyhow::Result<Vec<(String, String)>> {
     let line = |line: &str| {
         let (digest, name) = line.split_once("  ")?;
         let is_digest = digest.len() == 64 && digest.bytes().all(|byte| byte.is_ascii_hexdigit());
-        let is_plain = !name.is_empty() && !name.contains('/') && !name.starts_with('.');
+        let plain = LIST_DIRS
+            .iter()
+            .find_map(|dir| name.strip_prefix(dir)?.strip_prefix('/'));
+        let plain = plain.unwrap_or(name);
+        let is_plain = !plain.is_empty() && !plain.contains('/') && !plain.starts_with('.');
         (is_digest && is_plain).then(|| (name.to_owned(), digest.to_ascii_lowercase()))
     };
     text.lines()

@@ -86,6 +86,19 @@ fn name() -> String {
     format!("multus-airgap-images-{}.tar.gz", arch())
 }
 
+/// Returns the names of all lists.
+fn lists() -> Vec<String> {
+    let arch = arch();
+    vec![
+        "multus-images.txt".to_owned(),
+        "multus-images-digests.txt".to_owned(),
+        "k3s/image-list-multus.txt".to_owned(),
+        format!("multus-images.linux-{arch}.txt"),
+        format!("multus-images-digests.linux-{arch}.txt"),
+        format!("rke2/rke2-images-multus.linux-{arch}.txt"),
+    ]
+}
+
 /// A directory as it comes from a release.
 struct Case {
     dir: tempfile::TempDir,
@@ -98,11 +111,17 @@ impl Case {
         };
         fs::create_dir(case.source()).expect("a directory for the test");
         case.write(&name(), &archive(arch(), "content"));
-        case.write(&format!("multus-images.linux-{}.txt", arch()), b"list\n");
-        case.write("multus-images.txt", b"list\n");
-        let lists = case.source().join("k3s");
-        fs::create_dir(&lists).expect("a directory for the test");
-        fs::write(lists.join("image-list-multus.txt"), "list\n").expect("a directory of the test");
+        for dir in ["k3s", "rke2"] {
+            fs::create_dir(case.source().join(dir)).expect("a directory for the test");
+        }
+        for list in lists() {
+            let digest = if list.contains("digests") {
+                "@sha256:0"
+            } else {
+                ""
+            };
+            case.write(&list, format!("{IMAGE}{digest}\n").as_bytes());
+        }
         case.sum();
         case
     }
@@ -124,14 +143,14 @@ impl Case {
     }
 
     fn sum(&self) {
-        let list = format!("multus-images.linux-{}.txt", arch());
-        let lines = [name(), list].map(|name| {
+        let names = [name()].into_iter().chain(lists());
+        let lines = names.map(|name| {
             let bytes = fs::read(self.source().join(&name)).expect("a file of the test");
             format!("{}  {name}\n", sha256(&bytes).hex())
         });
         self.write(
             &format!("sha256sum-{}.txt", arch()),
-            lines.concat().as_bytes(),
+            lines.collect::<String>().as_bytes(),
         );
     }
 
@@ -317,6 +336,62 @@ fn tampering_is_refused_by_name() {
     let case = Case::new();
     fs::remove_file(case.source().join(name())).unwrap();
     case.refused(&["there is no archive for"]);
+}
+
+#[test]
+fn changed_deleted_and_forged_lists_are_refused() {
+    for list in lists() {
+        let case = Case::new();
+        case.write(&list, b"docker.io/x/y:1\n");
+        case.refused(&[&list, "is not the release's"]);
+        case.sum();
+        case.refused(&[&list, "does not list the images of the archive"]);
+        fs::remove_file(case.source().join(&list)).unwrap();
+        case.refused(&[&list, "is missing"]);
+    }
+    let case = Case::new();
+    let sum = format!("{}  multus-images.txt\n", "0".repeat(64));
+    case.write("sha256sum-other.txt", sum.as_bytes());
+    case.refused(&["have different checksums for multus-images.txt"]);
+}
+
+#[test]
+fn directories_of_the_mediums_file_system_are_passed_over() {
+    let case = Case::new();
+    for name in ["lost+found", "System Volume Information"] {
+        let dir = case.source().join(name);
+        fs::create_dir(&dir).unwrap();
+        fs::write(dir.join("WPSettings.dat"), "").unwrap();
+    }
+    let output = case.verify();
+    assert!(output.status.success(), "{output:?}");
+    fs::remove_dir_all(case.source().join("lost+found")).unwrap();
+    case.write("lost+found", b"");
+    case.refused(&["lost+found", "is in no sha256sum file"]);
+}
+
+#[test]
+fn delta_is_verified_by_its_checksum_and_not_installed() {
+    let case = Case::new();
+    fs::remove_dir_all(case.source()).unwrap();
+    fs::create_dir(case.source()).unwrap();
+    let delta = format!("multus-airgap-delta-{}.tar.zst", arch());
+    case.write(&delta, b"difference");
+    let sum = format!("{}  {delta}\n", sha256(b"difference").hex());
+    case.write(&format!("sha256sum-{}.txt", arch()), sum.as_bytes());
+    let verified = case.verify();
+    assert!(verified.status.success(), "{verified:?}");
+    assert!(
+        String::from_utf8(verified.stderr)
+            .unwrap()
+            .contains("airgap apply")
+    );
+    let installed = case.install();
+    assert_eq!(installed.status.code(), Some(1));
+    let error = String::from_utf8(installed.stderr).unwrap();
+    assert!(error.contains("is a delta: make the archives"), "{error}");
+    case.write(&delta, b"damaged");
+    case.refused(&[&delta, "is not the release's"]);
 }
 
 #[test]

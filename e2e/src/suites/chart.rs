@@ -124,6 +124,10 @@ pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed>
         || tree.refuses(),
     )?;
     report.check(
+        "make multus-lock refuses an error page, another version and paths that lead out, and knows RKE2's files",
+        || tree.checks_sums(env),
+    )?;
+    report.check(
         "a derived chart differs from the published one only as requested",
         || derived::compare(env),
     )?;

@@ -166,8 +166,10 @@ impl CriFixture {
             "the store was not empty: {before}"
         );
         self.runtime.import(&self.node, &env.image_archive()?)?;
-        let lists =
-            String::from_utf8(env.read(&format!("airgap/multus-images.linux-{}.txt", arch()))?)?;
+        let lists = String::from_utf8(env.read(&format!(
+            "airgap/multus-images-digests.linux-{}.txt",
+            arch()
+        ))?)?;
         for image in lists.lines() {
             let (name, digest) = image.split_once('@').context("a list names digests")?;
             let found = ctr(&["images", "list", &format!("name=={name}")])?;

@@ -66,19 +66,7 @@ pub(crate) fn check(
                 .with_context(|| format!("{} for {}", image.reference, arch.name()))?;
         }
     }
-    if standard.is_checkout() {
-        let list = lists::references(&layout);
-        claim_same(
-            tree,
-            claimed,
-            format!("airgap/{}", lists::ALL_IMAGES),
-            list.as_bytes(),
-            "oci/",
-        )?;
-        let list = lists::names_alone(&layout);
-        let path = "airgap/k3s/image-list-multus.txt".to_owned();
-        claim_same(tree, claimed, path, list.as_bytes(), "oci/")?;
-    } else {
+    if !standard.is_checkout() {
         check_other_lists(tree, &images, claimed)?;
     }
     for arch in arches {
@@ -221,37 +209,29 @@ fn check_airgap(
 ) -> anyhow::Result<()> {
     let slice = bundle::slice(layout, arch)?;
     let expected = bundle::entries(&slice)?;
-    let [zst, gz, list] = lists::names(arch);
+    let [zst, gz] = lists::archives(arch);
     let mut sums = Vec::new();
-    for (name, unpack) in [
-        (zst, Some(unzstd as Unpack)),
-        (gz, Some(gunzip as Unpack)),
-        (list.clone(), None),
-    ] {
+    for (name, unpack) in [(zst, unzstd as Unpack), (gz, gunzip)] {
         let path = format!("airgap/{name}");
         let bytes = file(tree, &path)?;
-        if let Some(unpack) = unpack {
-            let tar = unpack(bytes).with_context(|| path.clone())?;
-            check_archive(&tar, &expected).with_context(|| path.clone())?;
-        }
+        let tar = unpack(bytes).with_context(|| path.clone())?;
+        check_archive(&tar, &expected).with_context(|| path.clone())?;
         sums.push((name, sha256(bytes)));
         claimed.insert(path);
     }
-    let path = format!("airgap/sha256sum-{arch}.txt");
+    let path = format!("airgap/{}", lists::sums_name(arch));
     if !standard.is_checkout() {
         return check_other_sums(tree, path, claimed);
     }
-    let references = lists::references(&slice);
-    claim_same(
-        tree,
-        claimed,
-        format!("airgap/{list}"),
-        references.as_bytes(),
-        "oci/",
-    )?;
-    let rke2 = format!("airgap/rke2/rke2-images-multus.linux-{arch}.txt");
-    let names = lists::names_alone(&slice);
-    claim_same(tree, claimed, rke2, names.as_bytes(), "oci/")?;
+    let tags = lists::references(&slice);
+    let tag_lists = lists::tag_lists(arch).map(|name| (name, tags.clone()));
+    let all_digests = (lists::ALL_DIGESTS.to_owned(), lists::digests(layout));
+    let digests = (lists::digest_list(arch), lists::digests(&slice));
+    for (name, text) in tag_lists.into_iter().chain([all_digests, digests]) {
+        let path = format!("airgap/{name}");
+        claim_same(tree, claimed, path, text.as_bytes(), "oci/")?;
+        sums.push((name, sha256(text.as_bytes())));
+    }
     let sums = lists::sums(sums.iter().map(|(name, digest)| (name.as_str(), *digest)));
     claim_same(
         tree,

@@ -463,6 +463,8 @@ fn release_must_have_exactly_the_images_of_the_lock() {
     );
     for list in [
         "airgap/k3s/image-list-multus.txt",
+        "airgap/multus-images-digests.txt",
+        "airgap/multus-images-digests.linux-arm.txt",
         "airgap/rke2/rke2-images-multus.linux-arm.txt",
     ] {
         forged(append(list, b"docker.io/x/y:1\n"), list);

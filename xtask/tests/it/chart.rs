@@ -44,6 +44,8 @@ fn stdout(mut command: Command) -> String {
 }
 
 fn merge(dir: &Path, layout: &str, charts: &[&str]) -> Command {
+    // A repository begins as an empty directory.
+    fs::create_dir_all(dir.join("repo")).expect("a directory of the test");
     let args = ["chart", "merge", "--into", "repo", "--layout", layout];
     xtask(dir, &[&args, charts].concat())
 }
@@ -174,14 +176,12 @@ fn merge_adds_charts_and_changes_nothing_published() {
     );
     let sound = json!({"entries": 3, "archives": 3, "unpacked": 3, "elsewhere": 0, "findings": []});
     assert_eq!(json(check(dir.path())), sound);
-    // This project's own, as the other distro lays them out.
-    let own = stdout(merge(dir.path(), "k3s", &[]));
+    // This project's own.
+    let own = stdout(merge(dir.path(), "rke2", &[]));
     assert_eq!(own.lines().count(), 2, "{own}");
     let version = own.lines().next().unwrap().split(' ').nth(1).unwrap();
-    assert!(
-        repo.join(format!("charts/k3s-multus-crd/{version}/Chart.yaml"))
-            .is_file()
-    );
+    let crd = format!("charts/rke2-multus/rke2-multus-crd/{version}/Chart.yaml");
+    assert!(repo.join(crd).is_file());
     let mut against = check(dir.path());
     against.args(["--against", "before.yaml"]);
     assert_eq!(stdout(against), "");
@@ -225,6 +225,47 @@ fn merge_adds_charts_and_changes_nothing_published() {
     );
     assert_eq!(fs::read_to_string(repo.join("index.yaml")).unwrap(), index);
     assert!(!repo.join("assets/x").exists());
+}
+
+#[test]
+fn merge_refuses_what_is_not_a_repository_of_the_layout() {
+    let dir = tempfile::tempdir().unwrap();
+    let into = |into: &str, layout: &str| {
+        xtask(
+            dir.path(),
+            &["chart", "merge", "--into", into, "--layout", layout],
+        )
+    };
+    refused(
+        into("rpeo", "k3s"),
+        FAILED,
+        &["there is no directory rpeo: correct --into"],
+    );
+    assert!(!dir.path().join("rpeo").exists());
+    write(dir.path(), "other/notes.txt", b"");
+    refused(
+        into("other", "k3s"),
+        FAILED,
+        &["other is not a charts repository"],
+    );
+    write(dir.path(), "source/Cargo.toml", b"");
+    write(
+        dir.path(),
+        "source/index.yaml",
+        b"apiVersion: v1\nentries: {}\n",
+    );
+    refused(
+        into("source", "k3s"),
+        FAILED,
+        &["source is not a charts repository"],
+    );
+    for (own, other) in [("k3s", "rke2"), ("rke2", "k3s")] {
+        write(dir.path(), &format!("{own}/.git/config"), b"");
+        stdout(into(own, own));
+        let expected = format!("{own} is laid out as {own}-charts: give --layout {own}");
+        refused(into(own, other), FAILED, &[&expected]);
+        assert_eq!(stdout(into(own, own)), "");
+    }
 }
 
 #[test]

@@ -2,6 +2,8 @@
 
 use std::{
     fs,
+    io::{Read as _, Write as _},
+    net::TcpListener,
     os::unix::fs::PermissionsExt as _,
     path::Path,
     process::Command,
@@ -212,4 +214,67 @@ fn proxies_are_used_except_for_no_proxy() {
     succeeds(command);
     assert!(direct.targets().len() > 3);
     assert_eq!(proxy.targets(), targets);
+}
+
+#[test]
+fn logins_and_plain_http_are_per_host() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mirror, origin) = (closed(), closed());
+    let (at_mirror, at_origin) = (host(&mirror), host(&origin));
+    let rule = format!("*={at_mirror}");
+    let with = |password: &str, more: &[&str]| {
+        let args = [&["--mirror", &rule], more].concat();
+        let mut command = pull(dir.path(), &at_origin, &args);
+        command.env("MULTUS_REGISTRY_PASSWORD", password);
+        command
+    };
+    let is_sent = |server: &Server| {
+        let requests = server.requests();
+        requests.iter().any(|one| one.authorization.is_some())
+    };
+    // The mirror refuses the password, and the origin is asked without it.
+    let origin_plain = format!("--plain-http={at_origin}");
+    let both = ["--user", "me", "--plain-http", &origin_plain];
+    refused(with("wrong", &both), FAILED, &[&at_origin, "give --user"]);
+    assert!(is_sent(&mirror) && !is_sent(&origin));
+    assert!(!origin.targets().is_empty());
+    // Each host has its own login.
+    let user = format!("{at_origin}=me");
+    succeeds(with(
+        "word",
+        &["--user", &user, "--plain-http", &origin_plain],
+    ));
+    assert!(is_sent(&origin));
+    succeeds(with("word", &["--user", "me", "--plain-http"]));
+    // Without an origin.
+    let before = origin.targets().len();
+    let only = ["--user", "me", "--plain-http", "--mirror-only"];
+    succeeds(with("word", &only));
+    let expected = [&*at_mirror, "does not accept user me with this password"];
+    refused(with("wrong", &only), FAILED, &expected);
+    assert_eq!(origin.targets().len(), before);
+    let args = ["--mirror", "other.example=x", "--mirror-only"];
+    let expected = format!("no --mirror is for {at_origin}");
+    refused(pull(dir.path(), &at_origin, &args), FAILED, &[&expected]);
+}
+
+#[test]
+fn faults_of_connections_are_named_with_what_helps() {
+    let dir = tempfile::tempdir().unwrap();
+    let plain = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = plain.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        for mut stream in plain.incoming().flatten() {
+            // A client may close the connection at any time.
+            let _ = stream.read(&mut [0; 1024]);
+            let _ = stream.write_all(&response("400 Bad Request", b""));
+        }
+    });
+    let expected = format!("{at} speaks no TLS: give --plain-http");
+    refused(pull(dir.path(), &at, &[]), FAILED, &[&expected]);
+    let push = |to: &str| without_proxies(xtask(dir.path(), &["airgap", "push", to]));
+    let expected = ["leave http:// out and give --plain-http"];
+    refused(push("http://registry.invalid"), FAILED, &expected);
+    let expected = ["leave https:// out"];
+    refused(push("https://registry.invalid"), FAILED, &expected);
 }

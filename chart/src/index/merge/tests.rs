@@ -176,3 +176,31 @@ fn unusual_layouts_are_refused() {
         check_refused(text, &one, "cannot add a 5.0.0");
     }
 }
+
+#[test]
+fn newer_time_of_the_index_and_dates_of_entries_stay() {
+    for (time, stays) in [
+        ("2026-11-21T00:00:00.5Z", true),
+        ("2026-11-21T00:30:00+01:00", false),
+        ("2026-11-20T23:30:00.000000001-01:00", true),
+        ("2027-01-01T00:00:00Z", true),
+        ("2024-02-29T00:00:00Z", false),
+        ("soon", false),
+    ] {
+        let text = PUBLISHED.replace(
+            "generated: \"2024-01-01T00:00:00.123456789Z\"",
+            &format!("generated: \"{time}\""),
+        );
+        let merged = merge(Some(&text), &[listing("b", "1.0.0", "")], NOW).unwrap();
+        let expected = if stays { time } else { NOW };
+        assert!(
+            merged
+                .text
+                .contains(&format!("\ngenerated: \"{expected}\"\n")),
+            "{time}: {}",
+            merged.text
+        );
+        let created = "- created: \"2024-01-01T00:00:00.123456789Z\"";
+        assert!(merged.text.contains(created), "{}", merged.text);
+    }
+}

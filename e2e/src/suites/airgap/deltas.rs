@@ -77,21 +77,27 @@ pub(super) fn run(
     };
     let base = former.join("airgap").join(&packed);
     report.check(
-        "applying the delta gives the full archive bit by bit, in both formats",
+        "applying the delta gives the release's archives, lists and checksums bit by bit",
         || {
+            let out = env.dir.join("applied");
+            let args = apply(&base, &delta, &out)?;
+            fixture.xtask(&args.each_ref().map(String::as_str))?;
             for ending in ["zst", "gz"] {
                 let name = packed.replace("zst", ending);
-                let out = env.dir.join(&name);
-                let args = apply(&base, &piece, &out)?;
-                fixture.xtask(&args.each_ref().map(String::as_str))?;
                 let expected = fs::read(env.dist.join("airgap").join(&name))?;
-                ensure!(fs::read(&out)? == expected, "{name} has different bytes");
+                ensure!(
+                    fs::read(out.join(&name))? == expected,
+                    "{name} has different bytes"
+                );
             }
-            Ok(())
+            let sums = format!("sha256sum-{}.txt", arch());
+            let expected = env.read(&format!("airgap/{sums}"))?;
+            ensure!(fs::read(out.join(&sums))? == expected, "{sums} differs");
+            fixture.xtask(&["airgap", "verify", text(&out)?]).map(drop)
         },
     )?;
     report.check("a wrong base and a damaged delta are refused", || {
-        let out = env.dir.join("never.tar.zst");
+        let out = env.dir.join("never");
         let args = apply(&full, &piece, &out)?;
         fixture.ensure_refused(
             &args.each_ref().map(String::as_str),

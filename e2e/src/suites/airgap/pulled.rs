@@ -149,7 +149,7 @@ pub(super) fn run(
             store.ctr(fixture, &["images", "import", text(&plain)?])?;
             let list = paths
                 .out
-                .join(format!("airgap/multus-images.linux-{}.txt", arch()));
+                .join(format!("airgap/multus-images-digests.linux-{}.txt", arch()));
             let list = fs::read_to_string(list)?;
             ensure!(list.lines().count() == 2 && list.contains(NAME), "{list}");
             for reference in list.lines() {

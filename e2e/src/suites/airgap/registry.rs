@@ -44,7 +44,7 @@ pub(super) fn run(
         fixture.ensure_fails(&mut anonymous, "give --user and MULTUS_REGISTRY_PASSWORD")?;
         let mut wrong_password = fixture.xtask_command(&args, true);
         wrong_password.env("MULTUS_REGISTRY_PASSWORD", "wrong");
-        fixture.ensure_fails(&mut wrong_password, "does not let this user")
+        fixture.ensure_fails(&mut wrong_password, "with this password")
     })?;
     report.check(
         "a push sends images and charts, a second push nothing",

@@ -19,7 +19,10 @@ const GENERATIONS: [ContainerdVersion; 2] = [ContainerdVersion::V1, ContainerdVe
 
 /// Returns the image references for this machine's architecture.
 pub(super) fn listed(env: &TestEnv) -> anyhow::Result<Vec<String>> {
-    let list = env.read(&format!("airgap/multus-images.linux-{}.txt", arch()))?;
+    let list = env.read(&format!(
+        "airgap/multus-images-digests.linux-{}.txt",
+        arch()
+    ))?;
     Ok(String::from_utf8(list)?
         .lines()
         .map(str::to_owned)
@@ -139,6 +142,6 @@ pub(super) fn pull(
 
 /// Returns the image references for all architectures, with the digests of indexes, as a registry has them.
 pub(super) fn release_images(env: &TestEnv) -> anyhow::Result<Vec<String>> {
-    let list = String::from_utf8(env.read("airgap/multus-images.txt")?)?;
+    let list = String::from_utf8(env.read("airgap/multus-images-digests.txt")?)?;
     Ok(list.lines().map(str::to_owned).collect())
 }

@@ -208,4 +208,76 @@ impl Tree {
         );
         self.run("make", &["download"]).map(drop)
     }
+
+    /// Sums that are not those of the pinned release leave the lock as it is; RKE2's tree gets RKE2's files.
+    pub(super) fn checks_sums(&self, env: &TestEnv) -> anyhow::Result<()> {
+        let version = format!("MULTUS_VERSION={}", env.version()?);
+        let lock = self.dir.join("multus.lock");
+        let before = fs::read(&lock)?;
+        let sums = String::from_utf8(env.read("SHA256SUMS")?)?;
+        let outside = format!("{}  ../outside\n", sha256(b"outside"));
+        let within = format!("{}  charts/../../outside\n", sha256(b"outside"));
+        let page = "<html><body>Sign in</body></html>\n".to_owned();
+        for (text, version, expected) in [
+            (&page, version.as_str(), "is not a sha256"),
+            (
+                &sums,
+                "MULTUS_VERSION=4.9.9",
+                "-4.9.9.tgz: correct MULTUS_VERSION",
+            ),
+            (
+                &(sums.clone() + &outside),
+                &version,
+                "'../outside' is not a path below",
+            ),
+            (
+                &(sums.clone() + &within),
+                &version,
+                "is not a path below the release",
+            ),
+        ] {
+            let dir = env.dir.join("sums");
+            fs::create_dir_all(&dir)?;
+            fs::write(dir.join("SHA256SUMS"), text)?;
+            let server = FileServer::serve(&dir)?;
+            let url = format!("MULTUS_URL={}", server.url);
+            let error = self.run("make", &["multus-lock", &url, version]);
+            let error = error
+                .err()
+                .context("make multus-lock accepts it")?
+                .to_string();
+            ensure!(error.contains(expected), "no `{expected}` in {error}");
+            ensure!(
+                fs::read(&lock)? == before,
+                "{expected}: the lock has changed"
+            );
+        }
+        // A lock that was edited by hand writes nothing outside of the tree either.
+        let text = String::from_utf8(before.clone())?;
+        let url = &self.release.url;
+        let line = format!("{} 1 {url}/../outside\n", sha256(b"outside"));
+        fs::write(&lock, text + &line)?;
+        let outcome = self.run("make", &["download"]);
+        fs::write(&lock, &before)?;
+        let error = outcome
+            .err()
+            .context("make download accepts it")?
+            .to_string();
+        ensure!(error.contains("is not a path below the release"), "{error}");
+
+        let url = format!("MULTUS_URL={url}");
+        let rke2 = ["MULTUS_DISTRO=rke2", "MULTUS_LOCK=rke2.lock"];
+        let args = [&["multus-lock", &url, &version], &rke2[..]].concat();
+        self.run("make", &args)?;
+        let text = fs::read_to_string(self.dir.join("rke2.lock"))?;
+        let files = text.lines().filter(|line| !line.starts_with('#'));
+        for line in files.clone() {
+            let is_of_rke2 =
+                line.contains("/charts/assets/rke2-multus") || line.contains("/manifests/rke2/");
+            ensure!(is_of_rke2, "rke2.lock has {line}");
+        }
+        let count = files.count();
+        ensure!(count >= 3, "rke2.lock has {count} files: {text}");
+        Ok(())
+    }
 }

@@ -156,13 +156,14 @@ pub(super) fn repository(env: &TestEnv) -> anyhow::Result<()> {
     let repository = env.dir.join("repository");
     let place = repository.display().to_string();
     let args = ["chart", "merge", "--into", &place, "--layout"];
-    let merge = |layout: &str, charts: &[PathBuf]| {
+    fs::create_dir_all(&repository)?;
+    let merge = |charts: &[PathBuf]| {
         let charts: Vec<_> = charts
             .iter()
             .map(|path| path.display().to_string())
             .collect();
         let charts: Vec<_> = charts.iter().map(String::as_str).collect();
-        xtask(&[&args, &[layout][..], &charts].concat())
+        xtask(&[&args, &["rke2"][..], &charts].concat())
     };
     let ours = [env.chart("rke2-multus")?, env.chart("rke2-multus-crd")?];
     let old = [
@@ -170,15 +171,15 @@ pub(super) fn repository(env: &TestEnv) -> anyhow::Result<()> {
         published_charts::archive(NEW)?,
         published_charts::archive(NEW_CRD)?,
     ];
-    merge("rke2", &old)?;
+    merge(&old)?;
     let published = repository.with_extension("published.yaml");
     fs::copy(repository.join("index.yaml"), &published)?;
-    merge("rke2", &ours)?;
+    merge(&ours)?;
     let derived = derive(env, NEW, &[DROPPED])?;
-    merge("k3s", std::slice::from_ref(&derived))?;
+    merge(std::slice::from_ref(&derived))?;
     let published = published.display().to_string();
     xtask(&["chart", "index", "--check", &place, "--against", &published])?;
-    let again = merge("rke2", &[&ours[..], &old].concat())?;
+    let again = merge(&[&ours[..], &old].concat())?;
     ensure!(again.is_empty(), "a second merge adds {again}");
 
     let server = FileServer::serve(&repository)?;

@@ -1,55 +1,141 @@
-//! `airgap apply`: rebuilds a full archive from a former one and a delta, bit by bit the same.
+//! `airgap apply`: rebuilds the `airgap/` of a release from that of a former one and its deltas, bit by bit the same.
 
-use std::path::{Path, PathBuf};
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
 
-use airgap::{check, delta};
-use anyhow::{Context as _, bail};
-use archive::{layout::Layout, tar::Entry};
+use airgap::{check, delta, lists, medium};
+use anyhow::{Context as _, bail, ensure};
+use archive::{
+    digest::sha256,
+    layout::Layout,
+    tar::{Entry, Kind},
+};
 
 use crate::{tree::Tree, ui};
 
-/// Rebuild a full archive from a former one and a delta
+/// Rebuild archives, lists and checksums of a release from a former one and deltas
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Example:\n  cargo xtask airgap apply --base old/multus-airgap-images-amd64.tar.zst multus-airgap-delta-amd64.tar.zst --out multus-airgap-images-amd64.tar.zst"
+    after_help = "Example:\n  cargo xtask airgap apply --base /media/old/airgap /media/delta --out airgap\n  multus-distro images install airgap"
 )]
 pub(super) struct Args {
-    /// Delta to the former release
+    /// Delta to the former release, or the directory with those of all architectures
     delta: PathBuf,
-    /// Archive of the former release, in either form
-    #[arg(long, value_name = "FILE")]
+    /// Directory with the archives of the former release, or one archive in either form
+    #[arg(long, value_name = "PATH")]
     base: PathBuf,
-    /// File to write, whose name ends in .tar.zst or .tar.gz
-    #[arg(long, value_name = "FILE")]
+    /// Directory to write, with the files of the release's airgap/
+    #[arg(long, value_name = "DIR")]
     out: PathBuf,
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
-    let name = args.out.to_string_lossy().into_owned();
-    let is_zst = name.ends_with(".tar.zst");
-    if !is_zst && !name.ends_with(".tar.gz") {
-        bail!("--out is {name}: end its name in .tar.zst or .tar.gz");
+    let tree = to_dir(&args.base, &args.delta, &args.out)?;
+    for (name, file) in &tree.0 {
+        ui::data(&format!("{}  {name}\n", sha256(&file.bytes).hex()))?;
     }
-    let base = Layout::from_entries(entries(&args.base)?)
-        .with_context(|| args.base.display().to_string())?;
-    let patch = entries(&args.delta)?;
-    let archive = ui::step("apply", || Ok(delta::apply(&base, &patch)?))
-        .with_context(|| args.delta.display().to_string())?;
-    let (bytes, digest) = if is_zst {
-        (archive.zst, archive.full.zst)
-    } else {
-        (archive.gz, archive.full.gz)
-    };
+    ui::note(&format!(
+        "next, on a node: multus-distro images install {}",
+        args.out.display()
+    ));
+    Ok(())
+}
+
+/// Writes the files of the release into a directory, or none when one cannot be made; returns them.
+pub(super) fn to_dir(base: &Path, delta: &Path, out: &Path) -> anyhow::Result<Tree> {
+    let name = out.to_string_lossy();
+    if name.ends_with(".tar.zst") || name.ends_with(".tar.gz") {
+        bail!(
+            "--out is {name}: name a directory, which gets the release's archives, lists and checksums"
+        );
+    }
     let mut tree = Tree::default();
-    let file = args.out.file_name().context("--out names no file")?;
-    tree.add(file.to_string_lossy(), bytes);
-    let dir = args.out.parent().unwrap_or(Path::new("."));
-    tree.update(dir, &[])?;
-    ui::data(&format!("{}  {name}\n", digest.hex()))
+    for path in deltas(delta)? {
+        let patch = entries(&path)?;
+        let files = ui::step("apply", || rebuilt(base, &patch))
+            .with_context(|| path.display().to_string())?;
+        for (name, bytes) in files {
+            tree.add(name, bytes);
+        }
+    }
+    tree.update(out, &[])?;
+    Ok(tree)
+}
+
+/// Returns the deltas in a directory, whose checksums are right, or the one delta.
+fn deltas(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    if !path.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let files = Tree::read_medium(path)?;
+    let mut found = Vec::new();
+    for (name, sums) in &files.0 {
+        if !name.starts_with("sha256sum-") {
+            continue;
+        }
+        let sums = std::str::from_utf8(&sums.bytes).ok();
+        let sums = sums.and_then(lists::parse_sums);
+        let sums = sums.with_context(|| format!("{} is damaged", path.join(name).display()))?;
+        for (delta, digest) in sums {
+            let bytes = files.get(&delta);
+            let file = path.join(&delta);
+            let bytes = bytes.with_context(|| format!("{} is missing", file.display()))?;
+            ensure!(
+                sha256(bytes) == digest,
+                "{} is not the file that {name} names: copy it again",
+                file.display()
+            );
+            found.push(file);
+        }
+    }
+    ensure!(
+        !found.is_empty(),
+        "{} holds no sha256sum-<architecture>.txt: copy all that `airgap bundle --delta` wrote",
+        path.display()
+    );
+    Ok(found)
+}
+
+/// Returns the files of the release for the delta's architecture.
+fn rebuilt(base: &Path, patch: &[Entry]) -> anyhow::Result<BTreeMap<String, Vec<u8>>> {
+    let architecture = delta::architecture(patch)?;
+    let base = archive_of(base, &architecture)?;
+    let layout =
+        Layout::from_entries(entries(&base)?).with_context(|| base.display().to_string())?;
+    let (part, archive) = delta::apply(&layout, patch)?;
+    let digests = patch.iter().find_map(|entry| match &entry.kind {
+        Kind::File(bytes) if entry.path == lists::ALL_DIGESTS => Some(bytes),
+        _ => None,
+    });
+    let digests = digests.with_context(|| format!("it lacks {}", lists::ALL_DIGESTS))?;
+    let digests = std::str::from_utf8(digests)?;
+    Ok(medium::files(&architecture, &part, archive, digests))
+}
+
+/// Returns the former release's archive of an architecture.
+fn archive_of(base: &Path, architecture: &str) -> anyhow::Result<PathBuf> {
+    if !base.is_dir() {
+        return Ok(base.to_owned());
+    }
+    let names = lists::archives(architecture);
+    let found = [base.to_owned(), base.join("airgap")]
+        .into_iter()
+        .flat_map(|dir| names.each_ref().map(|name| dir.join(name)))
+        .find(|path| path.is_file());
+    found.with_context(|| {
+        format!(
+            "{} holds no {}: name the airgap/ of the former release with --base",
+            base.display(),
+            names[0]
+        )
+    })
 }
 
 fn entries(path: &Path) -> anyhow::Result<Vec<Entry>> {
     let name = path.display().to_string();
-    let bytes = std::fs::read(path).with_context(|| format!("cannot read {name}"))?;
+    let bytes = fs::read(path).with_context(|| format!("cannot read {name}"))?;
     Ok(check::read(&name, &bytes)?)
 }

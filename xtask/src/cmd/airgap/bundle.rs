@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use airgap::{bundle, delta, lists, pack, zstd};
+use airgap::{bundle, delta, lists, medium, pack, zstd};
 use anyhow::{Context as _, ensure};
-use archive::{digest::sha256, layout::Layout};
+use archive::{digest::sha256, layout::Layout, tar::Entry};
 use serde_json::{Value, json};
 
 use crate::{
@@ -73,39 +73,22 @@ fn read(out: &Path, arches: &[Arch]) -> anyhow::Result<Layout> {
 /// Returns everything below `airgap/`.
 pub(crate) fn tree(layout: &Layout, arches: &[Arch]) -> anyhow::Result<Tree> {
     let mut tree = Tree::default();
-    tree.add(
-        format!("airgap/{}", lists::ALL_IMAGES),
-        lists::references(layout),
-    );
-    tree.add(
-        "airgap/k3s/image-list-multus.txt",
-        lists::names_alone(layout),
-    );
+    let all_digests = lists::digests(layout);
     for arch in arches.iter().map(|arch| arch.name()) {
         let part = bundle::slice(layout, arch)?;
         let archive = delta::archive(&part)?;
-        let list = lists::references(&part).into_bytes();
-        let [zst, gz, name] = lists::names(arch);
-        let files = [
-            (zst, archive.full.zst, archive.zst),
-            (gz, archive.full.gz, archive.gz),
-            (name, sha256(&list), list),
-        ];
-        let sums = files
-            .iter()
-            .map(|(name, digest, _)| (name.as_str(), *digest));
-        tree.add(format!("airgap/sha256sum-{arch}.txt"), lists::sums(sums));
-        for (name, _, bytes) in files {
+        for (name, bytes) in medium::files(arch, &part, archive, &all_digests) {
             tree.add(format!("airgap/{name}"), bytes);
         }
-        let rke2 = format!("airgap/rke2/rke2-images-multus.linux-{arch}.txt");
-        tree.add(rke2, lists::names_alone(&part));
     }
     Ok(tree)
 }
 
+/// Returns the deltas and their checksums, which `airgap apply` reads.
 fn deltas(base: &Layout, new: &Layout, arches: &[Arch]) -> anyhow::Result<Tree> {
     let mut tree = Tree::default();
+    // The digests of indexes, which no slice has, for the lists that `airgap apply` writes.
+    let all_digests = Entry::file(lists::ALL_DIGESTS, 0o644, lists::digests(new));
     for arch in arches.iter().map(|arch| arch.name()) {
         let slice = |layout: &Layout| bundle::slice(layout, arch);
         let (old, new) = (slice(base)?, slice(new)?);
@@ -113,7 +96,8 @@ fn deltas(base: &Layout, new: &Layout, arches: &[Arch]) -> anyhow::Result<Tree> 
             old != new,
             "nothing is new for {arch}: --base is this release"
         );
-        let entries = delta::make(&old, &new)?;
+        let mut entries = delta::make(&old, &new)?;
+        entries.push(all_digests.clone());
         let (bytes, packed) = pack::bytes(&entries, zstd::ARCHIVE)?;
         let name = format!("multus-airgap-delta-{arch}.tar.zst");
         ui::note(&format!("{name}: {} bytes", bytes.len()));
@@ -122,4 +106,90 @@ fn deltas(base: &Layout, new: &Layout, arches: &[Arch]) -> anyhow::Result<Tree> 
         tree.add(name, bytes);
     }
     Ok(tree)
+}
+
+#[cfg(test)]
+mod tests {
+    use archive::oci::{
+        self, Descriptor, ImageConfig, Index, Manifest, Platform, RootFs, RunConfig,
+    };
+
+    use super::*;
+    use crate::cmd::airgap::apply;
+
+    /// Returns a layout with one image for two architectures.
+    fn release(content: &str) -> Layout {
+        let mut layout = Layout::default();
+        let mut manifests = Vec::new();
+        for arch in ["amd64", "arm64"] {
+            let layer = archive::tar::write(&[Entry::file("program", 0o755, content)]).unwrap();
+            let platform = Platform {
+                architecture: arch.to_owned(),
+                os: "linux".to_owned(),
+                variant: None,
+            };
+            let config = ImageConfig {
+                created: String::new(),
+                platform: platform.clone(),
+                config: RunConfig::default(),
+                rootfs: RootFs {
+                    kind: "layers".to_owned(),
+                    diff_ids: vec![sha256(&layer)],
+                },
+                history: Vec::new(),
+            };
+            let config = layout.add(oci::CONFIG, oci::to_bytes(&config));
+            let layer = zstd::compress(&layer, zstd::LAYER).unwrap();
+            let layer = layout.add(oci::LAYER_ZSTD, layer);
+            let manifest = oci::to_bytes(&Manifest::of(config, vec![layer]));
+            let mut manifest: Descriptor = layout.add(oci::MANIFEST, manifest);
+            manifest.platform = Some(platform);
+            manifests.push(manifest);
+        }
+        let index = layout.add(oci::INDEX, oci::to_bytes(&Index::of(manifests)));
+        layout.images.push(index.named("docker.io/own/x:v1"));
+        layout
+    }
+
+    #[test]
+    fn applied_deltas_are_the_releases_airgap_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        let arches = [Arch::Amd64, Arch::Arm64];
+        let (old, new) = (release("old"), release("new"));
+        let former = tree(&old, &arches).unwrap();
+        former.update(&path("former"), &[]).unwrap();
+        let patches = deltas(&old, &new, &arches).unwrap();
+        patches.update(&path("delta"), &[]).unwrap();
+        for base in ["former", "former/airgap"] {
+            apply::to_dir(&path(base), &path("delta"), &path("airgap")).unwrap();
+            let mut expected = Tree::default();
+            for (name, file) in tree(&new, &arches).unwrap().below("airgap/") {
+                expected.add(name, file.bytes.clone());
+            }
+            let made = Tree::read(&path("airgap")).unwrap();
+            assert_eq!(made, expected);
+            let files = made.0.into_iter().map(|(path, file)| (path, file.bytes));
+            airgap::check::dir(&files.collect()).unwrap();
+        }
+        // The delta of one architecture makes the files for that one.
+        let one = path("delta/multus-airgap-delta-arm64.tar.zst");
+        apply::to_dir(&path("former"), &one, &path("one")).unwrap();
+        let made = Tree::read(&path("one")).unwrap();
+        assert!(
+            made.get("sha256sum-arm64.txt").is_some() && made.get("sha256sum-amd64.txt").is_none()
+        );
+        // A damaged delta is refused before anything is written.
+        std::fs::write(&one, "x").unwrap();
+        let error = apply::to_dir(&path("former"), &path("delta"), &path("never"));
+        let error = error.unwrap_err().to_string();
+        assert!(
+            error.contains("is not the file that sha256sum-arm64.txt names"),
+            "{error}"
+        );
+        let error = apply::to_dir(&path("former"), &one, &path("x.tar.zst"));
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains("name a directory"), "{error}");
+        assert!(!path("never").exists());
+    }
 }

@@ -59,7 +59,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
             .map_or("built here".to_owned(), |digest| digest.to_string());
         ui::data(&format!("  {} ({of})\n", image.reference))?;
         for (arch, size) in of_image(image, &sizes) {
-            let [archive, _, _] = lists::names(arch);
+            let [archive, _] = lists::archives(arch);
             ui::data(&format!("    {archive}: {size} bytes\n"))?;
         }
     }
@@ -68,7 +68,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
 
 fn row(image: &Locked, sizes: &Sizes) -> serde_json::Value {
     let archives: Vec<_> = of_image(image, sizes)
-        .map(|(arch, size)| json!({"archive": lists::names(arch)[0], "arch": arch, "bytes": size}))
+        .map(|(arch, size)| json!({"archive": lists::archives(arch)[0], "arch": arch, "bytes": size}))
         .collect();
     json!({
         "feature": image.feature,

@@ -1,7 +1,7 @@
 //! `airgap pull`: fetches the third-party images of the lock, by digest, into a store that `dist` takes them from.
 
 use airgap::{pull, registry};
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use serde_json::json;
 
 use crate::{
@@ -15,7 +15,7 @@ use crate::{
 /// Fetch the third-party images that airgap/images.lock names, unless they are in the store already
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  cargo xtask airgap pull\n  cargo xtask airgap pull --mirror docker.io=mirror.example:5000 --json"
+    after_help = "Examples:\n  cargo xtask airgap pull\n  cargo xtask airgap pull --mirror docker.io=mirror.example:5000 --json\n  cargo xtask airgap pull --mirror '*=mirror.example:5000' --mirror-only --user mirror.example:5000=me"
 )]
 pub(super) struct Args {
     #[command(flatten)]
@@ -37,6 +37,9 @@ pub(super) struct PullOptions {
     /// Try this registry first for images of REGISTRY or, with `*`, of any registry
     #[arg(long = "mirror", value_name = "REGISTRY=HOST", value_parser = mirror)]
     mirrors: Vec<(String, String)>,
+    /// Never connect to the registry that an image is named after
+    #[arg(long, requires = "mirrors")]
+    mirror_only: bool,
 }
 
 fn mirror(text: &str) -> Result<(String, String), String> {
@@ -50,7 +53,22 @@ impl PullOptions {
     /// Returns the registries to try for an image, in order.
     pub(super) fn registries(&self, reference: &str) -> anyhow::Result<Vec<registry::Registry>> {
         let hosts = pull::hosts(reference, &self.mirrors)?;
-        hosts.iter().map(|host| self.login.open(host)).collect()
+        let Some((origin, mirrors)) = hosts.split_last() else {
+            return Ok(Vec::new());
+        };
+        let mut registries = Vec::new();
+        for host in mirrors {
+            registries.push(self.login.open(host, true)?);
+        }
+        if self.mirror_only {
+            ensure!(
+                !mirrors.is_empty(),
+                "--mirror-only, but no --mirror is for {origin}, the registry of {reference}"
+            );
+        } else {
+            registries.push(self.login.open(origin, self.mirrors.is_empty())?);
+        }
+        Ok(registries)
     }
 }
 

@@ -40,6 +40,17 @@ const CHARTS: &str = "charts";
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let target = args.registry.strip_prefix("oci://");
     let target = target.unwrap_or(&args.registry).trim_end_matches('/');
+    for scheme in ["http", "https"] {
+        let hint = if scheme == "http" {
+            " and give --plain-http"
+        } else {
+            ""
+        };
+        ensure!(
+            !target.starts_with(&format!("{scheme}://")),
+            "the registry is {target}: leave {scheme}:// out{hint}"
+        );
+    }
     let (host, path) = target.split_once('/').unwrap_or((target, ""));
     ensure!(
         !host.is_empty(),
@@ -54,7 +65,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
             artifact.repository = format!("{path}/{}", artifact.repository);
         }
     }
-    let registry = args.login.open(host)?;
+    let registry = args.login.open(host, true)?;
     let total = artifacts.iter().map(size).sum();
     let progress = ui::Progress::new(&format!("push to {host}"), total);
     let mut all = PushStats::default();

@@ -69,7 +69,11 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let name = path.file_name().context("the lock has no name")?;
     tree.add(name.to_string_lossy(), text);
     tree.update(path.parent().unwrap_or(&project.root), &[])?;
-    ui::note(&format!("{} names {} images", path.display(), locked.len()));
+    let images = match locked.len() {
+        1 => "1 image".to_owned(),
+        more => format!("{more} images"),
+    };
+    ui::note(&format!("{} names {images}", path.display()));
     Ok(())
 }
 

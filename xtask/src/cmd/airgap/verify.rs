@@ -21,15 +21,9 @@ pub(super) struct Args {
     json: bool,
 }
 
-/// Lists for the distros' own trees, which nodes do not use.
-const LISTS: [&str; 2] = ["k3s/", "rke2/"];
-
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
-    let files = Tree::read(&args.dir)?.0.into_iter();
-    let files: BTreeMap<_, _> = files
-        .filter(|(path, _)| !LISTS.iter().any(|list| path.starts_with(list)))
-        .map(|(path, file)| (path, file.bytes))
-        .collect();
+    let files = Tree::read_medium(&args.dir)?.0.into_iter();
+    let files: BTreeMap<_, _> = files.map(|(path, file)| (path, file.bytes)).collect();
     let sound = ui::step("verify", || Ok(check::dir(&files)?))
         .with_context(|| format!("{} is not sound", args.dir.display()))?;
     if args.json {

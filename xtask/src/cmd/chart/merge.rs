@@ -14,7 +14,7 @@ use ::chart::{
         merge::{self, Listing},
     },
     pack::is_stray_file,
-    package::Package,
+    package::{CHART_YAML, Package},
 };
 use anyhow::{Context as _, ensure};
 use archive::digest::sha256;
@@ -33,7 +33,7 @@ pub(super) struct Args {
     /// Archives of charts; this project's for that distro unless set
     #[arg(value_name = "TGZ")]
     charts: Vec<PathBuf>,
-    /// Directory with index.yaml, assets/ and charts/, which are made when missing
+    /// Directory with index.yaml, assets/ and charts/, or an empty one for a new repository
     #[arg(long, value_name = "DIR")]
     into: PathBuf,
     /// Layout of the repository
@@ -70,8 +70,7 @@ pub(super) fn run(project: &Project, args: &Args) -> anyhow::Result<()> {
             .map(read)
             .collect::<anyhow::Result<_>>()?
     };
-    fs::create_dir_all(&args.into)
-        .with_context(|| format!("cannot make {}", args.into.display()))?;
+    ensure_repository(&args.into, args.layout)?;
     // The lock keeps other runs from writing between the reading of the index and its writing.
     let lock = fs::File::open(&args.into)?;
     lock.lock()
@@ -111,6 +110,65 @@ pub(super) fn run(project: &Project, args: &Args) -> anyhow::Result<()> {
         args.into.display()
     ));
     Ok(())
+}
+
+/// Fails unless the directory is a charts repository of this layout, or the empty beginning of one.
+fn ensure_repository(dir: &Path, layout: Style) -> anyhow::Result<()> {
+    let name = dir.display();
+    ensure!(
+        dir.is_dir(),
+        "there is no directory {name}: correct --into, or make an empty directory for a new repository"
+    );
+    let context = || format!("cannot read {name}");
+    let mut entries = fs::read_dir(dir).with_context(context)?;
+    let is_other = |entry: &io::Result<fs::DirEntry>| {
+        let hidden = entry
+            .as_ref()
+            .map(|entry| entry.file_name().as_encoded_bytes().starts_with(b"."));
+        !hidden.unwrap_or(false)
+    };
+    let is_source = dir.join("Cargo.toml").exists();
+    let is_empty = !entries.any(|entry| is_other(&entry));
+    ensure!(
+        !is_source && (is_empty || dir.join(INDEX).is_file()),
+        "{name} is not a charts repository: name a directory with {INDEX}, or an empty one, with --into"
+    );
+    if let Some(found) = layout_of(dir).with_context(context)?
+        && found != layout
+    {
+        let value = found.to_possible_value();
+        let value = value.as_ref().map_or("", |value| value.get_name());
+        anyhow::bail!(
+            "{name} is laid out as {value}-charts: give --layout {value}, or correct --into"
+        );
+    }
+    Ok(())
+}
+
+/// Returns the layout of the first unpacked chart in a repository.
+fn layout_of(dir: &Path) -> io::Result<Option<Style>> {
+    let subdirs = |dir: &Path| -> io::Result<Vec<PathBuf>> {
+        if !dir.is_dir() {
+            return Ok(Vec::new());
+        }
+        let paths = fs::read_dir(dir)?.map(|entry| Ok(entry?.path()));
+        let mut paths = paths.collect::<io::Result<Vec<_>>>()?;
+        paths.retain(|path| path.is_dir());
+        paths.sort();
+        Ok(paths)
+    };
+    for package in subdirs(&dir.join("charts"))? {
+        for below in subdirs(&package)? {
+            if below.join(CHART_YAML).exists() {
+                return Ok(Some(Style::K3s));
+            }
+            let mut versions = subdirs(&below)?.into_iter();
+            if versions.any(|version| version.join(CHART_YAML).exists()) {
+                return Ok(Some(Style::Rke2));
+            }
+        }
+    }
+    Ok(None)
 }
 
 fn own(project: &Project, distro: Distro) -> anyhow::Result<Vec<Source>> {
