@@ -172,6 +172,13 @@ mod tests {
             let files = made.0.into_iter().map(|(path, file)| (path, file.bytes));
             airgap::check::dir(&files.collect()).unwrap();
         }
+        // What a medium's file system adds is passed over, and a file of that name is not.
+        let made = Tree::read_medium(&path("airgap")).unwrap();
+        std::fs::create_dir(path("airgap/lost+found")).unwrap();
+        std::fs::write(path("airgap/lost+found/x"), "").unwrap();
+        assert_eq!(Tree::read_medium(&path("airgap")).unwrap(), made);
+        std::fs::write(path("airgap/System Volume Information"), "").unwrap();
+        assert_ne!(Tree::read_medium(&path("airgap")).unwrap(), made);
         // The delta of one architecture makes the files for that one.
         let one = path("delta/multus-airgap-delta-arm64.tar.zst");
         apply::to_dir(&path("former"), &one, &path("one")).unwrap();
