@@ -239,9 +239,11 @@ fn release_of_another_version_is_judged_by_its_own_words() {
         tree.0.remove(&format!("airgap/{list}"));
         let sums = "airgap/sha256sum-arm.txt";
         let text = String::from_utf8(tree.get(sums).unwrap().to_vec()).unwrap();
-        let others = text.lines().filter(|line| !line.ends_with(list));
-        let text: String = others.map(|line| format!("{line}\n")).collect();
-        tree.add(sums, text);
+        let lines = text.split_inclusive('\n');
+        let others: String = lines
+            .filter(|line| !line.trim_end().ends_with(list))
+            .collect();
+        tree.add(sums, others);
         let name = "docker.io/multusrs/multus:v9.8.7\n";
         tree.add("airgap/other-list.txt", name);
         tree.add("bindata/embed/deploy/other.yaml", "a: 1\n");
