@@ -77,11 +77,14 @@ pub(super) fn run(
         },
         |copy| {
             // Only the name differs: the archive for this machine has the name of another architecture.
-            for entry in fs::read_dir(&copy.dir)? {
-                let path = entry?.path();
-                let name = path.file_name().context("no name")?.to_string_lossy();
-                let swapped = path.with_file_name(name.replace(arch(), other()));
-                fs::rename(&path, swapped)?;
+            let below = ["k3s", "rke2"].map(|name| copy.dir.join(name));
+            for dir in below.iter().chain([&copy.dir]) {
+                for entry in fs::read_dir(dir)? {
+                    let path = entry?.path();
+                    let name = path.file_name().context("no name")?.to_string_lossy();
+                    let swapped = path.with_file_name(name.replace(arch(), other()));
+                    fs::rename(&path, swapped)?;
+                }
             }
             let sums = copy.dir.join(format!("sha256sum-{}.txt", other()));
             let text = fs::read_to_string(&sums)?.replace(arch(), other());
