@@ -125,7 +125,7 @@ impl ClusterFixture<'_> {
             .args(["--client-certificate", STORED, "--client-key", STORED])
             .args(["create", "--filename=-"]);
         sh::feed(&mut create, request.to_string().as_bytes())?;
-        let expected = format!("requester {one} may ask for {one}, not for {other}");
+        let expected = format!("requester {one} may request {one}, not {other}");
         sh::until(30, "the request is denied", || {
             let request = self.cluster.get(&["csr", "of-another"])?;
             let condition = &request["status"]["conditions"][0];
