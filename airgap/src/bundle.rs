@@ -12,6 +12,8 @@ use archive::{
 };
 use serde::Serialize;
 
+use crate::names;
+
 /// Why an archive cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -21,6 +23,8 @@ pub enum Error {
         image: Digest,
         architecture: String,
     },
+    #[error("`{0}` is not the name of an image: make the layout again with `cargo xtask images`")]
+    Name(String),
     #[error("blob {0} is missing")]
     Missing(Digest),
     #[error("blob {digest} is damaged")]
@@ -46,6 +50,11 @@ struct DockerItem {
 pub fn slice(layout: &Layout, architecture: &str) -> Result<Layout, Error> {
     let mut part = Layout::default();
     for image in &layout.images {
+        let name = image.annotations.get(oci::REF_NAME).cloned();
+        let name = name.unwrap_or_default();
+        if names::reference(&name).is_none() {
+            return Err(Error::Name(name));
+        }
         let index: Index = read(layout, image)?;
         let manifests = index.manifests.into_iter();
         let mut manifest = manifests

@@ -1,18 +1,20 @@
 //! Checks a directory of archives on its way to nodes, and names the file that is wrong.
 //!
 //! Checksums are checked first, and are not trusted: an archive must be sound in itself, of the architecture in its name, hold the images
-//! of its list, and have exactly the entries that this project writes.
+//! of its list, and have exactly the entries that this project writes. A delta must have all parts that its images need beyond the former
+//! release.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use archive::{
+    delta::{self, Image},
     digest::sha256,
     gzip,
     layout::{self, Layout},
     oci,
     read::{self, Limits},
     tar::Entry,
-    verify::{self, Image},
+    verify,
 };
 
 use crate::{bundle, lists, zstd};
@@ -26,12 +28,13 @@ const LIMITS: Limits = Limits {
     links: false,
 };
 
-/// The sound archives of one architecture.
+/// The sound archives of one architecture, or its delta.
 #[derive(Debug)]
 pub struct SoundArchives {
     /// The Go name.
     pub architecture: String,
     pub archives: Vec<String>,
+    pub is_delta: bool,
     pub images: Vec<Image>,
 }
 
@@ -43,8 +46,12 @@ pub enum Error {
     /// No checksum file names the file.
     #[error("{0} does not belong there: no checksum file names it")]
     Foreign(String),
-    #[error("{0} is a delta: make the archives of it with `airgap apply`, which checks it")]
-    Delta(String),
+    #[error("{name}")]
+    Delta {
+        name: String,
+        #[source]
+        source: delta::Error,
+    },
     #[error("{0} is damaged: copy it again")]
     Damaged(String),
     #[error("{0} is missing: copy it too")]
@@ -119,19 +126,20 @@ fn check_sums(
     let damaged = || Error::Damaged(sums.to_owned());
     let text = std::str::from_utf8(&files[sums]).map_err(|_| damaged())?;
     let named = lists::parse_sums(text).ok_or_else(damaged)?;
-    if let [(name, _)] = &named[..]
-        && name.starts_with("multus-airgap-delta-")
-    {
-        return Err(Error::Delta(name.clone()));
-    }
-    let all_lists = lists::names(architecture);
-    let is_named = |list: &String| named.iter().any(|(name, _)| name == list);
-    if !all_lists.iter().all(is_named) {
+    let delta = lists::delta_name(architecture);
+    let is_delta = named.len() == 1 && named[0].0 == delta;
+    let required = if is_delta {
+        vec![delta]
+    } else {
+        lists::names(architecture)
+    };
+    let is_named = |file: &String| named.iter().any(|(name, _)| name == file);
+    if !required.iter().all(is_named) {
         return Err(damaged());
     }
     for (name, digest) in named {
-        let is_list = all_lists.contains(&name);
-        if !is_list && !lists::archives(architecture).contains(&name) {
+        let is_required = required.contains(&name);
+        if !is_required && !lists::archives(architecture).contains(&name) {
             return Err(Error::Foreign(name));
         }
         match files.get(&name) {
@@ -140,7 +148,7 @@ fn check_sums(
                 return Err(Error::Sum { name, sums });
             }
             // One form of an archive is enough.
-            None if is_list => return Err(Error::Missing(name)),
+            None if is_required => return Err(Error::Missing(name)),
             _ => {}
         }
         claimed.insert(name);
@@ -152,11 +160,16 @@ fn check_archives(
     files: &BTreeMap<String, Vec<u8>>,
     architecture: &str,
 ) -> Result<SoundArchives, Error> {
+    let name = lists::delta_name(architecture);
+    if let Some(bytes) = files.get(&name) {
+        return check_delta(name, bytes, architecture);
+    }
     let [zst, gz] = lists::archives(architecture);
     let mut first: Option<(String, Vec<u8>)> = None;
     let mut sound = SoundArchives {
         architecture: architecture.to_owned(),
         archives: Vec::new(),
+        is_delta: false,
         images: Vec::new(),
     };
     for (name, unpack) in [(&zst, unzstd as Unpack), (&gz, gunzip)] {
@@ -182,6 +195,27 @@ fn check_archives(
         Some(_) => Ok(sound),
         None => Err(Error::Missing(zst)),
     }
+}
+
+/// Checks all that can be known of a delta without the former release.
+fn check_delta(name: String, bytes: &[u8], architecture: &str) -> Result<SoundArchives, Error> {
+    let content = delta::check(&read(&name, bytes)?).map_err(|source| Error::Delta {
+        name: name.clone(),
+        source,
+    })?;
+    if content.architecture != architecture {
+        return Err(Error::Architecture {
+            name,
+            reference: content.images[0].reference.clone(),
+            found: content.architecture,
+        });
+    }
+    Ok(SoundArchives {
+        architecture: content.architecture,
+        archives: vec![name],
+        is_delta: true,
+        images: content.images,
+    })
 }
 
 /// Checks that every list has the images of the archive.
@@ -234,11 +268,11 @@ fn images(
         name: name.to_owned(),
         source: Box::new(source),
     })?;
-    *images = verify::images(&part, &unpack).map_err(|source| Error::Images {
+    let found = verify::images(&part, &unpack).map_err(|source| Error::Images {
         name: name.to_owned(),
         source: Box::new(source),
     })?;
-    for image in images {
+    for image in &found {
         let mut platforms = image.platforms.iter().map(|one| &one.platform);
         let other = platforms.find(|platform| platform.architecture != architecture);
         if let Some(platform) = other {
@@ -250,6 +284,13 @@ fn images(
         }
     }
     check_entries(name, &entries, &part)?;
+    *images = found
+        .into_iter()
+        .map(|image| Image {
+            reference: image.reference,
+            digest: image.digest,
+        })
+        .collect();
     Ok(part)
 }
 

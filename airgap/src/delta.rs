@@ -1,56 +1,23 @@
 //! Deltas from one release's archive to the next: new blobs as they are, changed layers as differences.
 //!
-//! A delta is an archive of its own (`delta.json` first) that only [`apply`] reads. The full archive is rebuilt bit by bit, because
-//! packing is a function of the images alone; the delta has the hashes of both archives to prove it.
+//! The full archive is rebuilt bit by bit, because packing is a function of the images alone; the delta has the hashes of both archives to
+//! prove it. Its format is that of [`archive::delta`].
 
 use std::collections::BTreeMap;
 
 use archive::{
+    delta::{self as format, ArchiveDigests, Delta, FILE, INDEX, PATCHES, SCHEMA},
     digest::{Digest, sha256},
     gzip,
     layout::{Layout, blob_path},
     oci::{self, Index, Manifest},
     tar::{self, Entry, Kind},
 };
-use serde::{Deserialize, Serialize};
 
 use crate::{bundle, pack, zstd};
 
-/// The description in a delta.
-pub const FILE: &str = "delta.json";
-/// The version of the format.
-const SCHEMA: u32 = 1;
-/// The directory of differences.
-const PATCHES: &str = "patches/";
 /// The largest layer, uncompressed.
 const MAX_LAYER: u64 = 256 << 20;
-
-/// The description of a delta.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub struct Delta {
-    schema: u32,
-    /// Hash of the uncompressed base archive.
-    pub base: Digest,
-    /// The hashes of the rebuilt archive.
-    pub full: ArchiveDigests,
-    /// Blobs that are taken from the base.
-    kept: Vec<Digest>,
-    /// Blob → layer of the base from which its difference was made.
-    patches: BTreeMap<Digest, Digest>,
-}
-
-/// The hashes of an archive in each of its forms.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub struct ArchiveDigests {
-    /// Uncompressed.
-    pub tar: Digest,
-    /// As `.tar.zst`.
-    pub zst: Digest,
-    /// As `.tar.gz`.
-    pub gz: Digest,
-}
 
 /// Why a delta cannot be made or applied.
 #[derive(Debug, thiserror::Error)]
@@ -66,12 +33,10 @@ pub enum Error {
         #[source]
         source: std::io::Error,
     },
-    #[error("this is not a delta: {FILE} is missing, damaged or of another version")]
-    NoDelta,
+    #[error(transparent)]
+    Delta(#[from] format::Error),
     #[error("the delta is for the archive {expected}, this one is {found}")]
     Base { expected: Digest, found: Digest },
-    #[error("{0} is missing in the delta, or damaged")]
-    Part(String),
     #[error("the delta makes {found}, not {expected}: packed by another version of this program?")]
     Result { expected: Digest, found: Digest },
 }
@@ -139,7 +104,7 @@ pub fn make(base: &Layout, new: &Layout) -> Result<Vec<Entry>, Error> {
     let index = oci::to_bytes(&Index::of(new.images.clone()));
     let head = [
         Entry::file(FILE, 0o644, oci::to_bytes(&description)),
-        Entry::file("index.json", 0o644, index),
+        Entry::file(INDEX, 0o644, index),
     ];
     Ok([head.to_vec(), blobs, patches].concat())
 }
@@ -185,52 +150,29 @@ fn difference(
     Ok((patch.len() < packed.len()).then_some(patch))
 }
 
-/// Returns the architecture for which a delta rebuilds the archive.
-pub fn architecture(delta: &[Entry]) -> Result<String, Error> {
-    let index = delta.iter().find_map(|entry| match &entry.kind {
-        Kind::File(bytes) if entry.path == "index.json" => oci::from_bytes::<Index>(bytes).ok(),
-        _ => None,
-    });
-    let platform = index.and_then(|index| index.manifests.into_iter().next()?.platform);
-    platform
-        .map(|platform| platform.architecture)
-        .ok_or(Error::NoDelta)
-}
-
 /// Rebuilds the full archive, and the slice in it, from the slice in the base archive and the entries of a delta.
 pub fn apply(base: &Layout, delta: &[Entry]) -> Result<(Layout, Archive), Error> {
-    let file = |path: &str| {
-        let found = delta.iter().find_map(|entry| match &entry.kind {
-            Kind::File(bytes) if entry.path == path => Some(bytes.as_slice()),
-            _ => None,
-        });
-        found.ok_or_else(|| Error::Part(path.to_owned()))
-    };
-    let description = file(FILE).map_err(|_| Error::NoDelta)?;
-    let description: Delta = oci::from_bytes(description).map_err(|_| Error::NoDelta)?;
-    if description.schema != SCHEMA {
-        return Err(Error::NoDelta);
-    }
+    let description = format::description(delta)?;
     let found = sha256(&bundle::archive(base)?);
     same(description.base, found).map_err(|(expected, found)| Error::Base { expected, found })?;
-    let index: Index =
-        oci::from_bytes(file("index.json")?).map_err(|_| Error::Part("index.json".to_owned()))?;
+    let index = format::index(delta)?;
     let mut full = Layout {
         images: index.manifests,
         blobs: BTreeMap::new(),
     };
     let of_base = |digest: &Digest| {
         let found = base.blobs.get(digest);
-        found.ok_or_else(|| Error::Part(blob_path(digest)))
+        found.ok_or_else(|| format::Error::Part(blob_path(digest)))
     };
     for digest in &description.kept {
         full.blobs.insert(*digest, of_base(digest)?.clone());
     }
     for (digest, former) in &description.patches {
         let path = format!("{PATCHES}{}", digest.hex());
-        let damaged = || Error::Part(path.clone());
+        let damaged = || format::Error::Part(path.clone());
         let old = zstd::decompress(of_base(former)?, MAX_LAYER).map_err(|_| damaged())?;
-        let new = zstd::apply(&old, file(&path)?, MAX_LAYER).map_err(|_| damaged())?;
+        let new =
+            zstd::apply(&old, format::file(delta, &path)?, MAX_LAYER).map_err(|_| damaged())?;
         let packed = zstd::compress(&new, zstd::LAYER).map_err(pack::Error::from)?;
         full.blobs.insert(*digest, packed);
     }
@@ -241,7 +183,7 @@ pub fn apply(base: &Layout, delta: &[Entry]) -> Result<(Layout, Archive), Error>
         }
     }
     for (digest, bytes) in &full.blobs {
-        same(*digest, sha256(bytes)).map_err(|_| Error::Part(blob_path(digest)))?;
+        same(*digest, sha256(bytes)).map_err(|_| format::Error::Part(blob_path(digest)))?;
     }
     let archive = archive(&full)?;
     for (expected, found) in [
@@ -311,7 +253,7 @@ mod tests {
         let size = tar::size(&delta);
         assert!(size < 10_000, "{size} of {}", expected.zst.len());
         let names: Vec<_> = delta.iter().map(|entry| entry.path.as_str()).collect();
-        assert_eq!(&names[..2], [FILE, "index.json"]);
+        assert_eq!(&names[..2], [FILE, INDEX]);
         assert_eq!(
             names
                 .iter()

@@ -1,6 +1,7 @@
 //! Images from data, binaries and registries, and the archives, lists and checksums that carry them to nodes without a network.
 //!
-//! Everything is a function over values except two modules: `registry` connects to registries, and `pull` stores blobs in a directory.
+//! Everything is a function over values except three modules: `http` and `registry` connect to servers, and `pull` stores blobs in a
+//! directory.
 
 #![expect(
     missing_docs,
@@ -10,9 +11,11 @@
 pub mod bundle;
 pub mod check;
 pub mod delta;
+pub mod http;
 pub mod image;
 pub mod lists;
 pub mod medium;
+pub mod names;
 pub mod pack;
 pub mod pull;
 pub mod push;

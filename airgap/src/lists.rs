@@ -5,7 +5,7 @@ use archive::{digest::Digest, layout::Layout, oci};
 /// The list for all architectures, with tags: the form that skopeo and the distros' scripts read.
 pub const ALL_IMAGES: &str = "multus-images.txt";
 /// The list for all architectures, with tags and the digests that a registry has for them.
-pub const ALL_DIGESTS: &str = "multus-images-digests.txt";
+pub const ALL_DIGESTS: &str = archive::delta::LIST;
 /// The list for all architectures under the name that K3s' own tree uses.
 pub const K3S: &str = "k3s/image-list-multus.txt";
 
@@ -18,6 +18,11 @@ pub fn archive_name(architecture: &str) -> String {
 pub fn archives(architecture: &str) -> [String; 2] {
     let archive = archive_name(architecture);
     [format!("{archive}.zst"), format!("{archive}.gz")]
+}
+
+/// Returns the name of an architecture's delta to a former release.
+pub fn delta_name(architecture: &str) -> String {
+    format!("multus-airgap-delta-{architecture}.tar.zst")
 }
 
 /// Returns the name of an architecture's checksum file.

@@ -8,17 +8,17 @@ use archive::{
     layout::Layout,
     oci::{self, Descriptor, Index, Manifest, Platform},
 };
-use oci_client::Reference;
+use oci_spec::distribution::Reference;
 
-use crate::registry::{self, Registry};
+use crate::{
+    names,
+    registry::{self, Registry},
+};
 
 mod store;
 
 pub use store::Store;
 use store::io_error;
-
-/// The largest index or manifest.
-const MAX_JSON: u64 = 4 << 20;
 
 /// Why an image cannot be fetched, or read from the store.
 #[derive(Debug, thiserror::Error)]
@@ -235,10 +235,6 @@ fn json(
     let bytes = first(registries, reference, |registry| {
         registry.manifest(repository, &digest.to_string())
     })?;
-    if bytes.len() as u64 > MAX_JSON {
-        let reference = reference.to_owned();
-        return Err(Error::Damaged { reference, digest });
-    }
     store.put(&digest, &bytes)?;
     stats.fetched += bytes.len() as u64;
     Ok(bytes)
@@ -267,8 +263,7 @@ fn first<T>(
 }
 
 fn parse(reference: &str) -> Result<Reference, Error> {
-    let name = || Error::Name(reference.to_owned());
-    reference.parse().map_err(|_| name())
+    names::reference(reference).ok_or_else(|| Error::Name(reference.to_owned()))
 }
 
 /// Returns the hosts to try for an image: the mirrors of its registry, then the registry itself.

@@ -10,9 +10,11 @@ use archive::{
     layout::Layout,
     oci::{self, Index, Manifest},
 };
-use oci_client::Reference;
 
-use crate::registry::{self, Registry};
+use crate::{
+    names,
+    registry::{self, Registry},
+};
 
 /// An image or chart with a tag.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,7 +39,7 @@ pub struct PushStats {
 /// Why an image cannot be pushed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("`{0}` is not the name of an image")]
+    #[error("`{0}` is not the name of an image: write HOST/REPOSITORY:TAG")]
     Name(String),
     #[error("blob {0} is missing or damaged")]
     Blob(Digest),
@@ -51,7 +53,7 @@ pub fn artifacts(layout: &Layout) -> Result<Vec<Artifact>, Error> {
     for image in &layout.images {
         let name = image.annotations.get(oci::REF_NAME).cloned();
         let name = name.unwrap_or_default();
-        let reference: Reference = name.parse().map_err(|_| Error::Name(name.clone()))?;
+        let reference = names::reference(&name).ok_or_else(|| Error::Name(name.clone()))?;
         let mut artifact = Artifact {
             repository: reference.repository().to_owned(),
             tag: reference.tag().ok_or(Error::Name(name))?.to_owned(),

@@ -1,26 +1,26 @@
-//! The client of one registry: checks for blobs, pulls and pushes them, resolves and sets tags.
+//! The client of one registry: checks for blobs, pulls and pushes them, resolves and sets tags (OCI distribution specification 1.1).
 //!
-//! The only module that uses the crate of the protocol. Calls block until they have a response; temporary errors are retried.
+//! Calls block until they have a response; temporary failures are retried.
 
+mod challenge;
 mod login;
-mod partial_blob;
-mod retry;
-mod retry_after;
 
-use std::{io, path::Path, sync::Once, time::Duration};
+use std::{
+    cell::{Cell, RefCell},
+    collections::BTreeMap,
+    io,
+    path::Path,
+};
 
 use archive::digest::{Digest, sha256};
-use futures::StreamExt as _;
-use oci_client::{
-    Client, Reference,
-    client::{BlobResponse, ClientConfig, ClientProtocol},
-    errors::OciDistributionError,
-    secrets::RegistryAuth,
+use reqwest::{
+    Method, RequestBuilder, Response, StatusCode, Url,
+    header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderName, LOCATION, WWW_AUTHENTICATE},
 };
-use tokio::runtime::{Builder, Runtime};
 
-pub use self::login::{Login, StoredLogin, in_docker_config, of_helper};
-use self::partial_blob::PartialBlob;
+pub use self::login::{Login, StoredLoginError, stored};
+use crate::http::{Arrived, Environment, Failure, Http, Part, SetupError, receive, retry};
+use challenge::Challenge;
 
 /// Media types of manifests that are accepted.
 const MANIFESTS: &[&str] = &[
@@ -29,9 +29,9 @@ const MANIFESTS: &[&str] = &[
     archive::oci::DOCKER_LIST,
     archive::oci::DOCKER_MANIFEST,
 ];
-const USER_AGENT: &str = concat!("multus-rs/", env!("CARGO_PKG_VERSION"));
-/// A connection on which nothing arrives for so long has failed.
-const TIMEOUT: Duration = Duration::from_secs(30);
+/// The largest index or manifest, and the largest response of a token server.
+const MAX_JSON: u64 = 4 << 20;
+const CONTENT_DIGEST: HeaderName = HeaderName::from_static("docker-content-digest");
 
 /// How to connect to a registry.
 #[derive(Debug, Clone)]
@@ -55,10 +55,10 @@ pub enum Error {
         user: String,
         action: String,
     },
-    #[error("{0} speaks no TLS: give --plain-http")]
-    NoTls(String),
-    #[error("{0}'s certificate is not trusted: name its CA in SSL_CERT_FILE")]
-    Certificate(String),
+    #[error(
+        "{host} does not accept the identity token of the stored login, or does not let it {action}: log in again, or give --user"
+    )]
+    Token { host: String, action: String },
     #[error("{host} has no {name}")]
     Missing {
         host: String,
@@ -79,12 +79,17 @@ pub enum Error {
         /// The pause.
         seconds: u64,
     },
+    #[error("{host}'s token server is busy ({status}); try again later")]
+    BusyTokens { host: String, status: u16 },
+    /// The connection has a fault that the user can mend, or the address of another host has.
+    #[error(transparent)]
+    Connection(Box<Failure>),
     #[error("cannot {action} at {host}")]
     Refused {
         host: String,
         action: String,
         #[source]
-        source: Box<OciDistributionError>,
+        source: Box<Failure>,
     },
     #[error("cannot store what {host} sends")]
     Io {
@@ -97,45 +102,37 @@ pub enum Error {
 /// A client of one registry.
 pub struct Registry {
     access: Access,
-    auth: RegistryAuth,
-    client: Client,
-    /// For `Retry-After`, which the protocol's crate drops.
-    http: reqwest::Client,
-    runtime: Runtime,
+    http: Http,
+    /// The address of the protocol's first version.
+    base: Url,
+    /// The header that lets requests through, by what they do.
+    granted: RefCell<BTreeMap<Scope, String>>,
+    /// The last failure is of the server that issues tokens.
+    is_of_tokens: Cell<bool>,
+}
+
+/// A part of a registry for which a login counts.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Scope {
+    repository: String,
+    is_push: bool,
 }
 
 impl Registry {
     /// Makes a client, which does not connect yet.
-    pub fn new(access: Access) -> io::Result<Self> {
-        static PROVIDER: Once = Once::new();
-        // Fails when a provider is installed already, which serves as well.
-        PROVIDER.call_once(|| drop(rustls::crypto::ring::default_provider().install_default()));
-        let protocol = if access.is_plain {
-            ClientProtocol::Http
-        } else {
-            ClientProtocol::Https
+    pub fn new(access: Access, environment: &Environment<'_>) -> Result<Self, SetupError> {
+        let scheme = if access.is_plain { "http" } else { "https" };
+        // Docker's name for its registry is not that of a server.
+        let server = match access.host.as_str() {
+            "docker.io" => "registry-1.docker.io",
+            host => host,
         };
-        // Proxies come from the usual variables of the environment: HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY.
-        let config = ClientConfig {
-            protocol,
-            use_monolithic_push: true,
-            read_timeout: Some(TIMEOUT),
-            connect_timeout: Some(TIMEOUT),
-            user_agent: USER_AGENT,
-            ..ClientConfig::default()
-        };
-        let auth = match &access.login {
-            Some(login) => RegistryAuth::Basic(login.user.clone(), login.password.clone()),
-            None => RegistryAuth::Anonymous,
-        };
-        let http = reqwest::Client::builder()
-            .user_agent(USER_AGENT)
-            .timeout(TIMEOUT);
+        let base = format!("{scheme}://{server}/v2/").parse();
         Ok(Self {
-            auth,
-            http: http.build().map_err(io::Error::other)?,
-            client: Client::try_from(config).map_err(io::Error::other)?,
-            runtime: Builder::new_current_thread().enable_all().build()?,
+            http: Http::new(environment, Some(&access.host))?,
+            base: base.map_err(|_| SetupError::Host(access.host.clone()))?,
+            granted: RefCell::default(),
+            is_of_tokens: Cell::default(),
             access,
         })
     }
@@ -146,43 +143,49 @@ impl Registry {
 
     /// Returns whether the registry has a blob.
     pub fn has_blob(&self, repository: &str, digest: &Digest) -> Result<bool, Error> {
-        let reference = self.by_digest(repository, digest);
-        let digest = digest.to_string();
         let action = || format!("look for {repository}@{digest}");
-        self.attempt(action, async || {
-            self.client.blob_exists(&reference, &digest).await
-        })
+        let found = self.attempt(action, async || {
+            let request = self.request(Method::HEAD, repository, &format!("blobs/{digest}"));
+            self.success(&push(repository), request).await
+        });
+        match found {
+            Ok(_) => Ok(true),
+            Err(Error::Missing { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     /// Returns the digest of a tag or digest, or `None` when the registry does not have it.
     pub fn digest_of(&self, repository: &str, name: &str) -> Result<Option<Digest>, Error> {
-        let reference = self.reference(repository, name);
         let action = || format!("look for {repository} {name}");
         let found = self.attempt(action, async || {
-            self.client
-                .fetch_manifest_digest(&reference, &self.auth)
-                .await
+            let request = self.manifest_request(Method::HEAD, repository, name);
+            self.success(&push(repository), request).await
         });
-        match found {
-            Ok(text) => Ok(text.parse().ok()),
-            Err(Error::Missing { .. }) => Ok(None),
-            Err(error) => Err(error),
+        let found = match found {
+            Ok(found) => found,
+            Err(Error::Missing { .. }) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let digest = found.headers().get(CONTENT_DIGEST);
+        match digest.and_then(|digest| digest.to_str().ok()?.parse().ok()) {
+            Some(digest) => Ok(Some(digest)),
+            None => Ok(Some(sha256(&self.manifest(repository, name)?))),
         }
     }
 
     /// Returns a manifest by its tag or digest.
     pub fn manifest(&self, repository: &str, name: &str) -> Result<Vec<u8>, Error> {
-        let reference = self.reference(repository, name);
         let action = || format!("pull {repository} {name}");
-        let (bytes, _) = self.attempt(action, async || {
-            self.client
-                .pull_manifest_raw(&reference, &self.auth, MANIFESTS)
-                .await
+        let bytes = self.attempt(action, async || {
+            let request = self.manifest_request(Method::GET, repository, name);
+            let response = self.success(&pull(repository), request).await?;
+            self.http.body(response, MAX_JSON).await
         })?;
         if let Ok(expected) = name.parse::<Digest>() {
             self.ensure_same(expected, sha256(&bytes))?;
         }
-        Ok(bytes.to_vec())
+        Ok(bytes)
     }
 
     /// Fetches a blob into a file, resuming where an earlier attempt ended, and checks the digest of the file.
@@ -197,13 +200,27 @@ impl Registry {
             host: self.access.host.clone(),
             source,
         };
-        let mut part = PartialBlob::open(file, size).map_err(io_error)?;
-        let reference = self.by_digest(repository, &digest);
+        let mut part = Part::open(file, size).map_err(io_error)?;
         let action = || format!("pull {repository}@{digest}");
+        let arrived = Cell::new(0);
+        let count = |step: Arrived| {
+            arrived.set(arrived.get() + step.bytes);
+            progress(step.bytes);
+        };
         if part.len < size {
-            self.attempt(action, async || {
-                self.receive(&reference, &digest, &mut part, progress).await
-            })?;
+            let attempt = async || {
+                let request = self.request(Method::GET, repository, &format!("blobs/{digest}"));
+                let scope = pull(repository);
+                let send = async |request| self.send(&scope, request).await;
+                let outcome = receive(&self.http, request, &mut part, send, &count).await;
+                match outcome {
+                    // All bytes have arrived although the body ends with a fault; the digest decides.
+                    Err(Failure::Transport(_)) if part.len == size => Ok(()),
+                    Ok(()) if part.len < size => Err(Failure::Protocol("the blob is too short")),
+                    outcome => outcome,
+                }
+            };
+            self.attempt_while(action, attempt, || arrived.get())?;
         }
         let found = part.digest().map_err(io_error)?;
         if found != digest {
@@ -213,54 +230,29 @@ impl Registry {
         self.ensure_same(digest, found)
     }
 
-    async fn receive(
-        &self,
-        reference: &Reference,
-        digest: &Digest,
-        part: &mut PartialBlob,
-        progress: &dyn Fn(u64),
-    ) -> Result<(), OciDistributionError> {
-        self.client
-            .store_auth_if_needed(reference.resolve_registry(), &self.auth)
-            .await;
-        let digest = digest.to_string();
-        let response = self
-            .client
-            .pull_blob_stream_partial(reference, digest.as_str(), part.len, None)
-            .await?;
-        let mut stream = match response {
-            BlobResponse::Partial(stream) => stream,
-            BlobResponse::Full(stream) => {
-                part.restart()?;
-                stream
-            }
-        };
-        while let Some(piece) = stream.next().await {
-            match piece {
-                Ok(bytes) => {
-                    part.append(&bytes)?;
-                    progress(bytes.len() as u64);
-                }
-                // All bytes have arrived although the stream ends with an error; the digest decides.
-                Err(_) if part.is_complete() => break,
-                Err(error) => return Err(error.into()),
-            }
-        }
-        if part.is_complete() {
-            return Ok(());
-        }
-        Err(io::Error::from(io::ErrorKind::UnexpectedEof).into())
-    }
-
     /// Sends a blob.
     pub fn push_blob(&self, repository: &str, digest: &Digest, bytes: &[u8]) -> Result<(), Error> {
-        let reference = self.by_digest(repository, digest);
-        let digest = digest.to_string();
         let action = || format!("push {repository}@{digest}");
+        let scope = push(repository);
         self.attempt(action, async || {
-            self.client
-                .push_blob(&reference, bytes.to_vec(), &digest)
-                .await
+            let session = self.request(Method::POST, repository, "blobs/uploads/");
+            let session = self.success(&scope, session).await?;
+            let place = session.headers().get(LOCATION);
+            let place = place.and_then(|place| session.url().join(place.to_str().ok()?).ok());
+            let mut place = place.ok_or(Failure::Protocol("the registry names no upload"))?;
+            let mut query = place.query_pairs_mut();
+            query.append_pair("digest", &digest.to_string());
+            drop(query);
+            let upload = self.http.request(Method::PUT, place.clone());
+            let upload = upload
+                .header(CONTENT_TYPE, "application/octet-stream")
+                .body(bytes.to_vec());
+            // A registry may let another server store blobs, which must not get its login.
+            if place.origin() == self.base.origin() {
+                self.success(&scope, upload).await
+            } else {
+                self.ensure_success(self.http.send(upload).await?).await
+            }
         })
         .map(drop)
     }
@@ -273,17 +265,13 @@ impl Registry {
         media_type: &'static str,
         bytes: &[u8],
     ) -> Result<(), Error> {
-        let reference = self.reference(repository, name);
         let action = || format!("push {repository} {name}");
         self.attempt(action, async || {
-            let media_type = media_type.parse().map_err(|_| {
-                OciDistributionError::GenericError(Some(format!(
-                    "{media_type} is not a media type"
-                )))
-            })?;
-            self.client
-                .push_manifest_raw(&reference, bytes.to_vec(), media_type)
-                .await
+            let request = self.request(Method::PUT, repository, &format!("manifests/{name}"));
+            let request = request
+                .header(CONTENT_TYPE, media_type)
+                .body(bytes.to_vec());
+            self.success(&push(repository), request).await
         })
         .map(drop)
     }
@@ -299,72 +287,162 @@ impl Registry {
         })
     }
 
-    fn reference(&self, repository: &str, name: &str) -> Reference {
-        let (host, repository) = (self.access.host.clone(), repository.to_owned());
-        if name.starts_with("sha256:") {
-            Reference::with_digest(host, repository, name.to_owned())
-        } else {
-            Reference::with_tag(host, repository, name.to_owned())
+    fn request(&self, method: Method, repository: &str, rest: &str) -> RequestBuilder {
+        let mut address = self.base.clone();
+        address.set_path(&format!("/v2/{repository}/{rest}"));
+        self.http.request(method, address)
+    }
+
+    fn manifest_request(&self, method: Method, repository: &str, name: &str) -> RequestBuilder {
+        let request = self.request(method, repository, &format!("manifests/{name}"));
+        request.header(ACCEPT, MANIFESTS.join(", "))
+    }
+
+    /// Sends a request, whose response must be a success.
+    async fn success(&self, scope: &Scope, request: RequestBuilder) -> Result<Response, Failure> {
+        self.ensure_success(self.send(scope, request).await?).await
+    }
+
+    async fn ensure_success(&self, response: Response) -> Result<Response, Failure> {
+        if response.status().is_success() {
+            return Ok(response);
+        }
+        Err(self.http.refusal(response).await)
+    }
+
+    /// Sends a request; once more with a new login when the registry refuses the first one.
+    async fn send(&self, scope: &Scope, request: RequestBuilder) -> Result<Response, Failure> {
+        let granted = self.granted.borrow().get(scope).cloned();
+        let again = request.try_clone();
+        let request = match granted {
+            Some(granted) => request.header(AUTHORIZATION, granted),
+            None => request,
+        };
+        let response = self.http.send(request).await?;
+        if response.status() != StatusCode::UNAUTHORIZED {
+            return Ok(response);
+        }
+        self.granted.borrow_mut().remove(scope);
+        let (Some(again), Some(granted)) = (again, self.log_in(scope, &response).await?) else {
+            return Ok(response);
+        };
+        let again = again.header(AUTHORIZATION, &granted);
+        self.granted.borrow_mut().insert(scope.clone(), granted);
+        self.http.send(again).await
+    }
+
+    /// Returns the header for a scope, or `None` when there is no login for it.
+    async fn log_in(&self, scope: &Scope, refused: &Response) -> Result<Option<String>, Failure> {
+        let challenges = refused.headers().get_all(WWW_AUTHENTICATE).iter();
+        let challenges = challenges.filter_map(|one| one.to_str().ok());
+        let login = self.access.login.as_ref();
+        match challenge::find(challenges) {
+            None => Ok(None),
+            Some(Challenge::Basic) => Ok(login.and_then(Login::basic)),
+            Some(Challenge::Bearer(issuer)) => {
+                let request = issuer.request(&self.http, scope, login);
+                let request =
+                    request.ok_or(Failure::Protocol("the token server has no address"))?;
+                self.is_of_tokens.set(true);
+                let response = self.ensure_success(self.http.send(request).await?).await?;
+                let body = self.http.body(response, MAX_JSON).await?;
+                let token = challenge::token(&body);
+                let token = token.ok_or(Failure::Protocol("the token server sends no token"))?;
+                self.is_of_tokens.set(false);
+                Ok(Some(format!("Bearer {token}")))
+            }
         }
     }
 
-    fn by_digest(&self, repository: &str, digest: &Digest) -> Reference {
-        self.reference(repository, &digest.to_string())
-    }
-
-    /// Sends a request, and retries it while its error may be temporary.
+    /// Sends a request, and retries it while its failure may be temporary.
     fn attempt<T>(
         &self,
         action: impl Fn() -> String,
-        mut request: impl AsyncFnMut() -> Result<T, OciDistributionError>,
+        request: impl AsyncFnMut() -> Result<T, Failure>,
     ) -> Result<T, Error> {
-        let outcome = self.runtime.block_on(async {
-            let any = self.reference("x", "x");
-            self.client
-                .store_auth_if_needed(any.resolve_registry(), &self.auth)
-                .await;
-            let retry_after = async |address: &str| retry_after::fetch(&self.http, address).await;
-            retry::until_final(&mut request, retry_after).await
-        });
-        outcome.map_err(|failure| {
-            let host = self.access.host.clone();
-            let source = match failure {
-                retry::Failure::Final(source) => source,
-                retry::Failure::Busy(wait) => {
-                    return Error::Busy {
-                        host,
-                        action: action(),
-                        seconds: wait.as_secs(),
-                    };
-                }
+        self.attempt_while(action, request, || 0)
+    }
+
+    fn attempt_while<T>(
+        &self,
+        action: impl Fn() -> String,
+        mut request: impl AsyncFnMut() -> Result<T, Failure>,
+        arrived: impl Fn() -> u64,
+    ) -> Result<T, Error> {
+        let attempt = async || {
+            self.is_of_tokens.set(false);
+            request().await
+        };
+        let outcome = self.http.block_on(retry::until_final(attempt, arrived));
+        outcome.map_err(|failure| self.error(failure, action()))
+    }
+
+    fn error(&self, failure: Failure, action: String) -> Error {
+        let host = self.access.host.clone();
+        if let (Some(status), true) = (failure.busy(), self.is_of_tokens.get()) {
+            return Error::BusyTokens { host, status };
+        }
+        if let Some(pause) = failure
+            .retry_after()
+            .filter(|pause| *pause > retry::LONGEST)
+        {
+            let seconds = pause.as_secs();
+            return Error::Busy {
+                host,
+                action,
+                seconds,
             };
-            match retry::tls_fault(&source) {
-                Some(retry::TlsFault::NoTls) => return Error::NoTls(host),
-                Some(retry::TlsFault::Certificate) => return Error::Certificate(host),
-                None => {}
+        }
+        match (failure.status(), failure) {
+            // A token server refuses a bad identity token with the status 400 (RFC 6749, 5.2).
+            (Some(status), _)
+                if matches!(status, 401 | 403) || status == 400 && self.is_of_tokens.get() =>
+            {
+                match &self.access.login {
+                    Some(Login::Password { user, .. }) => Error::Password {
+                        host,
+                        user: user.clone(),
+                        action,
+                    },
+                    Some(Login::IdentityToken(_)) => Error::Token { host, action },
+                    None => Error::Login { host, action },
+                }
             }
-            match (retry::kind(&source), &self.access.login) {
-                (retry::ErrorKind::Login, Some(login)) => Error::Password {
-                    host,
-                    user: login.user.clone(),
-                    action: action(),
-                },
-                (retry::ErrorKind::Login, None) => Error::Login {
-                    host,
-                    action: action(),
-                },
-                (retry::ErrorKind::Missing, _) => Error::Missing {
-                    host,
-                    name: action()
-                        .split_once(' ')
-                        .map_or_else(String::new, |(_, name)| name.to_owned()),
-                },
-                (retry::ErrorKind::Temporary | retry::ErrorKind::Final, _) => Error::Refused {
-                    host,
-                    action: action(),
-                    source: Box::new(source),
-                },
-            }
-        })
+            (Some(404), _) => Error::Missing {
+                host,
+                name: action
+                    .split_once(' ')
+                    .map_or_else(String::new, |(_, name)| name.to_owned()),
+            },
+            (_, Failure::Io(source)) => Error::Io { host, source },
+            (
+                _,
+                failure @ (Failure::NoTls(_)
+                | Failure::Certificate(_)
+                | Failure::Invalid { .. }
+                | Failure::ProxyRefused(_)
+                | Failure::ProxyLogin(_)
+                | Failure::Proxy { .. }),
+            ) => Error::Connection(Box::new(failure)),
+            (_, source) => Error::Refused {
+                host,
+                action,
+                source: Box::new(source),
+            },
+        }
+    }
+}
+
+fn pull(repository: &str) -> Scope {
+    Scope {
+        repository: repository.to_owned(),
+        is_push: false,
+    }
+}
+
+fn push(repository: &str) -> Scope {
+    Scope {
+        is_push: true,
+        ..pull(repository)
     }
 }

@@ -9,8 +9,9 @@ use std::{
 };
 
 use archive::digest::Digest;
-use oci_client::Reference;
 use serde::Deserialize;
+
+use crate::names;
 
 pub mod render;
 
@@ -69,6 +70,10 @@ pub enum Error {
     Name(String),
     #[error("images.lock:{0}: write feature, name and digest or `built`")]
     Line(usize),
+    #[error(
+        "images.lock:{line}: `{reference}` is not the name of an image: write HOST/REPOSITORY:TAG, or let `cargo xtask airgap update` write the file"
+    )]
+    LockedName { line: usize, reference: String },
     #[error("images.lock:{line}: {reference} is in this file twice")]
     Twice { line: usize, reference: String },
 }
@@ -99,7 +104,7 @@ impl Sets {
 
 /// Returns the full form of a name, with registry and tag or digest, as runtimes store it.
 pub fn normalised(name: &str) -> Result<String, Error> {
-    let reference: Reference = name.parse().map_err(|_| Error::Name(name.to_owned()))?;
+    let reference = names::reference(name).ok_or_else(|| Error::Name(name.to_owned()))?;
     Ok(reference.to_string())
 }
 
@@ -146,6 +151,10 @@ pub fn parse_lock(text: &str, version: &str) -> Result<Vec<Locked>, Error> {
             digest => Some(digest.parse().map_err(|_| Error::Line(at + 1))?),
         };
         let reference = reference.replace(VERSION, version);
+        if names::reference(&reference).is_none() {
+            let line = at + 1;
+            return Err(Error::LockedName { line, reference });
+        }
         if found.iter().any(|other| other.reference == reference) {
             let line = at + 1;
             return Err(Error::Twice { line, reference });
@@ -256,6 +265,10 @@ mod tests {
         for (text, expected) in [
             ("core x", "images.lock:1: write feature"),
             ("core x y", "images.lock:1: write feature"),
+            (
+                "core x:1 built\ncore r.example/X:1 built",
+                "images.lock:2: `r.example/X:1` is not the name of an image",
+            ),
             (
                 "a x built\nb x built",
                 "images.lock:2: x is in this file twice",

@@ -6,6 +6,8 @@ pub mod journal;
 
 pub mod options;
 
+pub mod plugins;
+
 pub mod pod_report;
 
 pub mod rules;

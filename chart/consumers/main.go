@@ -30,6 +30,7 @@ func run() error {
 	dataDir := flag.String("data-dir", "", "directory to stage below")
 	disable := flag.String("disable", "", "packaged components that are not staged, separated by commas")
 	registry := flag.String("system-default-registry", "", "registry that images come from")
+	disableAgent := flag.Bool("disable-agent", false, "this server runs no agent")
 	from := flag.String("from", "embed", "embed or bindata")
 	listen := flag.String("listen", "", "address to serve the charts on; without it nothing is served")
 	flag.Parse()
@@ -52,7 +53,7 @@ func run() error {
 	if err := stageStatic(found[0], static); err != nil {
 		return err
 	}
-	if err := stageManifests(found[1], filepath.Join(*dataDir, "server", "manifests"), variables(*registry), skips); err != nil {
+	if err := stageManifests(found[1], filepath.Join(*dataDir, "server", "manifests"), variables(*registry, *disableAgent), skips); err != nil {
 		return err
 	}
 	if *listen == "" {

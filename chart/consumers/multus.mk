@@ -1,7 +1,7 @@
 # multus-rs in a distro's tree: `make download` fetches the files of multus.lock, `make generate` copies them to where Go compiles them in.
 #
-#   make multus-lock MULTUS_URL=https://release.example/v5.0.0 MULTUS_VERSION=5.0.0    pins another release
-#   make download MULTUS_FROM=https://mirror.example/v5.0.0                            fetches the same files from a mirror
+#   make multus-lock MULTUS_URL=https://release.example/vX.Y.Z MULTUS_VERSION=X.Y.Z    pins another release
+#   make download MULTUS_FROM=https://mirror.example/vX.Y.Z                            fetches the same files from a mirror
 #
 # Each line of the lock has the sha256, version and address of a file. Files whose sha256 is right already are not fetched again.
 
@@ -77,7 +77,7 @@ generate: download
 # the tree changes nothing.
 multus-lock:
 	@$(MULTUS_SHELL); \
-	: "$${MULTUS_URL:?name the release: MULTUS_URL=https://…}" "$${MULTUS_VERSION:?name its version: MULTUS_VERSION=5.0.0}"; \
+	: "$${MULTUS_URL:?name the release: MULTUS_URL=https://…}" "$${MULTUS_VERSION:?name its version: MULTUS_VERSION=X.Y.Z}"; \
 	sums=$$($(MULTUS_CURL) "$$MULTUS_URL/SHA256SUMS"); \
 	lines=$$(echo "$$sums" | while read -r sum path; do \
 		check_line "$$sum" "$$path" "$$MULTUS_URL/SHA256SUMS"; \

@@ -24,15 +24,20 @@ func (f functions) Asset(name string) ([]byte, error) { return f.asset(name) }
 func (f functions) AssetNames() []string              { return f.names() }
 
 // variables returns the variables that K3s replaces in manifests; the job that installs a chart replaces %{KUBERNETES_API}%.
-func variables(registry string) map[string]string {
+// On a server without an agent the jobs run on other nodes, so the line that binds them to a server's node is replaced too.
+func variables(registry string, disableAgent bool) map[string]string {
 	prefix := registry
 	if registry != "" {
 		prefix += "/"
 	}
-	return map[string]string{
+	all := map[string]string{
 		"%{SYSTEM_DEFAULT_REGISTRY}%":     prefix,
 		"%{SYSTEM_DEFAULT_REGISTRY_RAW}%": registry,
 	}
+	if disableAgent {
+		all["  bootstrap: true\n"] = ""
+	}
+	return all
 }
 
 // stageStatic writes all charts, at each start.

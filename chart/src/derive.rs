@@ -171,12 +171,10 @@ fn drop_subchart(
             return remove_values(package, &key, changes);
         }
     }
-    let before = package.files.len();
     package
         .files
         .retain(|file| subchart(&file.path) != Some(&chart_name));
-    let removed = before - package.files.len();
-    changes.push(format!("charts/{chart_name}: {removed} files removed"));
+    changes.push(format!("charts/{chart_name} removed"));
     remove_values(package, &key, changes)
 }
 

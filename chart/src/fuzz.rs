@@ -194,7 +194,7 @@ const WORDS: &[&str] = &[
     "#",
     "entries:",
     "generated:",
-    "version: 5.0.0\n",
+    "version: 1.2.3\n",
     "&x ",
     "*x",
     "<<: ",
@@ -246,6 +246,7 @@ fn fuzz_indexes() {
                 assert_eq!((again.text, again.added.len()), (merged.text, 0));
             }
             let repository = Repository {
+                name: "repo".to_owned(),
                 index: before,
                 assets: [].into(),
                 directories: [].into(),

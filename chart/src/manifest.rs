@@ -47,6 +47,7 @@ fn document(chart: Chart, identity: Identity, version: &str) -> Result<String, P
         _ => "",
     };
     // `bootstrap` runs the helm job on the servers' own network, so that an upgrade or removal works where Multus does not.
+    // It needs a node with the control-plane label: `multus-distro` leaves it out for a K3s server that runs no agent.
     Ok(format!(
         "apiVersion: helm.cattle.io/v1\nkind: HelmChart\nmetadata:\n  name: {name}\n  namespace: kube-system\n{annotations}spec:\n\
          {source}  targetNamespace: kube-system\n  bootstrap: true\n  failurePolicy: retry\n  takeOwnership: true\n{set}"

@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn json_equals_what_helm_writes() {
+    fn json_equals_that_of_helm() {
         check(
             "apiVersion: v2\nname: a\nversion: v4.3.017\nx: y\nkubeVersion: '>= 1.30 & < 2'\ndependencies:\n- {name: b}\n",
             "{\"name\":\"a\",\"version\":\"v4.3.017\",\"apiVersion\":\"v2\",\"kubeVersion\":\"\\u003e= 1.30 \\u0026 \\u003c 2\",\"dependencies\":[{\"name\":\"b\",\"repository\":\"\"}]}",

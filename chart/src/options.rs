@@ -1,20 +1,24 @@
-//! Writes `templates/_options.tpl`: the daemon's table of options for the templates, which refuse at rendering what the daemon would refuse at its start.
+//! Writes `templates/_options.tpl`: the daemon's table of options and the names of our plugins for the templates, which refuse at
+//! rendering what the daemon would refuse at its start.
 
 use api::{
     options::OPTIONS,
+    plugins::NAMES,
     rules::{self, Rule},
 };
 use serde_json::{Map, Value, json};
 
-/// Returns a template named `multus.options` that renders a JSON object: the rule of each option by its name.
+/// Returns a template named `multus.options` that renders a JSON object, the rule of each option by its name, and one named
+/// `multus.plugins` that renders a list of names.
 pub(crate) fn options_template() -> String {
     let options: Map<String, Value> = OPTIONS
         .iter()
         .map(|option| (option.name.to_owned(), rule(option.name)))
         .collect();
     format!(
-        "{{{{- /* Made from the daemon's table of options. */ -}}}}\n{{{{- define \"multus.options\" -}}}}\n{}\n{{{{- end -}}}}\n",
-        Value::Object(options)
+        "{{{{- /* Made from the daemon's table of options. */ -}}}}\n{{{{- define \"multus.options\" -}}}}\n{}\n{{{{- end -}}}}\n{{{{- define \"multus.plugins\" -}}}}\n{}\n{{{{- end -}}}}\n",
+        Value::Object(options),
+        json!(NAMES)
     )
 }
 

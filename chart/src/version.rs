@@ -21,7 +21,7 @@ enum Part {
 
 /// The text is not a version; it is kept for the message.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("`{0}` is not a version: write x.y.z, as in 5.0.0, v4.3.017 or 4.0.201+upv4.0.2")]
+#[error("`{0}` is not a version: write x.y.z, as in 1.2.3, v4.3.017 or 4.0.201+upv4.0.2")]
 pub struct ParseError(String);
 
 impl Version {

@@ -1,11 +1,13 @@
 //! The common parts of all command lines: usage errors on one line, the report of a failure and its exit status, hints for errors
-//! of the operating system, absolute paths as values, and, with the feature `pages`, manual pages and completions.
+//! of the operating system, absolute paths as values, numbers with their nouns, and, with the feature `pages`, manual pages and completions.
 
+mod counted;
 mod error_line;
 mod hint;
 #[cfg(feature = "pages")]
 pub mod pages;
 
+pub use counted::counted;
 pub use error_line::error_line;
 
 use std::{

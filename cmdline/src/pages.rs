@@ -8,6 +8,9 @@ use std::{collections::BTreeMap, env, fs, path::Path};
 use clap::Command;
 use clap_complete::{Shell, generate};
 
+/// Stands for the version in the stored pages, so that another version changes none of them; a release has its version there.
+pub const VERSION: &str = "@VERSION@";
+
 /// Returns every file for a program, by its path: `man/…` and `completions/…`.
 pub fn of_program(mut command: Command) -> BTreeMap<String, Vec<u8>> {
     let name = command.get_name().to_owned();
@@ -27,6 +30,10 @@ pub fn of_program(mut command: Command) -> BTreeMap<String, Vec<u8>> {
 /// Asserts that the files in `<dir>/pages` are those of the command line, or writes them when `UPDATE_EXPECT` is set.
 pub fn check(command: Command, dir: &str) {
     let pages = Path::new(dir).join("pages");
+    let command = match command.get_version() {
+        Some(_) => command.version(VERSION),
+        None => command,
+    };
     let files = of_program(command);
     if env::var_os("UPDATE_EXPECT").is_some() {
         for (path, bytes) in &files {

@@ -119,6 +119,22 @@ impl From<Dns> for Value {
     }
 }
 
+impl TryFrom<Value> for Dns {
+    type Error = FieldError;
+
+    fn try_from(value: Value) -> Result<Self, FieldError> {
+        read_dns(&Object::from_iter([("dns".to_owned(), value)]))
+    }
+}
+
+impl TryFrom<Value> for Route {
+    type Error = FieldError;
+
+    fn try_from(value: Value) -> Result<Self, FieldError> {
+        read_route(&value)
+    }
+}
+
 fn read(object: &Object) -> Result<CniResult, FieldError> {
     Ok(CniResult {
         cni_version: String::new(),

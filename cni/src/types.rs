@@ -52,7 +52,8 @@ pub struct IpConfig {
 }
 
 /// One route of a result.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "Value")]
 pub struct Route {
     /// The destination with its prefix length.
     pub dst: String,
@@ -71,8 +72,8 @@ pub struct Route {
 }
 
 /// Name resolution of a result.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(into = "Value")]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "Value", try_from = "Value")]
 pub struct Dns {
     /// The addresses of name servers.
     pub nameservers: Vec<String>,

@@ -37,7 +37,7 @@ use crate::{
     },
     hotplug::{self, PodReconciler},
     metrics::Metrics,
-    readiness::{Gate, Readiness},
+    readiness::{Gate, Purpose, Readiness},
     reconcile::{dhcp, node::NodeReconciler, stale},
     serving::{
         self, Bodies, Queue, metrics_port, replay, server,
@@ -82,20 +82,28 @@ impl Identity {
 }
 
 /// Runs until SIGTERM or SIGINT.
-pub async fn run(config: Config, root: Root, identity: Identity) -> anyhow::Result<()> {
+pub async fn run(
+    config: Config,
+    root: Root,
+    identity: Identity,
+    purpose: Purpose,
+) -> anyhow::Result<()> {
     let mut stop = StopSignals::listen()?;
-    let app = App::build(config, root, identity);
+    let app = App::build(config, root, identity, purpose);
     // Orphaned plugins end before a DEL can ask to undo their work.
     tokio::task::spawn_blocking(orphans::end).await?;
     let socket = app.open_socket()?;
-    let tasks = app.spawn(socket);
+    let tasks = match purpose {
+        Purpose::Multiplexer => app.spawn(socket),
+        Purpose::Plugins => app.spawn_standalone(socket),
+    };
     stop.received().await;
     app.drain(tasks).await
 }
 
 /// The first step of `uninstall --detach`: hands containers off to the runtime. The daemon's own file says where state and plugins are.
 pub async fn hand_off(config: Config, root: Root, identity: Identity) -> anyhow::Result<HandOff> {
-    let app = App::build(config, root, identity);
+    let app = App::build(config, root, identity, Purpose::Multiplexer);
     let (reconciler, service) = (Arc::clone(&app.reconciler), Arc::clone(&app.service));
     let hand_off = stale::hand_off(reconciler, service).await;
     hand_off.map_err(anyhow::Error::msg)
@@ -143,15 +151,20 @@ struct App {
 struct Tasks {
     stop: Arc<Notify>,
     serving: JoinHandle<()>,
-    reconciling: JoinHandle<()>,
-    configuring: JoinHandle<()>,
+    /// The tasks that write to the node.
+    writing: Vec<JoinHandle<()>>,
+    leasing: JoinHandle<()>,
 }
 
 impl App {
     /// Builds all parts; none of them does anything before [`spawn`](Self::spawn).
-    fn build(config: Config, root: Root, identity: Identity) -> Arc<Self> {
+    fn build(config: Config, root: Root, identity: Identity, purpose: Purpose) -> Arc<Self> {
         let (config, root) = (Arc::new(config), Arc::new(root));
-        let (readiness, metrics) = (Arc::new(readiness(&config)), Arc::<Metrics>::default());
+        let readiness = match purpose {
+            Purpose::Multiplexer => readiness(&config),
+            Purpose::Plugins => Readiness::of_plugins(&[Gate::Discovery, Gate::Plugins]),
+        };
+        let (readiness, metrics) = (Arc::new(readiness), Arc::<Metrics>::default());
         let definitions = Arc::new(Definitions::new(identity.crd_chart()));
         let cluster = Arc::<OnceLock<Cluster>>::default();
         let exec = Arc::new(exec(&config, &root, &identity));
@@ -203,7 +216,7 @@ impl App {
             metrics,
             pods: Arc::default(),
             definitions,
-            ownership: Arc::default(),
+            ownership: Arc::new(Ownership::new(purpose)),
             cluster,
             service: Arc::new(service),
             reconciler: Arc::new(reconciler),
@@ -228,7 +241,7 @@ impl App {
             };
             tokio::spawn(hotplug::run(pod_reconciler, self.pods.listen()));
         }
-        tokio::spawn(dhcp::Keeper::new(Arc::clone(reconciler)).run(self.config.dhcp));
+        let leasing = tokio::spawn(dhcp::run(Arc::clone(reconciler), self.config.dhcp));
         if let Some(port) = self.config.metrics_port {
             tokio::spawn(metrics_port::serve(Arc::clone(service), port));
         }
@@ -240,17 +253,42 @@ impl App {
             Arc::clone(service),
         ));
         let configuring = tokio::spawn(Arc::clone(self).configure(targets));
+        let publish = Arc::clone(self).until_takeover();
+        self.serve(socket, publish, vec![reconciling, configuring], leasing)
+    }
+
+    /// Spawns the tasks of a daemon that installs plugins and serves no pods: its socket is there for probes alone.
+    fn spawn_standalone(self: &Arc<Self>, socket: Socket) -> Tasks {
+        let reconciler = &self.reconciler;
+        tokio::spawn(Arc::clone(self).follow_daemon_set());
+        let leasing = tokio::spawn(dhcp::run(Arc::clone(reconciler), self.config.dhcp));
+        if let Some(port) = self.config.metrics_port {
+            tokio::spawn(metrics_port::serve(Arc::clone(&self.service), port));
+        }
+        let (sender, _) = watch::channel(None);
+        let reconciling = tokio::spawn(Arc::clone(reconciler).run(sender));
+        let writing = vec![reconciling];
+        self.serve(socket, std::future::pending(), writing, leasing)
+    }
+
+    /// Spawns the server; it takes the name that shims connect to once `publish` is done.
+    fn serve(
+        &self,
+        socket: Socket,
+        publish: impl Future<Output = ()> + Send + 'static,
+        writing: Vec<JoinHandle<()>>,
+        leasing: JoinHandle<()>,
+    ) -> Tasks {
         let stop = Arc::new(Notify::new());
-        let (stopped, app) = (Arc::clone(&stop), Arc::clone(self));
+        let (stopped, service) = (Arc::clone(&stop), Arc::clone(&self.service));
         let serving = tokio::spawn(async move {
-            let service = Arc::clone(&app.service);
-            server::serve(socket, service, app.until_takeover(), stopped.notified()).await;
+            server::serve(socket, service, publish, stopped.notified()).await;
         });
         Tasks {
             stop,
             serving,
-            reconciling,
-            configuring,
+            writing,
+            leasing,
         }
     }
 
@@ -259,12 +297,17 @@ impl App {
         self.readiness.close(Gate::Shutdown, "shutting down");
         let is_uninstall = self.is_uninstalled().await;
         info!(uninstall = is_uninstall, "shutting down");
-        tasks.configuring.abort();
-        tasks.reconciling.abort();
-        // Both must have made their last write before anything is removed.
-        let _ = tokio::join!(tasks.configuring, tasks.reconciling);
+        for task in &tasks.writing {
+            task.abort();
+        }
+        // All must have made their last write before anything is removed.
+        for task in tasks.writing {
+            let _ = task.await;
+        }
         if is_uninstall {
-            if self.config.detach_on_uninstall {
+            tasks.leasing.abort();
+            let _ = tasks.leasing.await;
+            if self.config.detach_on_uninstall && self.readiness.purpose() == Purpose::Multiplexer {
                 self.detach_stale().await;
             }
             self.reconciler.uninstall();
@@ -283,6 +326,36 @@ impl App {
         }
     }
 
+    /// Follows the daemon's own `DaemonSet`, the only object that a daemon without pods reads, as soon as there are credentials.
+    async fn follow_daemon_set(self: Arc<Self>) {
+        let (Some(namespace), Some(name)) = (&self.identity.namespace, &self.identity.daemon_set)
+        else {
+            return;
+        };
+        let mut is_logged = false;
+        let client = loop {
+            match access::client() {
+                Ok(client) => break client.observed(Arc::clone(&self.metrics)),
+                Err(error) => {
+                    if !std::mem::replace(&mut is_logged, true) {
+                        warn!(error = %error_line(&error), "no access to the API server: an uninstallation would leave the plugins");
+                    }
+                    tokio::time::sleep(TRY_AGAIN).await;
+                }
+            }
+        };
+        self.connect(client.clone());
+        self.ownership.follow(client, namespace, name).await;
+    }
+
+    /// Sets what needs access to the API server.
+    fn connect(&self, client: Client) {
+        let (pods, metrics) = (Arc::clone(&self.pods), Arc::clone(&self.metrics));
+        let cluster = Cluster::new(client, Handle::current(), pods, metrics);
+        // Nothing else sets it.
+        let _ = self.cluster.set(cluster);
+    }
+
     /// Starts the watches as soon as there are credentials. Deletions are served without them.
     async fn watch(self: Arc<Self>) {
         let client = loop {
@@ -297,14 +370,7 @@ impl App {
         };
         self.readiness
             .close_while_starting(Gate::Watches, "the API server has not answered yet");
-        let cluster = Cluster::new(
-            client.clone(),
-            Handle::current(),
-            Arc::clone(&self.pods),
-            Arc::clone(&self.metrics),
-        );
-        // Nothing else sets it.
-        let _ = self.cluster.set(cluster);
+        self.connect(client.clone());
         let synced = {
             let (readiness, left) = (
                 Arc::clone(&self.readiness),

@@ -16,7 +16,9 @@ use daemon::{
     certificate::approve::ServiceAccount,
     commands::{self, CommandContext, pod::PodName, status::Probe, verify::Release},
     host::{exec, limits},
-    logging, serving,
+    logging,
+    readiness::Purpose,
+    serving,
 };
 use plan::daemon_config::{self, Config};
 use tracing::warn;
@@ -68,6 +70,9 @@ enum Command {
         after_help = "Example:\n  multus-daemon run --config /etc/cni/daemon-config.json --root /"
     )]
     Run,
+    /// Install the CNI plugins into the runtime's directory and keep them there; serve no pods.
+    #[command(after_help = "Example:\n  multus-daemon plugins --root /hostroot")]
+    Plugins,
     /// Install the shim into a directory, also as passthru.
     #[command(after_help = "Example:\n  multus-daemon install -d /host/opt/cni/bin")]
     Install {
@@ -78,7 +83,7 @@ enum Command {
         #[arg(short = 't', long = "type", default_value = "thick", value_parser = PossibleValuesParser::new(["thick"]))]
         kind: String,
     },
-    /// Remove configuration and shim from this node.
+    /// Remove configuration, shim and plugins from this node.
     #[command(
         after_help = "Examples:\n  multus-daemon uninstall --root /hostroot\n  multus-daemon uninstall --detach --root /hostroot"
     )]
@@ -113,6 +118,9 @@ enum Command {
     /// Verify that the DaemonSet serves every node and gave this pod its networks: for helm test.
     #[command(after_help = "Example:\n  multus-daemon verify --wait 120")]
     Verify {
+        /// Only verify the DaemonSet: it installs plugins and serves no pods.
+        #[arg(long)]
+        plugins: bool,
         /// Retry for this many seconds before failing.
         #[arg(long, value_name = "SECONDS", default_value_t = 0)]
         wait: u32,
@@ -196,7 +204,8 @@ fn start(arguments: Arguments) -> anyhow::Result<()> {
         identity,
     };
     match arguments.command.unwrap_or(Command::Run) {
-        Command::Run => serve(context, arguments.log_format),
+        Command::Run => serve(context, arguments.log_format, Purpose::Multiplexer),
+        Command::Plugins => serve(context, arguments.log_format, Purpose::Plugins),
         Command::Install { dir, kind: _ } => commands::install::run(&dir),
         Command::Uninstall { detach } => {
             runtime()?.block_on(commands::uninstall::run(&context, detach))
@@ -207,8 +216,8 @@ fn start(arguments: Arguments) -> anyhow::Result<()> {
             runtime()?.block_on(commands::approve::run(service_account))
         }
         Command::Pod { pod } => commands::pod::run(&context, &pod),
-        Command::Verify { wait } => {
-            let release = release(&context.identity)?;
+        Command::Verify { plugins, wait } => {
+            let release = release(&context.identity, !plugins)?;
             let wait = Duration::from_secs(wait.into());
             runtime()?.block_on(commands::verify::run(&release, wait))
         }
@@ -224,8 +233,8 @@ fn start(arguments: Arguments) -> anyhow::Result<()> {
     }
 }
 
-/// Returns the release that a pod of `helm test` belongs to.
-fn release(identity: &Identity) -> anyhow::Result<Release> {
+/// Returns the release that a pod of `helm test` belongs to; with its own pod, where that gets its networks from the release.
+fn release(identity: &Identity, serves_pods: bool) -> anyhow::Result<Release> {
     let missing = |name: &str| format!("{name} is not set: run this with `helm test`");
     Ok(Release {
         namespace: identity
@@ -236,7 +245,9 @@ fn release(identity: &Identity) -> anyhow::Result<Release> {
             .daemon_set
             .clone()
             .with_context(|| missing("MULTUS_DAEMONSET"))?,
-        pod: variable("POD_NAME").with_context(|| missing("POD_NAME"))?,
+        pod: serves_pods
+            .then(|| variable("POD_NAME").with_context(|| missing("POD_NAME")))
+            .transpose()?,
     })
 }
 
@@ -249,7 +260,7 @@ fn default_root(identity: &Identity, mounted: &Path) -> PathBuf {
     }
 }
 
-fn serve(context: CommandContext, format: LogFormat) -> anyhow::Result<()> {
+fn serve(context: CommandContext, format: LogFormat, purpose: Purpose) -> anyhow::Result<()> {
     let config = Config::load(&context.config)?;
     let root = context.root()?;
     logging::init(&config.logging, &root, format == LogFormat::Json)?;
@@ -267,7 +278,7 @@ fn serve(context: CommandContext, format: LogFormat) -> anyhow::Result<()> {
     );
     limits::raise();
     let runtime = runtime_with(serving::threads(config.verbs_at_once))?;
-    let outcome = runtime.block_on(app::run(config, root, context.identity));
+    let outcome = runtime.block_on(app::run(config, root, context.identity, purpose));
     // Threads that wait for a hanging plugin are left behind; the next start ends the plugin.
     runtime.shutdown_background();
     outcome

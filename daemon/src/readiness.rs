@@ -9,6 +9,16 @@ use std::{
 use tokio::sync::Notify;
 use tracing::{info, warn};
 
+/// The purpose of a daemon.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Purpose {
+    /// It serves pods.
+    #[default]
+    Multiplexer,
+    /// It installs plugins and serves no pods.
+    Plugins,
+}
+
 /// A precondition of serving pods. A gate is closed for a reason, or open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Gate {
@@ -26,6 +36,8 @@ pub enum Gate {
     Shim,
     /// The configuration of the default network and ours.
     Configuration,
+    /// The plugins in the runtime's directory, for a daemon that serves no pods.
+    Plugins,
     /// Closed once the process is shutting down.
     Shutdown,
 }
@@ -34,6 +46,7 @@ pub enum Gate {
 /// open, or on standby those that do not belong to the serving daemon.
 #[derive(Debug)]
 pub struct Readiness {
+    purpose: Purpose,
     gates: Mutex<Gates>,
     changed: Notify,
 }
@@ -64,9 +77,12 @@ impl Gates {
         match gate {
             Gate::Shutdown => true,
             Gate::Shim | Gate::Configuration => is_first && self.closed.contains_key(&Gate::Socket),
-            Gate::Socket | Gate::Discovery | Gate::Journal | Gate::Certificate | Gate::Watches => {
-                false
-            }
+            Gate::Socket
+            | Gate::Discovery
+            | Gate::Journal
+            | Gate::Certificate
+            | Gate::Watches
+            | Gate::Plugins => false,
         }
     }
 }
@@ -79,6 +95,7 @@ impl Readiness {
             .map(|gate| (*gate, "not started yet".to_owned()))
             .collect();
         Self {
+            purpose: Purpose::Multiplexer,
             gates: Mutex::new(Gates {
                 closed: reasons,
                 never_open: closed.iter().copied().collect(),
@@ -87,6 +104,21 @@ impl Readiness {
             }),
             changed: Notify::new(),
         }
+    }
+
+    /// The same for a daemon that never serves pods: gates of the serving daemon stay open.
+    pub fn of_plugins(closed: &[Gate]) -> Self {
+        let purpose = Purpose::Plugins;
+        let readiness = Self::new(closed);
+        Self {
+            purpose,
+            ..readiness
+        }
+    }
+
+    /// Returns the daemon's purpose.
+    pub fn purpose(&self) -> Purpose {
+        self.purpose
     }
 
     /// Opens a gate.
@@ -113,6 +145,9 @@ impl Readiness {
 
     fn close_with(&self, gate: Gate, reason: String, is_expected: impl Fn(&Gates) -> bool) {
         let mut gates = self.gates();
+        if self.purpose == Purpose::Plugins && gate.is_of_serving_daemon() {
+            return;
+        }
         let is_expected = is_expected(&gates);
         if gates.closed.get(&gate) == Some(&reason) {
             return;

@@ -60,6 +60,11 @@ pub(crate) fn split(list: &str) -> impl Iterator<Item = String> {
     items.filter(|item| !item.is_empty())
 }
 
+/// Reads a switch as the distros do, which are Go programs.
+pub(crate) fn is_true(value: &str) -> bool {
+    ["1", "t", "T", "true", "TRUE", "True"].contains(&value)
+}
+
 /// Returns the configuration file that a distro reads without `--config`.
 pub(crate) fn default_file(distro: &str) -> PathBuf {
     Path::new("/etc/rancher").join(distro).join("config.yaml")

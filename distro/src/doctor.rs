@@ -15,13 +15,15 @@ use node::{
     runtime::{self, HINT},
 };
 use serde::Serialize;
+use vpn::status::findings;
 
 use crate::{
     assets, config,
     detect::{self, Installation},
     images::{IMAGES_DIR, STEM, arch, references, stem},
     manifest::is_disabled,
-    plan::{self, Distro, MANIFESTS},
+    node_vpn::{files::VpnFiles, report},
+    plan::{self, Distro, MANIFESTS, Server},
     program,
     service::{self, Service},
     stage::{self, FileState, recorded_checks},
@@ -104,9 +106,13 @@ pub(crate) fn examine(
                     installation.source
                 ),
             );
-            let registry = check_settings(&target, &mut found);
+            let (registry, runs_agent) = check_settings(&target, &mut found);
+            let server = Server {
+                registry: &registry,
+                runs_agent,
+            };
             check_service(&target, &mut found);
-            check_staging(&target, &registry, &mut found);
+            check_staging(&target, server, &mut found);
             check_images(&target, &registry, &mut found);
         }
         Ok(None) => found.note(
@@ -114,13 +120,15 @@ pub(crate) fn examine(
         ),
         Err(error) => found.problem(format!("{error:#}")),
     }
+    check_vpn(root, &mut found);
     check_daemons(root, &mut found);
     check_network(root, report, &mut found);
     found
 }
 
-/// Checks the distro's own configuration, as far as it affects Multus; returns the default registry, which may be empty.
-fn check_settings(target: &Target<'_>, found: &mut Examination) -> String {
+/// Checks the distro's own configuration, as far as it affects Multus; returns the default registry, which may be empty, and whether
+/// the server runs an agent.
+fn check_settings(target: &Target<'_>, found: &mut Examination) -> (String, bool) {
     let distro = target.installation.distro;
     let service = service::find_only(target.root, Some(distro)).ok().flatten();
     let service = service.as_ref();
@@ -131,7 +139,7 @@ fn check_settings(target: &Target<'_>, found: &mut Examination) -> String {
         Ok(settings) => settings,
         Err(error) => {
             found.problem(format!("{error:#}"));
-            return String::new();
+            return (String::new(), true);
         }
     };
     let is_on = |key: &str| settings.value(key).as_deref() == Some("true");
@@ -165,15 +173,16 @@ fn check_settings(target: &Target<'_>, found: &mut Examination) -> String {
             "the runtime is not {name}'s own: it takes no images from the agent's directory, import them by hand"
         ));
     }
+    let runs_agent = program::runs_agent(&args, &settings);
     let registry = program::registry(distro, &args, variable, &settings);
     if let Err(error) = plan::registry(&registry) {
         found.problem(error);
-        return String::new();
+        return (String::new(), runs_agent);
     }
     if !registry.is_empty() {
         found.fact("registry", format!("{registry}, before every image"));
     }
-    registry
+    (registry, runs_agent)
 }
 
 /// Checks how the distro is started: its unit, our drop-in, and the hint that the last start left.
@@ -224,7 +233,7 @@ fn check_service(target: &Target<'_>, found: &mut Examination) {
 }
 
 /// Checks what is staged on this server, and whether the distro will read it.
-fn check_staging(target: &Target<'_>, registry: &str, found: &mut Examination) {
+fn check_staging(target: &Target<'_>, mut server: Server<'_>, found: &mut Examination) {
     if !target.root.is_dir(target.data("server")) {
         found.fact("staging", "none: this node is not a server");
         return;
@@ -234,11 +243,10 @@ fn check_staging(target: &Target<'_>, registry: &str, found: &mut Examination) {
         Err(error) => return found.problem(format!("{error:#}")),
     };
     // RKE2 writes its registry into the manifests itself.
-    let registry = match target.installation.distro {
-        Distro::K3s => registry,
-        Distro::Rke2 => "",
-    };
-    let files = match plan::files(target.installation.distro, registry) {
+    if target.installation.distro == Distro::Rke2 {
+        server.registry = "";
+    }
+    let files = match plan::files(target.installation.distro, server) {
         Ok(files) => files,
         Err(error) => return found.problem(error.to_string()),
     };
@@ -256,7 +264,7 @@ fn check_staging(target: &Target<'_>, registry: &str, found: &mut Examination) {
                 path.display()
             )),
             FileState::Former => found.problem(format!(
-                "{} is of another release, or for another registry: {again}",
+                "{} is of another release, for another registry, or for a server with another `disable-agent`: {again}",
                 path.display()
             )),
             FileState::Edited => found.note(format!(
@@ -356,6 +364,31 @@ fn check_images(target: &Target<'_>, registry: &str, found: &mut Examination) {
             "{}/{name} is left of an installation that was interrupted: run it again",
             dir.display()
         ));
+    }
+}
+
+/// Checks the VPN, where the node is on one.
+fn check_vpn(root: &Root, found: &mut Examination) {
+    if !VpnFiles::new(root).is_used() {
+        return;
+    }
+    // Its program and the kernel would answer for another node.
+    if root.name() != Path::new("/") {
+        found.fact("vpn", "used; `vpn status` on the node itself examines it");
+        return;
+    }
+    match report::report(root) {
+        Ok((report, state)) => {
+            found.fact("vpn", report.summary());
+            for finding in findings(&report, state.as_ref()) {
+                if finding.is_problem {
+                    found.problem(finding.text);
+                } else {
+                    found.note(finding.text);
+                }
+            }
+        }
+        Err(error) => found.problem(format!("{error:#}")),
     }
 }
 

@@ -5,7 +5,7 @@ mod archive_dir;
 mod install;
 
 pub(crate) use self::{
-    archive::{images_for_this_node, references, verify_archives},
+    archive::{images_for_this_node, references, verify_archives, verify_delta},
     archive_dir::{ArchiveDir, arch, hash},
     install::install,
 };

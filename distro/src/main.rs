@@ -7,9 +7,11 @@ mod detect;
 mod doctor;
 mod images;
 mod manifest;
+mod node_vpn;
 mod plan;
 mod program;
 mod service;
+mod specifiers;
 mod stage;
 mod unit;
 
@@ -58,6 +60,9 @@ enum Command {
     Verify(commands::verify::Args),
     /// Start the distro through this program, with systemd
     Install(commands::install::Args),
+    /// Nodes that meet over a VPN
+    #[command(subcommand)]
+    Vpn(commands::vpn::Command),
     /// Report what is wrong on this node, and how to fix it
     Doctor(commands::doctor::Args),
     /// Print the version
@@ -65,9 +70,12 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let arguments: Arguments = match cmdline::parse_or_report(PREFIX, std::env::args_os()) {
+    let arguments: Arguments = match cmdline::parse(std::env::args_os()) {
         Ok(arguments) => arguments,
-        Err(status) => return status,
+        Err(line) => {
+            cmdline::report(PREFIX, &node_vpn::auth::masked(&line));
+            return ExitCode::from(cmdline::BAD_USAGE);
+        }
     };
     let outcome = match arguments.command {
         Command::Stage(args) => commands::stage::run(&args),
@@ -78,6 +86,7 @@ fn main() -> ExitCode {
         Command::Images(command) => commands::images::run(&command),
         Command::Verify(args) => commands::verify::run(&args),
         Command::Install(args) => commands::install::run(&args),
+        Command::Vpn(command) => commands::vpn::run(&command),
         Command::Doctor(args) => commands::doctor::run(&args),
         Command::Version(args) => commands::version::run(&args),
     };

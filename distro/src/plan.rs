@@ -1,4 +1,10 @@
-//! The files to stage: a function from distro and registry to paths below the data directory, with their bytes.
+//! The files to stage: a function from distro and server to paths below the data directory, with their bytes.
+//!
+//! The published manifests have `bootstrap: true`: the jobs that install the charts run on the network of a node with the control-plane
+//! label and talk to its own API server, so that they can repair and remove a Multus that keeps pods from starting. A K3s server without
+//! an agent registers no such node, and its jobs would wait for ever. For it the key is left out: the jobs then run on any node as
+//! ordinary pods, whose default network does not need Multus. RKE2's servers are pods of their own agent, so they always have one.
+//! Where the servers of a cluster differ in this, the leader's manifest counts: its own node runs the jobs, or any node does.
 
 use clap::ValueEnum;
 
@@ -23,6 +29,15 @@ impl Distro {
     }
 }
 
+/// What the files depend on besides the distro.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Server<'a> {
+    /// The default registry; empty for none.
+    pub(crate) registry: &'a str,
+    /// The server runs an agent, so the cluster has a node with the control-plane label.
+    pub(crate) runs_agent: bool,
+}
+
 /// A file to stage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct File {
@@ -39,11 +54,14 @@ pub(crate) struct UnknownVariable(String);
 /// The directory of manifests below the distro's data directory.
 pub(crate) const MANIFESTS: &str = "server/manifests";
 
+/// The line of a HelmChart by which its job runs on a server's own network.
+const BOOTSTRAP: &str = "  bootstrap: true\n";
+
 /// The variable that is replaced later, inside the job that installs the chart.
 const LEFT_ALONE: &str = "KUBERNETES_API";
 
 /// Returns the files, the manifest last, since the distro acts on it as soon as it is there.
-pub(crate) fn files(distro: Distro, registry: &str) -> Result<Vec<File>, UnknownVariable> {
+pub(crate) fn files(distro: Distro, server: Server<'_>) -> Result<Vec<File>, UnknownVariable> {
     let mut files = Vec::new();
     if distro == Distro::K3s {
         let own = assets::charts()
@@ -55,7 +73,10 @@ pub(crate) fn files(distro: Distro, registry: &str) -> Result<Vec<File>, Unknown
         }));
     }
     let manifest = assets::manifest(distro.as_str()).unwrap_or_default();
-    let manifest = substitute(manifest, registry)?;
+    let mut manifest = substitute(manifest, server.registry)?;
+    if distro == Distro::K3s && !server.runs_agent {
+        manifest = manifest.replace(BOOTSTRAP, "");
+    }
     let documents: Vec<&str> = match distro {
         Distro::K3s => vec![&manifest],
         Distro::Rke2 => manifest.split("---\n").collect(),
@@ -127,11 +148,52 @@ fn substitute(text: &str, registry: &str) -> Result<String, UnknownVariable> {
 
 #[cfg(test)]
 mod tests {
+    use serde::Deserialize as _;
+
     use super::*;
+
+    fn with_agent(registry: &str) -> Server<'_> {
+        Server {
+            registry,
+            runs_agent: true,
+        }
+    }
+
+    #[test]
+    fn jobs_run_on_servers_unless_a_k3s_server_has_no_agent() {
+        let manifests = |distro, runs_agent| {
+            let server = Server {
+                registry: "",
+                runs_agent,
+            };
+            let mut manifests = files(distro, server).unwrap();
+            manifests.retain(|file| file.path.starts_with(MANIFESTS));
+            let texts = manifests.iter();
+            let texts: Vec<String> = texts
+                .map(|file| String::from_utf8(file.bytes.clone()).unwrap())
+                .collect();
+            texts.join("---\n")
+        };
+        let bootstraps = |text: &str| -> Vec<Option<bool>> {
+            serde_yaml::Deserializer::from_str(text)
+                .map(|document| serde_yaml::Value::deserialize(document).unwrap())
+                .map(|document| document["spec"].get("bootstrap")?.as_bool())
+                .collect()
+        };
+        let k3s = manifests(Distro::K3s, true);
+        assert_eq!(bootstraps(&k3s), [Some(true); 2]);
+        let without_agent = manifests(Distro::K3s, false);
+        assert_eq!(bootstraps(&without_agent), [None; 2]);
+        let lines = |text: &str| text.lines().count();
+        assert_eq!(lines(&k3s), lines(&without_agent) + 2);
+        let rke2 = manifests(Distro::Rke2, true);
+        assert_eq!(bootstraps(&rke2), [Some(true); 2]);
+        assert_eq!(manifests(Distro::Rke2, false), rke2);
+    }
 
     #[test]
     fn k3s_gets_its_charts_first_and_the_manifest_last() {
-        let files = files(Distro::K3s, "reg.example:5000/").unwrap();
+        let files = files(Distro::K3s, with_agent("reg.example:5000/")).unwrap();
         let paths: Vec<&str> = files.iter().map(|file| file.path.as_str()).collect();
         let version = env!("CARGO_PKG_VERSION");
         assert_eq!(
@@ -152,7 +214,7 @@ mod tests {
 
     #[test]
     fn rke2_gets_one_document_per_file_with_the_chart_inside() {
-        let files = files(Distro::Rke2, "").unwrap();
+        let files = files(Distro::Rke2, with_agent("")).unwrap();
         let paths: Vec<&str> = files.iter().map(|file| file.path.as_str()).collect();
         assert_eq!(
             paths,

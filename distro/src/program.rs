@@ -7,7 +7,7 @@ use anyhow::{bail, ensure};
 
 use crate::{
     config::{self, Settings},
-    plan::Distro,
+    plan::{Distro, Server},
 };
 
 /// The program that is started, as far as staging has to know it.
@@ -17,7 +17,18 @@ pub(crate) struct Program {
     pub(crate) data_dir: PathBuf,
     /// The default registry; empty for none.
     pub(crate) registry: String,
+    pub(crate) runs_agent: bool,
     pub(crate) disabled: Disabled,
+}
+
+impl Program {
+    /// Returns what the staged files depend on.
+    pub(crate) fn server(&self) -> Server<'_> {
+        Server {
+            registry: &self.registry,
+            runs_agent: self.runs_agent,
+        }
+    }
 }
 
 /// The distro's disable list: the manifests that it removes.
@@ -85,6 +96,7 @@ pub(crate) fn read(
             .unwrap_or(default)
             .into(),
         registry: registry(distro, args, &variable, &settings),
+        runs_agent: runs_agent(args, &settings),
         disabled,
     })
 }
@@ -112,8 +124,24 @@ pub(crate) fn registry(
     setting(distro, args, variable, settings, flag).unwrap_or_default()
 }
 
+/// Returns `false` for a server that is started with `disable-agent`, which has no environment variable.
+pub(crate) fn runs_agent(args: &[String], settings: &Settings) -> bool {
+    let from_args = args.iter().rev().find_map(|arg| {
+        let value = arg.strip_prefix("--disable-agent")?;
+        match value.strip_prefix('=') {
+            Some(value) => Some(config::is_true(value)),
+            None => value.is_empty().then_some(true),
+        }
+    });
+    let is_disabled = from_args.unwrap_or_else(|| {
+        let value = settings.value("disable-agent");
+        value.is_some_and(|value| config::is_true(&value))
+    });
+    !is_disabled
+}
+
 /// Returns a setting from the first of arguments, environment and file that has it. The flag is its long form, and the short one.
-fn setting(
+pub(crate) fn setting(
     distro: Distro,
     args: &[String],
     variable: impl Fn(&str) -> Option<String>,
@@ -144,7 +172,7 @@ pub(crate) fn check_role(args: &[String], role: &str, other: &str) -> anyhow::Re
     Ok(())
 }
 
-fn distro(args: &[String], explicit: Option<Distro>) -> anyhow::Result<Distro> {
+pub(crate) fn distro(args: &[String], explicit: Option<Distro>) -> anyhow::Result<Distro> {
     let Some(program) = args.first() else {
         bail!("no program: give it after --, as in: -- k3s server")
     };
@@ -230,6 +258,27 @@ mod tests {
         assert_eq!(data_dir("k3s server -c /none", &[], file), default);
         let other = &[("K3S_CONFIG_FILE", "/none")];
         assert_eq!(data_dir("k3s server", other, file), default);
+    }
+
+    #[test]
+    fn server_without_agent_is_recognised_from_arguments_before_the_file() {
+        for (line, config, expected) in [
+            ("k3s server", "", true),
+            ("k3s server --disable-agent", "", false),
+            ("k3s server --disable-agent=true", "", false),
+            (
+                "k3s server --disable-agent=false",
+                "disable-agent: true",
+                true,
+            ),
+            ("k3s server", "disable-agent: true", false),
+            ("k3s server", "disable-agent: \"1\"", false),
+            ("k3s server", "disable-agent: false", true),
+            ("k3s server --disable-agent-x", "", true),
+        ] {
+            let runs_agent = check(line, &[], config).unwrap().runs_agent;
+            assert_eq!(runs_agent, expected, "{line} {config}");
+        }
     }
 
     #[test]

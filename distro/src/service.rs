@@ -1,12 +1,16 @@
 //! The distro's systemd unit on a node, and the drop-in of this program.
 
-use std::path::{Path, PathBuf};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
-use anyhow::{Context as _, bail};
-use node::root::Root;
+use anyhow::{Context as _, bail, ensure};
+use node::{glob, root::Root};
 
 use crate::{
     plan::Distro,
+    specifiers::Specifiers,
     unit::{self, DROP_IN, Environment},
 };
 
@@ -27,6 +31,8 @@ const UNITS: [(Distro, &str); 4] = [
 ];
 /// More than any unit.
 const MAX: u64 = 1 << 20;
+/// More than any unit's environment files.
+const MAX_FILES: usize = 1000;
 
 /// A unit of the distro.
 #[derive(Debug)]
@@ -36,6 +42,7 @@ pub(crate) struct Service {
     pub(crate) command: String,
     /// The variables that the unit and its files set.
     environment: Environment,
+    specifiers: Specifiers,
     /// The text of our drop-in, if there is one.
     pub(crate) drop_in: Option<String>,
 }
@@ -43,7 +50,7 @@ pub(crate) struct Service {
 impl Service {
     /// Returns the arguments that the unit starts without our drop-in.
     pub(crate) fn args(&self) -> Vec<String> {
-        unit::args(&self.command, &self.environment)
+        unit::args(&self.command, &self.environment, &self.specifiers)
     }
 
     /// Returns a variable of the unit's environment, unless it is empty.
@@ -112,34 +119,28 @@ fn read(root: &Root, name: &str) -> anyhow::Result<Service> {
         .find(|path| root.exists(path))
         .with_context(|| format!("there is no unit {name}"))?;
     let mut texts = vec![text(&unit)?];
-    // Of drop-ins with the same name, the one in the first directory counts.
-    let mut drop_ins: Vec<(String, PathBuf)> = Vec::new();
-    for dir in DIRS {
-        let dir = Path::new(dir).join(format!("{name}.d"));
-        for file in root.list(&dir).unwrap_or_default() {
-            let is_new = drop_ins.iter().all(|(name, _)| *name != file);
-            let is_drop_in = Path::new(&file)
-                .extension()
-                .is_some_and(|end| end == "conf");
-            if is_drop_in && file != DROP_IN && is_new {
-                drop_ins.push((file.clone(), dir.join(file)));
-            }
+    for path in drop_ins(root, name) {
+        // A link to /dev/null switches off the drop-ins of its name.
+        if root.exists(&path) && !is_null(root, &path) {
+            texts.push(text(&path)?);
         }
-    }
-    drop_ins.sort();
-    for (_, path) in &drop_ins {
-        texts.push(text(path)?);
     }
     let command = unit::exec_start(&texts)
         .with_context(|| format!("cannot use {} and its drop-ins", unit.display()))?;
-    let mut environment = unit::environment(&texts, name);
-    for file in unit::environment_files(&texts, name) {
-        let path = Path::new(&file.path);
-        if file.is_optional && !root.exists(path) {
-            continue;
+    let specifiers = Specifiers::new(name, &unit, &host(root));
+    let mut environment = unit::environment(&texts, &specifiers);
+    for files in unit::environment_files(&texts, &specifiers) {
+        let paths = matching(root, &files.path);
+        ensure!(
+            files.are_optional || !paths.is_empty(),
+            "{name} does not start without {}, and there is no such file: write it, or put `-` before its path",
+            files.path
+        );
+        for path in paths {
+            let text =
+                text(&path).with_context(|| format!("cannot read the environment of {name}"))?;
+            unit::add_environment_file(&mut environment, &text);
         }
-        let text = text(path).with_context(|| format!("cannot read the environment of {name}"))?;
-        unit::add_environment_file(&mut environment, &text);
     }
     let own = drop_in_path(name);
     let drop_in = root.exists(&own).then(|| text(&own)).transpose()?;
@@ -147,8 +148,57 @@ fn read(root: &Root, name: &str) -> anyhow::Result<Service> {
         name: name.to_owned(),
         command,
         environment,
+        specifiers,
         drop_in,
     })
+}
+
+/// Returns the drop-ins of a unit without ours, in systemd's order. Of those with the same name, the one in the first directory counts.
+fn drop_ins(root: &Root, unit: &str) -> Vec<PathBuf> {
+    let names = unit::drop_in_dirs(unit);
+    let own = DIRS
+        .iter()
+        .flat_map(|dir| names.iter().map(|name| Path::new(dir).join(name)));
+    let of_all = DIRS
+        .iter()
+        .map(|dir| Path::new(dir).join(unit::DROP_INS_OF_ALL));
+    let mut found: BTreeMap<String, PathBuf> = BTreeMap::new();
+    for dir in own.chain(of_all) {
+        for file in root.list(&dir).unwrap_or_default() {
+            let ending = Path::new(&file).extension();
+            if ending.is_some_and(|ending| ending == "conf") && file != DROP_IN {
+                let path = dir.join(&file);
+                found.entry(file).or_insert(path);
+            }
+        }
+    }
+    found.into_values().collect()
+}
+
+fn is_null(root: &Root, path: &Path) -> bool {
+    let null = root.identity("/dev/null");
+    null.is_some() && root.identity(path) == null
+}
+
+/// Returns the files that a path or a pattern of glob(3) names, sorted: `*` and `?` pass over hidden files, and `[!a]` is `[^a]`.
+fn matching(root: &Root, pattern: &str) -> Vec<PathBuf> {
+    let pattern = pattern.replace("[!", "[^");
+    let list = |dir: &Path, part: &str| {
+        let mut names = root.list(dir).unwrap_or_default();
+        names.retain(|name| part.starts_with('.') || !name.starts_with('.'));
+        names
+    };
+    let mut paths = glob::expand(Path::new(&pattern), MAX_FILES, list);
+    paths.retain(|path| root.exists(path));
+    paths
+}
+
+/// Returns the node's name, from the kernel if it is the running node; empty where it is not to be found.
+fn host(root: &Root) -> String {
+    let files = ["/proc/sys/kernel/hostname", "/etc/hostname"];
+    let read = |file: &&str| String::from_utf8(root.read(file, MAX).ok()?).ok();
+    let found = files.iter().find_map(read).unwrap_or_default();
+    found.trim().to_owned()
 }
 
 fn drop_in_path(name: &str) -> PathBuf {

@@ -1,8 +1,13 @@
 //! systemd units: the command and the environment of a unit, and a drop-in that starts it through this program. Functions over text.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Context as _, bail, ensure};
+
+use crate::specifiers::Specifiers;
 
 /// The name of our drop-in, which sorts after those that an operator numbers.
 pub(crate) const DROP_IN: &str = "90-multus.conf";
@@ -44,62 +49,44 @@ fn settings(texts: &[String], key: &str) -> Vec<String> {
 pub(crate) type Environment = BTreeMap<String, String>;
 
 /// Returns the variables that the unit itself sets (`Environment=`).
-pub(crate) fn environment(texts: &[String], unit: &str) -> Environment {
+pub(crate) fn environment(texts: &[String], specifiers: &Specifiers) -> Environment {
     let assignments = settings(texts, "Environment")
         .into_iter()
         .flat_map(|line| split_args(&line));
     assignments
         .filter_map(|assignment| {
             let (name, value) = assignment.split_once('=')?;
-            Some((name.to_owned(), with_unit_name(value, unit)))
+            Some((specifiers.resolve(name), specifiers.resolve(value)))
         })
         .collect()
 }
 
-/// A file with variables of the service.
+/// Files with variables of the service.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct EnvironmentFile {
+pub(crate) struct EnvironmentFiles {
+    /// An absolute path, or a pattern of glob(3).
     pub(crate) path: String,
-    /// The service starts without it, too.
-    pub(crate) is_optional: bool,
+    /// The service starts without them, too.
+    pub(crate) are_optional: bool,
 }
 
-/// Returns the files with variables (`EnvironmentFile=`), which count more than the unit's own; of the files the last.
-pub(crate) fn environment_files(texts: &[String], unit: &str) -> Vec<EnvironmentFile> {
+/// Returns the files with variables (`EnvironmentFile=`), which count more than the unit's own; of the files the last. Like systemd it
+/// passes over relative paths.
+pub(crate) fn environment_files(
+    texts: &[String],
+    specifiers: &Specifiers,
+) -> Vec<EnvironmentFiles> {
     let files = settings(texts, "EnvironmentFile").into_iter();
     files
         .map(|value| {
             let path = value.strip_prefix('-');
-            EnvironmentFile {
-                path: with_unit_name(path.unwrap_or(&value), unit),
-                is_optional: path.is_some(),
+            EnvironmentFiles {
+                path: specifiers.resolve(path.unwrap_or(&value)),
+                are_optional: path.is_some(),
             }
         })
+        .filter(|files| files.path.starts_with('/'))
         .collect()
-}
-
-/// Replaces the specifiers of systemd that the distros' units use: the unit's name with (`%n`) and without its type (`%N`, `%p`).
-fn with_unit_name(text: &str, unit: &str) -> String {
-    let name = unit.rsplit_once('.').map_or(unit, |(name, _)| name);
-    let prefix = name.split_once('@').map_or(name, |(prefix, _)| prefix);
-    let mut out = String::new();
-    let mut rest = text;
-    while let Some((before, after)) = rest.split_once('%') {
-        out.push_str(before);
-        let mut letters = after.chars();
-        match letters.next() {
-            Some('n') => out.push_str(unit),
-            Some('N') => out.push_str(name),
-            Some('p') => out.push_str(prefix),
-            Some('%') => out.push('%'),
-            other => {
-                out.push('%');
-                out.extend(other);
-            }
-        }
-        rest = letters.as_str();
-    }
-    out + rest
 }
 
 /// Adds the assignments of an environment file, in the syntax of systemd.exec(5).
@@ -151,8 +138,36 @@ pub(crate) fn add_environment_file(environment: &mut Environment, text: &str) {
     }
 }
 
-/// Returns the arguments that systemd starts: `${NAME}` is replaced inside an argument, `$NAME` that is one by the words of its value.
-pub(crate) fn args(command: &str, environment: &Environment) -> Vec<String> {
+/// Returns the directories of a unit's drop-ins below one of systemd's directories: of the unit itself, of the template of an instance,
+/// and of all units whose names begin with the same words.
+pub(crate) fn drop_in_dirs(unit: &str) -> Vec<String> {
+    let (name, kind) = unit.rsplit_once('.').unwrap_or((unit, ""));
+    let (prefix, instance) = match name.split_once('@') {
+        Some((prefix, instance)) => (prefix, format!("@{instance}")),
+        None => (name, String::new()),
+    };
+    let mut names = vec![name.to_owned()];
+    if instance.len() > 1 {
+        names.push(format!("{prefix}@"));
+    }
+    let dashes = prefix.rmatch_indices('-');
+    names.extend(dashes.map(|(at, _)| format!("{}{instance}", &prefix[..=at])));
+    names.dedup();
+    names
+        .into_iter()
+        .map(|name| format!("{name}.{kind}.d"))
+        .collect()
+}
+
+/// The directory of drop-ins of all services, which counts least.
+pub(crate) const DROP_INS_OF_ALL: &str = "service.d";
+
+/// Returns the arguments that systemd starts: specifiers are replaced, then `${NAME}` is replaced inside an argument, `$NAME` that is one by the words of its value.
+pub(crate) fn args(
+    command: &str,
+    environment: &Environment,
+    specifiers: &Specifiers,
+) -> Vec<String> {
     let value = |name: &str| environment.get(name).map_or("", String::as_str);
     let is_name = |name: &str| {
         !name.is_empty()
@@ -162,6 +177,7 @@ pub(crate) fn args(command: &str, environment: &Environment) -> Vec<String> {
     };
     let mut all = Vec::new();
     for arg in split_args(command) {
+        let arg = specifiers.resolve(&arg);
         if let Some(name) = arg.strip_prefix('$')
             && is_name(name)
         {
@@ -191,20 +207,13 @@ pub(crate) fn args(command: &str, environment: &Environment) -> Vec<String> {
     all
 }
 
-/// Returns the drop-in that starts a command as `program server|agent --multus -- command`.
-pub(crate) fn drop_in(program: &Path, command: &str) -> anyhow::Result<String> {
-    let program = program
-        .to_str()
-        .filter(|path| {
-            let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+".contains(c);
-            path.starts_with('/') && path.chars().all(is_plain)
-        })
-        .with_context(|| {
-            format!(
-                "{} cannot be written into a unit: move the program to a path of letters, digits and ._-+, as /usr/local/bin",
-                program.display()
-            )
-        })?;
+/// Returns the drop-in that starts a command as `program server|agent --multus -- command`, with these options of a node on a VPN.
+pub(crate) fn drop_in(
+    program: &Path,
+    command: &str,
+    vpn_options: &[String],
+) -> anyhow::Result<String> {
+    let program = plain_path(program)?;
     let rest = command.trim_start_matches(['-', ':', '+', '!']);
     let prefixes = &command[..command.len() - rest.len()];
     ensure!(
@@ -212,11 +221,80 @@ pub(crate) fn drop_in(program: &Path, command: &str) -> anyhow::Result<String> {
         "the unit gives the program another name (@): remove that"
     );
     let role = role(rest)?;
+    let order = match vpn_options {
+        [] => String::new(),
+        _ => format!("[Unit]\nWants={VPN_UNIT}\nAfter={VPN_UNIT}\n"),
+    };
+    let words: Vec<&str> = ["--multus"]
+        .into_iter()
+        .chain(vpn_options.iter().map(String::as_str))
+        .collect();
+    let options = words.join(" ");
     Ok(format!(
         "# written by `multus-distro install`; `multus-distro install --remove` takes it away\n{MADE_OF}{command}\n\
-         [Service]\nExecStart=\nExecStart={prefixes}{program} {role} --multus -- {rest}\n"
+         {order}[Service]\nExecStart=\nExecStart={prefixes}{program} {role} {options} -- {rest}\n"
     ))
 }
+
+/// Returns the options of `server` and `agent` for a node on the VPN of a file.
+pub(crate) fn vpn_options(file: &Path, cluster_cidr: &[String]) -> anyhow::Result<Vec<String>> {
+    let mut words = vec![VPN_OPTION.to_owned(), plain_path(file)?.to_owned()];
+    if !cluster_cidr.is_empty() {
+        words.extend([CIDR_OPTION.to_owned(), cluster_cidr.join(",")]);
+    }
+    Ok(words)
+}
+
+/// The unit that keeps the VPN up.
+pub(crate) const VPN_UNIT: &str = "multus-vpn.service";
+
+/// Returns the unit that keeps the VPN up: after its daemon, before the distro. Its end leaves the VPN as it is.
+pub(crate) fn vpn_unit(program: &Path, vpn_auth_file: &Path) -> anyhow::Result<String> {
+    let (program, file) = (plain_path(program)?, plain_path(vpn_auth_file)?);
+    Ok(format!(
+        "# written by `multus-distro install`; `multus-distro install --remove` takes it away\n\
+         [Unit]\nDescription=VPN of this node, for K3s and RKE2\n\
+         Wants=network-online.target tailscaled.service\n\
+         After=network-online.target tailscaled.service\n\
+         Before=k3s.service k3s-agent.service rke2-server.service rke2-agent.service\n\
+         [Service]\nType=notify\nExecStart={program} vpn run {VPN_OPTION} {file}\n\
+         Restart=always\nRestartSec=5s\nUMask=0077\nLimitCORE=0\n\
+         [Install]\nWantedBy=multi-user.target\n"
+    ))
+}
+
+/// Returns a path that a unit and flannel's configuration can name without quotes.
+pub(crate) fn plain_path(path: &Path) -> anyhow::Result<&str> {
+    path.to_str()
+        .filter(|path| {
+            let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+".contains(c);
+            path.starts_with('/') && path.chars().all(is_plain)
+        })
+        .with_context(|| {
+            format!(
+                "{} cannot be written into a unit: move it to a path of letters, digits and ._-+, as /usr/local/bin",
+                path.display()
+            )
+        })
+}
+
+/// Returns the file with the VPN's settings and the networks of pods that a drop-in names.
+pub(crate) fn vpn_of_drop_in(text: &str) -> Option<(PathBuf, Vec<String>)> {
+    let start = exec_start(&[text.to_owned()]).ok()?;
+    let args = split_args(&start).into_iter();
+    let args: Vec<String> = args.take_while(|arg| arg != "--").collect();
+    let value = |option: &str| {
+        let at = args.iter().position(|arg| arg == option)?;
+        args.get(at + 1)
+    };
+    let networks = value(CIDR_OPTION).map(|list| list.split(',').map(str::to_owned).collect());
+    Some((value(VPN_OPTION)?.into(), networks.unwrap_or_default()))
+}
+
+/// The option of `server` and `agent` that names the file with the VPN's settings.
+const VPN_OPTION: &str = "--vpn-auth-file";
+/// The option that names the networks of pods.
+const CIDR_OPTION: &str = "--vpn-cluster-cidr";
 
 /// Returns the command that a drop-in was made of.
 pub(crate) fn original_command(text: &str) -> Option<&str> {
@@ -317,13 +395,13 @@ mod tests {
     fn drop_in_starts_the_same_command_through_this_program() {
         let program = Path::new("/usr/local/bin/multus-distro");
         let command = check(&[K3S]).unwrap();
-        let text = drop_in(program, &command).unwrap();
+        let text = drop_in(program, &command, &[]).unwrap();
         let start = "ExecStart=\nExecStart=/usr/local/bin/multus-distro server --multus -- /usr/local/bin/k3s server '--data-dir' '/data/k 3s'\n";
         assert!(text.ends_with(start), "{text}");
         assert_eq!(original_command(&text), Some(command.as_str()));
         let through = check(&[K3S, &text]).unwrap();
         assert!(through.starts_with("/usr/local/bin/multus-distro server"));
-        let agent = drop_in(program, "-/usr/local/bin/rke2 agent").unwrap();
+        let agent = drop_in(program, "-/usr/local/bin/rke2 agent", &[]).unwrap();
         assert!(agent.contains("=-/usr/local/bin/multus-distro agent --multus -- /usr/local"));
         for (program, command) in [
             ("/tmp/a b", "/k3s server"),
@@ -332,18 +410,56 @@ mod tests {
             ("/x", "@/k3s k3s server"),
         ] {
             assert!(
-                drop_in(Path::new(program), command).is_err(),
+                drop_in(Path::new(program), command, &[]).is_err(),
                 "{program} {command}"
             );
         }
     }
 
     #[test]
+    fn vpn_comes_before_the_distro() {
+        let program = Path::new("/usr/local/bin/multus-distro");
+        let file = Path::new("/etc/multus-vpn.auth");
+        let options = vpn_options(file, &[]).unwrap();
+        let text = drop_in(program, "/usr/local/bin/k3s agent", &options).unwrap();
+        let start = "ExecStart=/usr/local/bin/multus-distro agent --multus --vpn-auth-file /etc/multus-vpn.auth -- /usr/local/bin/k3s agent\n";
+        assert!(text.ends_with(start), "{text}");
+        assert_eq!(original_command(&text), Some("/usr/local/bin/k3s agent"));
+        assert_eq!(vpn_of_drop_in(&text), Some((file.to_owned(), Vec::new())));
+        let networks = ["10.9.0.0/16", "fd09::/56"].map(str::to_owned);
+        let options = vpn_options(file, &networks).unwrap();
+        let with_networks = drop_in(program, "k3s agent", &options).unwrap();
+        let found = vpn_of_drop_in(&with_networks);
+        assert_eq!(found, Some((file.to_owned(), networks.to_vec())));
+        // An argument of the distro is none of ours.
+        let command = "/usr/local/bin/k3s agent --vpn-auth-file /x";
+        let without = drop_in(program, command, &[]).unwrap();
+        assert_eq!(vpn_of_drop_in(&without), None);
+        let order = "[Unit]\nWants=multus-vpn.service\nAfter=multus-vpn.service\n[Service]\n";
+        assert!(text.contains(order), "{text}");
+        let unit = [vpn_unit(program, file).unwrap()];
+        for line in [
+            "After=network-online.target tailscaled.service",
+            "Before=k3s.service k3s-agent.service rke2-server.service rke2-agent.service",
+            "LimitCORE=0",
+        ] {
+            assert!(unit[0].lines().any(|found| found == line), "{}", unit[0]);
+        }
+        assert_eq!(
+            exec_start(&unit).unwrap(),
+            "/usr/local/bin/multus-distro vpn run --vpn-auth-file /etc/multus-vpn.auth"
+        );
+        assert!(vpn_unit(program, Path::new("/etc/a b")).is_err());
+    }
+
+    #[test]
     fn environment_of_a_unit_is_read_as_systemd_reads_it() {
         let unit = "[Service]\nEnvironment=A=1 \"B=two words\" P=%p\nEnvironmentFile=-/etc/default/%N\n\
-            EnvironmentFile=/etc/%n.env\n";
+            EnvironmentFile=/etc/%n.env\nEnvironmentFile=relative\n";
         let texts = [unit.to_owned()];
-        let mut environment = environment(&texts, "k3s@x.service");
+        let specifiers =
+            |unit: &str| Specifiers::new(unit, Path::new("/etc/systemd/system/x"), "vm");
+        let mut environment = environment(&texts, &specifiers("k3s@x.service"));
         let pairs = |environment: &Environment| {
             let pairs = environment
                 .iter()
@@ -351,19 +467,19 @@ mod tests {
             pairs.collect::<Vec<_>>()
         };
         assert_eq!(pairs(&environment), ["A=1", "B=two words", "P=k3s"]);
-        let file = |path: &str, is_optional| EnvironmentFile {
+        let file = |path: &str, are_optional| EnvironmentFiles {
             path: path.to_owned(),
-            is_optional,
+            are_optional,
         };
         assert_eq!(
-            environment_files(&texts, "k3s.service"),
+            environment_files(&texts, &specifiers("k3s.service")),
             [
                 file("/etc/default/k3s", true),
                 file("/etc/k3s.service.env", false)
             ]
         );
         let reset = [unit.to_owned(), "[Service]\nEnvironmentFile=\n".to_owned()];
-        assert_eq!(environment_files(&reset, "k3s.service"), []);
+        assert_eq!(environment_files(&reset, &specifiers("k3s.service")), []);
         // The quotes are those of K3s' installer.
         let text = "# A=9\n\n; A=8\n  B = 'a b'  \nC=\"x\\\"y\\z\"\nD=a\\\nb c  \nE=\nno assignment\nF=it\\'s";
         environment.remove("P");
@@ -373,8 +489,39 @@ mod tests {
             ["A=1", "B=a b", "C=x\"y\\z", "D=ab c", "E=", "F=it's"]
         );
         assert_eq!(
-            args("k3s ${A}server $B x$A $$y ${NONE} $NONE", &environment),
-            ["k3s", "1server", "a", "b", "x$A", "$y", ""]
+            args(
+                "k3s ${A}server $B x$A $$y ${NONE} $NONE '%S/%p x'",
+                &environment,
+                &specifiers("k3s.service")
+            ),
+            [
+                "k3s",
+                "1server",
+                "a",
+                "b",
+                "x$A",
+                "$y",
+                "",
+                "/var/lib/k3s x"
+            ]
+        );
+    }
+
+    /// The order is that of systemd 252, by `systemd-analyze verify`.
+    #[test]
+    fn drop_ins_of_the_unit_come_before_those_of_its_prefixes() {
+        assert_eq!(drop_in_dirs("k3s.service"), ["k3s.service.d"]);
+        assert_eq!(
+            drop_in_dirs("rke2-server-a.service"),
+            [
+                "rke2-server-a.service.d",
+                "rke2-server-.service.d",
+                "rke2-.service.d"
+            ]
+        );
+        assert_eq!(
+            drop_in_dirs("k3s-a@b.service"),
+            ["k3s-a@b.service.d", "k3s-a@.service.d", "k3s-@b.service.d"]
         );
     }
 

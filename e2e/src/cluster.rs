@@ -16,7 +16,7 @@ use crate::{
         inspect::{Addresses, addresses},
         layout::{ContainerdVersion, Layout},
         network::NodeNetwork,
-        runtime::Runtime,
+        runtime::{NodePlugins, Runtime},
     },
     sh,
     test_env::TestEnv,
@@ -54,14 +54,15 @@ impl Cluster {
         env: &TestEnv,
         kinds: &[(Layout, ContainerdVersion)],
     ) -> anyhow::Result<Self> {
-        Self::with(env, kinds, Components::All)
+        Self::with(env, kinds, Components::All, NodePlugins::Reference)
     }
 
-    /// Like [`Cluster::start`], with these components of the control plane.
+    /// Like [`Cluster::start`], with these components of the control plane, and these plugins on the nodes.
     pub(crate) fn with(
         env: &TestEnv,
         kinds: &[(Layout, ContainerdVersion)],
         components: Components,
+        plugins: NodePlugins,
     ) -> anyhow::Result<Self> {
         let network = NodeNetwork::new()?;
         let mut nodes = (1..)
@@ -72,7 +73,7 @@ impl Cluster {
         let control = ControlPlane::start(&nodes[0], components)?;
         let mut members = Vec::new();
         for (node, (layout, containerd_version)) in nodes.drain(..).zip(kinds) {
-            let runtime = Runtime::start(env, &node, *layout, *containerd_version)?;
+            let runtime = Runtime::start(env, &node, (*layout, *containerd_version), plugins)?;
             if layout.is_read_only() {
                 node.make_read_only()?;
             }

@@ -50,12 +50,37 @@ impl Components {
     }
 }
 
+/// Addresses of a control plane and its cluster.
+pub(crate) struct Endpoints {
+    /// The address at which other nodes reach the API server.
+    pub(crate) api: String,
+    /// Further names and addresses of the API server's certificate, as OpenSSL writes them.
+    pub(crate) names: Vec<String>,
+    /// The only address of etcd.
+    pub(crate) etcd: String,
+    /// Addresses of the pods of all nodes.
+    pub(crate) pods: String,
+}
+
+impl Endpoints {
+    /// Returns those of a node that the others reach by its `eth0`.
+    pub(crate) fn of(node: &Node) -> Self {
+        Self {
+            api: node.address(),
+            names: Vec::new(),
+            etcd: "127.0.0.1".to_owned(),
+            pods: PODS.to_owned(),
+        }
+    }
+}
+
 /// A control plane on one node.
 pub(crate) struct ControlPlane {
     pub(crate) pki: Pki,
     pub(crate) components: Components,
     server: Mutex<Service>,
     etcd: Service,
+    endpoints: Endpoints,
     arguments: Vec<String>,
     dir: PathBuf,
 }
@@ -78,11 +103,22 @@ impl ControlPlane {
         components: Components,
         arguments: Vec<String>,
     ) -> anyhow::Result<Self> {
+        Self::start_at(node, components, arguments, Endpoints::of(node))
+    }
+
+    /// Like [`ControlPlane::start_with`], at these addresses.
+    pub(crate) fn start_at(
+        node: &Node,
+        components: Components,
+        arguments: Vec<String>,
+        endpoints: Endpoints,
+    ) -> anyhow::Result<Self> {
         let dir = node.dir.join("control");
-        let names = format!(
+        let fixed = format!(
             "DNS:kubernetes.default.svc,IP:127.0.0.1,IP:{},IP:10.96.0.1",
-            node.address()
+            endpoints.api
         );
+        let names = [&[fixed], &endpoints.names[..]].concat().join(",");
         let pki = Pki::new(dir.join("pki"), &names)?;
         fs::write(dir.join("tokens.csv"), tokens()?)?;
         for name in ["admin", "controllers", "scheduler"] {
@@ -94,13 +130,15 @@ impl ControlPlane {
                 .arg("--unsafe-no-fsync")
                 .arg("--data-dir")
                 .arg(dir.join("etcd"))
+                .args(etcd_urls(&endpoints.etcd))
         })?;
-        let server = api_server(node, &pki, &dir, components, &arguments)?;
+        let server = api_server(node, &pki, &dir, components, (&endpoints, &arguments))?;
         let control = Self {
             pki,
             components,
             server: Mutex::new(server),
             etcd,
+            endpoints,
             arguments,
             dir,
         };
@@ -109,6 +147,11 @@ impl ControlPlane {
             control.controllers(node)?;
         }
         Ok(control)
+    }
+
+    /// Returns the addresses of the cluster.
+    pub(crate) fn endpoints(&self) -> &Endpoints {
+        &self.endpoints
     }
 
     /// Returns the administrator's kubeconfig, for programs on the node.
@@ -130,7 +173,8 @@ impl ControlPlane {
 
     /// Starts the API server again.
     pub(crate) fn start_server(&self, node: &Node, components: Components) -> anyhow::Result<()> {
-        let server = api_server(node, &self.pki, &self.dir, components, &self.arguments)?;
+        let with = (&self.endpoints, &self.arguments[..]);
+        let server = api_server(node, &self.pki, &self.dir, components, with)?;
         *self.server.lock().unwrap_or_else(PoisonError::into_inner) = server;
         self.wait(node)
     }
@@ -202,7 +246,7 @@ impl ControlPlane {
                     "--leader-elect=false",
                     "--allocate-node-cidrs",
                 ])
-                .arg(format!("--cluster-cidr={PODS}"))
+                .arg(format!("--cluster-cidr={}", self.endpoints.pods))
         })?;
         node.serve("scheduler", "kube-scheduler", |command| {
             command
@@ -223,16 +267,13 @@ fn api_server(
     pki: &Pki,
     dir: &Path,
     components: Components,
-    arguments: &[String],
+    (endpoints, arguments): (&Endpoints, &[String]),
 ) -> anyhow::Result<Service> {
     node.serve("apiserver", "kube-apiserver", |command| {
         command
-            .args([
-                "--etcd-servers=http://127.0.0.1:2379",
-                "--secure-port=6443",
-                "--allow-privileged",
-            ])
-            .arg(format!("--advertise-address={}", node.address()))
+            .arg(format!("--etcd-servers=http://{}:2379", endpoints.etcd))
+            .args(["--secure-port=6443", "--allow-privileged"])
+            .arg(format!("--advertise-address={}", endpoints.api))
             .arg(format!("--service-cluster-ip-range={SERVICES}"))
             .args([
                 "--authorization-mode=Node,RBAC",
@@ -266,6 +307,19 @@ fn api_server(
         }
         command
     })
+}
+
+/// Returns the arguments that make etcd listen at one address, for clients and for its peers.
+fn etcd_urls(address: &str) -> Vec<String> {
+    let peers = format!("http://{address}:2380");
+    let clients = format!("http://{address}:2379");
+    vec![
+        format!("--listen-client-urls={clients}"),
+        format!("--advertise-client-urls={clients}"),
+        format!("--listen-peer-urls={peers}"),
+        format!("--initial-advertise-peer-urls={peers}"),
+        format!("--initial-cluster=default={peers}"),
+    ]
 }
 
 /// Returns the file of static tokens; each token equals the name of its user.

@@ -33,7 +33,7 @@ use crate::{
     node::init,
     programs::{emulation::Emulation, old_kernel},
     report::{Report, say},
-    suites::{Suite, bench, faults, scale},
+    suites::{Suite, bench, faults, plugins, scale},
     test_env::TestEnv,
 };
 
@@ -48,7 +48,7 @@ struct Arguments {
     #[arg(value_enum)]
     level: Suite,
     /// Directory of the release to test
-    #[arg(long, required_unless_present_any = ["table", "peer"])]
+    #[arg(long, required_unless_present_any = ["table", "peer", "plugins"])]
     dist: Option<PathBuf>,
     /// Install missing Debian packages and build missing programs
     #[arg(long)]
@@ -67,6 +67,8 @@ struct Arguments {
     scale: scale::Options,
     #[command(flatten)]
     bench: bench::Options,
+    #[command(flatten)]
+    plugins: plugins::Options,
 }
 
 /// The suites start this program again in other roles, chosen by its first argument: a device plugin, a node's first process, an API server…
@@ -82,6 +84,12 @@ fn main() -> ExitCode {
     }
     if args_after(bench::driver::NAME).is_some() {
         return exit_code(bench::driver::run().map(|()| ExitCode::SUCCESS));
+    }
+    if args_after(bench::cni_plugins::NAME).is_some() {
+        return exit_code(bench::cni_plugins::run().map(|()| ExitCode::SUCCESS));
+    }
+    if args_after(plugins::cell::NAME).is_some() {
+        return exit_code(plugins::cell::run().map(|()| ExitCode::SUCCESS));
     }
     let directories = args_after(init::NAME).and_then(|mut args| args.next());
     let outcome = match (rules::recorder::program(), directories) {
@@ -110,16 +118,11 @@ fn args_after(name: &str) -> Option<impl Iterator<Item = OsString>> {
 }
 
 fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
-    let is_rules = matches!(arguments.level, Suite::Rules);
     let dist = match &arguments.dist {
         Some(dist) => dist,
         None if arguments.table => return rules::print().map(|()| ExitCode::SUCCESS),
         // The suite uses nothing of a release then.
-        None => arguments
-            .rules
-            .peer_alone()
-            .filter(|_| is_rules)
-            .context("name the directory of the release with --dist")?,
+        None => programs_of(arguments).context("name the directory of the release with --dist")?,
     };
     let passed = test(arguments, dist)?;
     Ok(if passed {
@@ -127,6 +130,15 @@ fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     } else {
         ExitCode::FAILURE
     })
+}
+
+/// Returns the directory of the programs under test where they are not a release's.
+fn programs_of(arguments: &Arguments) -> Option<&Path> {
+    match arguments.level {
+        Suite::Rules => arguments.rules.peer_alone(),
+        Suite::Plugins => arguments.plugins.directory(),
+        _ => None,
+    }
 }
 
 /// Runs a suite; returns whether all its checks passed.
@@ -141,7 +153,7 @@ fn test(arguments: &Arguments, dist: &Path) -> anyhow::Result<bool> {
     let is_foreign = arch != test_env::arch();
     anyhow::ensure!(
         !is_foreign || suite.runs_bare_programs(),
-        "suite {} runs images, which are for this machine's architecture; with --arch run service, netns, rules or faults",
+        "suite {} runs images, which are for this machine's architecture; with --arch run service, netns, plugins, rules or faults",
         suite.name()
     );
     let env = TestEnv::new(suite.name(), dist, arch)?;
@@ -154,6 +166,7 @@ fn test(arguments: &Arguments, dist: &Path) -> anyhow::Result<bool> {
         faults: &arguments.faults,
         scale: &arguments.scale,
         bench: &arguments.bench,
+        plugins: &arguments.plugins,
     };
     // A failed check is already reported, and counts in `close`.
     let _ = suite.run(&env, &options, &mut report);
@@ -162,4 +175,17 @@ fn test(arguments: &Arguments, dist: &Path) -> anyhow::Result<bool> {
         say(&format!("logs: {}", env.dir.join("log").display()));
     }
     Ok(passed)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::Arguments;
+
+    /// The options of all suites are one command, so two of them may not share a name.
+    #[test]
+    fn options_of_the_suites_fit_together() {
+        Arguments::command().debug_assert();
+    }
 }

@@ -22,10 +22,15 @@ pub(crate) enum Module {
     Containerd,
     /// A program of ours with Kubernetes' libraries.
     DraDriver,
+    /// A program of ours that runs flannel as K3s' agent does.
+    Flanneld,
     Helm,
     HelmController,
     Kubernetes,
     Plugins,
+    Tailscale,
+    /// A program of ours with the control server of the VPN's own tests.
+    VpnControl,
 }
 
 /// The programs that a suite runs.
@@ -41,17 +46,20 @@ impl Module {
         match self {
             Self::Containerd => "containerd",
             Self::DraDriver => "dra-driver",
+            Self::Flanneld => "flanneld",
             Self::Helm => "helm",
             Self::HelmController => "helm-controller",
             Self::Kubernetes => "kubernetes",
             Self::Plugins => "plugins",
+            Self::Tailscale => "tailscale",
+            Self::VpnControl => "vpn-control",
         }
     }
 
     /// Returns the file that determines what is built: a list of packages, or the program itself.
     fn source(self) -> &'static str {
         match self {
-            Self::DraDriver => "main.go",
+            Self::DraDriver | Self::Flanneld | Self::VpnControl => "main.go",
             _ => "tools.go",
         }
     }
@@ -81,7 +89,7 @@ impl Module {
                 );
                 vec!["-trimpath".to_owned(), set]
             }
-            Self::DraDriver | Self::Helm | Self::HelmController | Self::Plugins => Vec::new(),
+            _ => Vec::new(),
         })
     }
 }
@@ -182,19 +190,21 @@ fn build(module: Module, tools: &Path, install: bool) -> anyhow::Result<()> {
         .args(flags)
         .arg("-o")
         .arg(format!("{}/", out.display()))
-        .args(packages_of(&list));
+        .args(match module.source() {
+            "main.go" => vec!["."],
+            _ => packages_of(&list),
+        });
     sh::run(&mut go).with_context(|| format!("cannot build {}", module.name()))?;
     fs::write(stamp_file, stamp)?;
     Ok(())
 }
 
-/// Returns the packages that a `tools.go` imports, or the directory itself for the source of a program.
-fn packages_of(source: &str) -> Vec<&str> {
-    let named = source
-        .lines()
+/// Returns the packages that a `tools.go` imports.
+pub(crate) fn packages_of(source: &str) -> Vec<&str> {
+    let lines = source.lines();
+    lines
         .filter_map(|line| line.trim().strip_prefix("_ \"")?.strip_suffix('"'))
-        .collect::<Vec<_>>();
-    if named.is_empty() { vec!["."] } else { named }
+        .collect()
 }
 
 /// Returns the version of a requirement in a `go.mod`.
@@ -215,26 +225,33 @@ mod tests {
     fn packages_and_pins_are_parsed() {
         let list = "package tools\n\nimport (\n\t_ \"a.example/x\"\n\t_ \"a.example/y/cmd\"\n)\n";
         assert_eq!(packages_of(list), ["a.example/x", "a.example/y/cmd"]);
-        assert_eq!(packages_of("package main\n\nimport \"os\"\n"), ["."]);
         let module = "module m\n\nrequire a.example/x v1.2.3\n\nrequire (\n\tb.example/y v0.1.0 // indirect\n)\n";
         assert_eq!(pinned(module, "a.example/x").unwrap(), "v1.2.3");
         assert_eq!(pinned(module, "b.example/y").unwrap(), "v0.1.0");
         assert!(pinned(module, "c").is_err());
     }
 
+    fn go_mod(name: &str) -> String {
+        let tools = Path::new(env!("CARGO_MANIFEST_DIR")).join("tools");
+        fs::read_to_string(tools.join(name).join("go.mod")).unwrap()
+    }
+
+    #[test]
+    fn control_server_and_its_clients_have_the_same_release() {
+        let [control, clients] = ["vpn-control", "tailscale"].map(go_mod);
+        let version = |module| pinned(module, "tailscale.com").unwrap();
+        assert_eq!(version(&control), version(&clients));
+    }
+
     #[test]
     fn dra_driver_and_kubernetes_have_the_same_release() {
-        let read = |name: &str| {
-            let tools = Path::new(env!("CARGO_MANIFEST_DIR")).join("tools");
-            fs::read_to_string(tools.join(name).join("go.mod")).unwrap()
-        };
         let version = |module: &str, name| {
             let version = pinned(module, name).unwrap();
             version.split_once('.').unwrap().1.to_owned()
         };
         assert_eq!(
-            version(&read("dra-driver"), "k8s.io/dynamic-resource-allocation"),
-            version(&read("kubernetes"), "k8s.io/kubernetes")
+            version(&go_mod("dra-driver"), "k8s.io/dynamic-resource-allocation"),
+            version(&go_mod("kubernetes"), "k8s.io/kubernetes")
         );
     }
 }

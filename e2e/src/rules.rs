@@ -38,7 +38,7 @@ pub(crate) struct Options {
     /// rules: exchange the release's programs and the peer's while pods run
     #[arg(long, requires = "peer")]
     exchange: bool,
-    /// rules, load: only cases whose names contain this
+    /// rules, load, plugins: only cases whose names contain this
     #[arg(long, value_name = "TEXT")]
     case: Option<String>,
     /// rules: without the system calls that the oldest supported kernel does not have

@@ -11,9 +11,11 @@ pub(crate) mod faults;
 mod helmchart;
 mod load;
 mod netns;
+pub(crate) mod plugins;
 pub(crate) mod scale;
 pub(crate) mod service;
 mod upgrade;
+mod vpn;
 
 use crate::{
     programs::Needs,
@@ -29,6 +31,7 @@ pub(crate) struct Options<'a> {
     pub(crate) faults: &'a faults::Options,
     pub(crate) scale: &'a scale::Options,
     pub(crate) bench: &'a bench::Options,
+    pub(crate) plugins: &'a plugins::Options,
 }
 
 /// A suite, by its name on the command line.
@@ -42,6 +45,8 @@ pub(crate) enum Suite {
     Airgap,
     /// Shim and daemon with real plugins in network namespaces and a real API server
     Netns,
+    /// Our CNI plugins against the reference's: its own suites, equal kernel state, mixed lives, kills
+    Plugins,
     /// A full node: bursts, hung plugins, a hung API server, a long journal, a silent runtime
     Load,
     /// Every rule of the multiplexer as a black-box test, of our programs or of other ones
@@ -58,6 +63,8 @@ pub(crate) enum Suite {
     Helmchart,
     /// A cluster of different kinds of nodes
     Cluster,
+    /// Nodes that meet over a VPN: tailscale, flannel and a cluster on a LAN that is blocked
+    Vpn,
     /// Hundreds of daemons and one API server, whose load is measured
     Scale,
     /// Upgrade from the published chart to ours and back under running pods; needs --peer
@@ -73,6 +80,7 @@ impl Suite {
             Self::Chart => "chart",
             Self::Airgap => "airgap",
             Self::Netns => "netns",
+            Self::Plugins => "plugins",
             Self::Load => "load",
             Self::Rules => "rules",
             Self::Faults => "faults",
@@ -81,6 +89,7 @@ impl Suite {
             Self::Devices => "devices",
             Self::Helmchart => "helmchart",
             Self::Cluster => "cluster",
+            Self::Vpn => "vpn",
             Self::Scale => "scale",
             Self::Upgrade => "upgrade",
             Self::Bench => "bench",
@@ -91,7 +100,7 @@ impl Suite {
     pub(crate) fn runs_bare_programs(self) -> bool {
         matches!(
             self,
-            Self::Service | Self::Netns | Self::Rules | Self::Faults
+            Self::Service | Self::Netns | Self::Plugins | Self::Rules | Self::Faults
         )
     }
 
@@ -102,12 +111,14 @@ impl Suite {
             Self::Chart => &chart::NEEDS,
             Self::Airgap => &airgap::NEEDS,
             Self::Netns | Self::Rules | Self::Faults | Self::Scale => &single_node::NEEDS,
+            Self::Plugins => &plugins::NEEDS,
             Self::Load => &load::NEEDS,
             Self::Discover => &discover::NEEDS,
             Self::Cri => &cri::NEEDS,
             Self::Devices => &devices::NEEDS,
             Self::Helmchart => &helmchart::NEEDS,
             Self::Cluster => &cluster::NEEDS,
+            Self::Vpn => &vpn::NEEDS,
             Self::Upgrade => &upgrade::NEEDS,
             Self::Bench => options.needs(),
         }
@@ -125,6 +136,13 @@ impl Suite {
             Self::Chart => chart::run(env, report),
             Self::Airgap => airgap::run(env, report),
             Self::Netns => netns::run(env, report),
+            Self::Plugins => plugins::run(
+                env,
+                options.plugins,
+                options.faults,
+                options.rules.case(),
+                report,
+            ),
             Self::Load => load::run(env, options.rules.case(), options.faults.is_long(), report),
             Self::Rules => rules::run(env, options.rules, report),
             Self::Faults => faults::run(env, options.faults, report),
@@ -133,6 +151,7 @@ impl Suite {
             Self::Devices => devices::run(env, report),
             Self::Helmchart => helmchart::run(env, report),
             Self::Cluster => cluster::run(env, report),
+            Self::Vpn => vpn::run(env, report),
             Self::Scale => scale::run(env, options.scale, options.faults.is_long(), report),
             Self::Upgrade => upgrade::run(env, options.rules, report),
             Self::Bench => bench::run(env, options.bench, options.rules, report),

@@ -60,6 +60,11 @@ impl TestEnv {
         })
     }
 
+    /// Returns whether the programs under test are emulated.
+    pub(crate) fn is_foreign(&self) -> bool {
+        self.arch != arch()
+    }
+
     /// Returns the path of a program of the release.
     pub(crate) fn program(&self, name: &str) -> PathBuf {
         self.dist.join("bin").join(&self.arch).join(name)

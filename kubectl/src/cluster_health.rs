@@ -62,13 +62,12 @@ fn unready(set: &Value) -> Option<String> {
     let count = |key: &str| set["status"][key].as_u64().unwrap_or(0);
     let (ready, desired) = (count("numberReady"), count("desiredNumberScheduled"));
     let name = |key: &str| set["metadata"][key].as_str().unwrap_or_default();
-    (ready < desired).then(|| {
-        format!(
-            "{ready} of {desired} daemons of DaemonSet {}/{} are ready",
-            name("namespace"),
-            name("name")
-        )
-    })
+    let set = format!("DaemonSet {}/{}", name("namespace"), name("name"));
+    match desired {
+        _ if ready >= desired => None,
+        1 => Some(format!("the only daemon of {set} is not ready")),
+        _ => Some(format!("{ready} of {desired} daemons of {set} are ready")),
+    }
 }
 
 fn without_network(node: &Value) -> Option<(String, String)> {
@@ -122,6 +121,12 @@ mod tests {
             json!({"metadata": {"namespace": "kube-system", "name": "m"}, "status": {"numberReady": ready, "desiredNumberScheduled": 3},
                 "spec": {"template": {"spec": {"containers": [{"image": "multusrs/multus", "command": ["/usr/src/multus-cni/bin/multus-daemon"]}]}}}})
         };
+        let mut only = set(0);
+        only["status"]["desiredNumberScheduled"] = 1.into();
+        assert_eq!(
+            ClusterHealth::of(Some(&[only]), &[]).unready_daemon_sets,
+            ["the only daemon of DaemonSet kube-system/m is not ready"]
+        );
         let other = json!({"spec": {"template": {"spec": {"containers": [{"image": "x"}]}}}});
         let health = ClusterHealth::of(Some(&[set(1), set(3), other.clone()]), &[]);
         assert_eq!(

@@ -66,6 +66,11 @@ pub(crate) enum Diagnostic {
     /// A plugin type that is similar to the name of a common plugin.
     #[error("plugin type \"{kind}\" is not a common one: did you mean \"{meant}\"?")]
     SimilarPlugin { kind: String, meant: &'static str },
+    /// A master whose name is that of a VPN's or tunnel's interface, which carries no Ethernet frames.
+    #[error(
+        "{kind} builds on Ethernet, and master \"{master}\" has the name of a VPN's or tunnel's interface, which carries none: name another master, or ignore this if that interface has a MAC address"
+    )]
+    TunnelMaster { kind: String, master: String },
     /// A fault in subnets, ranges, gateways or fixed addresses of the definition.
     #[error("{}", .0.text)]
     Ipam(ipam::IpamProblem),
@@ -162,6 +167,7 @@ impl Diagnostic {
             | Self::NotAmongFiles { .. }
             | Self::UnknownKey { .. }
             | Self::SimilarPlugin { .. }
+            | Self::TunnelMaster { .. }
             | Self::NameNeedsJson { .. }
             | Self::LegacyAnnotation
             | Self::DuplicateObject { .. } => Severity::Warning,

@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, fmt::Write as _, path::PathBuf};
 
 use anyhow::{Context as _, bail};
+use cmdline::counted;
 use plan::netconf::Netconf;
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -232,10 +233,4 @@ fn text(report: &Report) -> String {
         counted(report.warnings, "warning")
     );
     text
-}
-
-/// Returns a number with its noun, in the plural unless it is 1.
-pub(crate) fn counted(count: usize, what: &str) -> String {
-    let end = if count == 1 { "" } else { "s" };
-    format!("{count} {what}{end}")
 }

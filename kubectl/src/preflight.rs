@@ -17,6 +17,7 @@ pub(crate) use installation::is_multus;
 use std::{fmt::Write as _, fs, path::PathBuf};
 
 use anyhow::{Context as _, bail};
+use cmdline::counted;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -28,7 +29,6 @@ use self::{
 use crate::{
     CommandStatus, Output,
     cluster::{self, Cluster},
-    lint::counted,
     manifest,
 };
 

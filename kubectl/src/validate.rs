@@ -1,12 +1,12 @@
 //! Validates definitions and pods with the daemon's own functions, before they exist in a cluster.
 //! This module has no rules of annotations, definitions or plans of its own; they are in the crate `plan`.
 
-use std::{collections::BTreeMap, io, path::Path, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc};
 
 use cni::version::SUPPORTED;
 use plan::{
-    ANNOTATION_KEYS, Attachment, DEFAULT_NETWORK_ANNOTATION, Definitions, Files, Inputs,
-    LEGACY_ANNOTATION, NETWORKS_ANNOTATION, Nad, NoPlugins, POD_ANNOTATIONS, PlanError,
+    ANNOTATION_KEYS, Attachment, DEFAULT_NETWORK_ANNOTATION, Definitions, Inputs,
+    LEGACY_ANNOTATION, NETWORKS_ANNOTATION, Nad, NoFiles, NoPlugins, POD_ANNOTATIONS, PlanError,
     RESOURCE_ANNOTATION, Selection, daemon_config,
     netconf::{Netconf, UnsupportedRequests},
 };
@@ -23,6 +23,11 @@ use crate::{
 const DEFAULT_INTERFACE: &str = "eth0";
 /// Stands for the plugin of the cluster's default network. It is a part of Multus, so no list of allowed plugins refuses it.
 const ANY_PLUGIN: &str = "passthru";
+
+/// Plugins whose interface is a part of an Ethernet interface, their `master`.
+const ON_ETHERNET: &[&str] = &["ipvlan", "macvlan", "vlan"];
+/// The names that VPNs and tunnels give their interfaces, in front of a number.
+const TUNNELS: &[&str] = &["nebula", "ppp", "tailscale", "tun", "utun", "wg", "wt"];
 
 /// The definitions that were read from files or from the cluster.
 #[derive(Debug, Default)]
@@ -74,27 +79,6 @@ impl Definitions for KnownDefinitions {
 
     fn missing_crd(&self) -> Option<String> {
         self.missing_crd.clone()
-    }
-}
-
-/// The files of a node, of which a workstation sees none.
-struct NoFiles;
-
-impl Files for NoFiles {
-    fn read(&self, _path: &Path) -> io::Result<Vec<u8>> {
-        Err(io::ErrorKind::NotFound.into())
-    }
-
-    fn list(&self, _dir: &Path) -> io::Result<Vec<String>> {
-        Err(io::ErrorKind::NotFound.into())
-    }
-
-    fn is_dir(&self, _path: &Path) -> bool {
-        false
-    }
-
-    fn exists(&self, _path: &Path) -> bool {
-        false
     }
 }
 
@@ -152,6 +136,7 @@ pub(crate) fn definition(definition: &Definition, netconf: &Netconf) -> Vec<Diag
         Ok(attachment) => {
             diagnostics.extend(version(&attachment));
             diagnostics.extend(similar_plugins(&attachment));
+            diagnostics.extend(tunnel_masters(&attachment));
             diagnostics.extend(
                 ipam::check(&attachment.config)
                     .into_iter()
@@ -175,6 +160,29 @@ fn similar_plugins(attachment: &Attachment) -> Vec<Diagnostic> {
         Some(Diagnostic::SimilarPlugin { kind, meant })
     });
     similar.collect()
+}
+
+/// Reports plugins that need an Ethernet interface, on a master whose name is that of a VPN's or tunnel's interface. Only the node knows
+/// what the interface really is.
+fn tunnel_masters(attachment: &Attachment) -> Vec<Diagnostic> {
+    let plugins = attachment.config.plugins.iter();
+    let on_ethernet = plugins.filter(|plugin| ON_ETHERNET.contains(&plugin.kind.as_str()));
+    let tunnels = on_ethernet.filter_map(|plugin| {
+        let master = plugin.value.get("master")?.as_str()?;
+        is_tunnel_name(master).then(|| Diagnostic::TunnelMaster {
+            kind: plugin.kind.clone(),
+            master: master.to_owned(),
+        })
+    });
+    tunnels.collect()
+}
+
+/// Returns true for the usual names of interfaces without Ethernet: one of the prefixes and a number, as in `tailscale0`.
+fn is_tunnel_name(name: &str) -> bool {
+    TUNNELS.iter().any(|prefix| {
+        name.strip_prefix(prefix)
+            .is_some_and(|number| number.parse::<u8>().is_ok())
+    })
 }
 
 /// Returns the types of a definition's IPAM plugins.

@@ -1,5 +1,5 @@
-//! Installation of the shim into directories that belong to others. It replaces only files that multus-rs or upstream Multus installed,
-//! each atomically.
+//! Installation of the shim and of plugins into directories that belong to others. It replaces only files that multus-rs or upstream
+//! Multus installed, each atomically.
 
 use std::{
     fs::File,
@@ -14,8 +14,18 @@ use crate::{
     root::{Kind, Root, RootError},
 };
 
-/// The record of installed files, with the hashes that distinguish them from others' files.
+/// The record of the files that a daemon installs, with the hashes that distinguish them from others' files.
 pub const RECORD: &str = "/var/lib/multus/installed.json";
+/// The same of plugins that are installed without a multiplexer. While a node changes from one to the other, both have a process on it,
+/// and a record is for one writer.
+pub const PLUGINS_RECORD: &str = "/var/lib/multus/plugins.json";
+
+/// Installed files with a record of their own.
+#[derive(Debug, Clone, Copy)]
+pub struct Installation<'a> {
+    root: &'a Root,
+    record: &'static str,
+}
 
 /// The outcome of an installation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,69 +64,139 @@ pub enum InstallError {
     },
 }
 
-/// Installs `bytes` as `<dir>/<name>` with mode 0755. The record is written before the file.
-pub fn install(root: &Root, dir: &Path, name: &str, bytes: &[u8]) -> Result<Outcome, InstallError> {
-    let path = dir.join(name);
-    let mut record = Record::read(root, Path::new(RECORD));
-    let present = match root.kind(&path)? {
-        None => None,
-        Some(Kind::File) => Some(inspect(root, &path)?),
-        Some(kind) => return Err(foreign(&path, kind)),
-    };
-    let new = Hash::of(bytes);
-    let is_known = |hash| record.find(&path).is_some_and(|file| file.is(hash));
-    let outcome = match &present {
-        Some(present) if present.hash == new => Outcome::Unchanged,
-        Some(present) if is_known(&present.hash) => Outcome::Installed,
-        Some(present) if present.is_upstream => Outcome::ReplacedUpstream,
-        Some(_) => return Err(foreign(&path, Kind::File)),
-        None => Outcome::Installed,
-    };
-    // The record has both hashes until the rename, so that it knows the file after a crash between the two writes.
-    let before = present.iter().map(|present| &present.hash);
-    record.set(&path, &before.chain([&new]).collect::<Vec<_>>())?;
-    if outcome != Outcome::Unchanged {
-        root.write_atomic(&path, bytes, 0o755)
+impl<'a> Installation<'a> {
+    /// The shim, and the plugins next to it.
+    pub fn multiplexer(root: &'a Root) -> Self {
+        let record = RECORD;
+        Self { root, record }
+    }
+
+    /// Plugins without a multiplexer.
+    pub fn plugins(root: &'a Root) -> Self {
+        let record = PLUGINS_RECORD;
+        Self { root, record }
+    }
+
+    fn read_record(&self) -> Record<'a> {
+        Record::read(self.root, Path::new(self.record))
+    }
+
+    /// Returns whether the path exists as it was installed, by its record.
+    pub fn has(&self, path: &Path) -> Result<bool, InstallError> {
+        let record = self.read_record();
+        let Some(file) = record.find(path) else {
+            return Ok(false);
+        };
+        let present = present_hash(self.root, path)?;
+        Ok(present.is_some_and(|present| file.is(&present)))
+    }
+
+    /// Installs `bytes` as `<dir>/<name>` with mode 0755. The record is written before the file.
+    pub fn install(&self, dir: &Path, name: &str, bytes: &[u8]) -> Result<Outcome, InstallError> {
+        let (root, path) = (self.root, dir.join(name));
+        let mut record = self.read_record();
+        let present = match root.kind(&path)? {
+            None => None,
+            Some(Kind::File) => Some(inspect(root, &path)?),
+            Some(kind) => return Err(foreign(&path, kind)),
+        };
+        let new = Hash::of(bytes);
+        let is_known = |hash| record.find(&path).is_some_and(|file| file.is(hash));
+        let outcome = match &present {
+            Some(present) if present.hash == new => Outcome::Unchanged,
+            Some(present) if is_known(&present.hash) => Outcome::Installed,
+            Some(present) if present.is_upstream => Outcome::ReplacedUpstream,
+            Some(_) => return Err(foreign(&path, Kind::File)),
+            None => Outcome::Installed,
+        };
+        // The record has both hashes until the rename, so that it knows the file after a crash between the two writes.
+        let before = present.iter().map(|present| &present.hash);
+        record.set(&path, &before.chain([&new]).collect::<Vec<_>>())?;
+        if outcome != Outcome::Unchanged {
+            root.write_atomic(&path, bytes, 0o755)
+                .map_err(|error| write_error(&path, error))?;
+            record.set(&path, &[&new])?;
+        }
+        Ok(outcome)
+    }
+
+    /// Makes `<dir>/<name>` a symbolic link to `target`, a file of the same directory. Returns `None` where another program's file or link
+    /// has the name: that one stays. The record is written before the link.
+    pub fn link(
+        &self,
+        dir: &Path,
+        name: &str,
+        target: &str,
+    ) -> Result<Option<Outcome>, InstallError> {
+        let (root, path) = (self.root, dir.join(name));
+        let mut record = self.read_record();
+        let new = hash_of_link(Path::new(target));
+        let present = match root.kind(&path)? {
+            None => None,
+            Some(Kind::Symlink) => Some(hash_of_link(&root.read_link(&path)?)),
+            Some(_) => return Ok(None),
+        };
+        let is_known = |hash| record.find(&path).is_some_and(|file| file.is(hash));
+        match &present {
+            Some(present) if *present == new => {
+                record.set(&path, &[&new])?;
+                return Ok(Some(Outcome::Unchanged));
+            }
+            Some(present) if !is_known(present) => return Ok(None),
+            _ => {}
+        }
+        record.set(&path, &present.iter().chain([&new]).collect::<Vec<_>>())?;
+        root.write_link(&path, target)
             .map_err(|error| write_error(&path, error))?;
         record.set(&path, &[&new])?;
+        Ok(Some(Outcome::Installed))
     }
-    Ok(outcome)
+
+    /// Removes every file of the record that is unchanged since, except those in `keep`. Returns the removed paths.
+    pub fn remove_others(&self, keep: &[&Path]) -> Result<Vec<String>, InstallError> {
+        let mut record = self.read_record();
+        let mut removed = Vec::new();
+        let mut first_error = None;
+        record.retain(|file| {
+            if keep.contains(&file.path.as_path()) {
+                return true;
+            }
+            match remove_one(self.root, file) {
+                Ok(is_removed) => {
+                    removed.extend(is_removed.then(|| file.path.display().to_string()));
+                    false
+                }
+                Err(error) => {
+                    first_error.get_or_insert(error);
+                    true
+                }
+            }
+        })?;
+        first_error.map_or(Ok(removed), Err)
+    }
 }
 
-/// Removes every file of the record that is unchanged since, except those in `keep`. Returns the removed paths.
-pub fn remove_others(root: &Root, keep: &[&Path]) -> Result<Vec<String>, InstallError> {
-    let mut record = Record::read(root, Path::new(RECORD));
-    let mut removed = Vec::new();
-    let mut first_error = None;
-    record.retain(|file| {
-        if keep.contains(&file.path.as_path()) {
-            return true;
-        }
-        match remove_one(root, file) {
-            Ok(is_removed) => {
-                removed.extend(is_removed.then(|| file.path.display().to_string()));
-                false
-            }
-            Err(error) => {
-                first_error.get_or_insert(error);
-                true
-            }
-        }
-    })?;
-    first_error.map_or(Ok(removed), Err)
+/// Returns what the record has for a link. No program has such a content.
+fn hash_of_link(target: &Path) -> Hash {
+    Hash::of(format!("symbolic link to {}", target.display()).as_bytes())
 }
 
 fn remove_one(root: &Root, file: &RecordedFile) -> Result<bool, InstallError> {
-    match root.kind(&file.path) {
-        Ok(Some(Kind::File)) => {}
-        Ok(_) => return Ok(false),
-        Err(error) if error.is_not_found() => return Ok(false),
-        Err(error) => return Err(error.into()),
+    match present_hash(root, &file.path)? {
+        Some(present) if file.is(&present) => Ok(root.remove(&file.path)?),
+        _ => Ok(false),
     }
-    if !file.is(&inspect(root, &file.path)?.hash) {
-        return Ok(false);
+}
+
+/// Returns what a record would have for a file or link; `None` where neither exists.
+fn present_hash(root: &Root, path: &Path) -> Result<Option<Hash>, InstallError> {
+    match root.kind(path) {
+        Ok(Some(Kind::File)) => Ok(Some(inspect(root, path)?.hash)),
+        Ok(Some(Kind::Symlink)) => Ok(Some(hash_of_link(&root.read_link(path)?))),
+        Ok(_) => Ok(None),
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(error.into()),
     }
-    Ok(root.remove(&file.path)?)
 }
 
 /// The facts of an existing file. It is read in blocks, since upstream's program is larger than the daemon's memory may become.
@@ -203,7 +283,7 @@ mod tests {
     }
 
     fn put(root: &Root, bytes: &[u8]) -> Result<Outcome, InstallError> {
-        install(root, Path::new("/bin"), "multus-shim", bytes)
+        Installation::multiplexer(root).install(Path::new("/bin"), "multus-shim", bytes)
     }
 
     fn installed(root: &Root) -> Vec<u8> {
@@ -217,7 +297,10 @@ mod tests {
         assert_eq!(put(&root, b"one").unwrap(), Outcome::Unchanged);
         assert_eq!(put(&root, b"two").unwrap(), Outcome::Installed);
         assert_eq!(installed(&root), b"two");
-        assert_eq!(remove_others(&root, &[]).unwrap(), ["/bin/multus-shim"]);
+        assert_eq!(
+            Installation::multiplexer(&root).remove_others(&[]).unwrap(),
+            ["/bin/multus-shim"]
+        );
         assert!(root.list("/bin").unwrap().is_empty());
         assert!(!root.exists(RECORD));
     }
@@ -232,7 +315,12 @@ mod tests {
             let error = put(&root, b"ours").unwrap_err().to_string();
             assert!(error.contains("/bin/multus-shim is a file"), "{error}");
             assert_eq!(installed(&root), theirs);
-            assert!(remove_others(&root, &[]).unwrap().is_empty());
+            assert!(
+                Installation::multiplexer(&root)
+                    .remove_others(&[])
+                    .unwrap()
+                    .is_empty()
+            );
             assert_eq!(installed(&root), theirs);
         }
     }
@@ -248,7 +336,12 @@ mod tests {
         }
         root.write_atomic("/bin/multus-shim", UPSTREAM, 0o755)
             .unwrap();
-        assert!(remove_others(&root, &[]).unwrap().is_empty());
+        assert!(
+            Installation::multiplexer(&root)
+                .remove_others(&[])
+                .unwrap()
+                .is_empty()
+        );
         assert_eq!(
             installed(&root),
             UPSTREAM,
@@ -284,13 +377,62 @@ mod tests {
     }
 
     #[test]
+    fn own_link_is_replaced_and_removed() {
+        let (dir, root) = node();
+        let put = |target| {
+            Installation::multiplexer(&root)
+                .link(Path::new("/bin"), "macvlan", target)
+                .unwrap()
+        };
+        assert_eq!(put("one"), Some(Outcome::Installed));
+        assert_eq!(put("one"), Some(Outcome::Unchanged));
+        assert_eq!(put("two"), Some(Outcome::Installed));
+        let read = || std::fs::read_link(dir.path().join("bin/macvlan")).unwrap();
+        assert_eq!(read(), Path::new("two"));
+        assert_eq!(
+            Installation::multiplexer(&root).remove_others(&[]).unwrap(),
+            ["/bin/macvlan"]
+        );
+        assert!(root.list("/bin").unwrap().is_empty());
+    }
+
+    #[test]
+    fn foreign_file_or_link_keeps_its_name() {
+        let (dir, root) = node();
+        let put = || {
+            Installation::multiplexer(&root)
+                .link(Path::new("/bin"), "macvlan", "ours")
+                .unwrap()
+        };
+        root.write_atomic("/bin/macvlan", b"theirs", 0o755).unwrap();
+        assert_eq!(put(), None);
+        std::fs::remove_file(dir.path().join("bin/macvlan")).unwrap();
+        assert_eq!(put(), Some(Outcome::Installed));
+        std::fs::remove_file(dir.path().join("bin/macvlan")).unwrap();
+        symlink("theirs", dir.path().join("bin/macvlan")).unwrap();
+        assert_eq!(put(), None);
+        assert!(
+            Installation::multiplexer(&root)
+                .remove_others(&[])
+                .unwrap()
+                .is_empty()
+        );
+        assert_eq!(root.list("/bin").unwrap(), ["macvlan"]);
+    }
+
+    #[test]
     fn changed_file_is_kept() {
         let (_dir, root) = node();
         put(&root, b"one").unwrap();
         root.write_atomic("/bin/multus-shim", b"theirs", 0o755)
             .unwrap();
         assert!(put(&root, b"two").is_err());
-        assert!(remove_others(&root, &[]).unwrap().is_empty());
+        assert!(
+            Installation::multiplexer(&root)
+                .remove_others(&[])
+                .unwrap()
+                .is_empty()
+        );
         assert_eq!(installed(&root), b"theirs");
     }
 
@@ -317,9 +459,13 @@ mod tests {
             .unwrap();
         assert_eq!(put(&root, b"one").unwrap(), Outcome::Unchanged);
         root.make_dirs("/new", 0o755).unwrap();
-        install(&root, Path::new("/new"), "multus-shim", b"one").unwrap();
+        Installation::multiplexer(&root)
+            .install(Path::new("/new"), "multus-shim", b"one")
+            .unwrap();
         assert_eq!(
-            remove_others(&root, &[Path::new("/new/multus-shim")]).unwrap(),
+            Installation::multiplexer(&root)
+                .remove_others(&[Path::new("/new/multus-shim")])
+                .unwrap(),
             ["/bin/multus-shim"]
         );
         assert!(root.exists("/new/multus-shim"));

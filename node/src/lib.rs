@@ -22,6 +22,7 @@ pub mod process;
 pub mod install;
 pub mod record;
 
+pub mod glob;
 pub mod lock;
 pub mod root;
 

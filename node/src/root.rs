@@ -249,6 +249,22 @@ impl Root {
         parent.replace(name, bytes, mode, durability)
     }
 
+    /// Returns the target of a symbolic link.
+    pub fn read_link(&self, path: impl AsRef<Path>) -> Result<PathBuf> {
+        use std::os::unix::ffi::OsStringExt as _;
+        let path = path.as_ref();
+        let (parent, name) = self.parent(path)?;
+        let target = rustix::fs::readlinkat(&parent, name, Vec::new());
+        let target = target.map_err(|error| fail("read link", path, error))?;
+        Ok(std::ffi::OsString::from_vec(target.into_bytes()).into())
+    }
+
+    /// Replaces a file or link atomically by a symbolic link, and durably.
+    pub fn write_link(&self, path: impl AsRef<Path>, target: &str) -> Result<()> {
+        let (parent, name) = self.parent(path.as_ref())?;
+        parent.replace_by_link(name, target)
+    }
+
     /// Removes a file, link or socket durably, with the temporary file of a crashed write; `false` if there was none.
     pub fn remove(&self, path: impl AsRef<Path>) -> Result<bool> {
         self.remove_in(path.as_ref(), Directory::sync)
@@ -439,6 +455,27 @@ impl Directory {
             // Best effort: the next write replaces a temporary file that remains.
             let _ = rustix::fs::unlinkat(&self.fd, &temporary, AtFlags::empty());
             fail("write", &self.path.join(name), error)
+        })
+    }
+
+    /// Replaces a file or link atomically by a symbolic link, as [`Directory::replace`] does for files, and durably.
+    fn replace_by_link(&self, name: &OsStr, target: &str) -> Result<()> {
+        let temporary = temporary_name(name);
+        let link = || -> io::Result<()> {
+            match rustix::fs::symlinkat(target, &self.fd, &temporary) {
+                Err(Errno::EXIST) => {
+                    rustix::fs::unlinkat(&self.fd, &temporary, AtFlags::empty())?;
+                    rustix::fs::symlinkat(target, &self.fd, &temporary)?;
+                }
+                other => other?,
+            }
+            rustix::fs::renameat(&self.fd, &temporary, &self.fd, name)?;
+            self.disk.sync_dir(self.fd.as_fd())
+        };
+        link().map_err(|error| {
+            // Best effort: the next call replaces a temporary link that remains.
+            let _ = rustix::fs::unlinkat(&self.fd, &temporary, AtFlags::empty());
+            fail("link", &self.path.join(name), error)
         })
     }
 

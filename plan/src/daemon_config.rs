@@ -4,8 +4,10 @@ pub mod certificate;
 mod ineffective_keys;
 mod known_keys;
 pub mod logging;
+pub mod own_plugins;
 
 use self::logging::Logging;
+use self::own_plugins::{OwnPlugins, OwnPluginsError};
 pub use known_keys::{distance, misspelled, suggestion};
 
 use std::path::{Path, PathBuf};
@@ -62,7 +64,9 @@ pub struct Config {
     pub dynamic_networks: bool,
     /// Whether an uninstall first detaches the networks of deleted pods.
     pub detach_on_uninstall: bool,
-    /// Whether the daemon keeps the node's plugin dhcp running.
+    /// The plugins that come with the daemon.
+    pub own_plugins: OwnPlugins,
+    /// Whether the daemon holds DHCP leases.
     pub dhcp: bool,
     /// The limit of concurrent connections to the socket; `None` means no limit.
     pub connection_limit: Option<usize>,
@@ -112,6 +116,9 @@ pub enum ConfigError {
     /// The key `perNodeCertificate` is invalid.
     #[error(transparent)]
     Certificate(#[from] certificate::SettingsError),
+    /// The key `ownPlugins` is invalid.
+    #[error(transparent)]
+    OwnPlugins(#[from] OwnPluginsError),
     /// A key of those that overlay each request is invalid.
     #[error(transparent)]
     Netconf(#[from] NetconfError),
@@ -186,6 +193,7 @@ impl Config {
             certificate: certificate::Settings::read(&raw)?,
             kubelet_dir: path(&raw, "kubeletDir")?.unwrap_or_else(|| "/var/lib/kubelet".into()),
             detach_on_uninstall: json::boolean(&raw, "detachOnUninstall")?,
+            own_plugins: OwnPlugins::read(&raw)?,
             dhcp: json::boolean(&raw, "dhcp")?,
             dynamic_networks: json::boolean(&raw, "dynamicNetworks")?,
             connection_limit: number(&raw, "connectionLimit", usize::MAX)?,
@@ -203,12 +211,19 @@ impl Config {
 
     /// Returns the effective configuration of a request with this configuration.
     pub fn netconf(&self, request: &[u8]) -> Result<Netconf, NetconfError> {
-        Netconf::effective(request, &self.raw, self.is_generated())
+        let netconf = Netconf::effective(request, &self.raw, self.is_generated());
+        netconf.map(|netconf| self.with_own_plugins(netconf))
     }
 
     /// Returns the effective configuration of the daemon's own work, without a request.
     pub fn own_netconf(&self) -> Result<Netconf, NetconfError> {
-        Netconf::without_request(&self.raw, self.is_generated())
+        let netconf = Netconf::without_request(&self.raw, self.is_generated());
+        netconf.map(|netconf| self.with_own_plugins(netconf))
+    }
+
+    fn with_own_plugins(&self, mut netconf: Netconf) -> Netconf {
+        netconf.own_plugins_first = self.own_plugins.first;
+        netconf
     }
 
     /// Whether the daemon generates Multus' configuration instead of installing a static one.

@@ -2,12 +2,12 @@
 //!
 //! A run is short and always the same. `FUZZ_SECONDS=60 cargo test -p plan fuzz::` runs each target that long, from another seed.
 
-use std::{io, path::Path};
+use std::path::Path;
 
 use cni::config::NetworkConfig;
 use serde_json::{Map, json};
 
-use crate::{Files, Inputs, NoPlugins, PodView, netconf::Netconf, objects};
+use crate::{Inputs, NoFiles, NoPlugins, PodView, netconf::Netconf, objects};
 
 fn fuzz(corpus: &str, accepts: impl Fn(&[u8]) -> bool) {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus");
@@ -28,27 +28,6 @@ fn annotations() {
         }
         true
     });
-}
-
-/// A node without files.
-struct NoFiles;
-
-impl Files for NoFiles {
-    fn read(&self, _path: &Path) -> io::Result<Vec<u8>> {
-        Err(io::ErrorKind::NotFound.into())
-    }
-
-    fn list(&self, _dir: &Path) -> io::Result<Vec<String>> {
-        Err(io::ErrorKind::NotFound.into())
-    }
-
-    fn is_dir(&self, _path: &Path) -> bool {
-        false
-    }
-
-    fn exists(&self, _path: &Path) -> bool {
-        false
-    }
 }
 
 /// A cluster with the same definition under every name.

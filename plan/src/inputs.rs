@@ -57,6 +57,27 @@ pub trait Files: Send + Sync {
     fn exists(&self, path: &Path) -> bool;
 }
 
+/// The files of a node of which none can be seen, as on a workstation.
+pub struct NoFiles;
+
+impl Files for NoFiles {
+    fn read(&self, _path: &Path) -> io::Result<Vec<u8>> {
+        Err(io::ErrorKind::NotFound.into())
+    }
+
+    fn list(&self, _dir: &Path) -> io::Result<Vec<String>> {
+        Err(io::ErrorKind::NotFound.into())
+    }
+
+    fn is_dir(&self, _path: &Path) -> bool {
+        false
+    }
+
+    fn exists(&self, _path: &Path) -> bool {
+        false
+    }
+}
+
 /// The plugins of a node.
 pub trait Plugins: Send + Sync {
     /// Returns the plugin's result of VERSION, or `None` where there is no such plugin.

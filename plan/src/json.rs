@@ -14,10 +14,10 @@ pub struct WrongType {
 }
 
 /// Returns the value of `key`, in whatever case the document spells it.
-pub use api::options::get;
+pub(crate) use api::options::get;
 
 /// Returns a string, empty when the key is absent.
-pub fn string(map: &Map<String, Value>, key: &str) -> Result<String, WrongType> {
+pub(crate) fn string(map: &Map<String, Value>, key: &str) -> Result<String, WrongType> {
     match get(map, key) {
         None => Ok(String::new()),
         Some(Value::String(text)) => Ok(text.clone()),
@@ -26,12 +26,12 @@ pub fn string(map: &Map<String, Value>, key: &str) -> Result<String, WrongType> 
 }
 
 /// Returns a string, or `None` when it is absent or empty.
-pub fn non_empty(map: &Map<String, Value>, key: &str) -> Result<Option<String>, WrongType> {
+pub(crate) fn non_empty(map: &Map<String, Value>, key: &str) -> Result<Option<String>, WrongType> {
     Ok(Some(string(map, key)?).filter(|text| !text.is_empty()))
 }
 
 /// Returns a Boolean, `false` when the key is absent.
-pub fn boolean(map: &Map<String, Value>, key: &str) -> Result<bool, WrongType> {
+pub(crate) fn boolean(map: &Map<String, Value>, key: &str) -> Result<bool, WrongType> {
     match get(map, key) {
         None => Ok(false),
         Some(Value::Bool(on)) => Ok(*on),
@@ -40,12 +40,18 @@ pub fn boolean(map: &Map<String, Value>, key: &str) -> Result<bool, WrongType> {
 }
 
 /// Returns a Boolean, or `None` when the key is absent.
-pub fn optional_boolean(map: &Map<String, Value>, key: &str) -> Result<Option<bool>, WrongType> {
+pub(crate) fn optional_boolean(
+    map: &Map<String, Value>,
+    key: &str,
+) -> Result<Option<bool>, WrongType> {
     get(map, key).map(|_| boolean(map, key)).transpose()
 }
 
 /// Returns a list of strings, or `None` when the key is absent.
-pub fn strings(map: &Map<String, Value>, key: &str) -> Result<Option<Vec<String>>, WrongType> {
+pub(crate) fn strings(
+    map: &Map<String, Value>,
+    key: &str,
+) -> Result<Option<Vec<String>>, WrongType> {
     let Some(value) = get(map, key) else {
         return Ok(None);
     };
@@ -61,7 +67,7 @@ pub fn strings(map: &Map<String, Value>, key: &str) -> Result<Option<Vec<String>
 }
 
 /// Returns an object, or `None` when the key is absent.
-pub fn object<'a>(
+pub(crate) fn object<'a>(
     map: &'a Map<String, Value>,
     key: &str,
 ) -> Result<Option<&'a Map<String, Value>>, WrongType> {
@@ -73,7 +79,7 @@ pub fn object<'a>(
 }
 
 /// Returns a list, or `None` when the key is absent.
-pub fn list<'a>(
+pub(crate) fn list<'a>(
     map: &'a Map<String, Value>,
     key: &str,
 ) -> Result<Option<&'a Vec<Value>>, WrongType> {
@@ -85,7 +91,7 @@ pub fn list<'a>(
 }
 
 /// Returns the error for a value of `key` with another type.
-pub fn wrong_type(key: &str, expected: &'static str) -> WrongType {
+pub(crate) fn wrong_type(key: &str, expected: &'static str) -> WrongType {
     WrongType {
         key: key.to_owned(),
         expected,

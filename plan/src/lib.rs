@@ -4,7 +4,6 @@
 
 pub mod daemon_config;
 pub mod diff;
-pub mod json;
 pub mod netconf;
 pub mod network_status;
 pub mod node_path;
@@ -23,6 +22,7 @@ mod error;
 mod family;
 mod generated_config;
 mod inputs;
+mod json;
 mod on_disk;
 mod pod;
 mod requested;
@@ -37,8 +37,10 @@ pub use device::{Device, Devices, assign_devices, required_devices};
 pub use error::PlanError;
 pub use family::Family;
 pub use inputs::{
-    Definitions, Files, Inputs, Nad, NoPlugins, PluginVersions, Plugins, RESOURCE_ANNOTATION,
+    Definitions, Files, Inputs, Nad, NoFiles, NoPlugins, PluginVersions, Plugins,
+    RESOURCE_ANNOTATION,
 };
+pub use json::WrongType;
 pub use pod::{
     DEFAULT_NETWORK_ANNOTATION, LEGACY_ANNOTATION, NETWORKS_ANNOTATION, POD_ANNOTATIONS, PodView,
     STATIC_POD_ANNOTATION, is_static, pod_not_found,

@@ -101,6 +101,8 @@ pub struct Netconf {
     pub cni_dir: PathBuf,
     /// An explicit plugin directory, which is searched first.
     pub bin_dir: Option<PathBuf>,
+    /// Whether the plugins that come with the daemon are searched before all others.
+    pub own_plugins_first: bool,
     /// Inline configurations, used only when `cluster_network` is empty.
     pub delegates: Vec<Map<String, Value>>,
     /// Path or name of the default network.
@@ -191,6 +193,7 @@ impl Netconf {
             conf_dir: path(map, "confDir")?.unwrap_or_else(|| "/etc/cni/multus/net.d".into()),
             cni_dir: path(map, "cniDir")?.unwrap_or_else(|| "/var/lib/cni/multus".into()),
             bin_dir: path(map, "binDir")?,
+            own_plugins_first: false,
             delegates,
             cluster_network: network(json::string(map, "clusterNetwork")?),
             default_networks: json::strings(map, "defaultNetworks")?

@@ -100,5 +100,8 @@ mod tests {
             let page = tree.get(path).unwrap_or_else(|| panic!("no {path}"));
             assert!(page.len() > 100, "{path}");
         }
+        let page = String::from_utf8_lossy(tree.get("man/multus-distro.1").unwrap());
+        let version = concat!("\nv", env!("CARGO_PKG_VERSION"), "\n");
+        assert!(page.ends_with(version), "{page}");
     }
 }

@@ -2,8 +2,10 @@
 
 use std::{fs, path::Path};
 
+use airgap::http::download::Address;
 use anyhow::{Context as _, bail, ensure};
 use archive::digest::Digest;
+use cmdline::counted;
 
 /// A file to fetch.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,12 +64,15 @@ pub(crate) fn parse(file: &str, text: &str) -> anyhow::Result<Vec<Item>> {
 fn item(line: &str) -> anyhow::Result<Item> {
     let fields: Vec<_> = line.split_whitespace().collect();
     let [sha256, version, addresses @ ..] = &fields[..] else {
-        bail!("{} fields: write sha256, version and address", fields.len());
+        bail!(
+            "{}: write sha256, version and address",
+            counted(fields.len(), "field")
+        );
     };
     ensure!(
         !addresses.is_empty(),
-        "{} fields: write sha256, version and address",
-        fields.len()
+        "{}: write sha256, version and address",
+        counted(fields.len(), "field")
     );
     let sha256 = Digest::from_hex(sha256)
         .map_err(|_| anyhow::anyhow!("`{sha256}` is not a digest: write 64 hexadecimal digits"))?;
@@ -96,7 +101,7 @@ pub(crate) fn is_address(text: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_graphic();
     rest.is_some_and(|rest| {
         !rest.is_empty() && !rest.starts_with('/') && rest.bytes().all(is_plain)
-    })
+    }) && Address::parse(text).is_some()
 }
 
 #[cfg(test)]

@@ -1,10 +1,18 @@
 //! Access to registries: options, and the logins that docker, podman and skopeo store.
 
-use std::path::PathBuf;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+};
 
-use airgap::registry::{Access, Login, Registry, StoredLogin, in_docker_config, of_helper};
-use anyhow::{Context as _, anyhow};
-use xshell::{Shell, cmd};
+use airgap::{
+    http::Environment,
+    names,
+    registry::{Access, Login, Registry, stored},
+};
+use anyhow::{Context as _, bail, ensure};
+
+use crate::fetch;
 
 /// The variable with the password of `--user`: every user of the machine can see arguments.
 const PASSWORD: &str = "MULTUS_REGISTRY_PASSWORD";
@@ -17,62 +25,165 @@ pub(crate) const HINT: &str =
 pub(crate) struct Options {
     /// User of the registry, with the password in `MULTUS_REGISTRY_PASSWORD`; the login that docker, podman or skopeo stores unless set
     ///
-    /// Without a host the login is for the mirrors, or for the registry itself when there is no mirror.
-    #[arg(long = "user", value_name = "[HOST=]NAME")]
+    /// The host may be left out when the command connects to one registry. With several users each has its password in a variable with
+    /// its host, as `MULTUS_REGISTRY_PASSWORD_R_EXAMPLE_5000` for r.example:5000.
+    #[arg(long = "user", value_name = "[HOST=]NAME", value_parser = user)]
     users: Vec<String>,
     /// Connect without TLS to this registry; without a host to the mirrors, or to the registry itself when there is no mirror
-    #[arg(long, value_name = "HOST", num_args = 0..=1, require_equals = true, default_missing_value = "")]
+    #[arg(long, value_name = "HOST", num_args = 0..=1, require_equals = true, default_missing_value = "", value_parser = host_or_none)]
     plain_http: Vec<String>,
+    /// Directory with a directory of certificates for each host: HOST:PORT/ca.crt, and client.cert with client.key for a registry that
+    /// wants them; those of docker, podman and containerd below /etc unless set
+    ///
+    /// The CA of any host can be in `SSL_CERT_FILE`, which replaces the machine's own list.
+    #[arg(long, value_name = "DIR")]
+    certs_d: Option<PathBuf>,
+}
+
+/// The directories with certificates by host: of docker, podman and containerd.
+const CERTS_D: [&str; 3] = [
+    "/etc/docker/certs.d",
+    "/etc/containers/certs.d",
+    "/etc/containerd/certs.d",
+];
+
+fn user(text: &str) -> Result<String, String> {
+    let (host, name) = text.split_once('=').unwrap_or(("localhost", text));
+    if names::is_host(host) && !name.is_empty() {
+        return Ok(text.to_owned());
+    }
+    Err("write NAME or HOST=NAME, as registry.example:5000=me".to_owned())
+}
+
+fn host_or_none(text: &str) -> Result<String, String> {
+    if text.is_empty() || names::is_host(text) {
+        return Ok(text.to_owned());
+    }
+    Err("write a host, as registry.example:5000".to_owned())
+}
+
+/// The users of the registries that a command connects to.
+pub(crate) struct Registries<'a> {
+    options: &'a Options,
+    /// The logins of `--user`, by host.
+    logins: BTreeMap<String, Login>,
 }
 
 impl Options {
-    /// Opens a registry. Options without a host count for it only when it `is_default`.
+    /// Decides which login each of these hosts gets, before a request is sent to any of them.
+    pub(crate) fn registries(&self, hosts: &BTreeSet<String>) -> anyhow::Result<Registries<'_>> {
+        let users = users(&self.users, hosts)?;
+        Ok(Registries {
+            options: self,
+            logins: logins(&users, &fetch::variable)?,
+        })
+    }
+}
+
+impl Registries<'_> {
+    /// Opens a registry; `--plain-http` without a host counts for it only when it `is_default`.
     pub(crate) fn open(&self, host: &str, is_default: bool) -> anyhow::Result<Registry> {
         let is_plain = |of: &String| of == host || (is_default && of.is_empty());
+        let login = match self.logins.get(host) {
+            Some(login) => Some(login.clone()),
+            None => stored_login(host)?,
+        };
         let access = Access {
             host: host.to_owned(),
-            is_plain: self.plain_http.iter().any(is_plain),
-            login: self.login(host, is_default)?,
+            is_plain: self.options.plain_http.iter().any(is_plain),
+            login,
         };
-        Registry::new(access).with_context(|| format!("cannot connect to {host}"))
+        let certs_d = match &self.options.certs_d {
+            Some(dir) => vec![dir.clone()],
+            None => CERTS_D.map(PathBuf::from).to_vec(),
+        };
+        let environment = Environment {
+            variable: &fetch::variable,
+            certs_d: &certs_d,
+        };
+        Registry::new(access, &environment).with_context(|| format!("cannot connect to {host}"))
     }
+}
 
-    /// Returns the user for a host: one with its name before one without a name.
-    fn user(&self, host: &str, is_default: bool) -> Option<&str> {
-        let own = self.users.iter().find_map(|user| {
-            let (of, name) = user.split_once('=')?;
-            (of == host).then_some(name)
-        });
-        let bare = || self.users.iter().find(|user| !user.contains('='));
-        own.or_else(|| bare().filter(|_| is_default).map(String::as_str))
-    }
-
-    fn login(&self, host: &str, is_default: bool) -> anyhow::Result<Option<Login>> {
-        if let Some(user) = self.user(host, is_default) {
-            let password = std::env::var(PASSWORD)
-                .with_context(|| format!("--user requires its password in {PASSWORD}: set it"))?;
-            return Ok(Some(Login {
-                user: user.to_owned(),
-                password,
-            }));
-        }
-        for path in login_files() {
-            let Ok(text) = std::fs::read_to_string(&path) else {
-                continue;
-            };
-            let found = in_docker_config(&text, host)
-                .with_context(|| format!("{} is damaged: log in again", path.display()))?;
-            let login = match found {
-                StoredLogin::None => None,
-                StoredLogin::Login(login) => Some(login),
-                StoredLogin::Helper { name, server } => from_helper(&name, &server)?,
-            };
-            if login.is_some() {
-                return Ok(login);
+/// Returns the user of each host. One without a host counts when there is one host, because a password is for one registry.
+fn users(users: &[String], hosts: &BTreeSet<String>) -> anyhow::Result<BTreeMap<String, String>> {
+    let mut found = BTreeMap::new();
+    for user in users {
+        let (host, name) = match (user.split_once('='), hosts.first()) {
+            (Some((host, name)), _) => (host, name),
+            (None, Some(host)) if hosts.len() == 1 => (host.as_str(), user.as_str()),
+            (None, None) => continue,
+            (None, Some(host)) => {
+                let all: Vec<_> = hosts.iter().map(String::as_str).collect();
+                bail!(
+                    "--user {user} is for one registry, and there are {}: write --user {host}={user}, or give --mirror-only with one mirror",
+                    all.join(", ")
+                );
             }
-        }
-        Ok(None)
+        };
+        let former = found.insert(host.to_owned(), name.to_owned());
+        ensure!(
+            former.is_none(),
+            "--user is there twice for {host}: remove one"
+        );
     }
+    Ok(found)
+}
+
+/// Adds the passwords to users by host. The variable without a host is for a single user.
+fn logins(
+    users: &BTreeMap<String, String>,
+    variable: &dyn Fn(&str) -> Option<String>,
+) -> anyhow::Result<BTreeMap<String, Login>> {
+    let mut logins = BTreeMap::new();
+    for (host, user) in users {
+        let own = password_variable(host);
+        let is_shared = users
+            .keys()
+            .any(|other| other != host && password_variable(other) == own);
+        ensure!(
+            !is_shared,
+            "{own} would be the password for several hosts: run the command for one after the other"
+        );
+        let of_all = || variable(PASSWORD).filter(|_| users.len() == 1);
+        let password = variable(&own).or_else(of_all).with_context(|| {
+            if users.len() == 1 {
+                format!("--user requires its password in {PASSWORD}: set it")
+            } else {
+                format!("--user {host}={user} requires its password in {own}: set it, since {PASSWORD} is for a single user")
+            }
+        })?;
+        let user = user.clone();
+        logins.insert(host.clone(), Login::Password { user, password });
+    }
+    Ok(logins)
+}
+
+/// Returns the variable with the password for one host.
+fn password_variable(host: &str) -> String {
+    let plain = |letter: char| {
+        if letter.is_ascii_alphanumeric() {
+            letter.to_ascii_uppercase()
+        } else {
+            '_'
+        }
+    };
+    format!("{PASSWORD}_{}", host.chars().map(plain).collect::<String>())
+}
+
+/// Returns the login that docker, podman or skopeo stores for a host.
+fn stored_login(host: &str) -> anyhow::Result<Option<Login>> {
+    for path in login_files() {
+        let Ok(config) = std::fs::read(&path) else {
+            continue;
+        };
+        let login = stored(&config, host)
+            .with_context(|| format!("cannot use the logins of {}", path.display()))?;
+        if login.is_some() {
+            return Ok(login);
+        }
+    }
+    Ok(None)
 }
 
 /// Returns the files that may hold logins: the one that a variable names, else those of docker, then of podman and skopeo.
@@ -91,20 +202,84 @@ fn login_files() -> Vec<PathBuf> {
     docker.into_iter().chain([of_user, of_root]).collect()
 }
 
-/// Requests a login from a credential helper, as docker does; returns `None` when the helper has none.
-fn from_helper(name: &str, server: &str) -> anyhow::Result<Option<Login>> {
-    let program = format!("docker-credential-{name}");
-    let shell = Shell::new()?;
-    let output = cmd!(shell, "{program} get")
-        .stdin(server)
-        .quiet()
-        .ignore_stderr()
-        .ignore_status()
-        .output()
-        .with_context(|| {
-            format!("docker's configuration names {program} for logins: put it into PATH")
-        })?;
-    let stdout = String::from_utf8_lossy(&output.stdout);
-    of_helper(output.status.success(), &stdout)
-        .map_err(|reason| anyhow!("{program} has no login for {server}: {reason}; {HINT}"))
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(hosts: &[&str]) -> BTreeSet<String> {
+        hosts.iter().map(|&host| host.to_owned()).collect()
+    }
+
+    #[track_caller]
+    fn check(args: &[&str], hosts: &[&str], expected: Result<&[(&str, &str)], &str>) {
+        let args: Vec<_> = args.iter().map(|&user| user.to_owned()).collect();
+        match (users(&args, &set(hosts)), expected) {
+            (Ok(found), Ok(expected)) => {
+                let found: Vec<_> = found.iter().map(|(a, b)| (&**a, &**b)).collect();
+                assert_eq!(found, expected);
+            }
+            (Err(error), Err(expected)) => {
+                assert!(error.to_string().contains(expected), "{error}");
+            }
+            (found, _) => panic!("{found:?}"),
+        }
+    }
+
+    #[test]
+    fn user_without_a_host_is_for_a_single_registry() {
+        check(&["me"], &["r:1"], Ok(&[("r:1", "me")]));
+        check(&["r:1=me"], &["q", "r:1"], Ok(&[("r:1", "me")]));
+        check(
+            &["q=you", "r:1=me"],
+            &["q", "r:1"],
+            Ok(&[("q", "you"), ("r:1", "me")]),
+        );
+        check(&["me"], &[], Ok(&[]));
+        let refusal = "--user me is for one registry, and there are q, r:1: write --user q=me";
+        check(&["me"], &["q", "r:1"], Err(refusal));
+        check(&["q=me", "q=you"], &["q"], Err("twice for q"));
+        check(&["me", "r:1=me"], &["r:1"], Err("twice for r:1"));
+    }
+
+    #[test]
+    fn password_is_for_one_host() {
+        let check = |users: &[&str], variables: &[&str], expected: Result<&[&str], &str>| {
+            let users = users.iter().map(|&host| (host.to_owned(), "me".to_owned()));
+            let variable = |name: &str| {
+                let is_set = variables.contains(&name);
+                is_set.then(|| format!("of {name}"))
+            };
+            match (logins(&users.collect(), &variable), expected) {
+                (Ok(found), Ok(expected)) => {
+                    let passwords = found.values().map(|login| match login {
+                        Login::Password { password, .. } => password.as_str(),
+                        Login::IdentityToken(_) => "",
+                    });
+                    assert_eq!(passwords.collect::<Vec<_>>(), expected);
+                }
+                (Err(error), Err(expected)) => {
+                    assert!(error.to_string().contains(expected), "{error}");
+                }
+                (found, _) => panic!("{found:?}"),
+            }
+        };
+        let (of_q, of_r) = (
+            "MULTUS_REGISTRY_PASSWORD_Q",
+            "MULTUS_REGISTRY_PASSWORD_R_EXAMPLE_1",
+        );
+        check(&["q"], &[PASSWORD], Ok(&["of MULTUS_REGISTRY_PASSWORD"]));
+        check(
+            &["q"],
+            &[PASSWORD, of_q],
+            Ok(&["of MULTUS_REGISTRY_PASSWORD_Q"]),
+        );
+        let both = [
+            "of MULTUS_REGISTRY_PASSWORD_Q",
+            "of MULTUS_REGISTRY_PASSWORD_R_EXAMPLE_1",
+        ];
+        check(&["q", "r.example:1"], &[of_q, of_r], Ok(&both));
+        check(&["q", "r.example:1"], &[of_q, PASSWORD], Err(of_r));
+        check(&["q"], &[of_r], Err("in MULTUS_REGISTRY_PASSWORD: set it"));
+        check(&["q.r", "q-r"], &[PASSWORD], Err("for several hosts"));
+    }
 }

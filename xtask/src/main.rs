@@ -11,6 +11,7 @@ mod fetch;
 mod lock;
 mod login;
 mod pages;
+mod plugin_archives;
 mod programs;
 mod project;
 mod release;

@@ -28,7 +28,9 @@ pub(crate) fn tree(xtask: clap::Command) -> Tree {
 
 fn add(tree: &mut Tree, dir: &Dir<'_>) {
     for file in dir.files() {
-        tree.add(file.path().to_string_lossy(), file.contents());
+        let text = String::from_utf8_lossy(file.contents());
+        let text = text.replace(pages::VERSION, env!("CARGO_PKG_VERSION"));
+        tree.add(file.path().to_string_lossy(), text);
     }
     for dir in dir.dirs() {
         add(tree, dir);

@@ -23,7 +23,7 @@ pub(crate) const CARGO_RUNS: &[CargoRun] = &[
     },
     CargoRun {
         profile: "shim",
-        programs: &[("shim", "multus-shim")],
+        programs: &[("shim", "multus-shim"), ("plugins", "multus-cni-plugins")],
     },
     CargoRun {
         profile: "release",
@@ -31,6 +31,8 @@ pub(crate) const CARGO_RUNS: &[CargoRun] = &[
     },
 ];
 
+/// Bytes that the CNI plugins may have: they and the daemon share an image of at most 12 MB.
+const PLUGINS_BUDGET: u64 = 2_500_000;
 /// Bytes that the kubectl plugin may have; it is not started once per pod, as the shim is.
 const KUBECTL_BUDGET: u64 = 8_000_000;
 
@@ -44,6 +46,7 @@ pub(crate) fn names() -> impl Iterator<Item = &'static str> {
 pub(crate) fn budget(arch: Arch, program: &str) -> Option<u64> {
     match program {
         "multus-shim" => Some(arch.facts().shim_budget),
+        "multus-cni-plugins" => Some(PLUGINS_BUDGET),
         "kubectl-multus" => Some(KUBECTL_BUDGET),
         _ => None,
     }

@@ -11,8 +11,8 @@ use xshell::{Shell, cmd};
 
 /// Directories with the sources of the programs.
 pub(crate) const PROGRAMS: &[&str] = &[
-    "api", "archive", "chart", "cmdline", "cni", "daemon", "distro", "kubectl", "node", "plan",
-    "shim",
+    "api", "archive", "chart", "cmdline", "cni", "daemon", "dhcp", "distro", "kubectl", "netlink",
+    "node", "plan", "plugins", "shim", "vpn",
 ];
 /// Directories that affect a release, besides [`PROGRAMS`].
 pub(crate) const PACKING: &[&str] = &["airgap", "images", "xtask"];
@@ -193,6 +193,7 @@ fn hash_dir(dir: &Path, name: &str, lines: &mut Vec<String>) -> anyhow::Result<(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::programs;
 
     /// Returns the crates of the workspace that a crate depends on.
     fn dependencies(root: &Path, dir: &str) -> Vec<String> {
@@ -250,6 +251,9 @@ mod tests {
                 .filter(|dir| root.join(dir).join("Cargo.toml").exists());
             crates.flat_map(|dir| dependencies(root, dir)).collect()
         };
+        for (package, program) in programs::CARGO_RUNS.iter().flat_map(|run| run.programs) {
+            assert!(PROGRAMS.contains(package), "that of {program} is missing");
+        }
         for (known, needed) in [(PROGRAMS, crates(PROGRAMS)), (&all[..], crates(PACKING))] {
             assert!(needed.contains(&"archive".to_owned()), "{needed:?}");
             for name in needed {

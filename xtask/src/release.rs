@@ -191,6 +191,7 @@ fn kind(path: &str) -> &'static str {
         ("charts", _) => "chart",
         ("manifests", _) => "manifest",
         ("bindata", _) => "bindata",
+        ("plugins", _) => "plugin-archive",
         ("airgap", name) if name.starts_with("sha256sum-") => "checksums",
         ("airgap", name) if name.contains(".tar.") => "image-archive",
         ("airgap", _) => "image-list",
@@ -203,7 +204,7 @@ fn kind(path: &str) -> &'static str {
 fn arch_of(path: &str) -> Option<Arch> {
     match path.split_once('/')? {
         ("bin", rest) => Arch::parse(rest.split_once('/')?.0),
-        ("airgap", name) => name.split(['-', '.']).find_map(Arch::parse),
+        ("airgap" | "plugins", name) => name.split(['-', '.']).find_map(Arch::parse),
         _ => None,
     }
 }
@@ -243,6 +244,8 @@ mod tests {
         };
         check("bin/arm/multus-shim", "program", Some("arm"));
         check("oci/index.json", "image-layout", None);
+        let plugins = "plugins/cni-plugins-linux-arm64-v5.0.0.tgz";
+        check(plugins, "plugin-archive", Some("arm64"));
         check("charts/index.yaml", "chart-index", None);
         let archive = "airgap/multus-airgap-images-arm64.tar.zst";
         check(archive, "image-archive", Some("arm64"));

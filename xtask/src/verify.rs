@@ -16,6 +16,7 @@ use archive::digest::sha256;
 
 use crate::{
     arch::Arch,
+    plugin_archives,
     release::{self, Origin, Release},
     tree::Tree,
 };
@@ -72,6 +73,13 @@ fn check<'a>(
     let mut claimed = BTreeSet::from([release::FILE.to_owned(), release::SUMS.to_owned()]);
     let images = images::check(tree, &release, &arches, standard, &mut claimed)?;
     let charts = charts::check(tree, &release, &arches, standard, &mut claimed)?;
+    plugin_archives::check(
+        tree,
+        &release.version,
+        &arches,
+        standard.is_checkout(),
+        &mut claimed,
+    )?;
     match standard {
         Standard::Checkout(pages) => {
             for (path, page) in &pages.0 {

@@ -6,7 +6,7 @@ use archive::{
 };
 
 use super::*;
-use crate::{delta, medium};
+use crate::{delta, medium, pack};
 
 type Files = BTreeMap<String, Vec<u8>>;
 
@@ -87,6 +87,78 @@ fn complete_directory_and_the_files_for_one_node_are_sound() {
     files.remove(ZST);
     refused(&files, &format!("{ZST} is missing"));
     refused(&Files::new(), "no sha256sum-");
+}
+
+/// Returns a directory with the delta of an architecture.
+fn of_delta(change: impl FnOnce(&mut Vec<Entry>)) -> Files {
+    let mut entries = delta::make(&part("former"), &part("amd64")).unwrap();
+    let list = format!("{NAME}@sha256:0\n");
+    entries.push(Entry::file(lists::ALL_DIGESTS, 0o644, list));
+    change(&mut entries);
+    let (bytes, packed) = pack::bytes(&entries, zstd::ARCHIVE).unwrap();
+    let name = lists::delta_name("amd64");
+    let sums = lists::sums([(name.as_str(), packed.digest)]).into_bytes();
+    [(name, bytes), (lists::sums_name("amd64"), sums)].into()
+}
+
+#[test]
+fn delta_is_checked_as_far_as_it_goes_without_the_former_release() {
+    let name = lists::delta_name("amd64");
+    let found = dir(&of_delta(|_| {})).unwrap();
+    assert!(found[0].is_delta);
+    assert_eq!(found[0].archives, std::slice::from_ref(&name));
+    assert_eq!(found[0].images[0].reference, NAME);
+    let mut changed = of_delta(|_| {});
+    changed.get_mut(&name).unwrap().push(0);
+    refused(&changed, &format!("{name} is not the file that sha256sum-"));
+    changed.remove(&name);
+    refused(&changed, &format!("{name} is missing"));
+    let forged = |change: fn(&mut Vec<Entry>), expected: &str| {
+        refused(&of_delta(change), &format!("{name}: {expected}"));
+    };
+    forged(|all| drop(all.remove(0)), "this is not a delta");
+    forged(|all| drop(all.remove(1)), "index.json is missing");
+    forged(|all| drop(all.remove(2)), "blobs/sha256/");
+    forged(
+        |all| all[2].kind = tar::Kind::File(b"other".to_vec()),
+        "blobs/sha256/",
+    );
+    forged(
+        |all| all.push(Entry::file("more", 0o644, "")),
+        "more does not belong in the delta",
+    );
+    forged(
+        |all| {
+            let list = all.last_mut().unwrap();
+            list.kind = tar::Kind::File(b"docker.io/own/y:v1@sha256:0\n".to_vec());
+        },
+        "multus-images-digests.txt in the delta does not list its images",
+    );
+    forged(
+        |all| drop(all.pop()),
+        "multus-images-digests.txt is missing in the delta",
+    );
+    let mut renamed = of_delta(|_| {});
+    let bytes = renamed.remove(&name).unwrap();
+    let other = lists::delta_name("arm64");
+    let sums = lists::sums([(other.as_str(), sha256(&bytes))]).into_bytes();
+    let renamed = [(other, bytes), (lists::sums_name("arm64"), sums)].into();
+    refused(&renamed, "for amd64: it was renamed or swapped");
+}
+
+#[test]
+fn plain_lists_have_tags_and_the_others_say_digests() {
+    let files = sample();
+    let lists: Vec<_> = files
+        .iter()
+        .filter(|(name, _)| name.contains("image") && !name.contains(".tar."))
+        .collect();
+    assert_eq!(lists.len(), 9, "{lists:?}");
+    for (name, text) in lists {
+        let text = std::str::from_utf8(text).unwrap();
+        assert!(text.starts_with(NAME), "{name}: {text}");
+        assert_eq!(text.contains('@'), name.contains("digests"), "{name}");
+    }
 }
 
 #[test]

@@ -1,183 +1,158 @@
-//! Logins that other programs stored: docker's configuration file, which Helm, skopeo and containerd's tools read too.
+//! Logins, and where other programs keep them: docker's configuration file, which Helm, podman, skopeo and containerd's tools have too.
+
+use std::fmt;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use serde_json::Value;
+use docker_credential::{
+    CredentialRetrievalError as Fault, DockerCredential, get_credential_from_reader,
+};
 
 /// A user of a registry.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Login {
-    pub user: String,
-    pub password: String,
-}
-
-/// Prints no password.
-impl std::fmt::Debug for Login {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "{}:…", self.user)
-    }
-}
-
-/// The login of a registry in a configuration.
-#[derive(Debug, PartialEq, Eq)]
-pub enum StoredLogin {
-    /// No login.
-    None,
-    /// The login itself.
-    Login(Login),
-    /// `docker-credential-<name> get` returns the login of this server.
-    Helper {
-        /// The end of the program's name.
-        name: String,
-        /// The server that the program is asked for.
-        server: String,
+pub enum Login {
+    Password {
+        user: String,
+        password: String,
     },
+    /// A token that a token server exchanges for one that registries accept.
+    IdentityToken(String),
 }
 
-/// Finds a registry in docker's `config.json`: a helper for it alone, a login in the file, the helper for all registries.
-pub fn in_docker_config(text: &str, host: &str) -> Result<StoredLogin, serde_json::Error> {
-    let config: Value = serde_json::from_str(text)?;
-    let is_hub = matches!(host, "docker.io" | "index.docker.io");
-    let server = if is_hub {
-        "https://index.docker.io/v1/"
-    } else {
-        host
-    };
-    let helper = |name: &Value| {
-        let name = name.as_str().filter(|name| !name.is_empty())?;
-        Some(StoredLogin::Helper {
-            name: name.to_owned(),
-            server: server.to_owned(),
-        })
-    };
-    if let Some(found) = helper(&config["credHelpers"][server]) {
-        return Ok(found);
+impl Login {
+    /// Returns the header that has the password.
+    pub(super) fn basic(&self) -> Option<String> {
+        match self {
+            Self::Password { user, password } => {
+                let login = STANDARD.encode(format!("{user}:{password}"));
+                Some(format!("Basic {login}"))
+            }
+            Self::IdentityToken(_) => None,
+        }
     }
-    let auths = config["auths"].as_object();
-    let mut entries = auths.into_iter().flatten();
-    let entry = entries.find(|(key, _)| *key == server || !is_hub && host_of(key) == host);
-    let login = entry.and_then(|(_, entry)| decode(entry["auth"].as_str()?));
-    if let Some(login) = login {
-        return Ok(StoredLogin::Login(login));
-    }
-    Ok(helper(&config["credsStore"]).unwrap_or(StoredLogin::None))
 }
 
-/// Returns the registry of a key, which older programs wrote as an address.
-fn host_of(key: &str) -> &str {
-    let rest = key.split_once("://").map_or(key, |(_, rest)| rest);
-    rest.split('/').next().unwrap_or(rest)
+/// Prints no password and no token.
+impl fmt::Debug for Login {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Password { user, .. } => write!(formatter, "{user}:…"),
+            Self::IdentityToken(_) => write!(formatter, "identity token"),
+        }
+    }
+}
+
+/// Why a stored login cannot be used.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StoredLoginError {
+    #[error("it is damaged: log in again")]
+    File,
+    #[error("its login for {0} is damaged: log in again")]
+    Login(String),
+    #[error(
+        "it names a credential helper for {0} that cannot be started: put docker-credential-NAME into PATH"
+    )]
+    Start(String),
+    #[error("its credential helper for {0} prints no login: log in again")]
+    Output(String),
+    #[error("{helper} has no login for {host}: {reason}")]
+    Helper {
+        helper: String,
+        host: String,
+        reason: String,
+    },
 }
 
 /// The message of helpers that have no login for a server.
 const NOT_FOUND: &str = "credentials not found";
 
-/// Parses the output of a helper's `get`; returns `None` when the helper has no login for the server.
-pub fn of_helper(is_success: bool, output: &str) -> Result<Option<Login>, String> {
-    if !is_success {
-        if output.contains(NOT_FOUND) {
-            return Ok(None);
-        }
-        let line = output.lines().next().unwrap_or("it gave no reason");
-        return Err(line.trim().to_owned());
+/// Returns the login of a registry in docker's `config.json`: of a helper for it alone, in the file, or of the helper for all registries.
+///
+/// Starts the helper that the file names.
+pub fn stored(config: &[u8], host: &str) -> Result<Option<Login>, StoredLoginError> {
+    // Docker has an older name for its own registry; podman uses the newer one.
+    let names: &[&str] = match host {
+        "docker.io" | "index.docker.io" => &["https://index.docker.io/v1/", "docker.io"],
+        _ => &[host],
+    };
+    for name in names {
+        let error = match get_credential_from_reader(config, name) {
+            Ok(DockerCredential::IdentityToken(token)) => {
+                return Ok(Some(Login::IdentityToken(token)));
+            }
+            Ok(DockerCredential::UsernamePassword(user, password)) => {
+                return Ok(Some(Login::Password { user, password }));
+            }
+            Err(Fault::NoCredentialConfigured) => continue,
+            Err(Fault::HelperFailure { stdout, .. }) if stdout.contains(NOT_FOUND) => continue,
+            Err(error) => error,
+        };
+        let host = host.to_owned();
+        return Err(match error {
+            Fault::CredentialDecodingError | Fault::CredentialMismatchError => {
+                StoredLoginError::Login(host)
+            }
+            Fault::HelperCommunicationError => StoredLoginError::Start(host),
+            // The output may be a secret, so no error quotes it.
+            Fault::MalformedHelperResponse => StoredLoginError::Output(host),
+            Fault::HelperFailure { helper, stdout, .. } => {
+                let line = stdout.lines().next().unwrap_or("it gave no reason");
+                let reason = line.trim().to_owned();
+                StoredLoginError::Helper {
+                    helper,
+                    host,
+                    reason,
+                }
+            }
+            Fault::NoCredentialConfigured | Fault::ConfigNotFound | Fault::ConfigReadError => {
+                StoredLoginError::File
+            }
+        });
     }
-    // The output may be a secret, so no error quotes it.
-    let output: Value =
-        serde_json::from_str(output).map_err(|_| "its output is not JSON".to_owned())?;
-    let text = |key: &str| output[key].as_str().unwrap_or_default().to_owned();
-    let (user, password) = (text("Username"), text("Secret"));
-    match user.as_str() {
-        "" => Err("its output names no user".to_owned()),
-        "<token>" => Err("it has a token instead of a password".to_owned()),
-        _ => Ok(Some(Login { user, password })),
-    }
-}
-
-fn decode(auth: &str) -> Option<Login> {
-    let text = String::from_utf8(STANDARD.decode(auth).ok()?).ok()?;
-    let (user, password) = text.split_once(':')?;
-    Some(Login {
-        user: user.to_owned(),
-        password: password.trim_end_matches('\0').to_owned(),
-    })
+    Ok(None)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn check(config: &str, host: &str, expected: &StoredLogin) {
-        assert_eq!(&in_docker_config(config, host).unwrap(), expected, "{host}");
+    fn password(user: &str, password: &str) -> Login {
+        Login::Password {
+            user: user.into(),
+            password: password.into(),
+        }
+    }
+
+    #[track_caller]
+    fn check(config: &str, host: &str, expected: &Result<Option<Login>, StoredLoginError>) {
+        assert_eq!(&stored(config.as_bytes(), host), expected, "{host}");
     }
 
     #[test]
     fn login_is_found_in_docker_configuration() {
         let config = r#"{"auths": {"r.example:5000": {"auth": "bWU6YTpi"}, "https://index.docker.io/v1/": {"auth": "eDp5"},
-            "https://old.example/v1/": {"auth": "eDp5"}, "both.example": {"auth": "eDp5"}, "kept.example": {}},
-            "credHelpers": {"own.example": "other", "both.example": "other"}}"#;
-        let login = |user: &str, password: &str| {
-            StoredLogin::Login(Login {
-                user: user.into(),
-                password: password.into(),
-            })
-        };
-        let helper = |name: &str, server: &str| StoredLogin::Helper {
-            name: name.into(),
-            server: server.into(),
-        };
-        check(config, "r.example:5000", &login("me", "a:b"));
-        check(config, "docker.io", &login("x", "y"));
-        check(config, "old.example", &login("x", "y"));
-        check(config, "own.example", &helper("other", "own.example"));
-        check(config, "both.example", &helper("other", "both.example"));
-        check(config, "kept.example", &StoredLogin::None);
-        check(config, "r.example", &StoredLogin::None);
-        let store = r#"{"auths": {"r.example": {"auth": "eDp5"}}, "credsStore": "keeper"}"#;
-        check(store, "r.example", &login("x", "y"));
-        check(store, "kept.example", &helper("keeper", "kept.example"));
-        check(
-            store,
-            "docker.io",
-            &helper("keeper", "https://index.docker.io/v1/"),
-        );
-        check("{}", "r.example", &StoredLogin::None);
-        in_docker_config("{", "r.example").unwrap_err();
+            "https://old.example/v1/": {"auth": "eDp5"}, "kept.example": {}, "damaged.example": {"auth": "="},
+            "t.example": {"auth": "eDo=", "identitytoken": "secret"}, "plain.example": {"username": "u", "password": "p"}}}"#;
+        check(config, "r.example:5000", &Ok(Some(password("me", "a:b"))));
+        check(config, "docker.io", &Ok(Some(password("x", "y"))));
+        check(config, "old.example", &Ok(Some(password("x", "y"))));
+        check(config, "plain.example", &Ok(Some(password("u", "p"))));
+        let token = Login::IdentityToken("secret".into());
+        check(config, "t.example", &Ok(Some(token)));
+        check(config, "kept.example", &Ok(None));
+        check(config, "r.example", &Ok(None));
+        check("{}", "r.example", &Ok(None));
+        let podman = r#"{"auths": {"docker.io": {"auth": "eDp5"}}}"#;
+        check(podman, "docker.io", &Ok(Some(password("x", "y"))));
+        let damaged = StoredLoginError::Login("damaged.example".into());
+        check(config, "damaged.example", &Err(damaged));
+        check("{", "r.example", &Err(StoredLoginError::File));
     }
 
     #[test]
-    fn output_of_a_helper_is_a_login_or_a_reason() {
-        let login = Login {
-            user: "me".into(),
-            password: "secret".into(),
-        };
-        let output = r#"{"ServerURL": "r.example", "Username": "me", "Secret": "secret"}"#;
-        assert_eq!(of_helper(true, output), Ok(Some(login)));
-        let not_found = "credentials not found in native keychain\n";
-        assert_eq!(of_helper(false, not_found), Ok(None));
-        for (is_success, output, expected) in [
-            (false, "no keyring\nmore", "no keyring"),
-            (false, "", "it gave no reason"),
-            (true, "secret", "its output is not JSON"),
-            (true, "{}", "its output names no user"),
-            (
-                true,
-                r#"{"Username": "<token>", "Secret": "secret"}"#,
-                "it has a token",
-            ),
-        ] {
-            let reason = of_helper(is_success, output).unwrap_err();
-            assert!(
-                reason.starts_with(expected) && !reason.contains("secret"),
-                "{reason}"
-            );
-        }
-    }
-
-    #[test]
-    fn password_is_not_printed() {
-        let login = Login {
-            user: "me".into(),
-            password: "hidden".into(),
-        };
+    fn secrets_are_not_printed() {
+        let login = password("me", "hidden");
         assert_eq!(format!("{login:?}"), "me:…");
+        let token = Login::IdentityToken("hidden".into());
+        assert_eq!(format!("{token:?}"), "identity token");
     }
 }

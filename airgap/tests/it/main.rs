@@ -24,7 +24,7 @@ fn platform(architecture: &str, variant: Option<&str>) -> Platform {
 }
 
 fn binaries(text: &str) -> BTreeMap<String, Vec<u8>> {
-    ["multus-daemon", "multus-shim"]
+    ["multus-cni-plugins", "multus-daemon", "multus-shim"]
         .map(|name| (name.to_owned(), format!("{name} {text}").into_bytes()))
         .into()
 }
@@ -94,6 +94,7 @@ fn image_has_the_files_of_its_definition() {
             "755 usr/src",
             "755 usr/src/multus-cni",
             "755 usr/src/multus-cni/bin",
+            "755 usr/src/multus-cni/bin/multus-cni-plugins",
             "755 usr/src/multus-cni/bin/multus-daemon",
             "755 usr/src/multus-cni/bin/multus-shim",
             "777 usr/src/multus-cni/bin/passthru",
@@ -148,6 +149,12 @@ fn faults_of_a_definition_are_named() {
     let error = bundle::slice(&layout(), "s390x").expect_err("not built");
     assert!(error.to_string().ends_with("has no manifest for s390x"));
 
+    let mut misnamed = layout();
+    misnamed.images[0] = misnamed.images[0].clone().named("r.example/X:1");
+    let error = bundle::slice(&misnamed, "arm").expect_err("a bad name");
+    let expected = "`r.example/X:1` is not the name of an image: make the layout again with";
+    assert!(error.to_string().starts_with(expected), "{error}");
+
     let layer = |text: &str| {
         definition(text)
             .layer(&binaries("x"))
@@ -163,12 +170,12 @@ fn faults_of_a_definition_are_named() {
     assert_eq!(layer(&changed), Err("`tmp` is not absolute".to_owned()));
 
     let platforms = [(platform("amd64", None), binaries("x"))];
-    let error = definition(&DEFINITION.replace("10000000", "10000"))
+    let error = definition(&DEFINITION.replace("12000000", "10000"))
         .add_to(&mut Layout::default(), &release(), &platforms, &|tar| {
             Ok(tar.to_vec())
         })
         .expect_err("too large");
-    let expected = "amd64: the layer has 11776 bytes uncompressed, its budget is 10000";
+    let expected = "amd64: the layer has 12800 bytes uncompressed, its budget is 10000";
     assert_eq!(error.to_string(), expected);
 }
 

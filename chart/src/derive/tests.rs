@@ -52,7 +52,7 @@ fn all_other_files_keep_their_bytes_and_their_order() {
         derived.changes,
         [
             "Chart.yaml: dependency sub removed",
-            "charts/sub: 2 files removed",
+            "charts/sub removed",
             "values.yaml: sub removed",
             "Chart.yaml: name rke2-multus becomes k3s-multus",
             "Chart.yaml: version v4.3.008 becomes 4.3.8+upv4.3.008",

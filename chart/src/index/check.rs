@@ -50,6 +50,8 @@ impl Unpacked {
 /// A repository, without the bytes of the archives.
 #[derive(Debug, Clone)]
 pub struct Repository {
+    /// The directory, as the user names it.
+    pub name: String,
     /// The parsed `index.yaml`.
     pub index: Index,
     /// The archives by their path.
@@ -62,10 +64,13 @@ pub struct Repository {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 pub enum Finding {
     /// An archive that the index does not list.
-    #[error(
-        "{0} is in no entry of the index: list it with `cargo xtask chart merge --into DIR --layout k3s|rke2 {0}`, or remove it"
-    )]
-    Orphan(String),
+    #[error("{path} is in no entry of the index: {hint}")]
+    Orphan {
+        /// The archive's path.
+        path: String,
+        /// The command that lists it, where it has the path of its chart.
+        hint: String,
+    },
     /// A file that is not a chart.
     #[error("{path} is not a chart: {reason}")]
     NotChart {
@@ -164,10 +169,53 @@ pub enum Finding {
     Changed(String),
 }
 
+impl Finding {
+    /// Returns the finding about an archive without entry; `layout` is the one in which it has the path of its chart.
+    pub fn orphan(repository: &str, layout: Option<RepositoryLayout>, path: &str) -> Self {
+        let hint = match layout.map(RepositoryLayout::as_str) {
+            Some(layout) => format!(
+                "list it with `cargo xtask chart merge --into {repository} --layout {layout} {repository}/{path}`, or remove it"
+            ),
+            None => "remove it, since it does not have the path of its chart".to_owned(),
+        };
+        Self::Orphan {
+            path: path.to_owned(),
+            hint,
+        }
+    }
+}
+
+/// Returns the layout in which the archive of a chart has this path. Where it has the same in both, the repository's unpacked charts show
+/// the layout, and without them the chart's name.
+fn layout_of(repository: &Repository, path: &str, chart: &Unpacked) -> Option<RepositoryLayout> {
+    let by_name = match chart.name.strip_prefix("rke2-") {
+        Some(_) => RepositoryLayout::Rke2,
+        None => RepositoryLayout::K3s,
+    };
+    let unpacked = repository.directories.keys().next();
+    let present = unpacked.map(|path| match path.split('/').count() {
+        4.. => RepositoryLayout::Rke2,
+        _ => RepositoryLayout::K3s,
+    });
+    let has_path = |layout: &RepositoryLayout| layout.asset(&chart.name, &chart.version) == path;
+    let mut layouts = [present.unwrap_or(by_name)]
+        .into_iter()
+        .chain(RepositoryLayout::ALL);
+    layouts.find(has_path)
+}
+
+/// Returns the paths of the repository's own archives that an index lists.
+pub fn listed(index: &Index) -> BTreeSet<String> {
+    let urls = index.entries().flat_map(|entry| &entry.urls);
+    urls.filter(|url| !is_external(url))
+        .map(|url| url.strip_prefix("./").unwrap_or(url).to_owned())
+        .collect()
+}
+
 /// Returns everything that is wrong with a repository; addresses outside of it are not checked.
 pub fn check(repository: &Repository) -> BTreeSet<Finding> {
     let mut found = BTreeSet::new();
-    let mut listed = BTreeSet::new();
+    let listed = listed(&repository.index);
     for entry in repository.index.entries() {
         let name = title(entry);
         if entry.urls.is_empty() {
@@ -178,7 +226,6 @@ pub fn check(repository: &Repository) -> BTreeSet<Finding> {
         }
         for url in entry.urls.iter().filter(|url| !is_external(url)) {
             let path = url.strip_prefix("./").unwrap_or(url);
-            listed.insert(path.to_owned());
             if let Some(asset) = repository.assets.get(path) {
                 found.extend(compare_asset(entry, path, asset));
             } else {
@@ -196,7 +243,9 @@ pub fn check(repository: &Repository) -> BTreeSet<Finding> {
             found.insert(Finding::NotChart { path, reason });
         }
         if !listed.contains(path) {
-            found.insert(Finding::Orphan(path.clone()));
+            let layout = asset.chart.as_ref().ok();
+            let layout = layout.and_then(|chart| layout_of(repository, path, chart));
+            found.insert(Finding::orphan(&repository.name, layout, path));
         }
     }
     directories(repository, &mut found);

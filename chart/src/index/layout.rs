@@ -13,6 +13,14 @@ impl RepositoryLayout {
     /// Both layouts.
     pub const ALL: [Self; 2] = [Self::Rke2, Self::K3s];
 
+    /// Returns the name that the command line has for the layout.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Rke2 => "rke2",
+            Self::K3s => "k3s",
+        }
+    }
+
     /// Returns the path of an archive.
     pub fn asset(self, name: &str, version: &str) -> String {
         format!("assets/{}/{name}-{version}.tgz", self.package(name))

@@ -32,7 +32,7 @@ fn names() -> (ContainerId, IfName) {
 }
 
 #[test]
-fn file_is_what_the_reference_library_writes() {
+fn file_equals_that_of_the_reference_library() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path().join("multus/results");
     store(&dir, &entry()).unwrap();

@@ -25,6 +25,9 @@ _multus__daemon() {
             multus__daemon,install)
                 cmd="multus__daemon__subcmd__install"
                 ;;
+            multus__daemon,plugins)
+                cmd="multus__daemon__subcmd__plugins"
+                ;;
             multus__daemon,pod)
                 cmd="multus__daemon__subcmd__pod"
                 ;;
@@ -47,7 +50,7 @@ _multus__daemon() {
 
     case "${cmd}" in
         multus__daemon)
-            opts="-v -h --config --root --log-format --version --help run install uninstall discover approve pod verify status"
+            opts="-v -h --config --root --log-format --version --help run plugins install uninstall discover approve pod verify status"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -151,6 +154,32 @@ _multus__daemon() {
                     COMPREPLY=($(compgen -W "thick" -- "${cur}"))
                     return 0
                     ;;
+                --config)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --root)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --log-format)
+                    COMPREPLY=($(compgen -W "text json" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        multus__subcmd__daemon__subcmd__plugins)
+            opts="-h --config --root --log-format --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
                 --config)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -279,7 +308,7 @@ _multus__daemon() {
             return 0
             ;;
         multus__subcmd__daemon__subcmd__verify)
-            opts="-h --wait --config --root --log-format --help"
+            opts="-h --plugins --wait --config --root --log-format --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

@@ -31,8 +31,9 @@ json\t''"
 complete -c multus-daemon -n "__fish_multus_daemon_needs_command" -s v -l version -d 'Print the version'
 complete -c multus-daemon -n "__fish_multus_daemon_needs_command" -s h -l help -d 'Print help'
 complete -c multus-daemon -n "__fish_multus_daemon_needs_command" -f -a "run" -d 'Serve (the default)'
+complete -c multus-daemon -n "__fish_multus_daemon_needs_command" -f -a "plugins" -d 'Install the CNI plugins into the runtime\'s directory and keep them there; serve no pods'
 complete -c multus-daemon -n "__fish_multus_daemon_needs_command" -f -a "install" -d 'Install the shim into a directory, also as passthru'
-complete -c multus-daemon -n "__fish_multus_daemon_needs_command" -f -a "uninstall" -d 'Remove configuration and shim from this node'
+complete -c multus-daemon -n "__fish_multus_daemon_needs_command" -f -a "uninstall" -d 'Remove configuration, shim and plugins from this node'
 complete -c multus-daemon -n "__fish_multus_daemon_needs_command" -f -a "discover" -d 'Show where this node\'s runtime has its CNI directories'
 complete -c multus-daemon -n "__fish_multus_daemon_needs_command" -f -a "approve" -d 'Approve certificates that nodes request for themselves, deny all others of that kind'
 complete -c multus-daemon -n "__fish_multus_daemon_needs_command" -f -a "pod" -d 'Show what this node knows about a pod\'s networks, as JSON: for kubectl multus'
@@ -43,6 +44,11 @@ complete -c multus-daemon -n "__fish_multus_daemon_using_subcommand run" -l root
 complete -c multus-daemon -n "__fish_multus_daemon_using_subcommand run" -l log-format -d 'The format of log lines' -r -f -a "text\t''
 json\t''"
 complete -c multus-daemon -n "__fish_multus_daemon_using_subcommand run" -s h -l help -d 'Print help'
+complete -c multus-daemon -n "__fish_multus_daemon_using_subcommand plugins" -l config -d 'The daemon\'s configuration file' -r -F
+complete -c multus-daemon -n "__fish_multus_daemon_using_subcommand plugins" -l root -d 'The directory that is the node\'s root; by default /hostroot, or / where that does not exist outside a pod' -r -F
+complete -c multus-daemon -n "__fish_multus_daemon_using_subcommand plugins" -l log-format -d 'The format of log lines' -r -f -a "text\t''
+json\t''"
+complete -c multus-daemon -n "__fish_multus_daemon_using_subcommand plugins" -s h -l help -d 'Print help'
 complete -c multus-daemon -n "__fish_multus_daemon_using_subcommand install" -s d -l dir -d 'The directory' -r -F
 complete -c multus-daemon -n "__fish_multus_daemon_using_subcommand install" -s t -l type -d 'Upstream\'s flag; only thick exists' -r -f -a "thick\t''"
 complete -c multus-daemon -n "__fish_multus_daemon_using_subcommand install" -l config -d 'The daemon\'s configuration file' -r -F
@@ -78,6 +84,7 @@ complete -c multus-daemon -n "__fish_multus_daemon_using_subcommand verify" -l c
 complete -c multus-daemon -n "__fish_multus_daemon_using_subcommand verify" -l root -d 'The directory that is the node\'s root; by default /hostroot, or / where that does not exist outside a pod' -r -F
 complete -c multus-daemon -n "__fish_multus_daemon_using_subcommand verify" -l log-format -d 'The format of log lines' -r -f -a "text\t''
 json\t''"
+complete -c multus-daemon -n "__fish_multus_daemon_using_subcommand verify" -l plugins -d 'Only verify the DaemonSet: it installs plugins and serves no pods'
 complete -c multus-daemon -n "__fish_multus_daemon_using_subcommand verify" -s h -l help -d 'Print help'
 complete -c multus-daemon -n "__fish_multus_daemon_using_subcommand status" -l wait -d 'Retry for this many seconds before failing' -r
 complete -c multus-daemon -n "__fish_multus_daemon_using_subcommand status" -l config -d 'The daemon\'s configuration file' -r -F

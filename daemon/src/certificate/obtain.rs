@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_has_what_the_approver_accepts() {
+    fn approver_accepts_the_request() {
         let request = signing_request("node-a", "pem".into(), Duration::from_hours(1));
         let expected = json!({
             "apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest",

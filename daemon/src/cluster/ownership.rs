@@ -18,7 +18,10 @@ use super::{
     api_path,
     retry::{backoff, random, with_retries},
 };
-use crate::access::{ApiError, ApiRequest, Client};
+use crate::{
+    access::{ApiError, ApiRequest, Client},
+    readiness::Purpose,
+};
 
 /// The program of every daemon that serves multus-shim, upstream's too.
 const DAEMON: &str = "multus-daemon";
@@ -44,9 +47,15 @@ const REVISION: &str = "controller-revision-hash";
 const UNAUTHORIZED: u16 = 401;
 const FORBIDDEN: u16 = 403;
 
+/// The argument of a daemon that installs plugins and serves no pods.
+const PLUGINS: &str = "plugins";
+
 /// The daemon's knowledge of its own `DaemonSet`.
 #[derive(Debug, Default)]
-pub struct Ownership(Mutex<Known>);
+pub struct Ownership {
+    known: Mutex<Known>,
+    purpose: Purpose,
+}
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Known {
@@ -104,6 +113,12 @@ pub struct OwnObjects<'a> {
 }
 
 impl Ownership {
+    /// Knows nothing yet; the installation of this purpose ends when the `DaemonSet` gets another.
+    pub fn new(purpose: Purpose) -> Self {
+        let known = Mutex::default();
+        Self { known, purpose }
+    }
+
     /// Whether the `DaemonSet` is deleted or being deleted, so that the next SIGTERM ends the installation.
     pub fn is_ending(&self) -> bool {
         *self.lock() == Known::Ending
@@ -119,7 +134,7 @@ impl Ownership {
         );
         let mut failures = 0;
         loop {
-            let checked = check(&client, &path, CHECK_TIMEOUT).await;
+            let checked = self.check(&client, &path, CHECK_TIMEOUT).await;
             self.learn(checked);
             let pause = if matches!(checked, Check::Refused | Check::Failed) {
                 failures += 1;
@@ -138,10 +153,14 @@ impl Ownership {
             return true;
         }
         let path = api_path::daemon_sets(own.namespace, own.daemon_set);
-        let checked = check(&client, &path, LAST_CHECK_TIMEOUT).await;
+        let checked = self.check(&client, &path, LAST_CHECK_TIMEOUT).await;
         self.learn(checked);
-        if checked == Check::Refused {
-            self.check_successor(&client, own).await;
+        match self.purpose {
+            _ if checked != Check::Refused => {}
+            Purpose::Multiplexer => self.check_successor(&client, own).await,
+            // It may read no pods. Where the installation does not end after all, the next daemon installs the plugins again.
+            Purpose::Plugins if *self.lock() == Known::Present => self.set(Known::Ending),
+            Purpose::Plugins => {}
         }
         self.is_ending()
     }
@@ -192,7 +211,7 @@ impl Ownership {
             _ if known == before => {}
             Known::Ending => {
                 info!(
-                    "our DaemonSet is deleted: configuration and shim will be removed at the daemon's end"
+                    "our DaemonSet is deleted or changes its purpose: what was installed will be removed at the daemon's end"
                 );
             }
             Known::Present | Known::Nothing => info!("our DaemonSet stays"),
@@ -200,26 +219,28 @@ impl Ownership {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Known> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-async fn check(client: &Client, path: &str, timeout: Duration) -> Check {
-    let request = ApiRequest::get(path);
-    let listed = with_retries(timeout, |time| client.object::<DaemonSets>(&request, time));
-    match listed.await {
-        Ok(list) => match list.items.first() {
-            Some(object) => Check::Found {
-                is_ending: is_daemon_set_ending(object),
+impl Ownership {
+    async fn check(&self, client: &Client, path: &str, timeout: Duration) -> Check {
+        let request = ApiRequest::get(path);
+        let listed = with_retries(timeout, |time| client.object::<DaemonSets>(&request, time));
+        match listed.await {
+            Ok(list) => match list.items.first() {
+                Some(object) => Check::Found {
+                    is_ending: is_daemon_set_ending(object, self.purpose),
+                },
+                None => Check::Absent,
             },
-            None => Check::Absent,
-        },
-        Err(error) => {
-            debug!(%error, "cannot read our DaemonSet");
-            if is_refusal(&error) {
-                Check::Refused
-            } else {
-                Check::Failed
+            Err(error) => {
+                debug!(%error, "cannot read our DaemonSet");
+                if is_refusal(&error) {
+                    Check::Refused
+                } else {
+                    Check::Failed
+                }
             }
         }
     }
@@ -232,7 +253,7 @@ async fn refusal(client: &Client, own: OwnObjects<'_>) -> Refusal {
     };
     Refusal {
         successor,
-        // Asked last: during these requests the watch may have learned that the pod was deleted.
+        // The watch is read last: during these requests it may have learned that the pod was deleted.
         has_pod: (own.pod)().is_some(),
     }
 }
@@ -361,23 +382,35 @@ struct PodSpec {
 struct Container {
     #[serde(default)]
     command: Option<Vec<String>>,
+    #[serde(default)]
+    args: Vec<String>,
 }
 
-/// Whether the `DaemonSet` is being deleted, or runs no daemon any longer. In the second case its next pods serve no shim, and a
+/// Whether the `DaemonSet` is being deleted, or runs no daemon of this purpose any longer. Without a daemon that serves the shim, a
 /// configuration that stays would keep every pod of the node waiting.
-fn is_daemon_set_ending(object: &DaemonSet) -> bool {
+fn is_daemon_set_ending(object: &DaemonSet, purpose: Purpose) -> bool {
     let pods = object
         .spec
         .as_ref()
         .and_then(|spec| spec.template.spec.as_ref());
     object.metadata.deletion_timestamp.is_some()
-        || pods.is_some_and(|pods| !pods.containers.iter().any(is_daemon))
+        || pods.is_some_and(|pods| !pods.containers.iter().any(|one| runs(one, purpose)))
 }
 
-/// Whether the container may run a daemon. Without a command the image's own runs, which may be a daemon.
+/// Whether the container may run a daemon that serves pods.
 fn is_daemon(container: &Container) -> bool {
-    let command = container.command.as_ref().and_then(|args| args.first());
-    command.is_none_or(|program| Path::new(program).file_name() == Some(DAEMON.as_ref()))
+    runs(container, Purpose::Multiplexer)
+}
+
+/// Whether the container may run a daemon of this purpose. Without a command the image's own runs, which may be a daemon.
+fn runs(container: &Container, purpose: Purpose) -> bool {
+    let command = container.command.as_deref().unwrap_or_default();
+    let is_daemon = command
+        .first()
+        .is_none_or(|program| Path::new(program).file_name() == Some(DAEMON.as_ref()));
+    let args = command.iter().skip(1).chain(&container.args);
+    let installs_plugins = args.into_iter().any(|arg| arg == PLUGINS);
+    is_daemon && installs_plugins == (purpose == Purpose::Plugins)
 }
 
 #[cfg(test)]
@@ -429,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_pod_of_another_revision_shows_what_follows() {
+    fn the_newest_pod_of_another_revision_shows_the_successor() {
         let pod = |revision: &str, owner: &str, minute: u8, program: &str| -> Pod {
             let object = json!({
                 "metadata": {
@@ -478,8 +511,16 @@ mod tests {
         let with = |containers: Value| json!({"metadata": {}, "spec": {"selector": {}, "template": {"spec": {"containers": containers}}}});
         let daemon = json!({"name": "a", "command": ["/usr/src/multus-cni/bin/multus-daemon"]});
         let other = json!({"name": "b", "command": ["/thin_entrypoint"]});
+        let plugins = json!({"name": "a", "command": ["/multus-daemon"], "args": ["plugins"]});
+        let ends = |object: &Value, purpose| {
+            let set = serde_json::from_value(object.clone()).unwrap();
+            is_daemon_set_ending(&set, purpose)
+        };
+        assert!(!ends(&with(json!([plugins])), Purpose::Plugins));
+        assert!(ends(&with(json!([daemon])), Purpose::Plugins));
         for (object, expected) in [
             (json!({"metadata": {}}), false),
+            (with(json!([plugins])), true),
             (
                 json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}),
                 true,
@@ -489,8 +530,7 @@ mod tests {
             (with(json!([{"name": "a"}])), false),
             (with(json!([other])), true),
         ] {
-            let set = serde_json::from_value(object.clone()).unwrap();
-            assert_eq!(is_daemon_set_ending(&set), expected, "{object}");
+            assert_eq!(ends(&object, Purpose::Multiplexer), expected, "{object}");
         }
     }
 }

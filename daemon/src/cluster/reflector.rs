@@ -2,7 +2,7 @@
 //!
 //! No list ever reaches etcd: version 0 means "whatever the cache has", a later one "at least this", and there is no limit, since older
 //! releases pass limited lists on to etcd. Items are decoded one by one while they arrive. [`after_list`] and [`after_watch`] decide
-//! what follows each answer or error, and the loop does it.
+//! the next step after each response or error, and the loop takes it.
 
 use std::{fmt::Write as _, time::Duration};
 

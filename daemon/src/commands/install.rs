@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use anyhow::Context;
-use node::{install, root::Root};
+use node::{install::Installation, root::Root};
 
-use crate::reconcile::node::{PASSTHRU, SHIM, shim_bytes};
+use crate::reconcile::node::{PASSTHRU, SHIM, shipped};
 
 /// Installs into `dir` as this process sees it.
 pub fn run(dir: &Path) -> anyhow::Result<()> {
@@ -15,12 +15,12 @@ pub fn run(dir: &Path) -> anyhow::Result<()> {
         "{} is not a directory: create it, or mount it",
         dir.display()
     );
-    put(&root, dir, &shim_bytes()?)
+    put(&root, dir, &shipped(SHIM)?)
 }
 
 fn put(root: &Root, dir: &Path, shim: &[u8]) -> anyhow::Result<()> {
     for name in [SHIM, PASSTHRU] {
-        install::install(root, dir, name, shim)?;
+        Installation::multiplexer(root).install(dir, name, shim)?;
     }
     Ok(())
 }

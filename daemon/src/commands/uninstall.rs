@@ -5,11 +5,15 @@ use std::io::Write;
 use node::{
     dirs::Overrides,
     discover::{DiscoverOptions, discover},
-    install,
+    install::Installation,
 };
 
 use super::CommandContext;
-use crate::{app, certificate, config_manager, host::dhcp_server, state};
+use crate::{
+    app, certificate, config_manager,
+    host::{dhcp_server, dhcp_service::Paths},
+    state,
+};
 
 /// Removes the CNI configuration first, then the installed files. A failure to detach does not stop the removal, but is returned at its end.
 pub async fn run(context: &CommandContext, detach: bool) -> anyhow::Result<()> {
@@ -54,12 +58,18 @@ pub async fn run(context: &CommandContext, detach: bool) -> anyhow::Result<()> {
     for path in config_manager::remove_others(&root, None, dir.as_deref())? {
         writeln!(out, "removed {}", path.display())?;
     }
-    for path in install::remove_others(&root, &[])? {
-        writeln!(out, "removed {path}")?;
+    for installation in [
+        Installation::multiplexer(&root),
+        Installation::plugins(&root),
+    ] {
+        for path in installation.remove_others(&[])? {
+            writeln!(out, "removed {path}")?;
+        }
     }
     if dhcp_server::end() > 0 {
         writeln!(out, "ended the plugin dhcp that held leases")?;
     }
+    Paths::new(&config.cni_dir).remove(&root, &root);
     state::remove_locks(&root, &config.cni_dir)?;
     if let Some(settings) = &config.certificate
         && certificate::remove(&root, settings)?

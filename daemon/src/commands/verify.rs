@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, io::Write, time::Duration};
 
 use anyhow::Context as _;
-use cmdline::error_line;
+use cmdline::{counted, error_line};
 use plan::network_status;
 use serde::Deserialize;
 use tokio::time::{Instant, sleep};
@@ -26,8 +26,8 @@ pub struct Release {
     pub namespace: String,
     /// Name of the `DaemonSet`.
     pub daemon_set: String,
-    /// Name of this pod.
-    pub pod: String,
+    /// Name of this pod; `None` when the release serves no pods.
+    pub pod: Option<String>,
 }
 
 /// Checks until the release serves, or until `patience` has ended; the error is then the last problem.
@@ -36,7 +36,7 @@ pub async fn run(release: &Release, patience: Duration) -> anyhow::Result<()> {
     let start = Instant::now();
     loop {
         let checked = match read(&client, release).await {
-            Ok((daemon_set, pod)) => check(release, daemon_set.as_ref(), &pod),
+            Ok((daemon_set, pod)) => check(release, daemon_set.as_ref(), pod.as_ref()),
             // Not every API server may know permissions that were granted a moment ago.
             Err(failure) => Err(error_line(&failure)),
         };
@@ -51,7 +51,10 @@ pub async fn run(release: &Release, patience: Duration) -> anyhow::Result<()> {
     }
 }
 
-async fn read(client: &Client, release: &Release) -> Result<(Option<DaemonSet>, Pod), ApiError> {
+async fn read(
+    client: &Client,
+    release: &Release,
+) -> Result<(Option<DaemonSet>, Option<Pod>), ApiError> {
     let Release {
         namespace,
         daemon_set,
@@ -62,13 +65,20 @@ async fn read(client: &Client, release: &Release) -> Result<(Option<DaemonSet>, 
         client.object::<DaemonSets>(&list, time)
     });
     let daemon_set = listed.await?.items.into_iter().next();
+    let Some(pod) = pod else {
+        return Ok((daemon_set, None));
+    };
     let get = ApiRequest::get(api_path::pod(namespace, pod));
     let pod = with_retries(REQUEST_PATIENCE, |time| client.object(&get, time)).await?;
-    Ok((daemon_set, pod))
+    Ok((daemon_set, Some(pod)))
 }
 
 /// Returns a summary, or the first problem.
-fn check(release: &Release, found: Option<&DaemonSet>, pod: &Pod) -> Result<String, String> {
+fn check(
+    release: &Release,
+    found: Option<&DaemonSet>,
+    pod: Option<&Pod>,
+) -> Result<String, String> {
     let Release {
         namespace,
         daemon_set,
@@ -96,15 +106,17 @@ fn check(release: &Release, found: Option<&DaemonSet>, pod: &Pod) -> Result<Stri
     let hint = format!(
         "see `kubectl --namespace {namespace} describe daemonset {daemon_set}` and the logs of pods that are not ready"
     );
+    let all = counted(nodes, "node");
     if ready < nodes {
-        return Err(format!("{name} serves {ready} of {nodes} nodes: {hint}"));
+        return Err(format!("{name} serves {ready} of {all}: {hint}"));
     }
     // With OnDelete old daemons stay until an operator deletes their pods.
     if updated < nodes && found.spec.update_strategy.kind != "OnDelete" {
-        return Err(format!(
-            "{name} is updated on {updated} of {nodes} nodes: {hint}"
-        ));
+        return Err(format!("{name} is updated on {updated} of {all}: {hint}"));
     }
+    let Some(pod) = pod else {
+        return Ok(format!("{name} has installed the plugins on {all}"));
+    };
     if !pod
         .metadata
         .annotations
@@ -116,7 +128,7 @@ fn check(release: &Release, found: Option<&DaemonSet>, pod: &Pod) -> Result<Stri
         ));
     }
     Ok(format!(
-        "{name} serves {nodes} of {nodes} nodes, and this pod got its networks from it"
+        "{name} serves {nodes} of {all}, and this pod got its networks from it"
     ))
 }
 
@@ -179,14 +191,11 @@ mod tests {
         let release = Release {
             namespace: "kube-system".to_owned(),
             daemon_set: "multus".to_owned(),
-            pod: "multus-test".to_owned(),
+            pod: Some("multus-test".to_owned()),
         };
         let found: Option<DaemonSet> = serde_json::from_value(daemon_set.clone()).unwrap();
-        check(
-            &release,
-            found.as_ref(),
-            &serde_json::from_value(pod).unwrap(),
-        )
+        let pod: Option<Pod> = serde_json::from_value(pod).unwrap();
+        check(&release, found.as_ref(), pod.as_ref())
     }
 
     fn served() -> Value {
@@ -220,6 +229,15 @@ mod tests {
             let problem = checked(&daemon_set, served()).unwrap_err();
             assert!(problem.contains(expected), "{daemon_set}: {problem}");
         }
+    }
+
+    #[test]
+    fn release_without_pods_needs_its_daemon_set_alone() {
+        assert_eq!(
+            checked(&rollout(2, 3, 3, 3), Value::Null).unwrap(),
+            "DaemonSet kube-system/multus has installed the plugins on 3 nodes"
+        );
+        assert!(checked(&rollout(2, 3, 2, 3), Value::Null).is_err());
     }
 
     #[test]

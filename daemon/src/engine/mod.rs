@@ -43,6 +43,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 use std::time::Duration;
 
+use api::plugins::PLUGIN_DIR;
 use cni::env::{ContainerId, IfName};
 use cni::exec::Exec;
 use cni::types::CniError;
@@ -56,9 +57,6 @@ use crate::metrics::Metrics;
 use crate::state::{PodRef, Store, boot_id};
 
 use self::node_plugins::NodePlugins;
-
-/// The directory of our own plugins on the node, which is searched last.
-pub const OWN_PLUGIN_DIR: &str = "/var/lib/multus/bin";
 
 /// Reads the interfaces and sets the default routes of a container's network namespace.
 pub trait LinkProbe: Send + Sync {
@@ -280,11 +278,14 @@ impl Engine {
         Store::new(Arc::clone(&self.root), &netconf.cni_dir).in_boot(boot.clone())
     }
 
-    /// The directories that are searched for plugins, in order: the configured one, the runtime's `CNI_PATH`, our own.
+    /// The directories that are searched for plugins, in order: the configured one, the runtime's `CNI_PATH`, our own. A value puts
+    /// our own first.
     fn search_path(netconf: &Netconf, request: &[PathBuf]) -> Vec<PathBuf> {
-        let own = PathBuf::from(OWN_PLUGIN_DIR);
+        let own = PathBuf::from(PLUGIN_DIR);
+        let first = netconf.own_plugins_first.then_some(&own);
+        let others = netconf.bin_dir.iter().chain(request);
         let mut path: Vec<PathBuf> = Vec::new();
-        for dir in netconf.bin_dir.iter().chain(request).chain([&own]) {
+        for dir in first.into_iter().chain(others).chain([&own]) {
             if dir.is_absolute() && !path.contains(dir) {
                 path.push(dir.clone());
             }

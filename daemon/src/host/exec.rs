@@ -279,7 +279,7 @@ impl Exec for RuntimeExec {
         stdin: &[u8],
     ) -> Result<Vec<u8>, ExecError> {
         let output = self.on_spawner(path, |current| {
-            let variables = env.iter().map(|(name, value)| (name.into(), value.into()));
+            let variables = environment::of_call(path, env);
             let request = Request {
                 path: path.into(),
                 environment: current

@@ -2,6 +2,7 @@
 //! directories. Nothing here decides what a pod gets.
 
 pub mod dhcp_server;
+pub mod dhcp_service;
 pub mod dir_watch;
 pub mod exec;
 pub mod limits;

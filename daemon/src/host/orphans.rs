@@ -11,6 +11,7 @@ mod handle;
 use std::{
     fs::{self, File},
     io::{self, Read},
+    path::Path,
     time::{Duration, Instant},
 };
 
@@ -170,10 +171,15 @@ fn end_one(pid: i32, grace: Instant, is_orphan: &dyn Fn(i32) -> bool) -> bool {
     }
 }
 
-/// Sends SIGTERM to every process with this variable, and returns their number.
-pub(crate) fn end_marked((variable, value): (&str, &str)) -> usize {
+/// Sends SIGTERM to every process with this variable whose program is meant, waits for their end, and returns their number.
+pub(crate) fn end_marked(
+    (variable, value): (&str, &str),
+    is_meant: &dyn Fn(&Path) -> bool,
+) -> usize {
     let is_marked = |pid: i32| {
-        is_in_our_pid_namespace(pid) && carried(pid, variable).is_some_and(|found| found == value)
+        is_in_our_pid_namespace(pid)
+            && carried(pid, variable).is_some_and(|found| found == value)
+            && fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|program| is_meant(&program))
     };
     let end = |pid: i32| {
         let process = ProcessHandle::new(Pid::from_raw(pid)?).ok()??;
@@ -181,7 +187,11 @@ pub(crate) fn end_marked((variable, value): (&str, &str)) -> usize {
         if !is_marked(pid) {
             return None;
         }
-        process.signal(Signal::TERM).ok()
+        process.signal(Signal::TERM).ok()?;
+        if !process.has_ended(Instant::now() + PATIENCE).unwrap_or(true) {
+            warn!(pid, "a process does not end");
+        }
+        Some(())
     };
     processes()
         .filter(|pid| is_marked(*pid) && end(*pid).is_some())

@@ -21,7 +21,7 @@ use node::dirs::CniDirs;
 pub use queue::{Queued, Working};
 pub(crate) use requests::Pending;
 pub use snapshot::{NodeValues, Process, Snapshot};
-pub use status::{DurationSummary, Lane, Requests, SCHEMA, Status};
+pub use status::{DhcpLeases, DurationSummary, Lane, Requests, SCHEMA, Status};
 
 use registry::{Counter, Family, Gauge, Histogram};
 
@@ -44,6 +44,8 @@ pub struct Metrics {
     events: Family<2, Counter>,
     replayed: Family<1, Counter>,
     given_up: Family<0, Counter>,
+    dhcp_leases: Family<0, Gauge>,
+    dhcp_events: Family<1, Counter>,
     /// CPU time of plugins in microseconds, as reported by the process that starts them.
     plugin_cpu: Counter,
     /// The runtime's directories.
@@ -127,6 +129,16 @@ impl Default for Metrics {
                 "multus_networks_given_up_total",
                 "Networks that stay attached because detaching them was given up",
                 [],
+            ),
+            dhcp_leases: Family::new(
+                "multus_dhcp_leases",
+                "DHCP leases that the daemon holds",
+                [],
+            ),
+            dhcp_events: Family::new(
+                "multus_dhcp_lease_events_total",
+                "Grants, renewals, releases, losses and failures of DHCP leases",
+                ["event"],
             ),
             plugin_cpu: Counter::default(),
             runtime_dirs: Mutex::default(),
@@ -221,6 +233,17 @@ impl Metrics {
         self.given_up.with([]).increment();
     }
 
+    /// Sets the number of DHCP leases that are held.
+    pub fn set_dhcp_leases(&self, leases: usize) {
+        let leases = i64::try_from(leases).unwrap_or(i64::MAX);
+        self.dhcp_leases.with([]).set(leases);
+    }
+
+    /// Counts something that has happened to a DHCP lease.
+    pub fn dhcp_event(&self, event: &'static str) {
+        self.dhcp_events.with([event]).increment();
+    }
+
     /// Sets the runtime's current directories.
     pub fn set_runtime_dirs(&self, runtime: &str, dirs: &CniDirs) {
         let current = RuntimeDirs {
@@ -256,6 +279,8 @@ impl Metrics {
         self.events.write(&mut out);
         self.replayed.write(&mut out);
         self.given_up.write(&mut out);
+        self.dhcp_leases.write(&mut out);
+        self.dhcp_events.write(&mut out);
         if let Some(current) = self.runtime_dirs() {
             let name = "multus_node_directories";
             let help = "The container runtime's directories of CNI plugins and configurations";

@@ -76,6 +76,10 @@ impl Gauge {
         self.0.fetch_add(difference, Relaxed);
     }
 
+    pub(crate) fn set(&self, value: i64) {
+        self.0.store(value, Relaxed);
+    }
+
     pub(crate) fn get(&self) -> i64 {
         self.0.load(Relaxed)
     }

@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use super::{
-    DurationSummary, Lane, Metrics, SCHEMA, Status,
+    DhcpLeases, DurationSummary, Lane, Metrics, SCHEMA, Status,
     registry::{self, Histogram},
 };
 
@@ -186,6 +186,19 @@ impl Snapshot {
         metrics
             .given_up
             .for_each(|[], counter| status.networks_given_up += counter.get());
+        metrics.dhcp_leases.for_each(|[], held| {
+            let dhcp = status.dhcp.get_or_insert_default();
+            dhcp.held = held.get();
+        });
+        metrics.dhcp_events.for_each(|[event], counter| {
+            let dhcp: &mut DhcpLeases = status.dhcp.get_or_insert_default();
+            match event {
+                "granted" => dhcp.granted = counter.get(),
+                "renewed" => dhcp.renewed = counter.get(),
+                "failed" => dhcp.failed = counter.get(),
+                _ => {}
+            }
+        });
         status
     }
 }
@@ -285,6 +298,9 @@ mod tests {
         metrics.api_request("get", "pods", "error", Duration::ZERO);
         metrics.api_retry("get", "pods");
         metrics.event("AddedInterface", false);
+        metrics.set_dhcp_leases(1);
+        metrics.dhcp_event("granted");
+        metrics.dhcp_event("renewed");
         let waiting = metrics.queue_enter("add");
         let working = metrics.queue_enter("add").start();
         let snapshot = Snapshot {
@@ -304,7 +320,8 @@ mod tests {
             "verb        ADD done: 1, p50 17.5 ms, p99 24.9 ms\n",
             "delegate    bridge ADD done: 1, p50 1.8 s, p99 2.5 s\n",
             "journal     2 deletions pending\n",
-            "API server  3 requests, 2 failed, 1 retries\n",
+            "API server  3 requests, 2 failed, 1 retry\n",
+            "dhcp        1 lease, 1 granted, 1 renewed, 0 failed\n",
             "events      1 dropped\n",
         ] {
             let text = status.to_text();

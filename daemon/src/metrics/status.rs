@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use cmdline::counted;
 use serde::{Deserialize, Serialize};
 
 /// The version of the JSON. It rises when the meaning of a field changes.
@@ -38,6 +39,9 @@ pub struct Status {
     pub events_dropped: u64,
     /// Networks that stay attached because detaching them was given up.
     pub networks_given_up: u64,
+    /// The DHCP leases; absent unless the daemon holds leases.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dhcp: Option<DhcpLeases>,
     /// Containers with networks; absent when the node's state could not be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub containers: Option<usize>,
@@ -84,6 +88,20 @@ pub struct Lane {
     /// The 99th percentile of waiting times in seconds, estimated from buckets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub p99_wait_seconds: Option<f64>,
+}
+
+/// DHCP leases.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct DhcpLeases {
+    /// Leases that are held now.
+    pub held: i64,
+    /// Leases that were granted.
+    pub granted: u64,
+    /// Renewals.
+    pub renewed: u64,
+    /// Searches without a lease, and leases that were not renewed.
+    pub failed: u64,
 }
 
 /// Requests to the API server.
@@ -141,15 +159,33 @@ impl Status {
             line("delegate", delegate.to_text());
         }
         if let Some(pending) = self.journal_pending {
-            line("journal", format!("{pending} deletions pending"));
+            line(
+                "journal",
+                format!("{} pending", counted(pending, "deletion")),
+            );
         }
         let Requests {
             requests,
             failed,
             retries,
         } = self.api;
-        let text = format!("{requests} requests, {failed} failed, {retries} retries");
+        let text = format!(
+            "{}, {failed} failed, {}",
+            counted(requests, "request"),
+            counted(retries, "retry")
+        );
         line("API server", text);
+        if let Some(dhcp) = self.dhcp {
+            let held = usize::try_from(dhcp.held).unwrap_or_default();
+            let text = format!(
+                "{}, {} granted, {} renewed, {} failed",
+                counted(held, "lease"),
+                dhcp.granted,
+                dhcp.renewed,
+                dhcp.failed
+            );
+            line("dhcp", text);
+        }
         if self.events_dropped > 0 {
             line("events", format!("{} dropped", self.events_dropped));
         }

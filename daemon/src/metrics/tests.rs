@@ -29,6 +29,9 @@ fn complete_text() -> String {
     metrics.event("AddedInterface", false);
     metrics.replayed(true);
     metrics.network_given_up();
+    metrics.set_dhcp_leases(3);
+    metrics.set_dhcp_leases(2);
+    metrics.dhcp_event("renewed");
     metrics.plugin_cpu(Duration::from_millis(250));
     let dirs = CniDirs {
         bin_dirs: vec!["/b".into()],
@@ -74,6 +77,8 @@ fn all_metrics_are_in_the_text() {
         "multus_events_total{reason=\"AddedInterface\",outcome=\"dropped\"} 1\n",
         "multus_journal_replayed_total{outcome=\"done\"} 1\n",
         "multus_networks_given_up_total 1\n",
+        "multus_dhcp_leases 2\n",
+        "multus_dhcp_lease_events_total{event=\"renewed\"} 1\n",
         "multus_plugin_cpu_seconds_total 2.25\n",
         "multus_ready 1\n",
         "multus_journal_pending 1\n",

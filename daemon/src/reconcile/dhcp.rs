@@ -1,181 +1,167 @@
-//! Keeps the node's plugin `dhcp` serving if the option `dhcp` is on: it holds the leases of pods whose networks get their addresses by
-//! DHCP, and renews them for as long as the pods live.
-//!
-//! The plugin keeps its leases only in memory, so it is started where it outlives this daemon: in the runtime's cgroup and mount namespace.
-//! A plugin that serves already is kept, whether an earlier daemon or another process started it.
+//! DHCP on this node, if the option `dhcp` is on: the daemon that serves the node holds the leases of our plugin `dhcp`. Where the search
+//! for plugins finds the node's own `dhcp` first, that one is kept serving, too ([`keeper`]).
 
-use std::{
-    io,
-    path::{Path, PathBuf},
-    sync::Arc,
-    time::Duration,
-};
+mod keeper;
 
-use cni::exec::{Exec as _, ExecError};
-use node::root::{Kind, Root};
+use std::{path::Path, sync::Arc, time::Duration};
+
+use node::root::Root;
 use tracing::{info, warn};
 
 use crate::{
     host::{
-        dhcp_server::{self, MARK, PLUGIN},
-        exec::{Detached, Fate},
-        orphans,
+        dhcp_server,
+        dhcp_service::{DhcpService, Parts, Paths, SocketName},
+        dir_watch::{DirectoryWatch, changed_or_never},
+        exec::ExecContext,
     },
-    readiness::{Gate, Readiness},
+    readiness::Gate,
     reconcile::node::NodeReconciler,
-    serving::socket,
 };
 
-/// The socket that plugins connect to, in the runtime's file tree.
-const SOCKET: &str = "/run/cni/dhcp.sock";
-/// Pause between two checks.
-const PERIOD: Duration = Duration::from_secs(5);
+use self::keeper::Keeper;
 
-/// Keeps the plugin serving.
-pub struct Keeper {
-    reconciler: Arc<NodeReconciler>,
-    socket: PathBuf,
-}
+/// The pause before a service that failed is started again, or one whose name another daemon has taken.
+const START_AGAIN: Duration = Duration::from_secs(1);
+/// The pause between two checks of the socket's name where no event reports its loss.
+const CHECK_PERIOD: Duration = Duration::from_secs(30);
 
-/// The outcome of one check.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum State {
-    Served,
-    Started(PathBuf),
-    /// It runs but does not serve yet.
-    Starting,
-    Failed(String),
-}
-
-impl Keeper {
-    /// Creates the keeper of this node.
-    pub fn new(reconciler: Arc<NodeReconciler>) -> Self {
-        Self {
-            reconciler,
-            socket: SOCKET.into(),
-        }
+/// Runs for ever. Of two daemons only the one that serves the node takes part.
+pub async fn run(reconciler: Arc<NodeReconciler>, is_wanted: bool) {
+    let paths = Paths::new(&reconciler.config.cni_dir);
+    if !is_wanted {
+        let gates = [Gate::Discovery, Gate::Socket];
+        reconciler.readiness.wait_open(&gates).await;
+        let _ = tokio::task::spawn_blocking(move || remove(&reconciler, &paths)).await;
+        return;
     }
+    let keeper = Keeper::new(Arc::clone(&reconciler));
+    tokio::join!(hold_leases(reconciler, paths), keeper.run());
+}
 
-    /// Runs for ever. Of two daemons only the one that serves the node starts or ends the plugin.
-    pub async fn run(self, is_wanted: bool) {
-        let readiness: Arc<Readiness> = Arc::clone(&self.reconciler.readiness);
-        let keeper = Arc::new(self);
-        let (mut child, mut last_logged) = (None, None);
-        loop {
-            readiness.wait_open(&[Gate::Discovery, Gate::Shim]).await;
-            if !is_wanted {
-                let _ = tokio::task::spawn_blocking(dhcp_server::end).await;
-                return;
+/// Ends everything that this or an earlier daemon has started for DHCP; leases of running pods stay on disk.
+pub fn remove(reconciler: &NodeReconciler, paths: &Paths) {
+    dhcp_server::end();
+    if let Ok(seen) = Seen::by_plugins(&reconciler.exec.context()) {
+        paths.remove(seen.root(), &reconciler.root);
+    }
+}
+
+/// Keeps a service running. One whose socket has lost its name ends: the next daemon serves.
+async fn hold_leases(reconciler: Arc<NodeReconciler>, paths: Paths) {
+    let mut last_logged = None;
+    loop {
+        let gates = [Gate::Discovery, Gate::Socket];
+        reconciler.readiness.wait_open(&gates).await;
+        match start(&reconciler, &paths).await {
+            Ok(mut service) => {
+                last_logged = None;
+                let name = service.name();
+                tokio::select! {
+                    () = name_is_lost(&reconciler, &paths, &name) => {
+                        info!("the DHCP service ends: its socket has lost its name");
+                    }
+                    error = service.ended() => {
+                        warn!(error = format!("{error:#}"), "the DHCP service has ended, it is started again");
+                    }
+                }
             }
-            let checker = Arc::clone(&keeper);
-            let check = move || (checker.check(&mut child), child);
-            let Ok((state, left)) = tokio::task::spawn_blocking(check).await else {
+            Err(error) => {
+                let error = format!("{error:#}");
+                if last_logged.as_ref() != Some(&error) {
+                    warn!(
+                        error,
+                        "cannot start the DHCP service: networks get no addresses by DHCP"
+                    );
+                }
+                last_logged = Some(error);
+            }
+        }
+        tokio::time::sleep(START_AGAIN).await;
+    }
+}
+
+async fn start(reconciler: &Arc<NodeReconciler>, paths: &Paths) -> anyhow::Result<DhcpService> {
+    let (reconciler, paths) = (Arc::clone(reconciler), paths.clone());
+    let start = move || {
+        let parts = Parts {
+            root: Arc::clone(&reconciler.root),
+            exec: Arc::clone(&reconciler.exec),
+            metrics: Arc::clone(&reconciler.metrics),
+        };
+        let seen = Seen::by_plugins(&reconciler.exec.context())?;
+        DhcpService::start(parts, &paths, seen.root())
+    };
+    tokio::task::spawn_blocking(start).await?
+}
+
+/// Returns once plugins no longer find the service under its name.
+async fn name_is_lost(reconciler: &NodeReconciler, paths: &Paths, name: &SocketName) {
+    let dir = paths.socket.parent().unwrap_or(Path::new("/"));
+    loop {
+        let watch = {
+            // A runtime that was restarted may have another file tree.
+            let Ok(seen) = Seen::by_plugins(&reconciler.exec.context()) else {
                 return;
             };
-            child = left;
-            if state != State::Starting && last_logged.as_ref() != Some(&state) {
-                log(&state);
-                last_logged = Some(state);
+            let watch = DirectoryWatch::new(seen.root(), &[dir]);
+            if !name.is_ours(seen.root()) {
+                return;
             }
-            tokio::time::sleep(PERIOD).await;
-        }
-    }
-
-    fn check(&self, child: &mut Option<Detached>) -> State {
-        let context = self.reconciler.exec.context();
-        let opened;
-        let seen = match (&context.chroot, &context.runtime) {
-            (None, Some(runtime)) => &runtime.tree,
-            (chroot, _) => match Root::open(chroot.as_deref().unwrap_or(Path::new("/"))) {
-                Ok(root) => {
-                    opened = root;
-                    &opened
-                }
-                Err(error) => return State::Failed(error.to_string()),
-            },
+            watch
         };
-        if socket::is_served_at(seen, &self.socket) {
-            return State::Served;
-        }
-        match child.as_mut().map(Detached::fate) {
-            Some(Fate::Running) => return State::Starting,
-            // It may be about to serve, and two of them must not serve at once.
-            Some(Fate::Unknown) => {
-                orphans::end_marked(MARK);
+        let _ = tokio::time::timeout(CHECK_PERIOD, changed_or_never(watch)).await;
+    }
+}
+
+/// The file tree in which plugins find their files.
+enum Seen {
+    Runtime(Arc<node::process::Process>),
+    Opened(Root),
+}
+
+impl Seen {
+    fn by_plugins(context: &ExecContext) -> Result<Self, node::root::RootError> {
+        match (&context.chroot, &context.runtime) {
+            (None, Some(runtime)) => Ok(Self::Runtime(Arc::clone(runtime))),
+            (chroot, _) => {
+                Root::open(chroot.as_deref().unwrap_or(Path::new("/"))).map(Self::Opened)
             }
-            Some(Fate::Ended(_)) | None => {}
-        }
-        match self.start(seen) {
-            Ok((path, started)) => {
-                *child = Some(started);
-                State::Started(path)
-            }
-            Err(reason) => State::Failed(reason),
         }
     }
 
-    fn start(&self, seen: &Root) -> Result<(PathBuf, Detached), String> {
-        let exec = &self.reconciler.exec;
-        let path = exec
-            .find(PLUGIN, &self.reconciler.plugin_dirs())
-            .map_err(|error| missing(&error))?;
-        remove_stale(seen, &self.socket)
-            .map_err(|error| format!("cannot remove {}: {error}", self.socket.display()))?;
-        let socket = self.socket.display().to_string();
-        let started = exec
-            .start(&path, &["daemon", "-socketpath", &socket], MARK)
-            .map_err(|error| error.to_string())?;
-        Ok((path, started))
-    }
-}
-
-fn log(state: &State) {
-    match state {
-        State::Started(path) => {
-            info!(path = %path.display(), "started the plugin dhcp, which holds leases");
+    fn root(&self) -> &Root {
+        match self {
+            Self::Runtime(runtime) => &runtime.tree,
+            Self::Opened(root) => root,
         }
-        State::Failed(reason) => warn!(
-            reason,
-            "cannot start the plugin dhcp: networks get no addresses by DHCP"
-        ),
-        State::Served => info!(socket = SOCKET, "the plugin dhcp serves"),
-        State::Starting => {}
     }
-}
-
-fn missing(error: &ExecError) -> String {
-    format!("{error}; install it into one of them: it is one of the reference plugins")
-}
-
-/// Removes a socket without a process behind it, which would prevent the plugin from binding its name.
-fn remove_stale(seen: &Root, path: &Path) -> io::Result<()> {
-    let is_socket = matches!(seen.kind(path), Ok(Some(Kind::Socket)));
-    if is_socket {
-        seen.remove(path).map_err(|error| error.source)?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, os::unix::fs::PermissionsExt as _, os::unix::net::UnixListener};
+    use std::{
+        io::{Read as _, Write as _},
+        net::Shutdown,
+        os::unix::net::UnixStream,
+        time::Instant,
+    };
 
     use super::*;
-    use crate::host::exec::{ExecContext, RuntimeExec};
+    use crate::{host::exec::RuntimeExec, readiness::Readiness};
     use plan::daemon_config::Config;
 
-    /// A keeper whose plugin records its arguments and keeps running.
-    fn keeper(dir: &Path, plugins: &Path) -> Keeper {
+    /// The node's part of a daemon that finds its plugins in this directory.
+    pub(super) fn reconciler(dir: &Path, plugins: &Path) -> Arc<NodeReconciler> {
         let config = serde_json::json!({"binDir": plugins, "cniConfigDir": dir});
         let serde_json::Value::Object(config) = config else {
             unreachable!("it is an object");
         };
         let config = Arc::new(Config::parse(config).unwrap());
         let root = Arc::new(Root::open("/").unwrap());
-        let reconciler = NodeReconciler {
-            exec: Arc::new(
-                RuntimeExec::new(Arc::clone(&root), ExecContext::default()).with_spawner_thread(),
-            ),
+        let exec = RuntimeExec::new(Arc::clone(&root), ExecContext::default());
+        Arc::new(NodeReconciler {
+            exec: Arc::new(exec.with_spawner_thread()),
             readiness: Arc::new(Readiness::new(&[])),
             pod_uid: None,
             target: std::sync::Mutex::default(),
@@ -183,67 +169,79 @@ mod tests {
             metrics: Arc::default(),
             config,
             root,
-        };
-        Keeper {
-            reconciler: Arc::new(reconciler),
-            socket: dir.join("dhcp.sock"),
-        }
+        })
     }
 
-    #[test]
-    fn plugin_is_started_once_and_ended_by_its_mark() {
-        let dir = tempfile::tempdir().unwrap();
-        let (plugins, called) = (dir.path().join("bin"), dir.path().join("called"));
-        let keeper = keeper(dir.path(), &plugins);
-        let mut child = None;
-        let State::Failed(reason) = keeper.check(&mut child) else {
-            panic!("there is no plugin");
-        };
-        assert!(
-            reason.contains("dhcp") && reason.contains("install it"),
-            "{reason}"
-        );
+    /// Sends a request to the service and returns its answer, which is empty when the service has ended.
+    fn answer(socket: &Path) -> String {
+        let ask = r#"{"verb": "release", "client": "c", "netns": "", "ifname": "", "provide": [], "request": []}"#;
+        let mut text = String::new();
+        // Every error is that of a service which ends.
+        let _ = UnixStream::connect(socket).and_then(|mut stream| {
+            stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+            stream.write_all(ask.as_bytes())?;
+            stream.shutdown(Shutdown::Write)?;
+            stream.read_to_string(&mut text)
+        });
+        text
+    }
 
-        fs::create_dir(&plugins).unwrap();
-        let script = format!(
-            "#!/bin/sh\necho \"$@ $MULTUS_KEEPS\" > {0}.new\nmv {0}.new {0}\nexec sleep 600\n",
-            called.display()
-        );
-        fs::write(plugins.join(PLUGIN), script).unwrap();
-        fs::set_permissions(plugins.join(PLUGIN), fs::Permissions::from_mode(0o755)).unwrap();
-        // A killed plugin left its socket.
-        drop(UnixListener::bind(&keeper.socket).unwrap());
-        assert_eq!(
-            keeper.check(&mut child),
-            State::Started(plugins.join(PLUGIN))
-        );
-        assert!(!keeper.socket.exists());
-        assert_eq!(keeper.check(&mut child), State::Starting);
-        while !called.exists() {
-            std::thread::yield_now();
-        }
-        let args = fs::read_to_string(&called).unwrap();
-        let expected = format!("daemon -socketpath {} dhcp\n", keeper.socket.display());
-        assert_eq!(args, expected);
-
-        // A plugin that serves is kept.
-        let listener = UnixListener::bind(&keeper.socket).unwrap();
-        assert_eq!(keeper.check(&mut None), State::Served);
-        drop(listener);
-
-        assert_eq!(dhcp_server::end(), 1);
-        let child = child.as_mut().unwrap();
-        let status = loop {
-            match child.fate() {
-                Fate::Running => std::thread::yield_now(),
-                Fate::Ended(status) => break status,
-                Fate::Unknown => panic!("the spawner watches it"),
+    /// Waits for a condition.
+    async fn until(what: &str, condition: impl Fn() -> bool + Send + 'static) {
+        let end = Instant::now() + Duration::from_secs(30);
+        let wait = move || {
+            while !condition() && Instant::now() < end {
+                std::thread::yield_now();
             }
+            Instant::now() < end
         };
-        assert_eq!(
-            std::os::unix::process::ExitStatusExt::signal(&status),
-            Some(15)
-        );
-        assert_eq!(dhcp_server::end(), 0);
+        let is_met = tokio::task::spawn_blocking(wait).await.unwrap();
+        assert!(is_met, "not in time: {what}");
+    }
+
+    async fn served(socket: &Path) {
+        let socket = socket.to_owned();
+        until("the service answers", move || {
+            answer(&socket) == r#"{"done":null}"#
+        })
+        .await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn daemon_that_loses_the_name_lets_the_next_one_serve() {
+        let dir = tempfile::tempdir().unwrap();
+        let paths = Paths {
+            socket: dir.path().join("run/multus-dhcp.sock"),
+            former_socket: dir.path().join("run/dhcp.sock"),
+            leases: dir.path().join("leases"),
+        };
+        let daemons = [(), ()].map(|()| reconciler(dir.path(), dir.path()));
+        daemons[1]
+            .readiness
+            .close(Gate::Socket, "the other daemon serves");
+        let tasks = daemons
+            .each_ref()
+            .map(|daemon| tokio::spawn(hold_leases(Arc::clone(daemon), paths.clone())));
+        served(&paths.socket).await;
+        let (root, socket) = (Arc::clone(&daemons[0].root), paths.socket.clone());
+        let owner = root.identity(&socket);
+
+        daemons[0]
+            .readiness
+            .close(Gate::Socket, "the next daemon serves");
+        daemons[1].readiness.open(Gate::Socket);
+        until("the next daemon takes the name", move || {
+            root.identity(&socket) != owner
+        })
+        .await;
+        // The next one waits for the lock, which the first one gives up.
+        served(&paths.socket).await;
+
+        // A name that was removed is made again.
+        std::fs::remove_file(&paths.socket).unwrap();
+        served(&paths.socket).await;
+        for task in tasks {
+            task.abort();
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! Keeps the node as the configuration asks for it, as long as the daemon lives: shim and configuration in the runtime's
-//! directories, the DHCP plugin's server, no state of containers that are deleted.
+//! directories, or plugins alone, the DHCP plugin's server, no state of containers that are deleted.
 
 pub mod dhcp;
 pub mod node;
 pub mod stale;
+mod standalone;

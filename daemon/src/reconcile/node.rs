@@ -1,4 +1,5 @@
-//! Reconciles the node: finds the runtime and its CNI directories, runs delegates in the runtime's namespaces, installs the shim.
+//! Reconciles the node: finds the runtime and its CNI directories, runs delegates in the runtime's namespaces, installs the shim, or the
+//! plugins where no daemon serves pods.
 
 use std::{
     io,
@@ -8,10 +9,11 @@ use std::{
 };
 
 use anyhow::Context;
+use api::plugins::{PLUGIN_DIR, PROGRAM};
 use node::{
     dirs::{CniDirs, Overrides, Source},
     discover::{DiscoverOptions, Report, discover},
-    install::{self, Outcome},
+    install::{Installation, Outcome},
     process::Process,
     root::Root,
     runtime::{Rejected, Runtime},
@@ -23,14 +25,14 @@ use tracing::{debug, error, info, warn};
 use crate::{
     certificate,
     config_manager::{self, Target},
-    engine::OWN_PLUGIN_DIR,
     host::{
         dhcp_server,
+        dhcp_service::Paths,
         dir_watch::{DirectoryWatch, changed_or_never},
         exec::RuntimeExec,
     },
     metrics::Metrics,
-    readiness::{Gate, Readiness},
+    readiness::{Gate, Purpose, Readiness},
     serving::socket,
     state,
 };
@@ -71,8 +73,9 @@ impl NodeReconciler {
     pub async fn run(self: Arc<Self>, targets: watch::Sender<Option<Target>>) {
         let mut failing_since: Option<Instant> = None;
         let mut is_logged = false;
+        let mut has_standalone = true;
         loop {
-            let (pause, watch) = match self.reconcile_once().await {
+            let (pause, watch) = match self.reconcile_once(&mut has_standalone).await {
                 Ok((target, watch)) => {
                     failing_since = None;
                     if std::mem::take(&mut is_logged) {
@@ -147,8 +150,12 @@ impl NodeReconciler {
         Ok(report)
     }
 
-    /// Discovers runtime and directories, and installs the shim. The returned watch reports changes to the directories.
-    async fn reconcile_once(&self) -> Result<(Target, io::Result<DirectoryWatch>), (Gate, String)> {
+    /// Discovers runtime and directories, and installs the shim, or the plugins alone. The returned watch reports changes to the directories.
+    /// `has_standalone` is false once plugins of a former installation without a multiplexer were removed.
+    async fn reconcile_once(
+        &self,
+        has_standalone: &mut bool,
+    ) -> Result<(Target, io::Result<DirectoryWatch>), (Gate, String)> {
         let report = self.report().await;
         let is_known = self.enter(&report)?;
         let Some(dirs) = report.dirs else {
@@ -189,10 +196,20 @@ impl NodeReconciler {
         ];
         let watched: Vec<&Path> = watched.into_iter().flatten().collect();
         let watch = DirectoryWatch::with_parents(&self.root, &watched);
-        self.install(&dirs)
-            .map_err(|error| (Gate::Shim, format!("{error:#}")))?;
-        self.readiness.open(Gate::Shim);
-        self.remove_from_other_dirs(&dirs);
+        match self.readiness.purpose() {
+            Purpose::Multiplexer => {
+                self.install(&dirs)
+                    .map_err(|error| (Gate::Shim, format!("{error:#}")))?;
+                self.readiness.open(Gate::Shim);
+                self.remove_from_other_dirs(&dirs, has_standalone);
+            }
+            Purpose::Plugins => {
+                self.install_standalone(&dirs)
+                    .map_err(|error| (Gate::Plugins, format!("{error:#}")))?;
+                self.readiness.open(Gate::Plugins);
+                self.remove_multiplexer();
+            }
+        }
         let target = Target {
             dir: dirs.conf_dir,
             accepted: report.cni_version,
@@ -210,13 +227,14 @@ impl NodeReconciler {
         silence(known.source, dirs.source, &runtime.socket, rejected)
     }
 
-    /// Installs the shim in the runtime's directory, and as `passthru` in ours.
+    /// Installs the shim in the runtime's directory, and as `passthru` in ours, next to our plugins.
     fn install(&self, dirs: &CniDirs) -> anyhow::Result<()> {
-        let shim = shim_bytes()?;
-        let own = Path::new(OWN_PLUGIN_DIR);
+        let shim = shipped(SHIM)?;
+        let installation = Installation::multiplexer(&self.root);
+        let own = Path::new(PLUGIN_DIR);
         self.root.make_dirs(own, 0o755)?;
         for (dir, name) in [(own, PASSTHRU), (&dirs.install_dir, SHIM)] {
-            let outcome = install::install(&self.root, dir, name, &shim)?;
+            let outcome = installation.install(dir, name, &shim)?;
             let dir = dir.display();
             match outcome {
                 Outcome::Installed => info!(%dir, name, source = ?dirs.source, "installed"),
@@ -224,22 +242,67 @@ impl NodeReconciler {
                 Outcome::Unchanged => {}
             }
         }
+        self.install_plugins()
+    }
+
+    /// Installs our plugins: one program, and a link for each name. A file of another program keeps its name.
+    fn install_plugins(&self) -> anyhow::Result<()> {
+        let names = &self.config.own_plugins.names;
+        if names.is_empty() {
+            return Ok(());
+        }
+        let dir = Path::new(PLUGIN_DIR);
+        let installation = Installation::multiplexer(&self.root);
+        let program = installation.install(dir, PROGRAM, &shipped(PROGRAM)?)?;
+        let (mut linked, mut kept) = (Vec::new(), Vec::new());
+        for name in names {
+            match installation.link(dir, name, PROGRAM)? {
+                Some(Outcome::Unchanged) => {}
+                Some(_) => linked.push(*name),
+                None => kept.push(*name),
+            }
+        }
+        if program != Outcome::Unchanged || !linked.is_empty() {
+            info!(dir = PLUGIN_DIR, ?linked, "installed the plugins");
+            if !kept.is_empty() {
+                warn!(
+                    dir = PLUGIN_DIR,
+                    ?kept,
+                    "other programs have these names: they stay"
+                );
+            }
+        }
         Ok(())
     }
 
-    /// Removes the shim from directories that the runtime used before, once no CNI configuration there sends pods to it.
-    fn remove_from_other_dirs(&self, dirs: &CniDirs) {
+    /// Removes the shim from directories that the runtime used before, once no CNI configuration there sends pods to it, and the plugins of a
+    /// daemon that served no pods.
+    fn remove_from_other_dirs(&self, dirs: &CniDirs, has_standalone: &mut bool) {
         if !config_manager::all_installed_in(&self.root, &dirs.conf_dir) {
             return;
         }
-        let keep = [
-            dirs.install_dir.join(SHIM),
-            Path::new(OWN_PLUGIN_DIR).join(PASSTHRU),
-        ];
-        match install::remove_others(&self.root, &keep.each_ref().map(PathBuf::as_path)) {
+        let names = &self.config.own_plugins.names;
+        let program = (!names.is_empty()).then_some(PROGRAM);
+        let own = names.iter().copied().chain(program).chain([PASSTHRU]);
+        let mut keep: Vec<_> = own.map(|name| Path::new(PLUGIN_DIR).join(name)).collect();
+        keep.push(dirs.install_dir.join(SHIM));
+        let keep: Vec<&Path> = keep.iter().map(PathBuf::as_path).collect();
+        match Installation::multiplexer(&self.root).remove_others(&keep) {
             Ok(removed) if removed.is_empty() => {}
             Ok(removed) => info!(?removed, "removed files installed in other directories"),
             Err(error) => warn!(%error, "cannot remove files installed in other directories"),
+        }
+        // Once: during an update a daemon that installs plugins may still run, and puts them back until it ends.
+        if *has_standalone {
+            match Installation::plugins(&self.root).remove_others(&[]) {
+                Ok(removed) => {
+                    if !removed.is_empty() {
+                        info!(?removed, "removed plugins of the former installation");
+                    }
+                    *has_standalone = false;
+                }
+                Err(error) => warn!(%error, "cannot remove plugins of the former installation"),
+            }
         }
     }
 
@@ -269,10 +332,13 @@ impl NodeReconciler {
             .unwrap_or_else(PoisonError::into_inner);
         let known = last.iter().flat_map(|(dirs, _)| dirs.bin_dirs.clone());
         let explicit = self.config.bin_dir.clone().into_iter();
-        explicit
-            .chain(known)
-            .chain([OWN_PLUGIN_DIR.into()])
-            .collect()
+        let own = || PathBuf::from(PLUGIN_DIR);
+        let first = self.config.own_plugins.first.then(own);
+        let mut dirs: Vec<PathBuf> = first.into_iter().chain(explicit).chain(known).collect();
+        if !self.config.own_plugins.first {
+            dirs.push(own());
+        }
+        dirs
     }
 
     /// Discovers the runtime and its directories.
@@ -306,6 +372,9 @@ impl NodeReconciler {
     /// Removes everything that was installed. The CNI configuration goes first, so that no pod is sent to a deleted shim; the state of
     /// running pods stays. Does nothing while another daemon of this node serves.
     pub fn uninstall(&self) {
+        if self.readiness.purpose() == Purpose::Plugins {
+            return self.uninstall_standalone();
+        }
         let serves = self.readiness.reason_closed(Gate::Socket).is_none();
         if !serves && socket::is_served(&self.root, &self.config.socket_dir) {
             return info!("another daemon serves this node: nothing is removed");
@@ -323,11 +392,12 @@ impl NodeReconciler {
                 return error!(%error, "cannot remove the CNI configuration: the shim stays too");
             }
         }
-        match install::remove_others(&self.root, &[]) {
+        match Installation::multiplexer(&self.root).remove_others(&[]) {
             Ok(removed) => info!(?removed, "removed installed files"),
             Err(error) => warn!(%error, "cannot remove all installed files"),
         }
         dhcp_server::end();
+        Paths::new(&self.config.cni_dir).remove(&self.root, &self.root);
         if let Err(error) = state::remove_locks(&self.root, &self.config.cni_dir) {
             warn!(%error, "cannot remove the lock file");
         }
@@ -368,14 +438,14 @@ fn silence(known: Source, now: Source, socket: &Path, rejected: &[Rejected]) -> 
     (was_reported && known != now).then(|| silent.reason.clone())
 }
 
-/// Reads the shim that is shipped with this daemon.
-pub fn shim_bytes() -> anyhow::Result<Vec<u8>> {
+/// Reads a program that is shipped with this daemon.
+pub fn shipped(program: &str) -> anyhow::Result<Vec<u8>> {
     let own = std::env::current_exe().context("cannot find out where this program is")?;
-    let shim: PathBuf = own.with_file_name(SHIM);
-    std::fs::read(&shim).with_context(|| {
+    let path: PathBuf = own.with_file_name(program);
+    std::fs::read(&path).with_context(|| {
         format!(
             "cannot read {}: it must be in the same directory as multus-daemon",
-            shim.display()
+            path.display()
         )
     })
 }

@@ -101,11 +101,16 @@ impl AddRecord {
 
 /// Removes the file of locks in the state directory `dir`, at an uninstall; returns whether it was there.
 pub fn remove_locks(root: &Root, dir: &Path) -> Result<bool, RootError> {
-    match root.directory(dir.join(OWN_DIR)) {
+    match root.directory(own_dir(dir)) {
         Ok(own) => own.remove(LOCKS_FILE),
         Err(error) if error.is_not_found() => Ok(false),
         Err(error) => Err(error),
     }
+}
+
+/// Returns the directory of our own files in a directory of state.
+pub fn own_dir(dir: &Path) -> PathBuf {
+    dir.join(OWN_DIR)
 }
 
 impl Store {
@@ -353,7 +358,7 @@ impl Store {
     }
 
     fn own_dir(&self, make: bool) -> Result<Arc<Directory>, RootError> {
-        self.open(&self.own_dir, make, || self.dir.join(OWN_DIR))
+        self.open(&self.own_dir, make, || own_dir(&self.dir))
     }
 
     fn open(

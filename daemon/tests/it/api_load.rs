@@ -24,11 +24,25 @@ fn node_http2() -> NodeFixture {
 
 /// Status patches so far.
 fn patches(node: &NodeFixture) -> Vec<ReceivedRequest> {
-    let asks = node.api.requests().into_iter();
-    asks.filter(|ask| {
-        ask.method_and_path.starts_with("PATCH ") && ask.method_and_path.ends_with("/status")
-    })
-    .collect()
+    let requests = node.api.requests().into_iter();
+    let is_patch = |request: &ReceivedRequest| {
+        let line = &request.method_and_path;
+        line.starts_with("PATCH ") && line.ends_with("/status")
+    };
+    requests.filter(is_patch).collect()
+}
+
+/// Serves 50 ADDs at once, each with its status patch.
+fn serve_burst(node: &NodeFixture) -> Daemon {
+    let daemon = node.start().ready();
+    let adding: Vec<_> = (0..50)
+        .map(|number| daemon.cni_meanwhile(&node.request("ADD", &format!("c{number}"))))
+        .collect();
+    for add in adding {
+        add.join().unwrap().unwrap().result();
+    }
+    assert_eq!(patches(node).len(), 50);
+    daemon
 }
 
 #[test]
@@ -40,35 +54,41 @@ fn start_sends_two_lists_from_the_cache_and_two_watches() {
     node.api.wait_for_watch(Kind::Definition);
     // An ADD finds its pod in the watch's cache: no GET of the pod follows.
     daemon.cni(&node.request("ADD", "c1")).result();
-    let asks = node.api.requests();
+    let requests = node.api.requests();
     let of = |method: &str| -> Vec<&ReceivedRequest> {
-        let is = |ask: &&ReceivedRequest| ask.method_and_path.starts_with(method);
-        asks.iter().filter(is).collect()
+        let is = |request: &&ReceivedRequest| request.method_and_path.starts_with(method);
+        requests.iter().filter(is).collect()
     };
     let lists = of("GET ");
-    assert_eq!(lists.len(), 2, "{asks:?}");
-    for ask in lists {
-        assert!(ask.query.contains("resourceVersion=0"), "{ask:?}");
-        assert!(!ask.query.contains("limit"), "{ask:?}");
-        assert!(!ask.query.contains("resourceVersionMatch"), "{ask:?}");
+    assert_eq!(lists.len(), 2, "{requests:?}");
+    for request in lists {
+        assert!(request.query.contains("resourceVersion=0"), "{request:?}");
+        assert!(!request.query.contains("limit"), "{request:?}");
+        assert!(
+            !request.query.contains("resourceVersionMatch"),
+            "{request:?}"
+        );
     }
     let watches = of("WATCH ");
-    assert_eq!(watches.len(), 2, "{asks:?}");
-    for ask in watches {
-        assert!(ask.query.contains("allowWatchBookmarks=true"), "{ask:?}");
+    assert_eq!(watches.len(), 2, "{requests:?}");
+    for request in watches {
+        assert!(
+            request.query.contains("allowWatchBookmarks=true"),
+            "{request:?}"
+        );
     }
-    let pods: Vec<_> = asks
+    let pods: Vec<_> = requests
         .iter()
-        .filter(|ask| ask.method_and_path.ends_with("/pods"))
+        .filter(|request| request.method_and_path.ends_with("/pods"))
         .collect();
-    for ask in pods {
-        let form = if ask.method_and_path.starts_with("WATCH") {
+    for request in pods {
+        let form = if request.method_and_path.starts_with("WATCH") {
             METADATA
         } else {
             METADATA_LIST
         };
-        assert!(ask.accept.starts_with(form), "{ask:?}");
-        assert!(ask.query.contains("spec.nodeName"), "{ask:?}");
+        assert!(request.accept.starts_with(form), "{request:?}");
+        assert!(request.query.contains("spec.nodeName"), "{request:?}");
     }
 }
 
@@ -130,14 +150,7 @@ fn retry_after_of_a_busy_server_is_respected() {
 fn one_connection_of_http2_serves_a_burst() {
     let node = node_http2();
     node.run_pod(None);
-    let daemon = node.start().ready();
-    let adding: Vec<_> = (0..50)
-        .map(|number| daemon.cni_meanwhile(&node.request("ADD", &format!("c{number}"))))
-        .collect();
-    for add in adding {
-        add.join().unwrap().unwrap().result();
-    }
-    assert_eq!(patches(&node).len(), 50);
+    let _daemon = serve_burst(&node);
     assert_eq!(node.api.connections(), 1);
 }
 
@@ -145,14 +158,7 @@ fn one_connection_of_http2_serves_a_burst() {
 fn few_connections_of_http1_serve_a_burst() {
     let node = NodeFixture::new();
     node.run_pod(None);
-    let daemon = node.start().ready();
-    let adding: Vec<_> = (0..50)
-        .map(|number| daemon.cni_meanwhile(&node.request("ADD", &format!("c{number}"))))
-        .collect();
-    for add in adding {
-        add.join().unwrap().unwrap().result();
-    }
-    assert_eq!(patches(&node).len(), 50);
+    let _daemon = serve_burst(&node);
     // Two of them carry the watches.
     let connections = node.api.connections();
     assert!(connections <= 12, "{connections}");
@@ -169,9 +175,10 @@ fn lost_history_leads_to_new_lists() {
     node.define("zebra");
     node.api.put(Kind::Pod, pod("node-a", Some("zebra")));
     let relisted = || {
-        let asks = node.api.requests();
-        let lists = asks.iter().filter(|ask| {
-            ask.method_and_path.starts_with("GET ") && ask.query.contains("resourceVersion=")
+        let requests = node.api.requests();
+        let lists = requests.iter().filter(|request| {
+            request.method_and_path.starts_with("GET ")
+                && request.query.contains("resourceVersion=")
         });
         lists.count() >= 4
     };
@@ -207,11 +214,11 @@ fn goes_on_after_a_restart(mut node: NodeFixture) {
     node.api.wait_for_watch(Kind::Definition);
     wait_for_zebra(&node, &daemon);
     // The watches resumed at their version: nothing was listed again.
-    let asks = node.api.requests();
-    let lists = asks.iter().filter(|ask| {
-        ask.method_and_path.starts_with("GET ") && ask.query.contains("resourceVersion=")
+    let requests = node.api.requests();
+    let lists = requests.iter().filter(|request| {
+        request.method_and_path.starts_with("GET ") && request.query.contains("resourceVersion=")
     });
-    assert_eq!(lists.count(), 2, "{asks:?}");
+    assert_eq!(lists.count(), 2, "{requests:?}");
 }
 
 #[test]

@@ -225,13 +225,20 @@ fn uninstall_finds_files_by_the_record() {
         node.write("daemon-config.json", "{}");
         uninstall(&node)
     };
-    assert_eq!(
-        removed,
-        format!(
-            "removed /etc/cni/net.d/00-multus.conf\nremoved /var/lib/multus/bin/passthru\nremoved {}\n",
-            node.bin_dir().join("multus-shim").display()
-        )
-    );
+    let shim = node.bin_dir().join("multus-shim").display().to_string();
+    let own = ["passthru", api::plugins::PROGRAM];
+    let own = own.iter().chain(api::plugins::NAMES);
+    let mut expected: Vec<_> = own
+        .map(|name| format!("/var/lib/multus/bin/{name}"))
+        .collect();
+    expected.extend(["/etc/cni/net.d/00-multus.conf".to_owned(), shim]);
+    let mut removed: Vec<_> = removed
+        .lines()
+        .map(|line| line.replace("removed ", ""))
+        .collect();
+    expected.sort();
+    removed.sort();
+    assert_eq!(removed, expected);
     assert!(!node.path(CONFIGURATION).exists() && !node.path(SHIM).exists());
     assert!(node.path("etc/cni/net.d/10-primary.conflist").exists());
 }

@@ -25,6 +25,7 @@ mod requests;
 mod rights;
 mod serving;
 mod spawner;
+mod standalone;
 mod startup;
 mod status;
 mod takeover;

@@ -61,6 +61,7 @@ impl NodeFixture {
         let daemon = program.path().join("multus-daemon");
         fs::hard_link(env!("CARGO_BIN_EXE_multus-daemon"), daemon).unwrap();
         fs::write(program.path().join("multus-shim"), "the shim").unwrap();
+        fs::write(program.path().join("multus-cni-plugins"), "the plugins").unwrap();
         let node = Self { dir, program, api };
         for dir in ["etc/cni/net.d", "opt/cni/bin", "calls", "answers", "gates"] {
             fs::create_dir_all(node.path(dir)).unwrap();

@@ -82,6 +82,43 @@ fn shim_and_socket_exist_before_the_configuration() {
 }
 
 #[test]
+fn own_plugins_are_installed_as_the_file_says_and_others_stay() {
+    let node = NodeFixture::new();
+    let dir = node.path("var/lib/multus/bin");
+    let names = || {
+        let mut names: Vec<_> = fs::read_dir(&dir)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    };
+    fs::create_dir_all(&dir).unwrap();
+    fs::write(dir.join("static"), "theirs").unwrap();
+    node.start().ready().kill();
+    let all = api::plugins::NAMES.iter().copied();
+    let mut expected: Vec<_> = all.chain(["multus-cni-plugins", "passthru"]).collect();
+    expected.sort_unstable();
+    assert_eq!(names(), expected);
+    assert_eq!(
+        fs::read_to_string(dir.join("macvlan")).unwrap(),
+        "the plugins"
+    );
+    assert_eq!(fs::read_to_string(dir.join("static")).unwrap(), "theirs");
+
+    node.configure(&json!({"ownPlugins": {"only": ["macvlan"]}}));
+    node.start().ready().kill();
+    assert_eq!(
+        names(),
+        ["macvlan", "multus-cni-plugins", "passthru", "static"]
+    );
+
+    node.configure(&json!({"ownPlugins": {"install": false}}));
+    node.start().ready().kill();
+    assert_eq!(names(), ["passthru", "static"]);
+}
+
+#[test]
 fn only_root_can_open_socket_and_configuration() {
     let node = NodeFixture::new();
     let _daemon = node.start().ready();

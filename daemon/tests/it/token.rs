@@ -18,13 +18,13 @@ fn node() -> NodeFixture {
 
 /// The users that wrote the status of a pod, in order.
 fn writers(node: &NodeFixture) -> Vec<String> {
-    let asks = node.api.requests().into_iter();
-    let patches = asks.filter(
+    let requests = node.api.requests().into_iter();
+    let patches = requests.filter(
         |ReceivedRequest {
              method_and_path, ..
          }| method_and_path.starts_with("PATCH ") && method_and_path.ends_with("/status"),
     );
-    patches.map(|ask| ask.user).collect()
+    patches.map(|request| request.user).collect()
 }
 
 #[test]

@@ -46,6 +46,9 @@ _multus__distro() {
             multus__distro,version)
                 cmd="multus__distro__subcmd__version"
                 ;;
+            multus__distro,vpn)
+                cmd="multus__distro__subcmd__vpn"
+                ;;
             multus__distro__subcmd__chart,get)
                 cmd="multus__distro__subcmd__chart__subcmd__get"
                 ;;
@@ -58,6 +61,21 @@ _multus__distro() {
             multus__distro__subcmd__images,list)
                 cmd="multus__distro__subcmd__images__subcmd__list"
                 ;;
+            multus__distro__subcmd__vpn,down)
+                cmd="multus__distro__subcmd__vpn__subcmd__down"
+                ;;
+            multus__distro__subcmd__vpn,hook)
+                cmd="multus__distro__subcmd__vpn__subcmd__hook"
+                ;;
+            multus__distro__subcmd__vpn,plan)
+                cmd="multus__distro__subcmd__vpn__subcmd__plan"
+                ;;
+            multus__distro__subcmd__vpn,run)
+                cmd="multus__distro__subcmd__vpn__subcmd__run"
+                ;;
+            multus__distro__subcmd__vpn,status)
+                cmd="multus__distro__subcmd__vpn__subcmd__status"
+                ;;
             *)
                 ;;
         esac
@@ -65,7 +83,7 @@ _multus__distro() {
 
     case "${cmd}" in
         multus__distro)
-            opts="-h -V --help --version stage unstage server agent chart images verify install doctor version"
+            opts="-h -V --help --version stage unstage server agent chart images verify install vpn doctor version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -79,7 +97,7 @@ _multus__distro() {
             return 0
             ;;
         multus__subcmd__distro__subcmd__agent)
-            opts="-h --multus --distro --data-dir --hint --help"
+            opts="-h --multus --distro --data-dir --vpn-auth-file --vpn-auth --vpn-cluster-cidr --vpn-timeout --hint --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -90,6 +108,22 @@ _multus__distro() {
                     return 0
                     ;;
                 --data-dir)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --vpn-auth-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --vpn-auth)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --vpn-cluster-cidr)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --vpn-timeout)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -235,7 +269,7 @@ _multus__distro() {
             return 0
             ;;
         multus__subcmd__distro__subcmd__install)
-            opts="-h --unit --distro --remove --program --root --help"
+            opts="-h --unit --distro --vpn-auth-file --vpn-cluster-cidr --remove --program --root --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -247,6 +281,14 @@ _multus__distro() {
                     ;;
                 --distro)
                     COMPREPLY=($(compgen -W "k3s rke2" -- "${cur}"))
+                    return 0
+                    ;;
+                --vpn-auth-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --vpn-cluster-cidr)
+                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 --program)
@@ -265,7 +307,7 @@ _multus__distro() {
             return 0
             ;;
         multus__subcmd__distro__subcmd__server)
-            opts="-h --multus --distro --data-dir --hint --help"
+            opts="-h --multus --distro --data-dir --vpn-auth-file --vpn-auth --vpn-cluster-cidr --vpn-timeout --hint --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -276,6 +318,22 @@ _multus__distro() {
                     return 0
                     ;;
                 --data-dir)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --vpn-auth-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --vpn-auth)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --vpn-cluster-cidr)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --vpn-timeout)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -291,7 +349,7 @@ _multus__distro() {
             return 0
             ;;
         multus__subcmd__distro__subcmd__stage)
-            opts="-h --multus --data-dir --distro --system-default-registry --help"
+            opts="-h --multus --data-dir --distro --system-default-registry --disable-agent --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -363,6 +421,142 @@ _multus__distro() {
                 return 0
             fi
             case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        multus__subcmd__distro__subcmd__vpn)
+            opts="-h --help plan run status down hook"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        multus__subcmd__distro__subcmd__vpn__subcmd__down)
+            opts="-h --root --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --root)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        multus__subcmd__distro__subcmd__vpn__subcmd__hook)
+            opts="-h --root --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --root)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        multus__subcmd__distro__subcmd__vpn__subcmd__plan)
+            opts="-h --json --args --interface --address --mtu --name --vpn-auth-file --vpn-auth --distro --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --interface)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --address)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --mtu)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --name)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --vpn-auth-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --vpn-auth)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --distro)
+                    COMPREPLY=($(compgen -W "k3s rke2" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        multus__subcmd__distro__subcmd__vpn__subcmd__run)
+            opts="-h --vpn-auth-file --vpn-auth --root --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --vpn-auth-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --vpn-auth)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --root)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        multus__subcmd__distro__subcmd__vpn__subcmd__status)
+            opts="-h --json --root --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --root)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;

@@ -34,6 +34,7 @@ complete -c multus-distro -n "__fish_multus_distro_needs_command" -f -a "chart" 
 complete -c multus-distro -n "__fish_multus_distro_needs_command" -f -a "images" -d 'The images that the charts name'
 complete -c multus-distro -n "__fish_multus_distro_needs_command" -f -a "verify" -d 'Check archives, or what is on this node, byte by byte'
 complete -c multus-distro -n "__fish_multus_distro_needs_command" -f -a "install" -d 'Start the distro through this program, with systemd'
+complete -c multus-distro -n "__fish_multus_distro_needs_command" -f -a "vpn" -d 'Nodes that meet over a VPN'
 complete -c multus-distro -n "__fish_multus_distro_needs_command" -f -a "doctor" -d 'Report what is wrong on this node, and how to fix it'
 complete -c multus-distro -n "__fish_multus_distro_needs_command" -f -a "version" -d 'Print the version'
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand stage" -l data-dir -d 'The distro\'s data directory, as in /var/lib/rancher/k3s' -r -F
@@ -41,6 +42,7 @@ complete -c multus-distro -n "__fish_multus_distro_using_subcommand stage" -l di
 rke2\t'RKE2: a manifest that carries the charts'"
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand stage" -l system-default-registry -d 'Registry that is put before every image; RKE2 puts its own there' -r
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand stage" -l multus -d 'Stage Multus; without it what was staged earlier is removed'
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand stage" -l disable-agent -d 'The server runs no agent, as in its configuration file: the jobs that install the charts run on other nodes'
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand stage" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand unstage" -l data-dir -d 'The distro\'s data directory' -r -F
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand unstage" -l force -d 'Also remove files that were edited since'
@@ -50,12 +52,20 @@ complete -c multus-distro -n "__fish_multus_distro_using_subcommand unstage" -s 
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand server" -l distro -d 'The distro, where it does not follow from the program\'s name' -r -f -a "k3s\t'K3s: charts among the static files, a manifest that names their address'
 rke2\t'RKE2: a manifest that carries the charts'"
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand server" -l data-dir -d 'The distro\'s data directory, where its arguments do not name it' -r -F
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand server" -l vpn-auth-file -d 'File of mode 0600 with the VPN\'s settings: name=tailscale,joinKey=KEY[,controlServerURL=URL][,extraArgs=ARGS]' -r -F
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand server" -l vpn-auth -d 'The VPN\'s settings themselves, which every user of the node can read: prefer the file' -r
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand server" -l vpn-cluster-cidr -d 'The networks of the cluster\'s pods, where an agent\'s servers have others than the default one' -r
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand server" -l vpn-timeout -d 'Seconds to wait for the VPN' -r
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand server" -l hint -d 'File for the hint to the node\'s daemon' -r -F
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand server" -l multus -d 'Stage Multus; without it what was staged earlier is removed'
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand server" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand agent" -l distro -d 'The distro, where it does not follow from the program\'s name' -r -f -a "k3s\t'K3s: charts among the static files, a manifest that names their address'
 rke2\t'RKE2: a manifest that carries the charts'"
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand agent" -l data-dir -d 'The distro\'s data directory, where its arguments do not name it' -r -F
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand agent" -l vpn-auth-file -d 'File of mode 0600 with the VPN\'s settings: name=tailscale,joinKey=KEY[,controlServerURL=URL][,extraArgs=ARGS]' -r -F
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand agent" -l vpn-auth -d 'The VPN\'s settings themselves, which every user of the node can read: prefer the file' -r
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand agent" -l vpn-cluster-cidr -d 'The networks of the cluster\'s pods, where an agent\'s servers have others than the default one' -r
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand agent" -l vpn-timeout -d 'Seconds to wait for the VPN' -r
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand agent" -l hint -d 'File for the hint to the node\'s daemon' -r -F
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand agent" -l multus -d 'Stage Multus; without it what was staged earlier is removed'
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand agent" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -82,10 +92,40 @@ complete -c multus-distro -n "__fish_multus_distro_using_subcommand verify" -s h
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand install" -l unit -d 'The unit, where this node has several, or one of another name' -r
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand install" -l distro -d 'The distro, where this node has both' -r -f -a "k3s\t'K3s: charts among the static files, a manifest that names their address'
 rke2\t'RKE2: a manifest that carries the charts'"
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand install" -l vpn-auth-file -d 'Put the node on the VPN of this file, which a unit of its own keeps up; it stays there until --remove' -r -F
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand install" -l vpn-cluster-cidr -d 'The networks of the cluster\'s pods, where an agent\'s servers have others than the default one' -r
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand install" -l program -d 'This program\'s path on the node; its present path unless set' -r -F
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand install" -l root -d 'The directory that stands for the node\'s root' -r -F
-complete -c multus-distro -n "__fish_multus_distro_using_subcommand install" -l remove -d 'Delete the drop-in, and unstage'
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand install" -l remove -d 'Delete the drop-in, end the use of the VPN, and unstage'
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand install" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and not __fish_seen_subcommand_from plan run status down hook" -s h -l help -d 'Print help'
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and not __fish_seen_subcommand_from plan run status down hook" -f -a "plan" -d 'Print every address that the distro would get, and change nothing'
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and not __fish_seen_subcommand_from plan run status down hook" -f -a "run" -d 'Keep the VPN of this node up, and the routes to its pods'
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and not __fish_seen_subcommand_from plan run status down hook" -f -a "status" -d 'Report the VPN of this node, what is wrong with it, and how to fix it'
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and not __fish_seen_subcommand_from plan run status down hook" -f -a "down" -d 'End the use of the VPN, and take it down if `vpn run` brought it up'
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and not __fish_seen_subcommand_from plan run status down hook" -f -a "hook" -d 'Note the subnet of this node\'s pods, for flannel'
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __fish_seen_subcommand_from plan" -l interface -d 'The VPN\'s interface, for a plan before the VPN runs' -r
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __fish_seen_subcommand_from plan" -l address -d 'The node\'s addresses in the VPN' -r
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __fish_seen_subcommand_from plan" -l mtu -d 'The MTU of the VPN\'s interface' -r
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __fish_seen_subcommand_from plan" -l name -d 'The node\'s name in the VPN' -r
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __fish_seen_subcommand_from plan" -l vpn-auth-file -d 'File of mode 0600 with the VPN\'s settings: name=tailscale,joinKey=KEY[,controlServerURL=URL][,extraArgs=ARGS]' -r -F
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __fish_seen_subcommand_from plan" -l vpn-auth -d 'The VPN\'s settings themselves, which every user of the node can read: prefer the file' -r
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __fish_seen_subcommand_from plan" -l distro -d 'The distro, where it does not follow from the program\'s name' -r -f -a "k3s\t'K3s: charts among the static files, a manifest that names their address'
+rke2\t'RKE2: a manifest that carries the charts'"
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __fish_seen_subcommand_from plan" -l json -d 'As JSON'
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __fish_seen_subcommand_from plan" -l args -d 'Only the arguments that are added to the distro\'s, one on each line'
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __fish_seen_subcommand_from plan" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __fish_seen_subcommand_from run" -l vpn-auth-file -d 'File of mode 0600 with the VPN\'s settings: name=tailscale,joinKey=KEY[,controlServerURL=URL][,extraArgs=ARGS]' -r -F
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __fish_seen_subcommand_from run" -l vpn-auth -d 'The VPN\'s settings themselves, which every user of the node can read: prefer the file' -r
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __fish_seen_subcommand_from run" -l root -d 'The directory that stands for the node\'s root' -r -F
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __fish_seen_subcommand_from run" -s h -l help -d 'Print help'
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __fish_seen_subcommand_from status" -l root -d 'The directory that stands for the node\'s root' -r -F
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __fish_seen_subcommand_from status" -l json -d 'As JSON'
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __fish_seen_subcommand_from status" -s h -l help -d 'Print help'
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __fish_seen_subcommand_from down" -l root -d 'The directory that stands for the node\'s root' -r -F
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __fish_seen_subcommand_from down" -s h -l help -d 'Print help'
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __fish_seen_subcommand_from hook" -l root -d 'The directory that stands for the node\'s root' -r -F
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __fish_seen_subcommand_from hook" -s h -l help -d 'Print help'
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand doctor" -l root -d 'The directory that stands for the node\'s root' -r -F
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand doctor" -l cri-socket -d 'The runtime\'s socket, where several runtimes run pods' -r -F
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand doctor" -l distro -d 'The distro, where this node has both' -r -f -a "k3s\t'K3s: charts among the static files, a manifest that names their address'

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use cmdline::{BadUsage, absolute};
+use cmdline::{BadUsage, absolute, counted};
 use node::root::Root;
 
 use super::{note, print};
@@ -75,9 +75,9 @@ fn install(args: &InstallArgs) -> anyhow::Result<()> {
     let archives = source.archives(images::arch())?;
     images::verify_archives(&source, &archives)?;
     note(&format!(
-        "{} files match the release; copying {} for {}",
-        checked.len(),
-        count(archives.len()),
+        "{} checked against the release; copying {} for {}",
+        counted(checked.len(), "file"),
+        counted(archives.len(), "archive"),
         images::arch(),
     ));
     let dir = installation.data_dir.join(IMAGES_DIR);
@@ -102,11 +102,4 @@ fn not_imported_yet(archives: usize, dir: &Path) -> String {
     format!(
         "{is} in {dir}; the runtime does not have the {image} yet: the distro imports {it} at its next start, or soon if it is running"
     )
-}
-
-fn count(archives: usize) -> String {
-    match archives {
-        1 => "1 archive".to_owned(),
-        more => format!("{more} archives"),
-    }
 }

@@ -2,22 +2,27 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use cmdline::{BadUsage, absolute};
 use node::{root::Root, runtime::HINT};
 
-use super::{note, print};
+use super::{note, print, vpn::down::down};
 use crate::{
     config,
+    node_vpn::files::VpnFiles,
     plan::Distro,
     program,
     service::{self, Service},
-    stage, unit,
+    stage,
+    unit::{self, VPN_UNIT},
 };
+
+/// More than any unit.
+const MAX_UNIT: u64 = 1 << 20;
 
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  multus-distro install\n  multus-distro install --unit k3s-agent.service\n  multus-distro install --remove\n\nRun it again when the unit changes, as an installation script of the distro does; doctor reports it."
+    after_help = "Examples:\n  multus-distro install\n  multus-distro install --unit k3s-agent.service\n  multus-distro install --vpn-auth-file /etc/multus-vpn.auth\n  multus-distro install --remove\n\nRun it again when the unit changes, as an installation script of the distro does; doctor reports it."
 )]
 pub(crate) struct Args {
     /// The unit, where this node has several, or one of another name
@@ -26,7 +31,18 @@ pub(crate) struct Args {
     /// The distro, where this node has both
     #[arg(long, value_enum)]
     distro: Option<Distro>,
-    /// Delete the drop-in, and unstage
+    /// Put the node on the VPN of this file, which a unit of its own keeps up; it stays there until --remove
+    #[arg(long, value_name = "FILE", value_parser = absolute, conflicts_with = "remove")]
+    vpn_auth_file: Option<PathBuf>,
+    /// The networks of the cluster's pods, where an agent's servers have others than the default one
+    #[arg(
+        long,
+        value_name = "CIDR",
+        value_delimiter = ',',
+        conflicts_with = "remove"
+    )]
+    vpn_cluster_cidr: Vec<vpn::Prefix>,
+    /// Delete the drop-in, end the use of the VPN, and unstage
     #[arg(long)]
     remove: bool,
     /// This program's path on the node; its present path unless set
@@ -49,10 +65,33 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         Some(program) => program.clone(),
         None => std::env::current_exe().context("cannot find this program's own path")?,
     };
-    let text = unit::drop_in(&program, &service.command)
+    // Installed again, as after a change of the unit, a node stays on its VPN.
+    let present = service.drop_in.as_deref().and_then(unit::vpn_of_drop_in);
+    let (present, mut networks) = present.unzip();
+    if !args.vpn_cluster_cidr.is_empty() {
+        let of_args = args.vpn_cluster_cidr.iter();
+        networks = Some(of_args.map(ToString::to_string).collect());
+    }
+    let auth_file = args.vpn_auth_file.clone().or(present);
+    ensure!(
+        auth_file.is_some() || args.vpn_cluster_cidr.is_empty(),
+        BadUsage(
+            "--vpn-cluster-cidr is for a node on a VPN: name its settings with --vpn-auth-file"
+                .to_owned()
+        )
+    );
+    let options = match &auth_file {
+        Some(file) => unit::vpn_options(file, &networks.unwrap_or_default())?,
+        None => Vec::new(),
+    };
+    let text = unit::drop_in(&program, &service.command, &options)
         .with_context(|| format!("cannot make a drop-in for {}", service.name))?;
     let path = service.drop_in_path();
-    if service.drop_in.as_deref() == Some(&text) {
+    let has_new_vpn = match &auth_file {
+        Some(file) => write_vpn_unit(&root, &unit::vpn_unit(&program, file)?)?,
+        None => false,
+    };
+    if service.drop_in.as_deref() == Some(&text) && !has_new_vpn {
         note(&format!("{} is up to date", path.display()));
         return Ok(());
     }
@@ -64,7 +103,49 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
+fn vpn_unit() -> PathBuf {
+    Path::new("/etc/systemd/system").join(VPN_UNIT)
+}
+
+/// Writes the unit that keeps the VPN up, unless it is there already.
+fn write_vpn_unit(root: &Root, text: &str) -> anyhow::Result<bool> {
+    let path = vpn_unit();
+    let present = root
+        .exists(&path)
+        .then(|| root.read(&path, MAX_UNIT))
+        .transpose()?;
+    if present.as_deref() == Some(text.as_bytes()) {
+        return Ok(false);
+    }
+    root.write_atomic(&path, text.as_bytes(), 0o644)?;
+    print(&format!("{}\n", path.display()))?;
+    note(&format!(
+        "next: systemctl daemon-reload && systemctl enable --now {VPN_UNIT}"
+    ));
+    Ok(true)
+}
+
+/// Ends the use of the VPN, if there is one, and removes its unit.
+fn remove_vpn(args: &Args, root: &Root) -> anyhow::Result<()> {
+    if !VpnFiles::new(root).is_used() {
+        return Ok(());
+    }
+    // In another file tree there is no VPN to take down.
+    if args.root == Path::new("/") {
+        down(root)?;
+    } else {
+        VpnFiles::new(root).remove()?;
+    }
+    let path = vpn_unit();
+    if root.remove(&path)? {
+        print(&format!("{}\n", path.display()))?;
+        note("next: systemctl daemon-reload");
+    }
+    Ok(())
+}
+
 fn remove(args: &Args, root: &Root, service: &Service) -> anyhow::Result<()> {
+    remove_vpn(args, root)?;
     if service.drop_in.is_none() {
         note(&format!("{} has no drop-in of multus-distro", service.name));
         return Ok(());

@@ -8,6 +8,7 @@ pub(crate) mod server;
 pub(crate) mod stage;
 pub(crate) mod verify;
 pub(crate) mod version;
+pub(crate) mod vpn;
 
 use std::io::Write;
 

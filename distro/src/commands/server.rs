@@ -19,6 +19,7 @@ use node::{
 use super::{note, stage::ensure_not_disabled};
 use crate::{
     config,
+    node_vpn::{auth, start},
     plan::{self, Distro},
     program::{self, Program},
     stage::{self, write_atomic},
@@ -38,6 +39,8 @@ pub(crate) struct Args {
     /// The distro's data directory, where its arguments do not name it
     #[arg(long, value_parser = absolute)]
     data_dir: Option<PathBuf>,
+    #[command(flatten)]
+    vpn: start::Options,
     /// File for the hint to the node's daemon
     #[arg(long, default_value = HINT, hide = true)]
     hint: PathBuf,
@@ -69,6 +72,7 @@ pub(crate) fn run(args: &Args, is_server: bool) -> anyhow::Result<()> {
         .map_err(|error| BadUsage(format!("{error:#}")))?;
     // Nothing is staged for a program that cannot be started.
     ensure_executable(&args.command[0], std::env::var_os("PATH"))?;
+    let of_vpn = start::args(&root, &args.vpn, &args.command, args.distro, note)?;
     let extra_args = match (is_server, args.multus) {
         (true, true) => {
             stage(&root, &program)?;
@@ -82,15 +86,23 @@ pub(crate) fn run(args: &Args, is_server: bool) -> anyhow::Result<()> {
     } else {
         root.remove(&args.hint)?;
     }
-    let error = Command::new(&args.command[0])
+    let mut command = Command::new(&args.command[0]);
+    // K3s acts on them, too, and the distro's environment does not need the key.
+    if of_vpn.is_some() {
+        for name in auth::VARIABLES {
+            command.env_remove(name);
+        }
+    }
+    let error = command
         .args(&args.command[1..])
         .args(&extra_args)
+        .args(of_vpn.iter().flatten())
         .exec();
     Err(error).with_context(|| format!("cannot start {}", args.command[0]))
 }
 
 fn stage(root: &Root, program: &Program) -> anyhow::Result<()> {
-    let files = plan::files(program.distro, &program.registry)?;
+    let files = plan::files(program.distro, program.server())?;
     let outcome = stage::stage(root, &program.data_dir, &files)?;
     outcome.notes.iter().for_each(|text| note(text));
     Ok(())

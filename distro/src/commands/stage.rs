@@ -10,8 +10,8 @@ use super::{note, print};
 use crate::{
     config,
     manifest::is_disabled,
-    plan::{self, Distro},
-    stage,
+    plan::{self, Distro, Server},
+    program, stage,
 };
 
 #[derive(Debug, clap::Args)]
@@ -31,6 +31,9 @@ pub(crate) struct StageArgs {
     /// Registry that is put before every image; RKE2 puts its own there
     #[arg(long, default_value = "", value_parser = plan::registry)]
     system_default_registry: String,
+    /// The server runs no agent, as in its configuration file: the jobs that install the charts run on other nodes
+    #[arg(long)]
+    disable_agent: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -59,7 +62,11 @@ pub(crate) fn run(args: &StageArgs) -> anyhow::Result<()> {
     let root = Root::open("/")?;
     let settings = config::read(&root, &config::default_file(args.distro.as_str()))?;
     ensure_not_disabled(args.distro, &settings.values("disable"))?;
-    let files = plan::files(args.distro, &args.system_default_registry)?;
+    let server = Server {
+        registry: &args.system_default_registry,
+        runs_agent: !args.disable_agent && program::runs_agent(&[], &settings),
+    };
+    let files = plan::files(args.distro, server)?;
     report(&stage::stage(&root, &args.data_dir, &files)?)
 }
 

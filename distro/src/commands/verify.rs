@@ -10,7 +10,7 @@ use super::{note, print};
 use crate::{
     detect::{self, Installation},
     images::{self, ArchiveDir, IMAGES_DIR, STEM, stem},
-    plan,
+    plan::{self, Server},
     stage::{self, FileState, recorded_checks},
 };
 
@@ -49,16 +49,23 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Checks the checksums first, then every digest inside this architecture's archives, then that all images of the charts are there.
+/// Checks the checksums first, then every digest inside the deltas and this architecture's archives, then that all images of the charts
+/// are there.
 fn verify_archives(dir: &Path) -> anyhow::Result<()> {
     let arch = images::arch();
     let source = ArchiveDir::read(dir, arch)?;
     for file in source.check()? {
         print(&format!("ok  {}  {}\n", file.sha256, file.name))?;
     }
+    for delta in source.deltas() {
+        let path = source.path(delta);
+        for name in images::verify_delta(&path)? {
+            print(&format!("ok  {name}  {}\n", path.display()))?;
+        }
+    }
     if source.has_only_deltas() {
         note(
-            "these are deltas: `cargo xtask airgap apply` checks their content, and makes the archives of them",
+            "these are deltas: `cargo xtask airgap apply` makes the archives of them, next to the former release",
         );
         return Ok(());
     }
@@ -68,11 +75,15 @@ fn verify_archives(dir: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Checks that what is staged is what this program carries, whatever registry it was staged with; returns the number of files.
+/// Checks that what is staged is what this program carries, whatever server it was staged for; returns the number of files.
 fn verify_staged(root: &Root, installation: &Installation) -> anyhow::Result<usize> {
     let record = stage::read_record(root, &installation.data_dir)?;
     let mut count = 0;
-    for file in plan::files(installation.distro, "")? {
+    let server = Server {
+        registry: "",
+        runs_agent: true,
+    };
+    for file in plan::files(installation.distro, server)? {
         let path = installation.data_dir.join(&file.path);
         let Ok(bytes) = std::fs::read(&path) else {
             let is_recorded = record.iter().any(|staged| staged.path == file.path);

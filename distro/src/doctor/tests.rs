@@ -18,9 +18,17 @@ impl Case {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let data = dir.path().join(DATA);
-        let files = plan::files(Distro::K3s, "").unwrap();
-        stage::stage(&Root::open("/").unwrap(), &data, &files).unwrap();
+        Self::stage(&data, true);
         Self { dir }
+    }
+
+    fn stage(data: &Path, runs_agent: bool) {
+        let server = Server {
+            registry: "",
+            runs_agent,
+        };
+        let files = plan::files(Distro::K3s, server).unwrap();
+        stage::stage(&Root::open("/").unwrap(), data, &files).unwrap();
     }
 
     fn write(&self, path: &str, text: &str) {
@@ -112,6 +120,21 @@ fn faults_of_staging_are_found() {
 }
 
 #[test]
+fn manifest_for_a_server_without_agent_is_expected_there_alone() {
+    let case = Case::new();
+    case.write("conf-dir/10-primary.conflist", "");
+    let manifest = format!("{DATA}/server/manifests/multus.yaml");
+    let config = "etc/rancher/k3s/config.yaml";
+    case.write(config, "disable-agent: true");
+    case.has_problem(&["another `disable-agent`", &manifest]);
+    Case::stage(&case.dir.path().join(DATA), false);
+    let found = case.examine();
+    assert!(found.problems.is_empty(), "{found}");
+    case.write(config, "disable-agent: false");
+    case.has_problem(&["another `disable-agent`", &manifest]);
+}
+
+#[test]
 fn settings_that_prevent_multus_are_found() {
     for (text, parts) in [
         ("disable: [multus]", ["disable multus", "take it out"]),
@@ -183,7 +206,7 @@ fn drop_in_is_compared_with_the_unit() {
     );
     let drop_in = |command: &str| {
         let program = Path::new("/usr/local/bin/multus-distro");
-        crate::unit::drop_in(program, command).unwrap()
+        crate::unit::drop_in(program, command, &[]).unwrap()
     };
     let drop_in_path = "etc/systemd/system/k3s.service.d/90-multus.conf";
     case.write(drop_in_path, &drop_in("/usr/local/bin/k3s server"));

@@ -9,15 +9,17 @@ use std::{
 
 use anyhow::{Context as _, bail, ensure};
 use archive::{
+    delta,
     layout::Layout,
     oci::{self, Index},
     read::{Limits, entries},
+    tar::Entry,
     verify,
 };
 use node::root::Root;
 use ruzstd::decoding::StreamingDecoder;
 
-use super::{ArchiveDir, arch, archive_dir::CheckedFile};
+use super::{ArchiveDir, DELTA, arch, archive_dir::CheckedFile};
 use crate::assets::IMAGES;
 
 /// Far more than an index with every image that ever was in a release.
@@ -92,6 +94,35 @@ pub(crate) fn verify_archives(
     Ok(found)
 }
 
+/// Checks what a delta has, without the former release; returns the images of this node's archive that it makes.
+pub(crate) fn verify_delta(path: &Path) -> anyhow::Result<Vec<String>> {
+    let damaged = || format!("{} is damaged", path.display());
+    let content = delta::check(&read(path)?).with_context(damaged)?;
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    ensure!(
+        name == format!("{DELTA}{}.tar.zst", content.architecture),
+        "{} is a delta for {}: it was renamed or swapped",
+        path.display(),
+        content.architecture
+    );
+    if content.architecture != arch() {
+        return Ok(Vec::new());
+    }
+    let images: Vec<String> = content
+        .images
+        .into_iter()
+        .map(|image| image.reference)
+        .collect();
+    for image in IMAGES {
+        ensure!(
+            images.iter().any(|name| name == image),
+            "{} makes no archive with {image}: take delta and program from the same release",
+            path.display()
+        );
+    }
+    Ok(images)
+}
+
 /// Verifies an archive and returns its images, all of which must be for this node's architecture.
 pub(crate) fn images_for_this_node(path: &Path) -> anyhow::Result<Vec<String>> {
     let images = check(path)?.into_iter().map(|(name, arches)| {
@@ -110,14 +141,7 @@ pub(crate) fn images_for_this_node(path: &Path) -> anyhow::Result<Vec<String>> {
 /// Follows every digest in an archive; returns its images, each with its architectures.
 fn check(path: &Path) -> anyhow::Result<Vec<(String, Vec<String>)>> {
     let damaged = || format!("{} is damaged", path.display());
-    let file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
-    let mut bytes = Vec::new();
-    plain(path, file)
-        .and_then(|plain| plain.take(MAX_TOTAL).read_to_end(&mut bytes))
-        .with_context(damaged)?;
-    let entries = entries(&bytes, &LIMITS).with_context(damaged)?;
-    drop(bytes);
-    let layout = Layout::from_entries(entries).with_context(damaged)?;
+    let layout = Layout::from_entries(read(path)?).with_context(damaged)?;
     let images = verify::images(&layout, &unpack).with_context(damaged)?;
     let platforms = |image: &verify::Image| {
         let platforms = image.platforms.iter();
@@ -129,6 +153,16 @@ fn check(path: &Path) -> anyhow::Result<Vec<(String, Vec<String>)>> {
         .iter()
         .map(|image| (image.reference.clone(), platforms(image)))
         .collect())
+}
+
+fn read(path: &Path) -> anyhow::Result<Vec<Entry>> {
+    let damaged = || format!("{} is damaged", path.display());
+    let file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let mut bytes = Vec::new();
+    plain(path, file)
+        .and_then(|plain| plain.take(MAX_TOTAL).read_to_end(&mut bytes))
+        .with_context(damaged)?;
+    entries(&bytes, &LIMITS).with_context(damaged)
 }
 
 fn plain(path: &Path, mut file: File) -> io::Result<Box<dyn Read>> {

@@ -50,6 +50,11 @@ impl ArchiveDir {
     /// Reads names and checksums; refuses a file that no checksum file names.
     pub(crate) fn read(dir: &Path, arch: &str) -> anyhow::Result<Self> {
         let named = || dir.display().to_string();
+        ensure!(
+            dir.is_dir(),
+            "there is no directory {}: name the one with the release's airgap files",
+            named()
+        );
         let entries = fs::read_dir(dir).with_context(|| format!("cannot read {}", named()))?;
         let mut present = Vec::new();
         for entry in entries {

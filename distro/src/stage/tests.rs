@@ -249,7 +249,11 @@ fn failure_changes_nothing() {
 #[test]
 fn servers_of_one_cluster_stage_the_same_bytes() {
     let dirs = [(); 2].map(|()| tempfile::tempdir().unwrap());
-    let files = crate::plan::files(crate::plan::Distro::K3s, "r.example").unwrap();
+    let server = crate::plan::Server {
+        registry: "r.example",
+        runs_agent: true,
+    };
+    let files = crate::plan::files(crate::plan::Distro::K3s, server).unwrap();
     let contents = dirs.each_ref().map(|dir| {
         stage(dir.path(), &files).unwrap();
         let read = |path: String| (fs::read(dir.path().join(&path)).unwrap(), path);

@@ -165,6 +165,17 @@ fn file_where_a_directory_is_expected_is_left_alone() {
 
 /// `ulimit` allows no file of more than two kilobytes, which comes as near to a full disk as is possible without root.
 #[test]
+fn missing_directory_of_archives_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = path(dir.path());
+    let expected = "there is no directory /nosuch: name the one with";
+    refused(&["verify", "/nosuch"], FAILED, &[expected]);
+    let install = ["images", "install", "/nosuch", "--distro", "k3s"];
+    let install = [&install[..], &["--data-dir", data]].concat();
+    refused(&install, FAILED, &[expected]);
+}
+
+#[test]
 fn full_disk_leaves_the_former_files() {
     let dir = tempfile::tempdir().unwrap();
     let stage = |registry: &str, shell: &str| {

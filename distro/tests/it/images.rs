@@ -8,6 +8,7 @@ use std::{
     process::Output,
 };
 
+use airgap::lists;
 use archive::{
     digest::sha256,
     gzip,
@@ -30,6 +31,15 @@ fn arch() -> &'static str {
 
 /// Returns an archive with one image of one layer.
 fn archive(arch: &str, content: &str) -> Vec<u8> {
+    let layout = layout(arch, content);
+    let mut entries: Vec<Entry> = Vec::new();
+    for (path, bytes) in layout.files() {
+        entries.push(Entry::file(path, 0o644, bytes));
+    }
+    gzip::compress(&tar::write(&entries).expect("a small archive"))
+}
+
+fn layout(arch: &str, content: &str) -> Layout {
     let layer = tar::write(&[Entry::file("file", 0o644, content)]).expect("a small layer");
     let mut layout = Layout::default();
     let platform = Platform {
@@ -57,11 +67,38 @@ fn archive(arch: &str, content: &str) -> Vec<u8> {
     let mut manifest: Descriptor = layout.add(oci::MANIFEST, manifest);
     manifest.platform = Some(platform);
     layout.images.push(manifest.named(IMAGE));
-    let mut entries: Vec<Entry> = Vec::new();
-    for (path, bytes) in layout.files() {
-        entries.push(Entry::file(path, 0o644, bytes));
+    layout
+}
+
+/// Returns the complete airgap directory of a release, as `cargo xtask airgap bundle` writes it.
+fn release(arch: &str, part: &Layout) -> BTreeMap<String, Vec<u8>> {
+    let archive = airgap::delta::archive(part).expect("a small archive");
+    airgap::medium::files(arch, part, archive, &format!("{IMAGE}@sha256:0\n"))
+}
+
+fn write_all(dir: &Path, files: &BTreeMap<String, Vec<u8>>) {
+    for (name, bytes) in files {
+        let path = dir.join(name);
+        fs::create_dir_all(path.parent().expect("below the directory")).expect("a test's");
+        fs::write(path, bytes).expect("a directory of the test");
     }
-    gzip::compress(&tar::write(&entries).expect("a small archive"))
+}
+
+/// Returns the directory that `cargo xtask airgap bundle --base` writes.
+fn deltas(arch: &str, entries: &[Entry]) -> BTreeMap<String, Vec<u8>> {
+    let packed = airgap::pack::bytes(entries, airgap::zstd::ARCHIVE);
+    let (bytes, packed) = packed.expect("a small archive");
+    let name = lists::delta_name(arch);
+    let sums = lists::sums([(name.as_str(), packed.digest)]);
+    [(name, bytes), (lists::sums_name(arch), sums.into_bytes())].into()
+}
+
+/// Returns the delta between two releases.
+fn delta_entries(former: &Layout, new: &Layout) -> Vec<Entry> {
+    let mut entries = airgap::delta::make(former, new).expect("a small delta");
+    let list = format!("{IMAGE}@sha256:0\n");
+    entries.push(Entry::file(lists::ALL_DIGESTS, 0o644, list));
+    entries
 }
 
 /// Returns the archive without its longest blob.
@@ -87,7 +124,7 @@ fn name() -> String {
 }
 
 /// Returns the names of all lists.
-fn lists() -> Vec<String> {
+fn all_lists() -> Vec<String> {
     let arch = arch();
     vec![
         "multus-images.txt".to_owned(),
@@ -114,7 +151,7 @@ impl Case {
         for dir in ["k3s", "rke2"] {
             fs::create_dir(case.source().join(dir)).expect("a directory for the test");
         }
-        for list in lists() {
+        for list in all_lists() {
             let digest = if list.contains("digests") {
                 "@sha256:0"
             } else {
@@ -143,7 +180,7 @@ impl Case {
     }
 
     fn sum(&self) {
-        let names = [name()].into_iter().chain(lists());
+        let names = [name()].into_iter().chain(all_lists());
         let lines = names.map(|name| {
             let bytes = fs::read(self.source().join(&name)).expect("a file of the test");
             format!("{}  {name}\n", sha256(&bytes).hex())
@@ -340,7 +377,7 @@ fn tampering_is_refused_by_name() {
 
 #[test]
 fn changed_deleted_and_forged_lists_are_refused() {
-    for list in lists() {
+    for list in all_lists() {
         let case = Case::new();
         case.write(&list, b"docker.io/x/y:1\n");
         case.refused(&[&list, "is not the release's"]);
@@ -371,27 +408,78 @@ fn directories_of_the_mediums_file_system_are_passed_over() {
 }
 
 #[test]
-fn delta_is_verified_by_its_checksum_and_not_installed() {
+fn delta_becomes_an_installed_archive() {
+    let arch = arch();
+    let (former, new) = (layout(arch, "former"), layout(arch, "new"));
+    let (base, expected) = (release(arch, &former), release(arch, &new));
     let case = Case::new();
     fs::remove_dir_all(case.source()).unwrap();
-    fs::create_dir(case.source()).unwrap();
-    let delta = format!("multus-airgap-delta-{}.tar.zst", arch());
-    case.write(&delta, b"difference");
-    let sum = format!("{}  {delta}\n", sha256(b"difference").hex());
-    case.write(&format!("sha256sum-{}.txt", arch()), sum.as_bytes());
+    write_all(&case.source(), &deltas(arch, &delta_entries(&former, &new)));
     let verified = case.verify();
     assert!(verified.status.success(), "{verified:?}");
-    assert!(
-        String::from_utf8(verified.stderr)
-            .unwrap()
-            .contains("airgap apply")
-    );
+    let (found, note) = (verified.stdout, verified.stderr);
+    let found = String::from_utf8(found).unwrap();
+    assert!(found.contains(&format!("ok  {IMAGE}  ")), "{found}");
+    assert!(String::from_utf8(note).unwrap().contains("airgap apply"));
     let installed = case.install();
     assert_eq!(installed.status.code(), Some(1));
     let error = String::from_utf8(installed.stderr).unwrap();
     assert!(error.contains("is a delta: make the archives"), "{error}");
-    case.write(&delta, b"damaged");
-    case.refused(&[&delta, "is not the release's"]);
+    // `airgap apply` reads the former release's archive and the delta.
+    let zst = &lists::archives(arch)[0];
+    let entries = |name: &str, bytes: &[u8]| airgap::check::read(name, bytes).unwrap();
+    let base = Layout::from_entries(entries(zst, &base[zst])).unwrap();
+    let delta = fs::read(case.source().join(lists::delta_name(arch))).unwrap();
+    let delta = entries("delta", &delta);
+    let content = archive::delta::check(&delta).unwrap();
+    let (part, archive) = airgap::delta::apply(&base, &delta).unwrap();
+    let applied = airgap::medium::files(&content.architecture, &part, archive, &content.list);
+    assert_eq!(applied, expected);
+    fs::remove_dir_all(case.source()).unwrap();
+    write_all(&case.source(), &applied);
+    let verified = case.verify();
+    assert!(verified.status.success(), "{verified:?}");
+    let installed = case.install();
+    assert!(installed.status.success(), "{installed:?}");
+    let installed = case.installed().with_file_name(zst);
+    assert_eq!(fs::read(installed).unwrap(), expected[zst]);
+}
+
+#[test]
+fn damaged_delta_is_refused_by_name() {
+    let arch = arch();
+    let entries = delta_entries(&layout(arch, "former"), &layout(arch, "new"));
+    let name = lists::delta_name(arch);
+    let case = Case::new();
+    fs::remove_dir_all(case.source()).unwrap();
+    let refused = |files: &BTreeMap<String, Vec<u8>>, parts: &[&str]| {
+        write_all(&case.source(), files);
+        let output = case.verify();
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        let error = String::from_utf8(output.stderr).unwrap();
+        for part in [&[name.as_str()], parts].concat() {
+            assert!(error.contains(part), "no `{part}` in {error}");
+        }
+    };
+    let mut cut = deltas(arch, &entries);
+    cut.get_mut(&name).unwrap().truncate(100);
+    refused(&cut, &["is not the release's"]);
+    // The checksums match what follows.
+    let mut less = entries.clone();
+    let removed = less.remove(2);
+    refused(
+        &deltas(arch, &less),
+        &["is damaged", &removed.path, "is missing in the delta"],
+    );
+    let mut other = entries.clone();
+    let list = other.last_mut().unwrap();
+    list.kind = tar::Kind::File(b"docker.io/x/y:1@sha256:0\n".to_vec());
+    refused(&deltas(arch, &other), &["does not list its images"]);
+    let foreign = delta_entries(&layout("s390x", "former"), &layout("s390x", "new"));
+    refused(
+        &deltas(arch, &foreign),
+        &["for s390x", "renamed or swapped"],
+    );
 }
 
 #[test]

@@ -3,6 +3,8 @@
 mod bad_input;
 mod images;
 mod units;
+mod vpn;
+mod vpn_life;
 
 use std::{
     fs,
@@ -117,6 +119,32 @@ fn registry_comes_before_every_image() {
     let manifest = fs::read_to_string(data.join("server/manifests/multus.yaml")).unwrap();
     let line = "global.systemDefaultRegistry: \"reg.example:5000\"";
     assert!(manifest.contains(line), "{manifest}");
+}
+
+#[test]
+fn jobs_of_a_server_without_agent_need_no_server_node() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, program) = (dir.path().join("data"), fake(dir.path(), "k3s"));
+    let bootstraps = || {
+        let manifest = fs::read_to_string(data.join("server/manifests/multus.yaml")).unwrap();
+        manifest.matches("bootstrap: true").count()
+    };
+    start(&data, &["server", "--multus"], &program, &["server"]);
+    assert_eq!(bootstraps(), 2);
+    let args = ["server", "--disable-agent"];
+    start(&data, &["server", "--multus"], &program, &args);
+    assert_eq!(bootstraps(), 0);
+    let verified = run(&["verify", "--distro", "k3s", "--data-dir", path(&data)]);
+    assert!(verified.status.success(), "{verified:?}");
+    let stage = |more: &[&str]| {
+        let args = ["stage", "--multus", "--distro", "k3s", "--data-dir"];
+        let output = run(&[&args[..], &[path(&data)], more].concat());
+        assert!(output.status.success(), "{output:?}");
+    };
+    stage(&[]);
+    assert_eq!(bootstraps(), 2);
+    stage(&["--disable-agent"]);
+    assert_eq!(bootstraps(), 0);
 }
 
 #[test]

@@ -41,6 +41,59 @@ fn remove_unstages_where_the_environment_file_of_the_unit_has_the_data() {
 }
 
 #[test]
+fn environment_files_and_drop_ins_are_found_as_systemd_finds_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = path(dir.path());
+    let at = |path: &str| dir.path().join(path.trim_start_matches('/'));
+    let write = |path: &str, text: &str| {
+        let path = at(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    };
+    let has = |expected: &str| {
+        let output = run(&["doctor", "--root", root]);
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(text.contains(expected), "{expected}: {text}");
+    };
+    let unit = "/etc/systemd/system/rke2-server.service";
+    write(
+        unit,
+        "[Service]\nExecStart=/bin/rke2 server\nEnvironmentFile=-/etc/sysconfig/rke2*\n",
+    );
+    has("rke2 at /var/lib/rancher/rke2 (its unit)");
+    // Files of a pattern count in the order of their names, and hidden ones do not count.
+    write("/etc/sysconfig/rke2", "RKE2_DATA_DIR=/first\n");
+    write("/etc/sysconfig/rke2-server", "RKE2_DATA_DIR=/second\n");
+    write("/etc/sysconfig/.rke2", "RKE2_DATA_DIR=/hidden\n");
+    has("rke2 at /second (its unit)");
+    // A drop-in for all units of the distro, by the name of this one, below the root.
+    let outside = tempfile::tempdir().unwrap();
+    let env = outside.path().join("env");
+    fs::write(&env, "RKE2_DATA_DIR=/outside\n").unwrap();
+    write(path(&env), "RKE2_DATA_DIR=/third\n");
+    fs::create_dir_all(at("/etc/default")).unwrap();
+    std::os::unix::fs::symlink(&env, at("/etc/default/server")).unwrap();
+    let drop_in = "/etc/systemd/system/rke2-.service.d/10-env.conf";
+    write(drop_in, "[Service]\nEnvironmentFile=/etc/default/%j\n");
+    has("rke2 at /third (its unit)");
+    write(
+        "/usr/lib/systemd/system/service.d/20-data.conf",
+        "[Service]\nExecStart=\nExecStart=/bin/rke2 server --data-dir %S/%j\n",
+    );
+    has("rke2 at /var/lib/server (its unit)");
+    // A link to /dev/null in a directory that counts more switches the drop-in off.
+    let null = "/etc/systemd/system/rke2-server.service.d/20-data.conf";
+    fs::create_dir_all(at(null).parent().unwrap()).unwrap();
+    std::os::unix::fs::symlink("/dev/null", at(null)).unwrap();
+    has("rke2 at /third (its unit)");
+    // The unit does not start without a file that is not optional.
+    write(drop_in, "[Service]\nEnvironmentFile=/etc/none/*\n");
+    has("rke2-server.service does not start without /etc/none/*");
+    fs::remove_file(at(drop_in)).unwrap();
+    has("rke2 at /second (its unit)");
+}
+
+#[test]
 fn remove_follows_links_inside_the_root_alone() {
     let dir = tempfile::tempdir().unwrap();
     let outside = tempfile::tempdir().unwrap();

@@ -3,19 +3,38 @@
 use std::{collections::BTreeMap, fs, path::PathBuf};
 
 use crate::{
-    control_plane::{ControlPlane, PODS},
+    control_plane::ControlPlane,
     node::{Node, cgroup::Cgroup, runtime::Runtime},
 };
 
-/// Starts kubelet and kube-proxy of a node; returns the node's control group.
+/// Starts kubelet and kube-proxy of a node whose `eth0` the others reach; returns the node's control group.
 pub(crate) fn join(
     node: &Node,
     server: &Node,
     control: &ControlPlane,
     runtime: &Runtime,
 ) -> anyhow::Result<Cgroup> {
+    join_at(
+        node,
+        &server.address(),
+        control,
+        runtime,
+        &node.address(),
+        &[],
+    )
+}
+
+/// Does the same for a node with this address, which reaches the API server at `server`; `more` are further arguments of the kubelet.
+pub(crate) fn join_at(
+    node: &Node,
+    server: &str,
+    control: &ControlPlane,
+    runtime: &Runtime,
+    node_ip: &str,
+    more: &[String],
+) -> anyhow::Result<Cgroup> {
     let cgroup = Cgroup::new(&node.name)?;
-    let address = format!("https://{}:6443", server.address());
+    let address = format!("https://{server}:6443");
     let kubelet = kubeconfig(node);
     let [proxy, config] = ["proxy.conf", "kubelet.yaml"].map(|name| node.dir.join(name));
     let token = format!("node{}", node.number);
@@ -29,14 +48,15 @@ pub(crate) fn join(
             .arg("--config")
             .arg(config)
             .arg(format!("--hostname-override={}", node.name))
-            .arg(format!("--node-ip={}", node.address()))
+            .arg(format!("--node-ip={node_ip}"))
+            .args(more)
     })?;
     node.serve("proxy", "kube-proxy", |command| {
         command
             .arg("--kubeconfig")
             .arg(proxy)
             .arg(format!("--hostname-override={}", node.name))
-            .arg(format!("--cluster-cidr={PODS}"))
+            .arg(format!("--cluster-cidr={}", control.endpoints().pods))
             .args(["--proxy-mode=iptables", "--conntrack-max-per-core=0"])
             // With zero kube-proxy does not change the machine's settings.
             .args([

@@ -51,12 +51,12 @@ impl Pki {
             "-out",
             "ca.crt",
         ])?;
-        self.signed(
+        self.sign(
             "apiserver",
             "/CN=kube-apiserver",
             &format!("subjectAltName={}", self.names),
         )?;
-        self.signed(
+        self.sign(
             "client",
             "/O=system:masters/CN=kube-apiserver",
             "extendedKeyUsage=clientAuth",
@@ -146,7 +146,8 @@ impl Pki {
             .with_context(|| format!("cannot write {}", path.display()))
     }
 
-    fn signed(&self, name: &str, subject: &str, extension: &str) -> anyhow::Result<()> {
+    /// Creates `NAME.key` and `NAME.crt`, signed by the authority, with these extensions.
+    pub(crate) fn sign(&self, name: &str, subject: &str, extension: &str) -> anyhow::Result<()> {
         let [key, request, certificate, extensions] =
             ["key", "csr", "crt", "ext"].map(|end| format!("{name}.{end}"));
         fs::write(self.file(&extensions), extension)?;

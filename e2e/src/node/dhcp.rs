@@ -1,6 +1,6 @@
-//! DHCP on a node: the dhcp plugin, and a server on a bridge.
+//! DHCP on a node: a server on a network that a bridge of the node reaches, and what serves the plugin.
 
-use std::{fs, path::PathBuf};
+use std::fs;
 
 use anyhow::{Context as _, ensure};
 
@@ -9,62 +9,127 @@ use crate::{
     sh,
 };
 
-/// The bridge of the server.
+/// The bridge to the server's network.
 pub(crate) const BRIDGE: &str = "br-lease";
-/// The socket of the plugin's service, `dhcp daemon`, which renews leases.
-const SOCKET: &str = "/run/cni/dhcp.sock";
-/// Debian's plugin: the pinned reference plugins do not include it.
-const PLUGIN: &str = "/usr/lib/cni/dhcp";
+/// The port of the bridge behind which the server is.
+pub(crate) const PORT: &str = "lan0";
+/// The network namespace of the server.
+const LAN: &str = "lan";
+/// The socket on which the daemon serves its own plugin.
+const SOCKET: &str = "/run/cni/multus-dhcp.sock";
+/// The socket of a plugin's own service, `dhcp daemon`.
+const PLUGIN_SOCKET: &str = "/run/cni/dhcp.sock";
+/// The directory of the daemon's leases.
+const LEASES: &str = "/var/lib/cni/multus/.multus-rs/dhcp";
 /// The prefix of the server's addresses.
 pub(crate) const PREFIX: &str = "10.30.0.";
+/// The name of the server's log.
+const SERVER: &str = "dnsmasq";
 
-/// Copies the plugin to the node's plugins; returns its path, or `None` when it was there already.
-pub(crate) fn install_plugin(node: &Node, bin_dir: &str) -> anyhow::Result<Option<PathBuf>> {
-    let plugin = node.path(&format!("{bin_dir}/dhcp"));
-    if plugin.exists() {
-        return Ok(None);
-    }
-    fs::copy(PLUGIN, &plugin).context(PLUGIN)?;
-    Ok(Some(plugin))
+/// Waits until the daemon serves its own plugin.
+pub(crate) fn wait_for_service(node: &Node) -> anyhow::Result<()> {
+    wait_for_socket(node, SOCKET)
 }
 
-/// Waits until the plugin's service runs.
-pub(crate) fn wait_for_service(node: &Node) -> anyhow::Result<()> {
-    sh::until(30, "the service of the dhcp plugin runs", || {
-        ensure!(node.path(SOCKET).exists(), "there is no {SOCKET}");
+/// Waits until a service of the node's plugin runs.
+pub(crate) fn wait_for_plugin_service(node: &Node) -> anyhow::Result<()> {
+    wait_for_socket(node, PLUGIN_SOCKET)
+}
+
+fn wait_for_socket(node: &Node, socket: &str) -> anyhow::Result<()> {
+    sh::until(30, "DHCP is served", || {
+        ensure!(node.path(socket).exists(), "there is no {socket}");
         Ok(())
     })
 }
 
-/// Starts the server and its bridge.
+/// Starts the server and makes the bridge. Leases are renewed after three seconds, as early as the server permits.
 pub(crate) fn start_server(node: &Node) -> anyhow::Result<Service> {
-    node.run(&["ip", "link", "add", BRIDGE, "type", "bridge"])?;
-    let own = format!("{PREFIX}1/24");
-    node.run(&["ip", "address", "add", &own, "dev", BRIDGE])?;
-    node.run(&["ip", "link", "set", BRIDGE, "up"])?;
-    node.serve("dnsmasq", "/usr/sbin/dnsmasq", |command| {
-        command.args([
-            "--keep-in-foreground",
-            "--conf-file=/dev/null",
-            "--port=0",
-            "--user=root",
-            "--bind-interfaces",
-            "--pid-file=",
-            "--dhcp-leasefile=/run/e2e-leases",
-            "--dhcp-authoritative",
-            &format!("--dhcp-range={PREFIX}10,{PREFIX}99,255.255.255.0,1h"),
-            &format!("--interface={BRIDGE}"),
-        ])
-    })
+    let (server, own) = (format!("{PREFIX}1/24"), format!("{PREFIX}2/24"));
+    for command in [
+        &["netns", "add", LAN][..],
+        &["link", "add", BRIDGE, "type", "bridge"],
+        &["address", "add", &own, "dev", BRIDGE],
+        &["link", "set", BRIDGE, "up"],
+        &[
+            "link", "add", PORT, "type", "veth", "peer", "name", "eth0", "netns", LAN,
+        ],
+        &["link", "set", PORT, "master", BRIDGE, "up"],
+        &["-n", LAN, "address", "add", &server, "dev", "eth0"],
+        &["-n", LAN, "link", "set", "eth0", "up"],
+    ] {
+        node.run(&[&["ip"], command].concat())?;
+    }
+    let service = node.serve(SERVER, "ip", |command| {
+        command
+            .args(["netns", "exec", LAN, "/usr/sbin/dnsmasq"])
+            .args([
+                "--keep-in-foreground",
+                "--conf-file=/dev/null",
+                "--port=0",
+                "--user=root",
+                "--bind-interfaces",
+                "--interface=eth0",
+                "--no-ping",
+                "--pid-file=",
+                "--log-facility=-",
+                "--dhcp-leasefile=/run/e2e-leases",
+                "--dhcp-authoritative",
+                "--dhcp-option=option:T1,3",
+                "--dhcp-option=option:T2,60",
+                &format!("--dhcp-range={PREFIX}10,{PREFIX}99,255.255.255.0,1h"),
+            ])
+    })?;
+    sh::until(10, "the DHCP server runs", || {
+        ensure!(server_log(node)?.contains("DHCP, IP range"), "it starts");
+        Ok(())
+    })?;
+    Ok(service)
 }
 
-/// Ends the server and its bridge.
+/// Ends the server and removes its network.
 pub(crate) fn end_server(node: &Node, server: &Service) -> anyhow::Result<()> {
     node.end(server, "TERM")?;
+    node.run(&["ip", "netns", "delete", LAN])?;
     node.run(&["ip", "link", "delete", BRIDGE]).map(drop)
 }
 
-/// Returns the process IDs of the plugin's services.
+fn server_log(node: &Node) -> anyhow::Result<String> {
+    let path = node.log(SERVER);
+    fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
+}
+
+/// Returns how often the server has logged this message about an address.
+pub(crate) fn messages(node: &Node, message: &str, address: &str) -> anyhow::Result<usize> {
+    let line = format!("{message}(eth0) {address} ");
+    Ok(server_log(node)?.matches(&line).count())
+}
+
+/// Returns how often a client has looked for a server.
+pub(crate) fn searches(node: &Node) -> anyhow::Result<usize> {
+    Ok(server_log(node)?.matches("DHCPDISCOVER(eth0) ").count())
+}
+
+/// Waits until the server has logged this message about an address more often than `before`.
+pub(crate) fn wait_for_message(
+    node: &Node,
+    message: &str,
+    address: &str,
+    before: usize,
+) -> anyhow::Result<()> {
+    sh::until(30, &format!("{message} of {address}"), || {
+        let count = messages(node, message, address)?;
+        ensure!(count > before, "the server has logged {count} of them");
+        Ok(())
+    })
+}
+
+/// Returns the names of the files with the daemon's leases.
+pub(crate) fn leases(node: &Node) -> anyhow::Result<Vec<String>> {
+    node.list(LEASES)
+}
+
+/// Returns the process IDs of services of the node's plugin.
 pub(crate) fn services(node: &Node) -> anyhow::Result<Vec<String>> {
     let script = "for pid in /proc/[0-9]*; do tr '\\0' ' ' < $pid/cmdline | grep -q 'dhcp [d]aemon -socketpath' && echo ${pid#/proc/}; done; true";
     let found = node.run(&["sh", "-c", script])?;
@@ -72,11 +137,12 @@ pub(crate) fn services(node: &Node) -> anyhow::Result<Vec<String>> {
     Ok(found.lines().filter(own).map(str::to_owned).collect())
 }
 
-/// Waits until no service of the plugin runs.
+/// Waits until nothing serves DHCP on the node.
 pub(crate) fn wait_for_no_service(node: &Node) -> anyhow::Result<()> {
-    sh::until(30, "the service of the dhcp plugin has ended", || {
+    sh::until(30, "the DHCP services have ended", || {
         let services = services(node)?;
         ensure!(services.is_empty(), "processes {services:?} still run");
+        ensure!(!node.path(SOCKET).exists(), "{SOCKET} exists");
         Ok(())
     })
 }

@@ -22,6 +22,7 @@ pub(crate) const DIRECTORIES: &[&str] = &[
     "/var/lib/containerd",
     "/var/lib/kubelet",
     "/var/lib/multus",
+    "/var/lib/multus-vpn",
     "/var/lib/rancher",
     "/var/log/containers",
     "/var/log/pods",

@@ -5,7 +5,13 @@ use std::collections::BTreeMap;
 use anyhow::{Context as _, ensure};
 use serde_json::Value;
 
-use crate::{node::Node, sh};
+use crate::{
+    node::{Node, dhcp},
+    sh,
+};
+
+/// The node's own link.
+const NODE_LINK: &str = "eth0";
 
 /// Addresses with prefix length, by interface; without `lo`.
 pub(crate) type Addresses = BTreeMap<String, Vec<String>>;
@@ -76,13 +82,13 @@ pub(crate) fn nothing_left(node: &Node) -> anyhow::Result<()> {
     })
 }
 
-/// Lists the veth links in the node's namespace, except its own `eth0`.
+/// Lists the veth links in the node's namespace that are not its own.
 fn links(node: &Node) -> anyhow::Result<Vec<String>> {
     let text = node.run(&["ip", "-json", "link", "show", "type", "veth"])?;
     let links: Vec<Value> = serde_json::from_str(&text).context("ip printed no list")?;
     let names = links.iter().filter_map(|link| link["ifname"].as_str());
     Ok(names
-        .filter(|name| *name != "eth0")
+        .filter(|name| ![NODE_LINK, dhcp::PORT].contains(name))
         .map(|name| format!("link {name}"))
         .collect())
 }

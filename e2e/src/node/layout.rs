@@ -56,7 +56,7 @@ pub(crate) struct NodePaths {
 }
 
 /// The plugins that K3s ships, except flannel.
-const K3S_PLUGINS: &[&str] = &[
+pub(crate) const K3S_PLUGINS: &[&str] = &[
     "bandwidth",
     "bridge",
     "firewall",
@@ -68,7 +68,12 @@ const K3S_PLUGINS: &[&str] = &[
 impl Layout {
     /// Returns whether such a node has a plugin.
     pub(crate) fn has(self, plugin: &str) -> bool {
-        matches!(self, Self::Rke2 | Self::Kubeadm) || K3S_PLUGINS.contains(&plugin)
+        !self.is_k3s() || K3S_PLUGINS.contains(&plugin)
+    }
+
+    /// Returns whether it is a kind of K3s, whose plugins are links to one program.
+    pub(crate) fn is_k3s(self) -> bool {
+        !matches!(self, Self::Rke2 | Self::Kubeadm)
     }
 
     /// Returns whether the node is read-only except `/var`.

@@ -7,12 +7,12 @@ use std::{
     process::Command,
 };
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
 
 use crate::{
     node::{
         Node, Service,
-        layout::{self, ContainerdVersion, Layout, NodePaths},
+        layout::{self, ContainerdVersion, K3S_PLUGINS, Layout, NodePaths},
     },
     programs::image::Image,
     sh,
@@ -21,12 +21,24 @@ use crate::{
 
 /// The image of every pod: a static busybox.
 pub(crate) const IMAGE: &str = "e2e.invalid/busybox:1";
+/// The program of the release that is every plugin.
+pub(crate) const PROGRAM: &str = "multus-cni-plugins";
 /// Debian's plugins, with CNI up to 1.0.0.
 const DEBIAN_PLUGINS: &str = "/usr/lib/cni";
+
+/// The CNI plugins that a node has before anything is installed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum NodePlugins {
+    /// The reference's: Debian's with containerd 1.6, the newest with 2.x.
+    Reference,
+    /// Those of the release, and no other.
+    Release,
+}
 
 /// A runtime on a node.
 pub(crate) struct Runtime {
     pub(crate) layout: Layout,
+    plugins: NodePlugins,
     containerd_version: ContainerdVersion,
     pub(crate) paths: NodePaths,
     pub(crate) containerd: Service,
@@ -37,13 +49,14 @@ impl Runtime {
     pub(crate) fn start(
         env: &TestEnv,
         node: &Node,
-        layout: Layout,
-        containerd_version: ContainerdVersion,
+        (layout, containerd_version): (Layout, ContainerdVersion),
+        plugins: NodePlugins,
     ) -> anyhow::Result<Self> {
         let paths = layout.paths(&node.name);
-        install_files(env, node, (layout, containerd_version), &paths)?;
+        install_files(env, node, (layout, containerd_version), &paths, plugins)?;
         let runtime = Self {
             layout,
+            plugins,
             containerd_version,
             containerd: serve(env, node, containerd_version, &paths.config)?,
             paths,
@@ -66,7 +79,8 @@ impl Runtime {
         node: &Node,
         (containerd_version, paths): (ContainerdVersion, NodePaths),
     ) -> anyhow::Result<NodePaths> {
-        install_files(env, node, (self.layout, containerd_version), &paths)?;
+        let kind = (self.layout, containerd_version);
+        install_files(env, node, kind, &paths, self.plugins)?;
         node.end(&self.containerd, "TERM")?;
         self.containerd = serve(env, node, containerd_version, &paths.config)?;
         self.containerd_version = containerd_version;
@@ -96,24 +110,75 @@ fn install_files(
     node: &Node,
     (layout, containerd_version): (Layout, ContainerdVersion),
     paths: &NodePaths,
+    plugins: NodePlugins,
 ) -> anyhow::Result<()> {
     let NodePaths {
         conf_dir,
         bin_dir,
         state,
         root,
-        plugins,
         config,
         ..
     } = paths;
+    let home = paths.plugins.as_ref().unwrap_or(bin_dir);
+    for directory in [conf_dir, bin_dir, state, root, home] {
+        fs::create_dir_all(node.path(directory))?;
+    }
+    match plugins {
+        NodePlugins::Reference => copy_reference(env, node, (layout, containerd_version), paths)?,
+        NodePlugins::Release if layout.is_k3s() => link_to_release(env, node, paths)?,
+        NodePlugins::Release => {
+            let mut install = Command::new(env.program(PROGRAM));
+            sh::run(install.arg("install").arg(node.path(home)))?;
+        }
+    }
+    node.write(config, layout::containerd(containerd_version, paths, IMAGE))?;
+    node.write(
+        &format!("{conf_dir}/10-primary.conflist"),
+        layout::default_network("1.0.0", node.number),
+    )
+}
+
+/// Makes the release's program K3s' own: one file, and a link to it for each of K3s' plugins.
+fn link_to_release(env: &TestEnv, node: &Node, paths: &NodePaths) -> anyhow::Result<()> {
+    let home = paths.plugins.as_ref().unwrap_or(&paths.bin_dir);
+    fs::copy(env.program(PROGRAM), node.path(&format!("{home}/cni")))?;
+    for name in K3S_PLUGINS {
+        link(node, "cni", &format!("{home}/{name}"))?;
+        if *home != paths.bin_dir {
+            link(
+                node,
+                &format!("{home}/cni"),
+                &format!("{}/{name}", paths.bin_dir),
+            )?;
+        }
+    }
+    Ok(())
+}
+
+/// Makes a symbolic link; one that an earlier start of the runtime has made stays.
+fn link(node: &Node, target: &str, path: &str) -> anyhow::Result<()> {
+    match symlink(target, node.path(path)) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+            Err(error).with_context(|| path.to_owned())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Copies the reference's plugins that a node of this kind has.
+fn copy_reference(
+    env: &TestEnv,
+    node: &Node,
+    (layout, containerd_version): (Layout, ContainerdVersion),
+    paths: &NodePaths,
+) -> anyhow::Result<()> {
+    let bin_dir = &paths.bin_dir;
+    let home = paths.plugins.as_ref().unwrap_or(bin_dir);
     let source = match containerd_version {
         ContainerdVersion::V1 => PathBuf::from(DEBIAN_PLUGINS),
         ContainerdVersion::V2 => env.plugins.clone(),
     };
-    let home = plugins.as_ref().unwrap_or(bin_dir);
-    for directory in [conf_dir, bin_dir, state, root, home] {
-        fs::create_dir_all(node.path(directory))?;
-    }
     let mut count = 0;
     for plugin in fs::read_dir(&source)? {
         let name = plugin?.file_name().to_string_lossy().into_owned();
@@ -128,11 +193,7 @@ fn install_files(
         }
     }
     ensure!(count >= 6, "{}: plugins are missing", source.display());
-    node.write(config, layout::containerd(containerd_version, paths, IMAGE))?;
-    node.write(
-        &format!("{conf_dir}/10-primary.conflist"),
-        layout::default_network("1.0.0", node.number),
-    )
+    Ok(())
 }
 
 /// Starts a containerd with a configuration file of the node.

@@ -5,6 +5,7 @@
 mod alone;
 pub(crate) mod api_server;
 mod cluster;
+pub(crate) mod cni_plugins;
 pub(crate) mod driver;
 mod plugins;
 mod pods;
@@ -35,12 +36,15 @@ const PLUGIN: &str = "bench-plugin";
 #[derive(Debug, clap::Args)]
 #[group(id = "bench")]
 pub(crate) struct Options {
-    /// bench: number of rounds; by default 7, or 3 with --short or --cluster
+    /// bench: number of rounds; by default 7, 5 with --cni-plugins, or 3 with --short or --cluster
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: Option<u32>,
     /// bench: measure a real node with kubelet and containerd instead of the daemon alone
     #[arg(long)]
     cluster: bool,
+    /// bench: measure the CNI plugins by themselves, against the reference's
+    #[arg(long, conflicts_with = "cluster")]
+    cni_plugins: bool,
     /// bench: few rounds, and verdicts only on rows that do not depend on the machine; fails above twice a target
     #[arg(long)]
     short: bool,
@@ -63,7 +67,9 @@ impl Options {
 
     /// Returns the programs that the suite runs.
     pub(crate) fn needs(&self) -> &'static Needs {
-        if self.cluster {
+        if self.cni_plugins {
+            &crate::suites::plugins::NEEDS
+        } else if self.cluster {
             &crate::suites::cluster::NEEDS
         } else {
             &crate::single_node::NEEDS
@@ -78,7 +84,9 @@ pub(crate) fn run(
     rules: &rules::Options,
     report: &mut Report,
 ) -> Result<(), CheckFailed> {
-    let measure = if options.cluster {
+    let measure = if options.cni_plugins {
+        cni_plugins::measure
+    } else if options.cluster {
         cluster::measure
     } else {
         alone::measure

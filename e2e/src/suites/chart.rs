@@ -11,6 +11,7 @@ mod oci;
 mod release_test;
 pub(super) mod render;
 mod server;
+mod standalone;
 mod superset;
 mod upgrade;
 mod values;
@@ -106,6 +107,10 @@ pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed>
         "helm test runs a pod of the release's image with rights of its own, and nothing of it is installed",
         || release_test::objects(env),
     )?;
+    report.check(
+        "plugins without a multiplexer need one right and two capabilities",
+        || standalone::objects(env),
+    )?;
     report.check("the index has the digests of the charts", || index(env))?;
     report.check(
         "a Go program reads the packed charts from bindata and embed tree",
@@ -136,6 +141,10 @@ pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed>
     })?;
     let server = report.check("a real API server starts", || server::Server::start(env))?;
     server.apply_charts(env, report)?;
+    report.check(
+        "a release is upgraded to plugins without a multiplexer and back, without the CRD",
+        || standalone::upgrade(env, &server),
+    )?;
     notes::run(env, &server, report)?;
     admission::run(env, &server, report)?;
     oci::run(env, &server, report)?;

@@ -5,9 +5,11 @@ mod broken;
 mod certificates;
 mod kubectl_plugin;
 mod moving;
+mod plugins;
 mod pod_requests;
 mod pods;
 mod rolling;
+mod standalone;
 
 use std::path::Path;
 
@@ -16,7 +18,8 @@ use serde_json::Value;
 
 use crate::{
     cluster::{Cluster, MIXED, Member},
-    node::file_hashes::FileHashes,
+    control_plane::Components,
+    node::{file_hashes::FileHashes, runtime::NodePlugins},
     programs::{Module, Needs},
     report::{CheckFailed, Report, say},
     sh,
@@ -41,10 +44,13 @@ pub(super) const NAMESPACE: &str = "--namespace=kube-system";
 pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed> {
     let cluster = report.check(
         "six nodes are Ready: k3s in four ways, rke2 and kubeadm, on containerd 1.6 and 2.x",
-        || Cluster::start(env, MIXED),
+        || Cluster::with(env, MIXED, Components::All, NodePlugins::Release),
     )?;
     let mut fixture = ClusterFixture { env, cluster };
     report.check("every node imports the archive", || fixture.import())?;
+    report.check("every plugin of every node is that of the release", || {
+        fixture.plugins_are_of_the_release()
+    })?;
     let before = report.check("the files of every node are hashed", || fixture.hashes())?;
     report.check("Helm installs rke2-multus with default values", || {
         fixture.install("rke2-multus-crd", &env.chart("rke2-multus-crd")?, &[])?;
@@ -99,7 +105,8 @@ pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed>
     report.check(
         "new pods start with the default network alone again",
         || fixture.default_network_alone(),
-    )
+    )?;
+    fixture.standalone(&before, report)
 }
 
 pub(crate) struct ClusterFixture<'a> {
@@ -206,6 +213,11 @@ impl ClusterFixture<'_> {
     /// Waits until the daemon is ready on every node; fails when a kubelet pulled an image.
     pub(super) fn wait_until_deployed(&self, name: &str) -> anyhow::Result<()> {
         self.wait_until_ready(name)?;
+        self.ensure_not_pulled()
+    }
+
+    /// Fails when a kubelet pulled an image.
+    pub(super) fn ensure_not_pulled(&self) -> anyhow::Result<()> {
         let events = self.cluster.get(&["events", NAMESPACE])?;
         let events = events["items"].as_array().into_iter().flatten();
         let mut pulls = events.filter(|event| event["reason"] == "Pulling");
@@ -217,19 +229,7 @@ impl ClusterFixture<'_> {
 
     /// Waits until the daemon is ready on every node; fails unless shim and configuration are installed.
     pub(crate) fn wait_until_ready(&self, name: &str) -> anyhow::Result<()> {
-        let cluster = &self.cluster;
-        let nodes = cluster.members.len();
-        let path = format!("/apis/apps/v1/namespaces/kube-system/daemonsets/{name}");
-        sh::until(60, "the DaemonSet is ready", || {
-            let set = cluster.api.request("GET", &path, &Value::Null)?.json()?;
-            let ready = &set["status"]["numberReady"];
-            ensure!(
-                ready.as_u64() == Some(nodes as u64),
-                "{ready} of {nodes} are ready"
-            );
-            Ok(())
-        })
-        .with_context(|| self.daemon_logs(name))?;
+        self.wait_until_each_is_ready(name)?;
         self.each(|member| {
             let paths = &member.runtime.paths;
             for file in [
@@ -240,6 +240,23 @@ impl ClusterFixture<'_> {
             }
             Ok(())
         })
+    }
+
+    /// Waits until the daemon is ready on every node.
+    pub(super) fn wait_until_each_is_ready(&self, name: &str) -> anyhow::Result<()> {
+        let cluster = &self.cluster;
+        let nodes = cluster.members.len() as u64;
+        let path = format!("/apis/apps/v1/namespaces/kube-system/daemonsets/{name}");
+        sh::until(60, "the DaemonSet is ready", || {
+            let set = cluster.api.request("GET", &path, &Value::Null)?.json()?;
+            let ready = &set["status"]["numberReady"];
+            ensure!(
+                ready.as_u64() == Some(nodes),
+                "{ready} of {nodes} are ready"
+            );
+            Ok(())
+        })
+        .with_context(|| self.daemon_logs(name))
     }
 
     /// Returns the last lines of the daemons' logs.

@@ -17,7 +17,7 @@ use crate::{
         inspect::{addresses, nothing_left},
         layout::{ContainerdVersion, Layout},
         network::NodeNetwork,
-        runtime::Runtime,
+        runtime::{NodePlugins, Runtime},
     },
     programs::{Module, Needs},
     report::{CheckFailed, Report},
@@ -137,7 +137,12 @@ impl CriFixture {
         let control = ControlPlane::start(&node, Components::ApiServer)?;
         let probe = objects::network(PROBE, &json!({"cniVersion": "1.0.0", "type": PROBE}));
         objects::definitions(env, &control, &node, &[objects::storage(), probe])?;
-        let runtime = Runtime::start(env, &node, layout, containerd_version)?;
+        let runtime = Runtime::start(
+            env,
+            &node,
+            (layout, containerd_version),
+            NodePlugins::Reference,
+        )?;
         let client = Client::connect(node.path(&runtime.paths.socket))?;
         let release: Value = serde_json::from_slice(&env.read("release.json")?)?;
         let reference = release["images"][0]["reference"]

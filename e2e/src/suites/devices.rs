@@ -12,7 +12,7 @@ use crate::{
     node::{
         inspect::nothing_left,
         layout::{ContainerdVersion, Layout},
-        runtime::IMAGE,
+        runtime::{IMAGE, NodePlugins},
     },
     programs::{Module, Needs},
     report::{CheckFailed, Report},
@@ -40,6 +40,7 @@ pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed>
             env,
             &[(Layout::Kubeadm, ContainerdVersion::V2)],
             Components::AllWithAlpha,
+            NodePlugins::Reference,
         )?;
         Ok(DevicesFixture { env, cluster })
     })?;

@@ -13,7 +13,7 @@ mod container;
 mod fixture;
 mod outage;
 mod process_fault;
-mod random;
+pub(super) mod random;
 mod vdso;
 
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -28,10 +28,10 @@ use crate::{
 #[derive(Debug, clap::Args)]
 #[group(id = "faults")]
 pub(crate) struct Options {
-    /// faults: ten times as many kills; load: a runtime that is silent for two minutes; scale: idle for longer than a watch lasts
+    /// faults: ten times as many kills; plugins: fifty times as many, and the slow specs of dhcp; load: a runtime that is silent for two minutes; scale: idle for longer than a watch lasts
     #[arg(long)]
     long: bool,
-    /// faults: repeat the random choices of the run that printed this seed
+    /// faults, plugins: repeat the random choices of the run that printed this seed
     #[arg(long)]
     seed: Option<u64>,
     /// faults: run one part alone
@@ -72,7 +72,7 @@ pub(crate) fn run(
         )
     })?;
     if options.wants(Part::Kill) {
-        let seed = options.seed.unwrap_or_else(fresh_seed);
+        let seed = options.seed();
         let cycles = if options.long { CYCLES * LONG } else { CYCLES };
         say(&format!("seed    {seed}"));
         report.check(
@@ -96,6 +96,11 @@ impl Options {
     /// Returns whether `--long` was given.
     pub(crate) fn is_long(&self) -> bool {
         self.long
+    }
+
+    /// Returns the seed, or a fresh one in each run without it.
+    pub(crate) fn seed(&self) -> u64 {
+        self.seed.unwrap_or_else(fresh_seed)
     }
 
     fn wants(&self, part: Part) -> bool {

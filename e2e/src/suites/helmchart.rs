@@ -203,10 +203,9 @@ impl ClusterFixture<'_> {
     /// Checks a pod with an address from a DHCP server on every node.
     fn leased(&self) -> anyhow::Result<()> {
         let members = &self.cluster.members;
-        let mut others = Vec::new();
+        let mut servers = Vec::new();
         for member in members {
-            let plugin = dhcp::install_plugin(&member.node, &member.runtime.paths.bin_dir)?;
-            others.push((plugin, dhcp::start_server(&member.node)?));
+            servers.push(dhcp::start_server(&member.node)?);
         }
         self.each(|member| dhcp::wait_for_service(&member.node))?;
         let names = self.names("leased");
@@ -222,11 +221,8 @@ impl ClusterFixture<'_> {
         }
         self.cluster.delete(&names)?;
         self.each(|member| nothing_left(&member.node))?;
-        for (member, (plugin, server)) in members.iter().zip(others) {
+        for (member, server) in members.iter().zip(servers) {
             dhcp::end_server(&member.node, &server)?;
-            if let Some(plugin) = plugin {
-                fs::remove_file(plugin)?;
-            }
         }
         Ok(())
     }

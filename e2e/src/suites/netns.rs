@@ -7,6 +7,7 @@
 mod dhcp;
 mod hot_plug;
 mod kubectl_plugin;
+mod page;
 
 use std::path::Path;
 
@@ -77,7 +78,8 @@ pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed>
     )?;
     fixture.kubectl_plugin(report)?;
     let daemon = fixture.hot_plug(daemon, report)?;
-    fixture.dhcp(daemon, report)
+    let daemon = fixture.dhcp(&daemon, report)?;
+    fixture.page(&daemon, report)
 }
 
 struct NetnsFixture<'a> {

@@ -3,6 +3,8 @@
 //! The distros are not available here. A script with their names records its arguments and executes containerd, as the distros do, so
 //! the service has to notify systemd that it is ready, or its start fails.
 
+mod vpn;
+
 use std::{fs, os::unix::fs::PermissionsExt as _, path::PathBuf};
 
 use anyhow::{Context as _, ensure};
@@ -86,7 +88,7 @@ pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed>
     let systemd = report.check("its systemd has the distros' units", || {
         programs(env, node)?;
         let units = ALL.map(|unit| (unit.name.to_owned(), unit.text()));
-        Systemd::start(node, cgroup, &units)
+        Systemd::start(node, cgroup, &[&units[..], &vpn::units()].concat())
     })?;
     for unit in &ALL {
         let fixture = ServiceFixture {
@@ -111,7 +113,7 @@ pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed>
             fixture.removes()
         })?;
     }
-    Ok(())
+    vpn::run(node, &systemd, report)
 }
 
 /// Installs the programs that the units start, over the machine's own.
@@ -131,6 +133,7 @@ fn programs(env: &TestEnv, node: &Node) -> anyhow::Result<()> {
         fs::write(&place, script)?;
         fs::set_permissions(&place, fs::Permissions::from_mode(0o755))?;
     }
+    vpn::program(&own)?;
     let own = own.to_str().context("the path is no text")?;
     node.run(&["mount", "--bind", own, BIN]).map(drop)
 }

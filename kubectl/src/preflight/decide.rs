@@ -98,14 +98,18 @@ pub(super) fn decide(snapshot: &mut ClusterSnapshot, explicit: Option<&ExplicitV
     let netconf = validate::netconf(daemon_config.clone())
         .or_else(|_| validate::netconf(Map::new()))
         .expect("a daemon accepts an empty configuration");
-    findings.extend(of_default_networks(&daemon_config, snapshot, &netconf));
-    findings.extend(of_cluster(snapshot, &choice));
-    findings.extend(of_installations(&installed, snapshot, &values, &netconf));
     let (of_nodes, unserved) = of_nodes(snapshot, &values);
     findings.extend(of_nodes);
-    let provider = Provider::of(&installed);
-    findings.extend(of_pods(snapshot, &netconf, provider, &unserved));
-    findings.extend(of_definitions(snapshot, &netconf));
+    if values.is_standalone() {
+        findings.extend(of_standalone(&installed, snapshot, &netconf));
+    } else {
+        findings.extend(of_default_networks(&daemon_config, snapshot, &netconf));
+        findings.extend(of_cluster(snapshot, &choice));
+        findings.extend(of_installations(&installed, snapshot, &values, &netconf));
+        let provider = Provider::of(&installed);
+        findings.extend(of_pods(snapshot, &netconf, provider, &unserved));
+        findings.extend(of_definitions(snapshot, &netconf));
+    }
     let mut findings = grouped(findings);
     findings
         .sort_by(|a, b| (b.verdict, a.subject, &a.names).cmp(&(a.verdict, b.subject, &b.names)));
@@ -184,6 +188,35 @@ fn of_values(values: &Values, snapshot: &ClusterSnapshot) -> Vec<Finding> {
         findings.push(Finding::new(verdict, Subject::Value, key, text));
     }
     findings
+}
+
+/// Reports what plugins without a multiplexer mean for pods: they lose the further networks that the replaced release attached.
+fn of_standalone(
+    installed: &[Installation<'_>],
+    snapshot: &ClusterSnapshot,
+    netconf: &Netconf,
+) -> Vec<Finding> {
+    let path = "cniplugins.standalone";
+    let replaced = installed
+        .iter()
+        .find(|one| one.attaches() && one.chart.is_some());
+    let Some(replaced) = replaced else {
+        let text =
+            "nodes get plugins and no multiplexer: this release attaches no networks to pods";
+        let finding = Finding::new(Verdict::Note, Subject::Value, path, text.to_owned());
+        return vec![finding];
+    };
+    let name = format!("{}/{}", replaced.set.namespace, replaced.set.name);
+    let pods = snapshot.pods.iter().filter_map(|pod| {
+        let networks = pods::networks(pod, netconf)?;
+        let text = format!(
+            "the upgrade removes the multiplexer, DaemonSet {name}, so the pod's next start is without {networks}: delete it before, or set {path} to false"
+        );
+        Some(Finding::new(Verdict::Changes, Subject::Pod, pod.title(), text))
+    });
+    let text = format!("the upgrade replaces the multiplexer, DaemonSet {name}, by plugins alone");
+    let finding = Finding::new(Verdict::Changes, Subject::Value, path, text);
+    pods.chain([finding]).collect()
 }
 
 /// Reports default networks that the values name and that only files of the nodes could define.

@@ -15,6 +15,8 @@ const DAEMON: &str = "multus-daemon";
 const THIN_PROGRAMS: [&str; 2] = ["thin_entrypoint", "entrypoint.sh"];
 /// The environment variable by which our chart passes the daemon the name of its `DaemonSet`.
 const OUR_VARIABLE: &str = "MULTUS_DAEMONSET";
+/// The argument of our daemon where it installs plugins and serves no pods.
+const PLUGINS: &str = "plugins";
 /// Keys of the daemon's configuration that decide about pods' networks and have to be carried over.
 const CARRIED: [&str; 9] = [
     "namespaceIsolation",
@@ -99,6 +101,13 @@ pub(super) struct Installation<'a> {
 }
 
 impl Installation<'_> {
+    /// Returns true when it attaches pods' networks, and does not only install plugins.
+    pub(super) fn attaches(&self) -> bool {
+        let is_standalone =
+            self.kind == Kind::Ours && self.set.arguments.iter().any(|one| one == PLUGINS);
+        self.kind.is_multus() && !is_standalone
+    }
+
     /// Returns namespace and name of its Helm release; those of the `DaemonSet` itself when Helm did not make it.
     pub(super) fn release(&self) -> (&str, &str) {
         match &self.set.release {

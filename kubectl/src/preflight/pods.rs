@@ -29,7 +29,8 @@ pub(super) enum Provider {
 
 impl Provider {
     pub(super) fn of(installed: &[Installation<'_>]) -> Self {
-        let mut kinds = installed.iter().map(|one| one.kind);
+        let attaching = installed.iter().filter(|one| one.attaches());
+        let mut kinds = attaching.map(|one| one.kind);
         if kinds.clone().any(|kind| kind == Kind::Ours) {
             Self::Ours
         } else if kinds.any(Kind::is_multus) {
@@ -69,14 +70,9 @@ pub(super) fn findings(
         .iter()
         .map(|diagnostic| (verdict(diagnostic), text(diagnostic)))
         .collect();
-    let networks: Vec<_> = validate::selected(&pod.object, netconf)
-        .iter()
-        .map(|one| format!("{}/{}", one.namespace, one.name))
-        .collect();
-    if networks.is_empty() || pod.object.host_network {
+    let Some(networks) = networks(pod, netconf) else {
         return found;
-    }
-    let networks = networks.join(", ");
+    };
     if is_unserved {
         let text = format!(
             "node {} gets no daemon, so the pod starts there without {networks}: keep the pod off that node, or follow the hint of that node's finding",
@@ -104,6 +100,16 @@ pub(super) fn findings(
         Provider::Ours => {}
     }
     found
+}
+
+/// Returns the names of the networks that a pod requests, or `None` when it gets none.
+pub(super) fn networks(pod: &ClusterPod, netconf: &Netconf) -> Option<String> {
+    let selected = validate::selected(&pod.object, netconf);
+    let networks: Vec<_> = selected
+        .iter()
+        .map(|one| format!("{}/{}", one.namespace, one.name))
+        .collect();
+    (!networks.is_empty() && !pod.object.host_network).then(|| networks.join(", "))
 }
 
 fn text(diagnostic: &Diagnostic) -> String {

@@ -7,6 +7,7 @@ use std::sync::LazyLock;
 
 use api::{
     options::{self, OPTIONS},
+    plugins::NAMES,
     rules::{self, Rule},
 };
 use chart::{IDENTITIES, schema::values_schema, values::values_yaml};
@@ -37,6 +38,11 @@ impl Values {
     /// Returns true when a switch is on; published charts also accepted the text "true".
     pub(super) fn is_on(&self, path: &str) -> bool {
         is_on(self.get(path))
+    }
+
+    /// Returns whether the chart installs plugins and no multiplexer.
+    pub(super) fn is_standalone(&self) -> bool {
+        self.is_on("cniplugins.standalone")
     }
 
     /// Returns everything that keeps Helm from rendering the chart for this version of Kubernetes, or daemons from starting.
@@ -98,6 +104,10 @@ impl Values {
             }
             config.insert("perNodeCertificate".to_owned(), keys.into());
         }
+        let plugins = self.own_plugins();
+        if !plugins.is_empty() {
+            config.insert("ownPlugins".to_owned(), plugins.into());
+        }
         if self.is_on("dynamicNetworksController.enabled") {
             config.insert("dynamicNetworks".to_owned(), true.into());
         }
@@ -110,6 +120,29 @@ impl Values {
             }
         }
         config
+    }
+
+    /// The daemon's key `ownPlugins`, which has only what differs from the defaults.
+    fn own_plugins(&self) -> Map<String, Value> {
+        let mut keys = Map::new();
+        let install = self.get("cniplugins.install");
+        if !install.is_null() && !is_on(install) {
+            keys.insert("install".to_owned(), false.into());
+        }
+        if is_set(self.get("cniplugins.only")) {
+            keys.insert("only".to_owned(), self.get("cniplugins.only").clone());
+        }
+        if let Some(names) = self.get("cniplugins.skipcnis").as_str() {
+            let names = names.split([',', ' ']).filter(|name| !name.is_empty());
+            let names: Vec<Value> = names.map(Value::from).collect();
+            if !names.is_empty() {
+                keys.insert("skip".to_owned(), names.into());
+            }
+        }
+        if self.is_on("cniplugins.first") {
+            keys.insert("first".to_owned(), true.into());
+        }
+        keys
     }
 
     fn daemon_conf(&self) -> impl Iterator<Item = (&String, &Value)> {
@@ -203,6 +236,16 @@ fn refusals(values: &Values, kubernetes: Option<&str>) -> Vec<ValueProblem> {
             "rke2-whereabouts.enabled is true, but this chart does not include whereabouts: install its own chart and remove the value; its CRDs stay as they are".to_owned(),
         );
     }
+    let only = values.get("cniplugins.only").as_array();
+    for name in only.into_iter().flatten().map(text_of) {
+        if !NAMES.contains(&name.as_str()) {
+            let known = NAMES.join(", ");
+            refuse(
+                "cniplugins.only",
+                format!("cniplugins.only names {name}, but there are only {known}: correct it"),
+            );
+        }
+    }
     if values.is_on("manifests.daemonSet") && !values.is_on("manifests.configMap") {
         refuse(
             "manifests.configMap",
@@ -242,12 +285,51 @@ fn refusals(values: &Values, kubernetes: Option<&str>) -> Vec<ValueProblem> {
         }
     }
     problems.extend(refused_modes(values));
+    problems.extend(refused_without_multiplexer(values));
     problems.extend(refused_images(values));
     problems.extend(refused_registries(values));
     problems.extend(refused_names(values));
     problems.extend(refused_update(values));
     problems.extend(refused_options(values));
     problems.extend(refused_certificate(values));
+    problems
+}
+
+/// Returns values that contradict an installation of plugins without a multiplexer.
+fn refused_without_multiplexer(values: &Values) -> Vec<ValueProblem> {
+    let mut problems = Vec::new();
+    if !values.is_standalone() {
+        return problems;
+    }
+    let mut refuse = |path: &str, text: String| problems.push(ValueProblem::new(path, text));
+    let install = values.get("cniplugins.install");
+    if !install.is_null() && !is_on(install) {
+        refuse(
+            "cniplugins.install",
+            "cniplugins.standalone is true, but cniplugins.install is false: remove one of them"
+                .to_owned(),
+        );
+    }
+    for (path, reason) in [
+        ("cniplugins.first", "plugins of the node keep their names"),
+        (
+            "dynamicNetworksController.enabled",
+            "no daemon attaches networks",
+        ),
+        (
+            "perNodeCertificate.enabled",
+            "the daemons read nothing but their own DaemonSet",
+        ),
+    ] {
+        if values.is_on(path) {
+            refuse(
+                path,
+                format!(
+                    "{path} is true, but with cniplugins.standalone {reason}: remove one of them"
+                ),
+            );
+        }
+    }
     problems
 }
 
@@ -469,6 +551,10 @@ fn refused_options(values: &Values) -> Vec<ValueProblem> {
         let path = format!("config.daemon_conf.{key}");
         let text = if key == "perNodeCertificate" {
             is_set(value).then(|| format!("{path} is set, but certificates need rights and an approver, too: move it to perNodeCertificate"))
+        } else if key == "ownPlugins" {
+            is_set(value).then(|| {
+                format!("{path} is set, but cniplugins chooses the plugins: move it there")
+            })
         } else if OPTIONS.iter().any(|option| option.name == key) {
             broken_rule(&path, value, rules::find(key))
         } else if let Some(option) = options::find(key) {

@@ -92,6 +92,32 @@ fn valid_objects_and_other_kinds_have_no_diagnostics() {
 }
 
 #[test]
+fn master_with_the_name_of_a_tunnel_is_a_warning() {
+    let on = |kind: &str, master: &str| {
+        let config = json!({"cniVersion": "1.0.0", "type": kind, "master": master, "ipam": {"type": "dhcp"}});
+        nad("a", &config.to_string())
+    };
+    for (kind, master) in [
+        ("macvlan", "tailscale0"),
+        ("ipvlan", "wg1"),
+        ("vlan", "tun12"),
+    ] {
+        check(
+            &[on(kind, master)],
+            &[&["warning: ", kind, master, "name another master"]],
+        );
+    }
+    for (kind, master) in [
+        ("macvlan", "eth0"),
+        ("macvlan", "tunnel0"),
+        ("macvlan", "wg"),
+        ("bridge", "wg0"),
+    ] {
+        check(&[on(kind, master)], &[]);
+    }
+}
+
+#[test]
 fn invalid_definitions_are_errors() {
     check(
         &[nad("a", "{")],

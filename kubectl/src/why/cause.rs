@@ -56,6 +56,8 @@ pub(super) enum Cause {
     AddressMissing,
     /// The node does not have the interface that a network builds on.
     MasterMissing,
+    /// The interface that a network builds on is no Ethernet interface.
+    MasterUnsuitable,
     /// No DHCP server or no DHCP daemon gives the pod a lease.
     DhcpUnreachable,
     /// A plugin did not end in time.
@@ -92,7 +94,7 @@ impl Cause {
     pub(super) fn hint(self) -> &'static str {
         match self {
             Self::PluginMissing => {
-                "install the plugin in one of these directories of the node or in its /var/lib/multus/bin, or choose another type in the definition"
+                "one of the common plugins is installed by the chart unless cniplugins leaves it out; put any other in one of these directories of the node or in its /var/lib/multus/bin, or choose another type in the definition"
             }
             Self::AddressesExhausted => {
                 "enlarge the range of the definition's ipam, or delete pods that use it; the daemon's next start frees addresses of deleted pods"
@@ -112,6 +114,9 @@ impl Cause {
             }
             Self::MasterMissing => {
                 "name an interface in the definition that the node has (`ip link` on the node lists them), or keep the pod off this node"
+            }
+            Self::MasterUnsuitable => {
+                "name a master in the definition that carries Ethernet (`ip link` on the node shows link/ether), not the interface of a VPN or tunnel"
             }
             Self::DhcpUnreachable => {
                 "set the chart's manifests.dhcpDaemonSet to true, and make sure that a DHCP server answers on this network"
@@ -242,6 +247,15 @@ const MESSAGES: &[(Cause, &[&str])] = &[
             "no more tries",
             "no dhcp",
             "error calling dhcp",
+        ],
+    ),
+    (
+        Cause::MasterUnsuitable,
+        &[
+            "no ethernet interface",
+            "has to be an ethernet interface",
+            "failed to create macvlan: invalid argument",
+            "failed to create ipvlan: invalid argument",
         ],
     ),
     (

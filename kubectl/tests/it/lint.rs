@@ -34,6 +34,24 @@ fn valid_objects_from_stdin_exit_with_0() {
 }
 
 #[test]
+fn definitions_of_the_documentation_are_valid() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/plugins.md");
+    let page = fs::read_to_string(page).unwrap();
+    let blocks: Vec<_> = page
+        .split("```yaml\n")
+        .skip(1)
+        .map(|rest| rest.split("```").next().unwrap())
+        .collect();
+    let output = run(&["lint", "-"], &blocks.join("---\n"));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let count = blocks.len();
+    assert_eq!(
+        text,
+        format!("{count} objects checked: 0 errors, 0 warnings\n")
+    );
+}
+
+#[test]
 fn errors_name_file_line_and_object() {
     let dir = tempfile::tempdir().unwrap();
     let sub = dir.path().join("sub");

@@ -7,11 +7,11 @@ use std::{
 
 use toml::{Table, Value};
 
-use super::{
+use super::release::{Release, config_version};
+use crate::{
     glob,
-    release::{Release, config_version},
+    root::{Root, RootError},
 };
-use crate::root::{Root, RootError};
 
 /// More bytes than any such file has.
 const MAX_FILE: u64 = 1 << 20;
@@ -136,7 +136,7 @@ fn imports(
         };
         let path = clean(&dir.join(import));
         if is_pattern {
-            paths.extend(glob::expand(&path, MAX_FILES, &mut list));
+            paths.extend(glob::expand(&path, MAX_FILES, |dir, _| list(dir)));
         } else {
             paths.push(path);
         }

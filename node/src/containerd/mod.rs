@@ -5,7 +5,6 @@
 
 mod effective;
 mod files;
-mod glob;
 mod release;
 
 pub use effective::{DEFAULT_ADDRESS, Effective, effective};

@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use node::install::{InstallError, Outcome, RECORD, install, remove_others};
+use node::install::{InstallError, Installation, Outcome, RECORD};
 
 use crate::node::{HASH_A, HASH_B, NodeFixture, cniconfig};
 
@@ -27,7 +27,8 @@ fn added(before: &BTreeMap<PathBuf, String>, node: &NodeFixture) -> Vec<PathBuf>
 async fn install_shim(node: &NodeFixture) -> Result<(PathBuf, Outcome), InstallError> {
     let dirs = node.discover().await.dirs.unwrap();
     let shim = dirs.install_dir.join(SHIM);
-    let outcome = install(&node.root, &dirs.install_dir, SHIM, b"the shim")?;
+    let outcome =
+        Installation::multiplexer(&node.root).install(&dirs.install_dir, SHIM, b"the shim")?;
     Ok((shim, outcome))
 }
 
@@ -55,7 +56,9 @@ async fn links_into_the_multicall_program_are_unchanged() {
     assert_eq!(outcome, Outcome::Installed);
     assert_eq!(added(&before, &node), [Path::new(RECORD), &shim]);
     assert_eq!(install_shim(&node).await.unwrap().1, Outcome::Unchanged);
-    remove_others(&node.root, &[]).unwrap();
+    Installation::multiplexer(&node.root)
+        .remove_others(&[])
+        .unwrap();
     assert_eq!(added(&before, &node), [] as [PathBuf; 0]);
 }
 
@@ -70,7 +73,9 @@ async fn upgrade_and_rollback_leave_one_shim_where_the_runtime_looks() {
         report_bin_dirs(&node, &[bin]);
         let (shim, _) = install_shim(&node).await.unwrap();
         assert_eq!(shim, Path::new(bin).join(SHIM));
-        remove_others(&node.root, &[&shim]).unwrap();
+        Installation::multiplexer(&node.root)
+            .remove_others(&[&shim])
+            .unwrap();
         let mut expected = [PathBuf::from(RECORD), shim];
         expected.sort();
         assert_eq!(added(&before, &node), expected);
@@ -87,7 +92,12 @@ async fn directory_removed_with_its_release_is_no_error() {
     fs::remove_dir_all(node.path(format!("{K3S}/data/{HASH_A}"))).unwrap();
     report_bin_dirs(&node, &[&new]);
     let (shim, _) = install_shim(&node).await.unwrap();
-    assert!(remove_others(&node.root, &[&shim]).unwrap().is_empty());
+    assert!(
+        Installation::multiplexer(&node.root)
+            .remove_others(&[&shim])
+            .unwrap()
+            .is_empty()
+    );
     assert!(node.root.exists(&shim));
 }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde_json::{Map, Value};
 
 use crate::{
-    daemon_config as config,
+    daemon_config::{ConfigError, path},
     json::{self, WrongType},
 };
 
@@ -75,11 +75,11 @@ impl Rotation {
 
 impl Logging {
     /// Reads the keys of the daemon's file. The log goes to stderr unless that is switched off.
-    pub fn read(raw: &Map<String, Value>, level: String) -> Result<Self, config::ConfigError> {
+    pub fn read(raw: &Map<String, Value>, level: String) -> Result<Self, ConfigError> {
         Ok(Self {
             level,
             to_stderr: json::optional_boolean(raw, "logToStderr")?.unwrap_or(true),
-            file: config::path(raw, "logFile")?,
+            file: path(raw, "logFile")?,
             rotation: Rotation::read(raw)?,
         })
     }
@@ -91,7 +91,7 @@ mod tests {
 
     use super::*;
 
-    fn read(raw: &Value) -> Result<Logging, config::ConfigError> {
+    fn read(raw: &Value) -> Result<Logging, ConfigError> {
         Logging::read(raw.as_object().unwrap(), String::new())
     }
 

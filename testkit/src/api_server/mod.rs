@@ -233,11 +233,6 @@ impl ApiServer {
         }));
     }
 
-    /// The method and the path of every request so far but lists and watches.
-    pub fn object_requests(&self) -> Vec<String> {
-        self.shared.lock().object_requests.clone()
-    }
-
     /// The accepted patches of pods' statuses so far, each with `namespace/name` of its pod.
     pub fn patches(&self) -> Vec<(String, Value)> {
         self.shared.lock().patches.clone()

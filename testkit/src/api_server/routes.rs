@@ -164,9 +164,6 @@ async fn route(
         };
     }
     let mut store = shared.lock();
-    store
-        .object_requests
-        .push(format!("{} {path}", head.method));
     let answer = match (head.method, segments.as_slice()) {
         (Method::GET, ["api", "v1", "namespaces", namespace, "pods", name]) => {
             object(&store, Kind::Pod, namespace, name)

@@ -75,7 +75,6 @@ pub(super) struct Store {
     /// A watch that begins before this version is answered with 410.
     pub(super) compacted: u64,
     pub(super) connections: usize,
-    pub(super) object_requests: Vec<String>,
     pub(super) requests: Vec<ReceivedRequest>,
     pub(super) signer: Signer,
     pub(super) patches: Vec<(String, Value)>,

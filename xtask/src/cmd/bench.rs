@@ -15,8 +15,9 @@ use crate::{cmd::e2e, project::Project};
 #[derive(Debug, clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
-    after_help = "Examples:\n  cargo xtask bench --peer ../multus/bin --json bench.json --svg bench.svg\n  cargo xtask bench --cluster --peer ../multus/bin\n  cargo xtask bench --short\n  cargo xtask bench pack\n\ndocs/performance.md says what each row means. On a machine that does something else, only ratios count."
+    after_help = "Examples:\n  cargo xtask bench --peer ../multus/bin --json bench.json --svg bench.svg\n  cargo xtask bench --cluster --peer ../multus/bin\n  cargo xtask bench --cni-plugins\n  cargo xtask bench --short\n  cargo xtask bench pack\n\ndocs/performance.md says what each row means. On a machine that does something else, only ratios count."
 )]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
 pub(crate) struct Args {
     #[command(subcommand)]
     part: Option<Part>,
@@ -32,6 +33,9 @@ pub(crate) struct Args {
     /// Measure a real node with kubelet and containerd, instead of the daemon alone
     #[arg(long)]
     cluster: bool,
+    /// Measure the CNI plugins by themselves, against the reference's
+    #[arg(long, conflicts_with = "cluster")]
+    cni_plugins: bool,
     /// Few rounds, and targets only for what is the same on every machine; fails above twice a target
     #[arg(long)]
     short: bool,
@@ -75,11 +79,26 @@ pub(crate) fn short_cluster(project: &Project, dist: &Path, install: bool) -> an
     e2e::bench(project, dist, install, &args)
 }
 
+/// Measures the CNI plugins by themselves, which CI checks each night.
+pub(crate) fn short_cni_plugins(
+    project: &Project,
+    dist: &Path,
+    install: bool,
+) -> anyhow::Result<()> {
+    let args = ["--cni-plugins".into(), "--short".into()];
+    e2e::bench(project, dist, install, &args)
+}
+
 /// Returns the arguments for e2e, with paths relative to the current directory made absolute.
 fn suite_args(args: &Args, here: &Path) -> Vec<OsString> {
     let path = |path: &Option<PathBuf>| path.as_ref().map(|path| here.join(path).into_os_string());
     let mut suite_args: Vec<OsString> = Vec::new();
-    for (name, is_set) in [("--cluster", args.cluster), ("--short", args.short)] {
+    let switches = [
+        ("--cluster", args.cluster),
+        ("--cni-plugins", args.cni_plugins),
+        ("--short", args.short),
+    ];
+    for (name, is_set) in switches {
         suite_args.extend(is_set.then(|| name.into()));
     }
     let options = [
@@ -120,6 +139,7 @@ mod tests {
     fn options_are_passed_on_with_absolute_paths() {
         check("", "");
         check("--short", "--short");
+        check("--cni-plugins --rounds 2", "--cni-plugins --rounds 2");
         check(
             "--peer ../bin --cluster --rounds 3 --svg a.svg --json /tmp/b",
             "--cluster --peer /here/../bin --rounds 3 --json /tmp/b --svg /here/a.svg",

@@ -17,7 +17,7 @@ use crate::{
     ui,
 };
 
-/// Build static multus-shim, multus-daemon, multus-distro and kubectl-multus for each architecture
+/// Build static multus-shim, multus-daemon, multus-distro, multus-cni-plugins and kubectl-multus for each architecture
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  cargo xtask build --install\n  cargo xtask build --arch amd64,arm64 --out /tmp/dist"

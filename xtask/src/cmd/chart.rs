@@ -12,6 +12,7 @@ use std::{
 };
 
 use anyhow::Context as _;
+use cmdline::counted;
 
 use crate::{charts, project::Project, ui};
 
@@ -51,7 +52,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     match &args.command {
         Command::Check => {
             let compared = charts::check(project.version)?;
-            ui::data(&format!("{compared} files are the same under both names\n"))
+            let files = counted(compared, "file");
+            ui::data(&format!("under both names the same: {files}\n"))
         }
         Command::Package(PackageArgs { out }) => {
             let packed = charts::pack(project.version)?;

@@ -49,17 +49,19 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     // Last, when nothing else runs at the same time.
     bench::short(&project, &dist, args.install)?;
     if args.all {
+        bench::short_cni_plugins(&project, &dist, args.install)?;
         bench::short_cluster(&project, &dist, args.install)?;
     }
     Ok(())
 }
 
 /// Every suite that needs no other programs than the release's, cheapest first.
-const SUITES: [e2e::Suite; 12] = [
+const SUITES: [e2e::Suite; 14] = [
     e2e::Suite::Service,
     e2e::Suite::Chart,
     e2e::Suite::Airgap,
     e2e::Suite::Netns,
+    e2e::Suite::Plugins,
     e2e::Suite::Rules,
     e2e::Suite::Faults,
     e2e::Suite::Load,
@@ -68,24 +70,27 @@ const SUITES: [e2e::Suite; 12] = [
     e2e::Suite::Devices,
     e2e::Suite::Helmchart,
     e2e::Suite::Cluster,
+    e2e::Suite::Vpn,
 ];
 
 /// Architectures that are emulated, each with suites that start the programs without containers.
 const EMULATED: [(Arch, &[e2e::Suite]); 2] = [
-    (Arch::Arm64, &[e2e::Suite::Netns, e2e::Suite::Rules]),
-    (Arch::Arm, &[e2e::Suite::Netns, e2e::Suite::Rules]),
+    (
+        Arch::Arm64,
+        &[e2e::Suite::Netns, e2e::Suite::Plugins, e2e::Suite::Rules],
+    ),
+    (
+        Arch::Arm,
+        &[e2e::Suite::Netns, e2e::Suite::Plugins, e2e::Suite::Rules],
+    ),
 ];
 
 /// Runs the suites that are too slow for every change.
 fn nightly(project: &Project, dist: &Path, install: bool) -> anyhow::Result<()> {
     fuzz(project)?;
-    e2e::one(
-        project,
-        e2e::Suite::Faults,
-        dist,
-        install,
-        &["--long".into()],
-    )?;
+    for suite in [e2e::Suite::Faults, e2e::Suite::Plugins] {
+        e2e::one(project, suite, dist, install, &["--long".into()])?;
+    }
     e2e::one(
         project,
         e2e::Suite::Rules,
@@ -111,7 +116,7 @@ fn fuzz(project: &Project) -> anyhow::Result<()> {
     shell.set_var("FUZZ_SECONDS", "60");
     cmd!(
         shell,
-        "cargo test --quiet --locked -p chart -p daemon -p node -p distro -p xtask fuzz"
+        "cargo test --quiet --locked -p chart -p daemon -p node -p distro -p vpn -p xtask fuzz"
     )
     .quiet()
     .run()

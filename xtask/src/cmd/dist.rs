@@ -16,6 +16,7 @@ use archive::{
     verify::Image,
 };
 use chart::index::Packed;
+use cmdline::counted;
 use serde::{Deserialize, Serialize};
 
 use self::staging_dir::StagingDir;
@@ -23,6 +24,7 @@ use crate::{
     arch::{Arch, Arches},
     charts,
     cmd::{airgap, build, generate, images, release_pages},
+    plugin_archives,
     programs::{self, Binaries},
     project::{PACKING, PROGRAMS, Project},
     release::{self, ChartEntry, Origin, Release},
@@ -59,6 +61,7 @@ const RELEASE_NAMES: &[&str] = &[
     "man",
     "manifests",
     "oci",
+    "plugins",
     release::FILE,
     release::SUMS,
 ];
@@ -89,9 +92,9 @@ pub(crate) fn make(
     put(&release, &staging, &out)?;
     write_cache(project, &out, key, &release)?;
     ui::note(&format!(
-        "{} holds {} files for {}",
+        "{} holds {} for {}",
         out.display(),
-        release.0.len(),
+        counted(release.0.len(), "file"),
         arches
             .iter()
             .map(|arch| arch.name())
@@ -132,6 +135,7 @@ pub(crate) fn compose(
 ) -> anyhow::Result<Tree> {
     let mut tree = charts::repository(charts, origin.epoch)?;
     tree.extend(programs::tree(programs));
+    tree.extend(plugin_archives::tree(&origin.version, programs)?);
     tree.extend(images::tree(layout));
     tree.extend(generate::tree(&origin.version, charts)?);
     tree.extend(airgap::tree(layout, &origin.architectures)?);
@@ -291,13 +295,13 @@ mod tests {
             let outcome = describe(origin, &mut tree, &[], Vec::new());
             (outcome.map_err(|error| error.to_string()), tree)
         };
-        let (outcome, tree) = make(3_000_000);
+        let (outcome, tree) = make(4_500_000);
         assert_eq!(outcome, Ok(()));
         let release = Release::parse(tree.get(release::FILE).unwrap()).unwrap();
-        assert_eq!(release.budgets[0].limit, 3_000_000);
-        let (outcome, tree) = make(3_000_001);
+        assert_eq!(release.budgets[0].limit, 4_500_000);
+        let (outcome, tree) = make(4_500_001);
         let expected =
-            "airgap/multus-airgap-images-arm.tar.zst has 3000001 bytes, its budget is 3000000";
+            "airgap/multus-airgap-images-arm.tar.zst has 4500001 bytes, its budget is 4500000";
         assert_eq!(outcome, Err(expected.to_owned()));
         assert_eq!(tree.0.len(), 1);
     }

@@ -6,7 +6,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use anyhow::{Context as _, bail, ensure};
+use airgap::http::{Http, download::Address};
+use anyhow::{Context as _, bail};
 use archive::{
     digest::{Digest, Hasher},
     durable,
@@ -22,7 +23,7 @@ use crate::{
 /// Fetch the files that lock files name into target/download, unless they are there already
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  cargo xtask download\n  MULTUS_MIRROR=/media/charts cargo xtask download\n  MULTUS_MIRROR=/media/charts,https://mirror.example/charts cargo xtask download\n  HTTPS_PROXY=http://proxy.example:3128 NO_PROXY=.example cargo xtask download --lock charts.lock\n  cargo xtask download --json | jq -r '.[].path'\n\nA lock file has a file to a line: sha256, version, address, and mirrors' addresses where there are any."
+    after_help = "Examples:\n  cargo xtask download\n  MULTUS_MIRROR=/media/charts cargo xtask download\n  MULTUS_MIRROR=/media/charts,https://mirror.example/charts cargo xtask download\n  HTTPS_PROXY=http://proxy.example:3128 NO_PROXY=.example cargo xtask download --lock charts.lock\n  SSL_CERT_FILE=/etc/ssl/own-ca.pem cargo xtask download\n  cargo xtask download --json | jq -r '.[].path'\n\nA lock file has a file to a line: sha256, version, address, and mirrors' addresses where there are any. An address in MULTUS_MIRROR may have a login, https://USER:PASSWORD@HOST/PATH, which is never printed; write %2C for a comma in it."
 )]
 pub(crate) struct Args {
     /// Lock file; those of the project unless set
@@ -80,7 +81,7 @@ pub(crate) fn locked(project: &Project, lock: &Path, name: &Path) -> anyhow::Res
         );
     };
     let dir = download_dir(project);
-    Ok(one(item, &dir, &mirrors()?)?.path)
+    Ok(one(&fetch::client()?, item, &dir, &mirrors()?)?.path)
 }
 
 fn download_dir(project: &Project) -> PathBuf {
@@ -91,12 +92,15 @@ fn fetch(project: &Project, locks: &[PathBuf]) -> anyhow::Result<Vec<File>> {
     let mirrors = mirrors()?;
     let dir = download_dir(project);
     let items = lock::read(locks)?;
-    items.iter().map(|item| one(item, &dir, &mirrors)).collect()
+    let http = fetch::client()?;
+    let fetched = items.iter().map(|item| one(&http, item, &dir, &mirrors));
+    fetched.collect()
 }
 
 /// A source to try before those of the lock file.
 enum Mirror {
     Dir(PathBuf),
+    /// The address of the directory, without a slash at its end.
     Address(String),
 }
 
@@ -109,28 +113,43 @@ fn mirrors() -> anyhow::Result<Vec<Mirror>> {
         return Ok(vec![Mirror::Dir(value.into())]);
     }
     let value = value.to_string_lossy().into_owned();
-    let one = |text: &str| {
-        if lock::is_address(text) {
-            return Ok(Mirror::Address(text.trim_end_matches('/').to_owned()));
-        }
-        ensure!(
-            Path::new(text).is_dir(),
-            "{MIRROR} names {text}, which is not a directory: unset it, or name directories or addresses with the files, with commas between"
-        );
-        Ok(Mirror::Dir(text.into()))
+    let texts = value.split(',').map(str::trim).enumerate();
+    texts.map(|(at, text)| mirror(at, text)).collect()
+}
+
+fn mirror(at: usize, text: &str) -> anyhow::Result<Mirror> {
+    if lock::is_address(text) {
+        return Ok(Mirror::Address(text.trim_end_matches('/').to_owned()));
+    }
+    if Path::new(text).is_dir() {
+        return Ok(Mirror::Dir(text.into()));
+    }
+    // A login with a comma or a wrong character ends up here, so only what has none is printed.
+    let is_plain = !text.contains("://") && !text.contains(['@', ':']);
+    let shown = if is_plain {
+        text.to_owned()
+    } else {
+        format!("an address in place {}", at + 1)
     };
-    value.split(',').map(str::trim).map(one).collect()
+    bail!(
+        "{MIRROR} names {shown}, which is {}: unset it, or name directories or addresses with the files, with commas between",
+        if is_plain {
+            "not a directory"
+        } else {
+            "malformed (write %2C for a comma, %40 for @ in a password)"
+        }
+    )
 }
 
 /// Fetches one file, from the first source that has it.
-fn one(item: &Item, dir: &Path, mirrors: &[Mirror]) -> anyhow::Result<File> {
+fn one(http: &Http, item: &Item, dir: &Path, mirrors: &[Mirror]) -> anyhow::Result<File> {
     let path = dir.join(&item.name);
     let was_there = digest(&path)? == Some(item.sha256);
     let from = if was_there {
         "up to date".to_owned()
     } else {
         fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
-        get(item, &path, mirrors)?
+        get(http, item, &path, mirrors)?
     };
     ui::note(&format!("{} {}: {from}", item.name, item.version));
     Ok(File {
@@ -141,7 +160,7 @@ fn one(item: &Item, dir: &Path, mirrors: &[Mirror]) -> anyhow::Result<File> {
     })
 }
 
-fn get(item: &Item, path: &Path, mirrors: &[Mirror]) -> anyhow::Result<String> {
+fn get(http: &Http, item: &Item, path: &Path, mirrors: &[Mirror]) -> anyhow::Result<String> {
     let mut part = path.as_os_str().to_owned();
     part.push(".part");
     let part = PathBuf::from(part);
@@ -173,7 +192,8 @@ fn get(item: &Item, path: &Path, mirrors: &[Mirror]) -> anyhow::Result<String> {
     }
     addresses.extend(item.addresses.iter().cloned());
     for (at, address) in addresses.iter().enumerate() {
-        match from(item, address, &part) {
+        let address = Address::parse(address).context("a lock has an address without a host")?;
+        match from(http, item, &address, &part) {
             Ok(()) => {
                 put(&part, path)?;
                 for reason in refused {
@@ -197,13 +217,12 @@ fn get(item: &Item, path: &Path, mirrors: &[Mirror]) -> anyhow::Result<String> {
 }
 
 /// Fetches a file from an address. A part that has arrived stays for the next attempt, unless it is complete and wrong.
-fn from(item: &Item, address: &str, part: &Path) -> anyhow::Result<()> {
+fn from(http: &Http, item: &Item, address: &Address, part: &Path) -> anyhow::Result<()> {
     let mut is_resumed = part.exists();
     loop {
         // The part may be complete, from an attempt that was cut off at its very end.
         if !is_resumed || digest(part)? != Some(item.sha256) {
-            fetch::fetch(&item.name, address, part)
-                .with_context(|| format!("cannot fetch {address}"))?;
+            fetch::fetch(http, &item.name, address, part)?;
         }
         let found = digest(part)?.context("a transfer leaves a file")?;
         if found == item.sha256 {

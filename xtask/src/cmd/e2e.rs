@@ -19,7 +19,7 @@ use crate::{
 /// Run one suite of privileged tests on real programs; needs root
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  cargo xtask e2e netns --install\n  cargo xtask e2e cluster --dist dist\n  cargo xtask e2e rules --case annotation\n  cargo xtask e2e netns --arch arm64 --install\n  cargo xtask e2e rules --peer ../multus/bin\n  cargo xtask e2e faults --part kill --seed 7"
+    after_help = "Examples:\n  cargo xtask e2e netns --install\n  cargo xtask e2e cluster --dist dist\n  cargo xtask e2e rules --case annotation\n  cargo xtask e2e netns --arch arm64 --install\n  cargo xtask e2e rules --peer ../multus/bin\n  cargo xtask e2e plugins --plugins DIR --case macvlan\n  cargo xtask e2e faults --part kill --seed 7"
 )]
 #[expect(
     clippy::struct_excessive_bools,
@@ -32,7 +32,7 @@ pub(crate) struct Args {
     /// Release to test; made unless set
     #[arg(long)]
     dist: Option<PathBuf>,
-    /// service, netns, rules, faults: test the programs of this architecture, emulated
+    /// service, netns, plugins, rules, faults: test the programs of this architecture, emulated
     #[arg(long, value_enum)]
     arch: Option<Arch>,
     /// Install whatever is missing
@@ -44,7 +44,10 @@ pub(crate) struct Args {
     /// rules: exchange the release's programs with the peer's while pods run
     #[arg(long, requires = "peer")]
     exchange: bool,
-    /// rules, load: run only cases whose names contain this
+    /// plugins: test the plugins in this directory instead of the release's
+    #[arg(long, value_name = "DIR", conflicts_with = "dist")]
+    plugins: Option<PathBuf>,
+    /// rules, load, plugins: run only cases whose names contain this
     #[arg(long, value_name = "TEXT")]
     case: Option<String>,
     /// rules: print which case shows which rule, and test nothing
@@ -53,7 +56,7 @@ pub(crate) struct Args {
     /// rules: test without the system calls that the oldest kernel lacks
     #[arg(long)]
     old_kernel: bool,
-    /// faults: ten times as many kills; load: a runtime that is silent for two minutes; scale: idle for longer than a watch lasts
+    /// faults: ten times as many kills; plugins: fifty times as many, and the slow specs of dhcp; load: a runtime that is silent for two minutes; scale: idle for longer than a watch lasts
     #[arg(long)]
     long: bool,
     /// faults: repeat the choices of the run that printed this seed
@@ -78,6 +81,8 @@ pub(crate) enum Suite {
     Airgap,
     /// Network namespaces, real plugins, a real API server
     Netns,
+    /// Our CNI plugins against the reference's
+    Plugins,
     /// A full node: bursts, hung plugins, an API server that hangs, a long journal, a silent runtime
     Load,
     /// The multiplexer's rules one by one, from outside, on the release's or on other programs
@@ -94,6 +99,8 @@ pub(crate) enum Suite {
     Helmchart,
     /// A mixed cluster
     Cluster,
+    /// Nodes that meet over a VPN
+    Vpn,
     /// Hundreds of daemons as the nodes of one API server, and what that costs
     Scale,
     /// From the published chart to this release's and back, under running pods; needs --peer
@@ -106,6 +113,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         return start(&project, args.suite, &["--table".into()]);
     }
     let here = std::env::current_dir()?;
+    if args.plugins.is_some() {
+        let mut plugins = suite_args(args, &here);
+        plugins.extend(args.install.then(|| "--install".into()));
+        return start(&project, args.suite, &plugins);
+    }
     let dist = match &args.dist {
         Some(dist) => here.join(dist),
         None => dist_of(&project, args.arch, args.install)?,
@@ -130,6 +142,12 @@ fn suite_args(args: &Args, here: &Path) -> Vec<OsString> {
         (
             "--peer",
             args.peer.as_ref().map(|peer| here.join(peer).into()),
+        ),
+        (
+            "--plugins",
+            args.plugins
+                .as_ref()
+                .map(|plugins| here.join(plugins).into()),
         ),
         ("--arch", args.arch.map(|arch| arch.name().into())),
         ("--case", args.case.as_ref().map(OsString::from)),
@@ -260,5 +278,9 @@ mod tests {
         );
         check("load --case journal --long", "--long --case journal");
         check("scale --nodes 30", "--nodes 30");
+        check(
+            "plugins --plugins bin --case macvlan",
+            "--plugins /here/bin --case macvlan",
+        );
     }
 }

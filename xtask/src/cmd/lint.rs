@@ -8,6 +8,7 @@ use std::{
 };
 
 use anyhow::{Context as _, bail};
+use cmdline::counted;
 use xshell::{Shell, cmd};
 
 use crate::{charts, project::Project, ui};
@@ -106,7 +107,10 @@ fn tidy(root: &Path) -> anyhow::Result<()> {
     for complaint in &complaints {
         ui::note(complaint);
     }
-    bail!("files are not tidy: {} complaints", complaints.len())
+    bail!(
+        "files are not tidy: {}",
+        counted(complaints.len(), "complaint")
+    )
 }
 
 fn complaints_about(name: &str, text: &str) -> Vec<String> {
@@ -120,7 +124,10 @@ fn complaints_about(name: &str, text: &str) -> Vec<String> {
     if is_rust && !text.starts_with("//!") {
         complaints.push(format!("{name}: does not open with //! and its purpose"));
     }
-    let mut is_test = name.ends_with("tests.rs");
+    let mut is_test = name.ends_with("tests.rs") || name.contains("/tests/");
+    // The one place of the version, and what was released.
+    let may_have_version =
+        ["Cargo.toml", "CHANGELOG.md"].contains(&name) || name.ends_with("go.mod");
     for (number, line) in text.lines().enumerate() {
         let at = format!("{name}:{}", number + 1);
         is_test |= line == "mod tests {";
@@ -130,6 +137,11 @@ fn complaints_about(name: &str, text: &str) -> Vec<String> {
         let marker = concat!("TO", "DO");
         if line.contains(marker) || line.contains(concat!("todo", "!(")) {
             complaints.push(format!("{at}: {marker} left"));
+        }
+        if !may_have_version && !is_test && has_version(line, env!("CARGO_PKG_VERSION")) {
+            complaints.push(format!(
+                "{at}: the workspace's version, which changes in Cargo.toml alone: derive it, or write X.Y.Z"
+            ));
         }
         let is_release_code = ["airgap/src/", "distro/src/", "xtask/src/"]
             .iter()
@@ -146,6 +158,20 @@ fn complaints_about(name: &str, text: &str) -> Vec<String> {
         }
     }
     complaints
+}
+
+/// Returns whether a line has this version, and not as a part of another one.
+fn has_version(line: &str, version: &str) -> bool {
+    line.match_indices(version).any(|(at, _)| {
+        let before = line[..at].chars().next_back();
+        let mut after = line[at + version.len()..].chars();
+        let next = after.next();
+        let is_longer = match next {
+            Some('.') => after.next().is_some_and(|c| c.is_ascii_digit()),
+            other => other.is_some_and(|c| c.is_ascii_alphanumeric() || c == '-' || c == '+'),
+        };
+        !is_longer && before.is_none_or(|c| !c.is_ascii_digit() && c != '.')
+    })
 }
 
 /// Returns whether a line of a workflow names no action, or one by its commit.
@@ -174,7 +200,7 @@ mod tests {
     use crate::arch::Arch;
 
     fn check(name: &str, text: &str, expected: &[&str]) {
-        assert_eq!(complaints_about(name, text), expected);
+        assert_eq!(complaints_about(name, text), expected, "{name}: {text}");
     }
 
     #[test]
@@ -196,6 +222,41 @@ mod tests {
         check("distro/src/x.rs", &text, &[complaint]);
         check("archive/src/x.rs", &text, &[]);
         check("airgap/src/x/tests.rs", &text, &[]);
+    }
+
+    #[test]
+    fn version_of_the_workspace_is_in_one_place() {
+        let version = env!("CARGO_PKG_VERSION");
+        let complaint = |name: &str| {
+            format!(
+                "{name}:1: the workspace's version, which changes in Cargo.toml alone: derive it, or write X.Y.Z"
+            )
+        };
+        for line in [
+            format!("helm install x-{version}.tgz"),
+            format!("image: multus:v{version}"),
+            format!("release {version}."),
+        ] {
+            check("README.md", &line, &[&complaint("README.md")]);
+            for name in [
+                "Cargo.toml",
+                "CHANGELOG.md",
+                "x/tests/it/a.md",
+                "Cargo.lock",
+            ] {
+                check(name, &line, &[]);
+            }
+        }
+        let test = format!("//! X.\nmod tests {{\n    \"{version}\"\n");
+        check("a.rs", &test, &[]);
+        for other in [
+            format!("1{version}"),
+            format!("{version}1"),
+            format!("{version}.1"),
+            format!("{version}-rc.1"),
+        ] {
+            check("README.md", &other, &[]);
+        }
     }
 
     #[test]

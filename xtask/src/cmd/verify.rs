@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail, ensure};
+use cmdline::counted;
 
 use super::release_pages;
 use crate::{
@@ -19,7 +20,7 @@ use crate::{
 /// A release of this checkout's commit is compared with what the checkout derives; any other is judged by its own release.json.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  cargo xtask verify dist\n  cargo xtask verify dist --tag v5.0.0\n  cargo xtask verify dist --json\n  cargo xtask verify --explain dist /tmp/other-dist"
+    after_help = "Examples:\n  cargo xtask verify dist\n  cargo xtask verify dist --tag vX.Y.Z\n  cargo xtask verify dist --json\n  cargo xtask verify --explain dist /tmp/other-dist"
 )]
 pub(crate) struct Args {
     /// Directory of the release
@@ -59,10 +60,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         return ui::data(&String::from_utf8(release.to_bytes()?)?);
     }
     ui::data(&format!(
-        "{}: release {} of {} files for {} is sound\n",
+        "{}: release {} of {} for {} is sound\n",
         dir.display(),
         release.version,
-        release.files.len() + 2,
+        counted(release.files.len() + 2, "file"),
         release.architectures.join(", ")
     ))
 }

@@ -16,6 +16,7 @@ use archive::{
     tar::{Entry, Kind},
     verify::{Image, PlatformImage},
 };
+use cmdline::counted;
 
 use super::{Standard, claim_same, file};
 use crate::{arch::Arch, elf, programs, release::Release, sets, tree::Tree};
@@ -274,8 +275,8 @@ fn check_archive(tar: &[u8], expected: &[Entry]) -> anyhow::Result<()> {
     }
     ensure!(
         found.len() == expected.len(),
-        "{} entries, oci/ makes {}",
-        found.len(),
+        "{}, oci/ makes {}",
+        counted(found.len(), "entry"),
         expected.len()
     );
     ensure!(

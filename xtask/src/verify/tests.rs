@@ -356,7 +356,7 @@ fn forged_programs_and_layers_are_named() {
                 tree.add(format!("oci/{path}"), bytes);
             }
         },
-        "in its layer is not bin/amd64/multus-daemon",
+        "in its layer is not bin/amd64/multus-cni-plugins",
     );
 }
 
@@ -599,5 +599,49 @@ fn forged_charts_are_named() {
             tree.add_program("bin/arm/multus-distro", evil);
         },
         "bin/arm/multus-distro does not carry charts/",
+    );
+}
+
+#[test]
+fn forged_archives_of_plugins_are_named() {
+    use api::plugins::PROGRAM;
+    use archive::{
+        gzip,
+        tar::{self, Entry},
+    };
+    let path = format!(
+        "plugins/cni-plugins-linux-arm-v{}.tgz",
+        env!("CARGO_PKG_VERSION")
+    );
+    let other = |entries: &[Entry]| {
+        let bytes = gzip::compress(&tar::write(entries).unwrap());
+        let path = path.clone();
+        move |tree: &mut Tree| tree.add(path, bytes)
+    };
+    let release = release();
+    let program = release.get(&format!("bin/arm/{PROGRAM}")).unwrap();
+    let good = Entry::file(PROGRAM, 0o755, program);
+    forged(
+        other(&[Entry::file(PROGRAM, 0o755, "other")]),
+        "its program is not the one in bin/",
+    );
+    forged(
+        other(&[Entry::file(PROGRAM, 0o644, program)]),
+        "the mode of its program is 644",
+    );
+    forged(other(&[]), "it has no multus-cni-plugins");
+    forged(
+        other(&[good.clone(), Entry::link("macvlan", "evil")]),
+        "macvlan does not belong there",
+    );
+    forged(
+        other(&[good, Entry::link("macvlan", PROGRAM)]),
+        "has the plugins macvlan, this checkout has",
+    );
+    forged(
+        |tree| {
+            tree.0.remove(&path);
+        },
+        "is missing",
     );
 }

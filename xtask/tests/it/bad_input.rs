@@ -71,6 +71,24 @@ fn content(dir: &Path) -> BTreeMap<PathBuf, Option<Vec<u8>>> {
 }
 
 #[test]
+fn missing_directories_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    for (args, expected) in [
+        (&["verify", "/nosuch"][..], "/nosuch does not exist"),
+        (
+            &["airgap", "verify", "/nosuch"],
+            "there is no directory /nosuch",
+        ),
+        (
+            &["chart", "index", "--check", "/nosuch"],
+            "/nosuch/index.yaml: name the directory",
+        ),
+    ] {
+        refused(xtask(dir.path(), args), FAILED, &[expected]);
+    }
+}
+
+#[test]
 fn wrong_arguments_are_bad_usage() {
     let dir = tempfile::tempdir().unwrap();
     for (args, part) in [
@@ -221,6 +239,8 @@ fn directory_that_is_not_a_release_is_refused_before_it_is_read() {
         let verify = xtask(dir.path(), &["verify", name]);
         refused(verify, FAILED, &[name, "cargo xtask dist"]);
     }
+    let verify = xtask(dir.path(), &["airgap", "verify", "absent"]);
+    refused(verify, FAILED, &["there is no directory absent"]);
     fs::write(dir.path().join("dir/SHA256SUMS"), "x\n").unwrap();
     let verify = xtask(dir.path(), &["verify", "dir"]);
     refused(verify, FAILED, &["dir", "SHA256SUMS is damaged"]);

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::bad_input::{FAILED, output, refused, xtask};
 
 /// Returns a chart packed by another tool, which puts the description last.
-fn published(name: &str, version: &str, more: &[(&str, &str)]) -> Vec<u8> {
+pub(crate) fn published(name: &str, version: &str, more: &[(&str, &str)]) -> Vec<u8> {
     let about =
         format!("apiVersion: v2\nname: {name}\nversion: {version}\ndependencies:\n- name: sub\n");
     let files = [
@@ -265,6 +265,105 @@ fn merge_refuses_what_is_not_a_repository_of_the_layout() {
         let expected = format!("{own} is laid out as {own}-charts: give --layout {own}");
         refused(into(own, other), FAILED, &[&expected]);
         assert_eq!(stdout(into(own, own)), "");
+    }
+}
+
+#[test]
+fn merge_adds_what_the_release_holds() {
+    let dir = tempfile::tempdir().unwrap();
+    let chart = published("rke2-multus", "5.9.9", &[]);
+    let path = "charts/assets/rke2-multus/rke2-multus-5.9.9.tgz";
+    write(dir.path(), &format!("dist/{path}"), &chart);
+    let entry = |name: &str, path: &str| json!({"name": name, "version": "5.9.9", "path": path, "digest": sha256(&chart)});
+    let release = json!({
+        "schema": 2, "version": "5.9.9", "commit": "c", "epoch": 1_000_000_000, "toolchain": "t", "architectures": [],
+        "images": [], "charts": [entry("rke2-multus", path), entry("k3s-multus", "none")], "budgets": [], "files": [],
+    });
+    write(
+        dir.path(),
+        "dist/release.json",
+        release.to_string().as_bytes(),
+    );
+    let release = || {
+        let mut command = merge(dir.path(), "rke2", &[]);
+        command.args(["--release", "dist"]);
+        command
+    };
+    assert_eq!(stdout(release()), "rke2-multus 5.9.9\n");
+    let merged = fs::read(dir.path().join("repo").join(&path["charts/".len()..]));
+    assert_eq!(merged.unwrap(), chart);
+    // The entry has the release's time.
+    let index = fs::read_to_string(dir.path().join("repo/index.yaml")).unwrap();
+    assert!(
+        index.contains("created: \"2001-09-09T01:46:40Z\""),
+        "{index}"
+    );
+    write(dir.path(), &format!("dist/{path}"), b"damaged");
+    refused(
+        release(),
+        FAILED,
+        &[
+            "dist/charts/assets/",
+            "is not the chart that release.json names",
+        ],
+    );
+    fs::remove_file(dir.path().join("dist/release.json")).unwrap();
+    refused(release(), FAILED, &["dist/release.json", "--release"]);
+}
+
+#[test]
+fn merge_and_check_name_the_same_command_for_an_archive_that_no_index_lists() {
+    let dir = tempfile::tempdir().unwrap();
+    for (layout, name, orphan) in [
+        ("k3s", "a", "assets/a/a-1.0.1.tgz"),
+        ("rke2", "a-crd", "assets/a/a-crd-1.0.1.tgz"),
+    ] {
+        let repo = dir.path().join("repo");
+        write(dir.path(), "a.tgz", &published("a", "1.0.0", &[]));
+        stdout(merge(dir.path(), layout, &["a.tgz"]));
+        let before = fs::read(repo.join("index.yaml")).unwrap();
+        write(&repo, orphan, &published(name, "1.0.1", &[]));
+        let checked = check(dir.path()).output().unwrap();
+        let found = String::from_utf8(checked.stdout).unwrap();
+        let stderr = String::from_utf8(checked.stderr).unwrap();
+        assert!(stderr.ends_with(": 1 finding\n"), "{stderr}");
+        write(dir.path(), "b.tgz", &published(name, "1.0.1", &[("x", "")]));
+        refused(
+            merge(dir.path(), layout, &["b.tgz"]),
+            FAILED,
+            &[found.trim()],
+        );
+        assert_eq!(fs::read(repo.join("index.yaml")).unwrap(), before);
+        // What both name is carried out.
+        let command = found.split('`').nth(1).unwrap();
+        let args: Vec<&str> = command.split(' ').skip(2).collect();
+        assert_eq!(stdout(xtask(dir.path(), &args)), format!("{name} 1.0.1\n"));
+        assert_eq!(stdout(check(dir.path())), "");
+        // The same for an unpacked chart without archive, and one that differs from its archive.
+        let index = fs::read_to_string(repo.join("index.yaml")).unwrap();
+        let directory = match layout {
+            "k3s" => format!("charts/{name}"),
+            _ => format!("charts/a/{name}"),
+        };
+        write(
+            &repo,
+            &format!("{directory}/1.0.1/values.yaml"),
+            b"changed: 1\n",
+        );
+        let found = String::from_utf8(check(dir.path()).output().unwrap().stdout).unwrap();
+        assert!(found.contains("unpack the archive again"), "{found}");
+        refused(xtask(dir.path(), &args), FAILED, &[found.trim()]);
+        fs::remove_file(repo.join(orphan)).unwrap();
+        fs::write(repo.join("index.yaml"), &before).unwrap();
+        let found = String::from_utf8(check(dir.path()).output().unwrap().stdout).unwrap();
+        assert!(found.contains("without its archive"), "{found}");
+        refused(
+            merge(dir.path(), layout, &["b.tgz"]),
+            FAILED,
+            &[found.trim()],
+        );
+        fs::write(repo.join("index.yaml"), &index).unwrap();
+        fs::remove_dir_all(&repo).unwrap();
     }
 }
 

@@ -2,6 +2,9 @@
 
 mod bad_input;
 mod chart;
+mod consumers;
 mod download;
+mod push;
 mod registry;
 mod server;
+mod tls;

@@ -23,13 +23,13 @@ use crate::{
 };
 
 /// An image for one architecture, and the digest of its index.
-struct Image {
+pub(crate) struct Image {
     layout: Layout,
     digest: Digest,
 }
 
 impl Image {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let mut layout = Layout::default();
         let config = layout.add(oci::CONFIG, b"{}".to_vec());
         let layer = layout.add(oci::LAYER_GZIP, b"some bytes".to_vec());
@@ -46,7 +46,7 @@ impl Image {
     }
 
     /// Responds as a registry that requires no login.
-    fn respond(&self, target: &str) -> Vec<u8> {
+    pub(crate) fn respond(&self, target: &str) -> Vec<u8> {
         let path = target.split("://").last().unwrap_or_default();
         let path = &path[path.find('/').unwrap_or_default()..];
         if path == "/v2/" {
@@ -66,7 +66,7 @@ impl Image {
 }
 
 /// Fetches the image that the registry has, into an empty store.
-fn pull(dir: &Path, host: &str, args: &[&str]) -> Command {
+pub(crate) fn pull(dir: &Path, host: &str, args: &[&str]) -> Command {
     let image = Image::new();
     let line = format!("core {host}/x/y:1 {}\n", image.digest);
     fs::write(dir.join("images.lock"), line).expect("a directory of the test");
@@ -89,7 +89,7 @@ fn pull(dir: &Path, host: &str, args: &[&str]) -> Command {
 }
 
 #[track_caller]
-fn succeeds(command: Command) {
+pub(crate) fn succeeds(command: Command) {
     let (status, stderr) = output(command);
     assert_eq!(status, 0, "{stderr}");
 }
@@ -103,8 +103,7 @@ fn busy(status: &'static str, seconds: &'static str) -> Server {
     let (image, manifests) = (Image::new(), AtomicUsize::new(0));
     Server::start(move |_, request| {
         let is_manifest = request.target.contains("/manifests/");
-        // The refusal, and the request by which the client learns how long it lasts.
-        if is_manifest && manifests.fetch_add(1, SeqCst) < 2 {
+        if is_manifest && manifests.fetch_add(1, SeqCst) == 0 {
             return response(&format!("{status}\r\nRetry-After: {seconds}"), b"");
         }
         image.respond(&request.target)
@@ -123,7 +122,7 @@ fn busy_registry_is_retried_after_the_time_that_it_names() {
             .iter()
             .filter(|one| one.target.contains("/manifests/"))
             .map(|one| one.method.as_str());
-        assert_eq!(methods.collect::<Vec<_>>(), ["GET", "HEAD", "GET", "GET"]);
+        assert_eq!(methods.collect::<Vec<_>>(), ["GET", "GET", "GET"]);
     }
     let (server, start) = (busy("429 Too Many Requests", "3600"), Instant::now());
     let expected = ["is busy for 3600 s more"];
@@ -149,11 +148,15 @@ fn closed() -> Server {
 
 /// Writes a credential helper that has one login.
 fn helper(dir: &Path, server: &str) {
+    helper_with(dir, server, "me", "word");
+}
+
+fn helper_with(dir: &Path, server: &str, user: &str, secret: &str) {
     let path = dir.join("bin/docker-credential-keeper");
     fs::create_dir_all(dir.join("bin")).expect("a directory of the test");
     fs::create_dir_all(dir.join("docker")).expect("a directory of the test");
     let script = format!(
-        "#!/bin/sh\n[ \"$1\" = get ] || exit 2\ncase \"$(cat)\" in\n{server}) echo '{{\"Username\": \"me\", \"Secret\": \"word\"}}';;\n*) echo 'credentials not found in native keychain'; exit 1;;\nesac\n"
+        "#!/bin/sh\n[ \"$1\" = get ] || exit 2\ncase \"$(cat)\" in\n{server}) echo '{{\"Username\": \"{user}\", \"Secret\": \"{secret}\"}}';;\n*) echo 'credentials not found in native keychain'; exit 1;;\nesac\n"
     );
     fs::write(&path, script).expect("a directory of the test");
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("a directory of the test");
@@ -181,7 +184,9 @@ fn credential_helpers_provide_logins() {
     // The helper has a login, but not for this registry.
     helper(dir.path(), "other.example");
     refused(with(r#"{"credsStore": "keeper"}"#), FAILED, &hint);
-    let absent = ["docker-credential-absent", "put it into PATH"];
+    let file = dir.path().join("docker/config.json");
+    let file = file.display().to_string();
+    let absent = [&*file, "put docker-credential-NAME into PATH"];
     refused(with(r#"{"credsStore": "absent"}"#), FAILED, &absent);
 }
 
@@ -208,12 +213,186 @@ fn proxies_are_used_except_for_no_proxy() {
     assert_eq!(last, Some("registry.invalid:443"));
     let direct = Server::start(move |_, request| other.respond(&request.target));
     let mut command = pull(dir.path(), &host(&direct), &["--plain-http"]);
-    command
-        .env("HTTP_PROXY", &proxy.base)
-        .env("NO_PROXY", "example.com,127.0.0.1");
+    // A proxy never reaches this machine.
+    command.env("HTTP_PROXY", &proxy.base);
     succeeds(command);
     assert!(direct.targets().len() > 3);
     assert_eq!(proxy.targets(), targets);
+}
+
+#[test]
+fn faults_of_proxies_are_named_without_their_login() {
+    let dir = tempfile::tempdir().unwrap();
+    // A port that was just free, on which nothing listens.
+    let free = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = free.local_addr().unwrap();
+    drop(free);
+    let with = |name: &str, value: &str, args: &[&str], expected: &str| {
+        let mut command = pull(dir.path(), "registry.invalid", args);
+        command.env(name, value);
+        let (status, stderr) = output(command);
+        assert!(status == FAILED && stderr.contains(expected), "{stderr}");
+        assert!(!stderr.contains("secret"), "{stderr}");
+    };
+    for (name, args) in [("HTTPS_PROXY", &[][..]), ("http_proxy", &["--plain-http"])] {
+        let expected = format!("the proxy http://{at} of {name} refused the connection");
+        with(name, &format!("http://me:secret@{at}"), args, &expected);
+    }
+    let closed = Server::start(|_, _| response("407 Proxy Authentication Required", b""));
+    for (name, args) in [("HTTPS_PROXY", &[][..]), ("ALL_PROXY", &["--plain-http"])] {
+        let expected = format!("the proxy {} of {name} requires a login", closed.base);
+        with(name, &closed.base, args, &expected);
+    }
+    let expected = "HTTPS_PROXY names no proxy: write http://HOST:PORT";
+    with("HTTPS_PROXY", "ftp://me:secret@x", &[], expected);
+}
+
+/// Starts a server of tokens, and a registry that requires them.
+fn with_tokens(issue: impl Fn(usize, &Request) -> Vec<u8> + Send + 'static) -> (Server, Server) {
+    let (image, tokens) = (Image::new(), Server::start(issue));
+    let realm = format!("{}/token?account=x", tokens.base);
+    let registry = Server::start(move |_, request| {
+        if request.authorization.as_deref() == Some("Bearer issued") {
+            return image.respond(&request.target);
+        }
+        let wanted = format!(
+            "401 Unauthorized\r\nWWW-Authenticate: Bearer realm=\"{realm}\",service=\"of tests\""
+        );
+        response(&wanted, b"{}")
+    });
+    (tokens, registry)
+}
+
+#[test]
+fn tokens_are_requested_once_for_a_repository() {
+    let dir = tempfile::tempdir().unwrap();
+    let (tokens, registry) = with_tokens(|_, request| match request.authorization.as_deref() {
+        None | Some("Basic bWU6d29yZA==") => response("200 OK", br#"{"token": "issued"}"#),
+        _ => response("401 Unauthorized", b""),
+    });
+    succeeds(pull(dir.path(), &host(&registry), &["--plain-http"]));
+    let expected = "/token?account=x&scope=repository%3Ax%2Fy%3Apull&service=of+tests";
+    assert_eq!(tokens.targets(), [expected]);
+    let with = |password: &str| {
+        let user = ["--plain-http", "--user", "me"];
+        let mut command = pull(dir.path(), &host(&registry), &user);
+        command.env("MULTUS_REGISTRY_PASSWORD", password);
+        command
+    };
+    succeeds(with("word"));
+    let expected = "does not accept user me with this password";
+    refused(with("wrong"), FAILED, &[&host(&registry), expected]);
+}
+
+#[test]
+fn identity_tokens_are_exchanged() {
+    let dir = tempfile::tempdir().unwrap();
+    let (tokens, registry) = with_tokens(|_, request| {
+        let body = String::from_utf8_lossy(&request.body);
+        if request.method == "POST" && body.contains("&refresh_token=kept%2B") {
+            return response("200 OK", br#"{"access_token": "issued"}"#);
+        }
+        response("400 Bad Request", br#"{"error": "invalid_grant"}"#)
+    });
+    let host = host(&registry);
+    let with = |config: &str| {
+        fs::create_dir_all(dir.path().join("docker")).unwrap();
+        fs::write(dir.path().join("docker/config.json"), config).unwrap();
+        let path = std::env::var("PATH").unwrap_or_default();
+        let bin = dir.path().join("bin");
+        let mut command = pull(dir.path(), &host, &["--plain-http"]);
+        command.env("PATH", format!("{}:{path}", bin.display()));
+        command
+    };
+    let stored = |token: &str| {
+        with(&format!(
+            r#"{{"auths": {{"{host}": {{"auth": "bWU6", "identitytoken": "{token}"}}}}}}"#
+        ))
+    };
+    succeeds(stored("kept+"));
+    let expected = "scope=repository%3Ax%2Fy%3Apull&service=of+tests&grant_type=refresh_token&client_id=multus-rs&refresh_token=kept%2B";
+    let [request] = &tokens.requests()[..] else {
+        panic!("one token");
+    };
+    assert_eq!(String::from_utf8_lossy(&request.body), expected);
+    assert_eq!(request.authorization, None);
+    helper_with(dir.path(), &host, "<token>", "kept+");
+    succeeds(with(r#"{"credsStore": "keeper"}"#));
+    let expected = format!("{host} does not accept the identity token");
+    let (status, stderr) = output(stored("worn-out"));
+    assert!(status == FAILED && stderr.contains(&expected), "{stderr}");
+    assert!(!stderr.contains("worn-out"), "{stderr}");
+    // A registry that wants a password gets none, and no token either.
+    let closed = closed();
+    let at = self::host(&closed);
+    let config = format!(r#"{{"auths": {{"{at}": {{"identitytoken": "kept+"}}}}}}"#);
+    fs::write(dir.path().join("docker/config.json"), config).unwrap();
+    let expected = format!("{at} does not accept the identity token");
+    refused(
+        pull(dir.path(), &at, &["--plain-http"]),
+        FAILED,
+        &[&expected],
+    );
+    assert!(
+        closed
+            .requests()
+            .iter()
+            .all(|one| one.authorization.is_none())
+    );
+}
+
+#[test]
+fn login_is_not_sent_where_a_registry_redirects() {
+    let dir = tempfile::tempdir().unwrap();
+    let (image, stored) = (Image::new(), Image::new());
+    let storage = Server::start(move |_, request| stored.respond(&request.target));
+    let elsewhere = storage.base.clone();
+    let registry = Server::start(move |_, request| {
+        if request.authorization.as_deref() != Some("Basic bWU6d29yZA==") {
+            let wanted = "401 Unauthorized\r\nWWW-Authenticate: Basic realm=\"test\"";
+            return response(wanted, b"{}");
+        }
+        if request.target.contains("/blobs/") {
+            let place = format!(
+                "307 Temporary Redirect\r\nLocation: {elsewhere}{}",
+                request.target
+            );
+            return response(&place, b"");
+        }
+        image.respond(&request.target)
+    });
+    let user = ["--plain-http", "--user", "me"];
+    let mut command = pull(dir.path(), &host(&registry), &user);
+    command.env("MULTUS_REGISTRY_PASSWORD", "word");
+    succeeds(command);
+    let requests = storage.requests();
+    assert_eq!(requests.len(), 2);
+    assert!(requests.iter().all(|one| one.authorization.is_none()));
+}
+
+#[test]
+fn busy_token_server_is_retried_and_not_taken_for_a_refusal() {
+    let dir = tempfile::tempdir().unwrap();
+    for status in ["429 Too Many Requests", "503 Service Unavailable"] {
+        let (tokens, registry) = with_tokens(move |nth, _| match nth {
+            0 => response(&format!("{status}\r\nRetry-After: 1"), b""),
+            _ => response("200 OK", br#"{"access_token": "issued"}"#),
+        });
+        let start = Instant::now();
+        succeeds(pull(dir.path(), &host(&registry), &["--plain-http"]));
+        assert!(start.elapsed() >= Duration::from_secs(1), "{status}");
+        assert_eq!(tokens.targets().len(), 2);
+        let (tokens, registry) = with_tokens(move |_, _| response(status, b""));
+        let code = status.split(' ').next().unwrap();
+        let at = host(&registry);
+        let expected = format!("{at}'s token server is busy ({code}); try again later");
+        refused(
+            pull(dir.path(), &at, &["--plain-http"]),
+            FAILED,
+            &[&expected],
+        );
+        assert_eq!(tokens.targets().len(), 5);
+    }
 }
 
 #[test]
@@ -234,7 +413,8 @@ fn logins_and_plain_http_are_per_host() {
     };
     // The mirror refuses the password, and the origin is asked without it.
     let origin_plain = format!("--plain-http={at_origin}");
-    let both = ["--user", "me", "--plain-http", &origin_plain];
+    let at_mirror_me = format!("{at_mirror}=me");
+    let both = ["--user", &at_mirror_me, "--plain-http", &origin_plain];
     refused(with("wrong", &both), FAILED, &[&at_origin, "give --user"]);
     assert!(is_sent(&mirror) && !is_sent(&origin));
     assert!(!origin.targets().is_empty());
@@ -245,7 +425,29 @@ fn logins_and_plain_http_are_per_host() {
         &["--user", &user, "--plain-http", &origin_plain],
     ));
     assert!(is_sent(&origin));
-    succeeds(with("word", &["--user", "me", "--plain-http"]));
+    succeeds(with("word", &["--user", &at_mirror_me, "--plain-http"]));
+    // Two hosts have two passwords, and a user without a host is refused before a request is sent.
+    let sent = mirror.targets().len() + origin.targets().len();
+    let bare = ["--user", "me", "--plain-http", &origin_plain];
+    let expected = ["--user me is for one registry", &at_mirror, &at_origin];
+    refused(with("word", &bare), FAILED, &expected);
+    let two = [
+        "--user",
+        &at_mirror_me,
+        "--user",
+        &user,
+        "--plain-http",
+        &origin_plain,
+    ];
+    let expected = "requires its password in MULTUS_REGISTRY_PASSWORD_127_0_0_1_";
+    refused(with("word", &two), FAILED, &[expected]);
+    assert_eq!(mirror.targets().len() + origin.targets().len(), sent);
+    let mut both = with("wrong", &two);
+    for host in [&at_mirror, &at_origin] {
+        let name = host.replace(['.', ':'], "_");
+        both.env(format!("MULTUS_REGISTRY_PASSWORD_{name}"), "word");
+    }
+    succeeds(both);
     // Without an origin.
     let before = origin.targets().len();
     let only = ["--user", "me", "--plain-http", "--mirror-only"];
@@ -259,7 +461,7 @@ fn logins_and_plain_http_are_per_host() {
 }
 
 #[test]
-fn faults_of_connections_are_named_with_what_helps() {
+fn faults_of_connections_are_named_with_a_hint() {
     let dir = tempfile::tempdir().unwrap();
     let plain = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = plain.local_addr().unwrap().to_string();

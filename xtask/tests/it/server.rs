@@ -1,12 +1,14 @@
 //! An HTTP server of the test's own: every response is bytes that the test chooses, right or wrong.
 
 use std::{
-    io::{BufRead as _, BufReader, Write as _},
-    net::{TcpListener, TcpStream},
+    io::{BufRead as _, BufReader, Read, Write},
+    net::TcpListener,
     process::Command,
     sync::{Arc, Mutex},
     thread,
 };
+
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 #[derive(Debug, Clone)]
 pub(crate) struct Request {
@@ -16,6 +18,7 @@ pub(crate) struct Request {
     /// The first byte of a requested range.
     pub(crate) range: Option<usize>,
     pub(crate) authorization: Option<String>,
+    pub(crate) body: Vec<u8>,
 }
 
 pub(crate) struct Server {
@@ -26,14 +29,35 @@ pub(crate) struct Server {
 impl Server {
     /// Serves one request per connection; the function gets the number of earlier requests, and the request.
     pub(crate) fn start(respond: impl Fn(usize, &Request) -> Vec<u8> + Send + 'static) -> Self {
+        Self::start_with(None, respond)
+    }
+
+    /// Serves encrypted connections when there is a configuration for them.
+    pub(crate) fn start_with(
+        tls: Option<ServerConfig>,
+        respond: impl Fn(usize, &Request) -> Vec<u8> + Send + 'static,
+    ) -> Self {
+        let tls = tls.map(Arc::new);
+        let scheme = if tls.is_some() { "https" } else { "http" };
         let listener = TcpListener::bind("127.0.0.1:0").expect("sockets of the test work");
         let address = listener.local_addr().expect("sockets of the test work");
         let requests = Arc::new(Mutex::new(Vec::new()));
         let seen = Arc::clone(&requests);
         thread::spawn(move || {
             for stream in listener.incoming() {
-                let mut stream = stream.expect("sockets of the test work");
-                let request = request(&stream);
+                let stream = stream.expect("sockets of the test work");
+                let mut stream: Box<dyn Stream> = match &tls {
+                    None => Box::new(stream),
+                    Some(tls) => {
+                        let connection = ServerConnection::new(Arc::clone(tls));
+                        let connection = connection.expect("a sound configuration");
+                        Box::new(StreamOwned::new(connection, stream))
+                    }
+                };
+                // A client that does not trust the certificate sends no request.
+                let Some(request) = request(&mut *stream) else {
+                    continue;
+                };
                 let nth = {
                     let mut seen = seen.lock().expect("no thread panicked");
                     seen.push(request.clone());
@@ -44,7 +68,7 @@ impl Server {
             }
         });
         Self {
-            base: format!("http://{address}"),
+            base: format!("{scheme}://{address}"),
             requests,
         }
     }
@@ -65,13 +89,22 @@ impl Server {
     }
 }
 
-fn request(stream: &TcpStream) -> Request {
-    let lines = BufReader::new(stream).lines();
+trait Stream: Read + Write {}
+
+impl<T: Read + Write> Stream for T {}
+
+fn request(stream: &mut dyn Stream) -> Option<Request> {
+    let mut stream = BufReader::new(stream);
+    let lines = stream.by_ref().lines();
     let head: Vec<String> = lines
-        .map(|line| line.expect("a request"))
+        .map_while(Result::ok)
         .take_while(|line| !line.is_empty())
         .collect();
-    let target = head[0].split(' ').nth(1).expect("a request has a target");
+    let target = head
+        .first()?
+        .split(' ')
+        .nth(1)
+        .expect("a request has a target");
     let range = head.iter().find_map(|line| {
         let line = line.to_lowercase();
         let from = line.strip_prefix("range: bytes=")?.strip_suffix('-')?;
@@ -82,12 +115,19 @@ fn request(stream: &TcpStream) -> Request {
         name.eq_ignore_ascii_case("authorization")
             .then(|| value.to_owned())
     });
-    Request {
+    let length = head.iter().find_map(|line| {
+        let line = line.to_lowercase();
+        line.strip_prefix("content-length: ")?.parse().ok()
+    });
+    let mut body = vec![0; length.unwrap_or_default()];
+    stream.read_exact(&mut body).expect("a complete request");
+    Some(Request {
+        body,
         method: head[0].split(' ').next().unwrap_or_default().to_owned(),
         target: target.to_owned(),
         range,
         authorization,
-    }
+    })
 }
 
 /// Returns a response; the status may be followed by further headers.

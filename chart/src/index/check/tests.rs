@@ -55,6 +55,7 @@ fn valid() -> Repository {
         ("charts/a/a-crd/5.0.0", Ok(unpacked("a-crd", "5.0.0"))),
     ];
     Repository {
+        name: "../charts".to_owned(),
         index: index(INDEX),
         assets: charts.into_iter().map(asset).collect(),
         directories: directories
@@ -93,7 +94,7 @@ fn archives_and_entries_are_compared() {
     check_found(
         rename,
         &[
-            "assets/x.tgz is in no entry",
+            "assets/x.tgz is in no entry of the index: remove it",
             "a 5.0.0 points to assets/a/a-5.0.0.tgz, which does not exist",
         ],
     );
@@ -117,6 +118,40 @@ fn archives_and_entries_are_compared() {
             "charts/a/a/5.0.0 is a directory without its archive",
         ],
     );
+}
+
+#[test]
+fn archive_without_entry_is_listed_by_the_command_for_its_layout() {
+    let hint = |layout: &str, path: &str| {
+        format!(
+            "{path} is in no entry of the index: list it with `cargo xtask chart merge --into ../charts --layout {layout} ../charts/{path}`"
+        )
+    };
+    let add = |name: &'static str, path: &'static str| {
+        move |repository: &mut Repository| {
+            let asset = Asset {
+                digest: sha256(b"new"),
+                chart: Ok(unpacked(name, "6.0.0")),
+            };
+            repository.assets.insert(path.to_owned(), asset);
+        }
+    };
+    // The path is the same in both layouts.
+    let both = "assets/b/b-6.0.0.tgz";
+    check_found(add("b", both), &[&hint("rke2", both)]);
+    let crd = "assets/b/b-crd-6.0.0.tgz";
+    check_found(add("b-crd", crd), &[&hint("rke2", crd)]);
+    let crd = "assets/b-crd/b-crd-6.0.0.tgz";
+    check_found(add("b-crd", crd), &[&hint("k3s", crd)]);
+    for (name, layout) in [("rke2-b", "rke2"), ("b", "k3s")] {
+        let path = format!("assets/{name}/{name}-6.0.0.tgz");
+        let repository = Repository {
+            directories: BTreeMap::new(),
+            ..valid()
+        };
+        let found = layout_of(&repository, &path, &unpacked(name, "6.0.0"));
+        assert_eq!(found.map(RepositoryLayout::as_str), Some(layout));
+    }
 }
 
 #[test]

@@ -29,6 +29,16 @@
 {{- if eq (toString .) "true" }}true{{ end -}}
 {{- end -}}
 
+{{- /* "true" when the release installs plugins and no multiplexer. */ -}}
+{{- define "multus.standalone" -}}
+{{- include "multus.true" (.Values.cniplugins | default dict).standalone -}}
+{{- end -}}
+
+{{- /* "true" when the daemon only writes files: it starts no plugin. */ -}}
+{{- define "multus.installsOnly" -}}
+{{- if and (include "multus.standalone" .) (not (include "multus.true" .Values.manifests.dhcpDaemonSet)) }}true{{ end -}}
+{{- end -}}
+
 {{- /* A digest takes precedence over the tag, which stays for readers. */ -}}
 {{- define "multus.image" -}}
 {{- $image := .Values.image | default dict -}}
@@ -58,6 +68,8 @@
 {{- fail (printf "daemonSecurity.capabilities lacks %s, which the daemon needs to enter the runtime's namespaces: add it, or leave the value out" .) -}}
 {{- end -}}
 {{- end -}}
+{{- /* A directory of the runtime may belong to another user than root. */ -}}
+{{- if include "multus.installsOnly" . }}{{ $capabilities = list "DAC_OVERRIDE" "SYS_PTRACE" }}{{ end -}}
 {{- toYaml $capabilities -}}
 {{- end -}}
 
@@ -183,6 +195,14 @@ rollingUpdate:
 {{- end -}}
 {{- $_ := set $out "perNodeCertificate" $keys -}}
 {{- end -}}
+{{- $plugins := dict -}}
+{{- with .Values.cniplugins -}}
+{{- if and (hasKey . "install") (not (kindIs "invalid" .install)) (not (include "multus.true" .install)) }}{{ $_ := set $plugins "install" false }}{{ end -}}
+{{- with .only }}{{ $_ := set $plugins "only" . }}{{ end -}}
+{{- with .skipcnis }}{{ $_ := set $plugins "skip" (regexSplit "[, ]+" (trimAll ", " (toString .)) -1) }}{{ end -}}
+{{- if include "multus.true" .first }}{{ $_ := set $plugins "first" true }}{{ end -}}
+{{- end -}}
+{{- if $plugins }}{{ $_ := set $out "ownPlugins" $plugins }}{{ end -}}
 {{- if include "multus.true" (.Values.dynamicNetworksController | default dict).enabled }}{{ $_ := set $out "dynamicNetworks" true }}{{ end -}}
 {{- if include "multus.true" .Values.manifests.dhcpDaemonSet }}{{ $_ := set $out "dhcp" true }}{{ end -}}
 {{- range $key, $value := .Values.config.daemon_conf | default dict -}}

@@ -1,5 +1,6 @@
 //! ADD: the order of delegates, their arguments, early refusals and rollback.
 
+use cni::types::CniError;
 use plan::Attached;
 use serde_json::{Value, json};
 
@@ -91,17 +92,15 @@ fn plugins_are_searched_in_bin_dir_before_cni_path() {
         fixture.calls()[0].env["CNI_PATH"],
         "/custom/bin:/opt/cni/bin:/var/lib/multus/bin:/usr/lib/cni"
     );
-    let own = Engine::search_path(
-        &Fixture::new().netconf(),
-        &["/opt/cni/bin".into(), "relative".into()],
-    );
-    assert_eq!(
-        own,
-        [
-            std::path::Path::new("/opt/cni/bin"),
-            std::path::Path::new("/var/lib/multus/bin")
-        ]
-    );
+    let mut netconf = Fixture::new().netconf();
+    for (first, expected) in [
+        (false, ["/opt/cni/bin", "/var/lib/multus/bin"]),
+        (true, ["/var/lib/multus/bin", "/opt/cni/bin"]),
+    ] {
+        netconf.own_plugins_first = first;
+        let path = Engine::search_path(&netconf, &["/opt/cni/bin".into(), "relative".into()]);
+        assert_eq!(path, expected.map(std::path::PathBuf::from));
+    }
 }
 
 #[test]
@@ -155,6 +154,28 @@ fn failed_add_is_undone_in_reverse_and_leaves_nothing() {
     );
     assert!(error.msg.contains("no more addresses"));
     assert!(fixture.files().is_empty(), "{:?}", fixture.files());
+}
+
+#[test]
+fn refused_master_has_a_cure() {
+    let refused = |text: &'static str| {
+        let fixture = Fixture::new();
+        fixture.on_call(move |call| match call.text().as_str() {
+            "ADD macvlan net1" => Err(CniError::new(999, text)),
+            _ => Ok(()),
+        });
+        fixture.add("c1", "a").unwrap_err().msg
+    };
+    let cure = "; its master has to be an Ethernet interface, which those of VPNs and tunnels are not: name one that has a MAC address";
+    let refusal = "failed to create macvlan: invalid argument";
+    assert!(refused(refusal).ends_with(&format!("{refusal}{cure}")));
+    // Our own plugin has the cure already, and other refusals have other causes.
+    for other in [
+        "failed to create macvlan: invalid argument; tailscale0 is no Ethernet interface",
+        "failed to create macvlan: device or resource busy",
+    ] {
+        assert!(refused(other).ends_with(other));
+    }
 }
 
 #[test]

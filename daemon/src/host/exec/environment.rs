@@ -1,9 +1,11 @@
-//! The environment of plugins in addition to the variables of the CNI specification.
+//! The environment of plugins, mostly what they get in addition to the variables of the CNI specification.
 //!
 //! As with upstream, plugins get the environment of the daemon's container: proxies, and variables from the chart's values. They do not get
 //! variables about the daemon itself, or secrets.
 
-use std::ffi::OsString;
+use std::{ffi::OsString, path::Path};
+
+use api::plugins::PLUGIN_DIR;
 
 /// The search path on a node whose runtime has no `PATH`.
 const SEARCH_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -27,6 +29,22 @@ const SECRETS: &[&str] = &[
     "CREDENTIAL",
     "PRIVATE_KEY",
 ];
+
+/// Returns the variables of the CNI specification for the plugin at this path.
+///
+/// One of ours finds IPAM plugins in our own directory first: there they are functions of the program that runs, and everywhere else one
+/// more program to start.
+pub(super) fn of_call(path: &Path, variables: &[(String, String)]) -> Vec<(OsString, OsString)> {
+    let is_ours = path.parent() == Some(Path::new(PLUGIN_DIR));
+    let value_of = |name: &str, value: &str| match name {
+        "CNI_PATH" if is_ours => format!("{PLUGIN_DIR}:{value}").into(),
+        _ => value.into(),
+    };
+    variables
+        .iter()
+        .map(|(name, value)| (name.into(), value_of(name, value)))
+        .collect()
+}
 
 /// Selects the variables of the daemon's environment that plugins get.
 pub fn of_plugins(
@@ -92,6 +110,25 @@ mod tests {
                 "KUBERNETES_SERVICE_HOST",
                 "EXTRA"
             ]
+        );
+    }
+
+    #[test]
+    fn plugins_of_ours_find_those_of_our_directory_first() {
+        let given = [
+            ("CNI_COMMAND", "ADD"),
+            ("CNI_PATH", "/opt/cni/bin:/var/lib/multus/bin"),
+        ];
+        let given = given.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let path_of = |plugin: &str| {
+            let variables = of_call(Path::new(plugin), &given);
+            assert_eq!(variables[0], ("CNI_COMMAND".into(), "ADD".into()));
+            variables[1].1.to_str().unwrap().to_owned()
+        };
+        assert_eq!(path_of("/opt/cni/bin/macvlan"), given[1].1);
+        assert_eq!(
+            path_of("/var/lib/multus/bin/macvlan"),
+            "/var/lib/multus/bin:/opt/cni/bin:/var/lib/multus/bin"
         );
     }
 

@@ -1,11 +1,8 @@
 //! The directory from which a distro imports images.
 
-use std::process::Command;
+use std::{path::Path, process::Command};
 
-use super::{
-    copy::Copy,
-    fixture::{AirgapFixture, text},
-};
+use super::fixture::{AirgapFixture, text};
 use crate::test_env::TestEnv;
 
 /// A distro on the node, without files of ours.
@@ -23,15 +20,15 @@ impl Agent {
         }
     }
 
-    /// Returns the command `multus-distro images install` for a copied directory.
+    /// Returns the command `multus-distro images install` for a directory.
     pub(super) fn install_command(
         &self,
         env: &TestEnv,
         fixture: &AirgapFixture,
-        copy: &Copy,
+        from: &Path,
     ) -> anyhow::Result<Command> {
         let mut command = fixture.node.command(env.program("multus-distro"));
-        command.args(["images", "install", text(&copy.dir)?]);
+        command.args(["images", "install", text(from)?]);
         command.args(["--distro", self.distro, "--data-dir", &self.data_dir]);
         Ok(command)
     }

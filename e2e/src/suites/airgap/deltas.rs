@@ -10,7 +10,10 @@ use std::{
 use anyhow::ensure;
 use serde_json::Value;
 
-use super::fixture::{AirgapFixture, text};
+use super::{
+    agent::Agent,
+    fixture::{AirgapFixture, text},
+};
 use crate::{
     report::{CheckFailed, Report},
     sh,
@@ -63,6 +66,17 @@ pub(super) fn run(
         ensure!(files.iter().any(is_delta), "{files:?} has no such archive");
         Ok(())
     })?;
+    report.check("both verify commands take the delta", || {
+        let checked = fixture.xtask(&["airgap", "verify", text(&delta)?])?;
+        ensure!(
+            checked.contains("multus-airgap-delta-") && checked.contains("airgap apply"),
+            "{checked}"
+        );
+        let mut verify = fixture.node.command(env.program("multus-distro"));
+        let checked = sh::run(verify.args(["verify", text(&delta)?]))?;
+        ensure!(checked.contains("docker.io/multusrs/multus:v"), "{checked}");
+        Ok(())
+    })?;
     let apply = |base: &Path, piece: &Path, out: &Path| {
         let args = [
             "airgap",
@@ -96,6 +110,14 @@ pub(super) fn run(
             fixture.xtask(&["airgap", "verify", text(&out)?]).map(drop)
         },
     )?;
+    report.check("images install takes what was applied", || {
+        let agent = Agent::new("k3s", "k3s-applied");
+        let from = env.dir.join("applied");
+        sh::run(&mut agent.install_command(env, fixture, &from)?)?;
+        let installed = fs::read(fixture.node.path(&agent.path(&packed)))?;
+        ensure!(installed == fs::read(&full)?, "it has different bytes");
+        Ok(())
+    })?;
     report.check("a wrong base and a damaged delta are refused", || {
         let out = env.dir.join("never");
         let args = apply(&full, &piece, &out)?;

@@ -119,7 +119,7 @@ impl AirgapFixture {
         if speaks {
             command.arg("--plain-http");
             if login {
-                command.args(["--user", USER]);
+                command.arg(format!("--user={REGISTRY}={USER}"));
             }
         }
         command

@@ -32,7 +32,7 @@ pub(super) fn run(
             &format!("images install puts the archive where {distro} imports from, and only once"),
             || {
                 let copy = Copy::new(env)?;
-                let written = sh::run(&mut agent.install_command(env, fixture, &copy)?)?;
+                let written = sh::run(&mut agent.install_command(env, fixture, &copy.dir)?)?;
                 ensure!(written == agent.path(&archive) + "\n", "it wrote {written}");
                 let there = agent.images(fixture)?;
                 ensure!(there == [archive.as_str()], "there is {there:?}");
@@ -41,7 +41,7 @@ pub(super) fn run(
                     installed == fs::read(env.dist.join("airgap").join(&archive))?,
                     "it has different bytes"
                 );
-                let again = sh::run(&mut agent.install_command(env, fixture, &copy)?)?;
+                let again = sh::run(&mut agent.install_command(env, fixture, &copy.dir)?)?;
                 ensure!(again.is_empty(), "it wrote {again} again");
                 Ok(())
             },

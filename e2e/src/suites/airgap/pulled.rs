@@ -60,10 +60,12 @@ pub(super) fn run(
         Ok(())
     })?;
     let pull = |host: &str| {
-        let mirror = format!("registry.invalid={host}");
+        let (mirror, user) = (format!("registry.invalid={host}"), format!("{host}={USER}"));
         let args = [
             "airgap",
             "pull",
+            "--user",
+            &user,
             "--json",
             "--arch",
             arch(),
@@ -74,7 +76,7 @@ pub(super) fn run(
             "--store",
             text(&paths.store)?,
         ];
-        let answer = fixture.xtask(&args)?;
+        let answer = sh::run(&mut fixture.xtask_command(&args, false))?;
         let answer: Value = serde_json::from_str(&answer)?;
         let fetched = answer["items"][0]["fetched"].as_u64();
         fetched.with_context(|| answer.to_string())

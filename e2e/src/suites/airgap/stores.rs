@@ -15,7 +15,7 @@ use crate::{
     test_env::{TestEnv, arch},
 };
 
-const GENERATIONS: [ContainerdVersion; 2] = [ContainerdVersion::V1, ContainerdVersion::V2];
+const CONTAINERD_VERSIONS: [ContainerdVersion; 2] = [ContainerdVersion::V1, ContainerdVersion::V2];
 
 /// Returns the image references for this machine's architecture.
 pub(super) fn listed(env: &TestEnv) -> anyhow::Result<Vec<String>> {
@@ -34,7 +34,7 @@ pub(super) fn import(
     fixture: &AirgapFixture,
     report: &mut Report,
 ) -> Result<(), CheckFailed> {
-    for containerd_version in GENERATIONS {
+    for containerd_version in CONTAINERD_VERSIONS {
         report.check(
             &format!("containerd {containerd_version} imports the complete archive"),
             || {
@@ -107,7 +107,7 @@ pub(super) fn pull(
     fixture: &AirgapFixture,
     report: &mut Report,
 ) -> Result<(), CheckFailed> {
-    for containerd_version in GENERATIONS {
+    for containerd_version in CONTAINERD_VERSIONS {
         report.check(
             &format!("containerd {containerd_version} pulls the images through a mirror"),
             || {

@@ -32,7 +32,7 @@ pub(super) fn run(
             let copy = Copy::new(env)?;
             damage(&copy)?;
             fixture.ensure_refused(&["airgap", "verify", text(&copy.dir)?], &errors(&copy)[0])?;
-            let mut install = agent.install_command(env, fixture, &copy)?;
+            let mut install = agent.install_command(env, fixture, &copy.dir)?;
             fixture.ensure_fails(&mut install, &errors(&copy)[1])?;
             let there = agent.images(fixture)?;
             ensure!(there.is_empty(), "{there:?} was installed");

@@ -87,6 +87,8 @@ struct Measured {
     cpu: [Values; 2],
     wall: [Values; 2],
     bridge: Values,
+    whole_wall: Values,
+    whole_cpu: Values,
     /// By [`CONCURRENCY`].
     adds: [Values; 2],
     dels: [Values; 2],
@@ -160,6 +162,7 @@ pub(super) fn measure(
         report.check(&name, || {
             let mut values = Measured::default();
             self::round(&mut sides, round, &counts, &mut values)?;
+            whole(env, &mut sides, round, &counts, &mut values)?;
             if round > 0 {
                 measured.take(values);
             }
@@ -276,6 +279,34 @@ fn bridge(
     Ok(())
 }
 
+/// Measures everything that an ADD of the bridge network starts, from the shim to the plugins: ours on our side, the reference's on
+/// the peer's.
+fn whole(
+    env: &TestEnv,
+    sides: &mut [Side],
+    round: u32,
+    counts: &Counts,
+    values: &mut Measured,
+) -> anyhow::Result<()> {
+    sides[0].use_ours(&env.program("multus-cni-plugins"))?;
+    for side in order(round, sides.len()) {
+        let one = &mut sides[side];
+        let containers = one.batch(counts.bridges, Network::Bridge);
+        let before = one.cpu()?;
+        let times = one
+            .verb("ADD", containers, 1)
+            .with_context(|| side_name(side))?;
+        #[expect(clippy::cast_precision_loss, reason = "there are a few")]
+        let of_daemon = (one.cpu()? - before) / counts.bridges as f64;
+        one.verb("DEL", containers, 1)
+            .with_context(|| side_name(side))?;
+        let cpu = of_daemon + mean(&times.cpus());
+        values.whole_cpu.of(side).push(1e3 * cpu);
+        values.whole_wall.of(side).push(1e3 * median(times.walls()));
+    }
+    sides[0].use_reference()
+}
+
 #[expect(clippy::cast_precision_loss, reason = "no program here has 2^52 bytes")]
 fn megabytes(bytes: u64) -> f64 {
     bytes as f64 / 1e6
@@ -301,6 +332,8 @@ impl Measured {
         pairs(&mut self.adds, other.adds);
         pairs(&mut self.dels, other.dels);
         self.bridge.take(other.bridge);
+        self.whole_wall.take(other.whole_wall);
+        self.whole_cpu.take(other.whole_cpu);
         self.adds_scale.take(other.adds_scale);
         self.dels_scale.take(other.dels_scale);
         self.shim_add.take(other.shim_add);
@@ -335,6 +368,11 @@ impl Measured {
             .bridge
             .row("bridge with host-local, wall of one ADD", "ms");
         rows.push(bridge.with(Target::portable(FloorRatio, AtMost, 1.2)));
+        for (values, what) in [(&self.whole_wall, "wall"), (&self.whole_cpu, "CPU")] {
+            let name = format!("bridge with host-local, own plugins: whole ADD, {what}");
+            let row = values.row(name, "ms");
+            rows.push(row.with(Target::portable(PeerRatio, AtMost, WHOLE_BY_PEER)));
+        }
         for (verb, rates, limit) in [("ADD", &self.adds, 600.0), ("DEL", &self.dels, 1000.0)] {
             for (values, concurrency) in rates.iter().zip(CONCURRENCY) {
                 let row = values.row(format!("{verb}s, {concurrency} at once"), "/s");
@@ -372,6 +410,8 @@ const FURTHER_NETWORK: f64 = 0.8;
 /// The most CPU time of the daemon divided by that of the plugins, with 1 and 3 networks, when there is no peer: about a fifth of
 /// upstream's v4.3.0 on the machine on which this plugin takes 0.14 ms.
 const CPU_BY_PLUGIN: [f64; 2] = [6.0, 3.0];
+/// The most of a whole ADD with our plugins divided by that of Go Multus with the reference's.
+const WHOLE_BY_PEER: f64 = 0.2;
 /// Smallest ratio of two equal rates: two runs of one program differ by up to 10 %.
 const SAME_SPEED: f64 = 0.9;
 
@@ -385,6 +425,25 @@ mod tests {
             (order(0, 2), order(1, 2), order(1, 1)),
             (vec![0, 1], vec![1, 0], vec![0])
         );
+    }
+
+    #[test]
+    fn whole_add_is_compared_with_the_peer_alone() {
+        let mut measured = Measured::default();
+        for (values, ours) in [
+            (&mut measured.whole_wall, 4.0),
+            (&mut measured.whole_cpu, 3.0),
+        ] {
+            values.ours.push(ours);
+            values.peer.push(20.0);
+        }
+        let rows = measured.rows();
+        let whole: Vec<_> = rows
+            .iter()
+            .filter(|row| row.name.contains("whole ADD"))
+            .map(|row| (row.value(), row.floor.is_none()))
+            .collect();
+        assert_eq!(whole, [(Some(0.2), true), (Some(0.15), true)]);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::{
 };
 
 use anyhow::Context as _;
+use api::plugins::{PLUGIN_DIR, PROGRAM};
 
 use super::usage;
 use crate::{
@@ -16,9 +17,11 @@ use crate::{
     test_env::TestEnv,
 };
 
-const BIN_DIR: &str = "/opt/cni/bin";
-/// The directory of the real plugins while metered ones replace them.
-const REAL: &str = "/opt/cni/bench-real";
+/// The directories of the node's plugins and of ours, each with that of the real plugins while metered ones replace them.
+const DIRECTORIES: [(&str, &str); 2] = [
+    ("/opt/cni/bin", "/opt/cni/bench-real"),
+    (PLUGIN_DIR, "/var/lib/multus/bench-real"),
+];
 
 /// Builds a plugin from its source in this directory.
 pub(crate) fn build(env: &TestEnv, source: &str) -> anyhow::Result<PathBuf> {
@@ -59,7 +62,9 @@ impl Metered {
     pub(crate) fn new(env: &TestEnv, node: &Node) -> anyhow::Result<Self> {
         let group = cgroup::cpu_accounting()?.join("multus-e2e-bench-plugins");
         fs::create_dir_all(&group).with_context(|| format!("cannot make {}", group.display()))?;
-        node.write(&format!("{REAL}/group"), group.display().to_string())?;
+        for (_, real) in DIRECTORIES {
+            node.write(&format!("{real}/group"), group.display().to_string())?;
+        }
         Ok(Self {
             program: build(env, "metered.rs")?,
             group,
@@ -73,21 +78,30 @@ impl Metered {
 
     /// Moves the plugins away and copies the replacements to their paths.
     pub(crate) fn install(&self, node: &Node) -> anyhow::Result<()> {
-        for name in plugins(node, BIN_DIR)? {
-            let place = node.path(&format!("{BIN_DIR}/{name}"));
-            fs::rename(&place, node.path(&format!("{REAL}/{name}")))?;
-            fs::copy(&self.program, &place)?;
+        for (directory, real) in DIRECTORIES {
+            let program = node.path(&format!("{directory}/{PROGRAM}"));
+            if program.exists() {
+                // Where the links of our plugins lead, also from their other directory.
+                fs::copy(program, node.path(&format!("{real}/{PROGRAM}")))?;
+            }
+            for name in plugins(node, directory)? {
+                let place = node.path(&format!("{directory}/{name}"));
+                fs::rename(&place, node.path(&format!("{real}/{name}")))?;
+                fs::copy(&self.program, &place)?;
+            }
         }
         Ok(())
     }
 
     /// Moves the plugins back.
     pub(crate) fn remove(node: &Node) -> anyhow::Result<()> {
-        for name in plugins(node, REAL)? {
-            fs::rename(
-                node.path(&format!("{REAL}/{name}")),
-                node.path(&format!("{BIN_DIR}/{name}")),
-            )?;
+        for (directory, real) in DIRECTORIES {
+            for name in plugins(node, real)? {
+                fs::rename(
+                    node.path(&format!("{real}/{name}")),
+                    node.path(&format!("{directory}/{name}")),
+                )?;
+            }
         }
         Ok(())
     }
@@ -99,9 +113,14 @@ impl Drop for Metered {
     }
 }
 
-/// Lists the plugins in a directory, without the shim.
+/// Lists the plugins in a directory, without the shim and the program that links of our plugins lead to.
 fn plugins(node: &Node, directory: &str) -> anyhow::Result<Vec<String>> {
     let mut names = node.list(directory)?;
-    names.retain(|name| !matches!(name.as_str(), "multus-shim" | "passthru" | "group"));
+    names.retain(|name| {
+        !matches!(
+            name.as_str(),
+            "multus-shim" | "passthru" | "group" | PROGRAM
+        )
+    });
     Ok(names)
 }

@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn the_short_form_judges_what_is_the_same_everywhere() {
+    fn short_form_judges_only_rows_that_do_not_depend_on_the_machine() {
         let row = row(&[9.0], &[], &[1.0]);
         let absolute = row.clone().with(Target::absolute(Ours, AtMost, 1.0));
         assert_eq!(absolute.verdict(Form::Short), Verdict::NotJudged);

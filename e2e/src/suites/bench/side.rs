@@ -3,7 +3,8 @@
 use std::{
     collections::BTreeMap,
     fs::{self, File},
-    path::Path,
+    path::{Path, PathBuf},
+    process::Command,
     time::{Duration, SystemTime},
 };
 
@@ -29,6 +30,8 @@ use crate::{
 
 /// The configuration of the bridge network, outside the directory in which daemons look for the default network.
 const BRIDGE: &str = "/etc/cni/bench/bridge.conflist";
+/// The plugins of the bridge network.
+const BRIDGE_PLUGINS: [&str; 2] = ["bridge", "host-local"];
 /// The directory of a socket without answers.
 const HANGING: &str = "/run/bench-hanging";
 /// Pods of each kind on a node, and so the most concurrent calls.
@@ -47,6 +50,8 @@ pub(crate) struct Side {
     pub(crate) node: Node,
     programs: Programs,
     pki: Pki,
+    /// The directory of the reference's plugins.
+    reference: PathBuf,
     daemon: Option<(Service, Account)>,
     starts: u32,
     /// Makes container IDs unique.
@@ -115,11 +120,7 @@ impl Side {
                     .arg(&directory)
             })?;
         }
-        for name in ["bridge", "host-local"] {
-            let place = format!("{BIN_DIR}/{name}");
-            node.write(&place, b"")?;
-            fs::copy(env.plugins.join(name), node.path(&place))?;
-        }
+        node.run(&["mkdir", "-p", BIN_DIR])?;
         let place = format!("{BIN_DIR}/{PLUGIN}");
         node.write(&place, b"")?;
         fs::copy(plugin, node.path(&place))?;
@@ -136,14 +137,42 @@ impl Side {
         for index in 0..PODS {
             node.run(&["ip", "netns", "add", &netns(index)])?;
         }
-        Ok(Self {
+        let side = Self {
             node,
             programs,
             pki,
+            reference: env.plugins.clone(),
             daemon: None,
             starts: 0,
             batches: 0,
-        })
+        };
+        side.use_reference()?;
+        Ok(side)
+    }
+
+    /// Puts the reference's plugins of the bridge network in the place of others.
+    pub(crate) fn use_reference(&self) -> anyhow::Result<()> {
+        for name in BRIDGE_PLUGINS {
+            let place = self.node.path(&format!("{BIN_DIR}/{name}"));
+            // A copy onto a link would replace what the link leads to.
+            if fs::symlink_metadata(&place).is_ok() {
+                fs::remove_file(&place)?;
+            }
+            fs::copy(self.reference.join(name), &place)
+                .with_context(|| format!("cannot put {name} on {}", self.node.name))?;
+        }
+        Ok(())
+    }
+
+    /// Puts plugins of ours in the place of the reference's; `program` is all of them.
+    pub(crate) fn use_ours(&self, program: &Path) -> anyhow::Result<()> {
+        sh::run(
+            Command::new(program)
+                .arg("install")
+                .arg(self.node.path(BIN_DIR))
+                .args(["--replace", "--only", &BRIDGE_PLUGINS.join(",")]),
+        )?;
+        Ok(())
     }
 
     /// Starts the daemon with the API server of the node's pods, and waits until it is ready.

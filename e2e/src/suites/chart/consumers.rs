@@ -135,6 +135,14 @@ impl Tree {
             disabled == charts(&own)?,
             "--disable multus stages {disabled:?}"
         );
+        let args = ["--from", "bindata", "--disable-agent"];
+        self.stage("consumer", "no-agent", &args)?;
+        let manifest = self.dir.join("no-agent/server/manifests/multus.yaml");
+        let manifest = fs::read_to_string(manifest)?;
+        ensure!(
+            manifest.contains("failurePolicy") && !manifest.contains("bootstrap"),
+            "--disable-agent stages {manifest}"
+        );
         let nothing = self.stage("no-stage", "nothing", &["--from", "bindata"]);
         ensure!(nothing.is_err(), "no_stage stages {nothing:?}");
         Ok(())

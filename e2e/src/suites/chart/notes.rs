@@ -49,6 +49,13 @@ const WORDS: &[(&[&str], &[&str])] = &[
         &["could use is Deny"],
     ),
     (
+        &["--set=cniplugins.standalone=true"],
+        &[
+            "No daemon serves pods, since cniplugins.standalone is on",
+            "removes the plugins from the nodes",
+        ],
+    ),
+    (
         &["--set=architectures={arm64}"],
         &["Each node of architecture arm64 gets a daemon"],
     ),
@@ -79,8 +86,8 @@ const WORDS: &[(&[&str], &[&str])] = &[
         &["kubeconfig has no effect"],
     ),
     (
-        &["--set=cniplugins.skipcnis=flannel"],
-        &["cniplugins.skipcnis has no effect"],
+        &["--set=cniplugins.image.tag=v1"],
+        &["cniplugins.image has no effect: the plugins come with the daemon's image"],
     ),
     (
         &["--set=dynamicNetworksController.sockets.multus=/x"],

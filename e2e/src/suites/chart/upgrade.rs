@@ -276,11 +276,15 @@ fn reused(env: &TestEnv, server: &Server) -> anyhow::Result<()> {
     let after = server.existing(DAEMON)?["metadata"]["resourceVersion"].clone();
     ensure!(before == after, "the DaemonSet has changed");
     // With the values of the hints they are accepted: templates have defaults for values that the published chart lacks.
+    let image = format!(
+        "--set=image.repository=multusrs/multus,image.tag=v{}",
+        env.version()?
+    );
     let repaired = [
         "--reuse-values",
         "--set=thickPlugin.enabled=true",
         "--set=thickPlugin.image.repository=,thickPlugin.image.tag=",
-        "--set=image.repository=multusrs/multus,image.tag=v5.0.0",
+        image.as_str(),
     ];
     server.release("upgrade", MAIN, &env.chart(MAIN)?, &repaired)?;
     let spec = &server.existing(DAEMON)?["spec"];

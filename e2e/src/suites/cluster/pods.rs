@@ -110,9 +110,8 @@ impl ClusterFixture<'_> {
             add("second", Some("storage"));
             add("named", Some(&named));
             add("routed", Some(&routed));
-            if member.runtime.layout.has("macvlan") {
-                add("wired", Some(&wired(member.node.number)));
-            }
+            // K3s has no macvlan of its own: the daemon has installed it.
+            add("wired", Some(&wired(member.node.number)));
         }
         self.cluster.apply(&objects)?;
         let pods: Vec<_> = objects
@@ -149,15 +148,13 @@ impl ClusterFixture<'_> {
             routes.len() == 1 && routes[0].ends_with("dev eth0"),
             "{routes:?}"
         );
-        if member.runtime.layout.has("macvlan") {
-            let wired = self
-                .cluster
-                .ensure_interfaces(&format!("wired-{node}"), &["eth0", "net1"])?;
-            ensure!(
-                wired["net1"] == [format!("10.77.1.{}/24", member.node.number)],
-                "{wired:?}"
-            );
-        }
+        let wired = self
+            .cluster
+            .ensure_interfaces(&format!("wired-{node}"), &["eth0", "net1"])?;
+        ensure!(
+            wired["net1"] == [format!("10.77.1.{}/24", member.node.number)],
+            "{wired:?}"
+        );
         Ok(())
     }
 

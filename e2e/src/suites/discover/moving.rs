@@ -22,7 +22,7 @@ use crate::{
         cri::{self, Client},
         file_hashes::FileHashes,
         layout::{self, ContainerdVersion, Layout, NodePaths},
-        runtime::{IMAGE, Runtime},
+        runtime::{IMAGE, NodePlugins, Runtime},
     },
     report::{CheckFailed, Report},
     sh,
@@ -103,7 +103,12 @@ impl MovingFixture {
         let node = &base.node;
         let control = ControlPlane::start(node, Components::ApiServer)?;
         objects::definitions(env, &control, node, &[objects::storage()])?;
-        let runtime = Runtime::start(env, node, Layout::K3s, ContainerdVersion::V1)?;
+        let runtime = Runtime::start(
+            env,
+            node,
+            (Layout::K3s, ContainerdVersion::V1),
+            NodePlugins::Reference,
+        )?;
         // The files of all later configurations exist from here on, so that only the daemon changes files.
         let default_network = layout::default_network("1.0.0", node.number);
         for conf in [OTHER, USUAL.1] {

@@ -2,11 +2,11 @@
 
 /// A generator of pseudo-random numbers (`SplitMix64`).
 #[derive(Debug, Clone)]
-pub(super) struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
     /// Returns the generator of one cycle, which does not depend on the order in which cycles run.
-    pub(super) fn new(seed: u64, number: u32) -> Self {
+    pub(crate) fn new(seed: u64, number: u32) -> Self {
         let mut random = Self(seed);
         random.0 = random.next() ^ u64::from(number);
         random.next();
@@ -22,12 +22,12 @@ impl Random {
     }
 
     /// Returns a number below `end`, which must not be 0.
-    pub(super) fn below(&mut self, end: u32) -> u32 {
+    pub(crate) fn below(&mut self, end: u32) -> u32 {
         u32::try_from(self.next() % u64::from(end)).expect("the rest is smaller than the divisor")
     }
 
     /// Returns one of the choices, of which there must be at least one.
-    pub(super) fn one_of<T: Copy>(&mut self, choices: &[T]) -> T {
+    pub(crate) fn one_of<T: Copy>(&mut self, choices: &[T]) -> T {
         let count = u32::try_from(choices.len()).expect("a handful of choices");
         choices[self.below(count) as usize]
     }

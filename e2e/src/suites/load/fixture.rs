@@ -28,7 +28,7 @@ use crate::{
         inspect,
         layout::{ContainerdVersion, Layout},
         network::NodeNetwork,
-        runtime::Runtime,
+        runtime::{NodePlugins, Runtime},
     },
     sh,
     single_node::{BIN_DIR, DAEMON_CONFIG, GENERATED, PRIMARY},
@@ -78,7 +78,12 @@ impl<'a> LoadFixture<'a> {
         }
         let node = Node::start(env, &network, 1, &[&env.bin])?;
         let control = ControlPlane::start(&node, Components::ApiServer)?;
-        let runtime = Runtime::start(env, &node, Layout::Kubeadm, ContainerdVersion::V2)?;
+        let runtime = Runtime::start(
+            env,
+            &node,
+            (Layout::Kubeadm, ContainerdVersion::V2),
+            NodePlugins::Reference,
+        )?;
         let mut client = Client::connect(node.path(&runtime.paths.socket))?;
         client.run(&cri::host_network_sandbox(POD_UID))?;
         install_plugins(&node)?;

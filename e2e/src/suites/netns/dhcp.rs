@@ -1,4 +1,5 @@
-//! A network with addresses from a DHCP server: the daemon runs the dhcp plugin as the service that keeps the leases.
+//! Networks with addresses from a DHCP server: the daemon holds the leases of its own plugin, and keeps the node's plugin serving where
+//! that one is found first.
 
 use std::fs;
 
@@ -9,55 +10,165 @@ use crate::{
     control_plane::objects,
     node::{Service, dhcp, inspect::nothing_left},
     report::{CheckFailed, Report},
-    single_node::{BIN_DIR, DAEMON_CONFIG},
+    single_node::DAEMON_CONFIG,
 };
 
+/// The server's words for a lease that is granted or renewed, and for one that is given back.
+const ACK: &str = "DHCPACK";
+const RELEASE: &str = "DHCPRELEASE";
+
 impl NetnsFixture<'_> {
-    /// Checks the key `dhcp`, which is on at first; the last check switches it off.
-    pub(super) fn dhcp(&self, mut daemon: Service, report: &mut Report) -> Result<(), CheckFailed> {
+    /// Checks the key `dhcp`, which is on at first; the last check switches it off. Returns the daemon, which was restarted.
+    pub(super) fn dhcp(
+        &self,
+        daemon: &Service,
+        report: &mut Report,
+    ) -> Result<Service, CheckFailed> {
         let node = &self.single_node.node;
         let server = report.check(
-            "DHCP: the daemon starts the dhcp plugin as a service",
+            "DHCP: the daemon starts the node's own plugin, found first, as a service",
             || {
                 self.single_node.control.apply(node, &[objects::leased()])?;
-                dhcp::install_plugin(node, BIN_DIR)?;
-                dhcp::wait_for_service(node)?;
+                dhcp::wait_for_plugin_service(node)?;
                 dhcp::start_server(node)
             },
         )?;
-        report.check("DHCP: a pod gets an address from the server", || {
-            let inside = self.attach("leased", Some("leased"), &["eth0", "net1"])?;
-            let address = inside["net1"].first().context("net1 has no address")?;
-            ensure!(address.starts_with(dhcp::PREFIX), "{address}");
-            Ok(())
-        })?;
         report.check(
-            "DHCP: the service and its leases outlive the daemon",
+            "DHCP: a pod of the node's plugin gets an address from the server",
+            || self.attach_leased("leased").map(drop),
+        )?;
+        let (before, daemon) = report.check(
+            "DHCP: the node's plugin and its leases outlive the daemon",
             || {
                 let before = dhcp::services(node)?;
                 ensure!(before.len() == 1, "these processes hold leases: {before:?}");
-                node.end(&daemon, "KILL")?;
-                daemon = self.start_daemon()?;
-                let after = dhcp::services(node)?;
-                ensure!(
-                    before == after,
-                    "the processes were {before:?}, and are {after:?}"
-                );
+                node.end(daemon, "KILL")?;
+                let daemon = self.start_daemon()?;
+                self.ensure_services(&before)?;
+                Ok((before, daemon))
+            },
+        )?;
+        let daemon = self.own_dhcp(daemon, report)?;
+        report.check(
+            "DHCP: the former service of the node's plugin was left alone",
+            || {
+                self.ensure_services(&before)?;
                 self.single_node.remove("leased")?;
                 nothing_left(node)
             },
         )?;
-        report.check(
-            "DHCP: the daemon ends the service when the key is off",
+        report.check("DHCP: nothing serves when the key is off", || {
+            self.edit_config("\"dhcp\":true", "\"dhcp\":false")?;
+            node.end(&daemon, "TERM")?;
+            let daemon = self.start_daemon()?;
+            dhcp::wait_for_no_service(node)?;
+            dhcp::end_server(node, &server)?;
+            Ok(daemon)
+        })
+    }
+
+    /// Checks the daemon's own service, while the service of the node's plugin runs as well.
+    fn own_dhcp(&self, mut daemon: Service, report: &mut Report) -> Result<Service, CheckFailed> {
+        let node = &self.single_node.node;
+        let address = report.check(
+            "DHCP: with its own plugins first the daemon holds the leases",
             || {
-                let file = node.path(DAEMON_CONFIG);
-                let text = fs::read_to_string(&file)?.replace("\"dhcp\":true", "\"dhcp\":false");
-                fs::write(file, text)?;
+                let first = "\"dhcp\":true,\"ownPlugins\":{\"first\":true}";
+                self.edit_config("\"dhcp\":true", first)?;
                 node.end(&daemon, "TERM")?;
                 daemon = self.start_daemon()?;
-                dhcp::wait_for_no_service(node)?;
-                dhcp::end_server(node, &server)
+                dhcp::wait_for_service(node)?;
+                let address = self.attach_leased("own")?;
+                ensure!(dhcp::leases(node)?.len() == 1, "{:?}", dhcp::leases(node)?);
+                dhcp::wait_for_message(node, ACK, &address, 1)?;
+                Ok(address)
             },
-        )
+        )?;
+        report.check(
+            "DHCP: restarted and killed daemons' leases are renewed, and pods keep their addresses",
+            || {
+                let searches = dhcp::searches(node)?;
+                for signal in ["TERM", "KILL"] {
+                    node.end(&daemon, signal)?;
+                    let before = dhcp::messages(node, ACK, &address)?;
+                    daemon = self.start_daemon()?;
+                    dhcp::wait_for_message(node, ACK, &address, before)?;
+                }
+                ensure!(dhcp::searches(node)? == searches);
+                let show = ["ip", "netns", "exec", "own", "ip", "-o", "address"];
+                let inside = node.run(&show)?;
+                ensure!(inside.contains(&address), "the pod has {inside}");
+                Ok(())
+            },
+        )?;
+        report.check("DHCP: a DEL gives the lease back", || {
+            self.single_node.remove("own")?;
+            dhcp::wait_for_message(node, RELEASE, &address, 0)?;
+            self.ensure_no_leases()
+        })?;
+        report.check(
+            "DHCP: the lease of a pod that is deleted without a daemon is given back by the next one",
+            || {
+                let address = self.attach_leased("journaled")?;
+                node.end(&daemon, "TERM")?;
+                let before = dhcp::messages(node, RELEASE, &address)?;
+                self.single_node.remove("journaled")?;
+                daemon = self.start_daemon()?;
+                dhcp::wait_for_message(node, RELEASE, &address, before)?;
+                self.ensure_no_leases()
+            },
+        )?;
+        report.check(
+            "DHCP: leases of before a node's restart are given back, and new pods get theirs",
+            || {
+                let address = self.attach_leased("lost")?;
+                node.end(&daemon, "KILL")?;
+                let before = dhcp::messages(node, RELEASE, &address)?;
+                // The kernel's part of a restart; the service of the node's plugin has its own file.
+                node.run(&["ip", "netns", "delete", "lost"])?;
+                node.run(&["rm", "/run/cni/multus-dhcp.sock"])?;
+                node.run(&["rm", "-r", "/run/multus"])?;
+                daemon = self.start_daemon()?;
+                dhcp::wait_for_message(node, RELEASE, &address, before)?;
+                self.ensure_no_leases()?;
+                let control = &self.single_node.control;
+                control.kubectl(node, &["delete", "pod", "lost", "--force"])?;
+                self.attach_leased("next")?;
+                self.single_node.remove("next")?;
+                self.ensure_no_leases()
+            },
+        )?;
+        Ok(daemon)
+    }
+
+    /// Creates a pod on the server's network; returns its address there.
+    fn attach_leased(&self, pod: &str) -> anyhow::Result<String> {
+        let inside = self.attach(pod, Some("leased"), &["eth0", "net1"])?;
+        let address = inside["net1"].first().context("net1 has no address")?;
+        ensure!(address.starts_with(dhcp::PREFIX), "{address}");
+        let (address, _) = address.split_once('/').context("it has no length")?;
+        Ok(address.to_owned())
+    }
+
+    fn ensure_services(&self, expected: &[String]) -> anyhow::Result<()> {
+        let found = dhcp::services(&self.single_node.node)?;
+        ensure!(
+            found == expected,
+            "the processes were {expected:?}, and are {found:?}"
+        );
+        Ok(())
+    }
+
+    fn ensure_no_leases(&self) -> anyhow::Result<()> {
+        let leases = dhcp::leases(&self.single_node.node)?;
+        ensure!(leases.is_empty(), "there are {leases:?}");
+        Ok(())
+    }
+
+    fn edit_config(&self, from: &str, to: &str) -> anyhow::Result<()> {
+        let file = self.single_node.node.path(DAEMON_CONFIG);
+        let text = fs::read_to_string(&file)?;
+        ensure!(text.contains(from), "the daemon's file is {text}");
+        Ok(fs::write(file, text.replace(from, to))?)
     }
 }

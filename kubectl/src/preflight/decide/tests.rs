@@ -116,14 +116,12 @@ fn a_valid_cluster_has_no_findings() {
         let outcome = decided(&objects, &json!({}));
         assert_eq!(outcome.chart, "rke2-multus");
         assert_eq!(outcome.steps.len(), 2, "{:?}", outcome.steps);
-        assert!(
-            outcome.steps[0].ends_with("kube-system rke2-multus-crd rke2-multus-crd-5.0.0.tgz")
-        );
+        let crd = concat!("rke2-multus-crd-", env!("CARGO_PKG_VERSION"), ".tgz");
+        assert!(outcome.steps[0].ends_with(&format!("kube-system rke2-multus-crd {crd}")));
         assert!(outcome.steps[1].contains("--take-ownership --reset-values"));
-        assert!(
-            outcome.steps[1]
-                .ends_with("kube-system rke2-multus rke2-multus-5.0.0.tgz --values values.yaml")
-        );
+        let main = concat!("rke2-multus-", env!("CARGO_PKG_VERSION"), ".tgz");
+        let end = format!("kube-system rke2-multus {main} --values values.yaml");
+        assert!(outcome.steps[1].ends_with(&end));
     }
     check(&[], &[]);
 }
@@ -551,6 +549,38 @@ fn without_multus_pods_get_their_networks_at_the_next_start() {
         &[node(), storage(), pod("storage")],
         &[(CHANGES, "shop/cart", &["not installed yet", "shop/storage"])],
     );
+}
+
+#[test]
+fn plugins_without_a_multiplexer_leave_pods_of_the_replaced_one_without_networks() {
+    let values = json!({"cniplugins": {"standalone": true}});
+    let replaced: &[_] = &[
+        (
+            CHANGES,
+            "cniplugins.standalone",
+            &["kube-system/rke2-multus, by plugins alone"][..],
+        ),
+        (
+            CHANGES,
+            "shop/cart",
+            &["without shop/storage", "delete it before"],
+        ),
+    ];
+    check_with(
+        &values,
+        &[node(), thick(), storage(), pod("storage")],
+        replaced,
+    );
+    // Another multiplexer stays, and the pods with it; nothing needs a definition to be valid.
+    let others = [node(), plain("/multus-daemon"), pod("nowhere")];
+    let note: &[&str] = &["attaches no networks"];
+    check_with(&values, &others, &[(NOTE, "cniplugins.standalone", note)]);
+    // A cluster with plugins alone has no multiplexer yet.
+    let mut plugins = published("/usr/src/multus-cni/bin/multus-daemon", &json!(["plugins"]));
+    plugins["spec"]["template"]["spec"]["containers"][0]["env"] =
+        json!([{"name": "MULTUS_DAEMONSET", "value": "rke2-multus"}]);
+    let expected: &[_] = &[(CHANGES, "shop/cart", &["not installed yet"][..])];
+    check(&[node(), plugins, storage(), pod("storage")], expected);
 }
 
 #[test]

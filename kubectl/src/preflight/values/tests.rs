@@ -85,6 +85,26 @@ const REFUSED: &[(&str, &str, &str)] = &[
         "move it to perNodeCertificate",
     ),
     (
+        "config: {daemon_conf: {ownPlugins: {first: true}}}",
+        "config.daemon_conf.ownPlugins",
+        "move it there",
+    ),
+    (
+        "cniplugins: {only: [macvaln]}",
+        "cniplugins.only",
+        "names macvaln, but there are only",
+    ),
+    (
+        "cniplugins: {standalone: true, install: false}",
+        "cniplugins.install",
+        "remove one of them",
+    ),
+    (
+        "{cniplugins: {standalone: true}, dynamicNetworksController: {enabled: true}}",
+        "dynamicNetworksController.enabled",
+        "no daemon attaches networks",
+    ),
+    (
         "config: {daemon_conf: {metricPort: 9091}}",
         "config.daemon_conf.metricPort",
         "did you mean metricsPort?",

@@ -215,7 +215,7 @@ fn causes_are_recognised_by_the_texts_of_failures() {
         (
             "failed to find plugin \"sriov\" in path [/opt/cni/bin]",
             Cause::PluginMissing,
-            "another type",
+            "unless cniplugins leaves it out",
         ),
         (
             "failed to allocate for range 0: no IP addresses available in range set: 10.20.0.1-10.20.0.254",
@@ -452,6 +452,19 @@ fn a_master_that_the_failure_does_not_name_is_taken_from_the_definition() {
         r#"{"cniVersion":"1.0.0","type":"host-device","device":"eth8"}"#,
     );
     check(&lost, Cause::MasterMissing, &[text]);
+}
+
+#[test]
+fn master_without_ethernet_has_a_hint() {
+    for text in [
+        "failed to create macvlan: invalid argument",
+        "failed to create ipvlan: invalid argument; tailscale0 is no Ethernet interface",
+        "failed to create macvlan: invalid argument; its master has to be an Ethernet interface",
+    ] {
+        let mut refused = fixture();
+        failure(&mut refused, text);
+        check(&refused, Cause::MasterUnsuitable, &[text, "link/ether"]);
+    }
 }
 
 #[test]

@@ -8,11 +8,7 @@ use std::{
 
 use airgap::{check, delta, lists, medium};
 use anyhow::{Context as _, bail, ensure};
-use archive::{
-    digest::sha256,
-    layout::Layout,
-    tar::{Entry, Kind},
-};
+use archive::{digest::sha256, layout::Layout, tar::Entry};
 
 use crate::{tree::Tree, ui};
 
@@ -101,18 +97,13 @@ fn deltas(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
 
 /// Returns the files of the release for the delta's architecture.
 fn rebuilt(base: &Path, patch: &[Entry]) -> anyhow::Result<BTreeMap<String, Vec<u8>>> {
-    let architecture = delta::architecture(patch)?;
-    let base = archive_of(base, &architecture)?;
+    let content = archive::delta::check(patch)?;
+    let base = archive_of(base, &content.architecture)?;
     let layout =
         Layout::from_entries(entries(&base)?).with_context(|| base.display().to_string())?;
     let (part, archive) = delta::apply(&layout, patch)?;
-    let digests = patch.iter().find_map(|entry| match &entry.kind {
-        Kind::File(bytes) if entry.path == lists::ALL_DIGESTS => Some(bytes),
-        _ => None,
-    });
-    let digests = digests.with_context(|| format!("it lacks {}", lists::ALL_DIGESTS))?;
-    let digests = std::str::from_utf8(digests)?;
-    Ok(medium::files(&architecture, &part, archive, digests))
+    let (architecture, digests) = (&content.architecture, &content.list);
+    Ok(medium::files(architecture, &part, archive, digests))
 }
 
 /// Returns the former release's archive of an architecture.

@@ -16,7 +16,7 @@ use crate::{
 /// Write one archive per architecture, image lists and checksums, or deltas to a former release
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  cargo xtask airgap bundle\n  cargo xtask airgap bundle --arch arm64 --out /tmp/dist\n  cargo xtask airgap bundle --base dist-5.0.0 --delta /tmp/delta --json"
+    after_help = "Examples:\n  cargo xtask airgap bundle\n  cargo xtask airgap bundle --arch arm64 --out /tmp/dist\n  cargo xtask airgap bundle --base dist-former --delta /tmp/delta --json"
 )]
 pub(super) struct Args {
     #[command(flatten)]
@@ -99,7 +99,7 @@ fn deltas(base: &Layout, new: &Layout, arches: &[Arch]) -> anyhow::Result<Tree> 
         let mut entries = delta::make(&old, &new)?;
         entries.push(all_digests.clone());
         let (bytes, packed) = pack::bytes(&entries, zstd::ARCHIVE)?;
-        let name = format!("multus-airgap-delta-{arch}.tar.zst");
+        let name = lists::delta_name(arch);
         ui::note(&format!("{name}: {} bytes", bytes.len()));
         let sums = lists::sums([(name.as_str(), packed.digest)]);
         tree.add(format!("sha256sum-{arch}.txt"), sums);
@@ -161,6 +161,9 @@ mod tests {
         former.update(&path("former"), &[]).unwrap();
         let patches = deltas(&old, &new, &arches).unwrap();
         patches.update(&path("delta"), &[]).unwrap();
+        let found = Tree::read_medium(&path("delta")).unwrap().0.into_iter();
+        let found = airgap::check::dir(&found.map(|(path, file)| (path, file.bytes)).collect());
+        assert!(found.unwrap().iter().all(|one| one.is_delta));
         for base in ["former", "former/airgap"] {
             apply::to_dir(&path(base), &path("delta"), &path("airgap")).unwrap();
             let mut expected = Tree::default();

@@ -1,6 +1,8 @@
 //! `airgap pull`: fetches the third-party images of the lock, by digest, into a store that `dist` takes them from.
 
-use airgap::{pull, registry};
+use std::collections::BTreeSet;
+
+use airgap::{names, pull, registry};
 use anyhow::{Context as _, ensure};
 use serde_json::json;
 
@@ -15,7 +17,7 @@ use crate::{
 /// Fetch the third-party images that airgap/images.lock names, unless they are in the store already
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  cargo xtask airgap pull\n  cargo xtask airgap pull --mirror docker.io=mirror.example:5000 --json\n  cargo xtask airgap pull --mirror '*=mirror.example:5000' --mirror-only --user mirror.example:5000=me"
+    after_help = "Examples:\n  cargo xtask airgap pull\n  cargo xtask airgap pull --mirror docker.io=mirror.example:5000 --user mirror.example:5000=me --json\n  cargo xtask airgap pull --mirror '*=mirror.example:5000' --mirror-only --user me"
 )]
 pub(super) struct Args {
     #[command(flatten)]
@@ -44,31 +46,59 @@ pub(super) struct PullOptions {
 
 fn mirror(text: &str) -> Result<(String, String), String> {
     let pair = text.split_once('=');
-    let pair = pair.filter(|(from, to)| !from.is_empty() && !to.is_empty());
+    let pair =
+        pair.filter(|(from, to)| (*from == "*" || names::is_host(from)) && names::is_host(to));
     let (from, to) = pair.ok_or("write REGISTRY=HOST, as docker.io=mirror.example:5000")?;
     Ok((from.to_owned(), to.to_owned()))
 }
 
+/// The registries of a run, whose logins are decided before the first request.
+pub(super) struct Sources<'a> {
+    options: &'a PullOptions,
+    registries: login::Registries<'a>,
+}
+
 impl PullOptions {
-    /// Returns the registries to try for an image, in order.
-    pub(super) fn registries(&self, reference: &str) -> anyhow::Result<Vec<registry::Registry>> {
-        let hosts = pull::hosts(reference, &self.mirrors)?;
-        let Some((origin, mirrors)) = hosts.split_last() else {
-            return Ok(Vec::new());
-        };
-        let mut registries = Vec::new();
-        for host in mirrors {
-            registries.push(self.login.open(host, true)?);
+    /// Returns the registries of these images.
+    pub(super) fn sources<'a>(
+        &self,
+        references: impl IntoIterator<Item = &'a str>,
+    ) -> anyhow::Result<Sources<'_>> {
+        let mut hosts = BTreeSet::new();
+        for reference in references {
+            hosts.extend(self.hosts(reference)?);
         }
+        Ok(Sources {
+            options: self,
+            registries: self.login.registries(&hosts)?,
+        })
+    }
+
+    /// Returns the hosts to try for an image, in order.
+    fn hosts(&self, reference: &str) -> anyhow::Result<Vec<String>> {
+        let mut hosts = pull::hosts(reference, &self.mirrors)?;
         if self.mirror_only {
+            let origin = hosts.pop().unwrap_or_default();
             ensure!(
-                !mirrors.is_empty(),
+                !hosts.is_empty(),
                 "--mirror-only, but no --mirror is for {origin}, the registry of {reference}"
             );
-        } else {
-            registries.push(self.login.open(origin, self.mirrors.is_empty())?);
         }
-        Ok(registries)
+        Ok(hosts)
+    }
+}
+
+impl Sources<'_> {
+    /// Returns the registries to try for an image, in order.
+    pub(super) fn registries(&self, reference: &str) -> anyhow::Result<Vec<registry::Registry>> {
+        let options = self.options;
+        let is_mirror = |host: &String| options.mirrors.iter().any(|(_, mirror)| mirror == host);
+        let hosts = options.hosts(reference)?;
+        let open = |host: &String| {
+            let is_default = options.mirrors.is_empty() || is_mirror(host);
+            self.registries.open(host, is_default)
+        };
+        hosts.iter().map(open).collect()
     }
 }
 
@@ -76,12 +106,17 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let project = Project::open()?;
     let platforms = platforms(&args.arches.list());
     let store = args.sets.store(&project);
+    let locked = args.sets.locked(&project)?;
+    let third_party = locked.iter().filter(|image| image.digest.is_some());
+    let sources = args
+        .from
+        .sources(third_party.map(|image| image.reference.as_str()))?;
     let mut pulled = Vec::new();
-    for image in args.sets.locked(&project)? {
+    for image in locked {
         let Some(digest) = image.digest else {
             continue;
         };
-        let registries = args.from.registries(&image.reference)?;
+        let registries = sources.registries(&image.reference)?;
         let progress = ui::Progress::new(&format!("pull {}", image.reference), 0);
         let locked = (image.reference.as_str(), digest);
         let count = |len| progress.add(len);

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use airgap::{
-    check,
+    check, names,
     push::{self, Artifact, PushStats},
     registry,
 };
@@ -11,12 +11,16 @@ use anyhow::{Context as _, ensure};
 use archive::{layout::Layout, oci};
 use serde_json::json;
 
-use crate::{login, tree::Tree, ui};
+use crate::{
+    login,
+    tree::{File, Tree},
+    ui,
+};
 
 /// Send images and charts to a registry; a second run sends nothing
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  cargo xtask airgap push registry.example:5000\n  cargo xtask airgap push oci://registry.example/mirror --user me --json\n  cargo xtask airgap push 127.0.0.1:5000 --plain-http --archive multus-airgap-images-amd64.tar.zst"
+    after_help = "Examples:\n  cargo xtask airgap push registry.example:5000\n  cargo xtask airgap push oci://registry.example/mirror --user me --json\n  SSL_CERT_FILE=/etc/ssl/own-ca.pem cargo xtask airgap push registry.example:5000\n  cargo xtask airgap push registry.example/team --charts-to helm/team        charts go to registry.example/helm/team/rke2-multus\n  cargo xtask airgap push registry.example/team --images-only                the project permits images alone\n  cargo xtask airgap push 127.0.0.1:5000 --plain-http --archive multus-airgap-images-amd64.tar.zst"
 )]
 pub(super) struct Args {
     /// Registry, with an optional path in it
@@ -27,6 +31,12 @@ pub(super) struct Args {
     /// Take the images of one archive instead, and no charts
     #[arg(long, value_name = "FILE")]
     archive: Option<PathBuf>,
+    /// Send charts below this repository, as team/helm for REGISTRY/team/helm/rke2-multus; below charts/ of the path of REGISTRY unless set
+    #[arg(long, value_name = "REPOSITORY", conflicts_with = "archive")]
+    charts_to: Option<String>,
+    /// Send no charts
+    #[arg(long, conflicts_with_all = ["archive", "charts_to"])]
+    images_only: bool,
     #[command(flatten)]
     login: login::Options,
     /// Print what was sent as JSON
@@ -34,7 +44,7 @@ pub(super) struct Args {
     json: bool,
 }
 
-/// The directory of charts below the registry's path.
+/// The repository of charts below the path of REGISTRY.
 const CHARTS: &str = "charts";
 
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
@@ -53,19 +63,44 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     }
     let (host, path) = target.split_once('/').unwrap_or((target, ""));
     ensure!(
-        !host.is_empty(),
-        "name a registry, as registry.example:5000"
+        names::is_host(host),
+        "`{host}` in {target} is not the name of a registry: write HOST or HOST:PORT, as registry.example:5000"
     );
+    let own_path = Some(path).filter(|path| !path.is_empty());
+    let charts_to = args.charts_to.as_deref();
+    for (place, repository) in [("REGISTRY", own_path), ("--charts-to", charts_to)] {
+        ensure!(
+            repository.is_none_or(names::is_repository),
+            "`{}` in {place} is not a repository: write lower-case letters and digits, with . _ - and / between",
+            repository.unwrap_or_default()
+        );
+    }
+    let below = |repository: &str| match path {
+        "" => repository.to_owned(),
+        path => format!("{path}/{repository}"),
+    };
     let mut artifacts = match &args.archive {
         Some(archive) => of_archive(archive)?,
-        None => of_release(&args.dist)?,
+        None => images(&args.dist)?,
     };
-    if !path.is_empty() {
-        for artifact in &mut artifacts {
-            artifact.repository = format!("{path}/{}", artifact.repository);
-        }
+    for artifact in &mut artifacts {
+        artifact.repository = below(&artifact.repository);
     }
-    let registry = args.login.open(host, true)?;
+    if args.archive.is_none() && !args.images_only {
+        let to = args.charts_to.clone().unwrap_or_else(|| below(CHARTS));
+        artifacts.extend(charts(&args.dist, &to)?);
+    }
+    for Artifact {
+        repository, tag, ..
+    } in &artifacts
+    {
+        ensure!(
+            names::is_repository(repository) && names::is_tag(tag),
+            "`{host}/{repository}:{tag}` is too long, or not the name of an image: name a shorter path"
+        );
+    }
+    let registries = args.login.registries(&[host.to_owned()].into())?;
+    let registry = registries.open(host, true)?;
     let total = artifacts.iter().map(size).sum();
     let progress = ui::Progress::new(&format!("push to {host}"), total);
     let mut all = PushStats::default();
@@ -122,27 +157,32 @@ fn of_archive(path: &Path) -> anyhow::Result<Vec<Artifact>> {
     Ok(push::artifacts(&layout)?)
 }
 
-fn of_release(dist: &Path) -> anyhow::Result<Vec<Artifact>> {
-    let unusable = || {
-        format!(
-            "cannot read images and charts from {}, make them with `cargo xtask dist`",
-            dist.display()
-        )
-    };
-    let layout = Layout::read(&dist.join("oci")).with_context(unusable)?;
-    let mut artifacts = push::artifacts(&layout)?;
-    let charts = Tree::read(&dist.join("charts/assets")).with_context(unusable)?;
-    for (path, file) in &charts.0 {
-        artifacts.push(chart(&file.bytes).with_context(|| path.clone())?);
-    }
-    Ok(artifacts)
+fn images(dist: &Path) -> anyhow::Result<Vec<Artifact>> {
+    let layout = Layout::read(&dist.join("oci")).with_context(|| unusable("images", dist))?;
+    push::artifacts(&layout).with_context(|| unusable("images", dist))
 }
 
-fn chart(tgz: &[u8]) -> anyhow::Result<Artifact> {
+/// Returns the charts of a release, below a repository.
+fn charts(dist: &Path, to: &str) -> anyhow::Result<Vec<Artifact>> {
+    let charts =
+        Tree::read(&dist.join("charts/assets")).with_context(|| unusable("charts", dist))?;
+    let artifact =
+        |(path, file): (&String, &File)| chart(&file.bytes, to).with_context(|| path.clone());
+    charts.0.iter().map(artifact).collect()
+}
+
+fn unusable(kind: &str, dist: &Path) -> String {
+    format!(
+        "cannot read {kind} from {}, make them with `cargo xtask dist`",
+        dist.display()
+    )
+}
+
+fn chart(tgz: &[u8], to: &str) -> anyhow::Result<Artifact> {
     let artifact = chart::oci::artifact(tgz)?;
     let blobs = artifact.blobs.into_iter();
     Ok(Artifact {
-        repository: format!("{CHARTS}/{}", artifact.name),
+        repository: format!("{to}/{}", artifact.name),
         tag: artifact.tag,
         blobs: blobs
             .map(|(descriptor, bytes)| (descriptor.digest, bytes))

@@ -8,6 +8,7 @@ use std::{
 use airgap::sets::{self, Sets, render};
 use anyhow::{Context as _, bail, ensure};
 use chart::values::{Kind, VALUES};
+use cmdline::counted;
 use xshell::{Shell, cmd};
 
 use crate::{charts, project::Project, tree::Tree, ui};
@@ -39,9 +40,9 @@ pub(super) fn images(
     let found = sets::attribute(&runs);
     helm.check_other_switches(sets, &found)?;
     ui::note(&format!(
-        "rendered {} combinations of {} features, twice",
-        runs.len(),
-        features.len()
+        "rendered {} of {}, twice",
+        counted(runs.len(), "combination"),
+        counted(features.len(), "feature")
     ));
     Ok(found)
 }

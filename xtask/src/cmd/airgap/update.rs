@@ -7,6 +7,7 @@ use airgap::{
     sets::{self, Locked, Sets},
 };
 use anyhow::{Context as _, bail};
+use cmdline::counted;
 
 use super::{
     pull::{PullOptions, with_login_hint},
@@ -46,12 +47,15 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
             )
         });
     }
+    let third_party = found.iter().map(|(reference, _)| reference.as_str());
+    let third_party = third_party.filter(|reference| !sets.is_own(reference));
+    let sources = args.from.sources(third_party)?;
     let mut locked = Vec::new();
     for (reference, feature) in found {
         let digest = if sets.is_own(&reference) {
             None
         } else {
-            let registries = args.from.registries(&reference)?;
+            let registries = sources.registries(&reference)?;
             Some(pull::resolve(&registries, &reference).map_err(with_login_hint)?)
         };
         locked.push(Locked {
@@ -69,10 +73,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let name = path.file_name().context("the lock has no name")?;
     tree.add(name.to_string_lossy(), text);
     tree.update(path.parent().unwrap_or(&project.root), &[])?;
-    let images = match locked.len() {
-        1 => "1 image".to_owned(),
-        more => format!("{more} images"),
-    };
+    let images = counted(locked.len(), "image");
     ui::note(&format!("{} names {images}", path.display()));
     Ok(())
 }

@@ -3,7 +3,8 @@
 use std::{collections::BTreeMap, path::PathBuf};
 
 use airgap::check;
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
+use cmdline::counted;
 use serde_json::json;
 
 use crate::{tree::Tree, ui};
@@ -22,6 +23,11 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
+    ensure!(
+        args.dir.is_dir(),
+        "there is no directory {}: name the one with the release's airgap files",
+        args.dir.display()
+    );
     let files = Tree::read_medium(&args.dir)?.0.into_iter();
     let files: BTreeMap<_, _> = files.map(|(path, file)| (path, file.bytes)).collect();
     let sound = ui::step("verify", || Ok(check::dir(&files)?))
@@ -41,13 +47,15 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         return ui::json(&items);
     }
     for one in &sound {
-        let images = match one.images.len() {
-            1 => "1 image".to_owned(),
-            more => format!("{more} images"),
+        let images = counted(one.images.len(), "image");
+        let next = if one.is_delta {
+            "; `airgap apply` makes the archives of it"
+        } else {
+            ""
         };
         for archive in &one.archives {
             ui::data(&format!(
-                "{archive}: {images} for {}, sound\n",
+                "{archive}: {images} for {}, sound{next}\n",
                 one.architecture
             ))?;
         }

@@ -7,6 +7,7 @@ use chart::index::{
     check::{self, Finding},
     read::Index,
 };
+use cmdline::counted;
 use serde_json::json;
 
 use super::repository;
@@ -45,7 +46,8 @@ pub(super) fn run(project: &Project, args: &Args) -> anyhow::Result<()> {
     let elsewhere = check::external_urls(&repository.index);
     if elsewhere > 0 {
         ui::note(&format!(
-            "{elsewhere} addresses are outside of the repository, their archives were not checked"
+            "outside of the repository, and not checked: the archives of {}",
+            counted(elsewhere, "address")
         ));
     }
     let (entries, archives, unpacked) = (
@@ -64,11 +66,14 @@ pub(super) fn run(project: &Project, args: &Args) -> anyhow::Result<()> {
         }
     }
     if !findings.is_empty() {
-        bail!("{}: {} findings", dir.display(), findings.len());
+        bail!("{}: {}", dir.display(), counted(findings.len(), "finding"));
     }
     ui::note(&format!(
-        "{}: {entries} entries, {archives} archives, {unpacked} unpacked charts",
-        dir.display()
+        "{}: {}, {}, {}",
+        dir.display(),
+        counted(entries, "entry"),
+        counted(archives, "archive"),
+        counted(unpacked, "unpacked chart")
     ));
     Ok(())
 }

@@ -2,6 +2,7 @@
 //! and the index is written last.
 
 use std::{
+    collections::BTreeSet,
     fs, io,
     path::{Path, PathBuf},
 };
@@ -9,30 +10,40 @@ use std::{
 use ::chart::{
     Distro, Identity,
     index::{
-        check::Unpacked,
+        check::{self, Finding, Unpacked},
         layout::RepositoryLayout,
         merge::{self, Listing},
+        read::Index,
     },
     pack::is_stray_file,
     package::{CHART_YAML, Package},
 };
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, bail, ensure};
 use archive::digest::sha256;
 use clap::ValueEnum;
 use serde_json::json;
 
 use super::repository::{self, INDEX};
-use crate::{charts, project::Project, tree::Tree, ui};
+use crate::{
+    charts,
+    project::Project,
+    release::{self, ChartEntry, Release},
+    tree::Tree,
+    ui,
+};
 
 /// Add charts to a charts repository; no published entry or file changes
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  cargo xtask chart merge --into ../rke2-charts --layout rke2 --json\n  cargo xtask chart merge --into ../k3s-charts --layout k3s k3s-multus-4.3.17+upv4.3.017.tgz"
+    after_help = "Examples:\n  cargo xtask chart merge --release dist --into ../rke2-charts --layout rke2 --json\n  cargo xtask chart merge --into ../k3s-charts --layout k3s k3s-multus-4.3.17+upv4.3.017.tgz"
 )]
 pub(super) struct Args {
-    /// Archives of charts; this project's for that distro unless set
+    /// Archives of charts; those of --release, or this checkout's, for that distro unless set
     #[arg(value_name = "TGZ")]
     charts: Vec<PathBuf>,
+    /// Release whose charts are added, as its release.json names them; this checkout's unless set
+    #[arg(long, value_name = "DIR", conflicts_with = "charts")]
+    release: Option<PathBuf>,
     /// Directory with index.yaml, assets/ and charts/, or an empty one for a new repository
     #[arg(long, value_name = "DIR")]
     into: PathBuf,
@@ -53,6 +64,14 @@ enum Style {
     K3s,
 }
 
+/// The repository into which charts are merged.
+struct Repository<'a> {
+    dir: &'a Path,
+    layout: RepositoryLayout,
+    /// The paths of the archives in its index.
+    listed: BTreeSet<String>,
+}
+
 /// A chart's origin, for messages, and its archive.
 type Source = (String, Vec<u8>);
 
@@ -61,7 +80,12 @@ pub(super) fn run(project: &Project, args: &Args) -> anyhow::Result<()> {
         Style::Rke2 => (RepositoryLayout::Rke2, Distro::Rke2),
         Style::K3s => (RepositoryLayout::K3s, Distro::K3s),
     };
-    let sources = if args.charts.is_empty() {
+    let mut epoch = project.epoch;
+    let sources = if let Some(dir) = &args.release {
+        let release = release(dir)?;
+        epoch = release.epoch;
+        of_release(dir, &release, distro)?
+    } else if args.charts.is_empty() {
         own(project, distro)?
     } else {
         let read = |path: &PathBuf| Ok((path.display().to_string(), super::read(path)?));
@@ -75,12 +99,6 @@ pub(super) fn run(project: &Project, args: &Args) -> anyhow::Result<()> {
     let lock = fs::File::open(&args.into)?;
     lock.lock()
         .with_context(|| format!("cannot lock {}", args.into.display()))?;
-    let mut tree = Tree::default();
-    let mut listings = Vec::new();
-    for (name, bytes) in &sources {
-        let listing = add(&args.into, layout, bytes, &mut tree);
-        listings.push(listing.with_context(|| format!("cannot publish {name}"))?);
-    }
     let path = args.into.join(INDEX);
     let index = match fs::read_to_string(&path) {
         Ok(index) => Some(index),
@@ -89,9 +107,26 @@ pub(super) fn run(project: &Project, args: &Args) -> anyhow::Result<()> {
             return Err(error).with_context(|| format!("cannot read {}", path.display()));
         }
     };
-    let now = airgap::time::rfc3339(project.epoch);
-    let merged = merge::merge(index.as_deref(), &listings, &now)
-        .with_context(|| format!("cannot merge into {}", path.display()))?;
+    let context = || format!("cannot merge into {}", path.display());
+    let parsed = index.as_deref().map(Index::read).transpose();
+    let listed = parsed
+        .with_context(context)?
+        .as_ref()
+        .map(check::listed)
+        .unwrap_or_default();
+    let repository = Repository {
+        dir: &args.into,
+        layout,
+        listed,
+    };
+    let mut tree = Tree::default();
+    let mut listings = Vec::new();
+    for (name, bytes) in &sources {
+        let listing = repository.add(bytes, &mut tree);
+        listings.push(listing.with_context(|| format!("cannot publish {name}"))?);
+    }
+    let now = airgap::time::rfc3339(epoch);
+    let merged = merge::merge(index.as_deref(), &listings, &now).with_context(context)?;
     tree.add(INDEX, merged.text);
     tree.update(&args.into, &[])?;
     if args.json {
@@ -138,9 +173,7 @@ fn ensure_repository(dir: &Path, layout: Style) -> anyhow::Result<()> {
     {
         let value = found.to_possible_value();
         let value = value.as_ref().map_or("", |value| value.get_name());
-        anyhow::bail!(
-            "{name} is laid out as {value}-charts: give --layout {value}, or correct --into"
-        );
+        bail!("{name} is laid out as {value}-charts: give --layout {value}, or correct --into");
     }
     Ok(())
 }
@@ -178,54 +211,92 @@ fn own(project: &Project, distro: Distro) -> anyhow::Result<Vec<Source>> {
     Ok(own.map(|chart| (chart.name, chart.bytes)).collect())
 }
 
-/// Adds an archive and its files to the tree; fails when other bytes are published under their paths.
-fn add(
-    dir: &Path,
-    layout: RepositoryLayout,
-    bytes: &[u8],
-    tree: &mut Tree,
-) -> anyhow::Result<Listing> {
-    let package = Package::read(bytes)?;
-    // The version becomes a part of paths, so it has to be a valid one.
-    package.version()?;
-    let metadata = &package.metadata;
-    if let Some(file) = package.files.iter().find(|file| is_stray_file(&file.path)) {
-        anyhow::bail!(
-            "its {} is a stray file of an editor or of patch: pack it again without",
-            file.path
-        );
-    }
-    let asset = layout.asset(&metadata.name, &metadata.version);
-    let published = dir.join(&asset);
-    let ensure_same = |found: &[u8]| {
+fn release(dir: &Path) -> anyhow::Result<Release> {
+    let path = dir.join(release::FILE);
+    let bytes = fs::read(&path).with_context(|| {
+        format!(
+            "cannot read {}: name the directory of a release with --release",
+            path.display()
+        )
+    })?;
+    Release::parse(&bytes).with_context(|| path.display().to_string())
+}
+
+/// Returns the charts that a release has for a distro, with the digests in its description.
+fn of_release(dir: &Path, release: &Release, distro: Distro) -> anyhow::Result<Vec<Source>> {
+    let name = Identity::of(distro).name;
+    let own = release
+        .charts
+        .iter()
+        .filter(|chart| chart.name.starts_with(name));
+    let read = |chart: &ChartEntry| {
+        let path = dir.join(&chart.path);
+        let bytes = super::read(&path)?;
         ensure!(
-            found == bytes,
-            "{} is published with other bytes: give the chart a new version",
-            published.display()
+            sha256(&bytes) == chart.digest,
+            "{} is not the chart that {} names: copy the release again, and check it with `cargo xtask verify {}`",
+            path.display(),
+            release::FILE,
+            dir.display()
         );
-        Ok(())
+        Ok((path.display().to_string(), bytes))
     };
-    if published.exists() {
-        ensure_same(&super::read(&published)?)?;
+    own.map(read).collect()
+}
+
+impl Repository<'_> {
+    /// Adds an archive and its files to the tree; fails when other bytes are published under their paths. What lies there without being
+    /// published is named as `chart index --check` names it.
+    fn add(&self, bytes: &[u8], tree: &mut Tree) -> anyhow::Result<Listing> {
+        let (dir, layout) = (self.dir, self.layout);
+        let package = Package::read(bytes)?;
+        // The version becomes a part of paths, so it has to be a valid one.
+        package.version()?;
+        let metadata = &package.metadata;
+        if let Some(file) = package.files.iter().find(|file| is_stray_file(&file.path)) {
+            bail!(
+                "its {} is a stray file of an editor or of patch: pack it again without",
+                file.path
+            );
+        }
+        let asset = layout.asset(&metadata.name, &metadata.version);
+        let published = dir.join(&asset);
+        let is_listed = self.listed.contains(&asset);
+        let is_present = published.exists();
+        if is_present && super::read(&published)? != bytes {
+            ensure!(
+                is_listed,
+                Finding::orphan(&dir.display().to_string(), Some(layout), &asset)
+            );
+            bail!(
+                "{} is published with other bytes: give the chart a new version",
+                published.display()
+            );
+        }
+        let unpacked = layout.directory(&metadata.name, &metadata.version);
+        let found = repository::unpacked_files(dir, &unpacked)?;
+        if !found.is_empty() {
+            let same = Package::from_files(found)
+                .is_ok_and(|found| Unpacked::of(&found) == Unpacked::of(&package));
+            if !same && is_present {
+                let (directory, asset) = (unpacked, asset);
+                bail!(Finding::Differs { directory, asset });
+            }
+            ensure!(same || is_listed, Finding::Directory(unpacked));
+            ensure!(
+                same,
+                "{} is published with other files: give the chart a new version",
+                dir.join(&unpacked).display()
+            );
+        }
+        for file in &package.files {
+            tree.add(format!("{unpacked}/{}", file.path), file.bytes.clone());
+        }
+        tree.add(&asset, bytes);
+        Ok(Listing {
+            metadata: package.metadata,
+            digest: sha256(bytes),
+            url: asset,
+        })
     }
-    let unpacked = layout.directory(&metadata.name, &metadata.version);
-    let found = repository::unpacked_files(dir, &unpacked)?;
-    if !found.is_empty() {
-        let same = Package::from_files(found)
-            .is_ok_and(|found| Unpacked::of(&found) == Unpacked::of(&package));
-        ensure!(
-            same,
-            "{} is published with other files: give the chart a new version",
-            dir.join(&unpacked).display()
-        );
-    }
-    for file in &package.files {
-        tree.add(format!("{unpacked}/{}", file.path), file.bytes.clone());
-    }
-    tree.add(&asset, bytes);
-    Ok(Listing {
-        metadata: package.metadata,
-        digest: sha256(bytes),
-        url: asset,
-    })
 }

@@ -10,7 +10,7 @@ use crate::{charts, project::Project, tree::Tree, ui};
 /// Write charts as OCI artifacts, as Helm pushes them, into an image layout
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  cargo xtask chart oci --out target/charts.oci\n  skopeo copy oci:target/charts.oci:rke2-multus:5.0.0 docker://registry.example/charts/rke2-multus:5.0.0"
+    after_help = "Examples:\n  cargo xtask chart oci --out target/charts.oci\n  skopeo copy oci:target/charts.oci:rke2-multus:X.Y.Z docker://registry.example/charts/rke2-multus:X.Y.Z"
 )]
 pub(super) struct Args {
     /// Archives of charts; this project's unless set

@@ -29,6 +29,7 @@ pub(super) fn read(dir: &Path) -> anyhow::Result<Repository> {
     })?;
     let index = Index::read(&text).with_context(|| path.display().to_string())?;
     let mut repository = Repository {
+        name: dir.display().to_string(),
         index,
         assets: BTreeMap::new(),
         directories: BTreeMap::new(),

@@ -60,6 +60,14 @@ const fn budgeted(path: &'static str, value: &'static str, outcome: Outcome) -> 
     }
 }
 
+/// A row that is refused where plugins are installed without a multiplexer.
+const fn standalone(path: &'static str, value: &'static str, words: &'static str) -> Row {
+    Row {
+        with: &["cniplugins.standalone=true"],
+        ..row(path, value, Refused(words))
+    }
+}
+
 const MONITORED: &[&str] = &["metrics.enabled=true", "metrics.podMonitor.enabled=true"];
 
 /// A row with metrics on.
@@ -355,6 +363,12 @@ pub(super) const ROWS: &[Row] = &[
         "config.daemon_conf",
         "{logLevel: panic, keyOfAPlugin: [1]}",
         Shows(r#"\"keyOfAPlugin\": ["#),
+    ),
+    // The port counts without metrics.enabled.
+    row(
+        "config.daemon_conf",
+        "{metricsPort: 9292}",
+        Shows(r#"\"metricsPort\": 9292"#),
     ),
     // The chart refuses what the daemon would refuse.
     refused(
@@ -676,6 +690,35 @@ pub(super) const ROWS: &[Row] = &[
     row("rke2-whereabouts.reconciler", "{logLevel: a}", NoChange),
     row("rke2-whereabouts.global", "{a: b}", NoChange),
     row("cniplugins.image", "{repository: r, tag: t}", NoChange),
-    row("cniplugins.skipcnis", "flannel", NoChange),
+    row(
+        "cniplugins.install",
+        "false",
+        Shows(r#"\"install\": false"#),
+    ),
+    row("cniplugins.only", "[macvlan]", Shows(r#"\"only\": ["#)),
+    row("cniplugins.only", "[macvaln]", Refused("names macvaln")),
+    row(
+        "cniplugins.skipcnis",
+        "'flannel, macvlan'",
+        Shows(r#"\"skip\": ["#),
+    ),
+    row("cniplugins.first", "true", Shows(r#"\"first\": true"#)),
+    Row {
+        // Objects with every switch on have certificates.
+        with: &["perNodeCertificate.enabled=false"],
+        ..row("cniplugins.standalone", "true", Shows(r#"["plugins"]"#))
+    },
+    standalone("cniplugins.install", "false", "cniplugins.install is false"),
+    standalone("cniplugins.first", "true", "keep their names"),
+    standalone(
+        "dynamicNetworksController.enabled",
+        "true",
+        "no daemon attaches",
+    ),
+    standalone(
+        "perNodeCertificate.enabled",
+        "true",
+        "nothing but their own DaemonSet",
+    ),
     row("dhcpDaemonSet.image", "{repository: r, tag: t}", NoChange),
 ];

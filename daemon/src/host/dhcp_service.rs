@@ -1,0 +1,435 @@
+//! The DHCP service of this daemon: a thread that serves our plugin `dhcp` and holds the leases of the node's pods.
+//!
+//! Its socket has one name for all daemons of a node, in the runtime's file tree. A daemon takes the name with a rename, so that plugins
+//! always find a listener, and then waits for the lock on the leases, which the daemon before it holds for as long as it serves. Requests
+//! wait in the new socket meanwhile. The lock ends with its process, however that ends.
+
+use std::{
+    io::{self, PipeWriter},
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::{
+            fs::PermissionsExt as _,
+            net::{UnixListener, UnixStream},
+        },
+    },
+    path::{Path, PathBuf},
+    sync::Arc,
+    thread,
+    time::Duration,
+};
+
+use anyhow::Context as _;
+use dhcp::{
+    service::{Event, Host, Options, Service},
+    store::Store,
+};
+use node::root::{Directory, Kind, Root, proc_path};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    fs::{AtFlags, FlockOperation, flock, statat},
+};
+use tokio::sync::oneshot;
+use tracing::{debug, info, warn};
+
+use crate::{
+    host::{
+        dhcp_server,
+        exec::{RuntimeExec, open_netns},
+    },
+    metrics::Metrics,
+};
+
+/// The mode of the directories of socket and leases, and of the socket.
+const DIR_MODE: u32 = 0o700;
+const SOCKET_MODE: u32 = 0o600;
+/// The pause before the lock on the leases is tried again.
+const LOCK_PAUSE: Duration = Duration::from_millis(50);
+
+/// The paths of the service on the node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Paths {
+    /// The socket that our plugin connects to.
+    pub socket: PathBuf,
+    /// The socket of `dhcp daemon`, which an earlier daemon may have started from our plugin.
+    pub former_socket: PathBuf,
+    /// The directory of the leases, which survives a reboot.
+    pub leases: PathBuf,
+}
+
+impl Paths {
+    /// Returns the paths with this directory of state.
+    pub fn new(state_dir: &Path) -> Self {
+        Self {
+            socket: dhcp::wire::SOCKET.into(),
+            former_socket: dhcp::wire::REFERENCE_SOCKET.into(),
+            leases: crate::state::own_dir(state_dir).join("dhcp"),
+        }
+    }
+
+    /// Removes what nothing needs while no daemon serves: the socket, and the directory of the leases when there are none. Leases of
+    /// running pods stay.
+    pub fn remove(&self, seen: &Root, root: &Root) {
+        // Best effort: what stays is refused connections and an empty directory.
+        let is_socket = matches!(seen.kind(&self.socket), Ok(Some(Kind::Socket)));
+        if is_socket {
+            let _ = seen.remove(&self.socket);
+        }
+        let _ = root.remove_dir(&self.leases);
+    }
+}
+
+/// The parts of the daemon that the service needs.
+#[derive(Debug, Clone)]
+pub struct Parts {
+    /// The node.
+    pub root: Arc<Root>,
+    /// The runtime, in whose file tree the paths of network namespaces are.
+    pub exec: Arc<RuntimeExec>,
+    /// Gets the number of leases, and what happens to them.
+    pub metrics: Arc<Metrics>,
+}
+
+/// A running service. It ends when this is dropped, or with the process.
+#[derive(Debug)]
+pub struct DhcpService {
+    _stop: PipeWriter,
+    ended: oneshot::Receiver<io::Result<()>>,
+    name: SocketName,
+}
+
+/// The name of a service's socket, which another daemon may take.
+#[derive(Debug, Clone)]
+pub struct SocketName {
+    path: PathBuf,
+    identity: Identity,
+}
+
+/// Device and inode.
+type Identity = (u64, u64);
+
+impl DhcpService {
+    /// Takes the socket and starts the thread, which serves as soon as no other daemon does. `seen` is the file tree of plugins.
+    pub fn start(parts: Parts, paths: &Paths, seen: &Root) -> anyhow::Result<Self> {
+        let former_dir = seen.parent(&paths.former_socket).ok();
+        let leases = parts.root.make_directory(&paths.leases, DIR_MODE)?;
+        let (listener, identity) = listen(seen, &paths.socket)?;
+        let (stopped, stop) = io::pipe()?;
+        let (sender, ended) = oneshot::channel();
+        let former = former_dir.map(|(dir, name)| Former {
+            socket: proc_path(&dir).join(name),
+            _dir: dir,
+        });
+        let serve = move || {
+            // The receiver is dropped when the service is no longer wanted.
+            let _ = sender.send(serve(parts, &leases, former, &listener, &stopped));
+        };
+        thread::Builder::new()
+            .name("dhcp".to_owned())
+            .spawn(serve)
+            .context("cannot start the thread of the DHCP service")?;
+        Ok(Self {
+            _stop: stop,
+            ended,
+            name: SocketName {
+                path: paths.socket.clone(),
+                identity,
+            },
+        })
+    }
+
+    /// Returns the name of the socket.
+    pub fn name(&self) -> SocketName {
+        self.name.clone()
+    }
+
+    /// Returns why the service has ended.
+    pub async fn ended(&mut self) -> anyhow::Error {
+        match (&mut self.ended).await {
+            Ok(Ok(())) => anyhow::anyhow!("it was stopped"),
+            Ok(Err(error)) => error.into(),
+            Err(_) => anyhow::anyhow!("its thread panicked"),
+        }
+    }
+}
+
+impl SocketName {
+    /// Returns whether plugins still find the service under the name.
+    pub fn is_ours(&self, seen: &Root) -> bool {
+        seen.identity(&self.path) == Some(self.identity)
+    }
+}
+
+/// The socket of the process in which an earlier daemon kept our plugin, by a path of this process.
+struct Former {
+    socket: PathBuf,
+    _dir: Directory,
+}
+
+/// Listens on a new socket, and gives it the name. The name of a daemon that has ended or still serves is replaced.
+fn listen(seen: &Root, path: &Path) -> anyhow::Result<(UnixListener, Identity)> {
+    let name = path.file_name().context("the socket has a name")?;
+    match seen.kind(path)? {
+        None | Some(Kind::Socket) => {}
+        Some(_) => anyhow::bail!("{} is not a socket: move it away", path.display()),
+    }
+    let dir = seen.make_directory(path.parent().unwrap_or(Path::new("/")), DIR_MODE)?;
+    let new = format!(".multus-dhcp-{}.new", std::process::id());
+    let usable = proc_path(&dir).join(&new);
+    let take = || -> io::Result<_> {
+        dir.remove(&new).map_err(|error| error.source)?;
+        let listener = UnixListener::bind(&usable)?;
+        std::fs::set_permissions(&usable, std::fs::Permissions::from_mode(SOCKET_MODE))?;
+        // A caller that has gone again must not hold up the leases.
+        listener.set_nonblocking(true)?;
+        let stat = statat(&dir, &new, AtFlags::SYMLINK_NOFOLLOW)?;
+        dir.rename(&new, name).map_err(|error| error.source)?;
+        Ok((listener, (stat.st_dev, stat.st_ino)))
+    };
+    take().with_context(|| format!("cannot listen on {}", path.display()))
+}
+
+/// Serves until `stopped` has an event.
+fn serve(
+    parts: Parts,
+    leases: &Directory,
+    former: Option<Former>,
+    listener: &UnixListener,
+    stopped: &impl AsFd,
+) -> io::Result<()> {
+    if !lock(leases, stopped)? {
+        return Ok(());
+    }
+    let store = Store::new(proc_path(leases));
+    if let Some(former) = former {
+        take_over(&store, &former);
+    }
+    let metrics = Arc::clone(&parts.metrics);
+    let service = Service::resume(Options::default(), store, NodeHost(parts));
+    info!("the DHCP service holds the leases of this node");
+    let outcome = service.run(listener, stopped);
+    metrics.set_dhcp_leases(0);
+    outcome
+}
+
+/// Waits for the lock on the leases; returns false when the service is stopped first.
+fn lock(leases: &Directory, stopped: &impl AsFd) -> io::Result<bool> {
+    let pause = Timespec::try_from(LOCK_PAUSE).expect("the pause is within the clock's range");
+    loop {
+        match flock(leases, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(true),
+            Err(rustix::io::Errno::WOULDBLOCK | rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let mut fds = [PollFd::new(stopped, PollFlags::IN)];
+        if poll(&mut fds, Some(&pause)).is_ok_and(|events| events > 0) {
+            return Ok(false);
+        }
+    }
+}
+
+/// Takes over the leases of the process in which an earlier daemon kept our plugin. The reference's plugin has no such leases on disk, and
+/// its process goes on.
+fn take_over(store: &Store, former: &Former) {
+    dhcp_server::end_own();
+    if UnixStream::connect(&former.socket).is_ok() {
+        return;
+    }
+    match store.take_over(&Store::of_socket(&former.socket)) {
+        Ok(0) => {}
+        Ok(leases) => info!(leases, "took over the leases of the former DHCP service"),
+        Err(error) => warn!(%error, "cannot take over all leases of the former DHCP service"),
+    }
+}
+
+/// This daemon as the host of the service.
+struct NodeHost(Parts);
+
+impl Host for NodeHost {
+    fn open_namespace(&self, path: &str) -> io::Result<OwnedFd> {
+        open_netns(&self.0.root, &self.0.exec.context(), path)
+    }
+
+    fn record(&self, client: &str, event: &Event<'_>) {
+        match event {
+            Event::Searching => debug!(client, "looks for a DHCP lease"),
+            Event::Granted(address) => info!(client, %address, "a DHCP lease was granted"),
+            Event::Resumed(address) => debug!(client, %address, "a DHCP lease is held again"),
+            Event::Renewed(address) => debug!(client, %address, "a DHCP lease was renewed"),
+            Event::Released(address) => info!(client, %address, "a DHCP lease was released"),
+            Event::Orphaned(address) => {
+                info!(client, %address, "a DHCP lease has no interface any longer");
+            }
+            Event::Failed(reason) => warn!(client, %reason, "a DHCP lease has failed"),
+            Event::Trouble(reason) => warn!(client, reason, "trouble with a DHCP lease"),
+        }
+        let counted = match event {
+            Event::Granted(_) => "granted",
+            Event::Renewed(_) => "renewed",
+            Event::Released(_) => "released",
+            Event::Orphaned(_) => "orphaned",
+            Event::Failed(_) => "failed",
+            Event::Searching | Event::Resumed(_) | Event::Trouble(_) => return,
+        };
+        self.0.metrics.dhcp_event(counted);
+    }
+
+    fn set_held(&self, leases: usize) {
+        self.0.metrics.set_dhcp_leases(leases);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, io::Write as _, net::Shutdown, os::unix::fs::MetadataExt as _};
+
+    use dhcp::{
+        Kind as MessageKind, Message,
+        options::code,
+        wire::{Answer, Ask, Verb},
+    };
+    use serde_json::json;
+
+    use super::*;
+    use crate::host::exec::ExecContext;
+
+    struct Fixture {
+        _dir: tempfile::TempDir,
+        paths: Paths,
+        root: Arc<Root>,
+    }
+
+    impl Fixture {
+        fn new() -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            let paths = Paths {
+                socket: dir.path().join("run/multus-dhcp.sock"),
+                former_socket: dir.path().join("run/dhcp.sock"),
+                leases: dir.path().join("state/dhcp"),
+            };
+            Self {
+                _dir: dir,
+                paths,
+                root: Arc::new(Root::open("/").unwrap()),
+            }
+        }
+
+        fn start(&self) -> anyhow::Result<DhcpService> {
+            self.start_with(Arc::default())
+        }
+
+        fn start_with(&self, metrics: Arc<Metrics>) -> anyhow::Result<DhcpService> {
+            let exec = RuntimeExec::new(Arc::clone(&self.root), ExecContext::default());
+            let parts = Parts {
+                root: Arc::clone(&self.root),
+                exec: Arc::new(exec),
+                metrics,
+            };
+            DhcpService::start(parts, &self.paths, &self.root)
+        }
+
+        /// Sends a request, as the plugin does.
+        fn send(&self) -> UnixStream {
+            let ask = Ask {
+                verb: Verb::Check,
+                client: "c/n/net1".to_owned(),
+                netns: "/proc/self/ns/net".to_owned(),
+                ifname: "net1".to_owned(),
+                provide: Vec::new(),
+                request: Vec::new(),
+            };
+            let mut stream = UnixStream::connect(&self.paths.socket).unwrap();
+            stream
+                .write_all(&serde_json::to_vec(&ask).unwrap())
+                .unwrap();
+            stream.shutdown(Shutdown::Write).unwrap();
+            stream
+        }
+
+        /// Writes a lease as the former service of our plugin has left it.
+        fn write_former_lease(&self) {
+            let mac = [2, 0, 0, 0, 0, 1];
+            let mut ack = Message::new(MessageKind::Ack, 7, mac);
+            ack.your_address = [10, 9, 0, 5].into();
+            ack.options
+                .set(code::SUBNET_MASK, [255, 255, 255, 0])
+                .set(code::LEASE_TIME, u32::MAX.to_be_bytes());
+            let netns = fs::metadata("/proc/self/ns/net").unwrap();
+            let lease = json!({
+                "schema": 1,
+                "ask": {"verb": "allocate", "client": "c/n/net1", "netns": "/proc/self/ns/net", "ifname": "net1", "provide": [], "request": [3]},
+                "netns": [netns.dev(), netns.ino()],
+                "mac": mac, "began": 5, "server_mac": mac, "ack": ack.encode(),
+            });
+            let mut dir = self.paths.former_socket.clone().into_os_string();
+            dir.push(".leases");
+            fs::create_dir_all(&dir).unwrap();
+            fs::write(Path::new(&dir).join("lease"), lease.to_string()).unwrap();
+        }
+    }
+
+    fn answer(stream: UnixStream) -> Answer {
+        serde_json::from_reader(stream).unwrap()
+    }
+
+    fn address(stream: UnixStream) -> String {
+        match answer(stream) {
+            Answer::Done(Some(grant)) => grant.address,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn next_daemon_takes_socket_and_leases() {
+        let fixture = Fixture::new();
+        fixture.write_former_lease();
+        let first = fixture.start().unwrap();
+        assert_eq!(address(fixture.send()), "10.9.0.5/24");
+        let left = fs::read_dir(fixture.paths.socket.parent().unwrap()).unwrap();
+        assert_eq!(left.count(), 1, "the leases have moved");
+        assert!(first.name().is_ours(&fixture.root));
+
+        let metrics = Arc::<Metrics>::default();
+        let second = fixture.start_with(Arc::clone(&metrics)).unwrap();
+        assert!(!first.name().is_ours(&fixture.root));
+        assert!(second.name().is_ours(&fixture.root));
+        let request = fixture.send();
+        let leases = fs::File::open(&fixture.paths.leases).unwrap();
+        let attempt = flock(&leases, FlockOperation::NonBlockingLockExclusive);
+        assert_eq!(attempt, Err(rustix::io::Errno::WOULDBLOCK));
+        drop(first);
+        assert_eq!(address(request), "10.9.0.5/24");
+        let text = metrics.text();
+        assert!(text.contains("multus_dhcp_leases 1\n"), "{text}");
+    }
+
+    #[tokio::test]
+    async fn killed_daemon_leaves_nothing_in_the_way() {
+        let fixture = Fixture::new();
+        fs::create_dir_all(fixture.paths.socket.parent().unwrap()).unwrap();
+        drop(UnixListener::bind(&fixture.paths.socket).unwrap());
+        let service = fixture.start().unwrap();
+        let text = "the DHCP daemon holds no lease for c/n/net1";
+        assert_eq!(answer(fixture.send()), Answer::Failed(text.to_owned()));
+        let mode = fs::metadata(&fixture.paths.socket).unwrap().mode();
+        assert_eq!(mode & 0o777, SOCKET_MODE);
+
+        // The next service creates a name again that was removed.
+        fs::remove_file(&fixture.paths.socket).unwrap();
+        assert!(!service.name().is_ours(&fixture.root));
+        drop(service);
+        fixture.paths.remove(&fixture.root, &fixture.root);
+        assert!(!fixture.paths.leases.exists(), "there are no leases");
+    }
+
+    #[test]
+    fn file_of_another_kind_stays() {
+        let fixture = Fixture::new();
+        fs::create_dir_all(fixture.paths.socket.parent().unwrap()).unwrap();
+        fs::write(&fixture.paths.socket, "mine").unwrap();
+        let error = fixture.start().unwrap_err();
+        assert!(format!("{error:#}").contains("move it away"), "{error:#}");
+        fixture.paths.remove(&fixture.root, &fixture.root);
+        assert!(fixture.paths.socket.exists());
+    }
+}

@@ -1,0 +1,381 @@
+//! Tests of the state machine: messages and times go in, messages come out.
+
+use super::*;
+
+const MAC: Mac = [2, 0, 0, 0, 0, 1];
+const SERVER_MAC: Mac = [2, 0, 0, 0, 0, 0xfe];
+const SERVER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
+const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 50);
+
+fn config() -> Config {
+    Config {
+        mac: MAC,
+        identifier: "container/network/net1".to_owned(),
+        request: vec![3, 1],
+        provide: vec![(code::HOST_NAME, b"pod".to_vec())],
+        broadcast: false,
+        wish: None,
+        retry: Retry::default(),
+        seed: 7,
+    }
+}
+
+fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+/// The one message among the actions.
+fn sent(actions: Vec<Action>) -> Outgoing {
+    match <[Action; 1]>::try_from(actions) {
+        Ok([Action::Send(outgoing)]) => *outgoing,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn failed(actions: Vec<Action>) -> Failure {
+    match <[Action; 1]>::try_from(actions) {
+        Ok([Action::Failed(failure)]) => failure,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn reply(kind: Kind, to: &Message) -> Message {
+    let mut message = Message::new(kind, to.transaction, to.mac);
+    message
+        .options
+        .set(code::SERVER_IDENTIFIER, SERVER.octets());
+    if kind != Kind::Nak {
+        message.your_address = ADDRESS;
+        message
+            .options
+            .set(code::LEASE_TIME, 800u32.to_be_bytes())
+            .set(code::SUBNET_MASK, [255, 255, 255, 0]);
+    }
+    message
+}
+
+/// A client whose lease began at this time: it is renewed at 400 to 410 s, rebound at 700 s, and ends at 800 s after it.
+fn bound(config: Config, now: Duration) -> Client {
+    let (mut client, actions) = Client::start(config, now);
+    let discover = sent(actions);
+    let request = sent(client.receive(&reply(Kind::Offer, &discover.message), SERVER_MAC, now));
+    let actions = client.receive(&reply(Kind::Ack, &request.message), SERVER_MAC, now);
+    assert!(matches!(&actions[..], [Action::Keep(_)]), "{actions:?}");
+    client
+}
+
+#[test]
+fn lease_takes_four_messages() {
+    let (mut client, actions) = Client::start(config(), seconds(5));
+    let discover = sent(actions);
+    assert_eq!(discover.message.kind, Kind::Discover);
+    assert_eq!(
+        (discover.source, discover.destination),
+        (Ipv4Addr::UNSPECIFIED, Ipv4Addr::BROADCAST)
+    );
+    assert_eq!(discover.destination_mac, BROADCAST);
+    let options = &discover.message.options;
+    assert_eq!(
+        options.get(code::CLIENT_IDENTIFIER),
+        Some(&b"\0container/network/net1"[..])
+    );
+    assert_eq!(options.get(code::PARAMETER_REQUEST_LIST), Some(&[3, 1][..]));
+    assert_eq!(options.get(code::HOST_NAME), Some(&b"pod"[..]));
+    assert_eq!(options.get(code::REQUESTED_ADDRESS), None);
+
+    let request = sent(client.receive(
+        &reply(Kind::Offer, &discover.message),
+        SERVER_MAC,
+        seconds(6),
+    ));
+    assert_eq!(request.message.kind, Kind::Request);
+    assert_eq!(request.destination, Ipv4Addr::BROADCAST);
+    assert_eq!(request.message.client_address, Ipv4Addr::UNSPECIFIED);
+    assert_eq!(request.message.seconds, 1);
+    assert_eq!(
+        request.message.options.address(code::REQUESTED_ADDRESS),
+        Some(ADDRESS)
+    );
+    assert_eq!(
+        request.message.options.address(code::SERVER_IDENTIFIER),
+        Some(SERVER)
+    );
+    assert!(client.waits_for_reply());
+
+    let actions = client.receive(&reply(Kind::Ack, &request.message), SERVER_MAC, seconds(9));
+    let lease = client.lease().expect("it is bound").clone();
+    assert_eq!(actions, [Action::Keep(Box::new(lease.clone()))]);
+    // From the request on, not from the ACK on.
+    assert_eq!((lease.address(), lease.began), (ADDRESS, seconds(6)));
+    let deadline = client.deadline().unwrap();
+    assert!(
+        (seconds(406)..=seconds(416)).contains(&deadline),
+        "{deadline:?}"
+    );
+    assert!(!client.waits_for_reply());
+}
+
+#[test]
+fn messages_for_others_are_passed_over() {
+    let (mut client, actions) = Client::start(config(), seconds(0));
+    let discover = sent(actions).message;
+    let offer = reply(Kind::Offer, &discover);
+    let mut others = vec![
+        offer.clone(),
+        offer.clone(),
+        offer.clone(),
+        offer.clone(),
+        reply(Kind::Ack, &discover),
+        discover,
+    ];
+    others[0].transaction ^= 1;
+    others[1].mac = [9; 6];
+    others[2].your_address = Ipv4Addr::UNSPECIFIED;
+    others[3].options.set(code::SERVER_IDENTIFIER, []);
+    for message in others {
+        assert!(
+            client.receive(&message, SERVER_MAC, seconds(1)).is_empty(),
+            "{message:?}"
+        );
+    }
+    let request = sent(client.receive(&offer, SERVER_MAC, seconds(1))).message;
+    let mut of_another = reply(Kind::Ack, &request);
+    of_another.your_address = SERVER;
+    assert!(
+        client
+            .receive(&of_another, SERVER_MAC, seconds(1))
+            .is_empty()
+    );
+    assert!(
+        client.receive(&offer, SERVER_MAC, seconds(1)).is_empty(),
+        "a second offer"
+    );
+}
+
+#[test]
+fn pauses_grow_until_the_limit() {
+    let (mut client, actions) = Client::start(config(), seconds(100));
+    sent(actions);
+    let mut times = Vec::new();
+    let failure = loop {
+        let now = client.deadline().unwrap();
+        times.push(now.as_secs_f64() - 100.0);
+        let actions = client.advance(now);
+        match &actions[..] {
+            [Action::Send(outgoing)] => assert_eq!(outgoing.message.kind, Kind::Discover),
+            _ => break failed(actions),
+        }
+    };
+    assert_eq!(failure, Failure::NoLease(seconds(208)));
+    let pauses: Vec<f64> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    let expected = [2.0, 2.0, 2.0, 4.0, 8.0, 16.0, 32.0, 62.0];
+    for (pause, expected) in pauses.iter().zip(expected) {
+        assert!((pause - expected).abs() <= 1.0, "{pauses:?}");
+    }
+    assert_eq!(times.last(), Some(&208.0));
+    assert_eq!(client.deadline(), None);
+    assert!(client.advance(seconds(1000)).is_empty());
+}
+
+#[test]
+fn request_without_answer_leads_to_another_search() {
+    let (mut client, actions) = Client::start(config(), seconds(0));
+    let discover = sent(actions).message;
+    sent(client.receive(&reply(Kind::Offer, &discover), SERVER_MAC, seconds(0)));
+    let mut kinds = Vec::new();
+    for _ in 0..4 {
+        let now = client.deadline().unwrap();
+        kinds.push(sent(client.advance(now)).message.kind);
+    }
+    assert_eq!(
+        kinds,
+        [Kind::Request, Kind::Request, Kind::Request, Kind::Discover]
+    );
+}
+
+#[test]
+fn refused_offer_leads_to_another_search_after_a_pause() {
+    let (mut client, actions) = Client::start(
+        Config {
+            wish: Some(ADDRESS),
+            ..config()
+        },
+        seconds(0),
+    );
+    let discover = sent(actions).message;
+    assert_eq!(
+        discover.options.address(code::REQUESTED_ADDRESS),
+        Some(ADDRESS)
+    );
+    let request =
+        sent(client.receive(&reply(Kind::Offer, &discover), SERVER_MAC, seconds(0))).message;
+    assert!(
+        client
+            .receive(&reply(Kind::Nak, &request), SERVER_MAC, seconds(1))
+            .is_empty()
+    );
+    let now = client.deadline().unwrap();
+    assert!((seconds(2)..=seconds(4)).contains(&now), "{now:?}");
+    let again = sent(client.advance(now)).message;
+    assert_eq!(
+        (again.kind, again.options.address(code::REQUESTED_ADDRESS)),
+        (Kind::Discover, None)
+    );
+    assert_ne!(again.transaction, discover.transaction);
+}
+
+#[test]
+fn lease_is_renewed_by_its_server_then_by_any() {
+    let mut client = bound(config(), seconds(0));
+    let now = client.deadline().unwrap();
+    let renewal = sent(client.advance(now));
+    assert_eq!((renewal.source, renewal.destination), (ADDRESS, SERVER));
+    assert_eq!(renewal.destination_mac, SERVER_MAC);
+    assert_eq!(renewal.message.client_address, ADDRESS);
+    assert_eq!(renewal.message.seconds, 0);
+    assert_eq!(renewal.message.options.get(code::REQUESTED_ADDRESS), None);
+    assert_eq!(renewal.message.options.get(code::SERVER_IDENTIFIER), None);
+    assert_eq!(client.lease().map(Lease::address), Some(ADDRESS));
+    // Half of what is left until T2, then the shortest pause, then T2.
+    let mut times = Vec::new();
+    let rebinding = loop {
+        let now = client.deadline().unwrap();
+        times.push(now.as_secs());
+        let outgoing = sent(client.advance(now));
+        if outgoing.destination == Ipv4Addr::BROADCAST {
+            break outgoing;
+        }
+    };
+    assert!((550..=555).contains(&times[0]), "{times:?}");
+    assert_eq!(times.last(), Some(&700));
+    assert_eq!(
+        (rebinding.source, rebinding.destination_mac),
+        (ADDRESS, BROADCAST)
+    );
+    assert_eq!(rebinding.message.client_address, ADDRESS);
+    assert_eq!(rebinding.message.transaction, renewal.message.transaction);
+    let actions = client.receive(&reply(Kind::Ack, &rebinding.message), [9; 6], seconds(701));
+    assert!(
+        matches!(&actions[..], [Action::Keep(lease)] if lease.began == seconds(700) && lease.server_mac == [9; 6])
+    );
+    let now = client.deadline().unwrap();
+    assert!((seconds(1100)..=seconds(1110)).contains(&now), "{now:?}");
+    assert_ne!(
+        sent(client.advance(now)).message.transaction,
+        renewal.message.transaction
+    );
+}
+
+#[test]
+fn lease_that_nobody_renews_expires() {
+    let mut client = bound(config(), seconds(0));
+    let failure = loop {
+        let now = client.deadline().unwrap();
+        let actions = client.advance(now);
+        if !matches!(&actions[..], [Action::Send(_)]) {
+            assert_eq!(now, seconds(800));
+            break failed(actions);
+        }
+    };
+    assert_eq!(failure, Failure::Expired(ADDRESS));
+    assert_eq!(client.lease(), None);
+}
+
+#[test]
+fn refused_or_changed_renewal_ends_the_client() {
+    let mut client = bound(config(), seconds(0));
+    let renewal = sent(client.advance(seconds(420))).message;
+    let mut other = client.clone();
+    let mut nak = reply(Kind::Nak, &renewal);
+    nak.options.set(code::MESSAGE, "address not available");
+    let failure = failed(client.receive(&nak, SERVER_MAC, seconds(421)));
+    assert_eq!(
+        failure.to_string(),
+        "the DHCP server 10.0.0.1 refuses to renew the lease of 10.0.0.50: \"address not available\""
+    );
+    assert_eq!((client.deadline(), client.waits_for_reply()), (None, false));
+
+    let mut ack = reply(Kind::Ack, &renewal);
+    ack.your_address = Ipv4Addr::new(10, 0, 0, 51);
+    let failure = failed(other.receive(&ack, SERVER_MAC, seconds(421)));
+    assert_eq!(
+        failure,
+        Failure::Changed(ADDRESS, Ipv4Addr::new(10, 0, 0, 51))
+    );
+}
+
+#[test]
+fn resumed_client_does_what_is_due() {
+    let lease = bound(config(), seconds(0)).lease().unwrap().clone();
+    let resume = |now| {
+        let mut client = Client::resume(config(), lease.clone(), seconds(now));
+        client.advance(seconds(now))
+    };
+    assert!(resume(399).is_empty());
+    assert_eq!(sent(resume(400)).destination, SERVER);
+    assert_eq!(sent(resume(700)).destination, Ipv4Addr::BROADCAST);
+    assert_eq!(failed(resume(800)), Failure::Expired(ADDRESS));
+}
+
+#[test]
+fn lease_for_ever_is_never_renewed() {
+    let (mut client, actions) = Client::start(config(), seconds(0));
+    let discover = sent(actions).message;
+    let request =
+        sent(client.receive(&reply(Kind::Offer, &discover), SERVER_MAC, seconds(0))).message;
+    let mut ack = reply(Kind::Ack, &request);
+    ack.options.set(code::LEASE_TIME, [0xff; 4]);
+    client.receive(&ack, SERVER_MAC, seconds(0));
+    assert_eq!(client.deadline(), None);
+    assert!(client.lease().is_some());
+}
+
+#[test]
+fn release_goes_to_the_server() {
+    let mut client = bound(config(), seconds(0));
+    let outgoing = client.release().unwrap();
+    assert_eq!(outgoing.message.kind, Kind::Release);
+    assert_eq!(
+        (outgoing.destination, outgoing.destination_mac),
+        (SERVER, SERVER_MAC)
+    );
+    assert_eq!(outgoing.message.client_address, ADDRESS);
+    assert_eq!(
+        outgoing.message.options.get(code::CLIENT_IDENTIFIER),
+        Some(&b"\0container/network/net1"[..])
+    );
+    assert_eq!(client.release(), None);
+    let (mut client, _) = Client::start(config(), seconds(0));
+    assert_eq!(client.release(), None);
+}
+
+#[test]
+fn provided_identifier_takes_the_place_of_the_own_one() {
+    let with = |identifier: &str, provide| {
+        let config = Config {
+            identifier: identifier.to_owned(),
+            provide,
+            broadcast: true,
+            ..config()
+        };
+        let message = sent(Client::start(config, seconds(0)).1).message;
+        assert!(message.wants_broadcast);
+        message
+            .options
+            .get(code::CLIENT_IDENTIFIER)
+            .unwrap()
+            .to_vec()
+    };
+    assert_eq!(with("x", vec![(61, b"mine".to_vec())]), b"mine");
+    assert_eq!(with(&"x".repeat(300), Vec::new()).len(), 255);
+}
+
+#[test]
+fn seeds_make_transactions_differ() {
+    let transaction = |seed| {
+        sent(Client::start(Config { seed, ..config() }, seconds(0)).1)
+            .message
+            .transaction
+    };
+    assert_ne!(transaction(1), transaction(2));
+}

@@ -1,0 +1,212 @@
+//! A pod's network namespace and the interface in it that a lease is for, by the requests of netdevice(7): an index, a hardware address
+//! and a flag need no netlink.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::fs::{self, Mode, OFlags};
+use rustix::ioctl::{Opcode, Updater, ioctl};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+use crate::{Mac, Socket};
+
+/// Requests of `linux/sockios.h`.
+const GET_FLAGS: Opcode = 0x8913;
+const SET_FLAGS: Opcode = 0x8914;
+const GET_HARDWARE_ADDRESS: Opcode = 0x8927;
+/// `IFF_UP`.
+const UP: u16 = 1;
+/// `ARPHRD_ETHER`.
+const ETHERNET: u16 = 1;
+/// `IFNAMSIZ`, with the zero byte at the end.
+const NAME_LENGTH: usize = 16;
+
+/// Device and inode of a network namespace, which no other one has as long as this one lives.
+pub(crate) type Identity = (u64, u64);
+
+/// An open network namespace.
+#[derive(Debug)]
+pub(crate) struct Namespace {
+    fd: OwnedFd,
+    pub(crate) identity: Identity,
+}
+
+impl Namespace {
+    pub(crate) fn new(fd: OwnedFd) -> io::Result<Self> {
+        let stat = fs::fstat(&fd)?;
+        Ok(Self {
+            fd,
+            identity: (stat.st_dev, stat.st_ino),
+        })
+    }
+
+    /// Runs `work` in this namespace, then returns to the one before. A thread that cannot return ends: everything that it did next
+    /// would be in the wrong place.
+    fn enter<T>(&self, work: impl FnOnce() -> T) -> io::Result<T> {
+        let path = "/proc/thread-self/ns/net";
+        let own = fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+        let before = Self::new(own)?;
+        // The kernel demands a privilege even of a thread that is there.
+        if before.identity == self.identity {
+            return Ok(work());
+        }
+        let kind = Some(LinkNameSpaceType::Network);
+        move_into_link_name_space(self.fd.as_fd(), kind)?;
+        let value = work();
+        move_into_link_name_space(before.fd.as_fd(), kind)
+            .expect("the thread returns to the network namespace in which it was");
+        Ok(value)
+    }
+}
+
+/// An interface of a pod.
+#[derive(Debug)]
+pub(crate) struct Interface {
+    namespace: Namespace,
+    name: String,
+    index: u32,
+    /// A socket in the namespace.
+    socket: OwnedFd,
+}
+
+impl Interface {
+    /// Finds the interface of this name. The error is of the kind `NotFound` when there is none.
+    pub(crate) fn find(namespace: Namespace, name: &str) -> io::Result<Self> {
+        let flags = SocketFlags::CLOEXEC;
+        let open = || socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None);
+        let socket = namespace
+            .enter(open)
+            .and_then(|opened| Ok(opened?))
+            .map_err(|error| {
+                let text = format!("cannot enter the network namespace: {error}");
+                io::Error::new(error.kind(), text)
+            })?;
+        let found = netdevice::name_to_index(&socket, name);
+        let index = found.map_err(|error| {
+            let (kind, reason) = match error {
+                rustix::io::Errno::NODEV => (io::ErrorKind::NotFound, "Link not found".to_owned()),
+                other => (io::Error::from(other).kind(), other.to_string()),
+            };
+            io::Error::new(kind, format!("error looking up {name:?}: {reason}"))
+        })?;
+        Ok(Self {
+            namespace,
+            name: name.to_owned(),
+            index,
+            socket,
+        })
+    }
+
+    /// Returns the identity of its network namespace.
+    pub(crate) fn netns(&self) -> Identity {
+        self.namespace.identity
+    }
+
+    /// Returns the hardware address.
+    pub(crate) fn mac(&self) -> Result<Mac, String> {
+        let mut request = Request::new(&self.name);
+        self.call::<GET_HARDWARE_ADDRESS>(&mut request)
+            .map_err(|error| {
+                format!("cannot read the hardware address of {}: {error}", self.name)
+            })?;
+        let [kind_first, kind_second, mac @ .., _, _] = request.value;
+        if u16::from_ne_bytes([kind_first, kind_second]) != ETHERNET {
+            let name = &self.name;
+            return Err(format!("{name} has no hardware address of Ethernet"));
+        }
+        let (mac, _) = mac.split_first_chunk().expect("the value has 24 bytes");
+        Ok(*mac)
+    }
+
+    /// Brings the interface up, or takes it down.
+    pub(crate) fn set_up(&self, is_up: bool) -> Result<(), String> {
+        let set = || -> io::Result<()> {
+            let mut request = Request::new(&self.name);
+            self.call::<GET_FLAGS>(&mut request)?;
+            let before = u16::from_ne_bytes([request.value[0], request.value[1]]);
+            let after = if is_up { before | UP } else { before & !UP };
+            if after != before {
+                request.value[..2].copy_from_slice(&after.to_ne_bytes());
+                self.call::<SET_FLAGS>(&mut request)?;
+            }
+            Ok(())
+        };
+        let state = if is_up { "up" } else { "down" };
+        set().map_err(|error| format!("cannot set {} {state}: {error}", self.name))
+    }
+
+    /// Opens a socket for DHCP on it.
+    pub(crate) fn open(&self) -> Result<Socket, String> {
+        // A plugin after IPAM may have changed the hardware address since the lease began.
+        let mac = self.mac()?;
+        self.namespace
+            .enter(|| Socket::open(self.index, mac))
+            .and_then(|opened| opened)
+            .map_err(|error| format!("cannot open a socket on {}: {error}", self.name))
+    }
+
+    #[expect(
+        unsafe_code,
+        reason = "rustix has no functions for these requests of netdevice(7)"
+    )]
+    fn call<const OPCODE: Opcode>(&self, request: &mut Request) -> io::Result<()> {
+        // SAFETY: each of the three requests reads and writes one `struct ifreq`, which is not longer than `Request`.
+        let outcome = unsafe { ioctl(&self.socket, Updater::<OPCODE, Request>::new(request)) };
+        Ok(outcome?)
+    }
+}
+
+/// `struct ifreq` (`linux/if.h`) of 64-bit machines; that of 32-bit machines is shorter.
+#[repr(C, align(8))]
+struct Request {
+    name: [u8; NAME_LENGTH],
+    value: [u8; 24],
+}
+
+impl Request {
+    /// A request about the interface of this name, which the kernel knows.
+    fn new(name: &str) -> Self {
+        let mut request = Self {
+            name: [0; NAME_LENGTH],
+            value: [0; 24],
+        };
+        let bytes = name.as_bytes();
+        let length = bytes.len().min(NAME_LENGTH - 1);
+        request.name[..length].copy_from_slice(&bytes[..length]);
+        request
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn own() -> Namespace {
+        Namespace::new(std::fs::File::open("/proc/self/ns/net").unwrap().into()).unwrap()
+    }
+
+    #[test]
+    fn interfaces_are_found_by_name() {
+        let loopback = Interface::find(own(), "lo").unwrap();
+        assert_eq!(loopback.index, 1);
+        assert_eq!(loopback.netns(), own().identity);
+        assert_eq!(
+            loopback.mac().unwrap_err(),
+            "lo has no hardware address of Ethernet"
+        );
+        let error = Interface::find(own(), "none0").unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+        assert_eq!(
+            error.to_string(),
+            "error looking up \"none0\": Link not found"
+        );
+    }
+
+    #[test]
+    fn file_that_is_no_namespace_cannot_be_entered() {
+        let file = std::fs::File::open("/proc/self/exe").unwrap();
+        let error = Interface::find(Namespace::new(file.into()).unwrap(), "lo").unwrap_err();
+        assert!(error.to_string().starts_with("cannot enter"), "{error}");
+    }
+}

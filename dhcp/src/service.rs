@@ -1,0 +1,748 @@
+//! Holds leases: one thread that waits for requests of plugins, for replies of servers and for the times of leases. It enters a pod's
+//! network namespace to open a socket and stays in none: an open socket, too, keeps the interfaces of a deleted pod alive, so there is
+//! one only while a reply is awaited.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, UdpSocket};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::frame::SERVER_PORT;
+use crate::interface::{Identity, Interface, Namespace};
+use crate::store::{Store, Stored};
+use crate::wire::{Answer, Ask, Grant, Verb};
+use crate::{Action, Client, Config, Failure, Lease, Mac, Outgoing, Retry, Socket};
+
+/// How long a plugin may take to write its request or to read its answer; it does so at once.
+const PEER_TIME: Duration = Duration::from_secs(2);
+/// How long a request may be.
+const REQUEST_LIMIT: u64 = 1 << 20;
+
+/// How clients behave.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Whether servers must broadcast their replies.
+    pub broadcast: bool,
+    /// The pauses of clients without a lease.
+    pub retry: Retry,
+}
+
+/// The process that runs the service.
+pub trait Host {
+    /// Opens the network namespace of a path in a plugin's request. The error is of the kind `NotFound` when it was deleted.
+    fn open_namespace(&self, path: &str) -> io::Result<OwnedFd>;
+    /// Records what has happened to the lease of this client.
+    fn record(&self, client: &str, event: &Event<'_>);
+    /// Takes the number of leases that are held now.
+    fn set_held(&self, leases: usize);
+}
+
+/// What happens to a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event<'a> {
+    /// A client looks for a lease.
+    Searching,
+    /// A server has granted a lease.
+    Granted(Ipv4Addr),
+    /// The lease of an earlier process is held again.
+    Resumed(Ipv4Addr),
+    /// The lease was renewed.
+    Renewed(Ipv4Addr),
+    /// The lease was given back.
+    Released(Ipv4Addr),
+    /// The lease's pod or interface no longer exists.
+    Orphaned(Ipv4Addr),
+    /// There is no lease, or none any longer.
+    Failed(&'a Failure),
+    /// Something else went wrong; the client goes on where it can.
+    Trouble(&'a str),
+}
+
+impl fmt::Display for Event<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Searching => formatter.write_str("looks for a lease"),
+            Self::Granted(address) => write!(formatter, "has the lease of {address}"),
+            Self::Resumed(address) => write!(formatter, "holds the lease of {address}"),
+            Self::Renewed(address) => write!(formatter, "has renewed the lease of {address}"),
+            Self::Released(address) => write!(formatter, "releases the lease of {address}"),
+            Self::Orphaned(address) => {
+                write!(
+                    formatter,
+                    "no longer exists, and had the lease of {address}"
+                )
+            }
+            Self::Failed(failure) => write!(formatter, "{failure}"),
+            Self::Trouble(text) => formatter.write_str(text),
+        }
+    }
+}
+
+/// A lease that the service holds or looks for.
+struct Held {
+    ask: Ask,
+    client: Client,
+    netns: Identity,
+    mac: Mac,
+    /// Whether the next grant is a renewal.
+    is_renewed: bool,
+    socket: Option<Socket>,
+    /// The plugins that wait for the lease.
+    waiting: Vec<UnixStream>,
+}
+
+/// The leases of a node.
+pub struct Service<H> {
+    options: Options,
+    store: Store,
+    leases: HashMap<String, Held>,
+    host: H,
+}
+
+impl<H: Host> Service<H> {
+    /// Goes on with the stored leases. Those of pods that no longer exist are given back.
+    pub fn resume(options: Options, store: Store, host: H) -> Self {
+        let mut service = Self {
+            options,
+            store,
+            leases: HashMap::new(),
+            host,
+        };
+        let mut orphans = Vec::new();
+        for stored in service.store.all() {
+            let name = stored.ask.client.clone();
+            let Some(lease) = stored.lease() else {
+                service.store.forget(&name);
+                continue;
+            };
+            let has_pod = service.store.is_of_this_boot(&stored) && service.may_exist(&stored);
+            let address = lease.address();
+            let config = service.config(&stored.ask, stored.mac);
+            let held = Held {
+                client: Client::resume(config, lease, now()),
+                netns: stored.netns,
+                mac: stored.mac,
+                ask: stored.ask,
+                is_renewed: true,
+                socket: None,
+                waiting: Vec::new(),
+            };
+            if has_pod {
+                service.host.record(&name, &Event::Resumed(address));
+                service.leases.insert(name, held);
+            } else {
+                orphans.push(held);
+            }
+        }
+        // An address may have been granted again to a pod that lives.
+        for mut held in orphans {
+            service.abandon(&mut held);
+            service.store.forget(&held.ask.client);
+        }
+        service
+    }
+
+    /// Returns whether the pod of a stored lease exists, as far as that can be found out.
+    fn may_exist(&self, stored: &Stored) -> bool {
+        match self.namespace(&stored.ask) {
+            Ok(namespace) => namespace.identity == stored.netns,
+            Err(error) => error.kind() != io::ErrorKind::NotFound,
+        }
+    }
+
+    fn namespace(&self, ask: &Ask) -> io::Result<Namespace> {
+        Namespace::new(self.host.open_namespace(&ask.netns)?)
+    }
+
+    fn config(&self, ask: &Ask, mac: Mac) -> Config {
+        let provide = ask.provide.iter();
+        Config {
+            mac,
+            identifier: ask.client.clone(),
+            request: ask.request.clone(),
+            provide: provide
+                .map(|(code, value)| (*code, value.as_bytes().to_vec()))
+                .collect(),
+            broadcast: self.options.broadcast,
+            wish: None,
+            retry: self.options.retry,
+            seed: seed(),
+        }
+    }
+
+    /// Serves until there is something to read from `stop`, or its other end is closed. Plugins that wait get no answer then.
+    pub fn run(mut self, listener: &UnixListener, stop: impl AsFd) -> io::Result<()> {
+        loop {
+            let held = self.leases.values();
+            let held = held.filter(|held| held.client.lease().is_some());
+            self.host.set_held(held.count());
+            let Some((has_caller, readable)) = self.wait(listener, &stop)? else {
+                return Ok(());
+            };
+            for name in readable {
+                self.with_held(&name, Self::receive);
+            }
+            let due: Vec<_> = self
+                .leases
+                .iter()
+                .filter(|(_, held)| held.client.deadline().is_some_and(|time| time <= now()))
+                .map(|(name, _)| name.clone())
+                .collect();
+            for name in due {
+                self.with_held(&name, |service, held| {
+                    let actions = held.client.advance(now());
+                    service.carry_out(held, actions)
+                });
+            }
+            if has_caller && let Ok((stream, _)) = listener.accept() {
+                self.serve(stream);
+            }
+        }
+    }
+
+    /// Waits until something is due. Returns whether a plugin has connected, and the leases whose sockets have something to read; `None`
+    /// is the end.
+    fn wait(
+        &self,
+        listener: &UnixListener,
+        stop: &impl AsFd,
+    ) -> io::Result<Option<(bool, Vec<String>)>> {
+        let first = self
+            .leases
+            .values()
+            .filter_map(|held| held.client.deadline())
+            .min();
+        let timeout = match first {
+            Some(time) => Some(
+                Timespec::try_from(time.saturating_sub(now()))
+                    .map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?,
+            ),
+            None => None,
+        };
+        let open: Vec<_> = self
+            .leases
+            .iter()
+            .filter_map(|(name, held)| Some((name, held.socket.as_ref()?)))
+            .collect();
+        let mut fds = vec![
+            PollFd::new(stop, PollFlags::IN),
+            PollFd::new(listener, PollFlags::IN),
+        ];
+        fds.extend(
+            open.iter()
+                .map(|(_, socket)| PollFd::new(*socket, PollFlags::IN)),
+        );
+        match poll(&mut fds, timeout.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let has_event = |fd: &PollFd<'_>| !fd.revents().is_empty();
+        let readable = open
+            .iter()
+            .zip(&fds[2..])
+            .filter(|(_, fd)| has_event(fd))
+            .map(|((name, _), _)| (*name).clone())
+            .collect();
+        Ok((!has_event(&fds[0])).then(|| (has_event(&fds[1]), readable)))
+    }
+
+    /// Lets `work` do something with a lease; it is forgotten when `work` says that it has ended.
+    fn with_held(&mut self, name: &str, work: impl FnOnce(&Self, &mut Held) -> bool) {
+        let Some(mut held) = self.leases.remove(name) else {
+            return;
+        };
+        if work(self, &mut held) {
+            self.leases.insert(name.to_owned(), held);
+        } else {
+            self.store.forget(name);
+        }
+    }
+
+    fn receive(&self, held: &mut Held) -> bool {
+        loop {
+            let Some(socket) = &held.socket else {
+                return true;
+            };
+            match socket.receive() {
+                Ok(None) => return true,
+                Ok(Some((message, from))) => {
+                    let actions = held.client.receive(&message, from, now());
+                    if !self.carry_out(held, actions) {
+                        return false;
+                    }
+                }
+                Err(error) => {
+                    // The interface is down or gone: the next message shows which.
+                    self.trouble(held, &error.to_string());
+                    held.socket = None;
+                    return true;
+                }
+            }
+        }
+    }
+
+    /// Carries out what a client has decided. Returns whether the client goes on.
+    fn carry_out(&self, held: &mut Held, actions: Vec<Action>) -> bool {
+        for action in actions {
+            match action {
+                Action::Send(outgoing) => {
+                    if held.socket.is_none() {
+                        held.socket = match self.open_socket(held) {
+                            Ok(socket) => Some(socket),
+                            Err(reason) => {
+                                self.trouble(held, &reason);
+                                if self.is_worth_another_try(held) {
+                                    continue;
+                                }
+                                answer_all(held, &Answer::Failed(reason));
+                                self.abandon(held);
+                                return false;
+                            }
+                        };
+                    }
+                    let sent = held.socket.as_ref().map(|socket| socket.send(&outgoing));
+                    if let Some(Err(error)) = sent {
+                        // Another message follows after a pause.
+                        self.trouble(held, &format!("cannot send: {error}"));
+                    }
+                }
+                Action::Keep(lease) => {
+                    if !self.keep(held, &lease) {
+                        return false;
+                    }
+                }
+                Action::Failed(failure) => {
+                    self.record(held, &Event::Failed(&failure));
+                    if held.waiting.is_empty() {
+                        self.take_down(held);
+                    }
+                    answer_all(held, &Answer::Failed(in_short(&failure)));
+                    return false;
+                }
+            }
+        }
+        if !held.client.waits_for_reply() {
+            held.socket = None;
+        }
+        true
+    }
+
+    /// Returns whether a lease may have an interface still, so that its renewal may succeed later.
+    fn is_worth_another_try(&self, held: &Held) -> bool {
+        let found = self.interface(&held.ask, Some(held.netns));
+        let is_deleted = found.is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+        held.client.lease().is_some() && !is_deleted
+    }
+
+    /// Keeps a lease and answers the plugins that wait for it. A lease that is of no use is given back.
+    fn keep(&self, held: &mut Held, lease: &Lease) -> bool {
+        let address = lease.address();
+        let event = if held.is_renewed {
+            Event::Renewed(address)
+        } else {
+            Event::Granted(address)
+        };
+        held.is_renewed = true;
+        self.record(held, &event);
+        let stored = Stored::new(&held.ask, held.netns, held.mac, lease);
+        if let Err(error) = self.store.keep(stored) {
+            self.trouble(held, &format!("cannot store the lease: {error}"));
+        }
+        match Grant::of(lease) {
+            Ok(grant) => {
+                answer_all(held, &Answer::Done(Some(grant)));
+                true
+            }
+            Err(reason) if held.waiting.is_empty() => {
+                self.trouble(held, &reason);
+                true
+            }
+            Err(reason) => {
+                answer_all(held, &Answer::Failed(reason));
+                self.release(held);
+                false
+            }
+        }
+    }
+
+    /// Takes an interface down whose address must no longer be used.
+    fn take_down(&self, held: &Held) {
+        let interface = self.interface(&held.ask, Some(held.netns));
+        let interface = interface.map_err(|error| error.to_string());
+        match interface.and_then(|interface| interface.set_up(false)) {
+            Ok(()) => self.trouble(held, "takes the interface down"),
+            Err(reason) => self.trouble(held, &reason),
+        }
+    }
+
+    fn open_socket(&self, held: &Held) -> Result<Socket, String> {
+        let interface = self.interface(&held.ask, Some(held.netns));
+        interface.map_err(|error| error.to_string())?.open()
+    }
+
+    /// Finds the interface of a request, in the namespace of this identity if there is one. The error is of the kind `NotFound` when it
+    /// no longer exists.
+    fn interface(&self, ask: &Ask, netns: Option<Identity>) -> io::Result<Interface> {
+        let namespace = self.namespace(ask)?;
+        if netns.is_some_and(|netns| netns != namespace.identity) {
+            let text = format!("{} is another network namespace now", ask.netns);
+            return Err(io::Error::new(io::ErrorKind::NotFound, text));
+        }
+        Interface::find(namespace, &ask.ifname)
+    }
+
+    /// Serves the request of one connection.
+    fn serve(&mut self, mut stream: UnixStream) {
+        match read(&mut stream) {
+            Ok(ask) => self.dispatch(ask, stream),
+            Err(error) => answer(&mut stream, &Answer::Failed(error.to_string())),
+        }
+    }
+
+    fn dispatch(&mut self, ask: Ask, mut stream: UnixStream) {
+        let name = ask.client.clone();
+        match (ask.verb, self.leases.get_mut(&name)) {
+            (Verb::Allocate, Some(held)) => match held.client.lease().map(Grant::of) {
+                Some(Ok(grant)) => answer(&mut stream, &Answer::Done(Some(grant))),
+                Some(Err(reason)) => answer(&mut stream, &Answer::Failed(reason)),
+                None => held.waiting.push(stream),
+            },
+            (Verb::Allocate, None) => self.allocate(ask, stream),
+            (Verb::Check, held) => {
+                let lease = held.and_then(|held| held.client.lease());
+                let outcome = match lease.map(Grant::of) {
+                    Some(Ok(grant)) => Answer::Done(Some(grant)),
+                    Some(Err(reason)) => Answer::Failed(reason),
+                    None => Answer::Failed(format!("the DHCP daemon holds no lease for {name}")),
+                };
+                answer(&mut stream, &outcome);
+            }
+            (Verb::Release, _) => {
+                self.with_held(&name, |service, held| {
+                    answer_all(
+                        held,
+                        &Answer::Failed("the container was deleted".to_owned()),
+                    );
+                    service.release(held);
+                    false
+                });
+                answer(&mut stream, &Answer::Done(None));
+            }
+        }
+    }
+
+    fn allocate(&mut self, ask: Ask, mut stream: UnixStream) {
+        match self.start(ask) {
+            Ok((mut held, actions)) => {
+                held.waiting.push(stream);
+                let name = held.ask.client.clone();
+                self.leases.insert(name.clone(), held);
+                self.with_held(&name, |service, held| service.carry_out(held, actions));
+            }
+            Err(reason) => answer(&mut stream, &Answer::Failed(reason)),
+        }
+    }
+
+    fn start(&self, ask: Ask) -> Result<(Held, Vec<Action>), String> {
+        let interface = self.interface(&ask, None);
+        let interface = interface.map_err(|error| error.to_string())?;
+        interface.set_up(true)?;
+        let (mac, netns) = (interface.mac()?, interface.netns());
+        self.host.record(&ask.client, &Event::Searching);
+        let (client, actions) = Client::start(self.config(&ask, mac), now());
+        let held = Held {
+            ask,
+            client,
+            netns,
+            mac,
+            is_renewed: false,
+            socket: None,
+            waiting: Vec::new(),
+        };
+        Ok((held, actions))
+    }
+
+    /// Gives a lease back. The server lets a lease expire of which it does not hear.
+    fn release(&self, held: &mut Held) {
+        let Some(outgoing) = held.client.release() else {
+            return;
+        };
+        let sent = match held
+            .socket
+            .take()
+            .map_or_else(|| self.open_socket(held), Ok)
+        {
+            Ok(socket) => socket.send(&outgoing).map_err(|error| error.to_string()),
+            // DEL may come after the pod.
+            Err(_) => send_routed(&outgoing),
+        };
+        self.record_release(held, &outgoing, sent);
+    }
+
+    /// Gives the lease of a pod back that no longer exists. A client with an identifier of its own may come back under it, and gets its
+    /// address again if the server still knows the lease.
+    fn abandon(&self, held: &mut Held) {
+        let Some(address) = held.client.lease().map(Lease::address) else {
+            return;
+        };
+        self.record(held, &Event::Orphaned(address));
+        let others = self.leases.values().filter_map(|held| held.client.lease());
+        let is_used = others.map(Lease::address).any(|other| other == address);
+        if held.ask.names_itself() || is_used {
+            return;
+        }
+        if let Some(outgoing) = held.client.release() {
+            let sent = send_routed(&outgoing);
+            self.record_release(held, &outgoing, sent);
+        }
+    }
+
+    fn record_release(&self, held: &Held, outgoing: &Outgoing, sent: Result<(), String>) {
+        match sent {
+            Ok(()) => self.record(held, &Event::Released(outgoing.source)),
+            Err(reason) => self.trouble(held, &format!("cannot release the lease: {reason}")),
+        }
+    }
+
+    fn record(&self, held: &Held, event: &Event<'_>) {
+        self.host.record(&held.ask.client, event);
+    }
+
+    fn trouble(&self, held: &Held, text: &str) {
+        self.record(held, &Event::Trouble(text));
+    }
+}
+
+/// Sends a message from this process's network namespace: servers recognise a lease by client and address, not by the sender.
+fn send_routed(outgoing: &Outgoing) -> Result<(), String> {
+    let send = || -> io::Result<()> {
+        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+        let server = (outgoing.destination, SERVER_PORT);
+        socket.send_to(&outgoing.message.encode(), server)?;
+        Ok(())
+    };
+    send().map_err(|error| error.to_string())
+}
+
+/// Returns the words of the reference where it has some; the log has what helps.
+fn in_short(failure: &Failure) -> String {
+    match failure {
+        Failure::NoLease(_) => "no more tries".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+fn read(stream: &mut UnixStream) -> io::Result<Ask> {
+    stream.set_nonblocking(false)?;
+    stream.set_read_timeout(Some(PEER_TIME))?;
+    stream.set_write_timeout(Some(PEER_TIME))?;
+    let mut bytes = Vec::new();
+    stream.take(REQUEST_LIMIT).read_to_end(&mut bytes)?;
+    Ok(serde_json::from_slice(&bytes)?)
+}
+
+/// Writes the answer. A plugin that has ended does not read it; its container will be deleted.
+fn answer(stream: &mut UnixStream, answer: &Answer) {
+    let bytes = serde_json::to_vec(answer).expect("an answer always serialises");
+    let _ = stream.write_all(&bytes);
+}
+
+fn answer_all(held: &mut Held, outcome: &Answer) {
+    for mut stream in held.waiting.drain(..) {
+        answer(&mut stream, outcome);
+    }
+}
+
+/// The time since the kernel was started, with the time that the machine slept.
+fn now() -> Duration {
+    Duration::try_from(clock_gettime(ClockId::Boottime)).unwrap_or_default()
+}
+
+fn seed() -> u64 {
+    let mut bytes = [0; 8];
+    match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) {
+        Ok(_) => u64::from_ne_bytes(bytes),
+        Err(_) => u64::try_from(now().as_nanos()).unwrap_or_default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, File};
+    use std::net::Shutdown;
+    use std::path::Path;
+    use std::sync::{Arc, Mutex};
+    use std::thread;
+
+    use super::*;
+    use crate::options::code;
+    use crate::{Kind, Message};
+
+    /// A host whose only namespace is that of the test.
+    #[derive(Clone, Default)]
+    struct Recorder(Arc<Mutex<Vec<String>>>);
+
+    impl Recorder {
+        /// Returns what was recorded since the last call, sorted.
+        fn take(&self) -> Vec<String> {
+            let mut events = std::mem::take(&mut *self.0.lock().unwrap());
+            events.sort();
+            events
+        }
+    }
+
+    impl Host for Recorder {
+        fn open_namespace(&self, path: &str) -> io::Result<OwnedFd> {
+            match path {
+                "own" => Ok(File::open("/proc/self/ns/net")?.into()),
+                "unreadable" => Err(io::ErrorKind::PermissionDenied.into()),
+                _ => Err(io::ErrorKind::NotFound.into()),
+            }
+        }
+
+        fn record(&self, client: &str, event: &Event<'_>) {
+            self.0.lock().unwrap().push(format!("{client} {event}"));
+        }
+
+        fn set_held(&self, leases: usize) {
+            self.0.lock().unwrap().push(format!("{leases} held"));
+        }
+    }
+
+    fn ask(verb: Verb, client: &str, netns: &str) -> Ask {
+        Ask {
+            verb,
+            client: client.to_owned(),
+            netns: netns.to_owned(),
+            ifname: "lo".to_owned(),
+            provide: Vec::new(),
+            request: vec![3, 1],
+        }
+    }
+
+    /// A lease of 127.9.0.`number`, whose server is this machine.
+    fn stored(client: &str, netns: &str, number: u8) -> Stored {
+        let mut ack = Message::new(Kind::Ack, 7, [2, 0, 0, 0, 0, 1]);
+        ack.your_address = [127, 9, 0, number].into();
+        ack.options
+            .set(code::SUBNET_MASK, [255, 255, 255, 0])
+            .set(code::SERVER_IDENTIFIER, [127, 0, 0, 1]);
+        let lease = Lease {
+            ack,
+            began: now(),
+            server_mac: [2, 0, 0, 0, 0, 2],
+        };
+        let own = File::open("/proc/self/ns/net").unwrap();
+        let netns_identity = Namespace::new(own.into()).unwrap().identity;
+        let ask = ask(Verb::Allocate, client, netns);
+        Stored::new(&ask, netns_identity, lease.ack.mac, &lease)
+    }
+
+    fn resume(dir: &Path, host: &Recorder) -> Service<Recorder> {
+        Service::resume(Options::default(), Store::new(dir), host.clone())
+    }
+
+    #[test]
+    fn leases_of_deleted_pods_are_given_back_at_the_start() {
+        let (dir, host) = (tempfile::tempdir().unwrap(), Recorder::default());
+        let store = Store::new(dir.path());
+        let mut named = stored("named", "gone", 4);
+        named.ask.provide = vec![(code::CLIENT_IDENTIFIER, "web-0".to_owned())];
+        for stored in [
+            stored("alive", "own", 1),
+            stored("deleted", "gone", 2),
+            stored("unknown", "unreadable", 3),
+            named,
+            // Its address was granted again.
+            stored("former", "gone", 1),
+        ] {
+            store.keep(stored).unwrap();
+        }
+        let service = resume(dir.path(), &host);
+        let expected = [
+            "alive holds the lease of 127.9.0.1",
+            "deleted no longer exists, and had the lease of 127.9.0.2",
+            "deleted releases the lease of 127.9.0.2",
+            "former no longer exists, and had the lease of 127.9.0.1",
+            "named no longer exists, and had the lease of 127.9.0.4",
+            "unknown holds the lease of 127.9.0.3",
+        ];
+        assert_eq!(host.take(), expected);
+        assert_eq!(service.leases.len(), 2);
+        assert_eq!(store.all().len(), 2);
+    }
+
+    #[test]
+    fn leases_of_an_earlier_boot_are_given_back() {
+        let (dir, host) = (tempfile::tempdir().unwrap(), Recorder::default());
+        Store::new(dir.path()).keep(stored("a", "own", 1)).unwrap();
+        let file = fs::read_dir(dir.path()).unwrap().next().unwrap().unwrap();
+        let mut value: serde_json::Value =
+            serde_json::from_slice(&fs::read(file.path()).unwrap()).unwrap();
+        value["boot"] = "another".into();
+        fs::write(file.path(), value.to_string()).unwrap();
+        let service = resume(dir.path(), &host);
+        let expected = [
+            "a no longer exists, and had the lease of 127.9.0.1",
+            "a releases the lease of 127.9.0.1",
+        ];
+        assert_eq!(host.take(), expected);
+        assert!(service.leases.is_empty());
+        assert!(service.store.all().is_empty());
+    }
+
+    #[test]
+    fn requests_are_served_until_the_end_and_the_next_service_goes_on() {
+        let (dir, host) = (tempfile::tempdir().unwrap(), Recorder::default());
+        let store = Store::new(dir.path().join("leases"));
+        store.keep(stored("alive", "own", 1)).unwrap();
+        let path = dir.path().join("socket");
+        let listener = UnixListener::bind(&path).unwrap();
+        let call = |ask: &Ask| -> Answer {
+            let mut stream = UnixStream::connect(&path).unwrap();
+            stream.write_all(&serde_json::to_vec(ask).unwrap()).unwrap();
+            stream.shutdown(Shutdown::Write).unwrap();
+            serde_json::from_reader(stream).unwrap()
+        };
+        let address = |answer: Answer| match answer {
+            Answer::Done(grant) => grant.map(|grant| grant.address),
+            Answer::Failed(error) => panic!("{error}"),
+        };
+        for release in [false, true] {
+            let service = resume(&dir.path().join("leases"), &host);
+            thread::scope(|scope| {
+                let (stop, end) = io::pipe().unwrap();
+                let listener = &listener;
+                let running = scope.spawn(move || service.run(listener, stop));
+                for verb in [Verb::Check, Verb::Allocate] {
+                    let answer = call(&ask(verb, "alive", "own"));
+                    assert_eq!(address(answer).as_deref(), Some("127.9.0.1/24"));
+                }
+                if release {
+                    assert_eq!(address(call(&ask(Verb::Release, "alive", "own"))), None);
+                    assert_eq!(address(call(&ask(Verb::Release, "alive", "own"))), None);
+                }
+                let missing = call(&ask(Verb::Check, "other", "own"));
+                let text = "the DHCP daemon holds no lease for other";
+                assert_eq!(missing, Answer::Failed(text.to_owned()));
+                let refused = call(&ask(Verb::Allocate, "other", "gone"));
+                assert!(matches!(refused, Answer::Failed(_)), "{refused:?}");
+                drop(end);
+                running.join().unwrap().unwrap();
+            });
+            let events = host.take();
+            let has = |text: &str| events.iter().any(|event| event == text);
+            assert!(has("alive holds the lease of 127.9.0.1"), "{events:?}");
+            assert!(has("1 held") && has("0 held") == release, "{events:?}");
+            let given_back = has("alive releases the lease of 127.9.0.1");
+            assert_eq!(given_back, release, "{events:?}");
+        }
+        assert!(store.all().is_empty());
+    }
+}

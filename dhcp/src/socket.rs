@@ -1,0 +1,124 @@
+//! A packet socket on one interface: it hears and sends frames before the interface has an address.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::net::addr::{SocketAddrArg, SocketAddrLen, SocketAddrOpaque};
+use rustix::net::{self, AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType};
+
+use crate::client::Outgoing;
+use crate::frame::{self, Addresses};
+use crate::message::Message;
+use crate::{Mac, message};
+
+/// `ETH_P_IP`.
+const ETHERTYPE_IPV4: u16 = 0x0800;
+/// Frames are shorter; jumbo frames that are cut off are no DHCP messages.
+const FRAME_LENGTH: usize = 2048;
+
+/// A socket for the IPv4 frames of one interface. It stays in the network namespace in which it was opened. While it is open the
+/// kernel copies every IPv4 frame of the interface to it, so it is open only as long as a reply is awaited.
+#[derive(Debug)]
+pub struct Socket {
+    fd: OwnedFd,
+    mac: Mac,
+}
+
+impl Socket {
+    /// Opens a socket on the interface of this index and hardware address, in the network namespace of the calling thread. It does not
+    /// block: the caller waits for its descriptor.
+    pub fn open(interface: u32, mac: Mac) -> io::Result<Self> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        // Without a protocol nothing arrives before the socket is bound to the interface.
+        let fd = net::socket_with(
+            AddressFamily::PACKET,
+            SocketType::RAW,
+            flags,
+            None::<Protocol>,
+        )?;
+        net::bind(&fd, &PacketAddress::new(interface))?;
+        Ok(Self { fd, mac })
+    }
+
+    /// Sends a message.
+    pub fn send(&self, outgoing: &Outgoing) -> io::Result<()> {
+        let addresses = Addresses {
+            source_mac: self.mac,
+            destination_mac: outgoing.destination_mac,
+            source: outgoing.source,
+            destination: outgoing.destination,
+        };
+        let frame = frame::encode(&addresses, &outgoing.message.encode())
+            .ok_or_else(|| io::Error::from(rustix::io::Errno::MSGSIZE))?;
+        rustix::io::retry_on_intr(|| net::send(&self.fd, &frame, SendFlags::empty()))?;
+        Ok(())
+    }
+
+    /// Returns the next message and the hardware address from which it came, or `None` when none is there. Other frames are passed over.
+    pub fn receive(&self) -> io::Result<Option<(Message, Mac)>> {
+        let mut buffer = [0; FRAME_LENGTH];
+        loop {
+            let length = match net::recv(&self.fd, &mut buffer[..], RecvFlags::empty()) {
+                Ok((length, _)) => length,
+                Err(rustix::io::Errno::AGAIN) => return Ok(None),
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(error) => return Err(error.into()),
+            };
+            let message = frame::decode(&buffer[..length]).and_then(|(from, bytes)| {
+                let message = message::Message::decode(bytes)?;
+                Some((message, from))
+            });
+            if message.is_some() {
+                return Ok(message);
+            }
+        }
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// `struct sockaddr_ll` (`linux/if_packet.h`).
+#[repr(C)]
+struct PacketAddress {
+    family: u16,
+    protocol: u16,
+    interface: u32,
+    hardware_type: u16,
+    packet_type: u8,
+    length: u8,
+    address: [u8; 8],
+}
+
+impl PacketAddress {
+    /// The address that binds a socket to the IPv4 frames of an interface.
+    fn new(interface: u32) -> Self {
+        Self {
+            family: AddressFamily::PACKET.as_raw(),
+            protocol: ETHERTYPE_IPV4.to_be(),
+            interface,
+            hardware_type: 0,
+            packet_type: 0,
+            length: 0,
+            address: [0; 8],
+        }
+    }
+}
+
+// SAFETY: the pointer is to a `struct sockaddr_ll` of this length, which lives while `use_address` runs.
+#[expect(
+    unsafe_code,
+    reason = "rustix has no type for the address of a packet socket"
+)]
+unsafe impl SocketAddrArg for PacketAddress {
+    unsafe fn with_sockaddr<R>(
+        &self,
+        use_address: impl FnOnce(*const SocketAddrOpaque, SocketAddrLen) -> R,
+    ) -> R {
+        let length = u32::try_from(size_of::<Self>()).expect("the address has 20 bytes");
+        use_address(std::ptr::from_ref(self).cast(), length)
+    }
+}

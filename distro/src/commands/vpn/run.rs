@@ -1,0 +1,240 @@
+//! `vpn run`: keeps the VPN of this node up, and the routes to its pods, until it is ended. Its end leaves the VPN as it is.
+
+use std::{
+    collections::BTreeSet,
+    io,
+    os::linux::net::SocketAddrExt as _,
+    os::unix::{
+        ffi::OsStrExt as _,
+        net::{SocketAddr, UnixDatagram},
+    },
+    path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::Context as _;
+use cmdline::absolute;
+use node::root::Root;
+use tokio::signal::unix::{SignalKind, signal};
+use vpn::{
+    Auth, Prefix, Secret,
+    kernel::Netlink,
+    life::{Input, Life},
+    provider::Login,
+    rule,
+    state::{NOTE, State},
+    tailscale::{KEY_FILE, SystemRunner, Tailscale},
+    watch::Watch,
+};
+
+use super::note;
+use crate::node_vpn::{
+    auth::{self, AuthArgs},
+    files::VpnFiles,
+};
+
+/// The time between two looks at a VPN that runs, and at one that does not.
+const PAUSE: Duration = Duration::from_secs(10);
+const SHORT_PAUSE: Duration = Duration::from_secs(2);
+
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Example:\n  multus-distro vpn run --vpn-auth-file /etc/multus-vpn.auth\n\n`multus-distro install --vpn-auth-file FILE` makes a systemd unit of it."
+)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    auth: AuthArgs,
+    /// The directory that stands for the node's root
+    #[arg(long, default_value = "/", value_parser = absolute)]
+    root: PathBuf,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let root = Root::open(&args.root)?;
+    let files = VpnFiles::new(&root);
+    files.make_dirs()?;
+    let _lock = files.lock()?;
+    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let taken = auth::take(&args.auth, variable);
+    if let Err(error) = &taken {
+        // The distro that waits for the VPN reports this.
+        files.write_state(&State::missing(format!("{error:#}")))?;
+    }
+    let taken = taken?;
+    let notes = taken.iter().flat_map(|taken| &taken.notes);
+    notes.for_each(|text| note(text));
+    keep_up(&root, &files, taken.as_ref().map(|taken| &taken.auth))
+}
+
+fn keep_up(root: &Root, files: &VpnFiles<'_>, auth: Option<&Auth>) -> anyhow::Result<()> {
+    let configured = configured_routes(auth)?;
+    let run_dir = files.run_dir();
+    end_at_signals(&run_dir.join(KEY_FILE))?;
+    let watch =
+        Watch::new(&run_dir).with_context(|| format!("cannot watch {}", run_dir.display()))?;
+    let provider = Tailscale::new(SystemRunner, &run_dir);
+    let mut life = Life::new(provider, VpnFiles::new(root), files.record()?);
+    let login = login(auth);
+    let network = || Netlink::open()?.network();
+    let mut former = None;
+    let mut log = Log::default();
+    loop {
+        let flannel = files.note().unwrap_or_else(|error| {
+            note(&format!("{error:#}: restart the distro"));
+            None
+        });
+        let mut state = life.step(&Input {
+            now: Instant::now(),
+            login: &login,
+            configured: &configured,
+            leaves_sources: leaves_sources(auth),
+            note: flannel.as_ref(),
+            network: &network,
+        });
+        if state.node.is_some() {
+            set_rules(&mut state);
+        }
+        if former.as_ref() != Some(&state) {
+            files.write_state(&state)?;
+            log.report(former.as_ref(), &state);
+            notify(&state);
+        }
+        let pause = if state.node.is_some() {
+            PAUSE
+        } else {
+            SHORT_PAUSE
+        };
+        former = Some(state);
+        watch.wait(NOTE, pause)?;
+    }
+}
+
+fn login(auth: Option<&Auth>) -> Login<'_> {
+    let Some(auth) = auth else {
+        return Login::default();
+    };
+    Login {
+        key: auth.key.as_ref().filter(|key: &&Secret| !key.is_empty()),
+        control_server: auth.control_server.as_deref(),
+        extra_args: &auth.extra_args,
+    }
+}
+
+fn configured_routes(auth: Option<&Auth>) -> anyhow::Result<Vec<Prefix>> {
+    let routes = auth.iter().flat_map(|auth| &auth.advertise_routes);
+    Ok(routes
+        .map(|route| route.parse())
+        .collect::<Result<_, _>>()?)
+}
+
+fn leaves_sources(auth: Option<&Auth>) -> bool {
+    let mut args = auth.iter().flat_map(|auth| &auth.extra_args);
+    args.any(|arg| {
+        arg.trim_start_matches('-')
+            .starts_with("snat-subnet-routes")
+    })
+}
+
+/// Keeps the ranges of the LAN on the LAN. A rule that cannot be set is reported, and tried again at the next look.
+fn set_rules(state: &mut State) {
+    let wanted = state.lan.iter().copied().collect();
+    if let Err(error) = change_rules(&wanted) {
+        state.notes.push(format!(
+            "cannot set a rule that keeps the LAN out of the VPN: {error}; the kernel needs policy routing (CONFIG_IP_MULTIPLE_TABLES)"
+        ));
+    }
+}
+
+/// Adds and deletes rules of this program, until they are those of the ranges.
+pub(super) fn change_rules(wanted: &BTreeSet<Prefix>) -> io::Result<()> {
+    let mut netlink = Netlink::open()?;
+    let (add, delete) = rule::change(&netlink.network()?.rules, wanted);
+    // New rules come first, so that no range is without one.
+    let added = add.iter().try_for_each(|rule| netlink.add_rule(rule));
+    let deleted = delete.iter().try_for_each(|rule| netlink.delete_rule(rule));
+    added.and(deleted)
+}
+
+/// The lines that were printed since the VPN came up last, so that none is repeated.
+#[derive(Default)]
+struct Log(BTreeSet<String>);
+
+impl Log {
+    /// Prints what has changed.
+    fn report(&mut self, former: Option<&State>, state: &State) {
+        let former_node = former.and_then(|former| former.node.as_ref());
+        if let Some(node) = state
+            .node
+            .as_ref()
+            .filter(|node| former_node != Some(*node))
+        {
+            let addresses = [
+                node.ipv4.map(|address| address.to_string()),
+                node.ipv6.map(|address| address.to_string()),
+            ];
+            let addresses: Vec<String> = addresses.into_iter().flatten().collect();
+            note(&format!(
+                "the VPN is up: {} on {}, MTU {}",
+                addresses.join(", "),
+                node.interface,
+                node.mtu
+            ));
+            self.0.clear();
+        }
+        if former.is_some_and(|former| !former.pending.is_empty()) && state.pending.is_empty() {
+            note("all subnets of this node's pods are approved");
+            self.0.clear();
+        }
+        for text in state.problem.iter().chain(&state.notes) {
+            if self.0.insert(text.clone()) {
+                note(text);
+            }
+        }
+    }
+}
+
+/// Tells systemd that the unit has started, and what it does.
+fn notify(state: &State) {
+    let Some(path) = std::env::var_os("NOTIFY_SOCKET") else {
+        return;
+    };
+    let address = match path.as_bytes() {
+        [b'@', name @ ..] => SocketAddr::from_abstract_name(name),
+        _ => SocketAddr::from_pathname(Path::new(&path)),
+    };
+    let status = state.problem.as_deref().unwrap_or("the VPN is up");
+    let text = format!("READY=1\nSTATUS={status}");
+    // systemd is no part of the VPN: without it all goes on.
+    let _ = address
+        .and_then(|address| UnixDatagram::unbound()?.send_to_addr(text.as_bytes(), &address));
+}
+
+/// Ends the process at SIGTERM and SIGINT, also while a child runs, and leaves no key behind.
+fn end_at_signals(key_file: &Path) -> anyhow::Result<()> {
+    // One may be left of a process that was killed.
+    let _ = std::fs::remove_file(key_file);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the async runtime")?;
+    let entered = runtime.enter();
+    let mut terminate = signal(SignalKind::terminate()).context("cannot wait for signals")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for signals")?;
+    drop(entered);
+    let key_file = key_file.to_owned();
+    thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(move || {
+            runtime.block_on(async {
+                tokio::select! {
+                    _ = terminate.recv() => {}
+                    _ = interrupt.recv() => {}
+                }
+            });
+            let _ = std::fs::remove_file(&key_file);
+            std::process::exit(0);
+        })
+        .context("cannot start a thread")?;
+    Ok(())
+}

@@ -1,0 +1,185 @@
+//! The VPN's settings with the key, from a file, an argument or a variable. Afterwards the key is in this process' memory alone.
+//!
+//! K3s reads the same variables. A command that takes settings from here starts the VPN itself, so it starts the distro without
+//! [`VARIABLES`]; a command that does not leaves them to the distro.
+
+mod exposed;
+
+use std::{
+    convert::Infallible,
+    fs::File,
+    io::Read as _,
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use anyhow::{Context as _, ensure};
+use cmdline::absolute;
+use node::root::Root;
+use rustix::process::{DumpableBehavior, geteuid, set_dumpable_behavior};
+use vpn::{Auth, Secret};
+
+/// The variables with settings, those that name a file first. K3s reads those of its name, RKE2 none.
+pub(crate) const VARIABLES: [&str; 4] = [
+    "K3S_VPN_AUTH_FILE",
+    "RKE2_VPN_AUTH_FILE",
+    "K3S_VPN_AUTH",
+    "RKE2_VPN_AUTH",
+];
+const FILES: [&str; 2] = [VARIABLES[0], VARIABLES[1]];
+const TEXTS: [&str; 2] = [VARIABLES[2], VARIABLES[3]];
+
+/// The permissions of all but a file's owner.
+const OTHERS: u32 = 0o077;
+
+/// The arguments with settings.
+#[derive(Debug, Default, clap::Args)]
+pub(crate) struct AuthArgs {
+    /// File of mode 0600 with the VPN's settings: name=tailscale,joinKey=KEY[,controlServerURL=URL][,extraArgs=ARGS]
+    #[arg(long, value_name = "FILE", value_parser = absolute)]
+    vpn_auth_file: Option<PathBuf>,
+    /// The VPN's settings themselves, which every user of the node can read: prefer the file
+    #[arg(long, value_name = "SETTINGS", value_parser = Text::parse)]
+    vpn_auth: Option<Text>,
+}
+
+/// An argument that is not printed.
+#[derive(Debug, Clone)]
+struct Text(Arc<Secret>);
+
+impl Text {
+    #[expect(clippy::unnecessary_wraps, reason = "the form of a parser of values")]
+    fn parse(text: &str) -> Result<Self, Infallible> {
+        Ok(Self(Arc::new(Secret::new(text.as_bytes()))))
+    }
+}
+
+/// Settings, with what the user should know about them.
+pub(crate) struct Taken {
+    pub(crate) auth: Auth,
+    pub(crate) notes: Vec<String>,
+}
+
+/// Where settings come from.
+#[derive(Debug)]
+enum Source {
+    File(PathBuf),
+    Text { from: String, text: Arc<Secret> },
+}
+
+/// Takes the settings: as in K3s a file wins over a text, and an argument over a variable. `None` where there are none.
+///
+/// Texts among the arguments and in the environment of this process are overwritten first, and no core file will hold the key.
+pub(crate) fn take(
+    args: &AuthArgs,
+    variable: impl Fn(&str) -> Option<String>,
+) -> anyhow::Result<Option<Taken>> {
+    let sources = sources(args, variable);
+    if sources.is_empty() {
+        return Ok(None);
+    }
+    let texts = sources.iter().filter_map(|source| match source {
+        Source::File(_) => None,
+        Source::Text { from, .. } => Some(from.as_str()),
+    });
+    let texts: Vec<&str> = texts.collect();
+    let mut notes = Vec::new();
+    if !texts.is_empty() {
+        exposed::overwrite().context(
+            "cannot overwrite the VPN's key among this program's arguments and variables: use --vpn-auth-file",
+        )?;
+        notes.push(format!(
+            "the VPN's settings were in {}, where other programs could read the key, and are overwritten now: write them into a file of mode 0600 and name it with --vpn-auth-file",
+            texts.join(" and ")
+        ));
+    }
+    set_dumpable_behavior(DumpableBehavior::NotDumpable)
+        .context("cannot keep the VPN's key out of core files")?;
+    let (from, text) = match &sources[0] {
+        Source::File(path) => {
+            let text = read_file(&Root::open("/")?, path)?;
+            (path.display().to_string(), Arc::new(text))
+        }
+        Source::Text { from, text } => (from.clone(), Arc::clone(text)),
+    };
+    let auth = Auth::parse(text.expose()).with_context(|| format!("cannot use {from}"))?;
+    notes.extend(auth.warnings.iter().cloned());
+    Ok(Some(Taken { auth, notes }))
+}
+
+/// Returns all sources that are set; the first one counts.
+fn sources(args: &AuthArgs, variable: impl Fn(&str) -> Option<String>) -> Vec<Source> {
+    let file = args.vpn_auth_file.clone();
+    let files = FILES.iter().filter_map(|name| variable(name));
+    let files = file.into_iter().chain(files.map(PathBuf::from));
+    let text = args.vpn_auth.as_ref().map(|text| Source::Text {
+        from: "--vpn-auth".to_owned(),
+        text: Arc::clone(&text.0),
+    });
+    let texts = TEXTS.iter().filter_map(|name| {
+        let text = variable(name)?;
+        Some(Source::Text {
+            from: format!("the variable {name}"),
+            text: Arc::new(Secret::new(text.into_bytes())),
+        })
+    });
+    files.map(Source::File).chain(text).chain(texts).collect()
+}
+
+/// Reads a file of settings, which root or this user alone can read. Links are followed, and the file at their end counts.
+fn read_file(root: &Root, path: &Path) -> anyhow::Result<Secret> {
+    let name = path.display();
+    // A pipe is opened without waiting for its writer, and refused.
+    let file = root
+        .open_file(path)
+        .with_context(|| format!("cannot read the VPN's settings from {name}"))?;
+    let found = file
+        .metadata()
+        .with_context(|| format!("cannot inspect {name}"))?;
+    ensure!(
+        found.is_file(),
+        "{name} is no regular file: write the VPN's settings into a file of mode 0600"
+    );
+    let user = geteuid().as_raw();
+    ensure!(
+        found.uid() == 0 || found.uid() == user,
+        "{name} belongs to the user {}, who can replace the VPN's key: chown root {name}",
+        found.uid()
+    );
+    ensure!(
+        found.mode() & OTHERS == 0,
+        "{name} has mode {:04o}, so others than its owner have the VPN's key: chmod 600 {name}",
+        found.mode() & 0o7777
+    );
+    read_bounded(file).with_context(|| format!("cannot read {name}"))
+}
+
+fn read_bounded(file: File) -> anyhow::Result<Secret> {
+    // Never grown, so that no copy stays behind.
+    let mut bytes = Vec::with_capacity(vpn::auth::MAX + 2);
+    file.take(vpn::auth::MAX as u64 + 1)
+        .read_to_end(&mut bytes)?;
+    Ok(Secret::new(bytes))
+}
+
+/// Returns a line without what may be a key in it, for errors of the command line that repeat an argument.
+pub(crate) fn masked(line: &str) -> String {
+    let mut masked = String::with_capacity(line.len());
+    let mut rest = line;
+    while let Some((at, marker)) = ["joinKey", "tskey-"]
+        .into_iter()
+        .filter_map(|marker| Some((rest.find(marker)?, marker)))
+        .min()
+    {
+        let (before, after) = rest.split_at(at + marker.len());
+        masked.push_str(before);
+        masked.push('…');
+        rest = after.trim_start_matches(|c: char| !c.is_whitespace());
+    }
+    masked.push_str(rest);
+    masked
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,126 @@
+//! `vpn plan` from outside, and the VPN's key in what the kernel shows of the process.
+
+use std::{
+    fs,
+    io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _, pipe},
+    os::unix::fs::PermissionsExt as _,
+    process::{Command, Stdio},
+};
+
+use rustix::fs::{OFlags, fcntl_setfl};
+
+use super::run;
+
+const AGENT: [&str; 9] = [
+    "--interface",
+    "ts7",
+    "--address",
+    "100.64.0.2",
+    "--",
+    "k3s",
+    "agent",
+    "--server",
+    "https://a.tail1234.ts.net:6443",
+];
+
+fn plan(args: &[&str]) -> (Option<i32>, String, String) {
+    let output = run(&[&["vpn", "plan"], args, &AGENT].concat());
+    let text = |bytes| String::from_utf8(bytes).expect("the program writes UTF-8");
+    (
+        output.status.code(),
+        text(output.stdout),
+        text(output.stderr),
+    )
+}
+
+#[test]
+fn plan_is_printed_as_table_json_and_arguments() {
+    let args = "--node-ip=100.64.0.2\n--flannel-iface=ts7\n--flannel-conf=/var/lib/multus-vpn/net-conf.json\n";
+    assert_eq!(plan(&["--args"]), (Some(0), args.to_owned(), String::new()));
+    let (_, json, _) = plan(&["--json"]);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["role"], "agent");
+    assert_eq!(json["args"][1], "--flannel-iface=ts7");
+    assert_eq!(json["settings"][0]["values"][0], "100.64.0.2");
+    let (_, table, _) = plan(&[]);
+    let row: Vec<&str> = table.lines().nth(1).unwrap().split_whitespace().collect();
+    assert_eq!(row[..4], ["node-ip", "100.64.0.2", "plan", "the"]);
+}
+
+#[test]
+fn settings_of_the_vpn_are_checked_and_never_shown() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("vpn");
+    let settings = "name=tailscale,joinKey=tskey-auth-Abc123,controlServerURL=https://h.example\n";
+    fs::write(&path, settings).unwrap();
+    let flags = ["--args", "--vpn-auth-file", path.to_str().unwrap()];
+    let mode = |mode| fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+    mode(0o600);
+    let (status, _, errors) = plan(&flags);
+    assert_eq!(status, Some(0), "{errors}");
+    assert!(
+        errors.ends_with("tailscale at https://h.example, with a key\n"),
+        "{errors}"
+    );
+    mode(0o644);
+    let (status, _, errors) = plan(&flags);
+    assert_eq!(status, Some(1));
+    assert!(errors.contains("chmod 600"), "{errors}");
+    fs::write(&path, "name=tailscale,Abc123").unwrap();
+    mode(0o600);
+    let (_, _, errors) = plan(&flags);
+    assert!(errors.contains("field 2"), "{errors}");
+    // A space makes two arguments of one text, and the second is repeated in the error.
+    let (status, _, errors) = plan(&["--vpn-auth", "name=tailscale,", "joinKey=Abc123"]);
+    assert_eq!(status, Some(2));
+    assert!(
+        errors.contains("unexpected argument") && !errors.contains("Abc123"),
+        "{errors}"
+    );
+}
+
+/// The program waits for room in its standard output, so that it can be looked at.
+#[test]
+fn key_of_an_argument_or_a_variable_is_overwritten_in_the_process() {
+    let (mut reader, mut writer) = pipe().unwrap();
+    fcntl_setfl(&writer, OFlags::NONBLOCK).unwrap();
+    let full = std::iter::repeat_with(|| writer.write_all(b".")).find_map(Result::err);
+    assert_eq!(full.unwrap().kind(), ErrorKind::WouldBlock);
+    fcntl_setfl(&writer, OFlags::empty()).unwrap();
+    let key = "name=tailscale,joinKey=tskey-auth-Abc123";
+    let mut child = Command::new(env!("CARGO_BIN_EXE_multus-distro"))
+        .args(["vpn", "plan", "--vpn-auth", key])
+        .args(AGENT)
+        .env("K3S_VPN_AUTH", key)
+        .stdout(writer)
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut errors = BufReader::new(child.stderr.take().unwrap()).lines();
+    let warning = errors.next().unwrap().unwrap();
+    assert!(warning.contains("are overwritten now"), "{warning}");
+    let shown = |name: &str| {
+        let bytes = fs::read(format!("/proc/{}/{name}", child.id()));
+        String::from_utf8(bytes.unwrap()).unwrap()
+    };
+    let arguments = shown("cmdline");
+    let hidden = "x".repeat(key.len());
+    assert!(
+        arguments.contains(&format!("--vpn-auth\0{hidden}\0--interface")),
+        "{arguments}"
+    );
+    // Another user cannot read it, since the process is not dumpable.
+    if rustix::process::geteuid().is_root() {
+        let variables = shown("environ");
+        assert!(
+            variables.contains(&format!("K3S_VPN_AUTH={hidden}\0")),
+            "{variables}"
+        );
+    }
+    let mut output = Vec::new();
+    reader.read_to_end(&mut output).unwrap();
+    assert!(child.wait().unwrap().success());
+    let output = String::from_utf8(output).unwrap();
+    let rest: Vec<String> = errors.map(Result::unwrap).collect();
+    assert!(!output.contains("Abc123") && !rest.concat().contains("Abc123"));
+}

@@ -1,0 +1,233 @@
+//! The source of the reference's suites: a copy of the pinned module in which the tests run a program where they called a function.
+//!
+//! The copy has its own `go.mod` and `go.sum`, so the test libraries are pinned with the module. Files in Go's module cache stay as they
+//! are.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context as _, ensure};
+use serde_json::Value;
+
+use super::super::feature::Feature;
+use crate::{programs, report::say, sh, test_env};
+
+/// The imports are the plugins.
+const TOOLS: &str = include_str!("../../../../tools/plugins/tools.go");
+const MODULE: &str = "github.com/containernetworking/plugins";
+const EXEC: &str = include_str!("exec.go");
+/// How a test builds a plugin that it runs as a program.
+const BUILD: &str = "gexec.Build(\"github.com/containernetworking/plugins/plugins/main/";
+/// The name of the file that is added to each package.
+const EXEC_FILE: &str = "run_program.go";
+const VERBS: [(&str, &str); 5] = [
+    ("cmdAdd", "ADD"),
+    ("cmdCheck", "CHECK"),
+    ("cmdDel", "DEL"),
+    ("cmdGC", "GC"),
+    ("cmdStatus", "STATUS"),
+];
+
+/// The built suites.
+pub(super) struct Suites {
+    programs: PathBuf,
+    /// The directory of a plugin in the source, by the plugin's name.
+    packages: BTreeMap<String, PathBuf>,
+}
+
+impl Suites {
+    /// Copies the module and builds the suites, unless the same ones are built already.
+    pub(super) fn build(features: &BTreeSet<Feature>) -> anyhow::Result<Self> {
+        let home = test_env::home()?.join("tools/plugin-suites");
+        let (source, programs) = (home.join("source"), home.join("programs"));
+        let stamp_file = home.join("stamp");
+        let module = module_directory()?;
+        let stamp = format!(
+            "{}\n{EXEC}\n{}\n{features:?}",
+            module.display(),
+            include_str!("source.rs")
+        );
+        let is_built = fs::read_to_string(&stamp_file).is_ok_and(|made| made == stamp);
+        if !is_built {
+            say("building the suites of the plugins (minutes the first time)");
+            if home.exists() {
+                fs::remove_dir_all(&home)?;
+            }
+            fs::create_dir_all(&programs)?;
+            sh::run(Command::new("cp").arg("-r").args([&module, &source]))?;
+            sh::run(Command::new("chmod").args(["-R", "u+w"]).arg(&source))?;
+        }
+        let packages = packages(&source)?;
+        if !is_built {
+            for directory in packages.values() {
+                edit_package(directory, features)?;
+            }
+            let mut go = Command::new("go");
+            go.current_dir(&source)
+                .env("CGO_ENABLED", "0")
+                .args(["test", "-c", "-vet=off", "-buildvcs=false", "-o"])
+                .arg(format!("{}/", programs.display()));
+            for directory in packages.values() {
+                go.arg(format!("./{}", directory.strip_prefix(&source)?.display()));
+            }
+            sh::run(&mut go).context("cannot build the suites of the plugins")?;
+            fs::write(stamp_file, stamp)?;
+        }
+        Ok(Self { programs, packages })
+    }
+
+    /// Returns the names of the plugins.
+    pub(super) fn plugins(&self) -> impl Iterator<Item = &str> {
+        self.packages.keys().map(String::as_str)
+    }
+
+    /// Returns the program of a suite and the directory in which it runs.
+    pub(super) fn program(&self, plugin: &str) -> anyhow::Result<(PathBuf, &Path)> {
+        let directory = self.packages.get(plugin);
+        let directory = directory.with_context(|| format!("{plugin} has no suite"))?;
+        Ok((self.programs.join(format!("{plugin}.test")), directory))
+    }
+}
+
+/// Returns the directory of the pinned module in Go's module cache.
+fn module_directory() -> anyhow::Result<PathBuf> {
+    let pins = Path::new(env!("CARGO_MANIFEST_DIR")).join("tools/plugins");
+    let mut go = Command::new("go");
+    go.current_dir(pins)
+        .args(["mod", "download", "-json", MODULE]);
+    let answer: Value = serde_json::from_str(&sh::run(&mut go)?)?;
+    let directory = answer["Dir"].as_str();
+    Ok(PathBuf::from(
+        directory.context("Go names no directory of the module")?,
+    ))
+}
+
+/// Returns the directories of the plugins that are built, by name.
+fn packages(source: &Path) -> anyhow::Result<BTreeMap<String, PathBuf>> {
+    let directories = programs::packages_of(TOOLS).into_iter().map(|package| {
+        let path = package.strip_prefix(MODULE)?.strip_prefix('/')?;
+        let (_, name) = path.rsplit_once('/')?;
+        Some((name.to_owned(), source.join(path)))
+    });
+    let packages: Option<_> = directories.collect();
+    packages.context("e2e/tools/plugins imports only plugins")
+}
+
+/// Lets the tests of a package run a program.
+fn edit_package(directory: &Path, features: &BTreeSet<Feature>) -> anyhow::Result<()> {
+    let mut verbs = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        let path = entry?.path();
+        let name = path.to_string_lossy();
+        if !name.ends_with(".go") {
+            continue;
+        }
+        let text = fs::read_to_string(&path)?;
+        let edited = if name.ends_with("_test.go") {
+            edit_test(&text, features)
+        } else {
+            let (edited, found) = rename_verbs(&text);
+            verbs.extend(found);
+            edited
+        };
+        if edited != text {
+            fs::write(&path, edited)?;
+        }
+    }
+    ensure!(
+        !verbs.is_empty(),
+        "{} defines no verb: the module's layout has changed",
+        directory.display()
+    );
+    Ok(fs::write(directory.join(EXEC_FILE), exec_file(&verbs))?)
+}
+
+/// Renames the functions of the verbs where they are defined; returns which the file defines.
+fn rename_verbs(text: &str) -> (String, Vec<(&'static str, &'static str)>) {
+    let mut edited = text.to_owned();
+    let mut found = Vec::new();
+    for verb in VERBS {
+        let (from, to) = (
+            format!("\nfunc {}(", verb.0),
+            format!("\nfunc original_{}(", verb.0),
+        );
+        if edited.contains(&from) {
+            edited = edited.replace(&from, &to);
+            found.push(verb);
+        }
+    }
+    (edited, found)
+}
+
+/// Returns the file that defines the verbs of a package again.
+fn exec_file(verbs: &[(&str, &str)]) -> String {
+    let functions = verbs.iter().map(|(function, verb)| {
+        format!("\nfunc {function}(args *skel.CmdArgs) error {{ return runProgram(\"{verb}\", args) }}\n")
+    });
+    std::iter::once(EXEC.to_owned()).chain(functions).collect()
+}
+
+/// Replaces in a test what would not reach the program, and links that the kernel cannot make.
+fn edit_test(text: &str, features: &BTreeSet<Feature>) -> String {
+    let mut edited = text.to_owned();
+    if edited.contains(BUILD) {
+        // The first program of the name in the PATH is the one under test.
+        edited = edited.replace(BUILD, "exec.LookPath(\"").replacen(
+            "import (\n",
+            "import (\n\t\"os/exec\"\n",
+            1,
+        );
+    }
+    edited = edited
+        // The private bus of a test.
+        .replace(
+            "\t\ttestConn = conn\n",
+            "\t\ttestConn = conn\n\t\tprogramEnvironment = []string{\"DBUS_SYSTEM_BUS_ADDRESS=\" + busAddr}\n",
+        );
+    if !features.contains(&Feature::Dummy) {
+        edited = edited
+            .replace("netlink.Dummy{", "netlink.Ifb{")
+            .replace("*netlink.Dummy)", "*netlink.Ifb)");
+    }
+    edited
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn functions_of_verbs_are_renamed_where_they_are_defined() {
+        let text = "package main\n\nfunc main() { run(cmdAdd) }\n\nfunc cmdAdd(args *skel.CmdArgs) error {\n";
+        let (edited, verbs) = rename_verbs(text);
+        assert_eq!(verbs, [("cmdAdd", "ADD")]);
+        assert!(edited.contains("\nfunc original_cmdAdd(args"), "{edited}");
+        assert!(edited.contains("run(cmdAdd)"), "{edited}");
+        assert!(exec_file(&verbs).contains("\nfunc cmdAdd(args"));
+    }
+
+    #[test]
+    fn tests_find_the_program_that_they_would_build() {
+        let text = format!(
+            "package a_test\n\nimport (\n\t\"testing\"\n)\n\nvar path, err = {BUILD}dummy\")\n"
+        );
+        let edited = edit_test(&text, &BTreeSet::new());
+        assert!(
+            edited.contains("path, err = exec.LookPath(\"dummy\")"),
+            "{edited}"
+        );
+        assert!(edited.contains("import (\n\t\"os/exec\"\n"), "{edited}");
+    }
+
+    #[test]
+    fn links_are_replaced_only_where_the_kernel_lacks_them() {
+        let text = "a := &netlink.Dummy{}; b.(*netlink.Dummy)";
+        let without = edit_test(text, &BTreeSet::new());
+        assert_eq!(without, "a := &netlink.Ifb{}; b.(*netlink.Ifb)");
+        assert_eq!(edit_test(text, &BTreeSet::from([Feature::Dummy])), text);
+    }
+}

@@ -1,0 +1,425 @@
+//! Suite `vpn`: two nodes whose LAN lets only the VPN's packets through, with a real VPN, real flannel and a real cluster on top. K3s itself
+//! is not to be had: the suite starts kubelet, flannel and API server with the arguments that multus-distro passes to a program named `k3s`.
+
+mod faults;
+mod key_watch;
+mod networks;
+mod played;
+mod tailnet;
+
+use std::{
+    fs,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use anyhow::{Context as _, ensure};
+use serde_json::{Value, json};
+
+use self::{
+    key_watch::KeyWatch,
+    played::{Arguments, Member},
+    tailnet::Tailnet,
+};
+use crate::{
+    control_plane::{ControlPlane, objects},
+    node::{Node, Service, network::NodeNetwork},
+    programs::{Module, Needs},
+    report::{CheckFailed, Report},
+    sh,
+    test_env::TestEnv,
+};
+
+pub(crate) const NEEDS: Needs = Needs {
+    debian: &[
+        ("busybox", "busybox-static"),
+        ("containerd", "containerd"),
+        ("etcd", "etcd-server"),
+        ("ip", "iproute2"),
+        ("iptables", "iptables"),
+        ("macvlan", "containernetworking-plugins"),
+        ("nft", "nftables"),
+        ("openssl", "openssl"),
+        ("runc", "runc"),
+        ("skopeo", "skopeo"),
+        ("sysctl", "procps"),
+        ("umoci", "umoci"),
+    ],
+    modules: &[
+        Module::Plugins,
+        Module::Containerd,
+        Module::Flanneld,
+        Module::Kubernetes,
+        Module::Tailscale,
+        Module::VpnControl,
+    ],
+};
+
+/// The file with the settings of the VPN.
+const AUTH: &str = "/etc/rancher/vpn-auth";
+/// The state that `vpn run` keeps for the other commands.
+const STATE: &str = "/run/multus-vpn/state.json";
+
+pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed> {
+    let [key, wrong, probe] = ["a", "b", "c"].map(new_key);
+    let watch = KeyWatch::start(&[key.clone(), wrong.clone()], probe);
+    report.check("the watch for keys sees a process that shows one", || {
+        watch.sees_a_probe()
+    })?;
+    let passed = with_nodes(env, report, &key, &wrong);
+    report.check(
+        "no key was ever in arguments, an environment or a log",
+        || watch.end(&env.dir.join("log")),
+    )?;
+    passed
+}
+
+fn with_nodes(
+    env: &TestEnv,
+    report: &mut Report,
+    key: &str,
+    wrong: &str,
+) -> Result<(), CheckFailed> {
+    let mut fixture = report.check(
+        "a control server, and nodes whose LAN passes only the VPN's packets",
+        || Fixture::start(env, key),
+    )?;
+    report.check(
+        "a server with etcd joins the tailnet: K3s gets its address on the LAN for etcd, and others in the VPN",
+        || fixture.start_server(),
+    )?;
+    report.check("etcd listens on the LAN's address alone", || {
+        fixture.etcd_is_on_the_lan()
+    })?;
+    faults::before_the_join(&mut fixture, wrong, report)?;
+    report.check(
+        "an agent joins: K3s gets addresses in the VPN alone, and flannel waits for no approval",
+        || fixture.start_agent(),
+    )?;
+    faults::unapproved_route(&fixture, report)?;
+    report.check("both nodes are Ready, and pods run on them", || {
+        fixture.start_pods()
+    })?;
+    report.check(
+        "pods of the two nodes reach each other through the tailnet",
+        || fixture.pods_reach_each_other(),
+    )?;
+    report.check(
+        "a pod reads the metrics of the other node's kubelet",
+        || fixture.pods_read_metrics(),
+    )?;
+    report.check("kubectl logs and exec reach the agent's pods", || {
+        fixture.logs_and_exec()
+    })?;
+    networks::run(&fixture, report)?;
+    faults::of_a_running_cluster(&mut fixture, report)
+}
+
+/// Returns a key that no other process of this machine knows.
+fn new_key(name: &str) -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let nanoseconds = now.map_or(0, |since| since.as_nanos());
+    format!("tskey-auth-e2e{name}{nanoseconds}")
+}
+
+/// The nodes, and the cluster as far as it has started; its server is the first node.
+struct Fixture<'a> {
+    env: &'a TestEnv,
+    tailnet: Tailnet,
+    nodes: Vec<VpnNode>,
+    control: Option<ControlPlane>,
+    _network: NodeNetwork,
+}
+
+/// A node with the VPN's daemon.
+struct VpnNode {
+    node: Node,
+    daemon: Service,
+    /// `multus-distro vpn run`.
+    keeper: Option<Service>,
+    distro: Option<Service>,
+    member: Option<Member>,
+    /// The number of programs that were started, which names their logs.
+    starts: u32,
+    /// The log of the present `vpn run`.
+    log: String,
+}
+
+impl VpnNode {
+    /// Starts `vpn run`, after ending the former one.
+    fn keep(&mut self, env: &TestEnv) -> anyhow::Result<()> {
+        if let Some(former) = self.keeper.take() {
+            self.node.end(&former, "TERM")?;
+        }
+        self.starts += 1;
+        let path = format!("{}:{}", env.bin.display(), machine_path());
+        let log = format!("vpn-run{}", self.starts);
+        let keeper = self
+            .node
+            .serve(&log, env.program("multus-distro"), |command| {
+                command
+                    .env("PATH", path)
+                    .args(["vpn", "run"])
+                    .arg(format!("--vpn-auth-file={AUTH}"))
+            })?;
+        self.keeper = Some(keeper);
+        self.log = log;
+        Ok(())
+    }
+
+    /// Waits until the present `vpn run` has printed exactly one line with these parts.
+    fn one_line(&self, seconds: u64, parts: &[&str]) -> anyhow::Result<()> {
+        sh::until(seconds, "`vpn run` says what is wrong", || {
+            let text = fs::read_to_string(self.node.log(&self.log))?;
+            let is_it = |line: &&str| parts.iter().all(|part| line.contains(part));
+            let found = text.lines().filter(is_it).count();
+            ensure!(found == 1, "{found} lines have {parts:?}: {text}");
+            Ok(())
+        })
+    }
+}
+
+/// The client of the kubelets' API in the pods: busybox has no cipher that a kubelet takes.
+const CLIENT: &str = "/client";
+/// The pods, one on each node.
+const PODS: [&str; 2] = ["pod1", "pod2"];
+
+impl<'a> Fixture<'a> {
+    fn start(env: &'a TestEnv, key: &str) -> anyhow::Result<Self> {
+        let network = NodeNetwork::new()?;
+        let tailnet = Tailnet::start(env, &network, key.to_owned())?;
+        let nodes = (1..=2)
+            .map(|number| {
+                let node = Node::start(env, &network, number, &[&env.bin])?;
+                played::install(&node)?;
+                tailnet::block_lan(&node, &tailnet.machine)?;
+                let daemon = tailnet::start_daemon(&node, tailnet::INTERFACE)?;
+                Ok(VpnNode {
+                    node,
+                    daemon,
+                    keeper: None,
+                    distro: None,
+                    member: None,
+                    starts: 0,
+                    log: String::new(),
+                })
+            })
+            .collect::<anyhow::Result<Vec<_>>>()?;
+        let lan = nodes[0].node.address();
+        let mut ping = nodes[1].node.command("busybox");
+        let reached = ping.args(["ping", "-c1", "-W1", &lan]).output()?;
+        ensure!(!reached.status.success(), "the LAN passes other packets");
+        Ok(Self {
+            env,
+            tailnet,
+            nodes,
+            control: None,
+            _network: network,
+        })
+    }
+
+    fn node(&self, index: usize) -> &Node {
+        &self.nodes[index].node
+    }
+
+    fn control(&self) -> anyhow::Result<&ControlPlane> {
+        self.control.as_ref().context("there is no cluster")
+    }
+
+    fn kubectl(&self, args: &[&str]) -> anyhow::Result<String> {
+        self.control()?.kubectl(self.node(0), args)
+    }
+
+    fn get(&self, args: &[&str]) -> anyhow::Result<Value> {
+        self.control()?.get(self.node(0), args)
+    }
+
+    /// Writes the settings with a key, for root alone.
+    fn write_auth(&self, index: usize, key: &str) -> anyhow::Result<()> {
+        let (node, url) = (self.node(index), self.tailnet.url());
+        let name = &node.name;
+        node.write(
+            AUTH,
+            format!(
+                "name=tailscale,joinKey={key},controlServerURL={url},extraArgs=--hostname={name}\n"
+            ),
+        )?;
+        node.run(&["chmod", "600", AUTH]).map(drop)
+    }
+
+    /// Returns the state that `vpn run` keeps.
+    fn state(&self, index: usize) -> anyhow::Result<Value> {
+        let text = fs::read(self.node(index).path(STATE)).context("there is no state")?;
+        serde_json::from_slice(&text).context("the state is no JSON")
+    }
+
+    /// Starts K3s on a node; returns the arguments that it gets.
+    fn start_distro(
+        &mut self,
+        index: usize,
+        role: &str,
+        arguments: &[&str],
+    ) -> anyhow::Result<Arguments> {
+        let env = self.env;
+        let node = &mut self.nodes[index];
+        if let Some(former) = node.distro.take() {
+            node.node.end(&former, "TERM")?;
+        }
+        node.starts += 1;
+        let log = format!("distro{}", node.starts);
+        let distro = played::start(env, &node.node, &log, role, arguments)?;
+        let started = played::arguments(&node.node, &distro);
+        node.distro = Some(distro);
+        started.with_context(|| fs::read_to_string(node.node.log(&log)).unwrap_or_default())
+    }
+
+    fn start_server(&mut self) -> anyhow::Result<()> {
+        self.write_auth(0, &self.tailnet.key)?;
+        self.nodes[0].keep(self.env)?;
+        let own = tailnet::address(self.node(0))?;
+        let cidr = format!("--cluster-cidr={}", played::PODS);
+        let k3s = self.start_distro(0, "server", &["--cluster-init", &cidr])?;
+        let lan = self.node(0).address();
+        ensure!(k3s.values("node-ip") == [lan], "node-ip: {k3s:?}");
+        for flag in ["node-external-ip", "advertise-address", "tls-san"] {
+            ensure!(k3s.values(flag).contains(&own), "{flag}: {k3s:?}");
+        }
+        ensure!(k3s.one("flannel-iface")? == tailnet::INTERFACE, "{k3s:?}");
+        let control = played::control_plane(self.node(0), &k3s)?;
+        let member = played::join(self.env, self.node(0), &control, &k3s, "127.0.0.1")?;
+        self.nodes[0].member = Some(member);
+        self.control = Some(control);
+        Ok(())
+    }
+
+    fn start_agent(&mut self) -> anyhow::Result<()> {
+        let own = tailnet::address(self.node(1))?;
+        let server = tailnet::address(self.node(0))?;
+        let url = format!("--server=https://{server}:6443");
+        let k3s = self.start_distro(1, "agent", &[&url])?;
+        ensure!(k3s.values("node-ip").contains(&own), "node-ip: {k3s:?}");
+        let lan = self.node(1).address();
+        ensure!(!format!("{k3s:?}").contains(&lan), "the LAN: {k3s:?}");
+        ensure!(k3s.one("flannel-iface")? == tailnet::INTERFACE, "{k3s:?}");
+        let member = played::join(self.env, self.node(1), self.control()?, &k3s, &server)?;
+        self.nodes[1].member = Some(member);
+        Ok(())
+    }
+
+    /// Compares the sockets of etcd's ports with the LAN's address.
+    fn etcd_is_on_the_lan(&self) -> anyhow::Result<()> {
+        let sockets = self.node(0).run(&["ss", "-Hltn"])?;
+        let lan = self.node(0).address();
+        let local = sockets
+            .lines()
+            .filter_map(|line| line.split_whitespace().nth(3));
+        let mut etcd: Vec<_> = local
+            .filter(|socket| socket.ends_with(":2379") || socket.ends_with(":2380"))
+            .collect();
+        etcd.sort_unstable();
+        ensure!(
+            etcd == [format!("{lan}:2379"), format!("{lan}:2380")],
+            "etcd listens on {etcd:?}"
+        );
+        Ok(())
+    }
+
+    fn start_pods(&self) -> anyhow::Result<()> {
+        self.kubectl(&[
+            "wait",
+            "--for=condition=Ready",
+            "node",
+            "--all",
+            "--timeout=90s",
+        ])?;
+        let client = fs::canonicalize(self.env.bin.join("kubectl"))?;
+        let pods = PODS.iter().enumerate().map(|(index, name)| {
+            let mut pod = objects::pod(name, &self.node(index).name, None);
+            let spec = &mut pod["spec"];
+            spec["volumes"] =
+                json!([{"name": "client", "hostPath": {"path": client, "type": "File"}}]);
+            let container = &mut spec["containers"][0];
+            container["volumeMounts"] =
+                json!([{"name": "client", "mountPath": CLIENT, "readOnly": true}]);
+            // Its line is what `kubectl logs` reads.
+            let run = format!("echo {name} runs; exec /bin/busybox sleep 2147483647");
+            container["command"] = json!(["/bin/sh", "-c", run]);
+            pod
+        });
+        let rights = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "metrics"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "system:kubelet-api-admin"},
+            "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": "default"}],
+        });
+        let all: Vec<_> = pods.chain([rights]).collect();
+        self.control()?.apply(self.node(0), &all)?;
+        let wait = [
+            "wait",
+            "--for=condition=Ready",
+            "pod",
+            "--all",
+            "--timeout=90s",
+        ];
+        self.kubectl(&wait).map(drop)
+    }
+
+    fn pod_address(&self, pod: &str) -> anyhow::Result<String> {
+        let object = self.get(&["pod", pod])?;
+        let address = object["status"]["podIP"].as_str();
+        Ok(address.context("the pod has no address")?.to_owned())
+    }
+
+    /// Sends packets from each pod to the other, until they arrive.
+    fn pods_reach_each_other(&self) -> anyhow::Result<()> {
+        for (from, to) in [(PODS[0], PODS[1]), (PODS[1], PODS[0])] {
+            let address = self.pod_address(to)?;
+            sh::until(60, &format!("{from} reaches {to}"), || {
+                self.kubectl(&["exec", from, "--", "ping", "-c1", "-W2", &address])
+            })?;
+        }
+        // The relay would carry them as well.
+        sh::until(30, "the nodes have a direct path", || {
+            let peer = tailnet::address(self.node(0))?;
+            let text = tailnet::tailscale(self.node(1), &["ping", "--c=1", &peer])?;
+            // Any address of the node may answer, also that of its pods' bridge.
+            ensure!(text.contains(" via ") && !text.contains("DERP"), "{text}");
+            Ok(())
+        })
+    }
+
+    /// Reads a kubelet's metrics from a pod of the other node, over TLS and with the rights of the pod's account.
+    fn pods_read_metrics(&self) -> anyhow::Result<()> {
+        let account = "/var/run/secrets/kubernetes.io/serviceaccount";
+        for (pod, node) in [(PODS[0], 1), (PODS[1], 0)] {
+            let address = tailnet::address(self.node(node))?;
+            let read = format!(
+                "{CLIENT} --server=https://{address}:10250 --certificate-authority={account}/ca.crt --token=$(cat {account}/token) get --raw /metrics"
+            );
+            let text = self.kubectl(&["exec", pod, "--", "sh", "-c", &read])?;
+            ensure!(text.contains("kubelet_running_pods"), "{text}");
+        }
+        Ok(())
+    }
+
+    fn logs_and_exec(&self) -> anyhow::Result<()> {
+        for (index, pod) in PODS.into_iter().enumerate() {
+            let logs = self.kubectl(&["logs", pod])?;
+            ensure!(logs.contains(&format!("{pod} runs")), "{logs}");
+            let inside = self.kubectl(&["exec", pod, "--", "ip", "-o", "address"])?;
+            ensure!(inside.contains(&self.pod_address(pod)?), "{inside}");
+            let node = self.get(&["node", &self.node(index).name])?;
+            let addresses = node["status"]["addresses"].to_string();
+            let expected = if index == 0 {
+                self.node(0).address()
+            } else {
+                tailnet::address(self.node(1))?
+            };
+            let internal = json!({"address": expected, "type": "InternalIP"}).to_string();
+            ensure!(addresses.contains(&internal), "{addresses}");
+        }
+        Ok(())
+    }
+}
+
+fn machine_path() -> String {
+    std::env::var("PATH").unwrap_or_default()
+}

@@ -1,0 +1,276 @@
+//! Faults of the VPN, each with its one clear line, and the state after it.
+
+use anyhow::ensure;
+use serde_json::Value;
+
+use super::{AUTH, Fixture, played, tailnet};
+use crate::{
+    node::Node,
+    report::{CheckFailed, Report},
+    sh,
+};
+
+/// The subnet that the agent's pods get in the place of theirs.
+const OTHER_SUBNET: &str = "10.42.77.0/24";
+/// A subnet that the user of the agent advertises himself.
+const OWN_ROUTE: &str = "192.168.77.0/24";
+/// The name that the agent's interface gets.
+const RENAMED: &str = "vpn7";
+
+/// Faults that keep the second node out of the tailnet; at the end it is in.
+pub(super) fn before_the_join(
+    fixture: &mut Fixture<'_>,
+    wrong: &str,
+    report: &mut Report,
+) -> Result<(), CheckFailed> {
+    report.check(
+        "a file with the key that others can read is refused",
+        || {
+            fixture.write_auth(1, &fixture.tailnet.key)?;
+            fixture.node(1).run(&["chmod", "644", AUTH])?;
+            fixture.nodes[1].keep(fixture.env)?;
+            fixture.nodes[1].one_line(20, &[AUTH, "chmod 600"])
+        },
+    )?;
+    report.check(
+        "a wrong key is refused, and the line names the cure",
+        || {
+            fixture.write_auth(1, wrong)?;
+            fixture.nodes[1].keep(fixture.env)?;
+            fixture.nodes[1].one_line(60, &["invalid authkey", "correct the key"])
+        },
+    )?;
+    report.check(
+        "K3s is not started while the node is out of the VPN, and the line says why",
+        || fixture.distro_waits(),
+    )?;
+    report.check(
+        "a control server that does not answer is waited for, and the node joins when it does",
+        || fixture.joins_late(),
+    )
+}
+
+/// The route of the agent's pods before and after its approval.
+pub(super) fn unapproved_route(
+    fixture: &Fixture<'_>,
+    report: &mut Report,
+) -> Result<(), CheckFailed> {
+    report.check(
+        "a route that is not approved is named with its node, and is no longer once it is",
+        || {
+            for index in 0..2 {
+                let route = fixture.pod_subnet(index)?;
+                let name = &fixture.node(index).name;
+                fixture.nodes[index].one_line(
+                    60,
+                    &[
+                        "advertised, not approved",
+                        &format!("approve {route} of node {name}"),
+                    ],
+                )?;
+                fixture.tailnet.approve(name, &[&route])?;
+                sh::until(30, "the route is approved", || {
+                    let state = fixture.state(index)?;
+                    ensure!(state["pending"] == Value::Array(Vec::new()), "{state}");
+                    Ok(())
+                })?;
+            }
+            Ok(())
+        },
+    )
+}
+
+/// Faults under running pods.
+pub(super) fn of_a_running_cluster(
+    fixture: &mut Fixture<'_>,
+    report: &mut Report,
+) -> Result<(), CheckFailed> {
+    report.check(
+        "pods reach each other while the control server is stopped",
+        || {
+            let tailnet = &fixture.tailnet;
+            tailnet
+                .machine
+                .while_stopped(&tailnet.server, |_| fixture.pods_reach_each_other())
+        },
+    )?;
+    report.check(
+        "tailscaled is killed and started again: the routes are as before",
+        || fixture.daemon_is_killed(),
+    )?;
+    report.check(
+        "routes that were wiped by hand come back, and those of the user stay",
+        || fixture.routes_are_wiped(),
+    )?;
+    report.check(
+        "a new subnet takes the place of the old one, which is withdrawn",
+        || fixture.subnet_changes(),
+    )?;
+    report.check(
+        "a subnet router that advertises the LAN does not get the LAN's packets",
+        || fixture.lan_is_advertised(),
+    )?;
+    report.check(
+        "an interface of another name is found, and K3s gets this name",
+        || fixture.interface_is_renamed(),
+    )
+}
+
+impl Fixture<'_> {
+    /// Returns the pod subnet of a node, by its object.
+    fn pod_subnet(&self, index: usize) -> anyhow::Result<String> {
+        let node = self.get(&["node", &self.node(index).name])?;
+        Ok(node["spec"]["podCIDR"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned())
+    }
+
+    fn distro_waits(&mut self) -> anyhow::Result<()> {
+        let started = self.start_distro(1, "agent", &["--server=https://100.64.0.1:6443"]);
+        let Err(error) = started else {
+            anyhow::bail!("K3s was started: {started:?}");
+        };
+        let text = format!("{error:#}");
+        ensure!(text.contains("correct the key"), "{text}");
+        Ok(())
+    }
+
+    fn joins_late(&mut self) -> anyhow::Result<()> {
+        self.write_auth(1, &self.tailnet.key)?;
+        let (env, tailnet, node) = (self.env, &self.tailnet, &mut self.nodes[1]);
+        tailnet.machine.while_stopped(&tailnet.server, |_| {
+            node.keep(env)?;
+            node.one_line(90, &["tailscale up", "control server"])
+        })?;
+        tailnet::address(self.node(1)).map(drop)
+    }
+
+    fn daemon_is_killed(&mut self) -> anyhow::Result<()> {
+        let node = &mut self.nodes[1];
+        node.node.end(&node.daemon, "KILL")?;
+        node.daemon = tailnet::start_daemon(&node.node, tailnet::INTERFACE)?;
+        tailnet::address(&node.node)?;
+        self.ensure_advertised(&[])?;
+        self.pods_reach_each_other()
+    }
+
+    fn routes_are_wiped(&self) -> anyhow::Result<()> {
+        let routes = [self.pod_subnet(1)?, OWN_ROUTE.to_owned()].join(",");
+        tailnet::tailscale(
+            self.node(1),
+            &["set", &format!("--advertise-routes={routes}")],
+        )?;
+        self.ensure_advertised(&[OWN_ROUTE])?;
+        sh::until(30, "`vpn run` has seen the user's route", || {
+            let record =
+                std::fs::read_to_string(self.node(1).path("/var/lib/multus-vpn/record.json"))?;
+            ensure!(record.contains(OWN_ROUTE), "{record}");
+            Ok(())
+        })?;
+        // As `k3s-killall.sh` does.
+        tailnet::tailscale(self.node(1), &["set", "--advertise-routes="])?;
+        self.ensure_advertised(&[OWN_ROUTE])?;
+        self.pods_reach_each_other()
+    }
+
+    /// Waits until the agent advertises its pods' subnet and these routes.
+    fn ensure_advertised(&self, more: &[&str]) -> anyhow::Result<()> {
+        let own = self.pod_subnet(1)?;
+        self.advertises(&[&[own.as_str()], more].concat())
+    }
+
+    fn advertises(&self, routes: &[&str]) -> anyhow::Result<()> {
+        let mut expected = routes.to_vec();
+        expected.sort_unstable();
+        sh::until(60, "the agent advertises its routes", || {
+            let routes = tailnet::advertised(self.node(1))?;
+            ensure!(routes == expected, "{routes:?} instead of {expected:?}");
+            Ok(())
+        })
+    }
+
+    /// Runs the hook as flannel does, with another subnet, and with its own.
+    fn subnet_changes(&self) -> anyhow::Result<()> {
+        let node = self.node(1);
+        let conf = std::fs::read_to_string(node.path(played::NET_CONF))?;
+        let conf: Value = serde_json::from_str(&conf)?;
+        let hook = conf["Backend"]["PostStartupCommand"]
+            .as_str()
+            .unwrap_or_default();
+        let own = self.pod_subnet(1)?;
+        for subnet in [OTHER_SUBNET, &own] {
+            let mut shell = node.command("sh");
+            sh::run(shell.args(["-c", hook]).env("SUBNET", subnet))?;
+            self.advertises(&[subnet, OWN_ROUTE])?;
+        }
+        self.pods_reach_each_other()
+    }
+
+    /// Lets the control server's machine advertise the LAN of the nodes.
+    fn lan_is_advertised(&mut self) -> anyhow::Result<()> {
+        let (router, url) = (&self.tailnet.machine, self.tailnet.url());
+        let daemon = tailnet::start_daemon(router, tailnet::INTERFACE)?;
+        let login = format!("--login-server={url}");
+        let up = [
+            "up",
+            &login,
+            "--auth-key=file:/srv/key",
+            "--hostname=router",
+            "--advertise-routes=10.77.0.0/24",
+        ];
+        tailnet::tailscale(router, &up)?;
+        self.tailnet.approve("router", &["10.77.0.0/24"])?;
+        for index in 0..2 {
+            let node = self.node(index);
+            sh::until(30, "the node has accepted the route", || {
+                let accepted = node.run(&["ip", "route", "show", "table", "52"])?;
+                ensure!(accepted.contains("10.77.0.0/24"), "{accepted}");
+                Ok(())
+            })?;
+            let other = self.node(1 - index).address();
+            ensure_by_lan(node, &other)?;
+        }
+        self.pods_reach_each_other()?;
+        self.kubectl(&["get", "--raw=/readyz"])?;
+        let router = &self.tailnet.machine;
+        tailnet::tailscale(router, &["down"])?;
+        router.end(&daemon, "TERM")
+    }
+
+    fn interface_is_renamed(&mut self) -> anyhow::Result<()> {
+        let node = &mut self.nodes[1];
+        node.node.end(&node.daemon, "TERM")?;
+        node.daemon = tailnet::start_daemon(&node.node, RENAMED)?;
+        tailnet::address(&node.node)?;
+        sh::until(60, "`vpn run` has seen the other name", || {
+            let state = self.state(1)?;
+            ensure!(state["node"]["interface"] == RENAMED, "{state}");
+            Ok(())
+        })?;
+        let server = tailnet::address(self.node(0))?;
+        let url = format!("--server=https://{server}:6443");
+        let k3s = self.start_distro(1, "agent", &[&url])?;
+        ensure!(k3s.one("flannel-iface")? == RENAMED, "{k3s:?}");
+        self.restart_flannel(&k3s, &server)?;
+        self.pods_reach_each_other()
+    }
+
+    fn restart_flannel(&mut self, k3s: &played::Arguments, server: &str) -> anyhow::Result<()> {
+        let flannel = played::start_flannel(self.node(1), self.control()?, k3s, server)?;
+        let node = &mut self.nodes[1];
+        if let Some(member) = &mut node.member {
+            let former = std::mem::replace(&mut member.flannel, flannel);
+            node.node.end(&former, "TERM")?;
+            member.write_default_network(&node.node)?;
+        }
+        Ok(())
+    }
+}
+
+/// Fails unless packets to an address of the LAN leave by `eth0`.
+fn ensure_by_lan(node: &Node, address: &str) -> anyhow::Result<()> {
+    let route = node.run(&["ip", "route", "get", address])?;
+    ensure!(route.contains(" dev eth0 "), "{}: {route}", node.name);
+    Ok(())
+}

@@ -1,0 +1,125 @@
+//! A tailnet: its control server on a machine of its own, and the VPN's daemon on each node.
+
+use std::fmt::Write as _;
+
+use anyhow::{Context as _, ensure};
+use serde_json::Value;
+
+use crate::{
+    node::{Node, Service, network::NodeNetwork},
+    sh,
+    test_env::TestEnv,
+};
+
+/// The number of the control server's machine.
+const CONTROL: u8 = 9;
+/// The UDP port of the VPN's daemons.
+pub(super) const PORT: u16 = 41641;
+/// The interface of the VPN, unless a node renames it.
+pub(super) const INTERFACE: &str = "tailscale0";
+
+/// The control server of a run. It forgets everything when it ends.
+pub(super) struct Tailnet {
+    pub(super) machine: Node,
+    pub(super) server: Service,
+    /// The only key that it takes.
+    pub(super) key: String,
+}
+
+impl Tailnet {
+    /// Starts the control server and waits until it answers.
+    pub(super) fn start(env: &TestEnv, network: &NodeNetwork, key: String) -> anyhow::Result<Self> {
+        let machine = Node::start(env, network, CONTROL, &[&env.bin])?;
+        machine.write("/srv/key", &key)?;
+        let server = machine.serve("vpn-control", "vpn-control", |command| {
+            command
+                .arg(format!("--address={}", machine.address()))
+                .arg("--auth-key-file=/srv/key")
+        })?;
+        let tailnet = Self {
+            machine,
+            server,
+            key,
+        };
+        sh::until(20, "the control server answers", || tailnet.get("nodes"))?;
+        Ok(tailnet)
+    }
+
+    /// Returns the URL with which nodes log in.
+    pub(super) fn url(&self) -> String {
+        format!("http://{}:8080", self.machine.address())
+    }
+
+    /// Makes exactly these routes of a node known to all nodes.
+    pub(super) fn approve(&self, node: &str, routes: &[&str]) -> anyhow::Result<()> {
+        let routes = routes.join(",");
+        let url = format!("{}/e2e/routes?node={node}&routes={routes}", self.url());
+        let post = ["busybox", "wget", "-qO-", "--post-data=", &url];
+        self.machine.run(&post).map(drop)
+    }
+
+    fn get(&self, what: &str) -> anyhow::Result<Value> {
+        let url = format!("{}/e2e/{what}", self.url());
+        let text = self.machine.run(&["busybox", "wget", "-qO-", &url])?;
+        serde_json::from_str(&text).context("the control server printed no JSON")
+    }
+}
+
+/// Starts the VPN's daemon on a node, with an interface of this name.
+pub(super) fn start_daemon(node: &Node, interface: &str) -> anyhow::Result<Service> {
+    let daemon = node.serve("tailscaled", "tailscaled", |command| {
+        command
+            .args(["--statedir=/srv/tailscale", "--no-logs-no-support"])
+            .arg(format!("--tun={interface}"))
+            .arg(format!("--port={PORT}"))
+    })?;
+    sh::until(20, "tailscaled answers", || node_status(node))?;
+    Ok(daemon)
+}
+
+/// Runs the VPN's own program on a node.
+pub(super) fn tailscale(node: &Node, args: &[&str]) -> anyhow::Result<String> {
+    node.run(&[&["tailscale"], args].concat())
+}
+
+/// Returns what the VPN's daemon reports about its node.
+pub(super) fn node_status(node: &Node) -> anyhow::Result<Value> {
+    serde_json::from_str(&tailscale(node, &["status", "--json"])?).context("no JSON")
+}
+
+/// Waits until a node is in the tailnet; returns its IPv4 address there.
+pub(super) fn address(node: &Node) -> anyhow::Result<String> {
+    sh::until(30, &format!("{} is in the tailnet", node.name), || {
+        let status = node_status(node)?;
+        let state = &status["BackendState"];
+        ensure!(state == "Running", "it is {state}");
+        let address = status["TailscaleIPs"][0].as_str();
+        Ok(address.context("it has no address")?.to_owned())
+    })
+}
+
+/// Returns the routes that a node advertises.
+pub(super) fn advertised(node: &Node) -> anyhow::Result<Vec<String>> {
+    let prefs: Value = serde_json::from_str(&tailscale(node, &["debug", "prefs"])?)?;
+    let routes = prefs["AdvertiseRoutes"].as_array().into_iter().flatten();
+    let mut routes: Vec<_> = routes
+        .filter_map(Value::as_str)
+        .map(str::to_owned)
+        .collect();
+    routes.sort();
+    Ok(routes)
+}
+
+/// Drops every packet that comes from the LAN, except for those of the VPN and of its control server.
+pub(super) fn block_lan(node: &Node, control: &Node) -> anyhow::Result<()> {
+    let mut rules =
+        String::from("table inet e2e { chain lan { type filter hook prerouting priority -500;\n");
+    let control = control.address();
+    let own = ["ip saddr ", &control].concat();
+    for passed in [own, format!("udp dport {PORT}")] {
+        writeln!(rules, "iifname \"eth0\" {passed} accept")?;
+    }
+    rules.push_str("iifname \"eth0\" drop\n}\n}\n");
+    sh::feed(node.command("nft").args(["--file", "-"]), rules.as_bytes())?;
+    Ok(())
+}

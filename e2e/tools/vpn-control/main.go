@@ -1,0 +1,146 @@
+// Program vpn-control is the control server of a tailnet with a relay and STUN, made of the packages that the VPN's own tests use. It takes
+// one key, keeps everything in memory, and offers a route to other nodes only when the test has approved it.
+//
+// The test reads and changes the tailnet by HTTP: GET /e2e/nodes, POST /e2e/routes?node=NAME&routes=CIDR,CIDR, POST /e2e/expire?expired=BOOL.
+package main
+
+import (
+	"crypto/tls"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+
+	"tailscale.com/derp/derpserver"
+	"tailscale.com/net/stun"
+	"tailscale.com/tailcfg"
+	"tailscale.com/tstest/integration/testcontrol"
+	"tailscale.com/types/key"
+)
+
+const (
+	controlPort = 8080
+	relayPort   = 8443
+	stunPort    = 3478
+)
+
+func main() {
+	address := flag.String("address", "", "address of this machine for the nodes")
+	auth := flag.String("auth-key-file", "", "file with the only key that nodes may join with")
+	flag.Parse()
+	if err := run(*address, *auth); err != nil {
+		fmt.Fprintln(os.Stderr, "vpn-control:", err)
+		os.Exit(1)
+	}
+}
+
+func run(address, auth string) error {
+	secret, err := os.ReadFile(auth)
+	if err != nil {
+		return err
+	}
+	if err := relay(address); err != nil {
+		return fmt.Errorf("relay: %w", err)
+	}
+	if err := answerStun(address); err != nil {
+		return fmt.Errorf("STUN: %w", err)
+	}
+	region := &tailcfg.DERPRegion{RegionID: 1, RegionCode: "e2e", Nodes: []*tailcfg.DERPNode{{
+		Name: "1", RegionID: 1, HostName: address, IPv4: address, IPv6: "none",
+		STUNPort: stunPort, STUNTestIP: address, DERPPort: relayPort, InsecureForTests: true,
+	}}}
+	origin := net.JoinHostPort(address, strconv.Itoa(controlPort))
+	control := &testcontrol.Server{
+		DERPMap:          &tailcfg.DERPMap{Regions: map[int]*tailcfg.DERPRegion{1: region}},
+		RequireAuthKey:   strings.TrimSpace(string(secret)),
+		ExplicitBaseURL:  "http://" + origin,
+		MagicDNSDomain:   "tailnet.invalid",
+		AllNodesSameUser: true,
+		AllOnline:        true,
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /e2e/nodes", func(response http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(response).Encode(control.AllNodes())
+	})
+	mux.HandleFunc("POST /e2e/routes", func(response http.ResponseWriter, request *http.Request) {
+		if err := approve(control, request.FormValue("node"), request.FormValue("routes")); err != nil {
+			http.Error(response, err.Error(), http.StatusBadRequest)
+		}
+	})
+	mux.HandleFunc("POST /e2e/expire", func(response http.ResponseWriter, request *http.Request) {
+		expired, err := strconv.ParseBool(request.FormValue("expired"))
+		if err != nil {
+			http.Error(response, err.Error(), http.StatusBadRequest)
+			return
+		}
+		control.SetExpireAllNodes(expired)
+	})
+	mux.Handle("/", control)
+	return http.ListenAndServe(origin, mux)
+}
+
+// approve makes exactly these routes of a node, by its host name, known to all nodes.
+func approve(control *testcontrol.Server, name, routes string) error {
+	var prefixes []netip.Prefix
+	for _, text := range strings.FieldsFunc(routes, func(letter rune) bool { return letter == ',' }) {
+		prefix, err := netip.ParsePrefix(text)
+		if err != nil {
+			return err
+		}
+		prefixes = append(prefixes, prefix)
+	}
+	found := false
+	for _, node := range control.AllNodes() {
+		if node.Hostinfo.Hostname() == name {
+			control.SetSubnetRoutes(node.Key, prefixes)
+			found = true
+		}
+	}
+	if !found {
+		return fmt.Errorf("no node has the host name %q", name)
+	}
+	return nil
+}
+
+// relay serves the relay of nodes without a direct path.
+func relay(address string) error {
+	listener, err := net.Listen("tcp", net.JoinHostPort(address, strconv.Itoa(relayPort)))
+	if err != nil {
+		return err
+	}
+	server := httptest.NewUnstartedServer(derpserver.Handler(derpserver.New(key.NewNode(), log.Printf)))
+	_ = server.Listener.Close()
+	server.Listener = listener
+	// The relay takes over connections, which HTTP/2 does not allow.
+	server.Config.TLSNextProto = make(map[string]func(*http.Server, *tls.Conn, http.Handler))
+	server.StartTLS()
+	return nil
+}
+
+// answerStun tells nodes from which address their packets come.
+func answerStun(address string) error {
+	socket, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.ParseIP(address), Port: stunPort})
+	if err != nil {
+		return err
+	}
+	go func() {
+		packet := make([]byte, 1500)
+		for {
+			length, from, err := socket.ReadFromUDPAddrPort(packet)
+			if err != nil {
+				return
+			}
+			if id, err := stun.ParseBindingRequest(packet[:length]); err == nil {
+				_, _ = socket.WriteToUDPAddrPort(stun.Response(id, from), from)
+			}
+		}
+	}()
+	return nil
+}

@@ -1,0 +1,7 @@
+//! Netlink (RFC 3549): messages and attributes, and a socket for requests to the kernel. Programs add the kinds of objects that they need.
+
+pub mod codec;
+mod socket;
+
+pub use codec::{Attributes, Message};
+pub use socket::Socket;

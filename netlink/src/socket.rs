@@ -1,0 +1,217 @@
+//! One netlink socket. It stays in the network namespace in which it was opened, so that one entry into a namespace serves all requests
+//! there.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::netlink::SocketAddrNetlink;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{self, AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType};
+
+use crate::codec::{HEADER, Message, u16_at, u32_at};
+
+const NLM_F_ACK: u16 = 0x4;
+const NLM_F_DUMP: u16 = 0x300;
+/// The kernel's tables changed while it wrote a dump.
+const NLM_F_DUMP_INTR: u16 = 0x10;
+const NLMSG_ERROR: u16 = 2;
+const NLMSG_DONE: u16 = 3;
+/// A dump that changes under the reader this often is returned as it is.
+const DUMP_ATTEMPTS: usize = 5;
+
+/// A socket for requests to the kernel. The kernel's refusals are errors with its number.
+#[derive(Debug)]
+pub struct Socket {
+    fd: OwnedFd,
+    sequence: u32,
+}
+
+impl Socket {
+    /// Opens a socket in the thread's network namespace; `None` is for links, addresses, routes and rules (`NETLINK_ROUTE`).
+    pub fn open(protocol: Option<Protocol>) -> io::Result<Self> {
+        // NETLINK_ROUTE is 0, which is no protocol.
+        let fd = net::socket_with(
+            AddressFamily::NETLINK,
+            SocketType::RAW,
+            SocketFlags::CLOEXEC,
+            protocol,
+        )?;
+        net::bind(&fd, &SocketAddrNetlink::new(0, 0))?;
+        Ok(Self { fd, sequence: 0 })
+    }
+
+    /// Bounds the wait for a reply. The kernel replies at once, unless the reply was lost.
+    pub fn limit_wait(&self, limit: Duration) -> io::Result<()> {
+        Ok(set_socket_timeout(&self.fd, Timeout::Recv, Some(limit))?)
+    }
+
+    /// Sends a request that has no reply but success or an error.
+    pub fn request(&mut self, message: Message) -> io::Result<()> {
+        self.exchange(message, NLM_F_ACK, |_, _| ()).map(|_| ())
+    }
+
+    /// Sends a request and returns what follows the header of its one reply.
+    pub fn get(&mut self, message: Message) -> io::Result<Vec<u8>> {
+        let mut reply = None;
+        self.exchange(message, NLM_F_ACK, |_, body| {
+            reply.get_or_insert_with(|| body.to_vec());
+        })?;
+        reply.ok_or_else(|| Errno::NOENT.into())
+    }
+
+    /// Requests all objects of a kind and returns what follows the header of each.
+    pub fn dump(&mut self, message: impl Fn() -> Message) -> io::Result<Vec<Vec<u8>>> {
+        let mut attempts = 0;
+        loop {
+            attempts += 1;
+            let mut objects = Vec::new();
+            let was_interrupted =
+                self.exchange(message(), NLM_F_DUMP, |_, body| objects.push(body.to_vec()))?;
+            if !was_interrupted || attempts == DUMP_ATTEMPTS {
+                return Ok(objects);
+            }
+        }
+    }
+
+    /// Sends requests that the kernel does all or not at all; the first and the last one enclose the others. Returns the first error.
+    ///
+    /// Only the last enclosed request demands a reply: a reply to each would overflow the buffer of the socket. The kernel reports
+    /// errors without a demand.
+    pub fn transaction(&mut self, messages: Vec<Message>) -> io::Result<()> {
+        let first = self.sequence + 1;
+        let last = first + u32::try_from(messages.len()).expect("transactions are short") - 1;
+        self.sequence = last;
+        let mut bytes = Vec::new();
+        for (sequence, message) in (first..).zip(messages) {
+            let flags = if sequence + 1 == last { NLM_F_ACK } else { 0 };
+            bytes.extend(message.finish(flags, sequence));
+        }
+        self.send(&bytes)?;
+        let mut outcome = Ok(());
+        loop {
+            let datagram = self.receive()?;
+            let mut rest = datagram.as_slice();
+            while let Some((header, body, next)) = split(rest) {
+                rest = next;
+                if header.kind != NLMSG_ERROR || !(first..=last).contains(&header.sequence) {
+                    continue;
+                }
+                let number = u32_at(body, 0).map_or(0, u32::cast_signed);
+                if number != 0 && outcome.is_ok() {
+                    outcome = Err(io::Error::from_raw_os_error(-number));
+                }
+                // An error of the enclosing request concerns the whole, and nothing follows it.
+                if header.sequence + 1 == last || (header.sequence == first && number != 0) {
+                    return outcome;
+                }
+            }
+        }
+    }
+
+    /// Sends a request and hands each reply (kind, body) to `take` until the kernel ends the exchange. Returns whether the replies may
+    /// be inconsistent.
+    fn exchange(
+        &mut self,
+        message: Message,
+        flags: u16,
+        mut take: impl FnMut(u16, &[u8]),
+    ) -> io::Result<bool> {
+        self.sequence += 1;
+        self.send(&message.finish(flags, self.sequence))?;
+        let mut was_interrupted = false;
+        loop {
+            let datagram = self.receive()?;
+            let mut rest = datagram.as_slice();
+            while let Some((header, body, next)) = split(rest) {
+                rest = next;
+                if header.sequence != self.sequence {
+                    continue;
+                }
+                was_interrupted |= header.flags & NLM_F_DUMP_INTR != 0;
+                match header.kind {
+                    NLMSG_ERROR => {
+                        return match u32_at(body, 0).map_or(0, u32::cast_signed) {
+                            0 => Ok(was_interrupted),
+                            number => Err(io::Error::from_raw_os_error(-number)),
+                        };
+                    }
+                    NLMSG_DONE => {
+                        // A dump that fails has its error here.
+                        return match u32_at(body, 0).map_or(0, u32::cast_signed) {
+                            number if number < 0 => Err(io::Error::from_raw_os_error(-number)),
+                            _ => Ok(was_interrupted),
+                        };
+                    }
+                    kind => take(kind, body),
+                }
+            }
+        }
+    }
+
+    fn send(&self, bytes: &[u8]) -> io::Result<()> {
+        rustix::io::retry_on_intr(|| net::send(self.fd.as_fd(), bytes, SendFlags::empty()))?;
+        Ok(())
+    }
+
+    /// Receives one datagram, however long it is.
+    fn receive(&self) -> io::Result<Vec<u8>> {
+        let peek = RecvFlags::PEEK | RecvFlags::TRUNC;
+        let fd = self.fd.as_fd();
+        let (_, length) = rustix::io::retry_on_intr(|| net::recv(fd, &mut [0u8; 1][..], peek))?;
+        let mut buffer = vec![0; length];
+        let (read, _) =
+            rustix::io::retry_on_intr(|| net::recv(fd, &mut buffer[..], RecvFlags::empty()))?;
+        buffer.truncate(read);
+        Ok(buffer)
+    }
+}
+
+struct Header {
+    kind: u16,
+    flags: u16,
+    sequence: u32,
+}
+
+/// Splits the first message off a datagram: its header, its body and the rest.
+fn split(bytes: &[u8]) -> Option<(Header, &[u8], &[u8])> {
+    let length = usize::try_from(u32_at(bytes, 0)?).ok()?;
+    let header = Header {
+        kind: u16_at(bytes, 4)?,
+        flags: u16_at(bytes, 6)?,
+        sequence: u32_at(bytes, 8)?,
+    };
+    let body = bytes.get(HEADER..length)?;
+    let rest = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
+    Some((header, body, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn split_separates_messages() {
+        let mut datagram = Message::new(20, 0, &[1, 2, 3, 4]).finish(0, 9);
+        datagram.extend(Message::new(3, 0, &[0; 4]).finish(0, 9));
+        let (header, body, rest) = split(&datagram).unwrap();
+        assert_eq!((header.kind, header.sequence), (20, 9));
+        assert_eq!(body, [1, 2, 3, 4]);
+        let (header, _, rest) = split(rest).unwrap();
+        assert_eq!(header.kind, 3);
+        assert!(rest.is_empty());
+        assert!(split(&datagram[..18]).is_none());
+    }
+
+    #[test]
+    fn messages_that_are_cut_short_are_no_messages() {
+        let whole = Message::new(34, 0, &[1, 2, 3, 4]).finish(0, 7);
+        let (header, body, rest) = split(&whole).unwrap();
+        assert_eq!((header.kind, header.sequence), (34, 7));
+        assert_eq!((body, rest), (&[1, 2, 3, 4][..], &[][..]));
+        for end in 0..whole.len() {
+            assert!(split(&whole[..end]).is_none(), "{end}");
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! The packet filter, as plugins change it: with iptables or with nftables.
+
+pub(crate) mod iptables;
+pub(crate) mod masquerade;
+pub(crate) mod spoofcheck;
+
+use std::fmt::Write as _;
+
+use sha2::{Digest, Sha512};
+
+use crate::kernel::Netlink;
+use iptables::{Iptables, Protocol};
+
+/// How long the names of chains for iptables are.
+const CHAIN_LENGTH: usize = 28;
+
+/// The two ways to the kernel's packet filter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Backend {
+    Iptables,
+    Nftables,
+}
+
+impl Backend {
+    /// Returns the one of configurations that name none: iptables, unless only nftables works here.
+    pub(crate) fn default_here() -> Self {
+        if !supports_iptables() && supports_nftables() {
+            Self::Nftables
+        } else {
+            Self::Iptables
+        }
+    }
+
+    /// Returns the one of this name.
+    pub(crate) fn parse(name: &str) -> Option<Self> {
+        match name {
+            "iptables" => Some(Self::Iptables),
+            "nftables" => Some(Self::Nftables),
+            _ => None,
+        }
+    }
+}
+
+/// Returns whether rules can be read with iptables.
+pub(crate) fn supports_iptables() -> bool {
+    Iptables::find(Protocol::V4).is_ok_and(|iptables| iptables.has_chain("filter", "INPUT").is_ok())
+}
+
+/// Returns whether rules can be read with nftables.
+pub(crate) fn supports_nftables() -> bool {
+    Netlink::open_netfilter().is_ok_and(|mut netlink| netlink.probe_nftables().is_ok())
+}
+
+/// Returns the name of the chain that has the rules of one container in one network.
+pub(crate) fn chain_name(prefix: &str, network: &str, container_id: &str) -> String {
+    let hash = hash(&format!("{network}{container_id}"));
+    let mut name = format!("CNI-{prefix}{hash}");
+    name.truncate(CHAIN_LENGTH);
+    name
+}
+
+/// Returns the SHA-512 of a text in hexadecimal digits.
+fn hash(text: &str) -> String {
+    hex(&Sha512::digest(text.as_bytes()))
+}
+
+/// Returns bytes in hexadecimal digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        write!(text, "{byte:02x}").expect("a String takes every text");
+        text
+    })
+}
+
+/// Returns a text in double quotes, with a backslash in front of what ends it.
+pub(crate) fn quoted(text: &str) -> String {
+    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
+}

@@ -1,0 +1,249 @@
+//! ipvlan: an interface with addresses of its own and the hardware address of the link below it, which is on the host or in the
+//! container.
+
+use cni::CniResult;
+use cni::types::{Dns, Interface};
+use serde::Deserialize;
+
+use super::parent::Parents;
+use super::single;
+use crate::attachment::Container;
+use crate::error::{Failure, Result};
+use crate::ipam::IpamConfig;
+use crate::kernel::Message;
+use crate::kernel::link::{Link, NewLink};
+use crate::protocol::Call;
+
+const KIND: &str = "ipvlan";
+const IFLA_IPVLAN_MODE: u16 = 1;
+const IFLA_IPVLAN_FLAGS: u16 = 2;
+
+/// The configuration.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Config {
+    /// The link below; when empty, the interface of the previous result or the link of the default route.
+    master: String,
+    /// `l2` when empty.
+    mode: String,
+    mtu: i64,
+    /// Whether `master` is in the container.
+    #[serde(rename = "linkincontainer")]
+    link_in_container: bool,
+    ipam: IpamConfig,
+    dns: Dns,
+}
+
+/// The modes, with the kernel's numbers (`linux/if_link.h`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    L2 = 0,
+    L3 = 1,
+    L3s = 2,
+}
+
+impl Mode {
+    const ALL: [(Self, &str); 3] = [(Self::L2, "l2"), (Self::L3, "l3"), (Self::L3s, "l3s")];
+
+    fn parse(text: &str) -> Result<Self> {
+        if text.is_empty() {
+            return Ok(Self::L2);
+        }
+        Self::ALL
+            .iter()
+            .find(|(_, name)| *name == text)
+            .map(|(mode, _)| *mode)
+            .ok_or_else(|| Failure::internal(format!("unknown ipvlan mode: {text:?}")))
+    }
+
+    fn name(number: u16) -> String {
+        Self::ALL
+            .iter()
+            .find(|(mode, _)| *mode as u16 == number)
+            .map_or_else(|| number.to_string(), |(_, name)| (*name).to_owned())
+    }
+}
+
+/// Returns the name of the link below that the configuration or the previous result states, or `None` for that of the default route.
+fn stated_master(config: &Config, previous: Option<&CniResult>) -> Result<Option<String>> {
+    if !config.master.is_empty() {
+        return Ok(Some(config.master.clone()));
+    }
+    let Some(previous) = previous else {
+        return Ok(None);
+    };
+    match previous.interfaces.as_slice() {
+        [interface] if !interface.name.is_empty() => Ok(Some(interface.name.clone())),
+        _ => Err(Failure::internal(
+            "chained master failure. PrevResult lacks a single named interface",
+        )),
+    }
+}
+
+/// Returns the request that creates the interface.
+fn request(name: &str, parent: u32, mode: Mode, mtu: i64, netns: u32) -> Message {
+    let link = NewLink {
+        name,
+        kind: KIND,
+        parent: Some(parent),
+        mtu: u32::try_from(mtu).ok().filter(|mtu| *mtu != 0),
+        netns: Some(netns),
+        ..NewLink::default()
+    };
+    link.message(|data| {
+        data.put_u16(IFLA_IPVLAN_MODE, mode as u16)
+            .put_u16(IFLA_IPVLAN_FLAGS, 0);
+    })
+}
+
+/// Creates the interface and gives it the addresses of the IPAM plugin, or those of the previous result.
+pub(crate) fn add(call: &Call) -> Result<CniResult> {
+    let config: Config = call.config()?;
+    let mode = Mode::parse(&config.mode)?;
+    let previous = call.prev_result()?;
+    let master = stated_master(&config, previous.as_ref())?;
+    let mut parents = Parents::open(call, config.link_in_container)?;
+    let parent = match master {
+        Some(master) => named_master(&mut parents, &master)?,
+        None => parents.link_of_default_route()?,
+    };
+    let link = parents.create(&parent, KIND, &call.ifname, |name, netns| {
+        request(name, parent.index, mode, config.mtu, netns)
+    })?;
+    let interface = single::made_interface(call, link.mac_text());
+    single::or_delete(call, || {
+        configure(call, &config, previous, interface, &mut parents.container)
+    })
+}
+
+fn named_master(parents: &mut Parents, name: &str) -> Result<Link> {
+    parents
+        .link(name)
+        .map_err(|error| error.context(&format!("failed to lookup master {name:?}")))
+}
+
+fn configure(
+    call: &Call,
+    config: &Config,
+    previous: Option<CniResult>,
+    interface: Interface,
+    container: &mut Container,
+) -> Result<CniResult> {
+    let apply = |mut result: CniResult| {
+        for address in &mut result.ips {
+            address.interface = Some(0);
+        }
+        result.interfaces = vec![interface];
+        // Neighbours learn at once that the address has moved here.
+        container.try_sysctls(&[
+            (format!("net/ipv4/conf/{}/arp_notify", call.ifname), "1"),
+            (format!("net/ipv6/conf/{}/ndisc_notify", call.ifname), "1"),
+        ])?;
+        container.configure(&call.ifname, &result)?;
+        result.dns = config.dns.clone();
+        Ok(result)
+    };
+    match previous {
+        Some(previous) if !config.ipam.is_set() && !previous.ips.is_empty() => apply(previous),
+        _ => config.ipam.add_for_interface(call, apply),
+    }
+}
+
+/// Gives the addresses back and deletes the interface.
+pub(crate) fn del(call: &Call) -> Result<()> {
+    let config: Config = call.config()?;
+    single::delete(call, &config.ipam)
+}
+
+/// Compares the interface with the previous result.
+pub(crate) fn check(call: &Call) -> Result<()> {
+    let config: Config = call.config()?;
+    let mut parents = Parents::open(call, config.link_in_container)?;
+    config.ipam.check(call)?;
+    let result = single::expected_result(call, "")?;
+    let (interface, link) = single::expected_link(&mut parents.container, call, &result, "")?;
+    if !config.master.is_empty() {
+        named_master(&mut parents, &config.master)?;
+    }
+    single::check_kind(&link, KIND)?;
+    let expected = Mode::parse(&config.mode)? as u16;
+    let mode = link
+        .data(IFLA_IPVLAN_MODE)
+        .and_then(|value| value.try_into().ok())
+        .map_or(0, u16::from_ne_bytes);
+    if mode != expected {
+        return Err(Failure::internal(format!(
+            "Container IPVlan mode {} does not match expected value: {}",
+            Mode::name(mode),
+            Mode::name(expected)
+        )));
+    }
+    single::check_mac(interface, &link, "")?;
+    single::check_addresses_and_routes(&mut parents.container, call, &result)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::link::requests::check_new_link;
+
+    #[test]
+    fn request_has_the_attributes_of_the_reference() {
+        check_new_link(
+            request("veth6668a7ba", 3, Mode::L2, 0, 3),
+            "08000500 03000000  11000300 76657468363636386137626100000000  08001c00 03000000
+             24001200 0a000100 6970766c616e0000 14000200 06000100 00000000 06000200 00000000",
+        );
+        check_new_link(
+            request("vethda662fd1", 3, Mode::L3s, 1400, 3),
+            "08000500 03000000  11000300 76657468646136363266643100000000  08000400 78050000  08001c00 03000000
+             24001200 0a000100 6970766c616e0000 14000200 06000100 02000000 06000200 00000000",
+        );
+        check_new_link(
+            request("veth3a952f89", 3, Mode::L3, -1, 3),
+            "08000500 03000000  11000300 76657468336139353266383900000000  08001c00 03000000
+             24001200 0a000100 6970766c616e0000 14000200 06000100 01000000 06000200 00000000",
+        );
+    }
+
+    #[test]
+    fn modes_are_read() {
+        assert_eq!(Mode::parse("").unwrap(), Mode::L2);
+        assert_eq!(Mode::parse("l3s").unwrap(), Mode::L3s);
+        assert_eq!(Mode::name(1), "l3");
+        assert_eq!(
+            Mode::parse("L3").unwrap_err().msg,
+            r#"unknown ipvlan mode: "L3""#
+        );
+    }
+
+    #[test]
+    fn previous_interface_is_the_link_below() {
+        let named = |names: &[&str]| CniResult {
+            interfaces: names
+                .iter()
+                .map(|name| Interface {
+                    name: (*name).to_owned(),
+                    ..Interface::default()
+                })
+                .collect(),
+            ..CniResult::default()
+        };
+        let of = |master: &str, previous: Option<&CniResult>| {
+            let config = Config {
+                master: master.to_owned(),
+                ..Config::default()
+            };
+            stated_master(&config, previous)
+        };
+        assert_eq!(of("", None).unwrap(), None);
+        assert_eq!(of("", Some(&named(&["bond0"]))).unwrap().unwrap(), "bond0");
+        assert_eq!(of("m", Some(&named(&[]))).unwrap().unwrap(), "m");
+        for names in [&[][..], &[""], &["a", "b"]] {
+            assert_eq!(
+                of("", Some(&named(names))).unwrap_err().msg,
+                "chained master failure. PrevResult lacks a single named interface"
+            );
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! macvlan: an interface with a hardware address of its own on a link of the host, or of the container.
+
+use cni::types::{Dns, Interface};
+use cni::{CniError, CniResult};
+use serde::Deserialize;
+
+use super::parent::Parents;
+use super::single;
+use crate::attachment::Container;
+use crate::error::{Context, Failure, Result};
+use crate::ipam::IpamConfig;
+use crate::kernel::Message;
+use crate::kernel::link::{Link, NewLink, parse_mac};
+use crate::protocol::Call;
+
+const KIND: &str = "macvlan";
+const IFLA_MACVLAN_MODE: u16 = 1;
+const IFLA_MACVLAN_BC_QUEUE_LEN: u16 = 7;
+
+/// The configuration.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Config {
+    /// The link below; the one of the default route when empty.
+    master: String,
+    /// How siblings reach each other; `bridge` when empty.
+    mode: String,
+    mtu: i64,
+    mac: String,
+    /// Whether `master` is in the container.
+    #[serde(rename = "linkincontainer")]
+    link_in_container: bool,
+    /// The length of the queue for broadcasts; 0 is the kernel's default.
+    bcqueuelen: u32,
+    ipam: IpamConfig,
+    dns: Dns,
+    #[serde(rename = "runtimeconfig")]
+    runtime: RuntimeConfig,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct RuntimeConfig {
+    mac: String,
+}
+
+/// The modes, with the kernel's numbers (`linux/if_link.h`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    Private = 1,
+    Vepa = 2,
+    Bridge = 4,
+    Passthru = 8,
+}
+
+impl Mode {
+    const ALL: [(Self, &str); 4] = [
+        (Self::Bridge, "bridge"),
+        (Self::Private, "private"),
+        (Self::Vepa, "vepa"),
+        (Self::Passthru, "passthru"),
+    ];
+
+    fn parse(text: &str) -> Result<Self> {
+        if text.is_empty() {
+            return Ok(Self::Bridge);
+        }
+        Self::ALL
+            .iter()
+            .find(|(_, name)| *name == text)
+            .map(|(mode, _)| *mode)
+            .ok_or_else(|| Failure::internal(format!("unknown macvlan mode: {text:?}")))
+    }
+
+    fn name(number: u32) -> String {
+        Self::ALL
+            .iter()
+            .find(|(mode, _)| *mode as u32 == number)
+            .map_or_else(|| number.to_string(), |(_, name)| (*name).to_owned())
+    }
+}
+
+/// The configuration with the link below it.
+struct Request {
+    config: Config,
+    parent: Link,
+}
+
+impl Request {
+    /// Reads the configuration.
+    fn load(call: &Call, mut config: Config, parents: &mut Parents) -> Result<Self> {
+        let parent = if config.master.is_empty() {
+            parents.link_of_default_route()?
+        } else {
+            parents.link(&config.master)?
+        };
+        if config.mtu < 0 || config.mtu > i64::from(parent.mtu) {
+            return Err(Failure::internal(format!(
+                "invalid MTU {}, must be [0, master MTU({})]",
+                config.mtu, parent.mtu
+            )));
+        }
+        // The runtime's own wish comes before that of CNI_ARGS, and that before the configuration's.
+        let args = call.known_args(&["MAC"])?;
+        let of_args = args.get("MAC").unwrap_or_default().to_owned();
+        for wish in [of_args, std::mem::take(&mut config.runtime.mac)] {
+            if !wish.is_empty() {
+                config.mac = wish;
+            }
+        }
+        Ok(Self { config, parent })
+    }
+
+    /// Returns the hardware address; empty lets the kernel choose one.
+    fn mac(&self) -> Result<Vec<u8>> {
+        let text = &self.config.mac;
+        if text.is_empty() {
+            return Ok(Vec::new());
+        }
+        parse_mac(text).ok_or_else(|| {
+            Failure::internal(format!(
+                "invalid args {text} for MAC addr: address {text}: invalid MAC address"
+            ))
+        })
+    }
+
+    /// Returns the request that creates the interface.
+    fn message(&self, name: &str, mode: Mode, mac: &[u8], netns: u32) -> Message {
+        let link = NewLink {
+            name,
+            kind: KIND,
+            parent: Some(self.parent.index),
+            mtu: u32::try_from(self.config.mtu).ok().filter(|mtu| *mtu != 0),
+            mac,
+            netns: Some(netns),
+            ..NewLink::default()
+        };
+        link.message(|data| {
+            data.put_u32(IFLA_MACVLAN_MODE, mode as u32);
+            if self.config.bcqueuelen > 0 {
+                data.put_u32(IFLA_MACVLAN_BC_QUEUE_LEN, self.config.bcqueuelen);
+            }
+        })
+    }
+}
+
+/// Creates the interface and gives it the addresses of the IPAM plugin.
+pub(crate) fn add(call: &Call) -> Result<CniResult> {
+    let config: Config = call.config()?;
+    let mut parents = Parents::open(call, config.link_in_container)?;
+    let request = Request::load(call, config, &mut parents)?;
+    let (mode, mac) = (Mode::parse(&request.config.mode)?, request.mac()?);
+    let link = parents.create(&request.parent, KIND, &call.ifname, |name, netns| {
+        request.message(name, mode, &mac, netns)
+    })?;
+    let interface = single::made_interface(call, link.mac_text());
+    single::or_delete(call, || {
+        configure(call, &request.config, interface, &mut parents.container)
+    })
+}
+
+fn configure(
+    call: &Call,
+    config: &Config,
+    interface: Interface,
+    container: &mut Container,
+) -> Result<CniResult> {
+    let ifname = call.ifname.as_str();
+    let interfaces = vec![interface];
+    let dns = config.dns.clone();
+    if !config.ipam.is_set() {
+        let link = container.link(ifname)?;
+        container
+            .netlink
+            .set_up(link.index)
+            .context(|| format!("failed to set {ifname:?} UP"))?;
+        return Ok(CniResult {
+            interfaces,
+            dns,
+            ..CniResult::default()
+        });
+    }
+    config.ipam.add_for_interface(call, |addresses| {
+        let result = CniResult {
+            interfaces,
+            dns,
+            ..addresses
+        };
+        // Neighbours learn at once that the address has moved here.
+        container.try_sysctls(&[
+            (format!("net/ipv4/conf/{ifname}/arp_notify"), "1"),
+            (format!("net/ipv6/conf/{ifname}/ndisc_notify"), "1"),
+        ])?;
+        container.configure(ifname, &result)?;
+        Ok(result)
+    })
+}
+
+/// Gives the addresses back and deletes the interface.
+pub(crate) fn del(call: &Call) -> Result<()> {
+    let config: Config = call.config()?;
+    single::delete(call, &config.ipam)
+}
+
+/// Compares the interface with the previous result.
+pub(crate) fn check(call: &Call) -> Result<()> {
+    let config: Config = call.config()?;
+    let mut parents = Parents::open(call, config.link_in_container)?;
+    let request = Request::load(call, config, &mut parents)?;
+    request.config.ipam.check(call)?;
+    let result = single::expected_result(call, "").map_err(begin_small)?;
+    let (interface, link) =
+        single::expected_link(&mut parents.container, call, &result, "").map_err(begin_small)?;
+    single::check_kind(&link, KIND).map_err(begin_small)?;
+    let expected = Mode::parse(&request.config.mode)?;
+    let mode = link
+        .data(IFLA_MACVLAN_MODE)
+        .and_then(|value| value.try_into().ok())
+        .map_or(0, u32::from_ne_bytes);
+    if mode != expected as u32 {
+        return Err(Failure::internal(format!(
+            "container macvlan mode {} does not match expected value: {}",
+            Mode::name(mode),
+            Mode::name(expected as u32)
+        )));
+    }
+    single::check_mac(interface, &link, "").map_err(begin_small)?;
+    single::check_addresses_and_routes(&mut parents.container, call, &result)
+}
+
+/// Returns the error as the reference's macvlan prints it: its texts begin with a small letter.
+fn begin_small(mut error: CniError) -> CniError {
+    if let Some(first) = error.msg.get_mut(..1) {
+        first.make_ascii_lowercase();
+    }
+    error
+}

@@ -1,0 +1,78 @@
+//! Masquerading as configurations of ptp and bridge switch it.
+
+use cni::types::IpConfig;
+use serde::Deserialize;
+
+use crate::attachment::cidr;
+use crate::error::{Result, or_undo};
+use crate::filter::masquerade::{self, Owner};
+use crate::interface::veth;
+use crate::ip::Cidr;
+use crate::protocol::Call;
+
+/// The keys `ipMasq` and `ipMasqBackend`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Masquerade {
+    /// Whether what the container sends out of its network leaves with the host's address.
+    #[serde(rename = "ipmasq")]
+    is_on: bool,
+    /// `iptables` or `nftables`; the one that works here when absent.
+    #[serde(rename = "ipmasqbackend")]
+    backend: Option<String>,
+}
+
+impl Masquerade {
+    /// ADD: masquerades the addresses of a result. A failure leaves nothing behind.
+    pub(crate) fn set_up(&self, call: &Call, ips: &[IpConfig]) -> Result<()> {
+        if !self.is_on {
+            return Ok(());
+        }
+        let addresses: Vec<Cidr> = ips.iter().map(cidr).collect::<Result<_>>()?;
+        let owner = owner(call, &call.container_id, &call.ifname);
+        or_undo(
+            || masquerade::set_up(self.backend.as_deref(), &addresses, &owner),
+            || {
+                // The error that is reported is the first one.
+                let _ = masquerade::tear_down(&addresses, &owner);
+            },
+        )
+    }
+
+    /// DEL: deletes the pair and returns the addresses that [`Self::tear_down`] needs.
+    pub(crate) fn remove_pair(&self, call: &Call) -> Result<Vec<Cidr>> {
+        if self.is_on {
+            veth::remove_with_addresses(call)
+        } else {
+            veth::remove(call).map(|()| Vec::new())
+        }
+    }
+
+    /// DEL: ends it. Without addresses, when the interface is deleted already, the rules are found by the names of the attachment.
+    pub(crate) fn tear_down(&self, call: &Call, addresses: &[Cidr]) -> Result<()> {
+        if !self.is_on {
+            return Ok(());
+        }
+        masquerade::tear_down(addresses, &owner(call, &call.container_id, &call.ifname))
+    }
+
+    /// GC: ends it for attachments that exist no more.
+    pub(crate) fn gc(&self, call: &Call) -> Result<()> {
+        let Some(valid) = call.valid_attachments()?.filter(|_| self.is_on) else {
+            return Ok(());
+        };
+        let valid: Vec<_> = valid
+            .iter()
+            .map(|attachment| owner(call, &attachment.container_id, &attachment.ifname))
+            .collect();
+        masquerade::gc(&call.network, &valid)
+    }
+}
+
+fn owner(call: &Call, container_id: &str, ifname: &str) -> Owner {
+    Owner {
+        network: call.network.clone(),
+        ifname: ifname.to_owned(),
+        container_id: container_id.to_owned(),
+    }
+}

@@ -1,0 +1,126 @@
+//! The plugins that make one interface in the container and give it the addresses of their IPAM plugin have these steps in common.
+
+use cni::CniResult;
+use cni::types::Interface;
+use serde::Deserialize;
+
+use crate::attachment::Container;
+use crate::error::{Failure, Result, or_undo};
+use crate::ipam::IpamConfig;
+use crate::kernel::link::Link;
+use crate::protocol::Call;
+
+/// The part of a configuration that STATUS and GC concern.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Config {
+    ipam: IpamConfig,
+}
+
+/// ADD: runs `work` on the interface that was just made, and deletes it when that fails.
+pub(super) fn or_delete(
+    call: &Call,
+    work: impl FnOnce() -> Result<CniResult>,
+) -> Result<CniResult> {
+    or_undo(work, || {
+        // The error that is reported is the first one.
+        let _ = Container::open(&call.netns)
+            .and_then(|mut container| container.delete_link(&call.ifname));
+    })
+}
+
+/// Returns the entry of the result for the interface that was made.
+pub(super) fn made_interface(call: &Call, mac: String) -> Interface {
+    Interface {
+        name: call.ifname.clone(),
+        mac,
+        sandbox: call.netns.clone(),
+        ..Interface::default()
+    }
+}
+
+/// DEL: gives the addresses back and deletes the interface; neither keeps the other from being done.
+pub(super) fn delete(call: &Call, ipam: &IpamConfig) -> Result<()> {
+    let released = ipam.del(call);
+    if let Some(mut container) = Container::open_if_present(&call.netns)? {
+        container.delete_link(&call.ifname)?;
+    }
+    released
+}
+
+/// STATUS: fails when the IPAM plugin could serve no ADD.
+pub(crate) fn status(call: &Call) -> Result<()> {
+    call.config::<Config>()?.ipam.status(call)
+}
+
+/// GC: lets the IPAM plugin give back what no attachment has.
+pub(crate) fn gc(call: &Call) -> Result<()> {
+    call.config::<Config>()?.ipam.gc(call)
+}
+
+/// CHECK: returns the previous result. `prefix` begins the errors of a plugin that names itself in them, here and below.
+pub(super) fn expected_result(call: &Call, prefix: &str) -> Result<CniResult> {
+    call.prev_result()?
+        .ok_or_else(|| Failure::internal(format!("{prefix}Required prevResult missing")))
+}
+
+/// CHECK: returns the interface of a previous result that is the call's, with its link.
+pub(super) fn expected_link<'a>(
+    container: &mut Container,
+    call: &Call,
+    result: &'a CniResult,
+    prefix: &str,
+) -> Result<(&'a Interface, Link)> {
+    let found = result
+        .interfaces
+        .iter()
+        .rfind(|interface| interface.name == call.ifname && interface.sandbox == call.netns);
+    let interface = found.ok_or_else(|| {
+        Failure::internal(format!(
+            "Sandbox in prevResult  doesn't match configured netns: {}",
+            call.netns
+        ))
+    })?;
+    let link = container.netlink.link_by_name(&interface.name);
+    let link = link.map_err(|_| {
+        Failure::internal(format!(
+            "{prefix}Container Interface name in prevResult: {} not found",
+            interface.name
+        ))
+    })?;
+    Ok((interface, link))
+}
+
+/// CHECK: fails when the link is of another kind.
+pub(super) fn check_kind(link: &Link, kind: &str) -> Result<()> {
+    if link.kind == kind {
+        return Ok(());
+    }
+    Err(Failure::internal(format!(
+        "Error: Container interface {} not of type {kind}",
+        link.name
+    )))
+}
+
+/// CHECK: fails when the link has another hardware address than the previous result.
+pub(super) fn check_mac(interface: &Interface, link: &Link, prefix: &str) -> Result<()> {
+    if interface.mac.is_empty() || interface.mac == link.mac_text() {
+        return Ok(());
+    }
+    Err(Failure::internal(format!(
+        "{prefix}Interface {} Mac {} doesn't match container Mac: {}",
+        interface.name,
+        interface.mac,
+        link.mac_text()
+    )))
+}
+
+/// CHECK: fails unless the container has the addresses and routes of the previous result.
+pub(super) fn check_addresses_and_routes(
+    container: &mut Container,
+    call: &Call,
+    result: &CniResult,
+) -> Result<()> {
+    container.check_addresses(&call.ifname, &result.ips)?;
+    container.check_routes(&result.routes)
+}

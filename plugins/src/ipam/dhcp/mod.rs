@@ -1,0 +1,515 @@
+//! dhcp: an address from a DHCP server. A lease outlives the plugin's process, so a service holds it: that of `multus-daemon`, or
+//! without Multus `dhcp daemon`, which is the same program as the plugin. The plugin sends it one request for each verb.
+
+pub(crate) mod daemon;
+
+use std::io::{self, Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use cni::types::{IpConfig, Route as ResultRoute};
+use cni::{CniError, CniResult};
+use dhcp::options::{code, code_of};
+use dhcp::wire::{self, Answer, Ask, Grant, Verb};
+use serde::Deserialize;
+
+use crate::error::{Cause, Context, Failure, Result, warn};
+use crate::kernel::route::RT_SCOPE_LINK;
+use crate::protocol::Call;
+
+/// How long a service that has ended may take to be replaced by the next one: that of `multus-daemon` ends with its daemon.
+const REPLACEMENT_TIME: Duration = Duration::from_secs(10);
+/// The pause between two attempts to reach the next service.
+const REPLACEMENT_PAUSE: Duration = Duration::from_millis(50);
+/// The options that are requested unless the configuration says otherwise.
+const DEFAULT_REQUEST: [u8; 2] = [code::ROUTER, code::SUBNET_MASK];
+/// The options that are requested when a configuration skips those and names none: a client that requests nothing gets whatever the
+/// server likes.
+const LEAST_REQUEST: [u8; 4] = [
+    code::SUBNET_MASK,
+    code::ROUTER,
+    code::DOMAIN_NAME,
+    code::NAME_SERVERS,
+];
+/// How long an option's value may be.
+const VALUE_LENGTH: usize = 255;
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Config {
+    ipam: Ipam,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Ipam {
+    #[serde(rename = "daemonsocketpath")]
+    socket: String,
+    provide: Vec<Provide>,
+    request: Vec<Request>,
+    /// The metric of the routes; 0 is the kernel's default.
+    priority: i64,
+}
+
+/// An option that the server gets.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Provide {
+    option: String,
+    value: String,
+    /// The key of `CNI_ARGS` that has the value.
+    fromarg: String,
+}
+
+/// An option that the server is to send.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Request {
+    skipdefault: bool,
+    option: String,
+}
+
+/// Returns the address with its routes.
+pub(crate) fn add(call: &Call) -> Result<CniResult> {
+    let ipam = load(call)?;
+    let grant = exchange(call, &ipam, Verb::Allocate)
+        .map_err(Unserved::into_error)?
+        .ok_or_else(|| Failure::internal("the DHCP daemon has granted no lease"))?;
+    Ok(result(grant, ipam.priority))
+}
+
+/// Gives the lease back. The service knows nothing of a lease that was given back before. Without a service DEL succeeds, so that the
+/// pod can be deleted: the next service gives the leases of deleted pods back.
+pub(crate) fn del(call: &Call) -> Result<()> {
+    match exchange(call, &load(call)?, Verb::Release) {
+        Err(Unserved::NoService(error)) => {
+            warn(&format!("the lease was not given back: {error}"));
+            Ok(())
+        }
+        other => other.map(|_| ()).map_err(Unserved::into_error),
+    }
+}
+
+/// Fails unless the daemon holds a lease.
+pub(crate) fn check(call: &Call) -> Result<()> {
+    exchange(call, &load(call)?, Verb::Check)
+        .map(|_| ())
+        .map_err(Unserved::into_error)
+}
+
+/// Fails unless the daemon accepts requests.
+pub(crate) fn status(call: &Call) -> Result<()> {
+    connect(&load(call)?.sockets())
+        .map(|_| ())
+        .map_err(|refusal| refusal.unserved().into_error())
+}
+
+fn load(call: &Call) -> Result<Ipam> {
+    let config: Config = call.config()?;
+    Ok(config.ipam)
+}
+
+impl Ipam {
+    /// Returns the sockets to try, the most important one first. A definition that names the reference's own path names the default.
+    fn sockets(&self) -> Vec<&str> {
+        match self.socket.as_str() {
+            "" | wire::REFERENCE_SOCKET => vec![wire::SOCKET, wire::REFERENCE_SOCKET],
+            named => vec![named],
+        }
+    }
+}
+
+/// Why a request was not served.
+#[derive(Debug)]
+enum Unserved {
+    /// No service runs.
+    NoService(CniError),
+    /// Any other reason.
+    Failed(CniError),
+}
+
+impl Unserved {
+    fn into_error(self) -> CniError {
+        match self {
+            Self::NoService(error) | Self::Failed(error) => error,
+        }
+    }
+}
+
+impl From<CniError> for Unserved {
+    fn from(error: CniError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// Why a connection was refused.
+#[derive(Debug)]
+struct Refusal {
+    path: String,
+    source: io::Error,
+    /// Whether the daemon's service listened before, so that the next one is to be expected.
+    has_ended: bool,
+}
+
+impl Refusal {
+    fn unserved(self) -> Unserved {
+        use io::ErrorKind::{ConnectionRefused, NotFound};
+        let is_absent = matches!(self.source.kind(), NotFound | ConnectionRefused);
+        let what = format!(
+            "error dialing DHCP daemon: dial unix {}: connect",
+            self.path
+        );
+        let error = self.source.with(&what);
+        if is_absent {
+            Unserved::NoService(error)
+        } else {
+            Unserved::Failed(error)
+        }
+    }
+}
+
+/// Connects to the first socket behind which a service listens.
+fn connect(sockets: &[&str]) -> std::result::Result<UnixStream, Refusal> {
+    let mut has_ended = false;
+    let mut refusal = None;
+    for path in sockets {
+        match UnixStream::connect(path) {
+            Ok(stream) => return Ok(stream),
+            Err(source) => {
+                has_ended |=
+                    *path == wire::SOCKET && source.kind() == io::ErrorKind::ConnectionRefused;
+                refusal = Some((*path, source));
+            }
+        }
+    }
+    let (path, source) = refusal.expect("there is a path");
+    Err(Refusal {
+        path: path.to_owned(),
+        source,
+        has_ended,
+    })
+}
+
+/// Sends a request and returns the answer, which is empty when the service ended before it answered.
+fn converse(mut stream: UnixStream, request: &[u8]) -> io::Result<Vec<u8>> {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, NotConnected};
+    let mut answer = Vec::new();
+    let outcome = stream
+        .write_all(request)
+        .and_then(|()| stream.shutdown(Shutdown::Write))
+        .and_then(|()| stream.read_to_end(&mut answer));
+    match outcome {
+        Err(error) if matches!(error.kind(), BrokenPipe | ConnectionReset | NotConnected) => {
+            Ok(Vec::new())
+        }
+        other => other.map(|_| answer),
+    }
+}
+
+/// Sends a request to the service, and again to the next one when the service ends before it answers: each verb may be repeated.
+fn request(
+    ipam: &Ipam,
+    verb: Verb,
+    bytes: &[u8],
+    what: impl Fn() -> String,
+) -> std::result::Result<Vec<u8>, Unserved> {
+    let sockets = ipam.sockets();
+    let deadline = Instant::now() + REPLACEMENT_TIME;
+    let mut is_next_expected = false;
+    loop {
+        let unserved = match connect(&sockets) {
+            Ok(stream) => {
+                let answer = converse(stream, bytes).context(&what)?;
+                if !answer.is_empty() {
+                    return Ok(answer);
+                }
+                is_next_expected = true;
+                Unserved::NoService(Failure::internal(format!(
+                    "{}: the daemon has ended",
+                    what()
+                )))
+            }
+            Err(refusal) => {
+                is_next_expected |= refusal.has_ended;
+                refusal.unserved()
+            }
+        };
+        if !is_next_expected || verb == Verb::Check || Instant::now() >= deadline {
+            return Err(unserved);
+        }
+        thread::sleep(REPLACEMENT_PAUSE);
+    }
+}
+
+fn exchange(call: &Call, ipam: &Ipam, verb: Verb) -> std::result::Result<Option<Grant>, Unserved> {
+    let method = match verb {
+        Verb::Allocate => "DHCP.Allocate",
+        Verb::Check => "DHCP.Check",
+        Verb::Release => "DHCP.Release",
+    };
+    let what = || format!("error calling {method}");
+    let ask = Ask {
+        verb,
+        client: client_identifier(&call.container_id, &call.network, &call.ifname),
+        netns: absolute(&call.netns)?,
+        ifname: call.ifname.clone(),
+        provide: provided(&ipam.provide, &call.args).map_err(|error| error.context(&what()))?,
+        request: requested(&ipam.request).map_err(|error| error.context(&what()))?,
+    };
+    let bytes = serde_json::to_vec(&ask).context(what)?;
+    let answer = request(ipam, verb, &bytes, what)?;
+    if answer.starts_with(b"HTTP/") {
+        // The reference's daemon holds a lease of a pod that is older than this plugin. It ends when the interface does.
+        if verb == Verb::Release {
+            return Ok(None);
+        }
+        return Err(Unserved::Failed(Failure::internal(format!(
+            "{}: the DHCP daemon is that of another program: set manifests.dhcpDaemonSet in Multus' chart, or start this program's `dhcp daemon` in its place",
+            what()
+        ))));
+    }
+    match serde_json::from_slice(&answer).context(what)? {
+        Answer::Done(grant) => Ok(grant),
+        Answer::Failed(error) => Err(Failure::internal(format!("{}: {error}", what())).into()),
+    }
+}
+
+/// Returns the name of a lease: what the server sees as the client's identifier.
+fn client_identifier(container_id: &str, network: &str, ifname: &str) -> String {
+    let mut identifier = format!("{container_id}/{network}/{ifname}");
+    // The parts of an identifier are ASCII.
+    identifier.truncate(254);
+    identifier
+}
+
+/// The service may have another working directory. Without a namespace there is no path.
+fn absolute(netns: &str) -> Result<String> {
+    if netns.is_empty() {
+        return Ok(String::new());
+    }
+    let path = std::path::absolute(netns)
+        .context(|| format!("failed to make {netns:?} an absolute path"))?;
+    Ok(path.to_string_lossy().into_owned())
+}
+
+fn parse_code(name: &str) -> Result<u8> {
+    code_of(name).ok_or_else(|| {
+        Failure::internal(format!(
+            "Can not parse option {name:?}: it is no known name and no number below 256"
+        ))
+    })
+}
+
+/// Returns the options that the server gets.
+fn provided(provide: &[Provide], args: &str) -> Result<Vec<(u8, String)>> {
+    let mut options = Vec::new();
+    for entry in provide {
+        let code = parse_code(&entry.option)?;
+        let too_long = |from: &str| {
+            Failure::internal(format!(
+                "value too long for option {:?}{from}",
+                entry.option
+            ))
+        };
+        if entry.value.len() > VALUE_LENGTH {
+            return Err(too_long(""));
+        }
+        if !entry.value.is_empty() {
+            options.push((code, entry.value.clone()));
+        }
+        let mut pairs = args.split(';').filter_map(|pair| pair.split_once('='));
+        if let Some((key, value)) = pairs.rfind(|(key, _)| *key == entry.fromarg) {
+            if value.len() > VALUE_LENGTH {
+                return Err(too_long(&format!(" from CNI_ARGS {key:?}")));
+            }
+            options.push((code, value.to_owned()));
+        }
+    }
+    Ok(options)
+}
+
+/// Returns the options that the server is to send.
+fn requested(request: &[Request]) -> Result<Vec<u8>> {
+    let mut codes = Vec::new();
+    for entry in request.iter().filter(|entry| !entry.option.is_empty()) {
+        codes.push(parse_code(&entry.option)?);
+    }
+    if !request.iter().any(|entry| entry.skipdefault) {
+        codes.extend(DEFAULT_REQUEST);
+    } else if codes.is_empty() {
+        codes.extend(LEAST_REQUEST);
+    }
+    let mut seen = Vec::new();
+    codes.retain(|code| {
+        let is_new = !seen.contains(code);
+        seen.push(*code);
+        is_new
+    });
+    Ok(codes)
+}
+
+/// Returns the result of a granted lease. A route to the link has the scope of the link and a gateway of zeros.
+fn result(grant: Grant, priority: i64) -> CniResult {
+    let routes = grant.routes.into_iter().map(|route| ResultRoute {
+        dst: route.destination,
+        scope: route.gateway.is_none().then_some(RT_SCOPE_LINK.into()),
+        gw: route.gateway.unwrap_or_else(|| "0.0.0.0".to_owned()),
+        priority,
+        ..ResultRoute::default()
+    });
+    CniResult {
+        routes: routes.collect(),
+        ips: vec![IpConfig {
+            interface: None,
+            address: grant.address,
+            gateway: grant.gateway,
+        }],
+        ..CniResult::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_come_from_configuration_and_args() {
+        let entry = |option: &str, value: &str, fromarg: &str| Provide {
+            option: option.to_owned(),
+            value: value.to_owned(),
+            fromarg: fromarg.to_owned(),
+        };
+        let args = "IgnoreUnknown=1;K8S_POD_NAME=a=b;K8S_POD_NAME=web-0";
+        let provide = [
+            entry("host-name", "", "K8S_POD_NAME"),
+            entry("60", "class", ""),
+            entry("77", "", "MISSING"),
+        ];
+        assert_eq!(
+            provided(&provide, args).unwrap(),
+            [(12, "web-0".to_owned()), (60, "class".to_owned())]
+        );
+        for (wrong, expected) in [
+            (
+                entry("hostname", "x", ""),
+                "Can not parse option \"hostname\"",
+            ),
+            (
+                entry("12", &"x".repeat(256), ""),
+                "value too long for option \"12\"",
+            ),
+        ] {
+            let error = provided(&[wrong], args).unwrap_err();
+            assert!(error.msg.starts_with(expected), "{error}");
+        }
+        let long = format!("A={}", "x".repeat(256));
+        let error = provided(&[entry("12", "", "A")], &long).unwrap_err();
+        assert_eq!(
+            error.msg,
+            "value too long for option \"12\" from CNI_ARGS \"A\""
+        );
+    }
+
+    #[test]
+    fn defaults_are_requested_unless_they_are_skipped() {
+        let check = |text: &str, expected: &[u8]| {
+            let request: Vec<Request> = serde_json::from_str(text).unwrap();
+            assert_eq!(requested(&request).unwrap(), expected, "{text}");
+        };
+        check("[]", &[3, 1]);
+        check(
+            r#"[{"option": "121"}, {"option": "subnet-mask"}]"#,
+            &[121, 1, 3],
+        );
+        check(r#"[{"skipdefault": true}, {"option": "routers"}]"#, &[3]);
+        check(r#"[{"skipdefault": true}]"#, &[1, 3, 15, 6]);
+    }
+
+    fn named(socket: &str) -> Ipam {
+        Ipam {
+            socket: socket.to_owned(),
+            ..Ipam::default()
+        }
+    }
+
+    #[test]
+    fn service_of_the_daemon_comes_before_that_of_the_reference() {
+        let default = ["/run/cni/multus-dhcp.sock", "/run/cni/dhcp.sock"];
+        assert_eq!(named("").sockets(), default);
+        assert_eq!(named("/run/cni/dhcp.sock").sockets(), default);
+        assert_eq!(named("/run/x.sock").sockets(), ["/run/x.sock"]);
+    }
+
+    #[test]
+    fn request_is_sent_again_to_the_next_service() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("dhcp.sock");
+        let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let services = thread::spawn(move || {
+            let mut received = Vec::new();
+            // The first service ends before it reads, the second one before it answers.
+            drop(listener.accept().unwrap());
+            for answer in [&b""[..], b"\"done\""] {
+                let (mut stream, _) = listener.accept().unwrap();
+                let mut request = String::new();
+                stream.read_to_string(&mut request).unwrap();
+                received.push(request);
+                stream.write_all(answer).unwrap();
+            }
+            received
+        });
+        let ipam = named(&path.to_string_lossy());
+        let answer = request(&ipam, Verb::Release, b"release", String::new).unwrap();
+        assert_eq!(answer, b"\"done\"");
+        assert_eq!(services.join().unwrap(), ["release", "release"]);
+
+        // The path stays behind, but it is not known whether another service will come.
+        let begin = Instant::now();
+        let unserved = request(&ipam, Verb::Release, b"release", String::new).unwrap_err();
+        let Unserved::NoService(error) = unserved else {
+            panic!("{unserved:?}");
+        };
+        let expected = format!(
+            "error dialing DHCP daemon: dial unix {}: connect: connection refused",
+            path.display()
+        );
+        assert_eq!(error.msg, expected);
+        assert!(begin.elapsed() < REPLACEMENT_TIME);
+    }
+
+    #[test]
+    fn identifier_has_the_length_of_an_option() {
+        assert_eq!(client_identifier("c", "net", "eth0"), "c/net/eth0");
+        assert_eq!(
+            client_identifier(&"c".repeat(300), "net", "eth0").len(),
+            254
+        );
+    }
+
+    #[test]
+    fn routes_to_the_link_have_its_scope() {
+        let route = |gateway: Option<&str>| wire::Route {
+            destination: "10.9.0.0/16".to_owned(),
+            gateway: gateway.map(str::to_owned),
+        };
+        let result = result(
+            Grant {
+                address: "10.0.0.5/24".to_owned(),
+                gateway: "10.0.0.1".to_owned(),
+                routes: vec![route(None), route(Some("10.0.0.9"))],
+            },
+            100,
+        );
+        let shown: Vec<_> = result
+            .routes
+            .iter()
+            .map(|route| (route.gw.as_str(), route.scope, route.priority))
+            .collect();
+        assert_eq!(
+            shown,
+            [("0.0.0.0", Some(253), 100), ("10.0.0.9", None, 100)]
+        );
+    }
+}

@@ -1,0 +1,272 @@
+//! host-local: addresses of ranges, handed out on this node alone and noted in files.
+
+mod allocation;
+mod config;
+mod lease;
+mod range;
+mod store;
+
+use std::collections::HashSet;
+use std::net::IpAddr;
+
+use cni::types::{Dns, IpConfig};
+use cni::{CniError, CniResult};
+use serde_json::{Map, Value};
+
+use self::allocation::candidates;
+use self::config::Config;
+use self::lease::{Holder, Lease};
+use self::range::{Range, RangeSet};
+use self::store::Store;
+use crate::error::{Context, Failure, Result};
+use crate::ip::Cidr;
+use crate::protocol::Call;
+
+/// Reserves one address of each set of ranges.
+pub(crate) fn add(call: &Call) -> Result<CniResult> {
+    let config = Config::load(call)?;
+    let dns = read_resolv_conf(&config.resolv_conf)?;
+    let store = Store::open(&config.data_dir, &call.network)?;
+    let mut reservation = Reservation {
+        holder: Holder {
+            container_id: &call.container_id,
+            ifname: &call.ifname,
+        },
+        store: &store,
+        leases: None,
+        reserved: Vec::new(),
+    };
+    match reservation.run(&config) {
+        Ok(ips) => Ok(CniResult {
+            ips,
+            routes: config.routes,
+            dns,
+            ..CniResult::default()
+        }),
+        Err(error) => {
+            for address in reservation.reserved {
+                // The error that is reported is the first one.
+                let _ = store.release(address);
+            }
+            Err(error)
+        }
+    }
+}
+
+/// The addresses that one ADD reserves.
+struct Reservation<'a> {
+    holder: Holder<'a>,
+    store: &'a Store,
+    /// The leases of others, read when the first address is chosen: those that a configuration names need no choice.
+    leases: Option<Vec<Lease>>,
+    reserved: Vec<IpAddr>,
+}
+
+impl Reservation<'_> {
+    fn run(&mut self, config: &Config) -> Result<Vec<IpConfig>> {
+        let mut wishes = config.wishes.clone();
+        let mut ips = Vec::new();
+        for (index, set) in config.sets.iter().enumerate() {
+            let wish = take_wish(&mut wishes, set);
+            let (address, range) = match wish {
+                Some((address, range)) => self.reserve_wish(set, address, range),
+                None => self.reserve_any(index, set),
+            }
+            .map_err(|error| error.context(&format!("failed to allocate for range {index}")))?;
+            self.store.set_last_reserved(index, address)?;
+            ips.push(IpConfig {
+                interface: None,
+                address: Cidr::new(address, range.subnet.length).to_string(),
+                gateway: range.gateway.to_string(),
+            });
+        }
+        if wishes.is_empty() {
+            Ok(ips)
+        } else {
+            let texts: Vec<_> = wishes.iter().map(ToString::to_string).collect();
+            Err(Failure::internal(format!(
+                "failed to allocate all requested IPs: {}",
+                texts.join(" ")
+            )))
+        }
+    }
+
+    fn reserve_wish<'a>(
+        &mut self,
+        set: &RangeSet,
+        address: IpAddr,
+        range: &'a Range,
+    ) -> Result<(IpAddr, &'a Range)> {
+        if address == range.gateway {
+            return Err(Failure::internal(format!(
+                "requested ip {address} is subnet's gateway"
+            )));
+        }
+        if !self.reserve(address)? {
+            return Err(Failure::internal(format!(
+                "requested IP address {address} is not available in range set {set}"
+            )));
+        }
+        Ok((address, range))
+    }
+
+    fn reserve_any<'a>(&mut self, index: usize, set: &'a RangeSet) -> Result<(IpAddr, &'a Range)> {
+        let leases = match self.leases.take() {
+            Some(leases) => leases,
+            None => self.store.leases()?,
+        };
+        let leases = self.leases.insert(leases);
+        let own = leases
+            .iter()
+            .filter(|lease| self.holder.has(lease))
+            .find(|lease| set.range_of(lease.address).is_some());
+        if let Some(lease) = own {
+            return Err(Failure::internal(format!(
+                "{} has been allocated to {}, duplicate allocation is not allowed",
+                lease.address, self.holder.container_id
+            )));
+        }
+        let taken: HashSet<_> = leases
+            .iter()
+            .filter(|lease| !lease.is_abandoned())
+            .map(|lease| lease.address)
+            .collect();
+        for (address, range) in candidates(set, self.store.last_reserved(index)) {
+            if !taken.contains(&address) && self.reserve(address)? {
+                return Ok((address, range));
+            }
+        }
+        Err(Failure::internal(format!(
+            "no IP addresses available in range set: {set}"
+        )))
+    }
+
+    fn reserve(&mut self, address: IpAddr) -> Result<bool> {
+        let is_reserved = self.store.reserve(address, &self.holder.text())?;
+        if is_reserved {
+            self.reserved.push(address);
+        }
+        Ok(is_reserved)
+    }
+}
+
+/// Takes the first wish that a set can fulfil out of the list, with all of its repetitions.
+fn take_wish<'a>(wishes: &mut Vec<IpAddr>, set: &'a RangeSet) -> Option<(IpAddr, &'a Range)> {
+    let found = wishes
+        .iter()
+        .find_map(|address| set.range_of(*address).map(|range| (*address, range)))?;
+    wishes.retain(|address| *address != found.0);
+    Some(found)
+}
+
+/// Gives the addresses of the attachment back.
+pub(crate) fn del(call: &Call) -> Result<()> {
+    let config = Config::load(call)?;
+    let Some(store) = Store::open_if_present(&config.data_dir, &call.network)? else {
+        return Ok(());
+    };
+    let leases = store.leases()?;
+    let holder = Holder {
+        container_id: &call.container_id,
+        ifname: &call.ifname,
+    };
+    let abandoned = leases.iter().filter(|lease| lease.is_abandoned());
+    release(&store, holder.leases(&leases).into_iter().chain(abandoned))
+}
+
+/// Fails unless the attachment has an address.
+pub(crate) fn check(call: &Call) -> Result<()> {
+    let config = Config::load(call)?;
+    let leases = match Store::open_if_present(&config.data_dir, &call.network)? {
+        Some(store) => store.leases()?,
+        None => Vec::new(),
+    };
+    let holder = Holder {
+        container_id: &call.container_id,
+        ifname: &call.ifname,
+    };
+    if holder.leases(&leases).is_empty() {
+        return Err(Failure::internal(format!(
+            "host-local: Failed to find address added by container {}",
+            call.container_id
+        )));
+    }
+    Ok(())
+}
+
+/// Fails when the configuration is wrong. Ranges without a free address are no reason: the node would take no pod at all then, not
+/// even those of other networks.
+pub(crate) fn status(call: &Call) -> Result<()> {
+    Config::load(call).map(|_| ())
+}
+
+/// Gives the addresses back that none of the valid attachments has.
+pub(crate) fn gc(call: &Call) -> Result<()> {
+    let config = Config::load(call)?;
+    let document: Map<String, Value> =
+        serde_json::from_slice(&call.stdin).context(|| "failed to load netconf".to_owned())?;
+    let valid = cni::chain::valid_attachments(&document).ok_or_else(|| {
+        CniError::new(
+            CniError::INVALID_NETWORK_CONFIG,
+            "GC needs cni.dev/valid-attachments, a list of objects with containerID and ifname",
+        )
+    })?;
+    let Some(store) = Store::open_if_present(&config.data_dir, &call.network)? else {
+        return Ok(());
+    };
+    let is_valid = |lease: &Lease| {
+        valid.iter().any(|attachment| {
+            let holder = Holder {
+                container_id: &attachment.container_id,
+                ifname: &attachment.ifname,
+            };
+            holder.has(lease)
+        })
+    };
+    let leases = store.leases()?;
+    let is_known = |lease: &&Lease| lease.text.is_some();
+    let invalid = leases
+        .iter()
+        .filter(is_known)
+        .filter(|lease| !is_valid(lease));
+    release(&store, invalid)
+}
+
+/// Removes leases; a failure does not keep the others.
+fn release<'a>(store: &Store, leases: impl Iterator<Item = &'a Lease>) -> Result<()> {
+    let errors: Vec<_> = leases
+        .filter_map(|lease| store.release(lease.address).err())
+        .map(|error| error.msg)
+        .collect();
+    if errors.is_empty() {
+        Ok(())
+    } else {
+        Err(Failure::internal(errors.join(";")))
+    }
+}
+
+fn read_resolv_conf(path: &str) -> Result<Dns> {
+    if path.is_empty() {
+        return Ok(Dns::default());
+    }
+    let bytes = std::fs::read(path).context(|| format!("open {path}"))?;
+    Ok(parse_resolv_conf(&String::from_utf8_lossy(&bytes)))
+}
+
+/// Reads a file in the format of resolv.conf(5); lists that are repeated add up.
+fn parse_resolv_conf(text: &str) -> Dns {
+    let mut dns = Dns::default();
+    let lines = text.lines().map(str::trim);
+    for line in lines.filter(|line| !line.starts_with(['#', ';'])) {
+        let mut words = line.split_whitespace().map(ToOwned::to_owned);
+        let keyword = words.next().unwrap_or_default();
+        match keyword.as_str() {
+            "nameserver" => dns.nameservers.extend(words.next()),
+            "domain" => dns.domain = words.next().unwrap_or(dns.domain),
+            "search" => dns.search.extend(words),
+            "options" => dns.options.extend(words),
+            _ => {}
+        }
+    }
+    dns
+}

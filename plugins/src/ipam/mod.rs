@@ -1,0 +1,235 @@
+//! IPAM: the plugins that hand out addresses, and the way in which a plugin calls one.
+
+pub(crate) mod dhcp;
+pub(crate) mod fixed;
+pub(crate) mod host_local;
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use cni::convert;
+use cni::exec::{DirectExec, Exec};
+use cni::types::Route;
+use cni::{CniResult, Command};
+use serde::Deserialize;
+
+use crate::error::{Failure, Result, or_undo};
+use crate::ip::{self, Cidr};
+use crate::protocol::{Call, Plugin};
+
+/// dhcp in the table of plugins.
+pub(crate) const DHCP: Plugin = Plugin {
+    add: dhcp::add,
+    del: dhcp::del,
+    check: dhcp::check,
+    status: dhcp::status,
+    ..Plugin::named("dhcp")
+};
+
+/// host-local in the table of plugins.
+pub(crate) const HOST_LOCAL: Plugin = Plugin {
+    add: host_local::add,
+    del: host_local::del,
+    check: host_local::check,
+    status: host_local::status,
+    gc: host_local::gc,
+    ..Plugin::named("host-local")
+};
+
+/// static in the table of plugins.
+pub(crate) const STATIC: Plugin = Plugin {
+    add: fixed::add,
+    check: fixed::check,
+    ..Plugin::named("static")
+};
+
+/// The plugins that need not be started.
+const OWN: [&Plugin; 3] = [&DHCP, &HOST_LOCAL, &STATIC];
+
+/// The `ipam` object of a configuration, as far as the calling plugin reads it.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub(crate) struct IpamConfig {
+    /// The name of the plugin; without one, the interface has no addresses.
+    #[serde(default, rename = "type")]
+    pub(crate) plugin: String,
+}
+
+impl IpamConfig {
+    /// Returns whether the configuration names an IPAM plugin.
+    pub(crate) fn is_set(&self) -> bool {
+        !self.plugin.is_empty()
+    }
+
+    /// Fails when the configuration names none, for a plugin that cannot do without.
+    pub(crate) fn require(&self) -> Result<()> {
+        if self.is_set() {
+            return Ok(());
+        }
+        Err(Failure::internal("no plugin name provided"))
+    }
+
+    /// ADD: returns the addresses for the container.
+    pub(crate) fn add(&self, call: &Call) -> Result<CniResult> {
+        match self.locate(call)? {
+            Program::Own(plugin) => (plugin.add)(call),
+            Program::Other(path) => {
+                let stdout = run(&path, call, Command::Add)?;
+                convert::parse_result_as(&stdout, call.version)
+                    .map_err(|error| Failure::internal(error.to_string()))
+            }
+        }
+    }
+
+    /// ADD: requests addresses for the first interface of a result and lets `configure` use them; when that fails, they are given back.
+    pub(crate) fn add_for_interface(
+        &self,
+        call: &Call,
+        configure: impl FnOnce(CniResult) -> Result<CniResult>,
+    ) -> Result<CniResult> {
+        let addresses = self.add(call)?;
+        self.use_for_interface(call, addresses, configure)
+    }
+
+    /// The second half of [`Self::add_for_interface`].
+    pub(crate) fn use_for_interface(
+        &self,
+        call: &Call,
+        mut addresses: CniResult,
+        configure: impl FnOnce(CniResult) -> Result<CniResult>,
+    ) -> Result<CniResult> {
+        or_undo(
+            || {
+                if addresses.ips.is_empty() {
+                    return Err(Failure::internal("IPAM plugin returned missing IP config"));
+                }
+                for config in &mut addresses.ips {
+                    config.interface = Some(0);
+                }
+                configure(addresses)
+            },
+            || {
+                // The error that is reported is the first one.
+                let _ = self.del(call);
+            },
+        )
+    }
+
+    /// DEL: gives the addresses back. Without a plugin there are none, here and below.
+    pub(crate) fn del(&self, call: &Call) -> Result<()> {
+        if !self.is_set() {
+            return Ok(());
+        }
+        match self.locate(call)? {
+            Program::Own(plugin) => (plugin.del)(call),
+            Program::Other(path) => run(&path, call, Command::Del).map(|_| ()),
+        }
+    }
+
+    /// CHECK: fails when the container's addresses are not reserved.
+    pub(crate) fn check(&self, call: &Call) -> Result<()> {
+        if !self.is_set() {
+            return Ok(());
+        }
+        match self.locate(call)? {
+            Program::Own(plugin) => (plugin.check)(call),
+            Program::Other(path) => run(&path, call, Command::Check).map(|_| ()),
+        }
+    }
+
+    /// STATUS: fails when no address could be handed out.
+    pub(crate) fn status(&self, call: &Call) -> Result<()> {
+        if !self.is_set() {
+            return Ok(());
+        }
+        match self.locate(call)? {
+            Program::Own(plugin) => (plugin.status)(call),
+            Program::Other(path) => run(&path, call, Command::Status).map(|_| ()),
+        }
+    }
+
+    /// GC: releases the addresses that no attachment holds.
+    pub(crate) fn gc(&self, call: &Call) -> Result<()> {
+        if !self.is_set() {
+            return Ok(());
+        }
+        match self.locate(call)? {
+            Program::Own(plugin) => (plugin.gc)(call),
+            Program::Other(path) => run(&path, call, Command::Gc).map(|_| ()),
+        }
+    }
+
+    /// Finds the program in `CNI_PATH`. When that is this very program under another name, it need not be started: its function is
+    /// called.
+    fn locate(&self, call: &Call) -> Result<Program> {
+        self.require()?;
+        let dirs: Vec<PathBuf> = std::env::split_paths(&call.path).collect();
+        let path =
+            DirectExec::default()
+                .find(&self.plugin, &dirs)
+                .map_err(|error| match error {
+                    cni::exec::ExecError::NotFound { plugin, dirs } => Failure::internal(format!(
+                        "failed to find plugin {plugin:?} in path [{}]",
+                        join(&dirs)
+                    )),
+                    other => Failure::internal(other.to_string()),
+                })?;
+        let own = OWN
+            .into_iter()
+            .find(|plugin| plugin.name == self.plugin)
+            .filter(|_| is_this_program(&path));
+        Ok(own.map_or(Program::Other(path), Program::Own))
+    }
+}
+
+enum Program {
+    Own(&'static Plugin),
+    Other(PathBuf),
+}
+
+fn is_this_program(path: &Path) -> bool {
+    let identity = |path: &Path| {
+        let metadata = std::fs::metadata(path).ok()?;
+        Some((metadata.dev(), metadata.ino()))
+    };
+    identity(path).is_some_and(|found| identity(Path::new("/proc/self/exe")) == Some(found))
+}
+
+fn run(path: &Path, call: &Call, command: Command) -> Result<Vec<u8>> {
+    let variables = [
+        ("CNI_COMMAND", command.as_str()),
+        ("CNI_CONTAINERID", &call.container_id),
+        ("CNI_NETNS", &call.netns),
+        ("CNI_IFNAME", &call.ifname),
+        ("CNI_ARGS", &call.args),
+        ("CNI_PATH", &call.path),
+    ];
+    let own = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    let of_call = variables
+        .iter()
+        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    // The specification hands every variable on, and the later value of a name counts.
+    let env: Vec<_> = own.chain(of_call).collect();
+    let exec = DirectExec::default();
+    exec.run(path, &env, &call.stdin)
+        .map_err(|error| error.to_cni())
+}
+
+fn join(dirs: &[PathBuf]) -> String {
+    let dirs: Vec<_> = dirs.iter().map(|dir| dir.display().to_string()).collect();
+    dirs.join(" ")
+}
+
+/// Returns a route as plugins print it: with the shortest forms of its addresses. One whose addresses cannot be read is refused.
+pub(crate) fn canonical_route(mut route: Route) -> Result<Route> {
+    let parse = |text: &str| {
+        text.parse::<Cidr>()
+            .map_err(|error| Failure::internal(error.to_string()))
+    };
+    route.dst = parse(&route.dst)?.to_string();
+    if !route.gw.is_empty() {
+        let gateway = ip::parse(&route.gw).map_err(|error| Failure::internal(error.to_string()))?;
+        route.gw = gateway.to_string();
+    }
+    Ok(route)
+}

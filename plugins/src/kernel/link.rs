@@ -1,0 +1,448 @@
+//! Links: what `ip link` shows and changes (`linux/if_link.h`).
+
+use super::codec::{Attributes, Message, text, u16_at, u32_at};
+use super::errno::Errno;
+use super::netns::Namespace;
+use super::socket::Netlink;
+
+const RTM_NEWLINK: u16 = 16;
+const RTM_DELLINK: u16 = 17;
+const RTM_GETLINK: u16 = 18;
+const NLM_F_CREATE_EXCL: u16 = 0x600;
+
+const IFLA_ADDRESS: u16 = 1;
+const IFLA_IFNAME: u16 = 3;
+const IFLA_MTU: u16 = 4;
+const IFLA_LINK: u16 = 5;
+const IFLA_MASTER: u16 = 10;
+const IFLA_TXQLEN: u16 = 13;
+const IFLA_OPERSTATE: u16 = 16;
+const IFLA_LINKINFO: u16 = 18;
+const IFLA_IFALIAS: u16 = 20;
+const IFLA_NET_NS_FD: u16 = 28;
+const IFLA_INFO_KIND: u16 = 1;
+const IFLA_INFO_DATA: u16 = 2;
+const IFLA_INFO_SLAVE_KIND: u16 = 4;
+const IFLA_LINK_NETNSID: u16 = 37;
+const IFLA_PROMISCUITY: u16 = 30;
+
+/// Flags of a link (`linux/if.h`).
+pub(crate) const IFF_UP: u32 = 0x1;
+pub(crate) const IFF_PROMISC: u32 = 0x100;
+pub(crate) const IFF_ALLMULTI: u32 = 0x200;
+
+/// The hardware type of Ethernet, also of virtual links that carry its frames (`linux/if_arp.h`).
+const ARPHRD_ETHER: u16 = 1;
+
+/// The link passes packets (RFC 2863).
+pub(crate) const IF_OPER_UP: u8 = 6;
+
+/// A link as the kernel describes it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Link {
+    /// Its index in its network namespace.
+    pub(crate) index: u32,
+    /// `ARPHRD_*`: the frames that it carries.
+    pub(crate) hardware: u16,
+    /// Its name.
+    pub(crate) name: String,
+    /// `IFF_*`.
+    pub(crate) flags: u32,
+    /// `IF_OPER_*`: whether it passes packets.
+    pub(crate) oper_state: u8,
+    /// Its MTU in bytes.
+    pub(crate) mtu: u32,
+    /// Its hardware address; empty where it has none.
+    pub(crate) mac: Vec<u8>,
+    /// The index of the bridge, bond or VRF that it is a port of.
+    pub(crate) master: Option<u32>,
+    /// The index of the link below it, or of a veth's other end; in another network namespace if `has_remote_parent`.
+    pub(crate) parent: Option<u32>,
+    /// Whether `parent` is an index in another network namespace.
+    pub(crate) has_remote_parent: bool,
+    /// The length of its transmit queue in packets.
+    pub(crate) tx_queue: u32,
+    /// How many users hold it promiscuous.
+    pub(crate) promiscuity: u32,
+    /// Its alias, as `ip link set alias` writes it.
+    pub(crate) alias: String,
+    /// The kind of a virtual link (`macvlan`); empty for hardware.
+    pub(crate) kind: String,
+    /// The attributes that its kind has.
+    pub(crate) data: Vec<u8>,
+    /// The kind of its master, as a port sees it.
+    pub(crate) port_kind: String,
+}
+
+impl Link {
+    /// Returns whether the link is up, as far as its owner decides.
+    pub(crate) fn is_up(&self) -> bool {
+        self.flags & IFF_UP != 0
+    }
+
+    /// Returns whether the link carries Ethernet frames; a loopback, and the TUN device of a VPN, do not.
+    pub(crate) fn is_ethernet(&self) -> bool {
+        self.hardware == ARPHRD_ETHER
+    }
+
+    /// Returns the hardware address as text.
+    pub(crate) fn mac_text(&self) -> String {
+        mac_text(&self.mac)
+    }
+
+    /// Returns an attribute of the link's kind.
+    pub(crate) fn data(&self, kind: u16) -> Option<&[u8]> {
+        Attributes(&self.data).get(kind)
+    }
+
+    /// Reads a link from what follows the header of a message.
+    fn parse(body: &[u8]) -> Option<Self> {
+        let mut link = Self {
+            hardware: u16_at(body, 2)?,
+            index: u32_at(body, 4)?,
+            flags: u32_at(body, 8)?,
+            ..Self::default()
+        };
+        for (kind, value) in Attributes(body.get(16..)?) {
+            match kind {
+                IFLA_ADDRESS => link.mac = value.to_vec(),
+                IFLA_IFNAME => link.name = text(value),
+                IFLA_MTU => link.mtu = u32_at(value, 0).unwrap_or_default(),
+                IFLA_OPERSTATE => link.oper_state = value.first().copied().unwrap_or_default(),
+                IFLA_LINK => link.parent = u32_at(value, 0).filter(|index| *index != 0),
+                IFLA_LINK_NETNSID => link.has_remote_parent = true,
+                IFLA_MASTER => link.master = u32_at(value, 0).filter(|index| *index != 0),
+                IFLA_TXQLEN => link.tx_queue = u32_at(value, 0).unwrap_or_default(),
+                IFLA_PROMISCUITY => link.promiscuity = u32_at(value, 0).unwrap_or_default(),
+                IFLA_IFALIAS => link.alias = text(value),
+                IFLA_LINKINFO => {
+                    let info = Attributes(value);
+                    link.kind = info.get(IFLA_INFO_KIND).map(text).unwrap_or_default();
+                    link.data = info.get(IFLA_INFO_DATA).unwrap_or_default().to_vec();
+                    link.port_kind = info.get(IFLA_INFO_SLAVE_KIND).map(text).unwrap_or_default();
+                }
+                _ => {}
+            }
+        }
+        Some(link)
+    }
+}
+
+/// A virtual link to create.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct NewLink<'a> {
+    /// Its name.
+    pub(crate) name: &'a str,
+    /// Its kind (`macvlan`).
+    pub(crate) kind: &'a str,
+    /// The index of the link below it.
+    pub(crate) parent: Option<u32>,
+    /// Its MTU; the kind's default when absent.
+    pub(crate) mtu: Option<u32>,
+    /// Its hardware address; the kernel chooses one when it is empty.
+    pub(crate) mac: &'a [u8],
+    /// The length of its transmit queue; the kernel's default when absent.
+    pub(crate) tx_queue: Option<u32>,
+    /// The descriptor of the network namespace in which it appears; the socket's when absent.
+    pub(crate) netns: Option<u32>,
+    /// The index of the bridge, bond or VRF that it becomes a port of.
+    pub(crate) master: Option<u32>,
+    /// Whether it is brought up at once.
+    pub(crate) is_up: bool,
+}
+
+impl NewLink<'_> {
+    /// Returns the request that creates the link; `data` appends the attributes that its kind has.
+    pub(crate) fn message(&self, data: impl FnOnce(&mut Message)) -> Message {
+        let flags = if self.is_up { IFF_UP } else { 0 };
+        let mut message = Message::new(RTM_NEWLINK, NLM_F_CREATE_EXCL, &ifinfo(0, flags, flags));
+        self.put(&mut message);
+        message.nest(IFLA_LINKINFO, |info| {
+            info.put(IFLA_INFO_KIND, self.kind.as_bytes());
+            info.nest_unless_empty(IFLA_INFO_DATA, data);
+        });
+        message
+    }
+
+    /// Appends the attributes that are set, besides the kind.
+    pub(crate) fn put(&self, message: &mut Message) {
+        message.put_text(IFLA_IFNAME, self.name);
+        if let Some(index) = self.parent {
+            message.put_u32(IFLA_LINK, index);
+        }
+        if let Some(mtu) = self.mtu {
+            message.put_u32(IFLA_MTU, mtu);
+        }
+        if let Some(length) = self.tx_queue {
+            message.put_u32(IFLA_TXQLEN, length);
+        }
+        if !self.mac.is_empty() {
+            message.put(IFLA_ADDRESS, self.mac);
+        }
+        if let Some(fd) = self.netns {
+            message.put_u32(IFLA_NET_NS_FD, fd);
+        }
+        if let Some(index) = self.master {
+            message.put_u32(IFLA_MASTER, index);
+        }
+    }
+}
+
+impl Netlink {
+    /// Returns the link of this name, or ENODEV.
+    pub(crate) fn link_by_name(&mut self, name: &str) -> Result<Link, Errno> {
+        let mut message = Message::new(RTM_GETLINK, 0, &ifinfo(0, 0, 0));
+        message.put_text(IFLA_IFNAME, name);
+        self.one_link(message)
+    }
+
+    /// Returns the link of this index, or ENODEV.
+    pub(crate) fn link_by_index(&mut self, index: u32) -> Result<Link, Errno> {
+        self.one_link(Message::new(RTM_GETLINK, 0, &ifinfo(index, 0, 0)))
+    }
+
+    /// Returns all links.
+    pub(crate) fn links(&mut self) -> Result<Vec<Link>, Errno> {
+        let bodies = self.dump(|| Message::new(RTM_GETLINK, 0, &ifinfo(0, 0, 0)))?;
+        Ok(bodies.iter().filter_map(|body| Link::parse(body)).collect())
+    }
+
+    fn one_link(&mut self, message: Message) -> Result<Link, Errno> {
+        let body = self.get(message)?;
+        Link::parse(&body).ok_or(Errno::EINVAL)
+    }
+
+    /// Deletes a link.
+    pub(crate) fn delete_link(&mut self, index: u32) -> Result<(), Errno> {
+        self.request(Message::new(RTM_DELLINK, 0, &ifinfo(index, 0, 0)))
+    }
+
+    /// Brings a link up.
+    pub(crate) fn set_up(&mut self, index: u32) -> Result<(), Errno> {
+        self.set_flags(index, IFF_UP, IFF_UP)
+    }
+
+    /// Takes a link down.
+    pub(crate) fn set_down(&mut self, index: u32) -> Result<(), Errno> {
+        self.set_flags(index, 0, IFF_UP)
+    }
+
+    /// Sets the flags of `mask` to those of `flags`.
+    pub(crate) fn set_flags(&mut self, index: u32, flags: u32, mask: u32) -> Result<(), Errno> {
+        self.request(Message::new(RTM_NEWLINK, 0, &ifinfo(index, flags, mask)))
+    }
+
+    /// Changes the MTU.
+    pub(crate) fn set_mtu(&mut self, index: u32, mtu: u32) -> Result<(), Errno> {
+        self.set_attribute(index, |message| {
+            message.put_u32(IFLA_MTU, mtu);
+        })
+    }
+
+    /// Changes the hardware address.
+    pub(crate) fn set_mac(&mut self, index: u32, mac: &[u8]) -> Result<(), Errno> {
+        self.set_attribute(index, |message| {
+            message.put(IFLA_ADDRESS, mac);
+        })
+    }
+
+    /// Changes the name; the link must be down on kernels before 6.2.
+    pub(crate) fn rename(&mut self, index: u32, name: &str) -> Result<(), Errno> {
+        self.set_attribute(index, |message| {
+            message.put_text(IFLA_IFNAME, name);
+        })
+    }
+
+    /// Changes the length of the transmit queue.
+    pub(crate) fn set_tx_queue(&mut self, index: u32, length: u32) -> Result<(), Errno> {
+        self.set_attribute(index, |message| {
+            message.put_u32(IFLA_TXQLEN, length);
+        })
+    }
+
+    /// Makes the link a port of a master; index 0 takes it away from one.
+    pub(crate) fn set_master(&mut self, index: u32, master: u32) -> Result<(), Errno> {
+        self.set_attribute(index, |message| {
+            message.put_u32(IFLA_MASTER, master);
+        })
+    }
+
+    /// Moves the link to another network namespace.
+    pub(crate) fn move_to(&mut self, index: u32, namespace: &Namespace) -> Result<(), Errno> {
+        self.set_attribute(index, |message| {
+            message.put_u32(IFLA_NET_NS_FD, namespace.fd());
+        })
+    }
+
+    /// Moves the link to another network namespace, where it gets a name and an alias. It is one request: the name that the link has now
+    /// may be taken there.
+    pub(crate) fn move_as(
+        &mut self,
+        index: u32,
+        namespace: &Namespace,
+        name: &str,
+        alias: &str,
+    ) -> Result<(), Errno> {
+        self.set_attribute(index, |message| {
+            message
+                .put_u32(IFLA_NET_NS_FD, namespace.fd())
+                .put_text(IFLA_IFNAME, name)
+                .put(IFLA_IFALIAS, alias.as_bytes());
+        })
+    }
+
+    /// Changes the name and the alias.
+    pub(crate) fn rename_with_alias(
+        &mut self,
+        index: u32,
+        name: &str,
+        alias: &str,
+    ) -> Result<(), Errno> {
+        self.set_attribute(index, |message| {
+            message
+                .put_text(IFLA_IFNAME, name)
+                .put(IFLA_IFALIAS, alias.as_bytes());
+        })
+    }
+
+    fn set_attribute(&mut self, index: u32, put: impl FnOnce(&mut Message)) -> Result<(), Errno> {
+        let mut message = Message::new(RTM_NEWLINK, 0, &ifinfo(index, 0, 0));
+        put(&mut message);
+        self.request(message)
+    }
+}
+
+/// Returns `struct ifinfomsg`: family, type, index, flags and the mask of the flags to change.
+pub(crate) fn ifinfo(index: u32, flags: u32, mask: u32) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    bytes[4..8].copy_from_slice(&index.to_ne_bytes());
+    bytes[8..12].copy_from_slice(&flags.to_ne_bytes());
+    bytes[12..16].copy_from_slice(&mask.to_ne_bytes());
+    bytes
+}
+
+/// Returns a hardware address as text: `0a:58:…`.
+pub(crate) fn mac_text(mac: &[u8]) -> String {
+    let bytes: Vec<_> = mac.iter().map(|byte| format!("{byte:02x}")).collect();
+    bytes.join(":")
+}
+
+/// Reads a hardware address of 6, 8 or 20 bytes, written with `:`, `-` or, in groups of four digits, with `.`.
+pub(crate) fn parse_mac(text: &str) -> Option<Vec<u8>> {
+    let separator = text
+        .chars()
+        .find(|character| !character.is_ascii_hexdigit())?;
+    let digits = match separator {
+        ':' | '-' => 2,
+        '.' => 4,
+        _ => return None,
+    };
+    let mut mac = Vec::new();
+    for group in text.split(separator) {
+        if group.len() != digits {
+            return None;
+        }
+        for at in (0..digits).step_by(2) {
+            mac.push(u8::from_str_radix(group.get(at..at + 2)?, 16).ok()?);
+        }
+    }
+    matches!(mac.len(), 6 | 8 | 20).then_some(mac)
+}
+
+/// Requests for links that the kernel of a test cannot make, compared with those of the reference.
+#[cfg(test)]
+pub(crate) mod requests {
+    use super::*;
+    use crate::kernel::codec::{HEADER, u16_at};
+
+    const NLM_F_ACK: u16 = 0x4;
+
+    /// Fails unless the request creates a link with these attributes, as the reference sends them: in hexadecimal, with blanks
+    /// anywhere. Their order does not count, nor does the bit that marks attributes that hold attributes.
+    #[track_caller]
+    pub(crate) fn check_new_link(message: Message, expected: &str) {
+        let bytes = message.finish(NLM_F_ACK, 1);
+        assert_eq!(u16_at(&bytes, 4), Some(RTM_NEWLINK));
+        // REQUEST, ACK, EXCL, CREATE.
+        assert_eq!(u16_at(&bytes, 6), Some(0x605));
+        assert_eq!(bytes[HEADER..HEADER + 16], [0; 16]);
+        let digits: Vec<_> = expected.bytes().filter(u8::is_ascii_hexdigit).collect();
+        let expected: Vec<_> = digits
+            .chunks(2)
+            .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap())
+            .collect();
+        assert_eq!(tree(&bytes[HEADER + 16..], &[]), tree(&expected, &[]));
+    }
+
+    /// Returns the attributes, each with the kinds of those around it.
+    fn tree(bytes: &[u8], around: &[u16]) -> Vec<(Vec<u16>, Vec<u8>)> {
+        let mut found = Vec::new();
+        for (kind, value) in Attributes(bytes) {
+            let path = [around, &[kind]].concat();
+            if matches!(path[..], [IFLA_LINKINFO] | [IFLA_LINKINFO, IFLA_INFO_DATA]) {
+                found.extend(tree(value, &path));
+            } else {
+                found.push((path, value.to_vec()));
+            }
+        }
+        found.sort();
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hardware_type_is_read() {
+        // Family, padding, type, index, flags and mask of flags, as the kernel sends them.
+        let link = |kind: u16| {
+            let mut body = vec![0, 0];
+            body.extend(kind.to_ne_bytes());
+            body.extend([7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+            Link::parse(&body).unwrap()
+        };
+        assert!(link(ARPHRD_ETHER).is_ethernet());
+        // ARPHRD_NONE: a TUN device; ARPHRD_LOOPBACK.
+        for other in [0xfffe, 772] {
+            assert!(!link(other).is_ethernet());
+        }
+    }
+
+    #[test]
+    fn macs_are_read_in_three_forms() {
+        let mac = vec![0, 0x11, 0x22, 0xaa, 0xbb, 0xcc];
+        for text in ["00:11:22:aa:bb:cc", "00-11-22-AA-BB-CC", "0011.22aa.bbcc"] {
+            assert_eq!(parse_mac(text).as_ref(), Some(&mac), "{text}");
+        }
+        for text in [
+            "",
+            "00",
+            "00:11",
+            "0:11:22:aa:bb:cc",
+            "00:11:22:aa:bb:c+",
+            "00:11-22:aa:bb:cc",
+        ] {
+            assert_eq!(parse_mac(text), None, "{text}");
+        }
+        assert_eq!(mac_text(&mac), "00:11:22:aa:bb:cc");
+    }
+
+    #[test]
+    fn loopback_is_found_by_name_and_index() {
+        let mut netlink = Netlink::open().unwrap();
+        let link = netlink.link_by_name("lo").unwrap();
+        let is_loopback = 0x8;
+        assert_eq!((link.index, link.flags & is_loopback), (1, is_loopback));
+        assert_eq!(netlink.link_by_index(1).unwrap(), link);
+        assert!(
+            netlink
+                .links()
+                .unwrap()
+                .iter()
+                .any(|other| other.name == "lo")
+        );
+        assert_eq!(netlink.link_by_name("no-such-link"), Err(Errno::ENODEV));
+    }
+}

@@ -1,0 +1,408 @@
+//! bandwidth: limits what a container receives (on the host's end of its veth pair) and what it sends (on an ifb device that the
+//! host's end is redirected to).
+
+use cni::CniResult;
+use cni::types::Interface;
+use serde::Deserialize;
+use sha2::{Digest, Sha512};
+
+use crate::attachment::{Container, delete_link};
+use crate::error::{Context, Failure, Result, or_undo};
+use crate::kernel::link::{Link, NewLink};
+use crate::kernel::qdisc::Tbf;
+use crate::kernel::{Errno, Netlink};
+use crate::protocol::Call;
+
+/// The names of ifb devices begin with this.
+const IFB_PREFIX: &str = "bwp";
+/// The length of the longest name of a link.
+const IFB_NAME_LENGTH: usize = 15;
+/// How long a packet may wait, in microseconds.
+const LATENCY: f64 = 25_000.0;
+const MICROSECONDS: f64 = 1_000_000.0;
+/// The kernel's ticks in a microsecond, where `/proc/net/psched` does not say.
+const TICKS: f64 = 15.625;
+
+/// The configuration. When it has limits of its own, even zeros, those of the runtime do not count.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Config {
+    #[serde(flatten)]
+    limits: Limits,
+    #[serde(rename = "runtimeconfig")]
+    runtime_config: RuntimeConfig,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct RuntimeConfig {
+    bandwidth: Limits,
+}
+
+/// Limits in bits; 0 is none.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Limits {
+    ingressrate: Option<u64>,
+    ingressburst: Option<u64>,
+    egressrate: Option<u64>,
+    egressburst: Option<u64>,
+}
+
+impl Limits {
+    fn is_empty(&self) -> bool {
+        let all = [
+            self.ingressrate,
+            self.ingressburst,
+            self.egressrate,
+            self.egressburst,
+        ];
+        all.iter().all(Option::is_none)
+    }
+}
+
+/// One direction's limit, in bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Limit {
+    rate: u64,
+    burst: u64,
+}
+
+impl Limit {
+    /// Returns the limit, or `None` when there is none.
+    fn new(rate: Option<u64>, burst: Option<u64>) -> Result<Option<Self>> {
+        let (rate, burst) = (rate.unwrap_or_default(), burst.unwrap_or_default());
+        if burst == 0 && rate != 0 {
+            return Err(Failure::internal("if rate is set, burst must also be set"));
+        }
+        if rate == 0 && burst != 0 {
+            return Err(Failure::internal("if burst is set, rate must also be set"));
+        }
+        if burst / 8 >= u64::from(u32::MAX) {
+            return Err(Failure::internal("burst cannot be more than 4GB"));
+        }
+        Ok((rate != 0).then_some(Self { rate, burst }))
+    }
+
+    /// Returns the token bucket filter. Times beyond the kernel's 32 bits wrap around, as they do in the reference, whose pods pass CHECK
+    /// here and the reverse.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_precision_loss,
+        clippy::cast_sign_loss,
+        reason = "the reference computes in floating point, and its result must come out"
+    )]
+    fn tbf(self, ticks: f64) -> Tbf {
+        let wrap = |number: f64| number as u64 as u32;
+        let rate = self.rate / 8;
+        let burst = (self.burst / 8) as u32;
+        let time = wrap(f64::from(burst) * MICROSECONDS / rate as f64);
+        Tbf {
+            rate,
+            limit: wrap(rate as f64 * LATENCY / MICROSECONDS).wrapping_add(burst),
+            buffer: wrap(f64::from(time) * ticks),
+        }
+    }
+}
+
+/// The limits of both directions, seen from the container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Plan {
+    ingress: Option<Limit>,
+    egress: Option<Limit>,
+}
+
+impl Plan {
+    fn load(call: &Call) -> Result<Self> {
+        let config: Config = call
+            .config()
+            .map_err(|error| error.context("failed to parse network configuration"))?;
+        let limits = if config.limits.is_empty() {
+            config.runtime_config.bandwidth
+        } else {
+            config.limits
+        };
+        Ok(Self {
+            ingress: Limit::new(limits.ingressrate, limits.ingressburst)?,
+            egress: Limit::new(limits.egressrate, limits.egressburst)?,
+        })
+    }
+
+    fn limits_nothing(self) -> bool {
+        self.ingress.is_none() && self.egress.is_none()
+    }
+}
+
+/// Returns the name of the ifb device of an attachment.
+fn ifb_name(network: &str, container_id: &str) -> String {
+    let digest = Sha512::digest(format!("{network}{container_id}"));
+    let mut name = IFB_PREFIX.to_owned();
+    name.extend(digest.iter().map(|byte| format!("{byte:02x}")));
+    name.truncate(IFB_NAME_LENGTH);
+    name
+}
+
+/// Returns how many of the kernel's ticks are in a microsecond, from the text of `/proc/net/psched`: how many nanoseconds each of
+/// microsecond and tick has, then the clock's resolution.
+fn ticks(psched: &str) -> Option<f64> {
+    let mut numbers = psched
+        .split_whitespace()
+        .map(|number| u32::from_str_radix(number, 16).ok());
+    let (microsecond, tick, resolution) = (numbers.next()??, numbers.next()??, numbers.next()??);
+    let clock = f64::from(resolution) / MICROSECONDS;
+    let ratio = if resolution == 1_000_000_000 {
+        1.0
+    } else {
+        f64::from(microsecond) / f64::from(tick)
+    };
+    Some(ratio * clock)
+}
+
+fn read_ticks() -> f64 {
+    std::fs::read_to_string("/proc/net/psched")
+        .ok()
+        .and_then(|text| ticks(&text))
+        .unwrap_or(TICKS)
+}
+
+/// Limits the container's traffic; without limits the previous result passes through.
+pub(crate) fn add(call: &Call) -> Result<CniResult> {
+    let plan = Plan::load(call)?;
+    let mut result = call
+        .prev_result()?
+        .ok_or_else(|| Failure::internal("must be called as chained plugin"))?;
+    if plan.limits_nothing() {
+        return Ok(result);
+    }
+    let mut host = open_host()?;
+    let link = host_link(call, &result, &mut host)?;
+    let ticks = read_ticks();
+    if let Some(limit) = plan.ingress {
+        host.add_tbf(link.index, limit.tbf(ticks))
+            .context(|| "create qdisc".to_owned())?;
+    }
+    if let Some(limit) = plan.egress {
+        let name = ifb_name(&call.network, &call.container_id);
+        let tbf = limit.tbf(ticks);
+        let ifb = or_undo(
+            || limit_egress(&mut host, &link, &name, tbf),
+            || {
+                if plan.ingress.is_some()
+                    && let Ok(mut host) = Netlink::open()
+                {
+                    let _ = host.delete_tbf(link.index);
+                }
+            },
+        )?;
+        result.interfaces.push(Interface {
+            mac: ifb.mac_text(),
+            name,
+            ..Interface::default()
+        });
+    }
+    Ok(result)
+}
+
+fn open_host() -> Result<Netlink> {
+    Netlink::open().context(|| "failed to open a netlink socket".to_owned())
+}
+
+/// Creates the ifb device and redirects to it what the container sends. A failure takes back what came before it, the first error
+/// is the one that is reported.
+fn limit_egress(host: &mut Netlink, link: &Link, name: &str, tbf: Tbf) -> Result<Link> {
+    let new = NewLink {
+        name,
+        kind: "ifb",
+        mtu: Some(link.mtu),
+        tx_queue: Some(0),
+        ..NewLink::default()
+    };
+    host.request(new.message(|_| {}))
+        .context(|| "adding link".to_owned())?;
+    let outcome = fill_ifb(host, link, name, tbf);
+    if outcome.is_err() {
+        let _ = delete_link(host, name);
+    }
+    outcome
+}
+
+fn fill_ifb(host: &mut Netlink, link: &Link, name: &str, tbf: Tbf) -> Result<Link> {
+    let ifb = crate::attachment::link_by_name(host, name)?;
+    host.set_up(ifb.index)
+        .context(|| "adding link".to_owned())?;
+    host.add_ingress(link.index)
+        .context(|| "create ingress qdisc".to_owned())?;
+    let outcome = redirect(host, link, &ifb, tbf);
+    if outcome.is_err() {
+        let _ = host.delete_ingress(link.index);
+    }
+    outcome.map(|()| ifb)
+}
+
+fn redirect(host: &mut Netlink, link: &Link, ifb: &Link, tbf: Tbf) -> Result<()> {
+    host.redirect_ingress(link.index, ifb.index)
+        .context(|| "add filter".to_owned())?;
+    host.add_tbf(ifb.index, tbf)
+        .context(|| "create ifb qdisc: create qdisc".to_owned())
+}
+
+/// Returns the host's end of the container's veth pair, which must be in the previous result.
+fn host_link(call: &Call, result: &CniResult, host: &mut Netlink) -> Result<Link> {
+    let mut container = Container::open(&call.netns)?;
+    if result.interfaces.is_empty() {
+        return Err(Failure::internal("no interfaces provided"));
+    }
+    let ifname = &call.ifname;
+    let no_peer = |reason: String| {
+        Failure::internal(format!(
+            "container interface {ifname} has no veth peer: {reason}"
+        ))
+    };
+    let inner = container
+        .link(ifname)
+        .map_err(|error| no_peer(format!("could not look up {ifname:?}: {}", error.msg)))?;
+    if inner.kind != "veth" {
+        return Err(no_peer(format!(
+            "interface {ifname:?} was not a veth interface"
+        )));
+    }
+    let index = inner
+        .parent
+        .ok_or_else(|| no_peer(format!("interface {ifname:?} names no other end")))?;
+    let link = host.link_by_index(index).map_err(|_| {
+        Failure::internal(format!("veth peer with index {index} is not in host ns"))
+    })?;
+    let is_listed = result
+        .interfaces
+        .iter()
+        .any(|interface| interface.sandbox.is_empty() && interface.name == link.name);
+    if is_listed {
+        Ok(link)
+    } else {
+        Err(Failure::internal(
+            "no veth peer of container interface found in host ns",
+        ))
+    }
+}
+
+/// Deletes the ifb device. The rest is on the host's end of the pair and goes with it.
+pub(crate) fn del(call: &Call) -> Result<()> {
+    let name = ifb_name(&call.network, &call.container_id);
+    delete_link(&mut open_host()?, &name).map(|_| ())
+}
+
+/// Fails unless the limits are in place.
+pub(crate) fn check(call: &Call) -> Result<()> {
+    let plan = Plan::load(call)?;
+    let result = call
+        .prev_result()?
+        .ok_or_else(|| Failure::internal("must be called as a chained plugin"))?;
+    let mut host = open_host()?;
+    let link = host_link(call, &result, &mut host)?;
+    let ticks = read_ticks();
+    if let Some(limit) = plan.ingress {
+        check_tbf(&mut host, link.index, limit.tbf(ticks))?;
+    }
+    if let Some(limit) = plan.egress {
+        let name = ifb_name(&call.network, &call.container_id);
+        let ifb = crate::attachment::link_by_name(&mut host, &name)
+            .map_err(|error| error.context("get ifb device"))?;
+        check_tbf(&mut host, ifb.index, limit.tbf(ticks))?;
+    }
+    Ok(())
+}
+
+fn check_tbf(host: &mut Netlink, link: u32, expected: Tbf) -> Result<()> {
+    let tbf = host
+        .tbf(link)
+        .and_then(|tbf| tbf.ok_or(Errno::ENOENT))
+        .map_err(|_| Failure::internal("Failed to find qdisc"))?;
+    match difference(tbf, expected) {
+        None => Ok(()),
+        Some(name) => Err(Failure::internal(format!("{name} doesn't match"))),
+    }
+}
+
+/// Returns the first field that differs.
+fn difference(tbf: Tbf, expected: Tbf) -> Option<&'static str> {
+    [
+        ("Rate", tbf.rate == expected.rate),
+        ("Limit", tbf.limit == expected.limit),
+        ("Buffer", tbf.buffer == expected.buffer),
+    ]
+    .into_iter()
+    .find_map(|(name, is_same)| (!is_same).then_some(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_have_rate_and_burst() {
+        let check = |rate, burst, expected: std::result::Result<Option<Limit>, &str>| {
+            let limit = Limit::new(rate, burst).map_err(|error| error.msg);
+            assert_eq!(limit, expected.map_err(str::to_owned));
+        };
+        check(None, None, Ok(None));
+        check(Some(0), Some(0), Ok(None));
+        check(Some(8), Some(9), Ok(Some(Limit { rate: 8, burst: 9 })));
+        check(Some(8), None, Err("if rate is set, burst must also be set"));
+        check(
+            Some(0),
+            Some(8),
+            Err("if burst is set, rate must also be set"),
+        );
+        check(Some(8), Some(8 << 32), Err("burst cannot be more than 4GB"));
+    }
+
+    #[test]
+    fn own_limits_come_before_the_runtimes() {
+        let plan = |text: &str| {
+            let config: Config = serde_json::from_str(text).unwrap();
+            config.limits.is_empty()
+        };
+        assert!(plan(
+            r#"{"runtimeconfig": {"bandwidth": {"ingressrate": 5}}}"#
+        ));
+        assert!(!plan(
+            r#"{"egressburst": 0, "runtimeconfig": {"bandwidth": {"ingressrate": 5}}}"#
+        ));
+    }
+
+    #[test]
+    fn bucket_is_measured_in_time() {
+        let limit = Limit {
+            rate: 8_000_000,
+            burst: 8_000_000,
+        };
+        let expected = Tbf {
+            rate: 1_000_000,
+            limit: 1_025_000,
+            buffer: 15_625_000,
+        };
+        assert_eq!(limit.tbf(TICKS), expected);
+        let slow = Limit {
+            rate: 1_000_000,
+            burst: 0x7fff_ffff,
+        };
+        // 33,554,431,875 ticks.
+        assert_eq!(slow.tbf(TICKS).buffer, 3_489_660_803);
+        let zero = Limit { rate: 1, burst: 1 };
+        assert_eq!(zero.tbf(TICKS).rate, 0);
+        assert_eq!(difference(expected, expected), None);
+        assert_eq!(difference(expected, slow.tbf(TICKS)), Some("Rate"));
+    }
+
+    #[test]
+    fn ticks_are_read_from_the_kernel() {
+        assert_eq!(ticks("000003e8 00000040 000f4240 3b9aca00\n"), Some(15.625));
+        assert_eq!(ticks("000003e8 00000040 3b9aca00 3b9aca00\n"), Some(1000.0));
+        assert_eq!(ticks("000003e8"), None);
+    }
+
+    #[test]
+    fn ifb_is_named_by_network_and_container() {
+        assert_eq!(ifb_name("n", "cid1"), "bwp1a67f85ded96");
+    }
+}

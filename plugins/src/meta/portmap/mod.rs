@@ -1,0 +1,481 @@
+//! portmap: forwards ports of the host to the container.
+
+mod iptables;
+mod nftables;
+
+use std::net::IpAddr;
+
+use cni::CniResult;
+use serde::Deserialize;
+
+use crate::attachment::cidr;
+use crate::error::{Context, Failure, Result, or_undo, warn};
+use crate::filter::Backend;
+use crate::ip::{self, Cidr};
+use crate::kernel::{Netlink, sysctl};
+use crate::protocol::Call;
+
+/// The bit that marks packets to masquerade, when the configuration names none.
+const DEFAULT_MARK_BIT: i64 = 13;
+
+/// The configuration.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Config {
+    backend: Option<String>,
+    /// Whether connections from the host itself and from the container to its own port work; they need a changed source.
+    snat: Option<bool>,
+    /// Further conditions on the packets that are forwarded, in the words of the backend.
+    #[serde(rename = "conditionsv4")]
+    conditions_v4: Vec<String>,
+    #[serde(rename = "conditionsv6")]
+    conditions_v6: Vec<String>,
+    /// Whether the source of all connections is changed.
+    #[serde(rename = "masqall")]
+    masq_all: bool,
+    /// The number of the bit that marks packets to masquerade, from 0.
+    #[serde(rename = "markmasqbit")]
+    mark_masq_bit: Option<i64>,
+    /// A chain of somebody else that marks packets to masquerade.
+    #[serde(rename = "externalsetmarkchain")]
+    external_set_mark_chain: Option<String>,
+    #[serde(rename = "runtimeconfig")]
+    runtime: RuntimeConfig,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct RuntimeConfig {
+    #[serde(rename = "portmappings")]
+    port_mappings: Vec<Mapping>,
+}
+
+/// One forwarded port.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Mapping {
+    #[serde(rename = "hostport")]
+    host_port: i64,
+    #[serde(rename = "containerport")]
+    container_port: i64,
+    protocol: String,
+    /// The host's address to which the port is bound; all addresses when empty.
+    #[serde(rename = "hostip")]
+    host_ip: String,
+}
+
+impl Config {
+    fn load(call: &Call) -> Result<Self> {
+        let config: Self = call.config()?;
+        if config.mark_masq_bit.is_some() && config.external_set_mark_chain.is_some() {
+            return Err(Failure::internal(
+                "Cannot specify externalSetMarkChain and markMasqBit",
+            ));
+        }
+        if !(0..=31).contains(&config.mark_bit()) {
+            return Err(Failure::internal("MasqMarkBit must be between 0 and 31"));
+        }
+        Ok(config)
+    }
+
+    fn snat(&self) -> bool {
+        self.snat.unwrap_or(true)
+    }
+
+    fn mark_bit(&self) -> i64 {
+        self.mark_masq_bit.unwrap_or(DEFAULT_MARK_BIT)
+    }
+
+    fn mappings(&self) -> &[Mapping] {
+        &self.runtime.port_mappings
+    }
+
+    /// Returns the conditions for packets to an address.
+    fn conditions(&self, address: IpAddr) -> &[String] {
+        if address.is_ipv4() {
+            &self.conditions_v4
+        } else {
+            &self.conditions_v6
+        }
+    }
+
+    /// Chooses the backend, or `None` when there is nothing to choose it for. Options for the other one are an error.
+    fn backend(&self) -> Result<Option<Backend>> {
+        let options = self.options();
+        if self.backend.is_none() && self.mappings().is_empty() && options.is_empty() {
+            return Ok(None);
+        }
+        let (chosen, name) = match self.backend.as_deref() {
+            Some(name) => (Backend::parse(name), name),
+            None => match Backend::default_here() {
+                Backend::Iptables => (Some(Backend::Iptables), "iptables"),
+                Backend::Nftables => (Some(Backend::Nftables), "nftables"),
+            },
+        };
+        let (wrong, wrong_name) = match chosen {
+            Some(Backend::Iptables) => (Backend::Nftables, "nftables"),
+            _ => (Backend::Iptables, "iptables"),
+        };
+        let wrong_options: Vec<_> = options
+            .iter()
+            .filter(|(backend, _)| *backend == wrong)
+            .map(|(_, option)| *option)
+            .collect();
+        if !wrong_options.is_empty() {
+            return Err(Failure::internal(format!(
+                "{name} backend was requested but configuration contains {wrong_name}-specific options [{}]",
+                wrong_options.join(" ")
+            )));
+        }
+        chosen
+            .map(Some)
+            .ok_or_else(|| Failure::internal(format!("unrecognized backend {name:?}")))
+    }
+
+    /// Returns the options that only one backend understands.
+    fn options(&self) -> Vec<(Backend, &'static str)> {
+        let chain = self.external_set_mark_chain.as_ref();
+        let chain = chain.map(|_| (Backend::Iptables, "externalSetMarkChain"));
+        let conditions = [
+            (&self.conditions_v4, "conditionsV4"),
+            (&self.conditions_v6, "conditionsV6"),
+        ];
+        let conditions = conditions
+            .into_iter()
+            .filter_map(|(conditions, name)| Some((backend_of_conditions(conditions)?, name)));
+        chain.into_iter().chain(conditions).collect()
+    }
+
+    fn check_ports(&self) -> Result<()> {
+        for mapping in self.mappings() {
+            for (port, of) in [
+                (mapping.container_port, "container"),
+                (mapping.host_port, "host"),
+            ] {
+                if port_number(port) == 0 {
+                    return Err(Failure::internal(format!(
+                        "Invalid {of} port number: {port}"
+                    )));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns the backend in whose words the conditions are: those of iptables begin with a hyphen or an exclamation mark, those of
+/// nftables never do.
+fn backend_of_conditions(conditions: &[String]) -> Option<Backend> {
+    match conditions.first()?.chars().next()? {
+        '-' | '!' => Some(Backend::Iptables),
+        _ => Some(Backend::Nftables),
+    }
+}
+
+/// Returns the number of a port, 0 when there is no such port.
+fn port_number(port: i64) -> u16 {
+    u16::try_from(port).unwrap_or(0)
+}
+
+/// To which of the host's addresses a port is bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Binding {
+    /// All addresses of the family.
+    Any,
+    /// This address.
+    Address(IpAddr),
+    /// An address of the other family.
+    OtherFamily,
+}
+
+impl Mapping {
+    /// Returns how the port is bound in the family of the container's address. A text that is no address counts as IPv6, as for the
+    /// reference, where iptables refuses it.
+    fn binding(&self, container: IpAddr) -> Result<Binding> {
+        if self.host_ip.is_empty() {
+            return Ok(Binding::Any);
+        }
+        match ip::parse(&self.host_ip) {
+            Ok(address) if address.is_ipv4() != container.is_ipv4() => Ok(Binding::OtherFamily),
+            Ok(address) if address.is_unspecified() => Ok(Binding::Any),
+            Ok(address) => Ok(Binding::Address(address)),
+            Err(_) if container.is_ipv4() => Ok(Binding::OtherFamily),
+            Err(error) => Err(error).context(|| "invalid hostIP".to_owned()),
+        }
+    }
+}
+
+/// Whose ports are forwarded.
+struct Target<'a> {
+    config: &'a Config,
+    network: &'a str,
+    container_id: &'a str,
+}
+
+impl<'a> Target<'a> {
+    fn of(config: &'a Config, call: &'a Call) -> Self {
+        Self {
+            config,
+            network: &call.network,
+            container_id: &call.container_id,
+        }
+    }
+}
+
+/// Returns the first address of each family that belongs to the container's interface, or to none.
+fn container_addresses(result: &CniResult, ifname: &str) -> Result<Vec<Cidr>> {
+    let mut addresses: Vec<Cidr> = Vec::new();
+    for config in &result.ips {
+        let interface = config
+            .interface
+            .and_then(|index| usize::try_from(index).ok())
+            .and_then(|index| result.interfaces.get(index));
+        let is_others = interface
+            .is_some_and(|interface| interface.name != ifname || interface.sandbox.is_empty());
+        let address = cidr(config)?;
+        let is_known = addresses
+            .iter()
+            .any(|known| known.address.is_ipv4() == address.address.is_ipv4());
+        if !is_others && !is_known {
+            addresses.push(address);
+        }
+    }
+    addresses.sort_by_key(|address| address.address.is_ipv6());
+    Ok(addresses)
+}
+
+/// Forwards the ports to the container's addresses.
+pub(crate) fn add(call: &Call) -> Result<CniResult> {
+    let what = "failed to parse config";
+    let config = Config::load(call).map_err(|error| error.context(what))?;
+    let backend = config.backend().map_err(|error| error.context(what))?;
+    config.check_ports().map_err(|error| error.context(what))?;
+    let result = call
+        .prev_result()
+        .map_err(|error| error.context(what))?
+        .ok_or_else(|| Failure::internal("must be called as chained plugin"))?;
+    let Some(backend) = backend.filter(|_| !config.mappings().is_empty()) else {
+        return Ok(result);
+    };
+    let target = Target::of(&config, call);
+    let addresses = container_addresses(&result, &call.ifname)?;
+    or_undo(
+        || {
+            addresses
+                .iter()
+                .try_for_each(|address| forward(&target, backend, *address))
+        },
+        || {
+            // The error that is reported is the first one.
+            let _ = stop(&target, backend);
+        },
+    )?;
+    Ok(result)
+}
+
+fn forward(target: &Target<'_>, backend: Backend, container: Cidr) -> Result<()> {
+    match backend {
+        Backend::Iptables => iptables::forward(target, container)?,
+        Backend::Nftables => nftables::forward(target, container)?,
+    }
+    forget_connections(target.config, container.address);
+    if target.config.snat() && container.address.is_ipv4() {
+        allow_loopback_sources(container.address)
+            .map_err(|error| error.context("unable to enable route_localnet"))?;
+    }
+    Ok(())
+}
+
+/// Forgets UDP connections to the forwarded ports: a client that goes on sending would never meet the new rules. They end by
+/// themselves, so a failure is only a warning.
+fn forget_connections(config: &Config, container: IpAddr) {
+    let ports: Vec<_> = config
+        .mappings()
+        .iter()
+        .filter(|mapping| mapping.protocol.eq_ignore_ascii_case("udp"))
+        .map(|mapping| port_number(mapping.host_port))
+        .collect();
+    if ports.is_empty() {
+        return;
+    }
+    let outcome = Netlink::open_netfilter()
+        .and_then(|mut netlink| netlink.forget_udp_connections(container.is_ipv4(), &ports));
+    if let Err(error) = outcome {
+        warn(&format!(
+            "failed to delete stale UDP conntrack entries for {container}: {error}"
+        ));
+    }
+}
+
+/// Lets packets from 127.0.0.1 leave through the link that leads to the container.
+fn allow_loopback_sources(container: IpAddr) -> Result<()> {
+    let link = Netlink::open().and_then(|mut netlink| {
+        let index = netlink.route_to(container)?.link.unwrap_or_default();
+        netlink.link_by_index(index)
+    });
+    // Without a route the container is not reached by this host at all.
+    let Ok(link) = link else {
+        return Ok(());
+    };
+    let parameter = format!("net/ipv4/conf/{}/route_localnet", link.name);
+    sysctl::write(&parameter, "1").context(|| format!("failed to set {parameter}"))
+}
+
+/// Deletes the rules of the container.
+pub(crate) fn del(call: &Call) -> Result<()> {
+    let what = "failed to parse config";
+    let config = Config::load(call).map_err(|error| error.context(what))?;
+    let backend = config.backend().map_err(|error| error.context(what))?;
+    let Some(backend) = backend.filter(|_| !config.mappings().is_empty()) else {
+        return Ok(());
+    };
+    let target = Target::of(&config, call);
+    stop(&target, backend)?;
+    if config.backend.is_none() && backend == Backend::Iptables {
+        // ADD may have run before the node had iptables.
+        nftables::stop(&target)?;
+    }
+    Ok(())
+}
+
+/// Deletes the rules of the network's containers that are gone. Those of nftables do not say of which network they are, so they stay
+/// until their DEL.
+pub(crate) fn gc(call: &Call) -> Result<()> {
+    let Some(valid) = call.valid_attachments()? else {
+        return Ok(());
+    };
+    let valid: Vec<_> = valid
+        .iter()
+        .map(|attachment| attachment.container_id.as_str())
+        .collect();
+    iptables::gc(&call.network, &valid)
+}
+
+fn stop(target: &Target<'_>, backend: Backend) -> Result<()> {
+    match backend {
+        Backend::Iptables => iptables::stop(target),
+        Backend::Nftables => nftables::stop(target),
+    }
+}
+
+/// Fails unless the rules of the container are there.
+pub(crate) fn check(call: &Call) -> Result<()> {
+    let config = Config::load(call)?;
+    let backend = config.backend()?;
+    config.check_ports()?;
+    let result = call
+        .prev_result()?
+        .ok_or_else(|| Failure::internal("Required prevResult missing"))?;
+    let Some(backend) = backend.filter(|_| !config.mappings().is_empty()) else {
+        return Ok(());
+    };
+    let target = Target::of(&config, call);
+    for address in container_addresses(&result, &call.ifname)? {
+        match backend {
+            Backend::Iptables => iptables::check(&target, address)?,
+            Backend::Nftables => nftables::check(&target, address)?,
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use cni::types::{Interface, IpConfig};
+
+    use super::*;
+
+    fn config(json: serde_json::Value) -> Config {
+        serde_json::from_value(json).unwrap()
+    }
+
+    #[test]
+    fn options_of_the_other_backend_are_refused() {
+        let check = |json, expected: &str| {
+            let error = config(json).backend().unwrap_err();
+            assert_eq!(error.msg, expected);
+        };
+        check(
+            serde_json::json!({"backend": "iptables", "conditionsv4": ["ip", "saddr", "1.2.3.4"]}),
+            "iptables backend was requested but configuration contains nftables-specific options [conditionsV4]",
+        );
+        check(
+            serde_json::json!({"backend": "nftables", "externalsetmarkchain": "A", "conditionsv6": ["!", "-s", "::1"]}),
+            "nftables backend was requested but configuration contains iptables-specific options [externalSetMarkChain conditionsV6]",
+        );
+        check(
+            serde_json::json!({"backend": "ipchains"}),
+            "unrecognized backend \"ipchains\"",
+        );
+        let fitting = serde_json::json!({"backend": "nftables", "conditionsv4": ["iif", "lo"]});
+        assert_eq!(config(fitting).backend(), Ok(Some(Backend::Nftables)));
+        assert_eq!(config(serde_json::json!({})).backend(), Ok(None));
+    }
+
+    #[test]
+    fn addresses_are_the_first_of_each_family_in_the_sandbox() {
+        let interface = |name: &str, sandbox: &str| Interface {
+            name: name.to_owned(),
+            sandbox: sandbox.to_owned(),
+            ..Interface::default()
+        };
+        let address = |interface: Option<i64>, address: &str| IpConfig {
+            interface,
+            address: address.to_owned(),
+            gateway: String::new(),
+        };
+        let result = CniResult {
+            interfaces: vec![
+                interface("eth0", ""),
+                interface("eth0", "/ns"),
+                interface("eth1", "/ns"),
+            ],
+            ips: vec![
+                address(Some(0), "10.0.0.1/24"),
+                address(Some(2), "10.0.0.2/24"),
+                address(Some(1), "fd00::3/64"),
+                address(Some(7), "10.0.0.4/24"),
+                address(None, "10.0.0.5/24"),
+            ],
+            ..CniResult::default()
+        };
+        let addresses = container_addresses(&result, "eth0").unwrap();
+        let addresses: Vec<_> = addresses.iter().map(ToString::to_string).collect();
+        assert_eq!(addresses, ["10.0.0.4/24", "fd00::3/64"]);
+    }
+
+    #[test]
+    fn ports_outside_the_range_are_refused() {
+        for (port, is_port) in [
+            (0, false),
+            (-1, false),
+            (1, true),
+            (65535, true),
+            (65536, false),
+        ] {
+            let json = serde_json::json!({"runtimeconfig": {"portmappings": [{"hostport": port, "containerport": 80}]}});
+            assert_eq!(config(json).check_ports().is_ok(), is_port, "{port}");
+        }
+    }
+
+    #[test]
+    fn binding_depends_on_the_family_of_the_container() {
+        let v4 = IpAddr::from([10, 0, 0, 1]);
+        let v6 = IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, 1]);
+        let check = |host_ip: &str, container, expected| {
+            let mapping = Mapping {
+                host_ip: host_ip.to_owned(),
+                ..Mapping::default()
+            };
+            assert_eq!(mapping.binding(container), Ok(expected), "{host_ip}");
+        };
+        check("", v4, Binding::Any);
+        check("0.0.0.0", v4, Binding::Any);
+        check("0.0.0.0", v6, Binding::OtherFamily);
+        check("::", v6, Binding::Any);
+        check("::", v4, Binding::OtherFamily);
+        check("10.0.0.1", v4, Binding::Address(v4));
+        check("fd00::1", v6, Binding::Address(v6));
+        check("localhost", v4, Binding::OtherFamily);
+    }
+}

@@ -1,0 +1,59 @@
+//! What a running VPN says about this node: the input of the address plan.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// The facts of this node in a VPN that is up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Facts {
+    /// The network interface, such as `tailscale0`; it can be renamed, so it is never assumed.
+    pub interface: String,
+    /// The node's addresses in the VPN.
+    pub addresses: Addresses,
+    /// The node's name in the VPN without a trailing dot, such as `a.tail1234.ts.net`.
+    pub dns_name: Option<String>,
+    /// The interface's MTU in bytes.
+    pub mtu: u32,
+}
+
+/// At most one address of each family.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Addresses {
+    /// The IPv4 address.
+    pub ipv4: Option<Ipv4Addr>,
+    /// The IPv6 address.
+    pub ipv6: Option<Ipv6Addr>,
+}
+
+impl FromIterator<IpAddr> for Addresses {
+    /// Takes the first address of each family.
+    fn from_iter<T: IntoIterator<Item = IpAddr>>(addresses: T) -> Self {
+        let mut first = Self::default();
+        for address in addresses {
+            match address {
+                IpAddr::V4(address) => {
+                    first.ipv4.get_or_insert(address);
+                }
+                IpAddr::V6(address) => {
+                    first.ipv6.get_or_insert(address);
+                }
+            }
+        }
+        first
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn first_address_of_each_family_counts() {
+        let all = ["fd7a::1", "100.64.0.1", "100.64.0.2", "fd7a::2"];
+        let addresses: Addresses = all
+            .iter()
+            .map(|text| text.parse::<IpAddr>().unwrap())
+            .collect();
+        assert_eq!(addresses.ipv4, Some(Ipv4Addr::new(100, 64, 0, 1)));
+        assert_eq!(addresses.ipv6, Some("fd7a::1".parse().unwrap()));
+    }
+}

@@ -1,0 +1,311 @@
+//! Links, addresses, routes and rules of the network namespace, by netlink (RFC 3549; `linux/rtnetlink.h`, `linux/fib_rules.h`).
+//!
+//! Only what the VPN needs: everything is read by dumps, and the one thing that is written is a rule.
+
+use std::{collections::BTreeMap, io, net::IpAddr, time::Duration};
+
+use netlink::{
+    Attributes, Message, Socket,
+    codec::{text, u32_at},
+};
+
+use crate::Prefix;
+
+const NLM_F_CREATE_EXCL: u16 = 0x600;
+const RTM_GETLINK: u16 = 18;
+const RTM_GETADDR: u16 = 22;
+const RTM_GETROUTE: u16 = 26;
+const RTM_NEWRULE: u16 = 32;
+const RTM_DELRULE: u16 = 33;
+const RTM_GETRULE: u16 = 34;
+const AF_INET: u8 = 2;
+const AF_INET6: u8 = 10;
+const RTN_UNICAST: u8 = 1;
+/// `EEXIST`: the rule is there.
+const EXISTS: i32 = 17;
+/// `ENOENT`: the rule is gone.
+const GONE: i32 = 2;
+
+/// The length of `struct fib_rule_hdr`.
+const RULE: usize = 12;
+/// How long a reply of the kernel may take, which is lost afterwards.
+const ANSWER: Duration = Duration::from_secs(5);
+
+/// The routing table of ordinary routes.
+pub const MAIN: u32 = 254;
+
+/// A network interface.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Link {
+    /// Its name.
+    pub name: String,
+    /// Its MTU in bytes.
+    pub mtu: u32,
+    /// Its kind, such as `bridge`; hardware has none.
+    pub kind: Option<String>,
+    /// The interface below a VXLAN.
+    pub below: Option<u32>,
+}
+
+/// A unicast route.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Route {
+    /// The addresses for which it counts.
+    pub destination: Prefix,
+    /// Its table.
+    pub table: u32,
+    /// The index of its interface.
+    pub link: Option<u32>,
+}
+
+/// A rule of policy routing that chooses a table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rule {
+    /// Its place; lower ones come first.
+    pub priority: u32,
+    /// The destinations for which it counts; it counts for all unless set.
+    pub destination: Option<Prefix>,
+    /// The table.
+    pub table: u32,
+    /// The program that made it, as a number of its own.
+    pub protocol: u8,
+}
+
+/// The network of a namespace at one moment.
+#[derive(Debug, Clone, Default)]
+pub struct Network {
+    /// Interfaces by their index.
+    pub links: BTreeMap<u32, Link>,
+    /// Addresses with the index of their interface.
+    pub addresses: Vec<(IpAddr, u32)>,
+    /// Unicast routes of all tables.
+    pub routes: Vec<Route>,
+    /// Rules that choose a table.
+    pub rules: Vec<Rule>,
+}
+
+impl Network {
+    /// Returns the index of the interface that has one of these addresses.
+    pub fn link_of(&self, addresses: &[IpAddr]) -> Option<u32> {
+        let found = self
+            .addresses
+            .iter()
+            .find(|(address, _)| addresses.contains(address));
+        found.map(|(_, index)| *index)
+    }
+}
+
+/// A connection to the kernel, in the network namespace of the thread that opened it.
+#[derive(Debug)]
+pub struct Netlink(Socket);
+
+impl Netlink {
+    /// Connects to the kernel.
+    pub fn open() -> io::Result<Self> {
+        let socket = Socket::open(None)?;
+        socket.limit_wait(ANSWER)?;
+        Ok(Self(socket))
+    }
+
+    /// Reads the whole network.
+    pub fn network(&mut self) -> io::Result<Network> {
+        let links = self.dump(RTM_GETLINK, 16)?;
+        let addresses = self.dump(RTM_GETADDR, 8)?;
+        let routes = self.dump(RTM_GETROUTE, 12)?;
+        let rules = self.dump(RTM_GETRULE, RULE)?;
+        Ok(Network {
+            links: links.iter().filter_map(|body| parse_link(body)).collect(),
+            addresses: addresses
+                .iter()
+                .filter_map(|body| parse_address(body))
+                .collect(),
+            routes: routes.iter().filter_map(|body| parse_route(body)).collect(),
+            rules: rules.iter().filter_map(|body| parse_rule(body)).collect(),
+        })
+    }
+
+    /// Adds a rule; one that is there already is kept.
+    pub fn add_rule(&mut self, rule: &Rule) -> io::Result<()> {
+        self.change(rule_message(RTM_NEWRULE, NLM_F_CREATE_EXCL, rule), EXISTS)
+    }
+
+    /// Deletes a rule, if it is there.
+    pub fn delete_rule(&mut self, rule: &Rule) -> io::Result<()> {
+        self.change(rule_message(RTM_DELRULE, 0, rule), GONE)
+    }
+
+    fn change(&mut self, message: Message, fine: i32) -> io::Result<()> {
+        match self.0.request(message) {
+            Err(error) if error.raw_os_error() == Some(fine) => Ok(()),
+            other => other,
+        }
+    }
+
+    fn dump(&mut self, kind: u16, header: usize) -> io::Result<Vec<Vec<u8>>> {
+        self.0.dump(|| Message::new(kind, 0, &vec![0; header]))
+    }
+}
+
+fn address(bytes: &[u8]) -> Option<IpAddr> {
+    match bytes.len() {
+        4 => <[u8; 4]>::try_from(bytes).ok().map(IpAddr::from),
+        16 => <[u8; 16]>::try_from(bytes).ok().map(IpAddr::from),
+        _ => None,
+    }
+}
+
+fn octets(address: IpAddr) -> Vec<u8> {
+    match address {
+        IpAddr::V4(address) => address.octets().to_vec(),
+        IpAddr::V6(address) => address.octets().to_vec(),
+    }
+}
+
+/// Returns the range of a route or rule, whose address is left out where it is the family's default route.
+fn range(family: u8, length: u8, bytes: Option<&[u8]>) -> Option<Prefix> {
+    let address = match (bytes, family) {
+        (Some(bytes), _) => address(bytes)?,
+        (None, AF_INET) => IpAddr::from([0; 4]),
+        (None, AF_INET6) => IpAddr::from([0; 16]),
+        _ => return None,
+    };
+    Prefix::new(address, length)
+}
+
+fn parse_link(body: &[u8]) -> Option<(u32, Link)> {
+    const IFLA_IFNAME: u16 = 3;
+    const IFLA_MTU: u16 = 4;
+    const IFLA_LINKINFO: u16 = 18;
+    const IFLA_INFO_KIND: u16 = 1;
+    const IFLA_INFO_DATA: u16 = 2;
+    const IFLA_VXLAN_LINK: u16 = 3;
+    let attributes = Attributes(body.get(16..)?);
+    let info = attributes.nested(IFLA_LINKINFO);
+    let kind = info.as_ref().and_then(|info| info.get(IFLA_INFO_KIND));
+    let kind = kind.map(text);
+    let below = info
+        .filter(|_| kind.as_deref() == Some("vxlan"))
+        .and_then(|info| info.nested(IFLA_INFO_DATA))
+        .and_then(|data| u32_at(data.get(IFLA_VXLAN_LINK)?, 0));
+    let link = Link {
+        name: text(attributes.get(IFLA_IFNAME)?),
+        mtu: u32_at(attributes.get(IFLA_MTU)?, 0)?,
+        kind,
+        below,
+    };
+    Some((u32_at(body, 4)?, link))
+}
+
+fn parse_address(body: &[u8]) -> Option<(IpAddr, u32)> {
+    const IFA_ADDRESS: u16 = 1;
+    const IFA_LOCAL: u16 = 2;
+    let attributes = Attributes(body.get(8..)?);
+    let bytes = attributes
+        .get(IFA_LOCAL)
+        .or_else(|| attributes.get(IFA_ADDRESS))?;
+    Some((address(bytes)?, u32_at(body, 4)?))
+}
+
+fn parse_route(body: &[u8]) -> Option<Route> {
+    const RTA_DST: u16 = 1;
+    const RTA_OIF: u16 = 4;
+    const RTA_TABLE: u16 = 15;
+    let attributes = Attributes(body.get(12..)?);
+    if *body.get(7)? != RTN_UNICAST {
+        return None;
+    }
+    let table = attributes.get(RTA_TABLE).and_then(|value| u32_at(value, 0));
+    Some(Route {
+        destination: range(*body.first()?, *body.get(1)?, attributes.get(RTA_DST))?,
+        table: table.unwrap_or(u32::from(*body.get(4)?)),
+        link: attributes.get(RTA_OIF).and_then(|value| u32_at(value, 0)),
+    })
+}
+
+const FR_ACT_TO_TBL: u8 = 1;
+const FRA_DST: u16 = 1;
+const FRA_PRIORITY: u16 = 6;
+const FRA_TABLE: u16 = 15;
+const FRA_PROTOCOL: u16 = 21;
+
+fn parse_rule(body: &[u8]) -> Option<Rule> {
+    let attributes = Attributes(body.get(12..)?);
+    if *body.get(7)? != FR_ACT_TO_TBL {
+        return None;
+    }
+    let number = |kind| attributes.get(kind).and_then(|value| u32_at(value, 0));
+    let destination = attributes.get(FRA_DST);
+    Some(Rule {
+        priority: number(FRA_PRIORITY).unwrap_or(0),
+        destination: match destination {
+            Some(bytes) => Some(range(*body.first()?, *body.get(1)?, Some(bytes))?),
+            None => None,
+        },
+        table: number(FRA_TABLE).unwrap_or(u32::from(*body.get(4)?)),
+        protocol: attributes
+            .get(FRA_PROTOCOL)
+            .and_then(|value| value.first().copied())
+            .unwrap_or(0),
+    })
+}
+
+fn rule_message(kind: u16, flags: u16, rule: &Rule) -> Message {
+    let mut fixed = [0; RULE];
+    let is_v6 = rule
+        .destination
+        .is_some_and(|range| range.address().is_ipv6());
+    fixed[0] = if is_v6 { AF_INET6 } else { AF_INET };
+    fixed[1] = rule.destination.map_or(0, Prefix::length);
+    // A table above 255 has room in its attribute alone.
+    fixed[4] = u8::try_from(rule.table).unwrap_or(0);
+    fixed[7] = FR_ACT_TO_TBL;
+    let mut message = Message::new(kind, flags, &fixed);
+    if let Some(destination) = rule.destination {
+        message.put(FRA_DST, &octets(destination.address()));
+    }
+    message
+        .put_u32(FRA_PRIORITY, rule.priority)
+        .put_u32(FRA_TABLE, rule.table)
+        .put_u8(FRA_PROTOCOL, rule.protocol);
+    message
+}
+
+#[cfg(test)]
+mod tests {
+    use netlink::codec::HEADER;
+
+    use super::*;
+
+    #[test]
+    fn rules_are_read_as_they_are_written() {
+        for (destination, table) in [("192.168.1.0/24", MAIN), ("fd00:1::/64", 70_000)] {
+            let rule = Rule {
+                priority: 5200,
+                destination: Some(destination.parse().unwrap()),
+                table,
+                protocol: 77,
+            };
+            let bytes = rule_message(RTM_NEWRULE, 0, &rule).finish(0, 1);
+            assert_eq!(parse_rule(&bytes[HEADER..]), Some(rule));
+        }
+    }
+
+    #[test]
+    fn routes_without_destination_are_default_routes() {
+        let mut body = vec![AF_INET, 0, 0, 0, 254, 3, 0, RTN_UNICAST, 0, 0, 0, 0];
+        body.extend([8, 0, 4, 0]);
+        body.extend(7_u32.to_ne_bytes());
+        let route = parse_route(&body).unwrap();
+        assert!(route.destination.is_default());
+        assert_eq!((route.table, route.link), (MAIN, Some(7)));
+        body[7] = 3;
+        assert_eq!(parse_route(&body), None, "a broadcast route");
+    }
+
+    #[test]
+    fn network_of_this_process_has_the_loopback_interface() {
+        let network = Netlink::open().unwrap().network().unwrap();
+        let loopback = network.links.values().find(|link| link.name == "lo");
+        assert!(loopback.is_some_and(|link| link.mtu > 0), "{network:?}");
+    }
+}

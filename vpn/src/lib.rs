@@ -1,0 +1,24 @@
+//! Nodes that meet over a VPN: its settings, the addresses that a distro gets, routes, and the program that runs it.
+
+pub mod auth;
+pub mod plan;
+pub mod provider;
+pub mod tailscale;
+
+pub mod flannel;
+pub mod kernel;
+pub mod life;
+pub mod routes;
+pub mod rule;
+pub mod state;
+pub mod status;
+pub mod watch;
+
+mod facts;
+mod prefix;
+mod secret;
+
+pub use auth::Auth;
+pub use facts::{Addresses, Facts};
+pub use prefix::{Prefix, PrefixError};
+pub use secret::Secret;

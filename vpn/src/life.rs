@@ -1,0 +1,368 @@
+//! The life of a VPN on this node: each step looks at it and does the next thing that is missing.
+//!
+//! A VPN that runs is left as it is. One that does not run is brought up, and the record keeps that this program did it. What an
+//! administrator takes down by hand while the cluster runs stays down.
+
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
+
+use crate::{
+    Facts, Prefix,
+    flannel::Note,
+    kernel::Network,
+    provider::{Login, Phase, Provider, ProviderError, Settings, Status},
+    routes, rule,
+    state::{Record, State},
+};
+
+/// The pause after the first login that fails; it doubles with each further one.
+const FIRST_PAUSE: Duration = Duration::from_secs(5);
+const MAX_PAUSE: Duration = Duration::from_mins(5);
+/// The time that routes may wait for their approval before it is reported.
+const APPROVAL: Duration = Duration::from_secs(30);
+
+/// Keeps the record.
+pub trait Store {
+    /// Writes the record durably.
+    fn save(&mut self, record: &Record) -> std::io::Result<()>;
+}
+
+/// The input of one step besides the provider.
+pub struct Input<'a> {
+    /// The present time.
+    pub now: Instant,
+    /// The way to log in.
+    pub login: &'a Login<'a>,
+    /// The user's routes in the settings.
+    pub configured: &'a [Prefix],
+    /// The user's settings decide about the sources of packets to subnets.
+    pub leaves_sources: bool,
+    /// The note of flannel's hook.
+    pub note: Option<&'a Note>,
+    /// Reads the network of this node, which changes when the VPN comes up.
+    pub network: &'a dyn Fn() -> std::io::Result<Network>,
+}
+
+/// The VPN of this node, with what is known of it from step to step.
+#[derive(Debug)]
+pub struct Life<P, S> {
+    provider: P,
+    store: S,
+    record: Record,
+    has_run: bool,
+    failures: u32,
+    next_login: Option<Instant>,
+    last_error: Option<String>,
+    pending_since: Option<Instant>,
+}
+
+/// The reason why a step did not get to its end.
+enum Stop {
+    Missing(String),
+}
+
+impl From<ProviderError> for Stop {
+    fn from(error: ProviderError) -> Self {
+        Self::Missing(error.to_string())
+    }
+}
+
+impl<P: Provider, S: Store> Life<P, S> {
+    /// Returns the VPN as the record has it.
+    pub fn new(provider: P, store: S, record: Record) -> Self {
+        Self {
+            provider,
+            store,
+            record,
+            has_run: false,
+            failures: 0,
+            next_login: None,
+            last_error: None,
+            pending_since: None,
+        }
+    }
+
+    /// Does the next step; returns the state of the VPN. The caller sets the rules for the ranges of the LAN that it names.
+    pub fn step(&mut self, input: &Input<'_>) -> State {
+        match self.try_step(input) {
+            Ok(state) => state,
+            Err(Stop::Missing(problem)) => State::missing(problem),
+        }
+    }
+
+    fn try_step(&mut self, input: &Input<'_>) -> Result<State, Stop> {
+        let mut status = self.provider.status()?;
+        if self.needs_login(&status, input)? {
+            self.log_in(&status, input)?;
+            status = self.provider.status()?;
+        }
+        let missing = match &status.phase {
+            Phase::Running => None,
+            Phase::Starting => Some("the VPN is starting".to_owned()),
+            Phase::Stopped => Some("the VPN was taken down by hand: tailscale up, or systemctl restart multus-vpn.service".to_owned()),
+            Phase::NeedsLogin(page) => Some(self.login_problem(page.as_deref(), input)),
+            Phase::NeedsApproval => Some(format!(
+                "the VPN waits for the approval of this node, {}: approve it in the VPN's control server",
+                status.own.name
+            )),
+        };
+        if let Some(missing) = missing {
+            return Err(Stop::Missing(missing));
+        }
+        self.has_run = true;
+        self.failures = 0;
+        self.last_error = None;
+        let network = (input.network)().map_err(|error| {
+            Stop::Missing(format!("cannot read the interfaces of this node: {error}"))
+        })?;
+        let link = network.link_of(&status.own.addresses);
+        let Some((index, link)) = link.and_then(|index| Some((index, network.links.get(&index)?)))
+        else {
+            return Err(Stop::Missing(no_interface(&status)));
+        };
+        let facts = Facts {
+            interface: link.name.clone(),
+            addresses: status.addresses(),
+            dns_name: status.own.dns_name.clone(),
+            mtu: link.mtu,
+        };
+        let mut state = State::running(&facts);
+        self.keep_routes(&status, input, &mut state)?;
+        let vpn = self.provider.ranges();
+        let lan = protected(input, &status, (&network, index), vpn);
+        state.lan = lan.into_iter().collect();
+        Ok(state)
+    }
+
+    /// Returns whether the VPN has to be brought up, or to another control server.
+    fn needs_login(&self, status: &Status, input: &Input<'_>) -> Result<bool, Stop> {
+        let may_try = self.next_login.is_none_or(|next| next <= input.now);
+        match &status.phase {
+            Phase::Stopped => Ok(!self.has_run && may_try),
+            Phase::NeedsLogin(_) => Ok(input.login.key.is_some() && may_try),
+            Phase::Running => {
+                let Some(wanted) = input.login.control_server else {
+                    return Ok(false);
+                };
+                let present = self.provider.settings()?.control_server.unwrap_or_default();
+                if same_server(&present, wanted) {
+                    return Ok(false);
+                }
+                if self.record.brought_up && input.login.key.is_some() {
+                    return Ok(may_try);
+                }
+                Err(Stop::Missing(format!(
+                    "this node is logged in at {present}, and the settings name {wanted}: run tailscale logout, or take controlServerURL out of the settings"
+                )))
+            }
+            Phase::Starting | Phase::NeedsApproval => Ok(false),
+        }
+    }
+
+    fn log_in(&mut self, status: &Status, input: &Input<'_>) -> Result<(), Stop> {
+        // Written first: what is brought up is taken down, also after a crash.
+        self.change_record(|record| record.brought_up = true)?;
+        // A node that was logged in needs no key, unless that login is not accepted any more.
+        let outcome = if status.phase == Phase::Stopped && self.failures == 0 {
+            self.provider.up(&Login::default())
+        } else {
+            self.provider.up(input.login)
+        };
+        let Err(error) = outcome else {
+            self.next_login = None;
+            return Ok(());
+        };
+        let pause = FIRST_PAUSE
+            .saturating_mul(1 << self.failures.min(16))
+            .min(MAX_PAUSE);
+        self.failures += 1;
+        self.next_login = Some(input.now + pause);
+        let problem = format!("{error}: correct the key and the control server in the settings");
+        self.last_error = Some(problem.clone());
+        Err(Stop::Missing(problem))
+    }
+
+    fn login_problem(&self, page: Option<&str>, input: &Input<'_>) -> String {
+        if let Some(error) = &self.last_error {
+            return error.clone();
+        }
+        if input.login.key.is_some() {
+            return "this node is not logged in to the VPN; the next attempt follows".to_owned();
+        }
+        match page {
+            Some(page) => format!("this node is not logged in to the VPN: open {page}"),
+            None => "this node is not logged in to the VPN: run tailscale up, or set a key with --vpn-auth-file".to_owned(),
+        }
+    }
+
+    /// Advertises the subnets of this node's pods, and accepts those of other nodes.
+    fn keep_routes(
+        &mut self,
+        status: &Status,
+        input: &Input<'_>,
+        state: &mut State,
+    ) -> Result<(), Stop> {
+        let subnets = input.note.map(|note| &note.subnets[..]);
+        let remembered = &self.record.routes;
+        if subnets.is_none() && remembered.ours.is_empty() && input.configured.is_empty() {
+            return Ok(());
+        }
+        let settings = self.provider.settings()?;
+        let wanted = routes::decide(&settings.advertised, remembered, input.configured, subnets);
+        if let Some(routes) = &wanted.advertise {
+            let before = wanted.before;
+            self.change_record(|record| record.routes = before)?;
+            self.provider.advertise(routes)?;
+        }
+        let after = wanted.after;
+        self.change_record(|record| record.routes = after)?;
+        if !self.record.routes.ours.is_empty() {
+            self.keep_settings(&settings, input, state)?;
+        }
+        state.advertised.clone_from(&self.record.routes.ours);
+        state.pending = routes::without(&state.advertised, &status.own.routes);
+        if let Some(subnet) = input.note.and_then(Note::outside) {
+            state.notes.push(format!(
+                "the pod subnet {subnet} is outside of the pods' network in flannel's configuration: run multus-distro install with --vpn-cluster-cidr, the cluster-cidr of the servers, and restart the distro"
+            ));
+        }
+        self.report_pending(status, input, state);
+        Ok(())
+    }
+
+    /// Changes the settings that subnets of pods need.
+    fn keep_settings(
+        &mut self,
+        settings: &Settings,
+        input: &Input<'_>,
+        state: &mut State,
+    ) -> Result<(), Stop> {
+        if !settings.accepts_routes {
+            self.change_record(|record| record.accepted_routes = true)?;
+            self.provider.accept_routes(true)?;
+        }
+        if settings.translates_sources && !input.leaves_sources {
+            if self.record.routes.of_user.is_empty() {
+                self.change_record(|record| record.kept_sources = true)?;
+                self.provider.translate_sources(false)?;
+            } else {
+                state.notes.push(
+                    "packets from other nodes reach pods with this node's address, so NetworkPolicies do not see their sources: tailscale set --snat-subnet-routes=false, if the subnets that you advertise yourself have a route back".to_owned(),
+                );
+            }
+        }
+        Ok(())
+    }
+
+    fn report_pending(&mut self, status: &Status, input: &Input<'_>, state: &mut State) {
+        if state.pending.is_empty() {
+            self.pending_since = None;
+            return;
+        }
+        let since = *self.pending_since.get_or_insert(input.now);
+        if input.now.duration_since(since) < APPROVAL {
+            return;
+        }
+        let networks = input
+            .note
+            .map(|note| &note.networks[..])
+            .unwrap_or_default();
+        let networks = if networks.is_empty() {
+            &state.pending
+        } else {
+            networks
+        };
+        state.notes.push(format!(
+            "{}, or have the VPN's policy do it: {}",
+            routes::approval(&state.pending, &status.own.name),
+            routes::policy(networks)
+        ));
+    }
+
+    fn change_record(&mut self, change: impl FnOnce(&mut Record)) -> Result<(), Stop> {
+        let mut record = self.record.clone();
+        change(&mut record);
+        if record != self.record {
+            self.store.save(&record).map_err(|error| {
+                Stop::Missing(format!("cannot write the VPN's record: {error}"))
+            })?;
+            self.record = record;
+        }
+        Ok(())
+    }
+
+    /// Undoes what this program did: withdraws its routes, and takes the VPN down if it brought it up.
+    pub fn end(&mut self) -> Result<(), String> {
+        let text = |stop: Stop| match stop {
+            Stop::Missing(text) => text,
+        };
+        if !self.record.routes.ours.is_empty() {
+            let settings = self
+                .provider
+                .settings()
+                .map_err(|error| error.to_string())?;
+            let none = Some(&[][..]);
+            let wanted = routes::decide(&settings.advertised, &self.record.routes, &[], none);
+            if let Some(routes) = &wanted.advertise {
+                self.provider
+                    .advertise(routes)
+                    .map_err(|error| error.to_string())?;
+            }
+            self.change_record(|record| record.routes = wanted.after)
+                .map_err(text)?;
+        }
+        if self.record.kept_sources {
+            self.provider
+                .translate_sources(true)
+                .map_err(|error| error.to_string())?;
+            self.change_record(|record| record.kept_sources = false)
+                .map_err(text)?;
+        }
+        if self.record.accepted_routes {
+            self.provider
+                .accept_routes(false)
+                .map_err(|error| error.to_string())?;
+            self.change_record(|record| record.accepted_routes = false)
+                .map_err(text)?;
+        }
+        if self.record.brought_up {
+            self.provider.down().map_err(|error| error.to_string())?;
+            self.change_record(|record| record.brought_up = false)
+                .map_err(text)?;
+        }
+        Ok(())
+    }
+}
+
+fn same_server(one: &str, other: &str) -> bool {
+    one.trim_end_matches('/') == other.trim_end_matches('/')
+}
+
+fn no_interface(status: &Status) -> String {
+    if status.has_interface {
+        return "the VPN runs, and no interface of this node has its addresses: it appears in a moment, or look at journalctl -u tailscaled.service".to_owned();
+    }
+    "tailscaled runs without a network interface (--tun=userspace-networking), and pods need one: take this flag away".to_owned()
+}
+
+/// Returns the ranges of the LAN that need a rule.
+fn protected(
+    input: &Input<'_>,
+    status: &Status,
+    (network, link): (&Network, u32),
+    vpn: Vec<Prefix>,
+) -> BTreeSet<Prefix> {
+    let pods = input.note.map(|note| note.networks.clone());
+    let accepted = status.peers.iter().flat_map(|peer| peer.routes.clone());
+    let carried = rule::Carried {
+        vpn,
+        accepted: accepted.filter(|route| !route.is_default()).collect(),
+        pods: pods.unwrap_or_default(),
+    };
+    rule::protected(&rule::lan(network, link, &carried.pods), &carried)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,479 @@
+//! Tests of what `vpn run` does at one look, on a provider that records its calls.
+
+use std::{cell::RefCell, io, net::IpAddr, rc::Rc};
+
+use super::*;
+use crate::{
+    Secret,
+    kernel::{Link, MAIN, Route},
+    provider::Peer,
+};
+
+/// A VPN in memory, with the calls that change it.
+#[derive(Default)]
+struct Fake {
+    phase: Option<Phase>,
+    is_down: bool,
+    refuses: bool,
+    settings: Settings,
+    approved: Vec<Prefix>,
+    accepted: Vec<Prefix>,
+    calls: Vec<String>,
+    saved: Vec<Record>,
+}
+
+type Shared = Rc<RefCell<Fake>>;
+
+struct OfProvider(Shared);
+struct OfStore(Shared);
+
+impl Provider for OfProvider {
+    fn status(&self) -> Result<Status, ProviderError> {
+        let fake = self.0.borrow();
+        if fake.is_down {
+            return Err(ProviderError::DaemonDown {
+                program: "tailscale",
+                unit: "tailscaled.service",
+            });
+        }
+        Ok(Status {
+            phase: fake.phase.clone().unwrap_or(Phase::Running),
+            version: "1.102.5".to_owned(),
+            own: Peer {
+                name: "a".to_owned(),
+                addresses: vec!["100.64.0.1".parse().unwrap()],
+                routes: fake.approved.clone(),
+                ..Peer::default()
+            },
+            peers: vec![Peer {
+                routes: fake.accepted.clone(),
+                ..Peer::default()
+            }],
+            health: Vec::new(),
+            has_interface: true,
+        })
+    }
+
+    fn settings(&self) -> Result<Settings, ProviderError> {
+        Ok(self.0.borrow().settings.clone())
+    }
+
+    fn up(&self, login: &Login<'_>) -> Result<(), ProviderError> {
+        let mut fake = self.0.borrow_mut();
+        let key = if login.key.is_some() {
+            " with a key"
+        } else {
+            ""
+        };
+        fake.calls.push(format!("up{key}"));
+        if fake.refuses {
+            return Err(ProviderError::Failed {
+                command: "tailscale up".to_owned(),
+                text: "invalid authkey".to_owned(),
+            });
+        }
+        fake.phase = None;
+        if let Some(server) = login.control_server {
+            fake.settings.control_server = Some(server.to_owned());
+        }
+        Ok(())
+    }
+
+    fn down(&self) -> Result<(), ProviderError> {
+        self.0.borrow_mut().calls.push("down".to_owned());
+        Ok(())
+    }
+
+    fn advertise(&self, routes: &[Prefix]) -> Result<(), ProviderError> {
+        let mut fake = self.0.borrow_mut();
+        let texts: Vec<String> = routes.iter().map(ToString::to_string).collect();
+        fake.calls.push(format!("advertise {}", texts.join(" ")));
+        fake.settings.advertised = routes.to_vec();
+        Ok(())
+    }
+
+    fn accept_routes(&self, accept: bool) -> Result<(), ProviderError> {
+        let mut fake = self.0.borrow_mut();
+        fake.calls.push(format!("accept routes {accept}"));
+        fake.settings.accepts_routes = accept;
+        Ok(())
+    }
+
+    fn translate_sources(&self, translate: bool) -> Result<(), ProviderError> {
+        let mut fake = self.0.borrow_mut();
+        fake.calls.push(format!("translate {translate}"));
+        fake.settings.translates_sources = translate;
+        Ok(())
+    }
+
+    fn ranges(&self) -> Vec<Prefix> {
+        prefixes("100.64.0.0/10")
+    }
+}
+
+impl Store for OfStore {
+    fn save(&mut self, record: &Record) -> io::Result<()> {
+        let mut fake = self.0.borrow_mut();
+        let seen = fake.calls.len();
+        fake.calls.push(format!("save {seen}"));
+        fake.saved.push(record.clone());
+        Ok(())
+    }
+}
+
+fn prefixes(text: &str) -> Vec<Prefix> {
+    text.split_whitespace()
+        .map(|text| text.parse().unwrap())
+        .collect()
+}
+
+fn network() -> Network {
+    let link = |name: &str| Link {
+        name: name.to_owned(),
+        mtu: 1280,
+        ..Link::default()
+    };
+    Network {
+        links: [(2, link("eth0")), (7, link("vpn7"))].into(),
+        addresses: vec![
+            (IpAddr::from([192, 168, 1, 5]), 2),
+            (IpAddr::from([100, 64, 0, 1]), 7),
+        ],
+        routes: vec![Route {
+            destination: "192.168.1.0/24".parse().unwrap(),
+            table: MAIN,
+            link: Some(2),
+        }],
+        rules: Vec::new(),
+    }
+}
+
+/// One node over several steps.
+struct Node {
+    fake: Shared,
+    life: Life<OfProvider, OfStore>,
+    start: Instant,
+    key: Option<Secret>,
+    control_server: Option<&'static str>,
+    note: Option<Note>,
+}
+
+impl Node {
+    fn new(fake: Fake) -> Self {
+        let fake = Rc::new(RefCell::new(fake));
+        Self {
+            life: Life::new(
+                OfProvider(Rc::clone(&fake)),
+                OfStore(Rc::clone(&fake)),
+                Record::default(),
+            ),
+            fake,
+            start: Instant::now(),
+            key: None,
+            control_server: None,
+            note: None,
+        }
+    }
+
+    fn with_key(mut self) -> Self {
+        self.key = Some(Secret::new(*b"k"));
+        self
+    }
+
+    fn flannel(&mut self, subnet: &str) {
+        self.note = Some(Note {
+            subnets: prefixes(subnet),
+            networks: prefixes("10.42.0.0/16"),
+        });
+    }
+
+    /// Does a step that many seconds after the start.
+    fn step(&mut self, seconds: u64) -> State {
+        let login = Login {
+            key: self.key.as_ref(),
+            control_server: self.control_server,
+            extra_args: &[],
+        };
+        self.life.step(&Input {
+            now: self.start + Duration::from_secs(seconds),
+            login: &login,
+            configured: &[],
+            leaves_sources: false,
+            note: self.note.as_ref(),
+            network: &|| Ok(network()),
+        })
+    }
+
+    /// Starts `vpn run` again.
+    fn restart(&mut self) {
+        let record = self.fake.borrow().saved.last().cloned().unwrap_or_default();
+        self.life = Life::new(
+            OfProvider(Rc::clone(&self.fake)),
+            OfStore(Rc::clone(&self.fake)),
+            record,
+        );
+    }
+
+    /// Returns the calls since the last time, without those that write the record.
+    fn calls(&self) -> Vec<String> {
+        let mut calls = std::mem::take(&mut self.fake.borrow_mut().calls);
+        calls.retain(|call| !call.starts_with("save"));
+        calls
+    }
+}
+
+fn is_up(state: &State) -> bool {
+    state
+        .node
+        .as_ref()
+        .is_some_and(|node| node.interface == "vpn7")
+        && state.problem.is_none()
+}
+
+#[test]
+fn vpn_that_is_up_is_left_as_it_is_and_stays_up() {
+    let mut node = Node::new(Fake::default()).with_key();
+    assert!(is_up(&node.step(0)));
+    node.restart();
+    assert!(is_up(&node.step(10)));
+    node.life.end().unwrap();
+    assert_eq!(node.calls(), [""; 0]);
+}
+
+#[test]
+fn vpn_that_we_brought_up_is_taken_down_at_the_end_alone() {
+    let mut node = Node::new(Fake {
+        phase: Some(Phase::NeedsLogin(None)),
+        ..Fake::default()
+    })
+    .with_key();
+    assert!(is_up(&node.step(0)));
+    assert_eq!(node.calls(), ["up with a key"]);
+    // A restart of the unit changes nothing.
+    node.restart();
+    assert!(is_up(&node.step(10)));
+    assert_eq!(node.calls(), [""; 0]);
+    node.life.end().unwrap();
+    assert_eq!(node.calls(), ["down"]);
+    node.life.end().unwrap();
+    assert_eq!(node.calls(), [""; 0]);
+}
+
+#[test]
+fn record_is_written_before_the_vpn_comes_up() {
+    let mut node = Node::new(Fake {
+        phase: Some(Phase::Stopped),
+        ..Fake::default()
+    });
+    assert!(is_up(&node.step(0)));
+    let fake = node.fake.borrow();
+    assert_eq!(fake.calls[..2], ["save 0", "up"]);
+    assert!(fake.saved[0].brought_up);
+}
+
+#[test]
+fn vpn_that_is_taken_down_by_hand_stays_down_until_the_unit_restarts() {
+    let mut node = Node::new(Fake::default());
+    assert!(is_up(&node.step(0)));
+    node.fake.borrow_mut().phase = Some(Phase::Stopped);
+    let problem = node.step(10).problem.unwrap();
+    assert!(
+        problem.contains("taken down by hand: tailscale up"),
+        "{problem}"
+    );
+    assert_eq!(node.calls(), [""; 0]);
+    node.restart();
+    assert!(is_up(&node.step(20)));
+}
+
+#[test]
+fn refused_key_is_tried_again_after_growing_pauses() {
+    let mut node = Node::new(Fake {
+        phase: Some(Phase::NeedsLogin(None)),
+        refuses: true,
+        ..Fake::default()
+    })
+    .with_key();
+    let mut tries = Vec::new();
+    for second in 0..=700 {
+        let problem = node.step(second).problem.unwrap();
+        assert!(
+            problem.contains("invalid authkey: correct the key"),
+            "{problem}"
+        );
+        if !node.calls().is_empty() {
+            tries.push(second);
+        }
+    }
+    assert_eq!(tries, [0, 5, 15, 35, 75, 155, 315, 615]);
+    node.fake.borrow_mut().refuses = false;
+    assert!(is_up(&node.step(915)));
+}
+
+#[test]
+fn key_helps_where_the_former_login_is_not_accepted() {
+    let mut node = Node::new(Fake {
+        phase: Some(Phase::Stopped),
+        refuses: true,
+        ..Fake::default()
+    })
+    .with_key();
+    node.step(0);
+    node.fake.borrow_mut().refuses = false;
+    assert!(is_up(&node.step(5)));
+    assert_eq!(node.calls(), ["up", "up with a key"]);
+}
+
+#[test]
+fn each_missing_thing_is_named_with_its_cure() {
+    let problem = |fake: Fake| Node::new(fake).step(0).problem.unwrap();
+    let phase = |phase| Fake {
+        phase: Some(phase),
+        ..Fake::default()
+    };
+    let down = Fake {
+        is_down: true,
+        ..Fake::default()
+    };
+    assert_eq!(
+        problem(down),
+        "the daemon of tailscale does not run: systemctl start tailscaled.service"
+    );
+    assert!(problem(phase(Phase::NeedsLogin(None))).contains("--vpn-auth-file"));
+    let page = Phase::NeedsLogin(Some("https://x".to_owned()));
+    assert!(problem(phase(page)).ends_with("open https://x"));
+    assert!(problem(phase(Phase::NeedsApproval)).contains("approval of this node, a: approve it"));
+    assert_eq!(problem(phase(Phase::Starting)), "the VPN is starting");
+}
+
+#[test]
+fn other_control_server_is_joined_only_by_a_node_that_we_brought_up() {
+    let at = |server: &str| Settings {
+        control_server: Some(server.to_owned()),
+        ..Settings::default()
+    };
+    let mut node = Node::new(Fake {
+        settings: at("https://a.example"),
+        ..Fake::default()
+    })
+    .with_key();
+    node.control_server = Some("https://a.example/");
+    assert!(is_up(&node.step(0)));
+    node.control_server = Some("https://b.example");
+    let problem = node.step(10).problem.unwrap();
+    assert!(
+        problem.contains("logged in at https://a.example") && problem.contains("tailscale logout"),
+        "{problem}"
+    );
+    assert_eq!(node.calls(), [""; 0]);
+    node.life.record.brought_up = true;
+    assert!(is_up(&node.step(20)));
+    assert_eq!(node.calls(), ["up with a key"]);
+}
+
+#[test]
+fn subnet_of_the_hook_is_advertised_and_the_former_one_withdrawn() {
+    let own = Settings {
+        advertised: prefixes("10.9.0.0/16"),
+        ..Settings::default()
+    };
+    let mut node = Node::new(Fake {
+        settings: own,
+        ..Fake::default()
+    });
+    // Without flannel nothing is changed.
+    assert!(is_up(&node.step(0)));
+    assert_eq!(node.calls(), [""; 0]);
+    node.flannel("10.42.1.0/24");
+    let state = node.step(10);
+    assert_eq!(
+        node.calls(),
+        ["advertise 10.9.0.0/16 10.42.1.0/24", "accept routes true"]
+    );
+    assert_eq!(state.advertised, prefixes("10.42.1.0/24"));
+    // The unit restarts, the node has another subnet.
+    node.restart();
+    node.flannel("10.42.8.0/24");
+    node.step(20);
+    assert_eq!(node.calls(), ["advertise 10.9.0.0/16 10.42.8.0/24"]);
+    // `k3s-killall.sh` wipes all.
+    node.fake.borrow_mut().settings.advertised.clear();
+    node.step(30);
+    assert_eq!(node.calls(), ["advertise 10.9.0.0/16 10.42.8.0/24"]);
+    // A boot: flannel has not run yet, and nothing is withdrawn.
+    node.restart();
+    node.note = None;
+    node.step(40);
+    assert_eq!(node.calls(), [""; 0]);
+    node.life.end().unwrap();
+    assert_eq!(
+        node.calls(),
+        ["advertise 10.9.0.0/16", "accept routes false"]
+    );
+}
+
+#[test]
+fn route_that_is_not_approved_is_reported_after_a_while() {
+    let mut node = Node::new(Fake::default());
+    node.flannel("10.42.1.0/24");
+    let state = node.step(0);
+    assert_eq!(state.pending, prefixes("10.42.1.0/24"));
+    assert_eq!(state.notes, [""; 0]);
+    assert_eq!(node.step(29).notes, [""; 0]);
+    let notes = node.step(30).notes;
+    assert_eq!(
+        notes,
+        [
+            "advertised, not approved: approve 10.42.1.0/24 of node a, or have the VPN's policy do it: \"autoApprovers\": {\"routes\": {\"10.42.0.0/16\": [\"tag:k3s\"]}}"
+        ]
+    );
+    node.fake.borrow_mut().approved = prefixes("10.42.1.0/24");
+    let state = node.step(40);
+    assert_eq!((state.pending, state.notes), (Vec::new(), Vec::new()));
+}
+
+#[test]
+fn sources_of_packets_to_pods_are_kept_unless_the_user_has_routes_of_his_own() {
+    let translating = |advertised: &str| Settings {
+        advertised: prefixes(advertised),
+        accepts_routes: true,
+        translates_sources: true,
+        ..Settings::default()
+    };
+    let mut node = Node::new(Fake {
+        settings: translating(""),
+        ..Fake::default()
+    });
+    node.flannel("10.42.1.0/24");
+    assert_eq!(node.step(0).notes, [""; 0]);
+    assert_eq!(node.calls(), ["advertise 10.42.1.0/24", "translate false"]);
+    node.life.end().unwrap();
+    assert_eq!(node.calls(), ["advertise ", "translate true"]);
+    let mut node = Node::new(Fake {
+        settings: translating("10.9.0.0/16"),
+        ..Fake::default()
+    });
+    node.flannel("10.42.1.0/24");
+    let notes = node.step(0).notes;
+    assert!(
+        notes[0].contains("NetworkPolicies do not see their sources"),
+        "{notes:?}"
+    );
+    assert_eq!(node.calls(), ["advertise 10.9.0.0/16 10.42.1.0/24"]);
+}
+
+#[test]
+fn lan_has_a_rule_before_another_node_advertises_it() {
+    let mut node = Node::new(Fake::default());
+    assert_eq!(node.step(0).lan, prefixes("192.168.1.0/24"));
+    node.fake.borrow_mut().accepted = prefixes("192.168.0.0/16");
+    assert_eq!(node.step(10).lan, prefixes("192.168.1.0/24"));
+}
+
+#[test]
+fn subnet_outside_of_the_configured_network_is_reported() {
+    let mut node = Node::new(Fake::default());
+    node.flannel("10.99.1.0/24");
+    let notes = node.step(0).notes;
+    assert!(notes[0].contains("--vpn-cluster-cidr"), "{notes:?}");
+}

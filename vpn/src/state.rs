@@ -1,0 +1,221 @@
+//! The files by which the commands of one node know of each other: the state of the VPN that `vpn run` writes, and its record.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Addresses, Facts, Prefix, routes::Remembered};
+
+/// The directory of what ends with a boot; root's alone.
+pub const RUN_DIR: &str = "/run/multus-vpn";
+/// The directory of what outlives a boot; root's alone.
+pub const LIB_DIR: &str = "/var/lib/multus-vpn";
+/// The file of the state, in [`RUN_DIR`].
+pub const STATE: &str = "state.json";
+/// The file with the hook's note, in [`RUN_DIR`].
+pub const NOTE: &str = "flannel.json";
+/// The file of the record, in [`LIB_DIR`].
+pub const RECORD: &str = "record.json";
+/// flannel's configuration, in [`LIB_DIR`].
+pub const NET_CONF: &str = "net-conf.json";
+
+/// The version of these files.
+const SCHEMA: u32 = 1;
+
+/// What must outlive a boot.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Record {
+    /// The version of the file.
+    schema: u32,
+    /// This program brought the VPN up, so it takes it down.
+    pub brought_up: bool,
+    /// This program keeps the sources of packets to pods.
+    pub kept_sources: bool,
+    /// This program had the routes of other nodes installed.
+    pub accepted_routes: bool,
+    /// The routes.
+    pub routes: Remembered,
+}
+
+impl Default for Record {
+    fn default() -> Self {
+        Self {
+            schema: SCHEMA,
+            brought_up: false,
+            kept_sources: false,
+            accepted_routes: false,
+            routes: Remembered::default(),
+        }
+    }
+}
+
+/// The VPN at the last look of `vpn run`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct State {
+    /// The version of the file.
+    schema: u32,
+    /// The interface and addresses, while the VPN runs.
+    pub node: Option<Node>,
+    /// What keeps the VPN from running, with what helps.
+    pub problem: Option<String>,
+    /// What deserves attention although the VPN runs.
+    pub notes: Vec<String>,
+    /// The routes of this node's pods that are advertised.
+    pub advertised: Vec<Prefix>,
+    /// Those of them that are not approved.
+    pub pending: Vec<Prefix>,
+    /// The ranges of the LAN that have a rule.
+    pub lan: Vec<Prefix>,
+}
+
+impl State {
+    /// Returns the state of a VPN that runs.
+    pub fn running(facts: &Facts) -> Self {
+        Self {
+            schema: SCHEMA,
+            node: Some(Node::from(facts)),
+            problem: None,
+            notes: Vec::new(),
+            advertised: Vec::new(),
+            pending: Vec::new(),
+            lan: Vec::new(),
+        }
+    }
+
+    /// Returns the state of a VPN that does not run.
+    pub fn missing(problem: impl Into<String>) -> Self {
+        Self {
+            schema: SCHEMA,
+            node: None,
+            problem: Some(problem.into()),
+            notes: Vec::new(),
+            advertised: Vec::new(),
+            pending: Vec::new(),
+            lan: Vec::new(),
+        }
+    }
+}
+
+/// The node's facts, as a file has them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Node {
+    /// The network interface.
+    pub interface: String,
+    /// The address with IPv4.
+    pub ipv4: Option<std::net::Ipv4Addr>,
+    /// The address with IPv6.
+    pub ipv6: Option<std::net::Ipv6Addr>,
+    /// The node's name in the VPN's own DNS.
+    pub dns_name: Option<String>,
+    /// The interface's MTU.
+    pub mtu: u32,
+}
+
+impl From<&Facts> for Node {
+    fn from(facts: &Facts) -> Self {
+        Self {
+            interface: facts.interface.clone(),
+            ipv4: facts.addresses.ipv4,
+            ipv6: facts.addresses.ipv6,
+            dns_name: facts.dns_name.clone(),
+            mtu: facts.mtu,
+        }
+    }
+}
+
+impl From<&Node> for Facts {
+    fn from(node: &Node) -> Self {
+        Self {
+            interface: node.interface.clone(),
+            addresses: Addresses {
+                ipv4: node.ipv4,
+                ipv6: node.ipv6,
+            },
+            dns_name: node.dns_name.clone(),
+            mtu: node.mtu,
+        }
+    }
+}
+
+/// A file of this node that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    /// It is not in the form that this program writes.
+    #[error("cannot read {name}: {source}")]
+    Form {
+        /// The file.
+        name: &'static str,
+        /// The place and the cause.
+        source: serde_json::Error,
+    },
+    /// A newer release wrote it.
+    #[error(
+        "{name} has schema {schema}, and this release knows {SCHEMA}: use the newer multus-distro"
+    )]
+    Newer {
+        /// The file.
+        name: &'static str,
+        /// Its version.
+        schema: u32,
+    },
+}
+
+/// Reads a record.
+pub fn read_record(bytes: &[u8]) -> Result<Record, FileError> {
+    parse(RECORD, bytes)
+}
+
+/// Reads a state.
+pub fn read_state(bytes: &[u8]) -> Result<State, FileError> {
+    parse(STATE, bytes)
+}
+
+fn parse<T: for<'a> Deserialize<'a>>(name: &'static str, bytes: &[u8]) -> Result<T, FileError> {
+    #[derive(Deserialize)]
+    struct Version {
+        schema: u32,
+    }
+    let form = |source| FileError::Form { name, source };
+    let Version { schema } = serde_json::from_slice(bytes).map_err(form)?;
+    if schema != SCHEMA {
+        return Err(FileError::Newer { name, schema });
+    }
+    serde_json::from_slice(bytes).map_err(form)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_read_as_they_are_written() {
+        let facts = Facts {
+            interface: "ts7".to_owned(),
+            addresses: Addresses {
+                ipv4: Some([100, 64, 0, 2].into()),
+                ipv6: None,
+            },
+            dns_name: Some("a.example".to_owned()),
+            mtu: 1280,
+        };
+        let mut state = State::running(&facts);
+        state.pending = vec!["10.42.1.0/24".parse().unwrap()];
+        let read = read_state(&serde_json::to_vec(&state).unwrap()).unwrap();
+        assert_eq!(read, state);
+        assert_eq!(Facts::from(read.node.as_ref().unwrap()), facts);
+        let record = Record {
+            brought_up: true,
+            ..Record::default()
+        };
+        let bytes = serde_json::to_vec(&record).unwrap();
+        assert_eq!(read_record(&bytes).unwrap(), record);
+    }
+
+    #[test]
+    fn files_of_a_newer_release_are_refused() {
+        let error = read_record(br#"{"schema": 2, "new": true}"#).unwrap_err();
+        assert!(error.to_string().contains("use the newer"), "{error}");
+        assert!(read_state(b"{").is_err());
+    }
+}

@@ -1,0 +1,620 @@
+//! What is wrong with the VPN of this node, and what helps: facts in, findings out. A pure function.
+
+use std::{collections::BTreeSet, fmt};
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use crate::{
+    Prefix,
+    kernel::{Link, MAIN, Network},
+    provider::{Peer, Phase, ProviderError, Settings, Status},
+    routes, rule,
+    state::{Record, State},
+    tailscale,
+};
+
+/// Facts about the VPN, from its program, the kernel and this program's own files.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
+pub struct Report {
+    /// The provider.
+    pub provider: &'static str,
+    /// The release of its daemon.
+    pub version: Option<String>,
+    /// `running`, or a word for what is missing.
+    pub phase: &'static str,
+    /// The node's name in the VPN.
+    pub name: String,
+    /// The addresses in the VPN.
+    pub addresses: Vec<std::net::IpAddr>,
+    /// The time at which the node's key expires; none for a key that does not, as that of a node with tags.
+    pub node_key_expiry: Option<String>,
+    /// The time at which the node was made in the VPN.
+    pub created: Option<String>,
+    /// The control server.
+    pub control_server: Option<String>,
+    /// This program brought the VPN up, and takes it down.
+    pub brought_up: bool,
+    /// The interface with the VPN's addresses.
+    pub interface: Option<Interface>,
+    /// VXLAN interfaces that send through the VPN.
+    pub vxlan: Vec<Interface>,
+    /// Routes of other nodes are installed.
+    pub accepts_routes: bool,
+    /// Packets to pods get this node's address.
+    pub translates_sources: bool,
+    /// `resolv.conf` names the VPN's DNS servers.
+    pub accepts_dns: bool,
+    /// The provider makes the rules of the packet filter that it needs.
+    pub filters_packets: bool,
+    /// The kernel forwards packets with IPv4.
+    pub forwards_ipv4: bool,
+    /// The kernel forwards packets with IPv6.
+    pub forwards_ipv6: bool,
+    /// The routes of this node.
+    pub routes: Routes,
+    /// The other nodes.
+    pub peers: Vec<PeerReport>,
+    /// The ranges of the LAN.
+    pub lan: Vec<Prefix>,
+    /// Those of them that have no rule before the VPN's.
+    pub lan_without_rule: Vec<Prefix>,
+    /// The networks of the cluster's pods and services, as far as this node knows them.
+    pub cluster: Vec<Prefix>,
+    /// Warnings of the provider's own.
+    pub health: Vec<String>,
+    /// The present time of this node.
+    pub now: String,
+}
+
+/// An interface and its MTU.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Interface {
+    /// Its name.
+    pub name: String,
+    /// Its MTU in bytes.
+    pub mtu: u32,
+}
+
+/// The routes of this node's pods and of its user.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Routes {
+    /// The subnets of this node's pods.
+    pub wanted: Vec<Prefix>,
+    /// All routes that are advertised, those of the user among them.
+    pub advertised: Vec<Prefix>,
+    /// Those that the control server has approved.
+    pub approved: Vec<Prefix>,
+    /// Subnets of pods that are not approved.
+    pub pending: Vec<Prefix>,
+    /// The routes of other nodes that the kernel does not have.
+    pub not_installed: Vec<Prefix>,
+}
+
+/// Another node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PeerReport {
+    /// Its name.
+    pub name: String,
+    /// Its addresses.
+    pub addresses: Vec<std::net::IpAddr>,
+    /// The control server reaches it.
+    pub online: bool,
+    /// Packets went to it lately.
+    pub active: bool,
+    /// The address to which packets go directly.
+    pub direct: Option<String>,
+    /// The relay through which they go otherwise.
+    pub relay: Option<String>,
+    /// The subnets behind it.
+    pub routes: Vec<Prefix>,
+}
+
+/// The sources of a report.
+#[derive(Debug)]
+pub struct Sources<'a> {
+    /// The provider's answer.
+    pub status: Result<&'a Status, &'a ProviderError>,
+    /// Its settings.
+    pub settings: &'a Settings,
+    /// The record of `vpn run`.
+    pub record: &'a Record,
+    /// The networks of pods in flannel's configuration, and of services.
+    pub cluster: &'a [Prefix],
+    /// The subnets of this node's pods, from flannel's hook.
+    pub subnets: &'a [Prefix],
+    /// The network of this node.
+    pub network: &'a Network,
+    /// The kernel forwards packets with IPv4 and with IPv6.
+    pub forwards: (bool, bool),
+    /// The present time.
+    pub now: Timestamp,
+}
+
+impl Report {
+    /// Puts the facts together.
+    pub fn new(sources: &Sources<'_>) -> Self {
+        let none = Status {
+            phase: Phase::Starting,
+            version: String::new(),
+            own: Peer::default(),
+            peers: Vec::new(),
+            health: Vec::new(),
+            has_interface: true,
+        };
+        let status = sources.status.unwrap_or(&none);
+        let Sources {
+            network,
+            settings,
+            record,
+            ..
+        } = sources;
+        let link = network.link_of(&status.own.addresses);
+        let accepted: Vec<Prefix> = status
+            .peers
+            .iter()
+            .flat_map(|peer| peer.routes.iter().copied())
+            .filter(|route| !route.is_default())
+            .collect();
+        let lan = link.map(|link| rule::lan(network, link, sources.cluster));
+        let lan = lan.unwrap_or_default();
+        let vxlan = network.links.values();
+        let vxlan = vxlan.filter(|found| found.below.is_some() && found.below == link);
+        Self {
+            provider: tailscale::PROGRAM,
+            version: Some(status.version.clone()).filter(|version| !version.is_empty()),
+            phase: phase(sources.status),
+            name: status.own.name.clone(),
+            addresses: status.own.addresses.clone(),
+            node_key_expiry: status.own.key_expiry.clone(),
+            created: status.own.created.clone(),
+            control_server: settings.control_server.clone(),
+            brought_up: record.brought_up,
+            interface: link
+                .and_then(|link| network.links.get(&link))
+                .map(Interface::from),
+            vxlan: vxlan.map(Interface::from).collect(),
+            accepts_routes: settings.accepts_routes,
+            translates_sources: settings.translates_sources,
+            accepts_dns: settings.accepts_dns,
+            filters_packets: settings.filters_packets,
+            forwards_ipv4: sources.forwards.0,
+            forwards_ipv6: sources.forwards.1,
+            routes: own_routes(sources, status, &accepted, link),
+            peers: status.peers.iter().map(PeerReport::from).collect(),
+            lan_without_rule: without_rule(sources, &lan, accepted),
+            lan: lan.into_iter().collect(),
+            cluster: sources.cluster.to_vec(),
+            health: status.health.clone(),
+            now: sources.now.to_string(),
+        }
+    }
+}
+
+fn phase(status: Result<&Status, &ProviderError>) -> &'static str {
+    match status {
+        Err(ProviderError::NotInstalled(_)) => "notInstalled",
+        Err(ProviderError::DaemonDown { .. }) => "daemonDown",
+        Err(_) => "unknown",
+        Ok(status) => match status.phase {
+            Phase::Running => "running",
+            Phase::Starting => "starting",
+            Phase::Stopped => "stopped",
+            Phase::NeedsLogin(_) => "needsLogin",
+            Phase::NeedsApproval => "needsApproval",
+        },
+    }
+}
+
+fn own_routes(
+    sources: &Sources<'_>,
+    status: &Status,
+    accepted: &[Prefix],
+    link: Option<u32>,
+) -> Routes {
+    let advertised = &sources.settings.advertised;
+    let wanted = match sources.subnets {
+        [] => &sources.record.routes.ours[..],
+        subnets => subnets,
+    };
+    let is_installed = |route: &Prefix| {
+        let mut all = sources.network.routes.iter();
+        all.any(|found| found.destination == *route && found.link == link && link.is_some())
+    };
+    let mut not_installed = accepted.to_vec();
+    not_installed.retain(|route| !is_installed(route));
+    let not_approved = routes::without(advertised, &status.own.routes);
+    Routes {
+        wanted: wanted.to_vec(),
+        pending: routes::without(wanted, &status.own.routes),
+        approved: routes::without(advertised, &not_approved),
+        advertised: advertised.clone(),
+        not_installed,
+    }
+}
+
+/// Returns the ranges of the LAN that need a rule and have none.
+fn without_rule(
+    sources: &Sources<'_>,
+    lan: &BTreeSet<Prefix>,
+    accepted: Vec<Prefix>,
+) -> Vec<Prefix> {
+    let carried = rule::Carried {
+        vpn: tailscale::ranges(),
+        pods: sources.cluster.to_vec(),
+        accepted,
+    };
+    let has_rule = |range: &Prefix| {
+        sources.network.rules.iter().any(|rule| {
+            rule.priority <= rule::PRIORITY
+                && rule.table == MAIN
+                && rule.destination.is_some_and(|found| found.contains(*range))
+        })
+    };
+    let mut ranges = Vec::from_iter(rule::protected(lan, &carried));
+    ranges.retain(|range| !has_rule(range));
+    ranges
+}
+
+impl From<&Link> for Interface {
+    fn from(link: &Link) -> Self {
+        Self {
+            name: link.name.clone(),
+            mtu: link.mtu,
+        }
+    }
+}
+
+impl From<&Peer> for PeerReport {
+    fn from(peer: &Peer) -> Self {
+        Self {
+            name: peer.name.clone(),
+            addresses: peer.addresses.clone(),
+            online: peer.is_online,
+            active: peer.is_active,
+            direct: peer.direct.clone(),
+            relay: peer.relay.clone(),
+            routes: peer.routes.clone(),
+        }
+    }
+}
+
+/// Something that is wrong, or that deserves attention, with what helps.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Finding {
+    /// Something does not work.
+    pub is_problem: bool,
+    /// What it is, and what helps.
+    pub text: String,
+}
+
+/// Room that VXLAN takes of each packet with IPv6 around it.
+const VXLAN: u32 = 70;
+/// The smallest MTU with which IPv6 works.
+const MIN_MTU: u32 = 1280;
+
+/// Returns the findings: what keeps everything else from working comes first.
+pub fn findings(report: &Report, state: Option<&State>) -> Vec<Finding> {
+    let mut found = Findings(Vec::new());
+    found.phase(report);
+    if let Some(problem) = state.and_then(|state| state.problem.as_ref()) {
+        // The unit knows more than the provider's status, such as that a key was refused.
+        found
+            .0
+            .retain(|finding| report.phase != "needsLogin" || !finding.is_problem);
+        found.problem(problem.clone());
+    }
+    found.expiry(report);
+    if report.phase == "running" {
+        found.interface(report);
+        found.routes(report);
+        found.overlaps(report);
+        found.paths(report);
+        found.dns_and_sources(report);
+    }
+    for text in &report.health {
+        // These repeat the phase.
+        if report.phase == "running" {
+            found.note(format!("tailscale warns: {}", text.trim_end_matches('.')));
+        }
+    }
+    found.0
+}
+
+struct Findings(Vec<Finding>);
+
+impl Findings {
+    fn note(&mut self, text: impl Into<String>) {
+        self.0.push(Finding {
+            is_problem: false,
+            text: text.into(),
+        });
+    }
+
+    fn problem(&mut self, text: impl Into<String>) {
+        self.0.push(Finding {
+            is_problem: true,
+            text: text.into(),
+        });
+    }
+
+    fn phase(&mut self, report: &Report) {
+        match report.phase {
+            "notInstalled" => self.problem("tailscale is not installed: install it, and systemctl enable --now tailscaled.service"),
+            "daemonDown" => self.problem("tailscaled does not run: systemctl start tailscaled.service"),
+            "unknown" => self.problem("tailscale does not answer: look at journalctl -u tailscaled.service"),
+            "starting" => self.note("the VPN is starting"),
+            "stopped" => self.problem("the VPN is down: tailscale up, or systemctl restart multus-vpn.service"),
+            "needsLogin" => self.problem("this node is not logged in to the VPN: run tailscale up, or set a key with --vpn-auth-file"),
+            "needsApproval" => self.problem(format!("the VPN waits for the approval of this node, {}: approve it in the VPN's control server", report.name)),
+            _ => {}
+        }
+        if let Some(version) = report
+            .version
+            .as_ref()
+            .filter(|version| is_before_auth_file(version))
+        {
+            self.problem(format!(
+                "tailscale {version} is too old to read a key from a file: install 1.20 or later"
+            ));
+        }
+    }
+
+    fn expiry(&mut self, report: &Report) {
+        let now: Option<Timestamp> = report.now.parse().ok();
+        let seconds_to = |time: &Option<String>| {
+            let time: Timestamp = time.as_ref()?.parse().ok()?;
+            Some(time.as_second() - now?.as_second())
+        };
+        if let (Some(seconds), Some(time)) =
+            (seconds_to(&report.node_key_expiry), &report.node_key_expiry)
+        {
+            let cure = "log in again with tailscale up --force-reauth, or switch the expiry off for nodes of a cluster";
+            match seconds / 86_400 {
+                _ if seconds <= 0 => {
+                    self.problem(format!("the node's key expired at {time}: {cure}"));
+                }
+                days if days < 14 => {
+                    self.problem(format!("the node's key expires at {time}: {cure}"));
+                }
+                _ => self.note(format!(
+                    "the node's key expires at {time}, and the node leaves the cluster then: {cure}"
+                )),
+            }
+        }
+        // A margin for clocks that differ a little.
+        if seconds_to(&report.created).is_some_and(|seconds| seconds > 300) {
+            self.problem(format!(
+                "the clock says {}, before this node was made in the VPN: set it, and run a time service",
+                report.now
+            ));
+        }
+    }
+
+    fn interface(&mut self, report: &Report) {
+        let Some(interface) = &report.interface else {
+            self.problem("no interface has the VPN's addresses: run tailscaled without --tun=userspace-networking");
+            return;
+        };
+        if interface.mtu < MIN_MTU {
+            self.problem(format!(
+                "{} has an MTU of {}, too small for IPv6: {MIN_MTU} or more",
+                interface.name, interface.mtu
+            ));
+        }
+        for vxlan in &report.vxlan {
+            let text = format!(
+                "{} sends VXLAN through {}: every packet is wrapped twice",
+                vxlan.name, interface.name
+            );
+            if vxlan.mtu + VXLAN > interface.mtu {
+                self.problem(format!(
+                    "{text}, and its MTU of {} does not fit into {}: set it to {}",
+                    vxlan.mtu,
+                    interface.mtu,
+                    interface.mtu.saturating_sub(VXLAN)
+                ));
+            } else {
+                self.note(format!(
+                    "{text}; with K3s' flannel, --vpn-auth-file announces subnets without VXLAN"
+                ));
+            }
+        }
+    }
+
+    fn routes(&mut self, report: &Report) {
+        let routes = &report.routes;
+        let lost = routes::without(&routes.wanted, &routes.advertised);
+        if !lost.is_empty() {
+            self.problem(format!(
+                "{} of this node's pods is not advertised: systemctl restart multus-vpn.service",
+                list(&lost)
+            ));
+        }
+        let pending = routes::without(&routes.pending, &lost);
+        if !pending.is_empty() {
+            self.problem(routes::approval(&pending, &report.name));
+        }
+        if !report.accepts_routes && !routes.wanted.is_empty() {
+            self.problem(
+                "this node does not take the routes of other nodes: tailscale set --accept-routes",
+            );
+        } else if report.accepts_routes && !routes.not_installed.is_empty() {
+            self.problem(format!(
+                "the kernel has no route to {}: systemctl restart tailscaled.service",
+                list(&routes.not_installed)
+            ));
+        }
+        let has = |ipv4: bool| {
+            routes
+                .wanted
+                .iter()
+                .any(|route| route.address().is_ipv4() == ipv4)
+        };
+        if has(true) && !report.forwards_ipv4 {
+            self.problem("the kernel forwards no packets to pods: sysctl -w net.ipv4.ip_forward=1");
+        }
+        if has(false) && !report.forwards_ipv6 {
+            self.problem("the kernel forwards no IPv6 packets to pods: sysctl -w net.ipv6.conf.all.forwarding=1");
+        }
+        if !report.filters_packets && !routes.wanted.is_empty() {
+            self.note("tailscale makes no rules of the packet filter: a firewall that drops forwarded packets drops those of pods, so accept them from and to the VPN's interface, or tailscale set --netfilter-mode=on");
+        }
+        if !report.lan_without_rule.is_empty() {
+            self.problem(format!("a route of another node could pull {} into the VPN: systemctl restart multus-vpn.service, which keeps it on the LAN", list(&report.lan_without_rule)));
+        }
+    }
+
+    fn overlaps(&mut self, report: &Report) {
+        let vpn = tailscale::ranges();
+        let mut pairs = Vec::new();
+        for lan in &report.lan {
+            pairs.extend(vpn.iter().map(|vpn| ("the LAN", *lan, "the VPN", *vpn)));
+            pairs.extend(
+                report
+                    .cluster
+                    .iter()
+                    .map(|own| ("the LAN", *lan, "the cluster", *own)),
+            );
+        }
+        for own in &report.cluster {
+            pairs.extend(vpn.iter().map(|vpn| ("the cluster", *own, "the VPN", *vpn)));
+        }
+        for (one, of_one, other, of_other) in pairs {
+            if of_one.intersection(of_other).is_some() {
+                self.problem(format!("{of_one} of {one} overlaps {of_other} of {other}, and packets go astray: give one of them another range"));
+            }
+        }
+        for peer in &report.peers {
+            for route in peer.routes.iter().filter(|route| !route.is_default()) {
+                if let Some(lan) = report
+                    .lan
+                    .iter()
+                    .find(|lan| lan.intersection(*route).is_some())
+                {
+                    self.note(format!("{} advertises {route}, which has addresses of this node's LAN {lan}: packets to {lan} stay on the LAN; withdraw the route if it is not meant", peer.name));
+                }
+            }
+        }
+    }
+
+    fn paths(&mut self, report: &Report) {
+        for peer in report.peers.iter().filter(|peer| peer.active) {
+            if let (None, Some(relay)) = (&peer.direct, &peer.relay) {
+                self.note(format!("packets to {} go through the relay {relay}, slower than directly: let UDP port 41641 through the firewalls of both nodes", peer.name));
+            }
+        }
+    }
+
+    fn dns_and_sources(&mut self, report: &Report) {
+        if report.accepts_dns {
+            self.note("resolv.conf may name the VPN's DNS server, and CoreDNS asks it then: tailscale set --accept-dns=false, unless pods shall resolve the VPN's names");
+        }
+        if report.translates_sources && !report.routes.wanted.is_empty() {
+            self.note("packets from other nodes reach pods with this node's address, so NetworkPolicies do not see their sources: tailscale set --snat-subnet-routes=false");
+        }
+    }
+}
+
+fn list(routes: &[Prefix]) -> String {
+    let texts: Vec<String> = routes.iter().map(ToString::to_string).collect();
+    texts.join(", ")
+}
+
+/// Returns whether a release cannot read its key from a file.
+fn is_before_auth_file(version: &str) -> bool {
+    let mut numbers = version.split(['.', '-']).map(str::parse::<u32>);
+    match (numbers.next(), numbers.next()) {
+        (Some(Ok(major)), Some(Ok(minor))) => (major, minor) < (1, 20),
+        _ => false,
+    }
+}
+
+impl Report {
+    /// Returns the provider, its release and whether it runs.
+    pub fn summary(&self) -> String {
+        let version = self.version.as_deref();
+        let version = version.unwrap_or("of an unknown release");
+        format!("{} {version}, {}", self.provider, self.phase)
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut line = |subject: &str, text: String| writeln!(f, "{subject:<14} {text}");
+        let version = self.version.as_deref().unwrap_or("of an unknown release");
+        line(
+            "vpn",
+            format!("{} {version}, {}", self.provider, self.phase),
+        )?;
+        if !self.addresses.is_empty() {
+            let addresses: Vec<String> = self.addresses.iter().map(ToString::to_string).collect();
+            line("node", format!("{}: {}", self.name, addresses.join(", ")))?;
+        }
+        if let Some(interface) = &self.interface {
+            line(
+                "interface",
+                format!("{}, MTU {}", interface.name, interface.mtu),
+            )?;
+        }
+        if let Some(server) = &self.control_server {
+            let by = if self.brought_up {
+                "this program"
+            } else {
+                "its user"
+            };
+            line("login", format!("{server}, brought up by {by}"))?;
+        }
+        let expiry = self
+            .node_key_expiry
+            .as_deref()
+            .unwrap_or("never, or unknown");
+        line(
+            "expiry",
+            format!(
+                "of the node's key: {expiry}; that of an auth key is known to the control server alone"
+            ),
+        )?;
+        let or_none = |routes: &[Prefix]| {
+            if routes.is_empty() {
+                "none".to_owned()
+            } else {
+                list(routes)
+            }
+        };
+        let routes = &self.routes;
+        line("pod subnets", or_none(&routes.wanted))?;
+        line(
+            "advertised",
+            format!(
+                "{}; approved: {}",
+                or_none(&routes.advertised),
+                or_none(&routes.approved)
+            ),
+        )?;
+        for peer in &self.peers {
+            let path = match (&peer.direct, &peer.relay, peer.active) {
+                (Some(address), _, _) => format!("direct, {address}"),
+                (None, Some(relay), true) => format!("relayed by {relay}"),
+                _ if peer.online => "online".to_owned(),
+                _ => "offline".to_owned(),
+            };
+            line(
+                "peer",
+                format!("{} {path}; routes: {}", peer.name, or_none(&peer.routes)),
+            )?;
+        }
+        if !self.lan.is_empty() {
+            line("lan", list(&self.lan))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

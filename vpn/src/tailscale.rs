@@ -1,0 +1,501 @@
+//! The provider tailscale: the arguments of its program, and the parts of its output that count here.
+//!
+//! A second `tailscale up` fails unless it repeats every flag that differs from its default, so [`up_args`] repeats them.
+//! `tailscale set` changes one setting and needs no repetition.
+
+use std::{
+    fs,
+    io::{self, Write as _},
+    net::IpAddr,
+    os::unix::fs::OpenOptionsExt as _,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
+
+use cni::process::{Limits, RunError};
+use serde::Deserialize;
+
+use crate::{
+    Prefix, Secret,
+    provider::{Login, Peer, Phase, Provider, ProviderError, Settings, Status},
+};
+
+/// The program.
+pub const PROGRAM: &str = "tailscale";
+/// The systemd unit of its daemon.
+pub const UNIT: &str = "tailscaled.service";
+/// The addresses that tailscale gives to its nodes.
+const RANGES: [&str; 2] = ["100.64.0.0/10", "fd7a:115c:a1e0::/48"];
+/// The control server unless one is set.
+pub const DEFAULT_CONTROL_SERVER: &str = "https://controlplane.tailscale.com";
+/// The name of the file with the key, while `tailscale up` runs.
+pub const KEY_FILE: &str = "key";
+
+/// The beginning of the daemon's warning that the control server does not accept its login.
+const LOGGED_OUT: &str = "You are logged out";
+/// The deadline of calls that the daemon answers from memory.
+const SHORT: Duration = Duration::from_secs(10);
+/// The time in which `tailscale up` shall reach the running state, which is its own option.
+const UP: Duration = Duration::from_secs(30);
+/// The deadline of `tailscale up`, whose own ends before.
+const UP_LIMIT: Duration = Duration::from_secs(40);
+/// The most characters of an error that are shown.
+const MAX_TEXT: usize = 400;
+
+/// The outcome of one command.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Output {
+    /// It ended with status 0.
+    pub is_success: bool,
+    /// Its stdout.
+    pub stdout: String,
+    /// The beginning of its stderr.
+    pub stderr: String,
+}
+
+/// Starts the provider's program. Tests have one that answers with recorded outputs.
+pub trait Runner {
+    /// Runs the program with these arguments, until the deadline.
+    fn run(&self, args: &[String], limit: Duration) -> Result<Output, RunError>;
+}
+
+/// Runs the program that `PATH` has. The child gets no other variable, since ours may hold a key.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SystemRunner;
+
+impl Runner for SystemRunner {
+    fn run(&self, args: &[String], limit: Duration) -> Result<Output, RunError> {
+        let path = std::env::var_os("PATH");
+        let path =
+            path.unwrap_or_else(|| "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin".into());
+        let mut command = Command::new(PROGRAM);
+        command
+            .args(args)
+            .env_clear()
+            .env("PATH", path)
+            .env("HOME", "/root");
+        let limits = Limits {
+            time: Some(limit),
+            ..Limits::default()
+        };
+        let output = cni::process::run(&mut command, &[], &limits)?;
+        Ok(Output {
+            is_success: output.status.success(),
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        })
+    }
+}
+
+/// Tailscale on this node.
+#[derive(Debug)]
+pub struct Tailscale<R> {
+    runner: R,
+    /// The directory for the key's file, which is root's alone.
+    run_dir: PathBuf,
+}
+
+impl<R: Runner> Tailscale<R> {
+    /// Returns the provider; `run_dir` exists, and nobody but root reads it.
+    pub fn new(runner: R, run_dir: impl Into<PathBuf>) -> Self {
+        Self {
+            runner,
+            run_dir: run_dir.into(),
+        }
+    }
+
+    fn run(&self, args: &[String], limit: Duration) -> Result<String, ProviderError> {
+        // Values may be long, and an argument that a user wrote may hold anything.
+        let command = [PROGRAM]
+            .into_iter()
+            .chain(args.iter().map(|arg| arg.split('=').next().unwrap_or(arg)))
+            .collect::<Vec<_>>()
+            .join(" ");
+        let output = self.runner.run(args, limit).map_err(|error| match error {
+            RunError::TimedOut(_) => ProviderError::Timeout {
+                command: command.clone(),
+                limit,
+                unit: UNIT,
+            },
+            RunError::Io(error) if error.kind() == io::ErrorKind::NotFound => {
+                ProviderError::NotInstalled(PROGRAM.to_owned())
+            }
+            RunError::Io(error) => ProviderError::Failed {
+                command: command.clone(),
+                text: error.to_string(),
+            },
+            RunError::TooMuchOutput => ProviderError::Unreadable {
+                command: command.clone(),
+                text: "it is too long".to_owned(),
+            },
+        })?;
+        if output.is_success {
+            return Ok(output.stdout);
+        }
+        if output.stderr.contains("failed to connect to local") {
+            return Err(ProviderError::DaemonDown {
+                program: PROGRAM,
+                unit: UNIT,
+            });
+        }
+        Err(ProviderError::Failed {
+            command,
+            text: one_line(if output.stderr.trim().is_empty() {
+                &output.stdout
+            } else {
+                &output.stderr
+            }),
+        })
+    }
+
+    fn set(&self, flag: String) -> Result<(), ProviderError> {
+        self.run(&["set".to_owned(), flag], SHORT).map(drop)
+    }
+
+    fn json<T: for<'a> Deserialize<'a>>(&self, args: [&str; 2]) -> Result<T, ProviderError> {
+        let text = self.run(&args.map(str::to_owned), SHORT)?;
+        serde_json::from_str(&text).map_err(|error| ProviderError::Unreadable {
+            command: format!("{PROGRAM} {}", args.join(" ")),
+            text: error.to_string(),
+        })
+    }
+}
+
+impl<R: Runner> Provider for Tailscale<R> {
+    fn status(&self) -> Result<Status, ProviderError> {
+        self.json::<StatusOutput>(["status", "--json"])
+            .map(Status::from)
+    }
+
+    fn settings(&self) -> Result<Settings, ProviderError> {
+        self.json::<Prefs>(["debug", "prefs"]).map(Settings::from)
+    }
+
+    fn up(&self, login: &Login<'_>) -> Result<(), ProviderError> {
+        if login.key.is_none() && login.control_server.is_none() && login.extra_args.is_empty() {
+            // Without any flag it keeps all settings.
+            return self.run(&["up".to_owned()], UP_LIMIT).map(drop);
+        }
+        let prefs: Prefs = self.json(["debug", "prefs"])?;
+        let file = login
+            .key
+            .map(|key| KeyFile::write(&self.run_dir, key))
+            .transpose()
+            .map_err(|source| ProviderError::KeyFile {
+                program: PROGRAM,
+                source,
+            })?;
+        let path = file.as_ref().map(|file| file.0.as_path());
+        let outcome = self.run(&up_args(&prefs, login, path), UP_LIMIT);
+        outcome
+            .map(drop)
+            .map_err(|error| without_key(error, login.key))
+    }
+
+    fn down(&self) -> Result<(), ProviderError> {
+        // Asked for by whoever runs us; without the flag it refuses to cut an SSH session through the VPN.
+        let args = ["down", "--accept-risk=lose-ssh"];
+        self.run(&args.map(str::to_owned), SHORT).map(drop)
+    }
+
+    fn advertise(&self, routes: &[Prefix]) -> Result<(), ProviderError> {
+        let routes: Vec<String> = routes.iter().map(ToString::to_string).collect();
+        self.set(format!("--advertise-routes={}", routes.join(",")))
+    }
+
+    fn accept_routes(&self, accept: bool) -> Result<(), ProviderError> {
+        self.set(format!("--accept-routes={accept}"))
+    }
+
+    fn translate_sources(&self, translate: bool) -> Result<(), ProviderError> {
+        self.set(format!("--snat-subnet-routes={translate}"))
+    }
+
+    fn ranges(&self) -> Vec<Prefix> {
+        ranges()
+    }
+}
+
+/// Returns the ranges of the addresses that tailscale gives to its nodes.
+pub fn ranges() -> Vec<Prefix> {
+    RANGES
+        .iter()
+        .filter_map(|range| range.parse().ok())
+        .collect()
+}
+
+/// The file with the key, which is removed when it is dropped.
+struct KeyFile(PathBuf);
+
+impl KeyFile {
+    fn write(dir: &Path, key: &Secret) -> io::Result<Self> {
+        let file = Self(dir.join(KEY_FILE));
+        // One may be left of a process that was killed.
+        let _ = fs::remove_file(&file.0);
+        let mut options = fs::OpenOptions::new();
+        let mut out = options
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&file.0)?;
+        out.write_all(key.expose())?;
+        Ok(file)
+    }
+}
+
+impl Drop for KeyFile {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+/// Returns the arguments of `tailscale up`. Flags of the user come last, and count more.
+fn up_args(prefs: &Prefs, login: &Login<'_>, key: Option<&Path>) -> Vec<String> {
+    let mut args = vec!["up".to_owned(), format!("--timeout={}s", UP.as_secs())];
+    if let Some(path) = key {
+        args.push(format!("--auth-key=file:{}", path.display()));
+    }
+    let mut repeated = prefs.flags();
+    if prefs.control_url.is_empty() {
+        // The node's own DNS servers are those of CoreDNS, which must not depend on the VPN.
+        repeated.push("--accept-dns=false".to_owned());
+    }
+    if let Some(server) = login.control_server {
+        repeated.retain(|flag| !flag.starts_with("--login-server="));
+        args.push(format!("--login-server={server}"));
+        // Tailscale keeps the former login otherwise, and fails.
+        if !prefs.control_url.is_empty() && prefs.control_url != server {
+            args.push("--force-reauth".to_owned());
+        }
+    }
+    let name = |flag: &str| -> String {
+        let name = flag.trim_start_matches('-');
+        name.split('=').next().unwrap_or(name).to_owned()
+    };
+    let of_user: Vec<String> = login.extra_args.iter().map(|arg| name(arg)).collect();
+    repeated.retain(|flag| !of_user.contains(&name(flag)));
+    args.extend(repeated);
+    args.extend(login.extra_args.iter().cloned());
+    args
+}
+
+/// Takes the key out of the words of a program that repeats it.
+fn without_key(error: ProviderError, key: Option<&Secret>) -> ProviderError {
+    let text = |text: String| match key.map(|key| String::from_utf8_lossy(key.expose())) {
+        Some(key) if !key.trim().is_empty() => text.replace(key.trim(), "…"),
+        _ => text,
+    };
+    match error {
+        ProviderError::Failed {
+            command,
+            text: words,
+        } => ProviderError::Failed {
+            command,
+            text: text(words),
+        },
+        other => other,
+    }
+}
+
+/// Joins the lines of an error and keeps its beginning.
+fn one_line(text: &str) -> String {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let line = words.join(" ");
+    match line.char_indices().nth(MAX_TEXT) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line,
+    }
+}
+
+/// The output of `tailscale status --json`.
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct StatusOutput {
+    #[serde(default)]
+    version: String,
+    #[serde(rename = "TUN", default)]
+    tun: bool,
+    backend_state: String,
+    #[serde(rename = "AuthURL", default)]
+    auth_url: String,
+    #[serde(rename = "TailscaleIPs", default)]
+    addresses: Option<Vec<IpAddr>>,
+    #[serde(rename = "Self", default)]
+    own: Option<PeerOutput>,
+    #[serde(default)]
+    health: Option<Vec<String>>,
+    #[serde(default)]
+    peer: Option<std::collections::BTreeMap<String, PeerOutput>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "PascalCase", default)]
+struct PeerOutput {
+    host_name: String,
+    #[serde(rename = "DNSName")]
+    dns_name: String,
+    #[serde(rename = "TailscaleIPs")]
+    addresses: Option<Vec<IpAddr>>,
+    #[serde(rename = "AllowedIPs")]
+    allowed: Option<Vec<Prefix>>,
+    cur_addr: String,
+    relay: String,
+    online: bool,
+    active: bool,
+    key_expiry: Option<String>,
+    created: Option<String>,
+}
+
+impl From<StatusOutput> for Status {
+    fn from(output: StatusOutput) -> Self {
+        let health = output.health.unwrap_or_default();
+        let is_logged_out = health.iter().any(|text| text.starts_with(LOGGED_OUT));
+        let phase = match output.backend_state.as_str() {
+            "Running" => Phase::Running,
+            "Stopped" => Phase::Stopped,
+            "NeedsLogin" => Phase::NeedsLogin(Some(output.auth_url).filter(|url| !url.is_empty())),
+            "NeedsMachineAuth" => Phase::NeedsApproval,
+            // A daemon that was started again, whose login is not accepted any more.
+            "Starting" | "NoState" if is_logged_out => Phase::NeedsLogin(None),
+            // InUseOtherUser is Windows' alone.
+            _ => Phase::Starting,
+        };
+        let mut own: Peer = output.own.unwrap_or_default().into();
+        if let Some(addresses) = output.addresses {
+            own.addresses = addresses;
+        }
+        let peers = output.peer.unwrap_or_default();
+        Self {
+            phase,
+            version: output.version,
+            own,
+            peers: peers.into_values().map(Peer::from).collect(),
+            health,
+            has_interface: output.tun,
+        }
+    }
+}
+
+impl From<PeerOutput> for Peer {
+    fn from(output: PeerOutput) -> Self {
+        let some = |text: String| Some(text).filter(|text| !text.is_empty());
+        let addresses = output.addresses.unwrap_or_default();
+        // The node's own addresses are among those that it may send from.
+        let is_own = |route: &Prefix| {
+            let is_host = matches!(
+                (route.address(), route.length()),
+                (IpAddr::V4(_), 32) | (IpAddr::V6(_), 128)
+            );
+            is_host && addresses.contains(&route.address())
+        };
+        let mut routes = output.allowed.unwrap_or_default();
+        routes.retain(|route| !is_own(route));
+        let some_time = |time: Option<String>| time.filter(|time| !time.starts_with("0001-01-01"));
+        Self {
+            name: output.host_name,
+            dns_name: some(output.dns_name.trim_end_matches('.').to_owned()),
+            addresses,
+            routes,
+            is_online: output.online,
+            is_active: output.active,
+            direct: some(output.cur_addr),
+            relay: some(output.relay),
+            key_expiry: some_time(output.key_expiry),
+            created: some_time(output.created),
+        }
+    }
+}
+
+/// The output of `tailscale debug prefs`.
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "PascalCase", default)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a switch of tailscale's own"
+)]
+struct Prefs {
+    #[serde(rename = "ControlURL")]
+    control_url: String,
+    route_all: bool,
+    #[serde(rename = "CorpDNS")]
+    corp_dns: bool,
+    #[serde(rename = "RunSSH")]
+    run_ssh: bool,
+    shields_up: bool,
+    advertise_tags: Option<Vec<String>>,
+    hostname: String,
+    advertise_routes: Option<Vec<Prefix>>,
+    #[serde(rename = "NoSNAT")]
+    no_snat: bool,
+    netfilter_mode: u8,
+    operator_user: String,
+}
+
+impl Prefs {
+    /// Returns the flags of `tailscale up` that keep these settings, without those that have their defaults.
+    fn flags(&self) -> Vec<String> {
+        let mut flags = Vec::new();
+        let mut add = |is_set: bool, flag: String| {
+            if is_set {
+                flags.push(flag);
+            }
+        };
+        // Before the first login nothing is set, and all fields are empty.
+        if self.control_url.is_empty() {
+            return flags;
+        }
+        let is_default = self.control_url == DEFAULT_CONTROL_SERVER;
+        add(!is_default, format!("--login-server={}", self.control_url));
+        add(self.route_all, "--accept-routes".to_owned());
+        add(!self.corp_dns, "--accept-dns=false".to_owned());
+        add(self.run_ssh, "--ssh".to_owned());
+        add(self.shields_up, "--shields-up".to_owned());
+        let tags = self.advertise_tags.as_deref().unwrap_or_default();
+        add(
+            !tags.is_empty(),
+            format!("--advertise-tags={}", tags.join(",")),
+        );
+        add(
+            !self.hostname.is_empty(),
+            format!("--hostname={}", self.hostname),
+        );
+        let all = self.advertise_routes.as_deref().unwrap_or_default();
+        let (defaults, routes): (Vec<Prefix>, Vec<Prefix>) =
+            all.iter().partition(|route| route.is_default());
+        let routes: Vec<String> = routes.iter().map(ToString::to_string).collect();
+        add(
+            !routes.is_empty(),
+            format!("--advertise-routes={}", routes.join(",")),
+        );
+        add(!defaults.is_empty(), "--advertise-exit-node".to_owned());
+        add(self.no_snat, "--snat-subnet-routes=false".to_owned());
+        let mode = match self.netfilter_mode {
+            0 => "off",
+            1 => "nodivert",
+            _ => "on",
+        };
+        add(mode != "on", format!("--netfilter-mode={mode}"));
+        add(
+            !self.operator_user.is_empty(),
+            format!("--operator={}", self.operator_user),
+        );
+        flags
+    }
+}
+
+impl From<Prefs> for Settings {
+    fn from(prefs: Prefs) -> Self {
+        Self {
+            advertised: prefs.advertise_routes.unwrap_or_default(),
+            accepts_routes: prefs.route_all,
+            translates_sources: !prefs.no_snat,
+            accepts_dns: prefs.corp_dns,
+            filters_packets: prefs.netfilter_mode == 2,
+            control_server: Some(prefs.control_url).filter(|url| !url.is_empty()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,197 @@
+//! `airgap push`, and the names that it refuses before it sends anything.
+
+use std::{fs, path::Path, process::Command};
+
+use archive::{
+    layout::Layout,
+    oci::{self, Index, Manifest},
+};
+
+use crate::{
+    bad_input::{FAILED, output, refused, xtask},
+    chart::published,
+    server::{Server, response, without_proxies},
+};
+
+/// Starts a registry that has nothing and accepts everything.
+fn registry() -> Server {
+    Server::start(|_, request| match request.method.as_str() {
+        "HEAD" => response("404 Not Found", b""),
+        "POST" => response("202 Accepted\r\nLocation: /upload?state=1", b""),
+        _ => response("201 Created", b""),
+    })
+}
+
+/// Writes a release with one image of this name, and with a chart.
+fn release(dir: &Path, name: &str) {
+    let mut layout = Layout::default();
+    let config = layout.add(oci::CONFIG, b"{}".to_vec());
+    let layer = layout.add(oci::LAYER_GZIP, b"some bytes".to_vec());
+    let manifest = oci::to_bytes(&Manifest::of(config, vec![layer]));
+    let manifest = layout.add(oci::MANIFEST, manifest);
+    let index = layout.add(oci::INDEX, oci::to_bytes(&Index::of(vec![manifest])));
+    layout.images.push(index.named(name));
+    let chart = (
+        "charts/assets/c/c-1.0.0.tgz".to_owned(),
+        published("c", "1.0.0", &[]),
+    );
+    let files = layout.files().into_iter();
+    let files = files.map(|(path, bytes)| (format!("oci/{path}"), bytes));
+    for (path, bytes) in files.chain([chart]) {
+        let path = dir.join("dist").join(path);
+        fs::create_dir_all(path.parent().expect("it has one")).expect("a directory of the test");
+        fs::write(path, bytes).expect("a directory of the test");
+    }
+}
+
+fn push(dir: &Path, args: &[&str]) -> Command {
+    let args = [&["airgap", "push", "--plain-http"], args].concat();
+    let mut command = without_proxies(xtask(dir, &args));
+    command
+        .env_remove("REGISTRY_AUTH_FILE")
+        .env("DOCKER_CONFIG", dir.join("docker"));
+    command
+}
+
+fn host(server: &Server) -> String {
+    server.base.replace("http://", "")
+}
+
+#[test]
+fn charts_go_below_the_named_repository() {
+    let dir = tempfile::tempdir().unwrap();
+    release(dir.path(), "r.example/x/y:v1");
+    for (path, args, chart) in [
+        ("", &[][..], Some("charts/c")),
+        ("/team", &[], Some("team/charts/c")),
+        ("/team", &["--charts-to", "helm/own"], Some("helm/own/c")),
+        ("/team", &["--images-only"], None),
+    ] {
+        let server = registry();
+        let to = format!("{}{path}", host(&server));
+        let (status, stderr) = output(push(dir.path(), &[&[to.as_str()], args].concat()));
+        assert_eq!(status, 0, "{stderr}");
+        let image = format!("/v2{path}/x/y/manifests/v1");
+        let chart = chart.map(|chart| format!("/v2/{chart}/manifests/1.0.0"));
+        let put = server.requests().into_iter();
+        let put = put.filter(|one| one.method == "PUT" && one.target.contains("/manifests/"));
+        let mut put: Vec<_> = put.map(|one| one.target).collect();
+        put.retain(|target| !target.contains("sha256:"));
+        assert_eq!(
+            put,
+            [Some(image), chart]
+                .into_iter()
+                .flatten()
+                .collect::<Vec<_>>()
+        );
+        let uploads = server.requests().into_iter();
+        let mut uploads = uploads.filter(|one| one.target.starts_with("/upload"));
+        assert!(uploads.all(|one| one.target.starts_with("/upload?state=1&digest=sha256%3A")));
+    }
+    // Images alone need no charts in the release.
+    fs::remove_dir_all(dir.path().join("dist/charts")).unwrap();
+    let server = registry();
+    let (status, stderr) = output(push(dir.path(), &["--images-only", &host(&server)]));
+    assert_eq!(status, 0, "{stderr}");
+    let expected = ["cannot read charts from dist"];
+    refused(push(dir.path(), &[&host(&server)]), FAILED, &expected);
+}
+
+#[test]
+fn login_is_not_sent_to_another_server_that_stores_blobs() {
+    let dir = tempfile::tempdir().unwrap();
+    release(dir.path(), "r.example/x/y:v1");
+    let storage = Server::start(|_, _| response("201 Created", b""));
+    let place = format!("202 Accepted\r\nLocation: {}/upload", storage.base);
+    let registry = Server::start(move |_, request| {
+        if request.authorization.is_none() {
+            let wanted = "401 Unauthorized\r\nWWW-Authenticate: Basic realm=\"test\"";
+            return response(wanted, b"{}");
+        }
+        match request.method.as_str() {
+            "HEAD" => response("404 Not Found", b""),
+            "POST" => response(&place, b""),
+            _ => response("201 Created", b""),
+        }
+    });
+    let args = ["--images-only", "--user", "me", &host(&registry)];
+    let mut command = push(dir.path(), &args);
+    command.env("MULTUS_REGISTRY_PASSWORD", "word");
+    let (status, stderr) = output(command);
+    assert_eq!(status, 0, "{stderr}");
+    let uploads = storage.requests();
+    assert_eq!(uploads.len(), 2);
+    assert!(uploads.iter().all(|one| one.authorization.is_none()));
+    let bodies: Vec<_> = uploads.into_iter().map(|one| one.body).collect();
+    assert!(bodies.contains(&b"some bytes".to_vec()));
+}
+
+#[test]
+fn malformed_names_are_refused_before_a_request() {
+    let (dir, server) = (tempfile::tempdir().unwrap(), registry());
+    release(dir.path(), "r.example/x/y:v1");
+    let at = host(&server);
+    let path = |path: &str| format!("{at}/{path}");
+    let not_a_repository = "is not a repository: write lower-case letters";
+    let long = "x".repeat(250);
+    for (args, expected) in [
+        (
+            &["me@r.example"][..],
+            "`me@r.example` in me@r.example is not",
+        ),
+        (&["r.example:port/x"], "write HOST or HOST:PORT"),
+        (&[&path("Team")], "`Team` in REGISTRY is not a repository"),
+        (&[&path("a//b")], not_a_repository),
+        (&[&path("a:v1")], not_a_repository),
+        (&[&path("a?b")], not_a_repository),
+        (
+            &[&at, "--charts-to", "../charts"],
+            "`../charts` in --charts-to is not",
+        ),
+        (&[&at, "--charts-to", ""], not_a_repository),
+        (&[&path(&long)], "is too long, or not the name of an image"),
+    ] {
+        refused(push(dir.path(), args), FAILED, &[expected]);
+    }
+    release(dir.path(), "r.example/X:v1");
+    let expected = ["`r.example/X:v1` is not the name of an image: write HOST"];
+    refused(push(dir.path(), &[&at]), FAILED, &expected);
+    assert_eq!(server.targets(), [""; 0]);
+}
+
+#[test]
+fn malformed_lock_is_refused_before_a_request() {
+    let (dir, server) = (tempfile::tempdir().unwrap(), registry());
+    let digest = archive::digest::sha256(b"x");
+    let at = host(&server);
+    let pull = |names: &[&str], args: &[&str]| {
+        let line = |name: &&str| format!("core {name} {digest}\n");
+        let lock: String = names.iter().map(line).collect();
+        fs::write(dir.path().join("images.lock"), lock).unwrap();
+        let common = [
+            "airgap",
+            "pull",
+            "--lock",
+            "images.lock",
+            "--store",
+            "store",
+        ];
+        without_proxies(xtask(dir.path(), &[&common, args].concat()))
+    };
+    let sound = format!("{at}/x:1");
+    for name in ["r.example/X:1", "r.example:99999/x:1", "r.example/x:a?b"] {
+        let expected = format!("images.lock:2: `{name}` is not the name of an image");
+        let command = pull(&[&sound, name], &["--plain-http"]);
+        refused(command, FAILED, &[&expected]);
+    }
+    let port = format!("*={at}/x");
+    for (args, expected) in [
+        (["--mirror", port.as_str()], "write REGISTRY=HOST"),
+        (["--plain-http=http://r", "--json"], "write a host"),
+        (["--user", "http://r=me"], "write NAME or HOST=NAME"),
+    ] {
+        let (status, stderr) = output(pull(&[&sound], &args));
+        assert!(status == 2 && stderr.contains(expected), "{stderr}");
+    }
+    assert_eq!(server.targets(), [""; 0]);
+}

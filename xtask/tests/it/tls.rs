@@ -1,0 +1,186 @@
+//! Encrypted connections of registries and downloads: which certificates are trusted, and what the errors say.
+
+use std::{fs, path::Path, process::Command, sync::Arc};
+
+use archive::digest::sha256;
+use rustls::{
+    RootCertStore, ServerConfig,
+    crypto::ring,
+    pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer},
+    server::WebPkiClientVerifier,
+};
+use testkit::authority::{Authority, to_pem};
+
+use crate::{
+    bad_input::{FAILED, output, refused, xtask},
+    registry::{Image, pull, succeeds},
+    server::{Server, complete, without_proxies},
+};
+
+/// Starts a registry with this certificate; it wants one of the authority `clients` where there is one.
+fn registry((certificate, key): (Vec<u8>, Vec<u8>), clients: Option<&Authority>) -> Server {
+    let image = Image::new();
+    let provider = Arc::new(ring::default_provider());
+    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()
+        .expect("the usual versions");
+    let builder = match clients {
+        None => builder.with_no_client_auth(),
+        Some(authority) => {
+            let mut roots = RootCertStore::empty();
+            let root = CertificateDer::from(authority.certificate());
+            roots.add(root).expect("a sound certificate");
+            let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider);
+            builder.with_client_cert_verifier(verifier.build().expect("there is a root"))
+        }
+    };
+    let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key));
+    let config = builder.with_single_cert(vec![certificate.into()], key);
+    let config = config.expect("key and certificate fit");
+    Server::start_with(Some(config), move |_, request| {
+        if request.target == "/file.tgz" {
+            return complete(b"published");
+        }
+        image.respond(&request.target)
+    })
+}
+
+fn host(server: &Server) -> String {
+    server.base.replace("https://", "")
+}
+
+/// Returns a command that trusts the certificates of this file alone.
+fn trusting(mut command: Command, file: &Path) -> Command {
+    command
+        .env_remove("SSL_CERT_DIR")
+        .env("SSL_CERT_FILE", file);
+    command
+}
+
+fn write_pem(path: &Path, label: &str, der: &[u8]) {
+    fs::create_dir_all(path.parent().expect("it has one")).expect("a directory of the test");
+    fs::write(path, to_pem(label, der)).expect("a directory of the test");
+}
+
+#[test]
+fn certificate_is_trusted_by_its_authority_or_by_itself() {
+    let dir = tempfile::tempdir().unwrap();
+    let (own, other) = (Authority::generate(), Authority::generate());
+    let file = |name: &str| dir.path().join(name);
+    write_pem(&file("ca"), "CERTIFICATE", &own.certificate());
+    write_pem(&file("other"), "CERTIFICATE", &other.certificate());
+    write_pem(&file("itself"), "CERTIFICATE", &own.self_signed_server());
+    let (signed, key) = own.server();
+    write_pem(&file("signed"), "CERTIFICATE", &signed);
+    for (identity, trusted) in [
+        ((signed, key), &["ca", "signed"][..]),
+        ((own.self_signed_server(), own.pkcs8()), &["itself"]),
+    ] {
+        let server = registry(identity, None);
+        let at = host(&server);
+        let pull_with = |name: &str| trusting(pull(dir.path(), &at, &[]), &file(name));
+        for name in trusted {
+            succeeds(pull_with(name));
+        }
+        let requests = server.targets().len();
+        let expected = format!("{at}'s certificate is not trusted: name its CA in SSL_CERT_FILE");
+        refused(pull_with("other"), FAILED, &[&expected]);
+        let mut by_default = pull(dir.path(), &at, &[]);
+        by_default
+            .env_remove("SSL_CERT_DIR")
+            .env_remove("SSL_CERT_FILE");
+        refused(by_default, FAILED, &[&expected]);
+        // A trusted certificate is so for its own names alone.
+        let local = at.replace("127.0.0.1", "localhost");
+        let elsewhere = trusting(pull(dir.path(), &local, &[]), &file(trusted[0]));
+        let expected = format!("{local}'s certificate is not valid");
+        refused(elsewhere, FAILED, &[&expected]);
+        assert_eq!(server.targets().len(), requests);
+    }
+    let absent = trusting(pull(dir.path(), "127.0.0.1:1", &[]), &file("absent"));
+    refused(
+        absent,
+        FAILED,
+        &["cannot read the certificates of SSL_CERT_FILE", "absent"],
+    );
+}
+
+#[test]
+fn downloads_trust_the_same_certificates() {
+    let dir = tempfile::tempdir().unwrap();
+    let own = Authority::generate();
+    write_pem(
+        &dir.path().join("itself"),
+        "CERTIFICATE",
+        &own.self_signed_server(),
+    );
+    let other = Authority::generate().certificate();
+    write_pem(&dir.path().join("other"), "CERTIFICATE", &other);
+    let server = registry((own.self_signed_server(), own.pkcs8()), None);
+    let line = format!(
+        "{} v1 {}/file.tgz\n",
+        sha256(b"published").hex(),
+        server.base
+    );
+    fs::write(dir.path().join("a.lock"), line).unwrap();
+    let download = |name: &str| {
+        let mut command = without_proxies(xtask(dir.path(), &["download", "--lock", "a.lock"]));
+        command.env_remove("MULTUS_MIRROR");
+        trusting(command, &dir.path().join(name))
+    };
+    let expected = format!(
+        "{}'s certificate is not trusted: name its CA",
+        host(&server)
+    );
+    refused(download("other"), FAILED, &[&expected]);
+    succeeds(download("itself"));
+}
+
+#[test]
+fn directory_of_a_host_has_its_authority_and_the_clients_certificate() {
+    let dir = tempfile::tempdir().unwrap();
+    let (own, clients) = (Authority::generate(), Authority::generate());
+    let server = registry(own.server(), Some(&clients));
+    let at = host(&server);
+    let file = |name: &str| dir.path().join("certs.d").join(&at).join(name);
+    let other = dir.path().join("other");
+    write_pem(&other, "CERTIFICATE", &clients.certificate());
+    let pull_with = || {
+        let certs_d = dir.path().join("certs.d");
+        let args = ["--certs-d", certs_d.to_str().expect("a plain path")];
+        trusting(pull(dir.path(), &at, &args), &other)
+    };
+    refused(pull_with(), FAILED, &["certificate is not trusted"]);
+    write_pem(&file("ca.crt"), "CERTIFICATE", &own.certificate());
+    let (status, stderr) = output(pull_with());
+    assert!(
+        status == FAILED && !stderr.contains("not trusted"),
+        "{stderr}"
+    );
+    assert_eq!(server.targets(), [""; 0]);
+    let (certificate, key) = clients.server();
+    write_pem(&file("client.cert"), "CERTIFICATE", &certificate);
+    refused(
+        pull_with(),
+        FAILED,
+        &["cannot use the certificates in", "client.key"],
+    );
+    write_pem(&file("client.key"), "PRIVATE KEY", &key);
+    succeeds(pull_with());
+    // The directory is for this host alone.
+    let elsewhere = registry(own.server(), None);
+    let certs_d = dir.path().join("certs.d");
+    let args = ["--certs-d", certs_d.to_str().unwrap()];
+    let command = pull(dir.path(), &host(&elsewhere), &args);
+    refused(
+        trusting(command, &other),
+        FAILED,
+        &["certificate is not trusted"],
+    );
+    fs::write(file("ca.crt"), "-----BEGIN CERTIFICATE-----\n!\n").unwrap();
+    refused(
+        pull_with(),
+        FAILED,
+        &["cannot use the certificates in", "ca.crt"],
+    );
+}
