@@ -21,7 +21,7 @@ use crate::{
     tree::Tree,
 };
 
-/// What a release is held to besides its own words.
+/// The standard that a release is held to besides its own words.
 #[derive(Clone, Copy)]
 pub(crate) enum Standard<'a> {
     /// This checkout made it: what this program derives, and these manual pages and completions, must be in it as they are here.

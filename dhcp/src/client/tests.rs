@@ -267,7 +267,7 @@ fn lease_is_renewed_by_its_server_then_by_any() {
 }
 
 #[test]
-fn lease_that_nobody_renews_expires() {
+fn lease_that_no_server_renews_expires() {
     let mut client = bound(config(), seconds(0));
     let failure = loop {
         let now = client.deadline().unwrap();
@@ -305,7 +305,7 @@ fn refused_or_changed_renewal_ends_the_client() {
 }
 
 #[test]
-fn resumed_client_does_what_is_due() {
+fn resumed_client_takes_the_step_that_is_due() {
     let lease = bound(config(), seconds(0)).lease().unwrap().clone();
     let resume = |now| {
         let mut client = Client::resume(config(), lease.clone(), seconds(now));
