@@ -110,6 +110,9 @@ impl Values {
 #[derive(Debug, Default)]
 struct Measured {
     single: [Values; 2],
+    /// Of these ADDs the time in our daemon, and in the plugins that it started.
+    in_daemon: [Values; 2],
+    in_delegates: [Values; 2],
     burst_add: [Values; 2],
     burst_running: [Values; 2],
     plugins: [Values; 2],
@@ -263,8 +266,14 @@ impl Bench<'_> {
             Side::Ours | Side::Peer => &[None, Some(NETWORK)],
         };
         for (kind, networks) in kinds.iter().enumerate() {
+            let before = self.daemon_times(side)?;
             let adds = self.one_by_one(self.counts.pods, *networks)?;
             measured.single[kind].push(side, 1e3 * median(adds));
+            if let (Some(before), Some(after)) = (before, self.daemon_times(side)?) {
+                let (daemon, delegates) = after.means_since(&before)?;
+                measured.in_daemon[kind].push(side, 1e3 * daemon);
+                measured.in_delegates[kind].push(side, 1e3 * delegates);
+            }
             let (add, running) = self.burst(*networks)?;
             measured.burst_add[kind].push(side, 1e3 * add);
             measured.burst_running[kind].push(side, running);
@@ -290,6 +299,18 @@ impl Bench<'_> {
         let start = Instant::now();
         thread::sleep(self.counts.idle);
         Ok((self.node_cpu()? - before) / start.elapsed().as_secs_f64())
+    }
+
+    /// Returns the times that our daemon reports of itself.
+    fn daemon_times(&self, side: Side) -> anyhow::Result<Option<DaemonTimes>> {
+        if side != Side::Ours {
+            return Ok(None);
+        }
+        let program = self.fixture.env.program("multus-daemon");
+        let program = program.to_str().context("its path is not UTF-8")?;
+        let status = self.node().run(&[program, "status", "--json"])?;
+        let status = serde_json::from_str(&status).context("the daemon's status")?;
+        Ok(Some(DaemonTimes::of(&status)))
     }
 
     /// Returns the seconds of each CNI ADD of pods that start one after the other.
@@ -532,6 +553,41 @@ impl Adds {
     }
 }
 
+/// The ADDs that our daemon has done, and their seconds, in all and in delegates.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct DaemonTimes {
+    count: f64,
+    seconds: f64,
+    delegate_seconds: f64,
+}
+
+impl DaemonTimes {
+    /// Takes them from what `multus-daemon status --json` prints.
+    fn of(status: &Value) -> Self {
+        let sum = |list: &str, field: &str| {
+            let all = status[list].as_array().into_iter().flatten();
+            all.filter(|one| one["command"] == "ADD" && one["outcome"] == "done")
+                .filter_map(|one| one[field].as_f64())
+                .sum()
+        };
+        Self {
+            count: sum("verbs", "count"),
+            seconds: sum("verbs", "totalSeconds"),
+            delegate_seconds: sum("delegates", "totalSeconds"),
+        }
+    }
+
+    /// Returns the mean seconds of an ADD, in all and in its delegates.
+    fn means_since(&self, before: &Self) -> anyhow::Result<(f64, f64)> {
+        let count = self.count - before.count;
+        ensure!(count >= 1.0, "the daemon has done no ADD");
+        Ok((
+            (self.seconds - before.seconds) / count,
+            (self.delegate_seconds - before.delegate_seconds) / count,
+        ))
+    }
+}
+
 /// Finds the directory of this name below another one.
 fn find(directory: &Path, name: &str) -> anyhow::Result<PathBuf> {
     let mut directories = vec![directory.to_owned()];
@@ -588,6 +644,11 @@ impl Measured {
             ),
         ];
         let with = ["", ", macvlan"];
+        for ((daemon, delegates), with) in self.in_daemon.iter().zip(&self.in_delegates).zip(with) {
+            let name = |place: &str| format!("node: CNI ADD, one by one{with}, of it in {place}");
+            rows.push(daemon.row(name("our daemon"), "ms"));
+            rows.push(delegates.row(name("plugins"), "ms"));
+        }
         for (values, with) in self.burst_add.iter().zip(with) {
             rows.push(values.row_over(
                 &none(&self.burst_add),
@@ -652,6 +713,26 @@ mod tests {
         let before = Adds::of("");
         assert!((adds.mean_since(&before).unwrap() - 0.125).abs() < 1e-9);
         assert!(adds.mean_since(&adds).is_err());
+    }
+
+    #[test]
+    fn times_are_those_of_successful_adds() {
+        let status = json!({
+            "verbs": [
+                {"command": "ADD", "outcome": "done", "count": 4, "totalSeconds": 0.2},
+                {"command": "ADD", "outcome": "failed", "count": 1, "totalSeconds": 9.0},
+                {"command": "DEL", "outcome": "done", "count": 4, "totalSeconds": 7.0},
+            ],
+            "delegates": [
+                {"plugin": "bridge", "command": "ADD", "outcome": "done", "count": 4, "totalSeconds": 0.1},
+                {"plugin": "macvlan", "command": "ADD", "outcome": "done", "count": 4, "totalSeconds": 0.06},
+            ],
+        });
+        let times = DaemonTimes::of(&status);
+        let none = DaemonTimes::of(&json!({}));
+        let (daemon, delegates) = times.means_since(&none).unwrap();
+        assert!((daemon - 0.05).abs() < 1e-9 && (delegates - 0.04).abs() < 1e-9);
+        assert!(times.means_since(&times).is_err());
     }
 
     #[test]
