@@ -26,6 +26,7 @@ pub(crate) const NEEDS: Needs = Needs {
         ("iptables", "iptables"),
         ("openssl", "openssl"),
         ("perl", "perl-base"),
+        ("ping", "iputils-ping"),
         ("sysctl", "procps"),
     ],
     modules: &[Module::Plugins, Module::Kubernetes],
