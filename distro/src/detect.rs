@@ -5,7 +5,12 @@ use std::path::{Path, PathBuf};
 use anyhow::bail;
 use node::{root::Root, runtime::Hint};
 
-use crate::{config, plan::Distro, program, service};
+use crate::{
+    config,
+    plan::Distro,
+    program,
+    service::{self, Service},
+};
 
 /// A distro on this node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,7 +28,6 @@ pub(crate) fn find(
     distro: Option<Distro>,
     data_dir: Option<&Path>,
 ) -> anyhow::Result<Option<Installation>> {
-    let default_dir = |distro: Distro| Path::new("/var/lib/rancher").join(distro.as_str());
     let hint = Hint::last(root);
     let is_running = hint.as_ref().is_some_and(|hint| hint.is_alive(root));
     let last_start = hint.and_then(from_hint).filter(|installation| {
@@ -54,7 +58,7 @@ pub(crate) fn find(
     }
     let found = match last_start {
         Some(running) if is_running => Some(running),
-        last_start => from_unit(root, distro)?.or(last_start),
+        last_start => from_units(root, distro)?.or(last_start),
     };
     if found.is_some() {
         return Ok(found);
@@ -62,34 +66,80 @@ pub(crate) fn find(
     let present: Vec<Distro> = [Distro::K3s, Distro::Rke2]
         .into_iter()
         .filter(|one| {
-            distro.map_or_else(|| root.is_dir(default_dir(*one)), |distro| distro == *one)
+            distro.map_or_else(
+                || root.is_dir(program::default_data_dir(*one)),
+                |distro| distro == *one,
+            )
         })
         .collect();
     match present[..] {
         [] => Ok(None),
         [distro] => Ok(Some(Installation {
             distro,
-            data_dir: default_dir(distro),
+            data_dir: program::default_data_dir(distro),
             source: "the default directory",
         })),
         _ => bail!("K3s and RKE2 have data on this node: choose one with --distro"),
     }
 }
 
-/// Reads what the distro's unit starts, and in which environment, where there is one unit.
-fn from_unit(root: &Root, distro: Option<Distro>) -> anyhow::Result<Option<Installation>> {
-    let Some(service) = service::find_only(root, distro)? else {
+/// Returns what the distro's unit starts, and in which environment; of several units, what they agree on.
+fn from_units(root: &Root, distro: Option<Distro>) -> anyhow::Result<Option<Installation>> {
+    let mut found: Vec<(String, Installation)> = Vec::new();
+    for service in service::find_started(root, distro)? {
+        if let Some(installation) = started_by(root, &service)?
+            && found.iter().all(|(_, other)| *other != installation)
+        {
+            found.push((service.name, installation));
+        }
+    }
+    match &found[..] {
+        [(first, one), (second, other), ..] => bail!(
+            "{first} has its data in {}, and {second} in {}: enable the one that starts, or name its directory, as with --distro {} --data-dir {}",
+            one.data_dir.display(),
+            other.data_dir.display(),
+            one.distro.as_str(),
+            one.data_dir.display()
+        ),
+        _ => Ok(found.pop().map(|(_, installation)| installation)),
+    }
+}
+
+/// Returns the units that start the distro with this data directory, that of a server first; none where it is started otherwise.
+pub(crate) fn services(
+    root: &Root,
+    distro: Distro,
+    data_dir: &Path,
+) -> anyhow::Result<Vec<Service>> {
+    let mut services = Vec::new();
+    for service in service::find_started(root, Some(distro))? {
+        if started_by(root, &service)?.is_some_and(|found| is_same(root, &found.data_dir, data_dir))
+        {
+            services.push(service);
+        }
+    }
+    Ok(services)
+}
+
+/// Returns what a unit starts; `None` for a unit of another program, which counts for nothing.
+fn started_by(root: &Root, service: &Service) -> anyhow::Result<Option<Installation>> {
+    let args = service.args();
+    let Ok(distro) = program::distro(&args, None) else {
         return Ok(None);
     };
-    let settings = |file: &Path| config::read(root, file);
     let variable = |name: &str| service.variable(name);
-    // A unit of another program counts for nothing.
-    let program = program::read(&service.args(), variable, settings, None).ok();
-    Ok(program.map(|program| Installation {
-        distro: program.distro,
-        data_dir: program.data_dir,
+    let settings = config::read(root, &program::config_file(distro, &args, variable))?;
+    Ok(Some(Installation {
+        distro,
+        data_dir: program::data_dir(distro, &args, variable, &settings),
         source: "its unit",
     }))
+}
+
+/// Returns whether two paths lead to the same directory.
+fn is_same(root: &Root, one: &Path, other: &Path) -> bool {
+    let identity = root.identity(one);
+    one == other || (identity.is_some() && identity == root.identity(other))
 }
 
 fn from_hint(hint: Hint) -> Option<Installation> {

@@ -25,7 +25,7 @@ use crate::{
     node_vpn::{files::VpnFiles, report},
     plan::{self, Distro, MANIFESTS, Server},
     program,
-    service::{self, Service},
+    service::Service,
     stage::{self, FileState, recorded_checks},
     unit,
 };
@@ -106,12 +106,17 @@ pub(crate) fn examine(
                     installation.source
                 ),
             );
-            let (registry, runs_agent) = check_settings(&target, &mut found);
+            let services = detect::services(root, installation.distro, &installation.data_dir);
+            let services = services.unwrap_or_else(|error| {
+                found.problem(format!("{error:#}"));
+                Vec::new()
+            });
+            let (registry, runs_agent) = check_settings(&target, services.first(), &mut found);
             let server = Server {
                 registry: &registry,
                 runs_agent,
             };
-            check_service(&target, &mut found);
+            check_service(&target, &services, &mut found);
             check_staging(&target, server, &mut found);
             check_images(&target, &registry, &mut found);
         }
@@ -128,10 +133,12 @@ pub(crate) fn examine(
 
 /// Checks the distro's own configuration, as far as it affects Multus; returns the default registry, which may be empty, and whether
 /// the server runs an agent.
-fn check_settings(target: &Target<'_>, found: &mut Examination) -> (String, bool) {
+fn check_settings(
+    target: &Target<'_>,
+    service: Option<&Service>,
+    found: &mut Examination,
+) -> (String, bool) {
     let distro = target.installation.distro;
-    let service = service::find_only(target.root, Some(distro)).ok().flatten();
-    let service = service.as_ref();
     let args = service.map(Service::args).unwrap_or_default();
     let variable = |name: &str| service?.variable(name);
     let file = program::config_file(distro, &args, variable);
@@ -185,45 +192,38 @@ fn check_settings(target: &Target<'_>, found: &mut Examination) -> (String, bool
     (registry, runs_agent)
 }
 
-/// Checks how the distro is started: its unit, our drop-in, and the hint that the last start left.
-fn check_service(target: &Target<'_>, found: &mut Examination) {
-    let distro = target.installation.distro;
-    match service::find(target.root, Some(distro), None) {
-        Ok(Some(service)) => match &service.drop_in {
-            None => found.fact(
+/// Checks how the distro is started: its units, our drop-in, and the hint that the last start left.
+fn check_service(target: &Target<'_>, services: &[Service], found: &mut Examination) {
+    let distro = target.installation.distro.as_str();
+    for service in services {
+        let Some(text) = &service.drop_in else {
+            found.fact(
                 "service",
-                format!(
-                    "{} starts {} without multus-distro",
-                    service.name,
-                    distro.as_str()
-                ),
-            ),
-            Some(text) => {
-                found.fact(
-                    "service",
-                    format!("{} starts through multus-distro", service.name),
-                );
-                if unit::original_command(text) != Some(&service.command) {
-                    found.problem(format!(
-                        "{} has changed since its drop-in was made, and its present command is not used: run `multus-distro install` again",
-                        service.name
-                    ));
-                }
-                let start = unit::exec_start(std::slice::from_ref(text)).unwrap_or_default();
-                let args = unit::split_args(&start);
-                let program = args
-                    .first()
-                    .map(|arg| arg.trim_start_matches(['-', ':', '+', '!']));
-                if let Some(program) = program.filter(|path| !target.root.is_executable(path)) {
-                    found.problem(format!(
-                        "{} starts {program}, which is not an executable file: put it there, or run `install` where it is",
-                        service.name
-                    ));
-                }
-            }
-        },
-        Ok(None) => {}
-        Err(error) => found.note(format!("{error:#}")),
+                format!("{} starts {distro} without multus-distro", service.name),
+            );
+            continue;
+        };
+        found.fact(
+            "service",
+            format!("{} starts through multus-distro", service.name),
+        );
+        if unit::original_command(text) != Some(&service.command) {
+            found.problem(format!(
+                "{} has changed since its drop-in was made, and its present command is not used: run `multus-distro install` again",
+                service.name
+            ));
+        }
+        let start = unit::exec_start(std::slice::from_ref(text)).unwrap_or_default();
+        let args = unit::split_args(&start);
+        let program = args
+            .first()
+            .map(|arg| arg.trim_start_matches(['-', ':', '+', '!']));
+        if let Some(program) = program.filter(|path| !target.root.is_executable(path)) {
+            found.problem(format!(
+                "{} starts {program}, which is not an executable file: put it there, or run `install` where it is",
+                service.name
+            ));
+        }
     }
     if target.root.exists(Path::new(HINT)) && runtime::hint(target.root).is_none() {
         found.note(format!(

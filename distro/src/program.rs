@@ -89,12 +89,9 @@ pub(crate) fn read(
             from_files: false,
         },
     );
-    let default = format!("/var/lib/rancher/{}", distro.as_str());
     Ok(Program {
         distro,
-        data_dir: setting(distro, args, &variable, &settings, ("data-dir", Some("-d")))
-            .unwrap_or(default)
-            .into(),
+        data_dir: data_dir(distro, args, &variable, &settings),
         registry: registry(distro, args, &variable, &settings),
         runs_agent: runs_agent(args, &settings),
         disabled,
@@ -111,6 +108,23 @@ pub(crate) fn config_file(
         .pop()
         .or_else(|| variable(&variable_name(distro, "config-file")))
         .map_or_else(|| config::default_file(distro.as_str()), PathBuf::from)
+}
+
+/// Returns the data directory, which is the default one unless it is set.
+pub(crate) fn data_dir(
+    distro: Distro,
+    args: &[String],
+    variable: impl Fn(&str) -> Option<String>,
+    settings: &Settings,
+) -> PathBuf {
+    let flag = ("data-dir", Some("-d"));
+    setting(distro, args, variable, settings, flag)
+        .map_or_else(|| default_data_dir(distro), PathBuf::from)
+}
+
+/// Returns the data directory of a distro that is started without `--data-dir`.
+pub(crate) fn default_data_dir(distro: Distro) -> PathBuf {
+    Path::new("/var/lib/rancher").join(distro.as_str())
 }
 
 /// Returns the default registry; empty for none.

@@ -87,12 +87,19 @@ pub(crate) fn find(
     }
 }
 
-/// Finds the only unit that a distro has installed; `None` where there are several.
-pub(crate) fn find_only(root: &Root, distro: Option<Distro>) -> anyhow::Result<Option<Service>> {
-    match installed(root, distro)[..] {
-        [unit] => read(root, unit).map(Some),
-        _ => Ok(None),
-    }
+/// Reads the units by which a distro starts: those that systemd starts with the node, or all that are installed where it starts none.
+/// The unit of a server comes before that of an agent.
+pub(crate) fn find_started(root: &Root, distro: Option<Distro>) -> anyhow::Result<Vec<Service>> {
+    let installed = installed(root, distro);
+    let (enabled, disabled): (Vec<_>, Vec<_>) = installed
+        .into_iter()
+        .partition(|unit| is_enabled(root, unit));
+    let units = if enabled.is_empty() {
+        disabled
+    } else {
+        enabled
+    };
+    units.into_iter().map(|unit| read(root, unit)).collect()
 }
 
 fn installed(root: &Root, distro: Option<Distro>) -> Vec<&'static str> {
@@ -104,8 +111,30 @@ fn installed(root: &Root, distro: Option<Distro>) -> Vec<&'static str> {
 }
 
 fn is_installed(root: &Root, unit: &str) -> bool {
-    DIRS.iter()
-        .any(|dir| root.exists(Path::new(dir).join(unit)))
+    unit_file(root, unit).is_some()
+}
+
+/// Returns the file that systemd reads for a unit: that in the first of its directories, unless it is a link to /dev/null, which masks
+/// the unit.
+fn unit_file(root: &Root, unit: &str) -> Option<PathBuf> {
+    let mut paths = DIRS.iter().map(|dir| Path::new(dir).join(unit));
+    let path = paths.find(|path| matches!(root.kind(path), Ok(Some(_))))?;
+    (root.exists(&path) && !is_null(root, &path)).then_some(path)
+}
+
+/// Returns whether a target wants or requires the unit, as `systemctl enable` links it.
+fn is_enabled(root: &Root, unit: &str) -> bool {
+    DIRS.iter().any(|dir| {
+        let names = root.list(dir).unwrap_or_default();
+        let is_of_target = |name: &&String| {
+            let ending = Path::new(name).extension();
+            ending.is_some_and(|ending| ending == "wants" || ending == "requires")
+        };
+        names.iter().filter(is_of_target).any(|target| {
+            let link = Path::new(dir).join(target).join(unit);
+            matches!(root.kind(link), Ok(Some(_)))
+        })
+    })
 }
 
 fn read(root: &Root, name: &str) -> anyhow::Result<Service> {
@@ -113,11 +142,7 @@ fn read(root: &Root, name: &str) -> anyhow::Result<Service> {
         let bytes = root.read(path, MAX)?;
         String::from_utf8(bytes).with_context(|| format!("{} is not UTF-8", path.display()))
     };
-    let unit = DIRS
-        .iter()
-        .map(|dir| Path::new(dir).join(name))
-        .find(|path| root.exists(path))
-        .with_context(|| format!("there is no unit {name}"))?;
+    let unit = unit_file(root, name).with_context(|| format!("there is no unit {name}"))?;
     let mut texts = vec![text(&unit)?];
     for path in drop_ins(root, name) {
         // A link to /dev/null switches off the drop-ins of its name.

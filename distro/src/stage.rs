@@ -45,7 +45,7 @@ pub(crate) fn stage(root: &Root, data_dir: &Path, files: &[File]) -> anyhow::Res
     );
     let former = record::read(root, data_dir)?;
     let mut outcome = Outcome::default();
-    let mut batch = Batch::new(root);
+    let mut batch = Batch::new(root, data_dir);
     for (file, action) in actions(root, data_dir, files, &former)? {
         let path = data_dir.join(&file.path);
         match action {
@@ -186,7 +186,7 @@ pub(crate) fn unstage(
 ) -> anyhow::Result<Outcome> {
     let former = record::read(root, data_dir)?;
     let mut outcome = Outcome::default();
-    let mut batch = Batch::new(root);
+    let mut batch = Batch::new(root, data_dir);
     let mut emptied: Vec<StagedFile> = Vec::new();
     for step in plan.iter().filter(|step| step.action == Action::Empty) {
         let path = data_dir.join(&step.path);

@@ -204,7 +204,7 @@ impl Root {
         Some(rustix::fs::fstat(&fd).ok()?.st_mtime)
     }
 
-    /// Creates the directory and its missing parents, each with `mode`.
+    /// Creates the directory and its missing parents, each with `mode`, whatever the umask.
     pub fn make_dirs(&self, path: impl AsRef<Path>, mode: u32) -> Result<()> {
         let path = path.as_ref();
         if self.is_dir(path) {
@@ -221,12 +221,14 @@ impl Root {
                 continue;
             }
             // Synced, since the files in a new directory are lost with it if the directory does not outlive a power cut.
-            let outcome =
-                match rustix::fs::mkdirat(&parent, part.as_os_str(), Mode::from_raw_mode(mode)) {
-                    Ok(()) => self.disk.sync_dir(parent.as_fd()),
-                    Err(Errno::EXIST) => Ok(()),
-                    Err(error) => Err(error.into()),
-                };
+            let mode = Mode::from_raw_mode(mode);
+            let outcome = match rustix::fs::mkdirat(&parent, part.as_os_str(), mode) {
+                Ok(()) => restore_mode(&parent, part.as_os_str(), mode)
+                    .map_err(io::Error::from)
+                    .and_then(|()| self.disk.sync_dir(parent.as_fd())),
+                Err(Errno::EXIST) => Ok(()),
+                Err(error) => Err(error.into()),
+            };
             outcome.map_err(|error| fail("make directory", &done, error))?;
         }
         Ok(())
@@ -546,6 +548,17 @@ impl From<Directory> for OwnedFd {
     fn from(directory: Directory) -> Self {
         directory.fd
     }
+}
+
+/// Gives a new directory the permissions that the umask of the process removed.
+fn restore_mode(parent: &OwnedFd, name: &OsStr, mode: Mode) -> rustix::io::Result<()> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let dir = rustix::fs::openat(parent, name, flags, Mode::empty())?;
+    let present = Mode::from_raw_mode(rustix::fs::fstat(&dir)?.st_mode);
+    if present.contains(mode) {
+        return Ok(());
+    }
+    rustix::fs::fchmod(&dir, present | mode)
 }
 
 /// Reads a file of at most `max` bytes.

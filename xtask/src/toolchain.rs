@@ -25,15 +25,19 @@ pub(crate) fn versions(project: &Project, arches: &[Arch]) -> anyhow::Result<Str
     let mut versions = vec![rustc];
     for arch in arches {
         let facts = arch.facts();
-        for program in [facts.cc, facts.linker] {
-            let version = cmd!(shell, "{program} --version")
-                .quiet()
-                .ignore_stderr()
-                .read();
-            versions.push(format!("{program}: {}", version.unwrap_or_default()));
-        }
+        let programs = [facts.cc, facts.linker].into_iter();
+        versions.extend(programs.map(|program| version(&shell, program)));
     }
     Ok(versions.join("\n"))
+}
+
+/// Returns a program's name with what it prints of its version: nothing where it is not installed.
+fn version(shell: &Shell, program: &str) -> String {
+    let version = cmd!(shell, "{program} --version")
+        .quiet()
+        .ignore_stderr()
+        .read();
+    format!("{program}: {}", version.unwrap_or_default())
 }
 
 /// Fails when the Rust compiler is not the pinned one; returns what it prints of itself.
@@ -224,14 +228,18 @@ mod tests {
     #[test]
     fn versions_name_every_compiler() {
         let project = Project::open().unwrap();
-        let versions = versions(&project, &[Arch::Arm]).unwrap();
+        let versions = versions(&project, &[Arch::Amd64, Arch::Arm]).unwrap();
         let release = format!("release: {}", project.toolchain);
         assert!(versions.lines().any(|line| line == release), "{versions}");
-        let cc = "arm-linux-gnueabihf-gcc: ";
-        assert!(
-            versions.lines().any(|line| line.starts_with(cc)),
-            "{versions}"
-        );
+        let shell = project.shell().unwrap();
+        for program in ["musl-gcc", "arm-linux-gnueabihf-gcc"] {
+            assert!(versions.contains(&version(&shell, program)), "{versions}");
+        }
+        // One that is installed wherever Rust programs are linked.
+        let cc = version(&shell, "cc");
+        let number = cc.strip_prefix("cc: ").unwrap();
+        assert!(number.contains(|c: char| c.is_ascii_digit()), "{cc}");
+        assert_eq!(version(&shell, "no-such-compiler"), "no-such-compiler: ");
     }
 
     #[test]

@@ -8,10 +8,12 @@ use node::root::Root;
 
 use super::{note, print};
 use crate::{
-    config,
+    config, detect,
     manifest::is_disabled,
     plan::{self, Distro, Server},
-    program, stage,
+    program::{self, Program},
+    service::Service,
+    stage,
 };
 
 #[derive(Debug, clap::Args)]
@@ -59,19 +61,33 @@ pub(crate) fn run(args: &StageArgs) -> anyhow::Result<()> {
     if !args.multus {
         return unstage(&args.data_dir, false, false, false);
     }
-    let root = Root::open("/")?;
-    let settings = config::read(&root, &config::default_file(args.distro.as_str()))?;
-    ensure_not_disabled(args.distro, &settings.values("disable"))?;
+    report(&stage_below(&Root::open("/")?, args)?)
+}
+
+/// Stages unless the distro is configured to remove what is staged.
+fn stage_below(root: &Root, args: &StageArgs) -> anyhow::Result<stage::Outcome> {
+    let program = read_program(root, args.distro, &args.data_dir)?;
+    ensure_not_disabled(args.distro, &program.disabled.names)?;
     let server = Server {
         registry: &args.system_default_registry,
-        runs_agent: !args.disable_agent && program::runs_agent(&[], &settings),
+        runs_agent: !args.disable_agent && program.runs_agent,
     };
     let files = plan::files(args.distro, server)?;
-    report(&stage::stage(&root, &args.data_dir, &files)?)
+    stage::stage(root, &args.data_dir, &files)
 }
 
 pub(crate) fn run_unstage(args: &UnstageArgs) -> anyhow::Result<()> {
     unstage(&args.data_dir, args.force, args.purge, args.dry_run)
+}
+
+/// Reads how the distro is started with this data directory: by its unit, or without arguments and environment where no unit starts it.
+fn read_program(root: &Root, distro: Distro, data_dir: &Path) -> anyhow::Result<Program> {
+    let services = detect::services(root, distro, data_dir)?;
+    let service = services.first();
+    let command = service.map_or_else(|| vec![distro.as_str().to_owned()], Service::args);
+    let variable = |name: &str| service?.variable(name);
+    let settings = |file: &Path| config::read(root, file);
+    program::read(&command, variable, settings, Some(distro))
 }
 
 /// Fails where the distro would remove what is staged.
@@ -111,4 +127,62 @@ fn report(outcome: &stage::Outcome) -> anyhow::Result<()> {
         .written
         .iter()
         .try_for_each(|path| print(&format!("{}\n", path.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn settings_are_those_of_the_unit_that_has_the_data_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = Root::open(dir.path()).unwrap();
+        let write = |path: &str, text: &str| {
+            let path = dir.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        let stage = |data_dir: &str| {
+            let args = StageArgs {
+                multus: true,
+                data_dir: data_dir.into(),
+                distro: Distro::K3s,
+                system_default_registry: String::new(),
+                disable_agent: false,
+            };
+            stage_below(&root, &args)
+        };
+        let bootstraps = |data_dir: &str| {
+            stage(data_dir).unwrap();
+            let manifest = Path::new(data_dir).join(plan::MANIFESTS);
+            let text = root.read(manifest.join("multus.yaml"), stage::MAX).unwrap();
+            let text = String::from_utf8(text).unwrap();
+            text.matches("bootstrap: true").count()
+        };
+        write("etc/rancher/k3s/config.yaml", "disable: [traefik]\n");
+        assert_eq!(bootstraps("/data/k3s"), 2);
+        write(
+            "etc/systemd/system/k3s.service",
+            "[Service]\nEnvironmentFile=-/etc/default/%p\nExecStart=/usr/local/bin/k3s server --disable-agent\n",
+        );
+        write("etc/default/k3s", "K3S_CONFIG_FILE=/etc/k3s.yaml\n");
+        write("etc/k3s.yaml", "data-dir: /data/k3s\n");
+        std::os::unix::fs::symlink("/data", dir.path().join("link")).unwrap();
+        for (data_dir, expected) in [
+            ("/data/k3s", 0),
+            ("/link/k3s", 0),
+            ("/var/lib/rancher/k3s", 2),
+        ] {
+            assert_eq!(bootstraps(data_dir), expected, "{data_dir}");
+        }
+        write("etc/k3s.yaml", "data-dir: /data/k3s\ndisable: multus\n");
+        let error = stage("/data/k3s").unwrap_err().to_string();
+        assert!(
+            error.contains("k3s is configured to disable multus"),
+            "{error}"
+        );
+        stage("/var/lib/rancher/k3s").unwrap();
+    }
 }

@@ -61,8 +61,8 @@ fn is_on(path: &str) -> bool {
 
 /// Returns the networks of pods and services, as the distro's unit or flannel's configuration names them.
 fn cluster(root: &Root, files: &VpnFiles<'_>) -> anyhow::Result<Vec<Prefix>> {
-    let service = service::find_only(root, None).ok().flatten();
-    let service = service.as_ref();
+    let services = service::find_started(root, None).unwrap_or_default();
+    let service = services.first();
     let args = service.map(Service::args).unwrap_or_default();
     let variable = |name: &str| service?.variable(name);
     let mut ranges = files.networks()?;

@@ -17,6 +17,8 @@ const STEP: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(crate) struct Batch<'a> {
     root: &'a Root,
+    /// The directory whose content is for root alone.
+    data_dir: &'a Path,
     files: Vec<NewFile>,
     dirs: Vec<PathBuf>,
 }
@@ -34,15 +36,17 @@ struct NewFile {
 }
 
 impl<'a> Batch<'a> {
-    pub(crate) fn new(root: &'a Root) -> Self {
+    pub(crate) fn new(root: &'a Root, data_dir: &'a Path) -> Self {
         Self {
             root,
+            data_dir,
             files: Vec::new(),
             dirs: Vec::new(),
         }
     }
 
-    /// Writes a file under a temporary name: directories get the mode 0700, the file 0600.
+    /// Writes a file under a temporary name: it gets the mode 0600, directories below the data directory 0700. The data directory itself
+    /// and those above it get 0755, as from the distro: other programs look for files of theirs there.
     pub(crate) fn write(&mut self, path: &Path, bytes: &[u8]) -> io::Result<()> {
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
             return Err(io::ErrorKind::IsADirectory.into());
@@ -69,7 +73,10 @@ impl<'a> Batch<'a> {
         let is_missing = |dir: &&Path| !self.root.exists(dir);
         let missing: Vec<&Path> = dir.ancestors().take_while(is_missing).collect();
         for dir in missing.into_iter().rev() {
-            let made = self.root.make_dirs(dir, 0o700);
+            let is_above = self.data_dir.starts_with(dir);
+            let made = self
+                .root
+                .make_dirs(dir, if is_above { 0o755 } else { 0o700 });
             made.map_err(|error| error.source)?;
             self.dirs.push(dir.to_owned());
         }
@@ -81,7 +88,9 @@ impl<'a> Batch<'a> {
         for file in &self.files {
             if let Some(open) = &file.open {
                 change_modified_time(self.root, open, &file.path)?;
-                open.sync_all()?;
+                file.dir
+                    .sync_data(open, &file.temporary)
+                    .map_err(|error| error.source)?;
             }
         }
         for file in &self.files {
@@ -124,9 +133,9 @@ impl Drop for Batch<'_> {
     }
 }
 
-/// Writes one file, which is complete before it is visible.
+/// Writes one file, which is complete before it is visible; missing directories are for root alone.
 pub(crate) fn write_atomic(root: &Root, path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut batch = Batch::new(root);
+    let mut batch = Batch::new(root, Path::new("/"));
     batch.write(path, bytes)?;
     batch.put()
 }

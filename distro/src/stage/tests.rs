@@ -1,6 +1,13 @@
 //! Staging on real directories.
 
-use std::{fs, os::unix::fs::PermissionsExt as _, time::SystemTime};
+use std::{
+    fs, io,
+    os::{fd::BorrowedFd, unix::fs::PermissionsExt as _},
+    sync::Arc,
+    time::SystemTime,
+};
+
+use node::root::Disk;
 
 use super::{record::RECORD, *};
 
@@ -128,7 +135,7 @@ fn equal_modification_times_are_made_different() {
     let path = dir.path().join(MANIFEST);
     stage(dir.path(), &both()).unwrap();
     let root = node();
-    let mut batch = Batch::new(&root);
+    let mut batch = Batch::new(&root, dir.path());
     batch.write(&path, b"3").unwrap();
     let temporary = dir.path().join("server/manifests/.multus.yaml.multus-tmp");
     let open = fs::File::options().write(true).open(&path).unwrap();
@@ -244,6 +251,35 @@ fn failure_changes_nothing() {
     stage(dir.path(), &both()).unwrap_err();
     assert_eq!(files_below(dir.path()), [""; 0]);
     assert!(!dir.path().join("server/static").exists());
+}
+
+/// A disk that is full, as a file system with delayed allocation notices only when data has to reach it.
+#[derive(Debug)]
+struct FullDisk;
+
+impl Disk for FullDisk {
+    fn sync_data(&self, _: BorrowedFd<'_>) -> io::Result<()> {
+        Err(io::ErrorKind::StorageFull.into())
+    }
+
+    fn sync_dir(&self, _: BorrowedFd<'_>) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn nothing_is_renamed_before_all_of_it_is_on_disk() {
+    let dir = tempfile::tempdir().unwrap();
+    stage(dir.path(), &both()).unwrap();
+    let root = node().with_disk(Arc::new(FullDisk));
+    let mut batch = Batch::new(&root, dir.path());
+    for path in [CHART, MANIFEST] {
+        batch.write(&dir.path().join(path), b"3").unwrap();
+    }
+    assert_eq!(batch.put().unwrap_err().kind(), io::ErrorKind::StorageFull);
+    assert_eq!(fs::read(dir.path().join(CHART)).unwrap(), b"1");
+    assert_eq!(fs::read(dir.path().join(MANIFEST)).unwrap(), b"2");
+    assert_eq!(files_below(dir.path()), [RECORD, MANIFEST, CHART]);
 }
 
 #[test]

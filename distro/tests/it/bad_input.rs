@@ -163,7 +163,6 @@ fn file_where_a_directory_is_expected_is_left_alone() {
     assert_eq!(content(dir.path()), before);
 }
 
-/// `ulimit` allows no file of more than two kilobytes, which comes as near to a full disk as is possible without root.
 #[test]
 fn missing_directory_of_archives_is_named() {
     let dir = tempfile::tempdir().unwrap();
@@ -175,6 +174,7 @@ fn missing_directory_of_archives_is_named() {
     refused(&install, FAILED, &[expected]);
 }
 
+/// `ulimit` allows no file of more than two kilobytes, which comes as near to a full disk as is possible without root.
 #[test]
 fn full_disk_leaves_the_former_files() {
     let dir = tempfile::tempdir().unwrap();

@@ -83,6 +83,35 @@ fn server_stages_then_becomes_the_program() {
     assert!(!data.join("server/.multus-distro.json").exists());
 }
 
+/// Other programs look for files of theirs in the directories above, whatever the umask of the one that made them.
+#[test]
+fn directories_above_the_data_are_for_every_user() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = fake(dir.path(), "k3s");
+    let hint = dir.path().join("node.json");
+    let staged = ["stage", "--multus", "--distro", "k3s"];
+    let server = ["server", "--multus", "--hint", path(&hint)];
+    let started = ["--", path(&program), "server"];
+    for (name, before, after) in [("a", &staged[..], &[][..]), ("b", &server, &started)] {
+        let above = dir.path().join(name);
+        let data = above.join("lib/rancher/k3s");
+        Command::new("/bin/sh")
+            .args(["-c", "umask 077; exec \"$@\"", "sh"])
+            .arg(env!("CARGO_BIN_EXE_multus-distro"))
+            .args(before)
+            .args(["--data-dir", path(&data)])
+            .args(after)
+            .env("DATA", &data)
+            .output()
+            .unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        for dir in [&above.join("lib"), &above.join("lib/rancher"), &data] {
+            assert_eq!(mode(dir), 0o755, "{}", dir.display());
+        }
+        assert_eq!(mode(&data.join("server")), 0o700, "{name}");
+    }
+}
+
 #[test]
 fn start_without_multus_keeps_the_disable_list_of_the_distro() {
     let dir = tempfile::tempdir().unwrap();

@@ -94,6 +94,61 @@ fn environment_files_and_drop_ins_are_found_as_systemd_finds_them() {
 }
 
 #[test]
+fn of_several_units_the_enabled_one_counts_unless_all_have_the_same_data() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = path(dir.path());
+    let at = |path: &str| dir.path().join(path.trim_start_matches('/'));
+    let write = |path: &str, text: &str| {
+        let path = at(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    };
+    let has = |expected: &str| {
+        let output = run(&["doctor", "--root", root]);
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(text.contains(expected), "{expected}: {text}");
+    };
+    // RKE2's bundle has both units, each with an environment file of its own.
+    let vendor = "/usr/local/lib/systemd/system";
+    for role in ["server", "agent"] {
+        let unit = format!(
+            "[Service]\nEnvironmentFile=-{vendor}/%N.env\nExecStart=/usr/local/bin/rke2 {role}\n"
+        );
+        write(&format!("{vendor}/rke2-{role}.service"), &unit);
+    }
+    has("rke2 at /var/lib/rancher/rke2 (its unit)");
+    has("rke2-server.service starts rke2 without multus-distro");
+    let environment = "RKE2_DATA_DIR=/data/rke2\nRKE2_CONFIG_FILE=/etc/server.yaml\n";
+    write(&format!("{vendor}/rke2-server.env"), environment);
+    write(
+        "/etc/server.yaml",
+        "disable: [rke2-multus]\ndisable-helm-controller: true\n",
+    );
+    has(
+        "rke2-server.service has its data in /data/rke2, and rke2-agent.service in /var/lib/rancher/rke2: \
+         enable the one that starts, or name its directory, as with --distro rke2 --data-dir /data/rke2",
+    );
+    let enabled = "/etc/systemd/system/multi-user.target.wants";
+    let enable = |unit: &str| {
+        fs::create_dir_all(at(enabled)).unwrap();
+        let link = at(enabled).join(unit);
+        std::os::unix::fs::symlink(format!("{vendor}/{unit}"), &link).unwrap();
+        link
+    };
+    let link = enable("rke2-server.service");
+    has("rke2 at /data/rke2 (its unit)");
+    has("take `disable-helm-controller` out of /etc/server.yaml");
+    fs::remove_file(link).unwrap();
+    enable("rke2-agent.service");
+    has("rke2 at /var/lib/rancher/rke2 (its unit)");
+    has("rke2-agent.service starts rke2 without multus-distro");
+    // A masked unit does not start, whatever wants it.
+    let mask = at("/etc/systemd/system/rke2-agent.service");
+    std::os::unix::fs::symlink("/dev/null", mask).unwrap();
+    has("rke2 at /data/rke2 (its unit)");
+}
+
+#[test]
 fn remove_follows_links_inside_the_root_alone() {
     let dir = tempfile::tempdir().unwrap();
     let outside = tempfile::tempdir().unwrap();

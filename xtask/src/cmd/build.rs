@@ -264,5 +264,10 @@ mod tests {
         assert_ne!(key(Arch::Amd64, "rustc 1.95.0\ngcc 14"), first);
         assert_ne!(key(Arch::Amd64, "rustc 1.95.1\ngcc 13"), first);
         assert_ne!(key(Arch::Arm, "rustc 1.95.0\ngcc 13"), first);
+        let of_this_machine = toolchain::versions(&project, &[Arch::Arm]).unwrap();
+        assert_eq!(
+            super::key(&project, Arch::Arm).unwrap(),
+            key(Arch::Arm, &of_this_machine)
+        );
     }
 }

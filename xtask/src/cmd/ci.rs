@@ -139,3 +139,37 @@ fn reproduce(project: &Project, dist: &Path) -> anyhow::Result<Background> {
         &["reproduce", "--arch", arch.name(), "--first", dist],
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::ValueEnum as _;
+
+    use super::*;
+
+    /// Returns the suites that the release workflow runs on a kind of machine.
+    #[track_caller]
+    fn of_release(runner: &str) -> &'static str {
+        let text = include_str!("../../../.github/workflows/release.yaml");
+        let start = format!("          - runner: {runner}\n            suites: ");
+        let (_, rest) = text.split_once(&start).expect("the runner has suites");
+        rest.lines().next().unwrap()
+    }
+
+    fn names(suites: &[e2e::Suite]) -> String {
+        let names = suites
+            .iter()
+            .map(|suite| suite.to_possible_value().unwrap());
+        let names: Vec<_> = names.map(|name| name.get_name().to_owned()).collect();
+        names.join(" ")
+    }
+
+    #[test]
+    fn release_is_published_after_the_suites_of_a_change() {
+        assert_eq!(of_release("ubuntu-24.04"), names(&SUITES));
+        let (_, emulated) = EMULATED
+            .iter()
+            .find(|(arch, _)| *arch == Arch::Arm64)
+            .unwrap();
+        assert_eq!(of_release("ubuntu-24.04-arm"), names(emulated));
+    }
+}

@@ -299,6 +299,69 @@ mod tests {
     }
 
     #[test]
+    fn dependencies_are_checked_on_changes_and_each_night() {
+        for (text, check) in [
+            (
+                include_str!("../../../.github/workflows/ci.yaml"),
+                "cargo deny --locked check",
+            ),
+            (
+                include_str!("../../../.github/workflows/nightly.yml"),
+                "cargo deny --locked check advisories",
+            ),
+        ] {
+            let (_, job) = text.split_once("\n  deny:\n").unwrap();
+            let runs: Vec<_> = job
+                .lines()
+                .filter_map(|line| line.trim().strip_prefix("- run: "))
+                .collect();
+            let [install, run] = runs[..] else {
+                panic!("{runs:?}");
+            };
+            assert!(install.starts_with("cargo install --locked cargo-deny@"));
+            assert_eq!(run, check);
+        }
+    }
+
+    /// The modes and the programs that were tested are those that are published.
+    #[test]
+    fn release_is_tested_and_published_as_one_archive() {
+        let text = include_str!("../../../.github/workflows/release.yaml");
+        let (dist, rest) = text.split_once("\n  e2e:\n").unwrap();
+        let (e2e, publish) = rest.split_once("\n  publish:\n").unwrap();
+        let archive = "\"multus-rs-$GITHUB_REF_NAME.tar\"";
+        let position = |job: &str, step: &str| {
+            let found = job.find(step);
+            found.unwrap_or_else(|| panic!("there is no {step}: {job}"))
+        };
+        let made = position(dist, &format!("- run: tar --create --file {archive} "));
+        let summed = position(dist, &format!("- run: sha256sum {archive} >SHA256SUMS\n"));
+        let (_, upload) = dist.split_once("actions/upload-artifact@").unwrap();
+        assert!(made < summed && summed < dist.len() - upload.len());
+        assert!(upload.contains("path: |\n            multus-rs-*.tar\n            SHA256SUMS\n"));
+        assert!(!upload.contains(" dist"), "{upload}");
+        let checked = position(e2e, "- run: sha256sum --check SHA256SUMS\n");
+        let unpacked = position(e2e, &format!("- run: tar --extract --file {archive}\n"));
+        let verified = position(e2e, "- run: cargo xtask verify dist --tag ");
+        let tested = position(e2e, "cargo xtask e2e \"$suite\" --dist dist ");
+        assert!(checked < unpacked && unpacked < verified && verified < tested);
+        let checked = position(publish, "- run: sha256sum --check SHA256SUMS\n");
+        let published = position(publish, "- run: gh release create ");
+        assert!(checked < published);
+        assert!(publish[published..].contains(&format!(" {archive} SHA256SUMS\n")));
+        // Each program runs on the kind of machine that it is for; there is none for arm.
+        let runners = e2e
+            .lines()
+            .filter_map(|line| line.trim().strip_prefix("- runner: "));
+        assert_eq!(
+            runners.collect::<Vec<_>>(),
+            ["ubuntu-24.04", "ubuntu-24.04-arm"]
+        );
+        assert!(e2e.contains("\n    runs-on: ${{ matrix.runner }}\n"));
+        assert!(e2e.contains("\n            emulated: arm\n"));
+    }
+
+    #[test]
     fn long_files_are_a_warning() {
         let text = format!("//! X.\n{}", "\n".repeat(LONG_FILE));
         check("a.rs", &text, &[]);

@@ -49,7 +49,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         .as_ref()
         .context("name the directory of a release")?;
     let pages = release_pages();
-    let release = verify::dir(dir, |release| standard(release, &pages))?;
+    // Without git nothing is known of the checkout, which is then no measure of a release.
+    let checkout = Project::open().ok().map(|project| project.commit);
+    let release = verify::dir(dir, |release| {
+        standard(release, checkout.as_deref(), &pages)
+    })?;
     if let Some(tag) = &args.tag {
         check_tag(&release, tag, &Project::open()?.commit_of_tag(tag)?)?;
     }
@@ -97,21 +101,17 @@ fn check_tag(release: &Release, tag: &str, commit: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns what a release is held to: the files of this checkout when its commit made the release, else the release's own words.
-fn standard<'a>(release: &Release, pages: &'a Tree) -> Standard<'a> {
-    // Without git nothing is known of the checkout, which is then no measure of another release.
-    let Ok(project) = Project::open() else {
-        return Standard::OwnWords;
-    };
-    if release.commit == project.commit {
-        return Standard::Checkout(pages);
+/// Returns what a release is held to: the files of the checkout when its commit made the release, else the release's own words.
+fn standard<'a>(release: &Release, checkout: Option<&str>, pages: &'a Tree) -> Standard<'a> {
+    match checkout {
+        Some(commit) if commit == release.commit => return Standard::Checkout(pages),
+        Some(commit) => ui::note(&format!(
+            "the release is of commit {}, this checkout of {commit}: it is judged by its own {}",
+            release.commit,
+            release::FILE
+        )),
+        None => {}
     }
-    ui::note(&format!(
-        "the release is of commit {}, this checkout of {}: it is judged by its own {}",
-        release.commit,
-        project.commit,
-        release::FILE
-    ));
     Standard::OwnWords
 }
 
@@ -143,6 +143,24 @@ mod tests {
             charts: Vec::new(),
             budgets: Vec::new(),
             files: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn checkout_is_the_standard_for_releases_of_its_commit_alone() {
+        let pages = Tree::default();
+        let is_checkout = |commit: &str, checkout| {
+            let standard = standard(&release("5.0.0", commit), checkout, &pages);
+            matches!(standard, Standard::Checkout(_))
+        };
+        assert!(is_checkout("abc", Some("abc")));
+        for (commit, checkout) in [
+            ("abc", Some("abd")),
+            ("abc", Some("abc-dirty")),
+            ("abc-dirty", Some("abc")),
+            ("abc", None),
+        ] {
+            assert!(!is_checkout(commit, checkout), "{commit} {checkout:?}");
         }
     }
 

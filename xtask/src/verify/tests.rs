@@ -551,7 +551,7 @@ fn forged_charts_are_named() {
     );
     forged(
         append(&chart, b"x"),
-        "1 bytes after the end of the gzip stream",
+        "1 byte after the end of the gzip stream",
     );
     forged(
         |tree| {

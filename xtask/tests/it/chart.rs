@@ -265,6 +265,16 @@ fn merge_refuses_what_is_not_a_repository_of_the_layout() {
         let expected = format!("{own} is laid out as {own}-charts: give --layout {own}");
         refused(into(own, other), FAILED, &[&expected]);
         assert_eq!(stdout(into(own, own)), "");
+        // Unpacked charts, entries of the index and archives show the layout, each without the others.
+        let index = fs::read(dir.path().join(own).join("index.yaml")).unwrap();
+        fs::remove_dir_all(dir.path().join(own).join("charts")).unwrap();
+        let empty = b"apiVersion: v1\nentries: {}\n";
+        write(dir.path(), &format!("{own}/index.yaml"), empty);
+        refused(into(own, other), FAILED, &[&expected]);
+        write(dir.path(), &format!("{own}/index.yaml"), &index);
+        fs::remove_dir_all(dir.path().join(own).join("assets")).unwrap();
+        refused(into(own, other), FAILED, &[&expected]);
+        assert_eq!(stdout(into(own, own)), "");
     }
 }
 

@@ -14,7 +14,7 @@ use testkit::authority::{Authority, to_pem};
 use crate::{
     bad_input::{FAILED, output, refused, xtask},
     registry::{Image, pull, succeeds},
-    server::{Server, complete, without_proxies},
+    server::{Server, complete, response, without_proxies},
 };
 
 /// Starts a registry with this certificate; it wants one of the authority `clients` where there is one.
@@ -103,6 +103,29 @@ fn certificate_is_trusted_by_its_authority_or_by_itself() {
         FAILED,
         &["cannot read the certificates of SSL_CERT_FILE", "absent"],
     );
+}
+
+#[test]
+fn plain_http_without_a_host_is_for_the_mirror_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let own = Authority::generate();
+    let ca = dir.path().join("ca");
+    write_pem(&ca, "CERTIFICATE", &own.certificate());
+    let origin = registry(own.server(), None);
+    let mirror = Server::start(|_, _| response("404 Not Found", b""));
+    let (at_origin, at_mirror) = (host(&origin), mirror.base.replace("http://", ""));
+    let rule = format!("*={at_mirror}");
+    let pull_with = |more: &[&str]| {
+        let args = [&["--mirror", &rule, "--plain-http"], more].concat();
+        trusting(pull(dir.path(), &at_origin, &args), &ca)
+    };
+    // The mirror has no image, so that it is requested of the origin, which answers over TLS alone.
+    succeeds(pull_with(&[]));
+    let (of_mirror, of_origin) = (mirror.targets().len(), origin.targets().len());
+    assert!(of_mirror > 0 && of_origin > 0);
+    let plain = format!("--plain-http={at_origin}");
+    refused(pull_with(&[&plain]), FAILED, &[&at_origin]);
+    assert_eq!(origin.targets().len(), of_origin);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
-use airgap::check;
+use airgap::check::{self, SoundArchives};
 use anyhow::{Context as _, ensure};
 use cmdline::counted;
 use serde_json::json;
@@ -46,19 +46,52 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
             .collect();
         return ui::json(&items);
     }
-    for one in &sound {
-        let images = counted(one.images.len(), "image");
-        let next = if one.is_delta {
-            "; `airgap apply` makes the archives of it"
-        } else {
-            ""
+    ui::data(&sound.iter().map(lines).collect::<String>())
+}
+
+/// Returns a line for each archive of an architecture.
+fn lines(one: &SoundArchives) -> String {
+    let images = counted(one.images.len(), "image");
+    let next = if one.is_delta {
+        "; `airgap apply` makes the archives of it"
+    } else {
+        ""
+    };
+    let line = |archive| {
+        format!(
+            "{archive}: {images} for {}, sound{next}\n",
+            one.architecture
+        )
+    };
+    one.archives.iter().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use archive::{delta::Image, digest::sha256};
+
+    use super::*;
+
+    #[test]
+    fn images_of_each_archive_are_counted() {
+        let image = Image {
+            reference: "docker.io/x/y:1".to_owned(),
+            digest: sha256(b"x"),
         };
-        for archive in &one.archives {
-            ui::data(&format!(
-                "{archive}: {images} for {}, sound{next}\n",
-                one.architecture
-            ))?;
-        }
+        let lines_of = |images: usize, is_delta| {
+            lines(&SoundArchives {
+                architecture: "arm".to_owned(),
+                archives: ["a.tar.zst", "a.tar.gz"].map(str::to_owned).to_vec(),
+                is_delta,
+                images: vec![image.clone(); images],
+            })
+        };
+        assert_eq!(
+            lines_of(1, false),
+            "a.tar.zst: 1 image for arm, sound\na.tar.gz: 1 image for arm, sound\n"
+        );
+        assert!(lines_of(2, false).starts_with("a.tar.zst: 2 images for arm"));
+        let delta = lines_of(1, true);
+        assert!(delta.contains("sound; `airgap apply` makes"), "{delta}");
     }
-    Ok(())
 }

@@ -94,7 +94,7 @@ pub(super) fn run(project: &Project, args: &Args) -> anyhow::Result<()> {
             .map(read)
             .collect::<anyhow::Result<_>>()?
     };
-    ensure_repository(&args.into, args.layout)?;
+    ensure_repository(&args.into)?;
     // The lock keeps other runs from writing between the reading of the index and its writing.
     let lock = fs::File::open(&args.into)?;
     lock.lock()
@@ -114,6 +114,7 @@ pub(super) fn run(project: &Project, args: &Args) -> anyhow::Result<()> {
         .as_ref()
         .map(check::listed)
         .unwrap_or_default();
+    ensure_layout(&args.into, layout, &listed)?;
     let repository = Repository {
         dir: &args.into,
         layout,
@@ -147,8 +148,8 @@ pub(super) fn run(project: &Project, args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Fails unless the directory is a charts repository of this layout, or the empty beginning of one.
-fn ensure_repository(dir: &Path, layout: Style) -> anyhow::Result<()> {
+/// Fails unless the directory is a charts repository, or the empty beginning of one.
+fn ensure_repository(dir: &Path) -> anyhow::Result<()> {
     let name = dir.display();
     ensure!(
         dir.is_dir(),
@@ -168,18 +169,29 @@ fn ensure_repository(dir: &Path, layout: Style) -> anyhow::Result<()> {
         !is_source && (is_empty || dir.join(INDEX).is_file()),
         "{name} is not a charts repository: name a directory with {INDEX}, or an empty one, with --into"
     );
-    if let Some(found) = layout_of(dir).with_context(context)?
-        && found != layout
-    {
-        let value = found.to_possible_value();
-        let value = value.as_ref().map_or("", |value| value.get_name());
-        bail!("{name} is laid out as {value}-charts: give --layout {value}, or correct --into");
+    Ok(())
+}
+
+/// Fails where the repository shows another layout: by its unpacked charts, or without any by the paths of its archives.
+fn ensure_layout(
+    dir: &Path,
+    layout: RepositoryLayout,
+    listed: &BTreeSet<String>,
+) -> anyhow::Result<()> {
+    let name = dir.display();
+    let unpacked = layout_of_unpacked(dir).with_context(|| format!("cannot read {name}"))?;
+    let assets = repository::files(dir, "assets")?;
+    let paths = listed.iter().chain(assets.keys()).map(String::as_str);
+    let found = unpacked.or_else(|| RepositoryLayout::of_assets(paths));
+    if let Some(found) = found.filter(|found| *found != layout) {
+        let found = found.as_str();
+        bail!("{name} is laid out as {found}-charts: give --layout {found}, or correct --into");
     }
     Ok(())
 }
 
 /// Returns the layout of the first unpacked chart in a repository.
-fn layout_of(dir: &Path) -> io::Result<Option<Style>> {
+fn layout_of_unpacked(dir: &Path) -> io::Result<Option<RepositoryLayout>> {
     let subdirs = |dir: &Path| -> io::Result<Vec<PathBuf>> {
         if !dir.is_dir() {
             return Ok(Vec::new());
@@ -193,11 +205,11 @@ fn layout_of(dir: &Path) -> io::Result<Option<Style>> {
     for package in subdirs(&dir.join("charts"))? {
         for below in subdirs(&package)? {
             if below.join(CHART_YAML).exists() {
-                return Ok(Some(Style::K3s));
+                return Ok(Some(RepositoryLayout::K3s));
             }
             let mut versions = subdirs(&below)?.into_iter();
             if versions.any(|version| version.join(CHART_YAML).exists()) {
-                return Ok(Some(Style::Rke2));
+                return Ok(Some(RepositoryLayout::Rke2));
             }
         }
     }

@@ -89,7 +89,7 @@ fn unpacked(dir: &Path) -> anyhow::Result<BTreeMap<String, Vec<File>>> {
 }
 
 /// Returns every file below a directory of the repository, hidden ones too, by its path from the repository's root.
-fn files(dir: &Path, below: &str) -> anyhow::Result<BTreeMap<String, PathBuf>> {
+pub(super) fn files(dir: &Path, below: &str) -> anyhow::Result<BTreeMap<String, PathBuf>> {
     let mut found = BTreeMap::new();
     let mut open = vec![below.to_owned()];
     while let Some(path) = open.pop() {
