@@ -43,7 +43,7 @@ const FILES: &[(&str, &str)] = &[
     ("vrf", include_str!("differential/vrf.yaml")),
 ];
 /// The kernel deletes the links of a deleted namespace some time later, all at once; `marker` shows when.
-const DELETE_NETNS: &str = "\
+pub(super) const DELETE_NETNS: &str = "\
 ip link add marker type veth peer name marker netns pod
 ip netns delete pod
 for attempt in $(seq 200); do test -e /sys/class/net/marker || exit 0; sleep 0.02; done
