@@ -1,7 +1,9 @@
-//! DEL that comes too late: the network namespace is gone, and nothing but the names of the attachment leads to its rules on the host.
-//! They must go as with a DEL in time, and those of another attachment to the same network must stay.
+//! DEL that comes too late, or never: the network namespace is gone, or GC takes the place of DEL, and nothing but the names of the
+//! attachment leads to its rules on the host. They must go as with a DEL in time, and those of another attachment to the same network
+//! must stay.
 //!
-//! The reference leaves them behind, so there is nothing to compare with but our own DEL in time, which other suites compare.
+//! The reference leaves them behind and has no GC, so there is nothing to compare with but our own DEL in time, which other suites
+//! compare.
 
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
@@ -25,27 +27,60 @@ const RULES: [&str; 3] = ["iptables", "ip6tables", "nftables"];
 struct Row {
     name: &'static str,
     config: Value,
+    gc: Gc,
+}
+
+/// The work of GC for a configuration.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Gc {
+    /// It deletes the rules of attachments that are not valid.
+    Deletes,
+    /// The rules do not name their network, so that GC cannot tell whose they are, and deletes none.
+    Keeps,
 }
 
 fn rows() -> Vec<Row> {
     let leases = json!({"type": "host-local", "ranges": [[{"subnet": "10.1.2.0/24"}], [{"subnet": "fd00:1::/64"}]]});
     let masquerade = |plugin: &str, backend: &str| json!({"type": plugin, "ipMasq": true, "ipMasqBackend": backend, "ipam": leases});
-    let row = |name, config| Row { name, config };
+    let ports = |backend: &str| {
+        json!({
+            "type": "portmap", "backend": backend,
+            "runtimeConfig": {"portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]},
+            "prevResult": {
+                "cniVersion": "1.1.0", "interfaces": [{"name": "eth0", "sandbox": NETNS}],
+                "ips": [{"address": "10.1.2.3/24", "interface": 0}, {"address": "fd00::3/64", "interface": 0}],
+            },
+        })
+    };
+    let row = |name, config, gc| Row { name, config, gc };
     vec![
         row(
             "bridge masquerade iptables",
             masquerade("bridge", "iptables"),
+            Gc::Deletes,
         ),
         row(
             "bridge masquerade nftables",
             masquerade("bridge", "nftables"),
+            Gc::Deletes,
         ),
-        row("ptp masquerade iptables", masquerade("ptp", "iptables")),
-        row("ptp masquerade nftables", masquerade("ptp", "nftables")),
+        row(
+            "ptp masquerade iptables",
+            masquerade("ptp", "iptables"),
+            Gc::Deletes,
+        ),
+        row(
+            "ptp masquerade nftables",
+            masquerade("ptp", "nftables"),
+            Gc::Deletes,
+        ),
         row(
             "bridge spoof-check",
             json!({"type": "bridge", "macspoofchk": true}),
+            Gc::Keeps,
         ),
+        row("portmap iptables", ports("iptables"), Gc::Deletes),
+        row("portmap nftables", ports("nftables"), Gc::Keeps),
     ]
 }
 
@@ -59,7 +94,7 @@ pub(super) fn run(fixture: &PluginsFixture<'_>, report: &mut Report) {
         |row| row.run(fixture),
         |row, outcome, _| {
             let _ = report.check(
-                &format!("{}: DEL without a namespace is as one in time", name(row)),
+                &format!("{}: DEL without a namespace, and GC", name(row)),
                 || outcome,
             );
         },
@@ -87,7 +122,28 @@ impl Row {
                 "namespace gone, {what}: the rules are {found}, with a DEL in time {expected}"
             );
         }
+        let rest = match self.gc {
+            Gc::Deletes => &expected,
+            Gc::Keeps => &attached,
+        };
+        for (valid, expected) in [(&[KEPT][..], rest), (&[KEPT, GONE], &attached)] {
+            let found = self.rules(fixture, vec![self.gc(fixture, valid)])?;
+            ensure!(
+                found == *expected,
+                "GC with the valid attachments {valid:?}: the rules are {found}, expected {expected}"
+            );
+        }
         Ok(())
+    }
+
+    /// Returns GC with the containers whose attachments are valid.
+    fn gc(&self, fixture: &PluginsFixture<'_>, valid: &[&str]) -> Step {
+        let mut call = self.call(fixture, "GC", "", "");
+        let valid = valid
+            .iter()
+            .map(|id| json!({"containerID": id, "ifname": "eth0"}));
+        call.config["cni.dev/valid-attachments"] = valid.collect();
+        Step::Call(call)
     }
 
     /// Attaches both containers and takes the steps; returns the rules afterwards.
