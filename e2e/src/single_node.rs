@@ -4,6 +4,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::Output,
+    slice,
 };
 
 use anyhow::{Context as _, ensure};
@@ -83,10 +84,15 @@ impl SingleNode {
 impl SingleNode {
     /// Creates the pod and its network namespace, and runs ADD.
     pub(crate) fn add(&self, pod: &str, networks: Option<&str>) -> anyhow::Result<Value> {
-        self.control
-            .apply(&self.node, &[objects::pod(pod, &self.node.name, networks)])?;
-        self.node.run(&["ip", "netns", "add", pod])?;
-        self.verb("ADD", pod)
+        self.add_pod(&objects::pod(pod, &self.node.name, networks))
+    }
+
+    /// The same for an object, which names this node.
+    pub(crate) fn add_pod(&self, pod: &Value) -> anyhow::Result<Value> {
+        let name = objects::name(pod)?;
+        self.control.apply(&self.node, slice::from_ref(pod))?;
+        self.node.run(&["ip", "netns", "add", name])?;
+        self.verb("ADD", name)
     }
 
     /// Runs both DELs of a runtime and deletes the pod.

@@ -32,6 +32,12 @@ pub(crate) fn pod(name: &str, node: &str, networks: Option<&str>) -> Value {
     })
 }
 
+/// Returns the name of an object.
+pub(crate) fn name(object: &Value) -> anyhow::Result<&str> {
+    let name = object["metadata"]["name"].as_str();
+    name.with_context(|| format!("there is no name in {object}"))
+}
+
 /// Returns a network definition.
 pub(crate) fn network(name: &str, config: &Value) -> Value {
     json!({

@@ -136,7 +136,14 @@ impl NetnsFixture<'_> {
         networks: Option<&str>,
         interfaces: &[&str],
     ) -> anyhow::Result<Addresses> {
-        let result = self.single_node.add(pod, networks)?;
+        let node = &self.single_node.node.name;
+        self.attach_pod(&objects::pod(pod, node, networks), interfaces)
+    }
+
+    /// The same for an object, which names the node.
+    fn attach_pod(&self, pod: &Value, interfaces: &[&str]) -> anyhow::Result<Addresses> {
+        let result = self.single_node.add_pod(pod)?;
+        let pod = objects::name(pod)?;
         let inside = addresses(
             &self
                 .single_node

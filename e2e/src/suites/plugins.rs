@@ -3,6 +3,7 @@
 //! Everything runs in namespaces of its own, with the reference's plugins built from the pinned module next to ours.
 
 mod burst;
+mod cleanup;
 mod dhcp_client;
 mod differential;
 mod emulator;
@@ -96,6 +97,7 @@ pub(crate) fn run(
         // What follows is about moments in time, or starts no plugin.
         return Ok(());
     }
+    cleanup::run(&fixture, report);
     dhcp_client::run(&fixture, report);
     kills::run(&fixture, faults, report);
     Ok(())

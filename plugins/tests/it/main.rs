@@ -3,5 +3,6 @@
 
 #![cfg(test)]
 
+mod firewalld;
 mod host_local;
 mod plugin;

@@ -8,6 +8,17 @@ use serde_json::Value;
 
 /// Starts a verb of a plugin and writes the configuration to it.
 pub(crate) fn start(plugin: &str, verb: &str, container_id: &str, config: &Value) -> Child {
+    start_with(plugin, verb, container_id, config, &[])
+}
+
+/// The same with more variables in the plugin's environment.
+pub(crate) fn start_with(
+    plugin: &str,
+    verb: &str,
+    container_id: &str,
+    config: &Value,
+    env: &[(&str, &str)],
+) -> Child {
     let mut child = Command::new(env!("CARGO_BIN_EXE_multus-cni-plugins"))
         .arg0(plugin)
         .env_clear()
@@ -16,6 +27,7 @@ pub(crate) fn start(plugin: &str, verb: &str, container_id: &str, config: &Value
         .env("CNI_NETNS", "/no/such/netns")
         .env("CNI_IFNAME", "eth0")
         .env("CNI_PATH", "/no/such/directory")
+        .envs(env.iter().copied())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()

@@ -1,4 +1,4 @@
-//! The definitions of docs/plugins.md, each as the page has it, with the plugins of the release.
+//! The definitions of docs/plugins.md and the example of README.md, each as its page has it, with the plugins of the release.
 //!
 //! Where the kernel has no such link, the ADD has to fail with the kernel's refusal, and with nothing else.
 
@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::NetnsFixture;
 use crate::{
+    control_plane::objects,
     node::{Node, Service, dhcp, inspect::nothing_left},
     report::{CheckFailed, Report},
     sh,
@@ -15,16 +16,20 @@ use crate::{
 };
 
 const PAGE: &str = include_str!("../../../../docs/plugins.md");
+const README: &str = include_str!("../../../../README.md");
+/// The words in front of README's example.
+const EXAMPLE: &str = "\nA second network for a pod, ";
 /// The network namespace of the DHCP server, a neighbour of the pods on the node's link.
 const NEIGHBOUR: &str = "neighbour";
 const LEASES: &str = "10.31.0.";
 
-/// A section of the page with a definition.
+/// A definition of a page.
 struct Section {
+    page: &'static str,
     name: String,
     definition: Value,
-    /// The annotation that the text names, if it does; else the definition's name.
-    annotation: String,
+    /// A pod with that network; it names no node yet.
+    pod: Value,
 }
 
 /// A definition of the page, with the interface that it gives a pod.
@@ -52,6 +57,7 @@ const CASES: &[Case] = &[
     },
     case("bridge", "10.50.0."),
     case("nic", ""),
+    case("lan", "192.168.1.2"),
 ];
 
 const fn case(name: &'static str, address: &'static str) -> Case {
@@ -67,12 +73,13 @@ impl NetnsFixture<'_> {
     pub(super) fn page(&self, daemon: &Service, report: &mut Report) -> Result<(), CheckFailed> {
         let node = &self.single_node.node;
         let (sections, daemon, server) = report.check(
-            "docs/plugins.md: its definitions are applied, on a node with the links that it names",
+            "docs/plugins.md and README.md: definitions are applied, on a node with the links that they name",
             || {
-                let sections = sections()?;
+                let mut sections = sections()?;
+                sections.push(example()?);
                 let names: Vec<_> = sections.iter().map(|one| one.name.as_str()).collect();
                 let expected: Vec<_> = CASES.iter().map(|one| one.name).collect();
-                ensure!(names == expected, "the page has {names:?}");
+                ensure!(names == expected, "the pages have {names:?}");
                 let definitions: Vec<_> =
                     sections.iter().map(|one| one.definition.clone()).collect();
                 self.single_node.control.apply(node, &definitions)?;
@@ -87,11 +94,11 @@ impl NetnsFixture<'_> {
             },
         )?;
         for (section, case) in sections.iter().zip(CASES) {
-            report.check(&format!("docs/plugins.md: {}", case.name), || {
+            report.check(&format!("{}: {}", section.page, case.name), || {
                 self.definition(section, case)
             })?;
         }
-        report.check("docs/plugins.md: nothing is left", || {
+        report.check("docs/plugins.md and README.md: nothing is left", || {
             node.end(&server, "TERM")?;
             node.end(&daemon, "TERM")?;
             nothing_left_but_cable(node)
@@ -108,12 +115,11 @@ impl NetnsFixture<'_> {
     }
 
     /// Attaches a pod, and checks the address of the page's network.
-    fn start(&self, pod: &str, section: &Section, case: &Case) -> anyhow::Result<()> {
-        let networks = Some(section.annotation.as_str());
+    fn start(&self, pod: &Value, case: &Case) -> anyhow::Result<()> {
         if case.address.is_empty() {
-            return self.single_node.add(pod, networks).map(drop);
+            return self.single_node.add_pod(pod).map(drop);
         }
-        let inside = self.attach(pod, networks, &["eth0", "net1"])?;
+        let inside = self.attach_pod(pod, &["eth0", "net1"])?;
         let address = inside["net1"].first().context("net1 has no address")?;
         ensure!(address.starts_with(case.address), "net1 has {address}");
         Ok(())
@@ -121,22 +127,24 @@ impl NetnsFixture<'_> {
 
     fn definition(&self, section: &Section, case: &Case) -> anyhow::Result<()> {
         let node = &self.single_node.node;
-        let pod = format!("page-{}", case.name);
+        let mut pod = section.pod.clone();
+        pod["spec"]["nodeName"] = json!(node.name);
+        let name = objects::name(&pod)?;
         let refusal = match case.kind {
             Some((kind, words)) => refusal(node, kind)?.map(|reason| format!("{words}{reason}")),
             None => None,
         };
         match refusal {
             None => {
-                self.start(&pod, section, case)?;
-                inspect(node, case.name, &pod)?;
+                self.start(&pod, case)?;
+                inspect(node, case.name, name)?;
             }
-            Some(words) => match self.single_node.add(&pod, Some(&section.annotation)) {
+            Some(words) => match self.single_node.add_pod(&pod) {
                 Ok(result) => bail!("the kernel refuses {words}, and the ADD gives {result}"),
                 Err(error) => ensure_refusal(&format!("{error:#}"), &words)?,
             },
         }
-        self.single_node.remove(&pod)?;
+        self.single_node.remove(name)?;
         nothing_left_but_cable(node)
     }
 }
@@ -157,7 +165,7 @@ fn ensure_refusal(error: &str, words: &str) -> anyhow::Result<()> {
 fn inspect(node: &Node, name: &str, pod: &str) -> anyhow::Result<()> {
     let inside = |args: &[&str]| node.run(&[&["ip", "netns", "exec", pod, "ip"], args].concat());
     match name {
-        "macvlan-dhcp" | "macvlan-fixed" => {
+        "macvlan-dhcp" | "macvlan-fixed" | "lan" => {
             let link = inside(&["-details", "link", "show", "net1"])?;
             ensure!(link.contains("macvlan mode bridge"), "{link}");
         }
@@ -250,7 +258,7 @@ fn nothing_left_but_cable(node: &Node) -> anyhow::Result<()> {
     .map(drop)
 }
 
-/// Returns the sections of the page that have a definition.
+/// Returns the sections of docs/plugins.md that have a definition.
 fn sections() -> anyhow::Result<Vec<Section>> {
     let mut sections = Vec::new();
     for text in PAGE.split("\n### ").skip(1) {
@@ -259,20 +267,42 @@ fn sections() -> anyhow::Result<Vec<Section>> {
         };
         let (yaml, _) = rest.split_once("```").context("a block has an end")?;
         let definition = Value::deserialize(serde_yaml::Deserializer::from_str(yaml))?;
-        let name = definition["metadata"]["name"]
-            .as_str()
-            .context(yaml.to_owned())?
-            .to_owned();
+        let name = objects::name(&definition)?.to_owned();
+        // The text may name the annotation; else it is the definition's name.
         let annotation = words
             .split_once("annotation: `")
             .and_then(|(_, rest)| rest.split_once('`'));
+        let annotation = annotation.map_or(name.as_str(), |(annotation, _)| annotation);
         sections.push(Section {
-            annotation: annotation.map_or(name.clone(), |(annotation, _)| annotation.to_owned()),
+            page: "docs/plugins.md",
+            pod: objects::pod(&format!("page-{name}"), "", Some(annotation)),
             name,
             definition,
         });
     }
     Ok(sections)
+}
+
+/// Returns README's example: a definition and a pod, in the indented block after the words of [`EXAMPLE`].
+fn example() -> anyhow::Result<Section> {
+    let (_, rest) = README
+        .split_once(EXAMPLE)
+        .context("README has an example")?;
+    let (_, rest) = rest.split_once("\n\n").context("a block follows")?;
+    let lines = rest.lines().map_while(|line| line.strip_prefix("    "));
+    let yaml = lines.collect::<Vec<_>>().join("\n");
+    let documents: Result<Vec<_>, _> = serde_yaml::Deserializer::from_str(&yaml)
+        .map(Value::deserialize)
+        .collect();
+    let [definition, pod] = <[Value; 2]>::try_from(documents?)
+        .ok()
+        .context("README's example is a definition and a pod")?;
+    Ok(Section {
+        page: "README.md",
+        name: objects::name(&definition)?.to_owned(),
+        definition,
+        pod,
+    })
 }
 
 #[cfg(test)]
@@ -283,15 +313,23 @@ mod tests {
 
     #[test]
     fn each_definition_of_the_page_has_a_case() {
-        let sections = sections().unwrap();
+        let mut sections = sections().unwrap();
+        sections.push(example().unwrap());
         let found: Vec<_> = sections.iter().map(|one| one.name.as_str()).collect();
         let cases: Vec<_> = CASES.iter().map(|one| one.name).collect();
         assert_eq!(found, cases);
-        let annotations: BTreeMap<_, _> = sections
-            .iter()
-            .map(|one| (one.name.as_str(), one.annotation.as_str()))
-            .collect();
+        let annotation = |one: &Section| {
+            let annotations = &one.pod["metadata"]["annotations"];
+            let networks = &annotations["k8s.v1.cni.cncf.io/networks"];
+            (one.name.clone(), networks.as_str().unwrap().to_owned())
+        };
+        let annotations: BTreeMap<_, _> = sections.iter().map(annotation).collect();
         assert_eq!(annotations["bridge"], "bridge");
+        assert_eq!(annotations["lan"], "lan");
         assert!(annotations["macvlan-fixed"].contains("192.168.1.50/24"));
+        for section in &sections {
+            assert_eq!(section.definition["kind"], "NetworkAttachmentDefinition");
+            assert_eq!(section.pod["kind"], "Pod");
+        }
     }
 }

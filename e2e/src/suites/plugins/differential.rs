@@ -43,7 +43,7 @@ const FILES: &[(&str, &str)] = &[
     ("vrf", include_str!("differential/vrf.yaml")),
 ];
 /// The kernel deletes the links of a deleted namespace some time later, all at once; `marker` shows when.
-const DELETE_NETNS: &str = "\
+pub(super) const DELETE_NETNS: &str = "\
 ip link add marker type veth peer name marker netns pod
 ip netns delete pod
 for attempt in $(seq 200); do test -e /sys/class/net/marker || exit 0; sleep 0.02; done
@@ -97,6 +97,8 @@ pub(super) enum Event {
     Gc,
     #[serde(rename = "STATUS")]
     Status,
+    #[serde(rename = "VERSION")]
+    Version,
     /// The namespace is deleted, and later calls name none.
     #[serde(rename = "delete netns")]
     DeleteNetns,
@@ -271,13 +273,27 @@ enum Equality {
     Refused(&'static str),
 }
 
-/// Reads all cases, by plugin.
+/// Reads all cases, by plugin, and adds the one that every plugin has.
 pub(super) fn all() -> anyhow::Result<Vec<(&'static str, Cases)>> {
     let read = |(plugin, text): &(&'static str, &str)| {
-        let cases = cases(text).with_context(|| format!("{plugin}.yaml"))?;
+        let mut cases = cases(text).with_context(|| format!("{plugin}.yaml"))?;
+        cases.cases.push(version());
         Ok((*plugin, cases))
     };
     FILES.iter().map(read).collect()
+}
+
+/// The versions of the specification that a plugin accepts.
+fn version() -> Case {
+    Case {
+        name: "version".to_owned(),
+        setup: Vec::new(),
+        config: Map::new(),
+        args: String::new(),
+        ifname: eth0(),
+        life: vec![Event::Version],
+        wanted: Vec::new(),
+    }
 }
 
 fn cases(text: &str) -> anyhow::Result<Cases> {
@@ -410,6 +426,7 @@ impl Case {
                 Event::Del => "DEL",
                 Event::Gc => "GC",
                 Event::Status => "STATUS",
+                Event::Version => "VERSION",
                 Event::DeleteNetns => {
                     steps.push(Step::Shell(DELETE_NETNS.to_owned()));
                     call.netns.clear();
@@ -470,11 +487,11 @@ mod tests {
 
     #[test]
     fn every_file_is_read_and_names_its_cases_once() {
-        for (plugin, text) in FILES {
-            let cases = cases(text).unwrap_or_else(|error| panic!("{plugin}: {error:#}"));
-            let names: std::collections::BTreeSet<_> =
-                cases.cases.iter().map(|case| &case.name).collect();
+        for (plugin, cases) in all().unwrap() {
+            let names: BTreeSet<_> = cases.cases.iter().map(|case| &case.name).collect();
             assert_eq!(names.len(), cases.cases.len(), "{plugin}");
+            let has_version = cases.cases.iter().any(|case| case.life == [Event::Version]);
+            assert!(has_version, "{plugin}");
         }
     }
 

@@ -55,7 +55,14 @@ const REFUSALS: &[Refusal] = &[
         // `do_socket` in QEMU's linux-user/syscall.c has a list of the protocols of netlink.
         reason: "QEMU opens no netlink socket of netfilter",
         cases: &[
-            ("bridge", &["masquerade-nftables", "spoof-check"]),
+            (
+                "bridge",
+                &[
+                    "masquerade-nftables",
+                    "spoof-check",
+                    "spoof-check-lost-namespace",
+                ],
+            ),
             ("portmap", &["nftables", "nftables-conditions"]),
             ("ptp", &["masquerade-nftables"]),
         ],

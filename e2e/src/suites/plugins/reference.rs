@@ -26,6 +26,28 @@ const SLOWEST: [&str; 6] = ["dhcp", "portmap", "bridge", "ptp", "firewall", "ban
 /// Specs of dhcp that wait up to 13 seconds each, for older versions of the specification: the newest version's wait for the same.
 const LONG_WAITS: &str = r"DHCP .*\[(0\.\d\.\d|1\.0\.0)\]";
 
+/// How many specs each suite runs at least, without the long waits. A spec that skips itself does not run.
+const LEAST: &[(&str, usize)] = &[
+    ("bandwidth", 45),
+    ("bridge", 317),
+    ("dhcp", 4),
+    ("dummy", 28),
+    ("firewall", 36),
+    ("host-device", 44),
+    ("host-local", 80),
+    ("ipvlan", 10),
+    ("loopback", 14),
+    ("macvlan", 168),
+    ("portmap", 72),
+    ("ptp", 56),
+    ("sbr", 5),
+    ("static", 91),
+    ("tap", 14),
+    ("tuning", 72),
+    ("vlan", 70),
+    ("vrf", 20),
+];
+
 /// Runs the selected suites, without long waits unless `is_long`. A failed one does not keep the others from running.
 pub(super) fn run(
     fixture: &PluginsFixture<'_>,
@@ -73,6 +95,7 @@ fn suite(
         Some(format!("-ginkgo.skip={LONG_WAITS}"))
     };
     let ours = specs(fixture, suites, plugin, &fixture.ours, choice)?;
+    ensure_enough(plugin, ours.len())?;
     let failures: BTreeMap<_, _> = ours
         .iter()
         .filter_map(|(name, spec)| Some((name.as_str(), spec.failure.as_deref()?)))
@@ -107,6 +130,20 @@ fn suite(
         ours.len() - failures.len(),
         ours.len()
     ))
+}
+
+/// Fails when a suite runs fewer specs than it has to, or when it is not known how many these are.
+fn ensure_enough(plugin: &str, count: usize) -> anyhow::Result<()> {
+    let row = LEAST.iter().find(|(suite, _)| *suite == plugin);
+    let (_, least) = row.with_context(|| {
+        format!("reference.rs does not say how many specs the suite of {plugin} runs: {count}?")
+    })?;
+    ensure!(
+        count >= *least,
+        "only {count} of {least} specs ran: others skip themselves, or the suite has lost them; \
+         correct the machine, or reference.rs after a change of the module"
+    );
+    Ok(())
 }
 
 /// Runs a suite on the programs of a directory; `choice` is the option that selects specs.
@@ -153,4 +190,27 @@ fn specs(
         .with_context(|| format!("the suite ended with {status}; see {}", log.display()))?;
     ensure!(!specs.is_empty(), "no spec ran; see {}", log.display());
     Ok(specs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn suites_with_fewer_specs_fail() {
+        let (suite, least) = LEAST[0];
+        assert!(ensure_enough(suite, least).is_ok());
+        assert!(ensure_enough(suite, least + 1).is_ok());
+        let error = ensure_enough(suite, least - 1).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("only {} of {least} specs", least - 1)));
+        assert!(ensure_enough("none", 1000).is_err());
+    }
+
+    #[test]
+    fn each_suite_has_its_number_of_specs() {
+        let suites: Vec<_> = LEAST.iter().map(|(suite, _)| *suite).collect();
+        let mut plugins = source::names().unwrap();
+        plugins.sort();
+        assert_eq!(suites, plugins);
+    }
 }

@@ -480,6 +480,42 @@ mod tests {
     }
 
     #[test]
+    fn keys_of_a_definition_reach_service_and_routes() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("dhcp.sock");
+        let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let service = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut request = String::new();
+            stream.read_to_string(&mut request).unwrap();
+            let grant = Grant {
+                address: "10.0.0.5/24".to_owned(),
+                gateway: "10.0.0.1".to_owned(),
+                routes: vec![wire::Route {
+                    destination: "0.0.0.0/0".to_owned(),
+                    gateway: Some("10.0.0.1".to_owned()),
+                }],
+            };
+            let answer = serde_json::to_vec(&Answer::Done(Some(grant))).unwrap();
+            stream.write_all(&answer).unwrap();
+            serde_json::from_str::<Ask>(&request).unwrap()
+        });
+        let config = serde_json::json!({"ipam": {
+            "type": "dhcp", "daemonSocketPath": path, "priority": 77,
+            "provide": [{"option": "12", "fromArg": "K8S_POD_NAME"}, {"option": "60", "value": "class"}],
+            "request": [{"skipDefault": true}, {"option": "121"}],
+        }});
+        let args = "IgnoreUnknown=1;K8S_POD_NAME=web-0";
+        let result = add(&Call::with_config(&config.to_string(), args)).unwrap();
+        assert_eq!(result.routes[0].priority, 77);
+        let ask = service.join().unwrap();
+        let provided = [(12, "web-0".to_owned()), (60, "class".to_owned())];
+        assert_eq!(ask.provide, provided);
+        assert_eq!(ask.request, [121]);
+        assert_eq!(ask.verb, Verb::Allocate);
+    }
+
+    #[test]
     fn identifier_has_the_length_of_an_option() {
         assert_eq!(client_identifier("c", "net", "eth0"), "c/net/eth0");
         assert_eq!(

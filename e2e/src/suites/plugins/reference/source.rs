@@ -117,6 +117,12 @@ fn packages(source: &Path) -> anyhow::Result<BTreeMap<String, PathBuf>> {
     packages.context("e2e/tools/plugins imports only plugins")
 }
 
+/// Returns the names of the plugins that are built.
+#[cfg(test)]
+pub(super) fn names() -> anyhow::Result<Vec<String>> {
+    Ok(packages(Path::new(""))?.into_keys().collect())
+}
+
 /// Lets the tests of a package run a program.
 fn edit_package(directory: &Path, features: &BTreeSet<Feature>) -> anyhow::Result<()> {
     let mut verbs = Vec::new();
