@@ -162,6 +162,8 @@ impl<P: Provider, S: Store> Life<P, S> {
     }
 
     fn log_in(&mut self, status: &Status, input: &Input<'_>) -> Result<(), Stop> {
+        // A login that is gone, or that was taken down, is not this program's any more; one that runs may be.
+        let was_ours = self.record.brought_up && status.phase == Phase::Running;
         // Written first: what is brought up is taken down, also after a crash.
         self.change_record(|record| record.brought_up = true)?;
         // A node that was logged in needs no key, unless that login is not accepted any more.
@@ -174,6 +176,10 @@ impl<P: Provider, S: Store> Life<P, S> {
             self.next_login = None;
             return Ok(());
         };
+        // After a deadline the provider's daemon goes on with this login.
+        if !matches!(error, ProviderError::Timeout { .. }) {
+            self.change_record(|record| record.brought_up = was_ours)?;
+        }
         let pause = FIRST_PAUSE
             .saturating_mul(1 << self.failures.min(16))
             .min(MAX_PAUSE);

@@ -15,6 +15,7 @@ struct Fake {
     phase: Option<Phase>,
     is_down: bool,
     refuses: bool,
+    is_late: bool,
     settings: Settings,
     approved: Vec<Prefix>,
     accepted: Vec<Prefix>,
@@ -70,6 +71,13 @@ impl Provider for OfProvider {
             return Err(ProviderError::Failed {
                 command: "tailscale up".to_owned(),
                 text: "invalid authkey".to_owned(),
+            });
+        }
+        if fake.is_late {
+            return Err(ProviderError::Timeout {
+                command: "tailscale up".to_owned(),
+                limit: Duration::from_secs(30),
+                unit: "tailscaled.service",
             });
         }
         fake.phase = None;
@@ -257,6 +265,73 @@ fn vpn_that_we_brought_up_is_taken_down_at_the_end_alone() {
     assert_eq!(node.calls(), ["down"]);
     node.life.end().unwrap();
     assert_eq!(node.calls(), [""; 0]);
+}
+
+#[test]
+fn vpn_that_its_user_brings_up_after_a_refused_login_is_his() {
+    for phase in [Phase::NeedsLogin(None), Phase::Stopped] {
+        let mut node = Node::new(Fake {
+            phase: Some(phase.clone()),
+            refuses: true,
+            ..Fake::default()
+        })
+        .with_key();
+        // A login of this program's that was there before is gone.
+        node.life.record.brought_up = true;
+        assert!(node.step(0).problem.is_some());
+        {
+            let mut fake = node.fake.borrow_mut();
+            fake.phase = None;
+            fake.settings.control_server = Some("https://a.example".to_owned());
+        }
+        assert!(is_up(&node.step(1)));
+        node.calls();
+        // He is not taken to another control server either.
+        node.control_server = Some("https://b.example");
+        let problem = node.step(20).problem.unwrap();
+        assert!(problem.contains("tailscale logout"), "{problem}");
+        node.restart();
+        node.life.end().unwrap();
+        assert_eq!(node.calls(), [""; 0], "{phase:?}");
+    }
+}
+
+#[test]
+fn vpn_that_comes_up_after_the_deadline_of_our_login_is_ours() {
+    let mut node = Node::new(Fake {
+        phase: Some(Phase::NeedsLogin(None)),
+        is_late: true,
+        ..Fake::default()
+    })
+    .with_key();
+    let problem = node.step(0).problem.unwrap();
+    assert!(problem.contains("within 30 s"), "{problem}");
+    node.fake.borrow_mut().phase = None;
+    assert!(is_up(&node.step(1)));
+    node.calls();
+    node.life.end().unwrap();
+    assert_eq!(node.calls(), ["down"]);
+}
+
+#[test]
+fn refusal_of_another_control_server_leaves_our_login_ours() {
+    let mut node = Node::new(Fake {
+        settings: Settings {
+            control_server: Some("https://a.example".to_owned()),
+            ..Settings::default()
+        },
+        refuses: true,
+        ..Fake::default()
+    })
+    .with_key();
+    node.control_server = Some("https://b.example");
+    node.life.record.brought_up = true;
+    assert!(node.step(0).problem.is_some());
+    node.fake.borrow_mut().refuses = false;
+    assert!(is_up(&node.step(5)));
+    node.calls();
+    node.life.end().unwrap();
+    assert_eq!(node.calls(), ["down"]);
 }
 
 #[test]
