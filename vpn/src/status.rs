@@ -10,7 +10,8 @@ use crate::{
     kernel::{Link, MAIN, Network},
     plan::Family,
     provider::{Peer, Phase, ProviderError, Settings, Status},
-    routes, rule,
+    routes::{self, list},
+    rule,
     state::{Record, State},
     tailscale,
     vxlan::{MIN_IPV6_MTU, inner_mtu},
@@ -510,16 +511,13 @@ impl Findings {
                 self.problem(format!("{of_one} of {one} overlaps {of_other} of {other}, and packets go astray: give one of them another range"));
             }
         }
-        for peer in &report.peers {
-            for route in peer.routes.iter().filter(|route| !route.is_default()) {
-                if let Some(lan) = report
-                    .lan
-                    .iter()
-                    .find(|lan| lan.intersection(*route).is_some())
-                {
-                    self.note(format!("{} advertises {route}, which has addresses of this node's LAN {lan}: packets to {lan} stay on the LAN; withdraw the route if it is not meant", peer.name));
-                }
-            }
+        let peers = report.peers.iter();
+        let routes = peers.flat_map(|peer| {
+            let routes = peer.routes.iter();
+            routes.map(|route| (peer.name.as_str(), *route))
+        });
+        for claim in rule::claims(&report.lan, routes) {
+            self.note(claim);
         }
     }
 
@@ -539,11 +537,6 @@ impl Findings {
             self.note("packets from other nodes reach pods with this node's address, so NetworkPolicies do not see their sources: tailscale set --snat-subnet-routes=false");
         }
     }
-}
-
-fn list(routes: &[Prefix]) -> String {
-    let texts: Vec<String> = routes.iter().map(ToString::to_string).collect();
-    texts.join(", ")
 }
 
 /// Returns whether a release cannot read its key from a file.
