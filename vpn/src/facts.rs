@@ -1,6 +1,9 @@
 //! The facts that a running VPN gives about this node: the input of the address plan.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::{
+    fmt,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+};
 
 /// The facts of this node in a VPN that is up.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,6 +25,17 @@ pub struct Addresses {
     pub ipv4: Option<Ipv4Addr>,
     /// The IPv6 address.
     pub ipv6: Option<Ipv6Addr>,
+}
+
+impl fmt::Display for Addresses {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.ipv4, self.ipv6) {
+            (Some(ipv4), Some(ipv6)) => write!(f, "{ipv4}, {ipv6}"),
+            (Some(ipv4), None) => ipv4.fmt(f),
+            (None, Some(ipv6)) => ipv6.fmt(f),
+            (None, None) => f.write_str("no address"),
+        }
+    }
 }
 
 impl FromIterator<IpAddr> for Addresses {
@@ -55,5 +69,6 @@ mod tests {
             .collect();
         assert_eq!(addresses.ipv4, Some(Ipv4Addr::new(100, 64, 0, 1)));
         assert_eq!(addresses.ipv6, Some("fd7a::1".parse().unwrap()));
+        assert_eq!(addresses.to_string(), "100.64.0.1, fd7a::1");
     }
 }

@@ -44,7 +44,16 @@ pub struct Link {
     /// Its kind, such as `bridge`; hardware has none.
     pub kind: Option<String>,
     /// The interface below a VXLAN.
-    pub below: Option<u32>,
+    pub below: Option<Below>,
+}
+
+/// The interface through which a VXLAN sends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Below {
+    /// Its index.
+    pub link: u32,
+    /// The packets around VXLAN are those of IPv6.
+    pub is_ipv6: bool,
 }
 
 /// A unicast route.
@@ -179,6 +188,8 @@ fn parse_link(body: &[u8]) -> Option<(u32, Link)> {
     const IFLA_INFO_KIND: u16 = 1;
     const IFLA_INFO_DATA: u16 = 2;
     const IFLA_VXLAN_LINK: u16 = 3;
+    const IFLA_VXLAN_GROUP6: u16 = 16;
+    const IFLA_VXLAN_LOCAL6: u16 = 17;
     let attributes = Attributes(body.get(16..)?);
     let info = attributes.nested(IFLA_LINKINFO);
     let kind = info.as_ref().and_then(|info| info.get(IFLA_INFO_KIND));
@@ -186,7 +197,13 @@ fn parse_link(body: &[u8]) -> Option<(u32, Link)> {
     let below = info
         .filter(|_| kind.as_deref() == Some("vxlan"))
         .and_then(|info| info.nested(IFLA_INFO_DATA))
-        .and_then(|data| u32_at(data.get(IFLA_VXLAN_LINK)?, 0));
+        .and_then(|data| {
+            let of_ipv6 = [IFLA_VXLAN_GROUP6, IFLA_VXLAN_LOCAL6];
+            Some(Below {
+                link: u32_at(data.get(IFLA_VXLAN_LINK)?, 0)?,
+                is_ipv6: of_ipv6.iter().any(|kind| data.get(*kind).is_some()),
+            })
+        });
     let link = Link {
         name: text(attributes.get(IFLA_IFNAME)?),
         mtu: u32_at(attributes.get(IFLA_MTU)?, 0)?,
@@ -300,6 +317,34 @@ mod tests {
         assert_eq!((route.table, route.link), (MAIN, Some(7)));
         body[7] = 3;
         assert_eq!(parse_route(&body), None, "a broadcast route");
+    }
+
+    /// Returns an attribute with its header.
+    fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
+        let length = u16::try_from(value.len() + 4).unwrap();
+        let mut bytes = [length.to_ne_bytes(), kind.to_ne_bytes()].concat();
+        bytes.extend(value);
+        bytes.resize(bytes.len().next_multiple_of(4), 0);
+        bytes
+    }
+
+    #[test]
+    fn vxlan_has_the_family_of_the_packets_around_it() {
+        let below = |local: Vec<u8>| {
+            let data = [attribute(3, &7_u32.to_ne_bytes()), local].concat();
+            let info = [attribute(1, b"vxlan\0"), attribute(2, &data)].concat();
+            let body = [
+                vec![0; 16],
+                attribute(3, b"flannel.1\0"),
+                attribute(4, &1230_u32.to_ne_bytes()),
+                attribute(18, &info),
+            ];
+            parse_link(&body.concat()).unwrap().1.below.unwrap()
+        };
+        let over = |is_ipv6| Below { link: 7, is_ipv6 };
+        assert_eq!(below(attribute(4, &[100, 64, 0, 1])), over(false));
+        assert_eq!(below(attribute(17, &[0xfd; 16])), over(true));
+        assert_eq!(below(Vec::new()), over(false));
     }
 
     #[test]

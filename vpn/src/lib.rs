@@ -17,6 +17,7 @@ pub mod watch;
 mod facts;
 mod prefix;
 mod secret;
+mod vxlan;
 
 pub use auth::Auth;
 pub use facts::{Addresses, Facts};

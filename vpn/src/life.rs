@@ -3,10 +3,7 @@
 //! A VPN that runs is left as it is. One that does not run is brought up, and the record keeps that this program did it. What an
 //! administrator takes down by hand while the cluster runs stays down.
 
-use std::{
-    collections::BTreeSet,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use crate::{
     Facts, Prefix,
@@ -22,6 +19,8 @@ const FIRST_PAUSE: Duration = Duration::from_secs(5);
 const MAX_PAUSE: Duration = Duration::from_mins(5);
 /// The time that routes may wait for their approval before it is reported.
 const APPROVAL: Duration = Duration::from_secs(30);
+/// The time that the control server may be away before it is reported; tailscaled loses it for a moment at each start.
+const AWAY: Duration = Duration::from_secs(30);
 
 /// Keeps the record.
 pub trait Store {
@@ -56,6 +55,10 @@ pub struct Life<P, S> {
     next_login: Option<Instant>,
     last_error: Option<String>,
     pending_since: Option<Instant>,
+    away_since: Option<Instant>,
+    /// The VPN as it ran last.
+    facts: Option<Facts>,
+    events: Vec<String>,
 }
 
 /// The reason why a step did not get to its end.
@@ -81,7 +84,15 @@ impl<P: Provider, S: Store> Life<P, S> {
             next_login: None,
             last_error: None,
             pending_since: None,
+            away_since: None,
+            facts: None,
+            events: Vec::new(),
         }
+    }
+
+    /// Returns a line for each change that the steps since the last call have found or made.
+    pub fn take_events(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.events)
     }
 
     /// Does the next step; returns the state of the VPN. The caller sets the rules for the ranges of the LAN that it names.
@@ -129,11 +140,55 @@ impl<P: Provider, S: Store> Life<P, S> {
             mtu: link.mtu,
         };
         let mut state = State::running(&facts);
+        self.compare_facts(facts);
         self.keep_routes(&status, input, &mut state)?;
-        let vpn = self.provider.ranges();
-        let lan = protected(input, &status, (&network, index), vpn);
-        state.lan = lan.into_iter().collect();
+        let carried = carried(input, &status, self.provider.ranges());
+        let lan = rule::lan(&network, index, &carried.pods);
+        let protected = rule::protected(&lan, &carried);
+        state.lan = protected.into_iter().collect();
+        let routes = status.peers.iter().flat_map(|peer| {
+            let routes = peer.routes.iter();
+            routes.map(|route| (peer.name.as_str(), *route))
+        });
+        let claims = rule::claims(&Vec::from_iter(lan), routes);
+        state.notes.extend(claims);
+        self.report_absence(&status, input, &mut state)?;
         Ok(state)
+    }
+
+    /// Notes a change of the facts that a distro was started with.
+    fn compare_facts(&mut self, facts: Facts) {
+        if let Some(former) = &self.facts
+            && (&former.interface, former.addresses) != (&facts.interface, facts.addresses)
+        {
+            self.events.push(format!(
+                "the VPN is now on {} with {}, and was on {} with {}: restart the distro, if it was started before",
+                facts.interface, facts.addresses, former.interface, former.addresses
+            ));
+        }
+        self.facts = Some(facts);
+    }
+
+    /// Notes that the control server is away, which changes nothing for the nodes that know each other.
+    fn report_absence(
+        &mut self,
+        status: &Status,
+        input: &Input<'_>,
+        state: &mut State,
+    ) -> Result<(), Stop> {
+        if status.own.is_online {
+            self.away_since = None;
+            return Ok(());
+        }
+        let since = *self.away_since.get_or_insert(input.now);
+        if input.now.duration_since(since) >= AWAY {
+            let server = self.provider.settings()?.control_server;
+            state.notes.push(format!(
+                "the VPN's control server {} does not answer, so new nodes and routes wait, and known ones work on: see that it runs, and that this node reaches it",
+                server.unwrap_or_default()
+            ));
+        }
+        Ok(())
     }
 
     /// Returns whether the VPN has to be brought up, or to another control server.
@@ -162,6 +217,8 @@ impl<P: Provider, S: Store> Life<P, S> {
     }
 
     fn log_in(&mut self, status: &Status, input: &Input<'_>) -> Result<(), Stop> {
+        // A login that is gone, or that was taken down, is not this program's any more; one that runs may be.
+        let was_ours = self.record.brought_up && status.phase == Phase::Running;
         // Written first: what is brought up is taken down, also after a crash.
         self.change_record(|record| record.brought_up = true)?;
         // A node that was logged in needs no key, unless that login is not accepted any more.
@@ -174,6 +231,10 @@ impl<P: Provider, S: Store> Life<P, S> {
             self.next_login = None;
             return Ok(());
         };
+        // After a deadline the provider's daemon goes on with this login.
+        if !matches!(error, ProviderError::Timeout { .. }) {
+            self.change_record(|record| record.brought_up = was_ours)?;
+        }
         let pause = FIRST_PAUSE
             .saturating_mul(1 << self.failures.min(16))
             .min(MAX_PAUSE);
@@ -215,6 +276,13 @@ impl<P: Provider, S: Store> Life<P, S> {
             let before = wanted.before;
             self.change_record(|record| record.routes = before)?;
             self.provider.advertise(routes)?;
+            if !wanted.restored.is_empty() {
+                self.events.push(routes::restoration(&wanted.restored));
+            }
+            if !wanted.withdrawn.is_empty() {
+                let line = routes::replacement(&wanted.withdrawn, &wanted.after.ours);
+                self.events.push(line);
+            }
         }
         let after = wanted.after;
         self.change_record(|record| record.routes = after)?;
@@ -347,21 +415,15 @@ fn no_interface(status: &Status) -> String {
     "tailscaled runs without a network interface (--tun=userspace-networking), and pods need one: take this flag away".to_owned()
 }
 
-/// Returns the ranges of the LAN that need a rule.
-fn protected(
-    input: &Input<'_>,
-    status: &Status,
-    (network, link): (&Network, u32),
-    vpn: Vec<Prefix>,
-) -> BTreeSet<Prefix> {
+/// Returns the ranges that belong into the VPN.
+fn carried(input: &Input<'_>, status: &Status, vpn: Vec<Prefix>) -> rule::Carried {
     let pods = input.note.map(|note| note.networks.clone());
     let accepted = status.peers.iter().flat_map(|peer| peer.routes.clone());
-    let carried = rule::Carried {
+    rule::Carried {
         vpn,
         accepted: accepted.filter(|route| !route.is_default()).collect(),
         pods: pods.unwrap_or_default(),
-    };
-    rule::protected(&rule::lan(network, link, &carried.pods), &carried)
+    }
 }
 
 #[cfg(test)]

@@ -19,6 +19,7 @@ use crate::{
     Facts,
     auth::ProviderName,
     state::{LIB_DIR, NET_CONF},
+    vxlan::{MIN_IPV6_MTU, inner_mtu},
 };
 
 /// The distro that is started.
@@ -424,17 +425,27 @@ fn rke2(facts: &Facts, node: &Node, notes: &mut Vec<String>) -> Result<(), Refus
             );
         }
     }
-    let inner = facts.mtu.saturating_sub(50);
+    let inner = inner_mtu(facts.mtu, vxlan_family(facts, settings));
     notes.push(format!(
         "rke2 has no settings for flannel, so no pod routes are announced: have its network use {} in a HelmChartConfig (rke2-canal: flannel.iface), with an MTU of {inner} where it encapsulates in VXLAN",
         facts.interface
     ));
-    if inner < 1280 {
+    if inner < MIN_IPV6_MTU {
         notes.push(format!(
-            "an MTU of {inner} is too small for IPv6, which needs 1280: use IPv4 for pods, or a network that does not encapsulate"
+            "an MTU of {inner} is too small for IPv6, which needs {MIN_IPV6_MTU}: use IPv4 for pods, or a network that does not encapsulate"
         ));
     }
     Ok(())
+}
+
+/// Returns the family of the packets around VXLAN that take the most room. rke2 has pods with IPv4 alone unless its networks say more.
+fn vxlan_family(facts: &Facts, settings: &Settings) -> Family {
+    let has_ipv6 = settings.cluster_families.contains(&Family::Ipv6);
+    if has_ipv6 || facts.addresses.ipv4.is_none() {
+        Family::Ipv6
+    } else {
+        Family::Ipv4
+    }
 }
 
 /// Returns a setting with these values, of which those that the user did not set are passed as arguments.

@@ -141,8 +141,8 @@ pub enum ProviderError {
         /// The systemd unit of its daemon.
         unit: &'static str,
     },
-    /// The program did not end in time.
-    #[error("`{command}` did not end within {} s: look at journalctl -u {unit}", .limit.as_secs())]
+    /// The program did not succeed in time; what it has begun may still succeed.
+    #[error("`{command}` did not succeed within {} s: look at journalctl -u {unit}", .limit.as_secs())]
     Timeout {
         /// The command without its values.
         command: String,

@@ -25,6 +25,10 @@ pub struct Wanted {
     pub after: Remembered,
     /// The complete list, unless it is advertised already.
     pub advertise: Option<Vec<Prefix>>,
+    /// Remembered routes that something else has withdrawn, and that come back.
+    pub restored: Vec<Prefix>,
+    /// Subnets that are not those of this node's pods any more.
+    pub withdrawn: Vec<Prefix>,
 }
 
 /// Decides from what is advertised, what is remembered, the user's routes in the settings, and the subnets of this node's pods; these
@@ -46,7 +50,12 @@ pub fn decide(
     let of_user = without(&unique(of_user.iter().chain(configured)), &ours);
     let all = unique(of_user.iter().chain(&ours));
     let has_changed = unique(advertised) != all || advertised.len() != all.len();
+    let mut restored = unique(remembered.ours.iter().chain(&remembered.of_user));
+    restored.retain(|route| all.contains(route) && !advertised.contains(route));
+    let withdrawn = without(&unique(&remembered.ours), &all);
     Wanted {
+        restored,
+        withdrawn,
         before: Remembered {
             ours: known,
             of_user: of_user.clone(),
@@ -71,12 +80,35 @@ pub fn without(routes: &[Prefix], others: &[Prefix]) -> Vec<Prefix> {
     routes
 }
 
+/// Returns the line for routes that come back.
+pub fn restoration(restored: &[Prefix]) -> String {
+    format!(
+        "routes that were withdrawn, as by k3s-killall.sh, are advertised again: {}",
+        list(restored)
+    )
+}
+
+/// Returns the line for subnets of pods that took the place of others.
+pub fn replacement(withdrawn: &[Prefix], ours: &[Prefix]) -> String {
+    let now = if ours.is_empty() {
+        "this node has no subnet of pods any more".to_owned()
+    } else {
+        format!("the subnet of this node's pods is {} now", list(ours))
+    };
+    format!("{now}: {} is withdrawn", list(withdrawn))
+}
+
+/// Returns routes as a list for people.
+pub(crate) fn list(routes: &[Prefix]) -> String {
+    let texts: Vec<String> = routes.iter().map(ToString::to_string).collect();
+    texts.join(", ")
+}
+
 /// Returns what an administrator of the VPN has to do for routes that are not approved.
 pub fn approval(pending: &[Prefix], node: &str) -> String {
-    let list: Vec<String> = pending.iter().map(ToString::to_string).collect();
     format!(
         "advertised, not approved: approve {} of node {node}",
-        list.join(", ")
+        list(pending)
     )
 }
 
@@ -179,6 +211,39 @@ mod tests {
         assert_eq!(apply("", ours, of_user, Some(ours)), both);
         // At a boot, before flannel runs.
         assert_eq!(apply("", ours, of_user, None), both);
+    }
+
+    #[test]
+    fn routes_that_come_back_or_are_replaced_are_named() {
+        let check = |advertised: &str, subnets: &str, restored: &str, withdrawn: &str| {
+            let remembered = Remembered {
+                ours: routes("10.42.1.0/24"),
+                of_user: routes("192.168.7.0/24"),
+            };
+            let wanted = decide(
+                &routes(advertised),
+                &remembered,
+                &[],
+                Some(&routes(subnets)),
+            );
+            assert_eq!(wanted.restored, routes(restored), "{advertised}");
+            assert_eq!(wanted.withdrawn, routes(withdrawn), "{advertised}");
+        };
+        let (own, both) = ("10.42.1.0/24", "10.42.1.0/24 192.168.7.0/24");
+        check(both, own, "", "");
+        check("", own, both, "");
+        check("192.168.7.0/24", own, own, "");
+        // The user withdrew his own.
+        check(own, own, "", "");
+        check(both, "10.42.9.0/24", "", own);
+        check("", "10.42.9.0/24", "192.168.7.0/24", own);
+        // At the first start nothing is remembered.
+        let first = decide(&[], &Remembered::default(), &[], Some(&routes(own)));
+        assert_eq!((first.restored, first.withdrawn), (Vec::new(), Vec::new()));
+        assert_eq!(
+            replacement(&routes(own), &routes("10.42.9.0/24")),
+            "the subnet of this node's pods is 10.42.9.0/24 now: 10.42.1.0/24 is withdrawn"
+        );
     }
 
     #[test]

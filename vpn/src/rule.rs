@@ -2,7 +2,7 @@
 //!
 //! A node accepts the routes of others, and tailscale's table comes before the main one. Another node that advertises the LAN would
 //! pull all traffic of the LAN into the tunnel, etcd's first. So each range that the main table reaches without the VPN has a rule
-//! before tailscale's (5210 to 5270). The rules are there before such a route appears: no interval would be short enough.
+//! before tailscale's (5210 to 5270). The rules do not wait for such a route: no interval would be short enough.
 
 use std::collections::BTreeSet;
 
@@ -29,6 +29,42 @@ pub struct Carried {
 
 /// Returns the ranges that the main table reaches without the VPN's interface and without a default route.
 pub fn lan(network: &Network, vpn_link: u32, pods: &[Prefix]) -> BTreeSet<Prefix> {
+    lan_of(network, |link| link != vpn_link, pods)
+}
+
+/// Returns the ranges that need a rule before the VPN runs, when neither its interface nor the routes of other nodes are known.
+pub fn before_the_vpn(network: &Network, vpn: Vec<Prefix>, pods: Vec<Prefix>) -> BTreeSet<Prefix> {
+    let is_tunnel = |link: u32| {
+        let link = network.links.get(&link);
+        link.is_some_and(|link| link.kind.as_deref() == Some("tun"))
+    };
+    let lan = lan_of(network, |link| !is_tunnel(link), &pods);
+    let accepted = Vec::new();
+    protected(
+        &lan,
+        &Carried {
+            vpn,
+            pods,
+            accepted,
+        },
+    )
+}
+
+/// Returns a line for each route of another node that has addresses of the LAN.
+pub fn claims<'a>(
+    lan: &[Prefix],
+    routes: impl IntoIterator<Item = (&'a str, Prefix)>,
+) -> Vec<String> {
+    let routes = routes.into_iter().filter(|(_, route)| !route.is_default());
+    routes
+        .filter_map(|(node, route)| {
+            let lan = lan.iter().find(|lan| lan.intersection(route).is_some())?;
+            Some(format!("{node} advertises {route}, which has addresses of this node's LAN {lan}: packets to {lan} stay on the LAN; withdraw the route if it is not meant"))
+        })
+        .collect()
+}
+
+fn lan_of(network: &Network, is_of_lan: impl Fn(u32) -> bool, pods: &[Prefix]) -> BTreeSet<Prefix> {
     let is_of_pods = |route: &crate::kernel::Route| {
         // A bridge of pods or a tunnel of another back end, whose subnet may have moved to another node.
         let link = route.link.and_then(|index| network.links.get(&index));
@@ -44,7 +80,7 @@ pub fn lan(network: &Network, vpn_link: u32, pods: &[Prefix]) -> BTreeSet<Prefix
     };
     let routes = network.routes.iter();
     routes
-        .filter(|route| route.table == MAIN && route.link.is_some_and(|link| link != vpn_link))
+        .filter(|route| route.table == MAIN && route.link.is_some_and(&is_of_lan))
         .filter(|route| !route.destination.is_default() && !is_local(route.destination))
         .filter(|route| !is_of_pods(route))
         .map(|route| route.destination)
@@ -257,6 +293,28 @@ mod tests {
             "10.42.7.0/24 10.42.2.0/24",
             &[("10.42.7.11", "lan"), ("10.42.2.5", "vpn")],
         );
+    }
+
+    #[test]
+    fn lan_has_its_rules_before_the_vpn_runs() {
+        let early = |lan: &str| {
+            let (mut network, carried) = node(lan, "192.168.0.0/16");
+            // A route of another program's tunnel, or of the VPN's: they cannot be told apart yet.
+            network.routes.push(Route {
+                destination: "10.8.0.0/24".parse().unwrap(),
+                table: MAIN,
+                link: Some(VPN_LINK),
+            });
+            let found = before_the_vpn(&network, carried.vpn, carried.pods);
+            Vec::from_iter(found)
+        };
+        assert_eq!(early("192.168.1.0/24"), ranges("192.168.1.0/24"));
+        assert_eq!(
+            early("10.42.7.0/24 2001:db8:1::/64"),
+            ranges("10.42.7.0/24 2001:db8:1::/64")
+        );
+        // Rules for these would take the VPN's and the pods' packets.
+        assert_eq!(early("10.0.0.0/8 100.64.0.0/10"), []);
     }
 
     #[test]

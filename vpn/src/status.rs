@@ -8,10 +8,13 @@ use serde::Serialize;
 use crate::{
     Prefix,
     kernel::{Link, MAIN, Network},
+    plan::Family,
     provider::{Peer, Phase, ProviderError, Settings, Status},
-    routes, rule,
+    routes::{self, list},
+    rule,
     state::{Record, State},
     tailscale,
+    vxlan::{MIN_IPV6_MTU, inner_mtu},
 };
 
 /// Facts about the VPN, from its program, the kernel and this program's own files.
@@ -40,7 +43,7 @@ pub struct Report {
     /// The interface with the VPN's addresses.
     pub interface: Option<Interface>,
     /// VXLAN interfaces that send through the VPN.
-    pub vxlan: Vec<Interface>,
+    pub vxlan: Vec<Vxlan>,
     /// Routes of other nodes are installed.
     pub accepts_routes: bool,
     /// Packets to pods get this node's address.
@@ -76,6 +79,18 @@ pub struct Interface {
     pub name: String,
     /// Its MTU in bytes.
     pub mtu: u32,
+}
+
+/// A VXLAN interface.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Vxlan {
+    /// Its name.
+    pub name: String,
+    /// Its MTU in bytes.
+    pub mtu: u32,
+    /// Its packets are in packets of IPv6.
+    pub is_over_ipv6: bool,
 }
 
 /// The routes of this node's pods and of its user.
@@ -163,7 +178,14 @@ impl Report {
         let lan = link.map(|link| rule::lan(network, link, sources.cluster));
         let lan = lan.unwrap_or_default();
         let vxlan = network.links.values();
-        let vxlan = vxlan.filter(|found| found.below.is_some() && found.below == link);
+        let vxlan = vxlan.filter_map(|found| {
+            let below = found.below.as_ref()?;
+            (Some(below.link) == link).then(|| Vxlan {
+                name: found.name.clone(),
+                mtu: found.mtu,
+                is_over_ipv6: below.is_ipv6,
+            })
+        });
         Self {
             provider: tailscale::PROGRAM,
             version: Some(status.version.clone()).filter(|version| !version.is_empty()),
@@ -177,7 +199,7 @@ impl Report {
             interface: link
                 .and_then(|link| network.links.get(&link))
                 .map(Interface::from),
-            vxlan: vxlan.map(Interface::from).collect(),
+            vxlan: vxlan.collect(),
             accepts_routes: settings.accepts_routes,
             translates_sources: settings.translates_sources,
             accepts_dns: settings.accepts_dns,
@@ -293,11 +315,6 @@ pub struct Finding {
     pub text: String,
 }
 
-/// Room that VXLAN takes of each packet with IPv6 around it.
-const VXLAN: u32 = 70;
-/// The smallest MTU with which IPv6 works.
-const MIN_MTU: u32 = 1280;
-
 /// Returns the findings: what keeps everything else from working comes first.
 pub fn findings(report: &Report, state: Option<&State>) -> Vec<Finding> {
     let mut found = Findings(Vec::new());
@@ -401,9 +418,9 @@ impl Findings {
             self.problem("no interface has the VPN's addresses: run tailscaled without --tun=userspace-networking");
             return;
         };
-        if interface.mtu < MIN_MTU {
+        if interface.mtu < MIN_IPV6_MTU {
             self.problem(format!(
-                "{} has an MTU of {}, too small for IPv6: {MIN_MTU} or more",
+                "{} has an MTU of {}, too small for IPv6: {MIN_IPV6_MTU} or more",
                 interface.name, interface.mtu
             ));
         }
@@ -412,12 +429,16 @@ impl Findings {
                 "{} sends VXLAN through {}: every packet is wrapped twice",
                 vxlan.name, interface.name
             );
-            if vxlan.mtu + VXLAN > interface.mtu {
+            let family = if vxlan.is_over_ipv6 {
+                Family::Ipv6
+            } else {
+                Family::Ipv4
+            };
+            let fits = inner_mtu(interface.mtu, family);
+            if vxlan.mtu > fits {
                 self.problem(format!(
-                    "{text}, and its MTU of {} does not fit into {}: set it to {}",
-                    vxlan.mtu,
-                    interface.mtu,
-                    interface.mtu.saturating_sub(VXLAN)
+                    "{text}, and its MTU of {} does not fit into {}: set it to {fits}",
+                    vxlan.mtu, interface.mtu
                 ));
             } else {
                 self.note(format!(
@@ -490,16 +511,13 @@ impl Findings {
                 self.problem(format!("{of_one} of {one} overlaps {of_other} of {other}, and packets go astray: give one of them another range"));
             }
         }
-        for peer in &report.peers {
-            for route in peer.routes.iter().filter(|route| !route.is_default()) {
-                if let Some(lan) = report
-                    .lan
-                    .iter()
-                    .find(|lan| lan.intersection(*route).is_some())
-                {
-                    self.note(format!("{} advertises {route}, which has addresses of this node's LAN {lan}: packets to {lan} stay on the LAN; withdraw the route if it is not meant", peer.name));
-                }
-            }
+        let peers = report.peers.iter();
+        let routes = peers.flat_map(|peer| {
+            let routes = peer.routes.iter();
+            routes.map(|route| (peer.name.as_str(), *route))
+        });
+        for claim in rule::claims(&report.lan, routes) {
+            self.note(claim);
         }
     }
 
@@ -519,11 +537,6 @@ impl Findings {
             self.note("packets from other nodes reach pods with this node's address, so NetworkPolicies do not see their sources: tailscale set --snat-subnet-routes=false");
         }
     }
-}
-
-fn list(routes: &[Prefix]) -> String {
-    let texts: Vec<String> = routes.iter().map(ToString::to_string).collect();
-    texts.join(", ")
 }
 
 /// Returns whether a release cannot read its key from a file.

@@ -32,6 +32,8 @@ pub const DEFAULT_CONTROL_SERVER: &str = "https://controlplane.tailscale.com";
 /// The name of the file with the key, while `tailscale up` runs.
 pub const KEY_FILE: &str = "key";
 
+/// The beginning of the error of a `tailscale up` whose own deadline is over; the daemon goes on with its login.
+const UP_TIMEOUT: &str = "timeout waiting for";
 /// The beginning of the daemon's warning that the control server does not accept its login.
 const LOGGED_OUT: &str = "You are logged out";
 /// The deadline of calls that the daemon answers from memory.
@@ -106,6 +108,16 @@ impl<R: Runner> Tailscale<R> {
     }
 
     fn run(&self, args: &[String], limit: Duration) -> Result<String, ProviderError> {
+        self.run_with_key(args, limit, None)
+    }
+
+    /// Runs the program, whose words may repeat the key; no error has a part of it.
+    fn run_with_key(
+        &self,
+        args: &[String],
+        limit: Duration,
+        key: Option<&Secret>,
+    ) -> Result<String, ProviderError> {
         // Values may be long, and an argument that a user wrote may hold anything.
         let command = [PROGRAM]
             .into_iter()
@@ -139,13 +151,23 @@ impl<R: Runner> Tailscale<R> {
                 unit: UNIT,
             });
         }
+        let words = if output.stderr.trim().is_empty() {
+            output.stdout
+        } else {
+            output.stderr
+        };
+        if words.contains(UP_TIMEOUT) {
+            return Err(ProviderError::Timeout {
+                command,
+                limit: UP,
+                unit: UNIT,
+            });
+        }
+        // The key is masked first: a key at the cut would keep its beginning.
+        let words = key.map_or_else(|| words.clone(), |key| key.masked(&words));
         Err(ProviderError::Failed {
             command,
-            text: one_line(if output.stderr.trim().is_empty() {
-                &output.stdout
-            } else {
-                &output.stderr
-            }),
+            text: one_line(&words),
         })
     }
 
@@ -187,10 +209,8 @@ impl<R: Runner> Provider for Tailscale<R> {
                 source,
             })?;
         let path = file.as_ref().map(|file| file.0.as_path());
-        let outcome = self.run(&up_args(&prefs, login, path), UP_LIMIT);
-        outcome
+        self.run_with_key(&up_args(&prefs, login, path), UP_LIMIT, login.key)
             .map(drop)
-            .map_err(|error| without_key(error, login.key))
     }
 
     fn down(&self) -> Result<(), ProviderError> {
@@ -278,24 +298,6 @@ fn up_args(prefs: &Prefs, login: &Login<'_>, key: Option<&Path>) -> Vec<String> 
     args.extend(repeated);
     args.extend(login.extra_args.iter().cloned());
     args
-}
-
-/// Takes the key out of the words of a program that repeats it.
-fn without_key(error: ProviderError, key: Option<&Secret>) -> ProviderError {
-    let text = |text: String| match key.map(|key| String::from_utf8_lossy(key.expose())) {
-        Some(key) if !key.trim().is_empty() => text.replace(key.trim(), "…"),
-        _ => text,
-    };
-    match error {
-        ProviderError::Failed {
-            command,
-            text: words,
-        } => ProviderError::Failed {
-            command,
-            text: text(words),
-        },
-        other => other,
-    }
 }
 
 /// Joins the lines of an error and keeps its beginning.

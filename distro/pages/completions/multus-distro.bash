@@ -97,7 +97,7 @@ _multus__distro() {
             return 0
             ;;
         multus__subcmd__distro__subcmd__agent)
-            opts="-h --multus --distro --data-dir --vpn-auth-file --vpn-auth --vpn-cluster-cidr --vpn-timeout --hint --help"
+            opts="-h --multus --distro --data-dir --vpn-auth-file --vpn-auth --vpn-cluster-cidr --vpn-timeout --hint --root --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -128,6 +128,10 @@ _multus__distro() {
                     return 0
                     ;;
                 --hint)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --root)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -307,7 +311,7 @@ _multus__distro() {
             return 0
             ;;
         multus__subcmd__distro__subcmd__server)
-            opts="-h --multus --distro --data-dir --vpn-auth-file --vpn-auth --vpn-cluster-cidr --vpn-timeout --hint --help"
+            opts="-h --multus --distro --data-dir --vpn-auth-file --vpn-auth --vpn-cluster-cidr --vpn-timeout --hint --root --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -338,6 +342,10 @@ _multus__distro() {
                     return 0
                     ;;
                 --hint)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --root)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -479,7 +487,7 @@ _multus__distro() {
             return 0
             ;;
         multus__subcmd__distro__subcmd__vpn__subcmd__plan)
-            opts="-h --json --args --interface --address --mtu --name --vpn-auth-file --vpn-auth --distro --help"
+            opts="-h --json --args --interface --address --mtu --name --vpn-auth-file --vpn-auth --distro --root --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -511,6 +519,10 @@ _multus__distro() {
                     ;;
                 --distro)
                     COMPREPLY=($(compgen -W "k3s rke2" -- "${cur}"))
+                    return 0
+                    ;;
+                --root)
+                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 *)

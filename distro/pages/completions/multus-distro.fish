@@ -57,6 +57,7 @@ complete -c multus-distro -n "__fish_multus_distro_using_subcommand server" -l v
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand server" -l vpn-cluster-cidr -d 'The networks of the cluster\'s pods, where an agent\'s servers have others than the default one' -r
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand server" -l vpn-timeout -d 'Seconds to wait for the VPN' -r
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand server" -l hint -d 'File for the hint to the node\'s daemon' -r -F
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand server" -l root -d 'The directory that stands for the node\'s root' -r -F
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand server" -l multus -d 'Stage Multus; without it what was staged earlier is removed'
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand server" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand agent" -l distro -d 'The distro, where it does not follow from the program\'s name' -r -f -a "k3s\t'K3s: charts among the static files, a manifest that names their address'
@@ -67,6 +68,7 @@ complete -c multus-distro -n "__fish_multus_distro_using_subcommand agent" -l vp
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand agent" -l vpn-cluster-cidr -d 'The networks of the cluster\'s pods, where an agent\'s servers have others than the default one' -r
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand agent" -l vpn-timeout -d 'Seconds to wait for the VPN' -r
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand agent" -l hint -d 'File for the hint to the node\'s daemon' -r -F
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand agent" -l root -d 'The directory that stands for the node\'s root' -r -F
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand agent" -l multus -d 'Stage Multus; without it what was staged earlier is removed'
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand agent" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand chart; and not __fish_seen_subcommand_from list get" -s h -l help -d 'Print help'
@@ -112,6 +114,7 @@ complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __f
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __fish_seen_subcommand_from plan" -l vpn-auth -d 'The VPN\'s settings themselves, which every user of the node can read: prefer the file' -r
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __fish_seen_subcommand_from plan" -l distro -d 'The distro, where it does not follow from the program\'s name' -r -f -a "k3s\t'K3s: charts among the static files, a manifest that names their address'
 rke2\t'RKE2: a manifest that carries the charts'"
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __fish_seen_subcommand_from plan" -l root -d 'The directory that stands for the node\'s root' -r -F
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __fish_seen_subcommand_from plan" -l json -d 'As JSON'
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __fish_seen_subcommand_from plan" -l args -d 'Only the arguments that are added to the distro\'s, one on each line'
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __fish_seen_subcommand_from plan" -s h -l help -d 'Print help (see more with \'--help\')'

@@ -44,6 +44,9 @@ pub(crate) struct Args {
     /// File for the hint to the node's daemon
     #[arg(long, default_value = HINT, hide = true)]
     hint: PathBuf,
+    /// The directory that stands for the node's root
+    #[arg(long, default_value = "/", value_parser = absolute, hide = true)]
+    root: PathBuf,
     /// The program and its arguments
     #[arg(last = true, required = true)]
     command: Vec<String>,
@@ -52,7 +55,7 @@ pub(crate) struct Args {
 /// Runs `server`, which stages, or `agent`, which does not, since agents read no manifests.
 pub(crate) fn run(args: &Args, is_server: bool) -> anyhow::Result<()> {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-    let root = Root::open("/")?;
+    let root = Root::open(&args.root)?;
     let settings = |file: &Path| config::read(&root, file);
     let (role, other) = if is_server {
         ("server", "agent")

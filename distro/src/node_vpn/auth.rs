@@ -61,11 +61,18 @@ pub(crate) struct Taken {
     pub(crate) notes: Vec<String>,
 }
 
-/// Where settings come from.
+/// A place with settings.
 #[derive(Debug)]
-enum Source {
+struct Source {
+    /// Its name for people.
+    from: String,
+    content: Content,
+}
+
+#[derive(Debug)]
+enum Content {
     File(PathBuf),
-    Text { from: String, text: Arc<Secret> },
+    Text(Arc<Secret>),
 }
 
 /// Takes the settings: as in K3s a file wins over a text, and an argument over a variable. `None` where there are none.
@@ -79,9 +86,9 @@ pub(crate) fn take(
     if sources.is_empty() {
         return Ok(None);
     }
-    let texts = sources.iter().filter_map(|source| match source {
-        Source::File(_) => None,
-        Source::Text { from, .. } => Some(from.as_str()),
+    let texts = sources.iter().filter_map(|source| match source.content {
+        Content::File(_) => None,
+        Content::Text(_) => Some(source.from.as_str()),
     });
     let texts: Vec<&str> = texts.collect();
     let mut notes = Vec::new();
@@ -94,14 +101,15 @@ pub(crate) fn take(
             texts.join(" and ")
         ));
     }
+    notes.extend(unused(&sources));
     set_dumpable_behavior(DumpableBehavior::NotDumpable)
         .context("cannot keep the VPN's key out of core files")?;
-    let (from, text) = match &sources[0] {
-        Source::File(path) => {
+    let (from, text) = match &sources[0].content {
+        Content::File(path) => {
             let text = read_file(&Root::open("/")?, path)?;
             (path.display().to_string(), Arc::new(text))
         }
-        Source::Text { from, text } => (from.clone(), Arc::clone(text)),
+        Content::Text(text) => (sources[0].from.clone(), Arc::clone(text)),
     };
     let auth = Auth::parse(text.expose()).with_context(|| format!("cannot use {from}"))?;
     notes.extend(auth.warnings.iter().cloned());
@@ -110,21 +118,48 @@ pub(crate) fn take(
 
 /// Returns all sources that are set; the first one counts.
 fn sources(args: &AuthArgs, variable: impl Fn(&str) -> Option<String>) -> Vec<Source> {
-    let file = args.vpn_auth_file.clone();
-    let files = FILES.iter().filter_map(|name| variable(name));
-    let files = file.into_iter().chain(files.map(PathBuf::from));
-    let text = args.vpn_auth.as_ref().map(|text| Source::Text {
-        from: "--vpn-auth".to_owned(),
-        text: Arc::clone(&text.0),
-    });
-    let texts = TEXTS.iter().filter_map(|name| {
-        let text = variable(name)?;
-        Some(Source::Text {
+    let argument = |name: &str, content| Source {
+        from: name.to_owned(),
+        content,
+    };
+    let of_variable = |name: &str, content: fn(String) -> Content| {
+        Some(Source {
             from: format!("the variable {name}"),
-            text: Arc::new(Secret::new(text.into_bytes())),
+            content: content(variable(name)?),
+        })
+    };
+    let file = args.vpn_auth_file.clone();
+    let file = file.map(|path| argument("--vpn-auth-file", Content::File(path)));
+    let files = FILES
+        .iter()
+        .filter_map(|name| of_variable(name, |path| Content::File(PathBuf::from(path))));
+    let text = args.vpn_auth.as_ref();
+    let text = text.map(|text| argument("--vpn-auth", Content::Text(Arc::clone(&text.0))));
+    let texts = TEXTS.iter().filter_map(|name| {
+        of_variable(name, |text| {
+            Content::Text(Arc::new(Secret::new(text.into_bytes())))
         })
     });
-    files.map(Source::File).chain(text).chain(texts).collect()
+    let file = file.into_iter();
+    file.chain(files).chain(text).chain(texts).collect()
+}
+
+/// Returns a line about the settings that do not count; those that name the same file as the first do.
+fn unused(sources: &[Source]) -> Option<String> {
+    let (used, others) = sources.split_first()?;
+    let is_same = |other: &&Source| match (&used.content, &other.content) {
+        (Content::File(path), Content::File(other)) => path == other,
+        _ => false,
+    };
+    let others = others.iter().filter(|other| !is_same(other));
+    let names: Vec<&str> = others.map(|other| other.from.as_str()).collect();
+    (!names.is_empty()).then(|| {
+        format!(
+            "the VPN's settings of {} count, and those of {} do not: take these away",
+            used.from,
+            names.join(" and ")
+        )
+    })
 }
 
 /// Reads a file of settings, which root or this user alone can read. Links are followed, and the file at their end counts.

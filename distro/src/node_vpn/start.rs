@@ -114,7 +114,7 @@ fn flannel_networks(
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, os::unix::fs::PermissionsExt as _};
+    use std::{fs, os::unix::fs::PermissionsExt as _, thread};
 
     use clap::Parser as _;
     use vpn::{
@@ -164,13 +164,17 @@ mod tests {
         }
 
         fn args(&self, more: &[&str], command: &str) -> anyhow::Result<Option<Vec<String>>> {
+            self.args_within("--vpn-timeout=0", more, command)
+        }
+
+        fn args_within(
+            &self,
+            timeout: &str,
+            more: &[&str],
+            command: &str,
+        ) -> anyhow::Result<Option<Vec<String>>> {
             let file = self.dir.path().join("auth");
-            let auth = [
-                "x",
-                "--vpn-timeout=0",
-                "--vpn-auth-file",
-                file.to_str().unwrap(),
-            ];
+            let auth = ["x", timeout, "--vpn-auth-file", file.to_str().unwrap()];
             let line = Line::try_parse_from(auth.iter().chain(more)).unwrap();
             let command: Vec<String> = command.split(' ').map(str::to_owned).collect();
             args(&self.root, &line.options, &command, None, |_| {})
@@ -249,6 +253,33 @@ mod tests {
             node.error(&[], AGENT)
                 .contains("no interface has its addresses any more")
         );
+    }
+
+    #[test]
+    fn distro_that_waits_gets_the_addresses_when_the_vpn_is_up() {
+        let node = Node::new();
+        let run_dir = node.dir.path().join(RUN_DIR.trim_start_matches('/'));
+        let args = thread::scope(|scope| {
+            scope.spawn(|| {
+                // The distro makes the directory when it begins to wait.
+                while !run_dir.exists() {
+                    thread::yield_now();
+                }
+                let files = VpnFiles::new(&node.root);
+                files.write_state(&State::missing("starting")).unwrap();
+                let facts = Facts {
+                    interface: "lo".to_owned(),
+                    addresses: [std::net::IpAddr::from([127, 0, 0, 1])]
+                        .into_iter()
+                        .collect(),
+                    dns_name: None,
+                    mtu: 1280,
+                };
+                files.write_state(&State::running(&facts)).unwrap();
+            });
+            node.args_within("--vpn-timeout=60", &[], AGENT)
+        });
+        assert_eq!(args.unwrap().unwrap()[0], "--node-ip=127.0.0.1");
     }
 
     #[test]

@@ -1,15 +1,18 @@
 //! `vpn plan` from outside, and the VPN's key in what the kernel shows of the process.
 
 use std::{
+    collections::BTreeMap,
     fs,
     io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _, pipe},
     os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
+    time::SystemTime,
 };
 
 use rustix::fs::{OFlags, fcntl_setfl};
 
-use super::run;
+use super::{path, run};
 
 const AGENT: [&str; 9] = [
     "--interface",
@@ -77,6 +80,85 @@ fn settings_of_the_vpn_are_checked_and_never_shown() {
         errors.contains("unexpected argument") && !errors.contains("Abc123"),
         "{errors}"
     );
+}
+
+/// Every file below a directory, with its content and the time at which it was written.
+fn files(dir: &Path) -> BTreeMap<PathBuf, (SystemTime, Vec<u8>)> {
+    let mut found = BTreeMap::new();
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        let meta = fs::symlink_metadata(&path).unwrap();
+        let content = if meta.is_dir() {
+            found.extend(files(&path));
+            Vec::new()
+        } else {
+            fs::read(&path).unwrap()
+        };
+        found.insert(path, (meta.modified().unwrap(), content));
+    }
+    found
+}
+
+/// Makes a node whose VPN is its loopback interface, with settings; returns the path of these.
+fn node_on_a_vpn(root: &Path) -> PathBuf {
+    let run = root.join("run/multus-vpn");
+    fs::create_dir_all(&run).unwrap();
+    let state = r#"{"schema": 1, "node": {"interface": "lo", "ipv4": "127.0.0.1", "ipv6": null, "dnsName": null, "mtu": 1280},
+        "problem": null, "notes": [], "advertised": [], "pending": [], "lan": []}"#;
+    fs::write(run.join("state.json"), state).unwrap();
+    let auth = root.join("auth");
+    fs::write(&auth, "name=tailscale,joinKey=tskey-auth-Abc123").unwrap();
+    fs::set_permissions(&auth, fs::Permissions::from_mode(0o600)).unwrap();
+    auth
+}
+
+#[test]
+fn plan_writes_no_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let auth = node_on_a_vpn(dir.path());
+    let before = files(dir.path());
+    for format in [&[][..], &["--json"], &["--args"]] {
+        let command = ["vpn", "plan", "--root", path(dir.path())];
+        let more = ["--vpn-auth-file", path(&auth), "--", "k3s", "server"];
+        let output = run(&[&command, format, &more].concat());
+        assert!(output.status.success(), "{output:?}");
+        let printed = String::from_utf8(output.stdout).unwrap();
+        assert!(printed.contains("127.0.0.1"), "{printed}");
+        assert_eq!(files(dir.path()), before, "{format:?}");
+    }
+}
+
+#[test]
+fn distro_gets_no_settings_of_the_vpn_in_its_environment() {
+    let dir = tempfile::tempdir().unwrap();
+    let auth = node_on_a_vpn(dir.path());
+    let program = dir.path().join("k3s");
+    fs::write(&program, "#!/bin/sh\nenv\n").unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let secret = "name=tailscale,joinKey=tskey-auth-Abc123";
+    let start = |options: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_multus-distro"))
+            .args(["agent", "--vpn-timeout=0", "--root", path(dir.path())])
+            .args(options)
+            .args(["--", path(&program), "agent"])
+            .env("K3S_VPN_AUTH_FILE", &auth)
+            .env("RKE2_VPN_AUTH_FILE", &auth)
+            .env("K3S_VPN_AUTH", secret)
+            .env("RKE2_VPN_AUTH", secret)
+            .env("K3S_TOKEN", "t")
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    for options in [&[][..], &["--vpn-auth-file", path(&auth)]] {
+        let environment = start(options);
+        assert!(environment.contains("K3S_TOKEN=t\n"), "{environment}");
+        assert!(
+            !environment.contains("VPN_AUTH") && !environment.contains("Abc123"),
+            "{environment}"
+        );
+    }
 }
 
 /// The program waits for room in its standard output, so that it can be looked at.

@@ -15,6 +15,9 @@ struct Fake {
     phase: Option<Phase>,
     is_down: bool,
     refuses: bool,
+    is_late: bool,
+    is_away: bool,
+    interface: Option<&'static str>,
     settings: Settings,
     approved: Vec<Prefix>,
     accepted: Vec<Prefix>,
@@ -43,9 +46,11 @@ impl Provider for OfProvider {
                 name: "a".to_owned(),
                 addresses: vec!["100.64.0.1".parse().unwrap()],
                 routes: fake.approved.clone(),
+                is_online: !fake.is_away,
                 ..Peer::default()
             },
             peers: vec![Peer {
+                name: "router".to_owned(),
                 routes: fake.accepted.clone(),
                 ..Peer::default()
             }],
@@ -70,6 +75,13 @@ impl Provider for OfProvider {
             return Err(ProviderError::Failed {
                 command: "tailscale up".to_owned(),
                 text: "invalid authkey".to_owned(),
+            });
+        }
+        if fake.is_late {
+            return Err(ProviderError::Timeout {
+                command: "tailscale up".to_owned(),
+                limit: Duration::from_secs(30),
+                unit: "tailscaled.service",
             });
         }
         fake.phase = None;
@@ -127,14 +139,14 @@ fn prefixes(text: &str) -> Vec<Prefix> {
         .collect()
 }
 
-fn network() -> Network {
+fn network(vpn: &str) -> Network {
     let link = |name: &str| Link {
         name: name.to_owned(),
         mtu: 1280,
         ..Link::default()
     };
     Network {
-        links: [(2, link("eth0")), (7, link("vpn7"))].into(),
+        links: [(2, link("eth0")), (7, link(vpn))].into(),
         addresses: vec![
             (IpAddr::from([192, 168, 1, 5]), 2),
             (IpAddr::from([100, 64, 0, 1]), 7),
@@ -194,13 +206,14 @@ impl Node {
             control_server: self.control_server,
             extra_args: &[],
         };
+        let interface = self.fake.borrow().interface.unwrap_or("vpn7");
         self.life.step(&Input {
             now: self.start + Duration::from_secs(seconds),
             login: &login,
             configured: &[],
             leaves_sources: false,
             note: self.note.as_ref(),
-            network: &|| Ok(network()),
+            network: &|| Ok(network(interface)),
         })
     }
 
@@ -257,6 +270,73 @@ fn vpn_that_we_brought_up_is_taken_down_at_the_end_alone() {
     assert_eq!(node.calls(), ["down"]);
     node.life.end().unwrap();
     assert_eq!(node.calls(), [""; 0]);
+}
+
+#[test]
+fn vpn_that_its_user_brings_up_after_a_refused_login_is_his() {
+    for phase in [Phase::NeedsLogin(None), Phase::Stopped] {
+        let mut node = Node::new(Fake {
+            phase: Some(phase.clone()),
+            refuses: true,
+            ..Fake::default()
+        })
+        .with_key();
+        // A login of this program's that was there before is gone.
+        node.life.record.brought_up = true;
+        assert!(node.step(0).problem.is_some());
+        {
+            let mut fake = node.fake.borrow_mut();
+            fake.phase = None;
+            fake.settings.control_server = Some("https://a.example".to_owned());
+        }
+        assert!(is_up(&node.step(1)));
+        node.calls();
+        // He is not taken to another control server either.
+        node.control_server = Some("https://b.example");
+        let problem = node.step(20).problem.unwrap();
+        assert!(problem.contains("tailscale logout"), "{problem}");
+        node.restart();
+        node.life.end().unwrap();
+        assert_eq!(node.calls(), [""; 0], "{phase:?}");
+    }
+}
+
+#[test]
+fn vpn_that_comes_up_after_the_deadline_of_our_login_is_ours() {
+    let mut node = Node::new(Fake {
+        phase: Some(Phase::NeedsLogin(None)),
+        is_late: true,
+        ..Fake::default()
+    })
+    .with_key();
+    let problem = node.step(0).problem.unwrap();
+    assert!(problem.contains("within 30 s"), "{problem}");
+    node.fake.borrow_mut().phase = None;
+    assert!(is_up(&node.step(1)));
+    node.calls();
+    node.life.end().unwrap();
+    assert_eq!(node.calls(), ["down"]);
+}
+
+#[test]
+fn refusal_of_another_control_server_leaves_our_login_ours() {
+    let mut node = Node::new(Fake {
+        settings: Settings {
+            control_server: Some("https://a.example".to_owned()),
+            ..Settings::default()
+        },
+        refuses: true,
+        ..Fake::default()
+    })
+    .with_key();
+    node.control_server = Some("https://b.example");
+    node.life.record.brought_up = true;
+    assert!(node.step(0).problem.is_some());
+    node.fake.borrow_mut().refuses = false;
+    assert!(is_up(&node.step(5)));
+    node.calls();
+    node.life.end().unwrap();
+    assert_eq!(node.calls(), ["down"]);
 }
 
 #[test]
@@ -396,10 +476,22 @@ fn subnet_of_the_hook_is_advertised_and_the_former_one_withdrawn() {
     node.flannel("10.42.8.0/24");
     node.step(20);
     assert_eq!(node.calls(), ["advertise 10.9.0.0/16 10.42.8.0/24"]);
+    assert_eq!(
+        node.life.take_events(),
+        ["the subnet of this node's pods is 10.42.8.0/24 now: 10.42.1.0/24 is withdrawn"]
+    );
     // `k3s-killall.sh` wipes all.
     node.fake.borrow_mut().settings.advertised.clear();
     node.step(30);
     assert_eq!(node.calls(), ["advertise 10.9.0.0/16 10.42.8.0/24"]);
+    assert_eq!(
+        node.life.take_events(),
+        [
+            "routes that were withdrawn, as by k3s-killall.sh, are advertised again: 10.9.0.0/16, 10.42.8.0/24"
+        ]
+    );
+    node.step(31);
+    assert_eq!(node.life.take_events(), [""; 0]);
     // A boot: flannel has not run yet, and nothing is withdrawn.
     node.restart();
     node.note = None;
@@ -465,9 +557,66 @@ fn sources_of_packets_to_pods_are_kept_unless_the_user_has_routes_of_his_own() {
 #[test]
 fn lan_has_a_rule_before_another_node_advertises_it() {
     let mut node = Node::new(Fake::default());
-    assert_eq!(node.step(0).lan, prefixes("192.168.1.0/24"));
+    let before = node.step(0);
+    assert_eq!(before.lan, prefixes("192.168.1.0/24"));
+    assert_eq!(before.notes, [""; 0]);
     node.fake.borrow_mut().accepted = prefixes("192.168.0.0/16");
-    assert_eq!(node.step(10).lan, prefixes("192.168.1.0/24"));
+    let state = node.step(10);
+    assert_eq!(state.lan, prefixes("192.168.1.0/24"));
+    let [note] = &state.notes[..] else {
+        panic!("{state:?}")
+    };
+    assert!(
+        note.starts_with("router advertises 192.168.0.0/16, which has addresses of"),
+        "{note}"
+    );
+}
+
+#[test]
+fn control_server_that_stays_away_is_reported_until_it_is_back() {
+    let mut node = Node::new(Fake {
+        settings: Settings {
+            control_server: Some("https://a.example".to_owned()),
+            ..Settings::default()
+        },
+        is_away: true,
+        ..Fake::default()
+    });
+    let mut notes = |second: u64, is_away: bool| {
+        node.fake.borrow_mut().is_away = is_away;
+        let state = node.step(second);
+        assert!(is_up(&state));
+        state.notes
+    };
+    assert_eq!(notes(0, true), [""; 0]);
+    assert_eq!(notes(29, true), [""; 0]);
+    let [note] = &notes(30, true)[..] else {
+        panic!("no note")
+    };
+    assert!(note.contains("https://a.example does not answer"), "{note}");
+    assert_eq!(notes(40, false), [""; 0]);
+    assert_eq!(notes(50, true), [""; 0]);
+}
+
+#[test]
+fn interface_of_another_name_is_reported_once_with_the_cure() {
+    let mut node = Node::new(Fake::default());
+    node.step(0);
+    node.fake.borrow_mut().is_down = true;
+    node.step(10);
+    {
+        let mut fake = node.fake.borrow_mut();
+        fake.is_down = false;
+        fake.interface = Some("vpn9");
+    }
+    node.step(20);
+    node.step(30);
+    assert_eq!(
+        node.life.take_events(),
+        [
+            "the VPN is now on vpn9 with 100.64.0.1, and was on vpn7 with 100.64.0.1: restart the distro, if it was started before"
+        ]
+    );
 }
 
 #[test]

@@ -116,6 +116,21 @@ fn agents_are_on_the_vpn() {
         args!["node-ip={VPN}"],
         &["rke2 has no settings for flannel", "an MTU of 1230"],
     );
+    // The room of VXLAN is larger in packets of IPv6.
+    check(
+        &[VPN6],
+        &rke2,
+        args!["node-ip={VPN6}"],
+        &["rke2 has no settings for flannel", "an MTU of 1210"],
+    );
+    let mut both = node(Distro::Rke2, Role::Agent);
+    both.settings.cluster_families = vec![Family::Ipv4, Family::Ipv6];
+    check(
+        &[VPN, VPN6],
+        &both,
+        args!["node-ip={VPN}", "node-ip={VPN6}"],
+        &["rke2 has no settings for flannel", "an MTU of 1210"],
+    );
     refused(&[], &agent, "node-ip", "no address in the VPN");
 }
 

@@ -1,7 +1,7 @@
 //! Tests of the findings: one fact at a time differs from those of a sound node.
 
 use super::*;
-use crate::kernel::{Route, Rule};
+use crate::kernel::{Below, Route, Rule};
 
 fn prefixes(text: &str) -> Vec<Prefix> {
     text.split_whitespace()
@@ -224,23 +224,34 @@ fn release_that_reads_no_key_from_a_file_is_too_old() {
 
 #[test]
 fn vxlan_over_the_vpn_is_double_encapsulation() {
-    let vxlan = |mtu: u32| {
+    let vxlan = |mtu: u32, is_ipv6: bool| {
         move |node: &mut Node| {
             let link = Link {
                 name: "flannel.1".to_owned(),
                 mtu,
                 kind: Some("vxlan".to_owned()),
-                below: Some(7),
+                below: Some(Below { link: 7, is_ipv6 }),
             };
             node.network.links.insert(9, link);
         }
     };
+    // As the address plan of rke2 has it.
+    for (mtu, is_ipv6) in [(1230, false), (1210, true)] {
+        check(
+            vxlan(mtu, is_ipv6),
+            &[
+                "flannel.1 sends VXLAN through tailscale0: every packet is wrapped twice; with K3s' flannel",
+            ],
+        );
+    }
     check(
-        vxlan(1210),
-        &["flannel.1 sends VXLAN through tailscale0: every packet is wrapped twice"],
+        vxlan(1231, false),
+        &[
+            "!flannel.1 sends VXLAN through tailscale0: every packet is wrapped twice, and its MTU of 1231 does not fit into 1280: set it to 1230",
+        ],
     );
     check(
-        vxlan(1230),
+        vxlan(1230, true),
         &[
             "!flannel.1 sends VXLAN through tailscale0: every packet is wrapped twice, and its MTU of 1230 does not fit into 1280: set it to 1210",
         ],

@@ -185,6 +185,38 @@ fn key_is_in_a_file_of_root_while_up_runs_and_nowhere_else() {
 }
 
 #[test]
+fn key_is_masked_before_a_long_error_is_cut() {
+    let key = Secret::new(*b"tskey-client-abc?ephemeral=false");
+    let login = Login {
+        key: Some(&key),
+        ..Login::default()
+    };
+    // Both forms of the key lie across the cut.
+    for repeated in ["tskey-client-abc?ephemeral=false", "tskey-client-abc"] {
+        let words = format!("{} {repeated} is refused", "x".repeat(MAX_TEXT - 6));
+        let (error, ..) = log_in(NEW_PREFS, failure(&words), &login);
+        let error = error.unwrap();
+        assert!(!error.contains("tskey"), "{error}");
+    }
+}
+
+#[test]
+fn deadline_of_up_is_told_from_a_refusal() {
+    let key = Secret::new(*b"k");
+    let login = Login {
+        key: Some(&key),
+        ..Login::default()
+    };
+    let words = r#"timeout waiting for Tailscale service to enter a Running state; check health with "tailscale status""#;
+    let dir = tempfile::tempdir().unwrap();
+    let outcome = |up: Output| Tailscale::new(&recorded(NEW_PREFS, up), dir.path()).up(&login);
+    let late = outcome(failure(words)).unwrap_err();
+    assert!(matches!(late, ProviderError::Timeout { .. }), "{late}");
+    let refused = outcome(failure("backend error: invalid authkey")).unwrap_err();
+    assert!(matches!(refused, ProviderError::Failed { .. }), "{refused}");
+}
+
+#[test]
 fn second_up_repeats_the_flags_that_differ() {
     let key = Secret::new(*b"k");
     let login = |control_server, extra_args| Login {
@@ -268,7 +300,7 @@ fn failures_name_the_cure() {
     );
     check(
         || Err(RunError::TimedOut(SHORT)),
-        "`tailscale status --json` did not end within 10 s: look at journalctl -u tailscaled.service",
+        "`tailscale status --json` did not succeed within 10 s: look at journalctl -u tailscaled.service",
     );
     check(
         || Ok(success("{")),

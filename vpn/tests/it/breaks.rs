@@ -113,7 +113,10 @@ fn k3s_10064_agent_ignored_the_file_and_kept_its_lan_address() {
         &[Release::V1_28_2, Release::V1_30_0, Release::V1_35_0],
         |release| with_vpn_auth(release, false, true),
         Role::Agent,
-        |found| found.node_ips[0] == address(TAILNET),
+        |found| {
+            found.node_ips[0] == address(TAILNET)
+                && found.annotations.internal_ip[0] == address(TAILNET)
+        },
     );
     let with_text = with_vpn_auth(Release::V1_30_0, false, false);
     assert_eq!(with_text.node_ips[0], address(TAILNET));
@@ -150,7 +153,11 @@ fn k3s_14515_etcd_moved_onto_the_vpn_on_upgrade() {
         &[Release::V1_36_3],
         |release| with_vpn_auth(release, true, false),
         Role::Server(Datastore::Etcd),
-        |found| found.etcd == Some(address(LAN)) && found.server_sans.contains(&LAN.to_owned()),
+        |found| {
+            found.etcd == Some(address(LAN))
+                && found.annotations.etcd_address == Some(address(LAN))
+                && found.server_sans.contains(&LAN.to_owned())
+        },
     );
 }
 

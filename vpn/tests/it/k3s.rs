@@ -1,8 +1,11 @@
 //! A model of K3s: from its flags and the host to every address that it and its parts use. RKE2 runs the same code without the flags
 //! of flannel and the VPN.
 //!
-//! Each rule names the file and release that it was learnt from; files are those of github.com/k3s-io/k3s. The model knows K3s' own
-//! `vpn-auth` too, so that each break of that feature shows in it, and only there.
+//! Each rule names the file that it was learnt from, and its release where that was noted; files are those of github.com/k3s-io/k3s,
+//! unless they name another repository. A rule without a release is taken to hold for all releases here, which was not compared.
+//! Annotations and flannel's address follow what the documents of K3s and flannel say: no file of K3s was compared with them.
+//!
+//! The model knows K3s' own `vpn-auth` too, so that each break of that feature shows in it, and only there.
 
 use std::net::IpAddr;
 
@@ -77,7 +80,22 @@ pub(crate) struct Resolution {
     pub(crate) node_ips: Vec<IpAddr>,
     pub(crate) external_ips: Vec<IpAddr>,
     pub(crate) kubelet_cert: Vec<IpAddr>,
+    pub(crate) annotations: Annotations,
     pub(crate) flannel_iface: Option<String>,
+    /// The addresses of flannel's interface, which its annotations `public-ip` and `public-ipv6` have: other nodes send packets of
+    /// pods there.
+    pub(crate) flannel_ips: Vec<IpAddr>,
+}
+
+/// The node's annotations with addresses. Rke2's have `rke2` in the place of `k3s`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Annotations {
+    /// `k3s.io/internal-ip`, of which the cloud provider makes the node's `InternalIP`.
+    pub(crate) internal_ip: Vec<IpAddr>,
+    /// `k3s.io/external-ip`.
+    pub(crate) external_ip: Vec<IpAddr>,
+    /// `etcd.k3s.cattle.io/node-address`, by which a server removes a member of etcd.
+    pub(crate) etcd_address: Option<IpAddr>,
 }
 
 pub(crate) fn resolve(release: Release, start: &Start<'_>) -> Result<Resolution, String> {
@@ -118,10 +136,19 @@ pub(crate) fn resolve(release: Release, start: &Start<'_>) -> Result<Resolution,
         own_vpn.filter(|_| has_flannel || release < Release::V1_35_0),
         &mut resolution,
     )?;
-    if !has_flannel {
+    if has_flannel {
+        resolution.flannel_ips = flannel_ips(resolution.flannel_iface.as_ref(), start.host);
+    } else {
         resolution.flannel_iface = None;
     }
+    // pkg/agent/config/config.go, release not noted: the certificate is requested for internal and external addresses.
     resolution.kubelet_cert.extend(&external_ips);
+    // pkg/agent/run.go, and pkg/etcd/etcd.go for etcd's; not compared.
+    resolution.annotations = Annotations {
+        internal_ip: resolution.node_ips.clone(),
+        external_ip: external_ips.clone(),
+        etcd_address: resolution.etcd,
+    };
     resolution.external_ips = external_ips;
     Ok(resolution)
 }
@@ -150,7 +177,7 @@ fn server(
     let private = first(node_ip_flag);
     let node_ips = node_ips(node_ip_flag, start.host)?;
     let tls_san = flag("tls-san");
-    // pkg/configfilearg: a list among the arguments replaces that of the file.
+    // pkg/configfilearg/parser.go, release not noted: a list among the arguments replaces that of the file.
     resolution.server_sans = if tls_san.is_empty() {
         start.file_tls_san.to_vec()
     } else {
@@ -175,12 +202,13 @@ fn server(
     };
     let advertised = resolution.advertise.map(|address| address.to_string());
     resolution.server_sans.extend(advertised);
-    // pkg/etcd/etcd.go: without PrivateIP the address of the default route; advertise-address plays no part (#2965).
+    // pkg/etcd/etcd.go, release not noted: without PrivateIP the address of the default route; advertise-address plays no part (#2965).
     resolution.etcd = private.or_else(|| first(&node_ips));
     Ok(())
 }
 
-/// `pkg/agent/config/config.go`; the VPN's part is in `pkg/executor/embed/embed.go` from 1.35 on.
+/// `pkg/agent/config/config.go`, of which the VPN's part differs from release to release as [`Release`] says, and is in
+/// `pkg/executor/embed/embed.go` from 1.35 on; the rest was learnt without its release.
 fn agent(
     release: Release,
     start: &Start<'_>,
@@ -212,6 +240,7 @@ fn agent(
             }
         }
     }
+    // pkg/agent/config/config.go, release not noted: the first address has the family of the first cluster-cidr.
     if let Some(family) = start.cluster
         && Family::of(ips[0]) != family
         && ips.len() > 1
@@ -222,7 +251,7 @@ fn agent(
     Ok(())
 }
 
-/// `pkg/cli/cmds/{server,agent}.go` of github.com/rancher/rke2: these flags of K3s are dropped.
+/// `pkg/cli/cmds/{server,agent}.go` of github.com/rancher/rke2, 1.36.4's line (6ce1a801): these flags of K3s are dropped.
 fn refuse_unknown_flags(start: &Start<'_>) -> Result<(), String> {
     for name in [
         "flannel-iface",
@@ -237,7 +266,8 @@ fn refuse_unknown_flags(start: &Start<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// The order in which both releases of the VPN's code list its addresses: the family of the node's first address, then the other.
+/// The order in which the VPN's code lists its addresses, in `pkg/agent/config/config.go` of 1.30.1 and `pkg/executor/embed/embed.go` of
+/// 1.36.3 alike: the family of the node's first address, then the other.
 fn vpn_ips(vpn: &OwnVpn, node_ips: &[IpAddr]) -> Result<Vec<IpAddr>, String> {
     let (first, second) = match Family::of(node_ips[0]) {
         Family::Ipv4 => (vpn.ipv4, vpn.ipv6),
@@ -247,7 +277,7 @@ fn vpn_ips(vpn: &OwnVpn, node_ips: &[IpAddr]) -> Result<Vec<IpAddr>, String> {
     Ok(std::iter::once(first).chain(second).collect())
 }
 
-/// `GetHostnameAndIPs` of `pkg/util/net.go`: the flag, or the default route's addresses, IPv4 first.
+/// `GetHostnameAndIPs` of `pkg/util/net.go`, release not noted: the flag, or the default route's addresses, IPv4 first.
 fn node_ips(flag: &[IpAddr], host: &Host) -> Result<Vec<IpAddr>, String> {
     if !flag.is_empty() {
         return Ok(flag.to_vec());
@@ -270,7 +300,7 @@ fn node_ips(flag: &[IpAddr], host: &Host) -> Result<Vec<IpAddr>, String> {
     Ok(ips)
 }
 
-/// `GetIPFromInterface` of `pkg/util/net.go`: one IPv4 address, then the first IPv6 address.
+/// `GetIPFromInterface` of `pkg/util/net.go`, release not noted: one IPv4 address, then the first IPv6 address.
 fn interface_ips(interface: &str, host: &Host) -> Result<Vec<IpAddr>, String> {
     let of = |family: Family| {
         let all = host.addresses.iter().filter(move |own| {
@@ -286,6 +316,24 @@ fn interface_ips(interface: &str, host: &Host) -> Result<Vec<IpAddr>, String> {
         ([], []) => Err(format!("can't find ip for interface {interface}")),
         (_, ipv6) => Ok(ipv4.iter().chain(ipv6.first()).copied().collect()),
     }
+}
+
+/// `pkg/agent/flannel/flannel.go`, not compared: the first address of each family on the interface, which is that of the default route
+/// unless it is named. `flannel-external-ip` is not part of the model.
+fn flannel_ips(interface: Option<&String>, host: &Host) -> Vec<IpAddr> {
+    let of = |family: Family, default: Option<&String>| {
+        let interface = interface.or(default)?;
+        let mut all = host.addresses.iter();
+        let found = all.find(|own| {
+            own.interface == *interface
+                && Family::of(own.address) == family
+                && is_global(own.address)
+        });
+        found.map(|own| own.address)
+    };
+    let ipv4 = of(Family::Ipv4, host.default_ipv4.as_ref());
+    let ipv6 = of(Family::Ipv6, host.default_ipv6.as_ref());
+    ipv4.into_iter().chain(ipv6).collect()
 }
 
 fn is_global(address: IpAddr) -> bool {

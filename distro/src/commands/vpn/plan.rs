@@ -1,9 +1,12 @@
 //! `vpn plan`: the addresses that the distro would get, as a table, as JSON or as its arguments. It changes nothing.
 
-use std::{net::IpAddr, path::Path};
+use std::{
+    net::IpAddr,
+    path::{Path, PathBuf},
+};
 
 use anyhow::Context as _;
-use cmdline::BadUsage;
+use cmdline::{BadUsage, absolute};
 use node::root::Root;
 use serde::Serialize;
 use vpn::{
@@ -56,6 +59,9 @@ pub(crate) struct Args {
     /// The distro, where it does not follow from the program's name
     #[arg(long, value_enum)]
     distro: Option<Distro>,
+    /// The directory that stands for the node's root
+    #[arg(long, default_value = "/", value_parser = absolute)]
+    root: PathBuf,
     /// The program and its arguments
     #[arg(last = true, required = true)]
     command: Vec<String>,
@@ -77,7 +83,7 @@ struct Report<'a> {
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let taken = auth::take(&args.auth, variable)?;
-    let root = Root::open("/")?;
+    let root = Root::open(&args.root)?;
     let node = plan_input::read(
         &args.command,
         variable,

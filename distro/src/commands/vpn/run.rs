@@ -18,13 +18,14 @@ use cmdline::absolute;
 use node::root::Root;
 use tokio::signal::unix::{SignalKind, signal};
 use vpn::{
-    Auth, Prefix, Secret,
+    Auth, Facts, Prefix, Secret,
+    flannel::Note,
     kernel::Netlink,
     life::{Input, Life},
     provider::Login,
     rule,
     state::{NOTE, State},
-    tailscale::{KEY_FILE, SystemRunner, Tailscale},
+    tailscale::{self, KEY_FILE, SystemRunner, Tailscale},
     watch::Watch,
 };
 
@@ -77,13 +78,19 @@ fn keep_up(root: &Root, files: &VpnFiles<'_>, auth: Option<&Auth>) -> anyhow::Re
     let mut life = Life::new(provider, VpnFiles::new(root), files.record()?);
     let login = login(auth);
     let network = || Netlink::open()?.network();
-    let mut former = None;
+    // With another root the kernel's rules are not those of the node.
+    let is_this_node = root.name() == Path::new("/");
+    let mut former: Option<State> = None;
     let mut log = Log::default();
     loop {
         let flannel = files.note().unwrap_or_else(|error| {
             note(&format!("{error:#}: restart the distro"));
             None
         });
+        if is_this_node && former.as_ref().is_none_or(|former| former.node.is_none()) {
+            // The look that finds the VPN up reports it.
+            let _ = add_rules(flannel.as_ref());
+        }
         let mut state = life.step(&Input {
             now: Instant::now(),
             login: &login,
@@ -92,12 +99,14 @@ fn keep_up(root: &Root, files: &VpnFiles<'_>, auth: Option<&Auth>) -> anyhow::Re
             note: flannel.as_ref(),
             network: &network,
         });
-        if state.node.is_some() {
+        if is_this_node && state.node.is_some() {
             set_rules(&mut state);
+        }
+        for line in log.lines(former.as_ref(), &state, life.take_events()) {
+            note(&line);
         }
         if former.as_ref() != Some(&state) {
             files.write_state(&state)?;
-            log.report(former.as_ref(), &state);
             notify(&state);
         }
         let pause = if state.node.is_some() {
@@ -146,6 +155,17 @@ fn set_rules(state: &mut State) {
     }
 }
 
+/// Adds the rules of the LAN that are known before the VPN runs: it may come up at any moment, with routes of others. None is deleted,
+/// since those of the last look may be needed then.
+fn add_rules(flannel: Option<&Note>) -> io::Result<()> {
+    let mut netlink = Netlink::open()?;
+    let network = netlink.network()?;
+    let pods = flannel.map(|note| note.networks.clone());
+    let wanted = rule::before_the_vpn(&network, tailscale::ranges(), pods.unwrap_or_default());
+    let (add, _) = rule::change(&network.rules, &wanted);
+    add.iter().try_for_each(|rule| netlink.add_rule(rule))
+}
+
 /// Adds and deletes rules of this program, until they are those of the ranges.
 pub(super) fn change_rules(wanted: &BTreeSet<Prefix>) -> io::Result<()> {
     let mut netlink = Netlink::open()?;
@@ -156,41 +176,41 @@ pub(super) fn change_rules(wanted: &BTreeSet<Prefix>) -> io::Result<()> {
     added.and(deleted)
 }
 
-/// The lines that were printed since the VPN came up last, so that none is repeated.
+/// The lines that were printed and still hold, so that none is repeated.
 #[derive(Default)]
 struct Log(BTreeSet<String>);
 
 impl Log {
-    /// Prints what has changed.
-    fn report(&mut self, former: Option<&State>, state: &State) {
+    /// Returns the lines for what has happened since the former state.
+    fn lines(&mut self, former: Option<&State>, state: &State, events: Vec<String>) -> Vec<String> {
+        let mut lines = Vec::new();
         let former_node = former.and_then(|former| former.node.as_ref());
         if let Some(node) = state
             .node
             .as_ref()
             .filter(|node| former_node != Some(*node))
         {
-            let addresses = [
-                node.ipv4.map(|address| address.to_string()),
-                node.ipv6.map(|address| address.to_string()),
-            ];
-            let addresses: Vec<String> = addresses.into_iter().flatten().collect();
-            note(&format!(
+            let facts = Facts::from(node);
+            lines.push(format!(
                 "the VPN is up: {} on {}, MTU {}",
-                addresses.join(", "),
-                node.interface,
-                node.mtu
+                facts.addresses, facts.interface, facts.mtu
             ));
             self.0.clear();
         }
+        lines.extend(events);
         if former.is_some_and(|former| !former.pending.is_empty()) && state.pending.is_empty() {
-            note("all subnets of this node's pods are approved");
-            self.0.clear();
+            lines.push("all subnets of this node's pods are approved".to_owned());
+        }
+        if state.node.is_some() {
+            // What has ended is printed again when it comes back.
+            self.0.retain(|text| state.notes.contains(text));
         }
         for text in state.problem.iter().chain(&state.notes) {
             if self.0.insert(text.clone()) {
-                note(text);
+                lines.push(text.clone());
             }
         }
+        lines
     }
 }
 
@@ -237,4 +257,47 @@ fn end_at_signals(key_file: &Path) -> anyhow::Result<()> {
         })
         .context("cannot start a thread")?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn line_is_printed_once_while_it_holds_and_again_when_it_comes_back() {
+        let running = |notes: &[&str]| {
+            let mut state = State::running(&Facts {
+                interface: "ts7".to_owned(),
+                addresses: [std::net::IpAddr::from([100, 64, 0, 1])]
+                    .into_iter()
+                    .collect(),
+                dns_name: None,
+                mtu: 1280,
+            });
+            state.notes = notes.iter().map(|&text| text.to_owned()).collect();
+            state
+        };
+        let up = "the VPN is up: 100.64.0.1 on ts7, MTU 1280";
+        let down = || State::missing("refused");
+        let mut log = Log::default();
+        let mut former = None;
+        for (state, events, expected) in [
+            (down(), &[][..], &["refused"][..]),
+            (State::missing("starting"), &[], &["starting"]),
+            // The next attempt is refused, too.
+            (down(), &[], &[]),
+            (running(&["away"]), &["renamed"], &[up, "renamed", "away"]),
+            (running(&["away"]), &["wiped"], &["wiped"]),
+            (running(&["away"]), &["wiped"], &["wiped"]),
+            (running(&[]), &[], &[]),
+            (running(&["away", "lan"]), &[], &["away", "lan"]),
+            (down(), &[], &["refused"]),
+            (running(&["lan"]), &[], &[up, "lan"]),
+        ] {
+            let events = events.iter().map(|&text: &&str| text.to_owned()).collect();
+            let lines = log.lines(former.as_ref(), &state, events);
+            assert_eq!(lines, expected, "{state:?}");
+            former = Some(state);
+        }
+    }
 }

@@ -2,6 +2,8 @@
 
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 
+use rustix::process::dumpable_behavior;
+
 use super::*;
 
 const SETTINGS: &str = "name=tailscale,joinKey=tskey-auth-Abc123";
@@ -11,9 +13,9 @@ fn file_wins_over_text_and_argument_over_variable() {
     let order = |args: &AuthArgs, names: &[&str]| {
         let variable = |name: &str| names.contains(&name).then(|| format!("/{name}"));
         let sources = sources(args, variable).into_iter();
-        let names = sources.map(|source| match source {
-            Source::File(path) => path.display().to_string(),
-            Source::Text { from, .. } => from,
+        let names = sources.map(|source| match source.content {
+            Content::File(path) => path.display().to_string(),
+            Content::Text(_) => source.from,
         });
         names.collect::<Vec<_>>().join(", ")
     };
@@ -27,6 +29,48 @@ fn file_wins_over_text_and_argument_over_variable() {
     );
     assert_eq!(order(&AuthArgs::default(), &["PATH"]), "");
     assert!(!format!("{both:?}").contains("Abc123"));
+}
+
+#[test]
+fn settings_that_do_not_count_are_named() {
+    let line = |args: &AuthArgs, names: &[&str]| {
+        let variable = |name: &str| names.contains(&name).then(|| "/a".to_owned());
+        unused(&sources(args, variable))
+    };
+    let file = |path: &str| AuthArgs {
+        vpn_auth_file: Some(path.into()),
+        vpn_auth: None,
+    };
+    assert_eq!(line(&AuthArgs::default(), &[]), None);
+    assert_eq!(line(&file("/b"), &[]), None);
+    assert_eq!(line(&file("/a"), &["K3S_VPN_AUTH_FILE"]), None);
+    assert_eq!(
+        line(&file("/b"), &["K3S_VPN_AUTH_FILE"]).unwrap(),
+        "the VPN's settings of --vpn-auth-file count, and those of the variable K3S_VPN_AUTH_FILE do not: take these away"
+    );
+    let both = line(
+        &AuthArgs::default(),
+        &["RKE2_VPN_AUTH_FILE", "K3S_VPN_AUTH"],
+    );
+    assert!(both.unwrap().contains(
+        "the variable RKE2_VPN_AUTH_FILE count, and those of the variable K3S_VPN_AUTH do"
+    ));
+}
+
+#[test]
+fn process_with_the_key_leaves_no_core_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("vpn");
+    std::fs::write(&path, SETTINGS).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let args = AuthArgs {
+        vpn_auth_file: Some(path),
+        vpn_auth: None,
+    };
+    // Another test may have taken settings in this process.
+    set_dumpable_behavior(DumpableBehavior::Dumpable).unwrap();
+    assert!(take(&args, |_| None).unwrap().is_some());
+    assert_eq!(dumpable_behavior().unwrap(), DumpableBehavior::NotDumpable);
 }
 
 #[test]
