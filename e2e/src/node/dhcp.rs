@@ -1,4 +1,4 @@
-//! DHCP on a node: a server on a network that a bridge of the node reaches, and what serves the plugin.
+//! DHCP on a node: a server on a network that a bridge of the node reaches, or on the nodes' own LAN, and what serves the plugin.
 
 use std::fs;
 
@@ -13,16 +13,23 @@ use crate::{
 pub(crate) const BRIDGE: &str = "br-lease";
 /// The port of the bridge behind which the server is.
 pub(crate) const PORT: &str = "lan0";
-/// The network namespace of the server.
+/// The network namespace of the server behind the bridge.
 const LAN: &str = "lan";
+/// The network namespace of the server on the nodes' LAN.
+const NEIGHBOUR: &str = "neighbour";
 /// The socket on which the daemon serves its own plugin.
 const SOCKET: &str = "/run/cni/multus-dhcp.sock";
 /// The socket of a plugin's own service, `dhcp daemon`.
 const PLUGIN_SOCKET: &str = "/run/cni/dhcp.sock";
 /// The directory of the daemon's leases.
 const LEASES: &str = "/var/lib/cni/multus/.multus-rs/dhcp";
-/// The prefix of the server's addresses.
+/// The prefix of the addresses of the server behind the bridge.
 pub(crate) const PREFIX: &str = "10.30.0.";
+/// The prefix of the addresses of the server on the nodes' LAN.
+pub(crate) const NEIGHBOUR_PREFIX: &str = "10.31.0.";
+/// The server's words for a lease that is granted or renewed, and for one that is given back.
+pub(crate) const ACK: &str = "DHCPACK";
+pub(crate) const RELEASE: &str = "DHCPRELEASE";
 /// The name of the server's log.
 const SERVER: &str = "dnsmasq";
 
@@ -43,7 +50,7 @@ fn wait_for_socket(node: &Node, socket: &str) -> anyhow::Result<()> {
     })
 }
 
-/// Starts the server and makes the bridge. Leases are renewed after three seconds, as early as the server permits.
+/// Starts the server and makes the bridge.
 pub(crate) fn start_server(node: &Node) -> anyhow::Result<Service> {
     let (server, own) = (format!("{PREFIX}1/24"), format!("{PREFIX}2/24"));
     for command in [
@@ -60,9 +67,32 @@ pub(crate) fn start_server(node: &Node) -> anyhow::Result<Service> {
     ] {
         node.run(&[&["ip"], command].concat())?;
     }
+    serve(node, LAN, PREFIX)
+}
+
+/// Starts a server on the network of the node's `eth0`, in a namespace of its own: a macvlan does not reach its own parent.
+pub(crate) fn start_neighbour(node: &Node) -> anyhow::Result<Service> {
+    let own = format!("{NEIGHBOUR_PREFIX}1/24");
+    for command in [
+        &["netns", "add", NEIGHBOUR][..],
+        &[
+            "link", "add", "link", "eth0", "name", "lease0", "netns", NEIGHBOUR, "type", "macvlan",
+            "mode", "bridge",
+        ],
+        &["-n", NEIGHBOUR, "link", "set", "lease0", "name", "eth0"],
+        &["-n", NEIGHBOUR, "address", "add", &own, "dev", "eth0"],
+        &["-n", NEIGHBOUR, "link", "set", "eth0", "up"],
+    ] {
+        node.run(&[&["ip"], command].concat())?;
+    }
+    serve(node, NEIGHBOUR, NEIGHBOUR_PREFIX)
+}
+
+/// Runs the server on `eth0` of a namespace. Leases are renewed after three seconds, as early as the server permits.
+fn serve(node: &Node, namespace: &str, prefix: &str) -> anyhow::Result<Service> {
     let service = node.serve(SERVER, "ip", |command| {
         command
-            .args(["netns", "exec", LAN, "/usr/sbin/dnsmasq"])
+            .args(["netns", "exec", namespace, "/usr/sbin/dnsmasq"])
             .args([
                 "--keep-in-foreground",
                 "--conf-file=/dev/null",
@@ -73,15 +103,16 @@ pub(crate) fn start_server(node: &Node) -> anyhow::Result<Service> {
                 "--no-ping",
                 "--pid-file=",
                 "--log-facility=-",
-                "--dhcp-leasefile=/run/e2e-leases",
                 "--dhcp-authoritative",
                 "--dhcp-option=option:T1,3",
                 "--dhcp-option=option:T2,60",
-                &format!("--dhcp-range={PREFIX}10,{PREFIX}99,255.255.255.0,1h"),
+                &format!("--dhcp-leasefile=/run/e2e-{namespace}-leases"),
+                &format!("--dhcp-range={prefix}10,{prefix}99,255.255.255.0,1h"),
             ])
     })?;
     sh::until(10, "the DHCP server runs", || {
-        ensure!(server_log(node)?.contains("DHCP, IP range"), "it starts");
+        let start = format!("DHCP, IP range {prefix}10");
+        ensure!(server_log(node)?.contains(&start), "it starts");
         Ok(())
     })?;
     Ok(service)
@@ -92,6 +123,12 @@ pub(crate) fn end_server(node: &Node, server: &Service) -> anyhow::Result<()> {
     node.end(server, "TERM")?;
     node.run(&["ip", "netns", "delete", LAN])?;
     node.run(&["ip", "link", "delete", BRIDGE]).map(drop)
+}
+
+/// Ends the server on the nodes' LAN and removes its link.
+pub(crate) fn end_neighbour(node: &Node, server: &Service) -> anyhow::Result<()> {
+    node.end(server, "TERM")?;
+    node.run(&["ip", "netns", "delete", NEIGHBOUR]).map(drop)
 }
 
 fn server_log(node: &Node) -> anyhow::Result<String> {

@@ -3,6 +3,7 @@
 
 mod broken;
 mod certificates;
+mod dhcp;
 mod kubectl_plugin;
 mod moving;
 mod plugins;
@@ -76,6 +77,7 @@ pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed>
     )?;
     fixture.certificates("rke2-multus", report)?;
     fixture.pod_requests("rke2-multus", report)?;
+    fixture.dhcp("rke2-multus", report)?;
     report.check(
         "helm uninstall leaves the files of every node as they were",
         || fixture.uninstall("rke2-multus", &before),

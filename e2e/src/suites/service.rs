@@ -47,6 +47,8 @@ struct Unit {
 }
 
 const MANIFEST: &str = "server/manifests/multus.yaml";
+/// A data directory that an environment file alone names.
+const OTHER_DATA: &str = "/srv/data";
 
 /// The agent comes first, while the data directory, which it shares with the server, is empty.
 const ALL: [Unit; 3] = [
@@ -112,6 +114,12 @@ pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed>
         report.check(&of("after install --remove it starts without us"), || {
             fixture.removes()
         })?;
+        if unit.distro == "rke2" {
+            report.check(
+                &of("its environment file names the directory of staged charts, installed and verified images"),
+                || fixture.has_data_elsewhere(env),
+            )?;
+        }
     }
     vpn::run(node, &systemd, report)
 }
@@ -251,6 +259,40 @@ impl ServiceFixture<'_> {
         })?;
         self.ensure_runs()?;
         self.ensure_staged()
+    }
+
+    /// Names another data directory in the unit's environment file: systemd gives it to the server, and commands outside of the unit have
+    /// to read it there, while nothing runs that knows it.
+    fn has_data_elsewhere(&self, env: &TestEnv) -> anyhow::Result<()> {
+        let Unit { name, distro, .. } = *self.unit;
+        let variable = format!("{}_DATA_DIR={OTHER_DATA}\n", distro.to_uppercase());
+        self.node
+            .write(&format!("/etc/systemd/system/{name}.env"), variable)?;
+        let manifest = self.path(&format!("{OTHER_DATA}/{MANIFEST}"));
+        self.install(&[])?;
+        self.ensure_runs()?;
+        let text = fs::read_to_string(&manifest)?;
+        ensure!(text.contains("\nkind: HelmChart\n"), "it staged {text}");
+        self.install(&["--remove"])?;
+        let text = fs::read_to_string(&manifest)?;
+        let is_comment = |line: &str| line.starts_with('#');
+        ensure!(text.lines().all(is_comment), "the manifest is {text}");
+        self.systemd.ctl(&["stop", name])?;
+        let release = env.dist.join("airgap");
+        let release = release.to_str().context("the path is no text")?;
+        let of_distro = ["--distro", distro];
+        let run = |args: &[&str]| {
+            self.node
+                .run(&[&["multus-distro"], args, &of_distro].concat())
+        };
+        let written = run(&["images", "install", release])?;
+        let images = format!("{OTHER_DATA}/agent/images/");
+        ensure!(written.starts_with(&images), "it wrote {written}");
+        let verified = run(&["verify"])?;
+        ensure!(verified.contains(written.trim()), "it verified {verified}");
+        let usual = self.node.list(&format!("{}/agent", self.unit.data_dir()))?;
+        ensure!(usual.is_empty(), "the usual directory has {usual:?}");
+        Ok(())
     }
 
     fn removes(&self) -> anyhow::Result<()> {

@@ -44,10 +44,11 @@ impl ClusterFixture<'_> {
     }
 
     fn are_certified(&self, chart: &str) -> anyhow::Result<()> {
-        // The second value is for `pod_requests`: one rolling update instead of two.
+        // The other values are for `pod_requests` and `dhcp`: one rolling update instead of three.
         let values = [
             "--set=perNodeCertificate.enabled=true",
             "--set=dynamicNetworksController.enabled=true",
+            "--set=manifests.dhcpDaemonSet=true",
         ];
         self.upgrade(chart, &values)?;
         self.wait_until_rolled_out(&format!("deployment/{chart}-approver"))?;

@@ -8,14 +8,14 @@ use anyhow::{Context as _, ensure};
 use super::NetnsFixture;
 use crate::{
     control_plane::objects,
-    node::{Service, dhcp, inspect::nothing_left},
+    node::{
+        Service,
+        dhcp::{self, ACK, RELEASE},
+        inspect::nothing_left,
+    },
     report::{CheckFailed, Report},
     single_node::DAEMON_CONFIG,
 };
-
-/// The server's words for a lease that is granted or renewed, and for one that is given back.
-const ACK: &str = "DHCPACK";
-const RELEASE: &str = "DHCPRELEASE";
 
 impl NetnsFixture<'_> {
     /// Checks the key `dhcp`, which is on at first; the last check switches it off. Returns the daemon, which was restarted.

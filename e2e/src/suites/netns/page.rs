@@ -19,9 +19,6 @@ const PAGE: &str = include_str!("../../../../docs/plugins.md");
 const README: &str = include_str!("../../../../README.md");
 /// The words in front of README's example.
 const EXAMPLE: &str = "\nA second network for a pod, ";
-/// The network namespace of the DHCP server, a neighbour of the pods on the node's link.
-const NEIGHBOUR: &str = "neighbour";
-const LEASES: &str = "10.31.0.";
 
 /// A definition of a page.
 struct Section {
@@ -42,7 +39,7 @@ struct Case {
 }
 
 const CASES: &[Case] = &[
-    case("macvlan-dhcp", LEASES),
+    case("macvlan-dhcp", dhcp::NEIGHBOUR_PREFIX),
     case("macvlan-fixed", "192.168.1.50/24"),
     Case {
         kind: Some((
@@ -90,7 +87,7 @@ impl NetnsFixture<'_> {
                 node.run(&[
                     "ip", "link", "add", "eth1", "type", "veth", "peer", "name", "cable",
                 ])?;
-                Ok((sections, daemon, start_neighbour(node)?))
+                Ok((sections, daemon, dhcp::start_neighbour(node)?))
             },
         )?;
         for (section, case) in sections.iter().zip(CASES) {
@@ -99,7 +96,7 @@ impl NetnsFixture<'_> {
             })?;
         }
         report.check("docs/plugins.md and README.md: nothing is left", || {
-            node.end(&server, "TERM")?;
+            dhcp::end_neighbour(node, &server)?;
             node.end(&daemon, "TERM")?;
             nothing_left_but_cable(node)
         })
@@ -213,36 +210,6 @@ fn refusal(node: &Node, kind: &[&str]) -> anyhow::Result<Option<String>> {
         "{text}"
     );
     Ok(Some("operation not supported".to_owned()))
-}
-
-/// Starts a DHCP server on the network of the node's eth0, in a namespace of its own: a macvlan does not reach its own parent.
-fn start_neighbour(node: &Node) -> anyhow::Result<Service> {
-    let link = [
-        "ip", "link", "add", "link", "eth0", "name", "lease0", "netns", NEIGHBOUR,
-    ];
-    let own = format!("{LEASES}1/24");
-    node.run(&["ip", "netns", "add", NEIGHBOUR])?;
-    node.run(&[&link[..], &["type", "macvlan", "mode", "bridge"]].concat())?;
-    node.run(&[
-        "ip", "-n", NEIGHBOUR, "address", "add", &own, "dev", "lease0",
-    ])?;
-    node.run(&["ip", "-n", NEIGHBOUR, "link", "set", "lease0", "up"])?;
-    let range = format!("--dhcp-range={LEASES}10,{LEASES}99,255.255.255.0,1h");
-    node.serve("neighbour", "ip", |command| {
-        command
-            .args(["netns", "exec", NEIGHBOUR, "/usr/sbin/dnsmasq"])
-            .args([
-                "--keep-in-foreground",
-                "--conf-file=/dev/null",
-                "--port=0",
-                "--user=root",
-                "--pid-file=",
-                "--dhcp-leasefile=/run/e2e-neighbour-leases",
-                "--dhcp-authoritative",
-                "--interface=lease0",
-                &range,
-            ])
-    })
 }
 
 /// Like [`nothing_left`], with the node's second link in its place.
