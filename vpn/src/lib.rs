@@ -15,11 +15,13 @@ pub mod status;
 pub mod watch;
 
 mod facts;
+mod family;
 mod prefix;
 mod secret;
 mod vxlan;
 
 pub use auth::Auth;
 pub use facts::{Addresses, Facts};
+pub use family::Family;
 pub use prefix::{Prefix, PrefixError};
 pub use secret::Secret;

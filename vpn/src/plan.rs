@@ -16,7 +16,7 @@ use std::net::IpAddr;
 use serde::Serialize;
 
 use crate::{
-    Facts,
+    Facts, Family,
     auth::ProviderName,
     state::{LIB_DIR, NET_CONF},
     vxlan::{MIN_IPV6_MTU, inner_mtu},
@@ -106,32 +106,6 @@ pub struct Settings {
     pub flannel_conf: Option<String>,
     /// The URL of `server`.
     pub server: Option<String>,
-}
-
-/// An address family.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Family {
-    /// IPv4.
-    Ipv4,
-    /// IPv6.
-    Ipv6,
-}
-
-impl Family {
-    /// Returns the family of an address.
-    pub fn of(address: IpAddr) -> Self {
-        match address {
-            IpAddr::V4(_) => Self::Ipv4,
-            IpAddr::V6(_) => Self::Ipv6,
-        }
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Ipv4 => "IPv4",
-            Self::Ipv6 => "IPv6",
-        }
-    }
 }
 
 /// The host's addresses, those of the VPN among them or not.

@@ -6,9 +6,8 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::{
-    Prefix,
+    Family, Prefix,
     kernel::{Link, MAIN, Network},
-    plan::Family,
     provider::{Peer, Phase, ProviderError, Settings, Status},
     routes::{self, list},
     rule,

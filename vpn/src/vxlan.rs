@@ -1,6 +1,6 @@
 //! The room that VXLAN takes of each packet, for the address plan and the report alike.
 
-use crate::plan::Family;
+use crate::Family;
 
 /// Headers of IPv4 (20 bytes), UDP (8), VXLAN (8) and the inner Ethernet frame (14).
 const OVER_IPV4: u32 = 50;

@@ -6,8 +6,9 @@ use std::{net::IpAddr, path::Path};
 
 use anyhow::{Context as _, bail, ensure};
 use vpn::{
+    Family,
     auth::ProviderName,
-    plan::{Datastore, DatastoreSettings, Family, Host, Node, Role, Settings},
+    plan::{Datastore, DatastoreSettings, Host, Node, Role, Settings},
 };
 
 use crate::{

@@ -3,10 +3,10 @@
 use std::net::IpAddr;
 
 use super::{
-    Datastore, Family, HostAddress, Node, Refusal, Setting, decided, kept, node_ip_on_vpn, refuse,
+    Datastore, HostAddress, Node, Refusal, Setting, decided, kept, node_ip_on_vpn, refuse,
     vpn_address, vpn_addresses,
 };
-use crate::Facts;
+use crate::{Facts, Family};
 
 const EXTERNAL: &str = "use an external datastore (datastore-endpoint)";
 

@@ -3,9 +3,9 @@
 use std::net::IpAddr;
 
 use vpn::{
-    Facts,
+    Facts, Family,
     auth::ProviderName,
-    plan::{Datastore, Distro, Family, Host, HostAddress, Node, Role, Settings, plan},
+    plan::{Datastore, Distro, Host, HostAddress, Node, Role, Settings, plan},
 };
 
 use super::{

@@ -9,7 +9,10 @@
 
 use std::net::IpAddr;
 
-use vpn::plan::{Distro, Family, Host};
+use vpn::{
+    Family,
+    plan::{Distro, Host},
+};
 
 /// Releases with different rules, in order. But for the first one they differ in `vpn-auth` alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

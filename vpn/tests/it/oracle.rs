@@ -5,9 +5,9 @@ use std::net::IpAddr;
 
 use testkit::fuzz::{self, Random};
 use vpn::{
-    Facts,
+    Facts, Family,
     auth::ProviderName,
-    plan::{Datastore, Distro, Family, Host, HostAddress, Node, Plan, Role, Settings, plan},
+    plan::{Datastore, Distro, Host, HostAddress, Node, Plan, Role, Settings, plan},
 };
 
 use super::k3s::{RELEASES, Release, Resolution, Start, resolve};
