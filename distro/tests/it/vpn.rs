@@ -85,16 +85,19 @@ fn settings_of_the_vpn_are_checked_and_never_shown() {
 /// Every file below a directory, with its content and the time at which it was written.
 fn files(dir: &Path) -> BTreeMap<PathBuf, (SystemTime, Vec<u8>)> {
     let mut found = BTreeMap::new();
-    for entry in fs::read_dir(dir).unwrap() {
-        let path = entry.unwrap().path();
-        let meta = fs::symlink_metadata(&path).unwrap();
+    for entry in fs::read_dir(dir).expect("a file of the test") {
+        let path = entry.expect("a file of the test").path();
+        let meta = fs::symlink_metadata(&path).expect("a file of the test");
         let content = if meta.is_dir() {
             found.extend(files(&path));
             Vec::new()
         } else {
-            fs::read(&path).unwrap()
+            fs::read(&path).expect("a file of the test")
         };
-        found.insert(path, (meta.modified().unwrap(), content));
+        found.insert(
+            path,
+            (meta.modified().expect("a file of the test"), content),
+        );
     }
     found
 }
@@ -102,13 +105,13 @@ fn files(dir: &Path) -> BTreeMap<PathBuf, (SystemTime, Vec<u8>)> {
 /// Makes a node whose VPN is its loopback interface, with settings; returns the path of these.
 fn node_on_a_vpn(root: &Path) -> PathBuf {
     let run = root.join("run/multus-vpn");
-    fs::create_dir_all(&run).unwrap();
+    fs::create_dir_all(&run).expect("a file of the test");
     let state = r#"{"schema": 1, "node": {"interface": "lo", "ipv4": "127.0.0.1", "ipv6": null, "dnsName": null, "mtu": 1280},
         "problem": null, "notes": [], "advertised": [], "pending": [], "lan": []}"#;
-    fs::write(run.join("state.json"), state).unwrap();
+    fs::write(run.join("state.json"), state).expect("a file of the test");
     let auth = root.join("auth");
-    fs::write(&auth, "name=tailscale,joinKey=tskey-auth-Abc123").unwrap();
-    fs::set_permissions(&auth, fs::Permissions::from_mode(0o600)).unwrap();
+    fs::write(&auth, "name=tailscale,joinKey=tskey-auth-Abc123").expect("a file of the test");
+    fs::set_permissions(&auth, fs::Permissions::from_mode(0o600)).expect("a file of the test");
     auth
 }
 

@@ -11,6 +11,7 @@ use crate::{
 
 /// A VPN in memory, with the calls that change it.
 #[derive(Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
 struct Fake {
     phase: Option<Phase>,
     is_down: bool,
@@ -563,12 +564,12 @@ fn lan_has_a_rule_before_another_node_advertises_it() {
     node.fake.borrow_mut().accepted = prefixes("192.168.0.0/16");
     let state = node.step(10);
     assert_eq!(state.lan, prefixes("192.168.1.0/24"));
-    let [note] = &state.notes[..] else {
+    let [line] = &state.notes[..] else {
         panic!("{state:?}")
     };
     assert!(
-        note.starts_with("router advertises 192.168.0.0/16, which has addresses of"),
-        "{note}"
+        line.starts_with("router advertises 192.168.0.0/16, which has addresses of"),
+        "{line}"
     );
 }
 
@@ -590,10 +591,10 @@ fn control_server_that_stays_away_is_reported_until_it_is_back() {
     };
     assert_eq!(notes(0, true), [""; 0]);
     assert_eq!(notes(29, true), [""; 0]);
-    let [note] = &notes(30, true)[..] else {
-        panic!("no note")
+    let [line] = &notes(30, true)[..] else {
+        panic!("no line")
     };
-    assert!(note.contains("https://a.example does not answer"), "{note}");
+    assert!(line.contains("https://a.example does not answer"), "{line}");
     assert_eq!(notes(40, false), [""; 0]);
     assert_eq!(notes(50, true), [""; 0]);
 }
