@@ -26,7 +26,13 @@ impl ClusterFixture<'_> {
                 self.each(|member| dhcp::wait_for_service(&member.node))?;
                 let server = dhcp::start_neighbour(lan)?;
                 self.create_leased(&names)?;
-                Ok((server, self.leased_addresses(&names)?))
+                let addresses = self.leased_addresses(&names)?;
+                self.each(|member| {
+                    let held = dhcp::leases(&member.node)?;
+                    ensure!(held.len() == 1, "the daemon holds {held:?}");
+                    Ok(())
+                })?;
+                Ok((server, addresses))
             },
         )?;
         report.check(
