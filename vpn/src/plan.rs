@@ -399,7 +399,7 @@ fn rke2(facts: &Facts, node: &Node, notes: &mut Vec<String>) -> Result<(), Refus
             );
         }
     }
-    let inner = inner_mtu(facts.mtu, vxlan_family(facts, settings));
+    let inner = inner_mtu(facts.mtu, has_vxlan_over_ipv6(facts, settings));
     notes.push(format!(
         "rke2 has no settings for flannel, so no pod routes are announced: have its network use {} in a HelmChartConfig (rke2-canal: flannel.iface), with an MTU of {inner} where it encapsulates in VXLAN",
         facts.interface
@@ -412,14 +412,11 @@ fn rke2(facts: &Facts, node: &Node, notes: &mut Vec<String>) -> Result<(), Refus
     Ok(())
 }
 
-/// Returns the family of the packets around VXLAN that take the most room. rke2 has pods with IPv4 alone unless its networks say more.
-fn vxlan_family(facts: &Facts, settings: &Settings) -> Family {
+/// Returns whether VXLAN has packets of IPv6 around it, which take the most room. rke2 has pods with IPv4 alone unless its networks say
+/// more.
+fn has_vxlan_over_ipv6(facts: &Facts, settings: &Settings) -> bool {
     let has_ipv6 = settings.cluster_families.contains(&Family::Ipv6);
-    if has_ipv6 || facts.addresses.ipv4.is_none() {
-        Family::Ipv6
-    } else {
-        Family::Ipv4
-    }
+    has_ipv6 || facts.addresses.ipv4.is_none()
 }
 
 /// Returns a setting with these values, of which those that the user did not set are passed as arguments.

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::{
-    Family, Prefix,
+    Prefix,
     kernel::{Link, MAIN, Network},
     provider::{Peer, Phase, ProviderError, Settings, Status},
     routes::{self, list},
@@ -428,12 +428,7 @@ impl Findings {
                 "{} sends VXLAN through {}: every packet is wrapped twice",
                 vxlan.name, interface.name
             );
-            let family = if vxlan.is_over_ipv6 {
-                Family::Ipv6
-            } else {
-                Family::Ipv4
-            };
-            let fits = inner_mtu(interface.mtu, family);
+            let fits = inner_mtu(interface.mtu, vxlan.is_over_ipv6);
             if vxlan.mtu > fits {
                 self.problem(format!(
                     "{text}, and its MTU of {} does not fit into {}: set it to {fits}",

@@ -4,6 +4,7 @@
 mod faults;
 mod key_watch;
 mod networks;
+mod packets;
 mod played;
 mod tailnet;
 
@@ -110,6 +111,14 @@ fn with_nodes(
     report.check("kubectl logs and exec reach the agent's pods", || {
         fixture.logs_and_exec()
     })?;
+    report.check(
+        "vpn status and doctor find no problem of the VPN on either node",
+        || fixture.vpn_is_healthy(),
+    )?;
+    report.check("vpn status names the expiry of a node's key", || {
+        fixture.expiry_is_named()
+    })?;
+    packets::run(&fixture, report)?;
     networks::run(&fixture, report)?;
     faults::of_a_running_cluster(&mut fixture, report)
 }
@@ -190,6 +199,7 @@ impl<'a> Fixture<'a> {
         let nodes = (1..=2)
             .map(|number| {
                 let node = Node::start(env, &network, number, &[&env.bin])?;
+                tailnet::separate_etc(&node)?;
                 played::install(&node)?;
                 tailnet::block_lan(&node, &tailnet.machine)?;
                 let daemon = tailnet::start_daemon(&node, tailnet::INTERFACE)?;
@@ -398,6 +408,81 @@ impl<'a> Fixture<'a> {
             ensure!(text.contains("kubelet_running_pods"), "{text}");
         }
         Ok(())
+    }
+
+    /// Returns the findings of `vpn status` on a node; a problem begins with `!`.
+    fn findings(&self, index: usize) -> anyhow::Result<Vec<String>> {
+        let status = self.distro_json(index, &["vpn", "status", "--json"])?;
+        let findings = status["findings"].as_array().context("no findings")?;
+        let texts = findings.iter().map(|finding| {
+            let mark = if finding["isProblem"] == true {
+                "!"
+            } else {
+                ""
+            };
+            format!("{mark}{}", finding["text"].as_str().unwrap_or_default())
+        });
+        Ok(texts.collect())
+    }
+
+    /// Returns what `doctor` says about a node beside its runtime.
+    fn doctor(&self, index: usize) -> anyhow::Result<Value> {
+        let report = self.distro_json(index, &["doctor", "--json"])?;
+        Ok(report["node"].clone())
+    }
+
+    /// Returns the JSON of a command of multus-distro, whose exit status says whether there are problems.
+    fn distro_json(&self, index: usize, args: &[&str]) -> anyhow::Result<Value> {
+        let mut command = self.node(index).command(self.env.program("multus-distro"));
+        let output = sh::output(command.args(args), b"")?;
+        serde_json::from_slice(&output.stdout)
+            .with_context(|| format!("{args:?}: {}", String::from_utf8_lossy(&output.stderr)))
+    }
+
+    fn vpn_is_healthy(&self) -> anyhow::Result<()> {
+        for index in 0..2 {
+            // A path may be relayed for a moment.
+            sh::until(60, "vpn status has no findings", || {
+                let found = self.findings(index)?;
+                ensure!(found.is_empty(), "{found:#?}");
+                Ok(())
+            })?;
+            let status = self.distro_json(index, &["vpn", "status", "--json"])?;
+            let own = tailnet::address(self.node(index))?;
+            ensure!(status["phase"] == "running", "{status}");
+            ensure!(
+                status["interface"]["name"] == tailnet::INTERFACE
+                    && status["addresses"].to_string().contains(&own),
+                "{status}"
+            );
+            let subnet = json!([self.pod_subnet(index)?]);
+            for routes in ["wanted", "advertised", "approved"] {
+                ensure!(status["routes"][routes] == subnet, "{routes}: {status}");
+            }
+            let other = self.pod_subnet(1 - index)?;
+            let peers = status["peers"].to_string();
+            ensure!(peers.contains(&other), "{peers}");
+            let facts = self.doctor(index)?["facts"].to_string();
+            ensure!(facts.contains(r#"["vpn","tailscale 1."#), "{facts}");
+        }
+        Ok(())
+    }
+
+    fn expiry_is_named(&self) -> anyhow::Result<()> {
+        let name = &self.node(1).name;
+        self.tailnet.expire(name, 7)?;
+        sh::until(30, "the expiry is a problem", || {
+            let found = self.findings(1)?;
+            let is_it = |text: &String| text.starts_with("!the node's key expires at ");
+            ensure!(found.iter().any(is_it), "{found:#?}");
+            Ok(())
+        })?;
+        self.tailnet.expire(name, 0)?;
+        sh::until(30, "the key does not expire any more", || {
+            let found = self.findings(1)?;
+            ensure!(found.is_empty(), "{found:#?}");
+            Ok(())
+        })
     }
 
     fn logs_and_exec(&self) -> anyhow::Result<()> {

@@ -1,7 +1,8 @@
 // Program vpn-control is the control server of a tailnet with a relay and STUN, made of the packages that the VPN's own tests use. It takes
 // one key, keeps everything in memory, and offers a route to other nodes only when the test has approved it.
 //
-// The test reads and changes the tailnet by HTTP: GET /e2e/nodes, POST /e2e/routes?node=NAME&routes=CIDR,CIDR, POST /e2e/expire?expired=BOOL.
+// The test reads and changes the tailnet by HTTP: GET /e2e/nodes, POST /e2e/routes?node=NAME&routes=CIDR,CIDR, POST
+// /e2e/expiry?node=NAME&days=COUNT, where 0 means never.
 package main
 
 import (
@@ -17,11 +18,13 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"tailscale.com/derp/derpserver"
 	"tailscale.com/net/stun"
 	"tailscale.com/tailcfg"
 	"tailscale.com/tstest/integration/testcontrol"
+	"tailscale.com/types/dnstype"
 	"tailscale.com/types/key"
 )
 
@@ -29,6 +32,8 @@ const (
 	controlPort = 8080
 	relayPort   = 8443
 	stunPort    = 3478
+
+	domain = "tailnet.invalid"
 )
 
 func main() {
@@ -58,10 +63,16 @@ func run(address, auth string) error {
 	}}}
 	origin := net.JoinHostPort(address, strconv.Itoa(controlPort))
 	control := &testcontrol.Server{
-		DERPMap:          &tailcfg.DERPMap{Regions: map[int]*tailcfg.DERPRegion{1: region}},
-		RequireAuthKey:   strings.TrimSpace(string(secret)),
-		ExplicitBaseURL:  "http://" + origin,
-		MagicDNSDomain:   "tailnet.invalid",
+		DERPMap:         &tailcfg.DERPMap{Regions: map[int]*tailcfg.DERPRegion{1: region}},
+		RequireAuthKey:  strings.TrimSpace(string(secret)),
+		ExplicitBaseURL: "http://" + origin,
+		MagicDNSDomain:  domain,
+		// A node that takes DNS settings writes MagicDNS' server into its resolv.conf. The server behind it is never reached.
+		DNSConfig: &tailcfg.DNSConfig{
+			Proxied:   true,
+			Domains:   []string{domain},
+			Resolvers: []*dnstype.Resolver{{Addr: "192.0.2.53"}},
+		},
 		AllNodesSameUser: true,
 		AllOnline:        true,
 	}
@@ -74,13 +85,10 @@ func run(address, auth string) error {
 			http.Error(response, err.Error(), http.StatusBadRequest)
 		}
 	})
-	mux.HandleFunc("POST /e2e/expire", func(response http.ResponseWriter, request *http.Request) {
-		expired, err := strconv.ParseBool(request.FormValue("expired"))
-		if err != nil {
+	mux.HandleFunc("POST /e2e/expiry", func(response http.ResponseWriter, request *http.Request) {
+		if err := setExpiry(control, request.FormValue("node"), request.FormValue("days")); err != nil {
 			http.Error(response, err.Error(), http.StatusBadRequest)
-			return
 		}
-		control.SetExpireAllNodes(expired)
 	})
 	mux.Handle("/", control)
 	return http.ListenAndServe(origin, mux)
@@ -96,17 +104,40 @@ func approve(control *testcontrol.Server, name, routes string) error {
 		}
 		prefixes = append(prefixes, prefix)
 	}
-	found := false
+	node, err := find(control, name)
+	if err != nil {
+		return err
+	}
+	control.SetSubnetRoutes(node.Key, prefixes)
+	return nil
+}
+
+// setExpiry lets the key of a node, by its host name, expire in so many days, or never.
+func setExpiry(control *testcontrol.Server, name, days string) error {
+	count, err := strconv.Atoi(days)
+	if err != nil {
+		return err
+	}
+	node, err := find(control, name)
+	if err != nil {
+		return err
+	}
+	node.KeyExpiry = time.Time{}
+	if count > 0 {
+		node.KeyExpiry = time.Now().Add(time.Duration(count) * 24 * time.Hour)
+	}
+	control.UpdateNode(node)
+	return nil
+}
+
+// find returns a copy of the node with this host name.
+func find(control *testcontrol.Server, name string) (*tailcfg.Node, error) {
 	for _, node := range control.AllNodes() {
 		if node.Hostinfo.Hostname() == name {
-			control.SetSubnetRoutes(node.Key, prefixes)
-			found = true
+			return node, nil
 		}
 	}
-	if !found {
-		return fmt.Errorf("no node has the host name %q", name)
-	}
-	return nil
+	return nil, fmt.Errorf("no node has the host name %q", name)
 }
 
 // relay serves the relay of nodes without a direct path.

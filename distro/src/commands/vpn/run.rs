@@ -202,7 +202,7 @@ impl Log {
             lines.push("all subnets of this node's pods are approved".to_owned());
         }
         if state.node.is_some() {
-            // What has ended is printed again when it comes back.
+            // A line that holds no more is printed again when it comes back.
             self.0.retain(|text| state.notes.contains(text));
         }
         for text in state.problem.iter().chain(&state.notes) {

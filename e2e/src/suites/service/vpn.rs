@@ -34,7 +34,7 @@ pub(super) fn units() -> Vec<(String, String)> {
 pub(super) fn program(directory: &Path) -> anyhow::Result<()> {
     let status = format!(
         "{{\"Version\": \"1.102.5\", \"TUN\": true, \"BackendState\": \"Running\", \"TailscaleIPs\": [\"{ADDRESS}\"], \
-         \"Self\": {{\"HostName\": \"n1\", \"DNSName\": \"n1.tailnet.invalid.\", \"TailscaleIPs\": [\"{ADDRESS}\"], \"AllowedIPs\": [\"{ADDRESS}/32\"]}}}}"
+         \"Self\": {{\"HostName\": \"n1\", \"Online\": true, \"DNSName\": \"n1.tailnet.invalid.\", \"TailscaleIPs\": [\"{ADDRESS}\"], \"AllowedIPs\": [\"{ADDRESS}/32\"]}}}}"
     );
     let script = format!(
         "#!/bin/sh\ncase \"$1 $2\" in\n'status --json') echo '{status}';;\n'debug prefs') echo '{{\"ControlURL\": \"https://control.invalid\"}}';;\n\

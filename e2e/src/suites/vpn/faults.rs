@@ -40,6 +40,12 @@ pub(super) fn before_the_join(
             fixture.nodes[1].one_line(60, &["invalid authkey", "correct the key"])
         },
     )?;
+    report.check("the LAN has its rule before the node is in the VPN", || {
+        let rules = fixture.node(1).run(&["ip", "rule"])?;
+        let is_it = |rule: &str| rule.starts_with("5200:") && rule.contains("to 10.77.0.0/24 ");
+        ensure!(rules.lines().any(is_it), "{rules}");
+        Ok(())
+    })?;
     report.check(
         "K3s is not started while the node is out of the VPN, and the line says why",
         || fixture.distro_waits(),
@@ -61,13 +67,12 @@ pub(super) fn unapproved_route(
             for index in 0..2 {
                 let route = fixture.pod_subnet(index)?;
                 let name = &fixture.node(index).name;
-                fixture.nodes[index].one_line(
-                    60,
-                    &[
-                        "advertised, not approved",
-                        &format!("approve {route} of node {name}"),
-                    ],
-                )?;
+                let line = format!("advertised, not approved: approve {route} of node {name}");
+                fixture.nodes[index].one_line(60, &[&line])?;
+                let found = fixture.findings(index)?;
+                ensure!(found.contains(&format!("!{line}")), "{found:#?}");
+                let doctor = fixture.doctor(index)?["problems"].to_string();
+                ensure!(doctor.contains(&line), "{doctor}");
                 fixture.tailnet.approve(name, &[&route])?;
                 sh::until(30, "the route is approved", || {
                     let state = fixture.state(index)?;
@@ -86,13 +91,8 @@ pub(super) fn of_a_running_cluster(
     report: &mut Report,
 ) -> Result<(), CheckFailed> {
     report.check(
-        "pods reach each other while the control server is stopped",
-        || {
-            let tailnet = &fixture.tailnet;
-            tailnet
-                .machine
-                .while_stopped(&tailnet.server, |_| fixture.pods_reach_each_other())
-        },
+        "pods reach each other while the control server is stopped, and a line says that it is",
+        || fixture.control_server_is_away(),
     )?;
     report.check(
         "tailscaled is killed and started again: the routes are as before",
@@ -118,7 +118,7 @@ pub(super) fn of_a_running_cluster(
 
 impl Fixture<'_> {
     /// Returns the pod subnet of a node, by its object.
-    fn pod_subnet(&self, index: usize) -> anyhow::Result<String> {
+    pub(super) fn pod_subnet(&self, index: usize) -> anyhow::Result<String> {
         let node = self.get(&["node", &self.node(index).name])?;
         Ok(node["spec"]["podCIDR"]
             .as_str()
@@ -146,9 +146,37 @@ impl Fixture<'_> {
         tailnet::address(self.node(1)).map(drop)
     }
 
+    fn control_server_is_away(&self) -> anyhow::Result<()> {
+        let tailnet = &self.tailnet;
+        let address = tailnet.machine.address();
+        tailnet.machine.while_stopped(&tailnet.server, |_| {
+            for index in 0..2 {
+                // Without this tailscaled notices after two minutes.
+                let cut = ["ss", "-K", "dst", &address, "dport", "=", ":8080"];
+                self.node(index).run(&cut)?;
+            }
+            self.pods_reach_each_other()?;
+            let away = format!("control server {} does not answer", tailnet.url());
+            let mut nodes = self.nodes.iter();
+            nodes.try_for_each(|node| node.one_line(90, &[&away]))
+        })?;
+        for index in 0..2 {
+            sh::until(90, "the control server is back", || {
+                let state = self.state(index)?;
+                ensure!(state["notes"] == Value::Array(Vec::new()), "{state}");
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }
+
     fn daemon_is_killed(&mut self) -> anyhow::Result<()> {
         let node = &mut self.nodes[1];
         node.node.end(&node.daemon, "KILL")?;
+        node.one_line(
+            30,
+            &["the daemon of tailscale does not run: systemctl start"],
+        )?;
         node.daemon = tailnet::start_daemon(&node.node, tailnet::INTERFACE)?;
         tailnet::address(&node.node)?;
         self.ensure_advertised(&[])?;
@@ -171,6 +199,7 @@ impl Fixture<'_> {
         // As `k3s-killall.sh` does.
         tailnet::tailscale(self.node(1), &["set", "--advertise-routes="])?;
         self.ensure_advertised(&[OWN_ROUTE])?;
+        self.nodes[1].one_line(30, &["are advertised again", OWN_ROUTE])?;
         self.pods_reach_each_other()
     }
 
@@ -203,6 +232,8 @@ impl Fixture<'_> {
             let mut shell = node.command("sh");
             sh::run(shell.args(["-c", hook]).env("SUBNET", subnet))?;
             self.advertises(&[subnet, OWN_ROUTE])?;
+            let line = format!("the subnet of this node's pods is {subnet} now");
+            self.nodes[1].one_line(30, &[&line, "is withdrawn"])?;
         }
         self.pods_reach_each_other()
     }
@@ -230,6 +261,13 @@ impl Fixture<'_> {
             })?;
             let other = self.node(1 - index).address();
             ensure_by_lan(node, &other)?;
+            let line = "router advertises 10.77.0.0/24";
+            self.nodes[index].one_line(30, &[line, "stay on the LAN"])?;
+            let found = self.findings(index)?;
+            let is_it = |text: &String| text.starts_with(line);
+            ensure!(found.iter().any(is_it), "{found:#?}");
+            let doctor = self.doctor(index)?["notes"].to_string();
+            ensure!(doctor.contains(line), "{doctor}");
         }
         self.pods_reach_each_other()?;
         self.kubectl(&["get", "--raw=/readyz"])?;
@@ -248,6 +286,8 @@ impl Fixture<'_> {
             ensure!(state["node"]["interface"] == RENAMED, "{state}");
             Ok(())
         })?;
+        let parts = [RENAMED, tailnet::INTERFACE, "restart the distro"];
+        self.nodes[1].one_line(30, &parts)?;
         let server = tailnet::address(self.node(0))?;
         let url = format!("--server=https://{server}:6443");
         let k3s = self.start_distro(1, "agent", &[&url])?;

@@ -53,7 +53,16 @@ impl Tailnet {
     /// Makes exactly these routes of a node known to all nodes.
     pub(super) fn approve(&self, node: &str, routes: &[&str]) -> anyhow::Result<()> {
         let routes = routes.join(",");
-        let url = format!("{}/e2e/routes?node={node}&routes={routes}", self.url());
+        self.post(&format!("routes?node={node}&routes={routes}"))
+    }
+
+    /// Lets the key of a node expire in so many days; 0 means never.
+    pub(super) fn expire(&self, node: &str, days: u32) -> anyhow::Result<()> {
+        self.post(&format!("expiry?node={node}&days={days}"))
+    }
+
+    fn post(&self, what: &str) -> anyhow::Result<()> {
+        let url = format!("{}/e2e/{what}", self.url());
         let post = ["busybox", "wget", "-qO-", "--post-data=", &url];
         self.machine.run(&post).map(drop)
     }
@@ -108,6 +117,12 @@ pub(super) fn advertised(node: &Node) -> anyhow::Result<Vec<String>> {
         .collect();
     routes.sort();
     Ok(routes)
+}
+
+/// Gives a node an `/etc` of its own: tailscaled may write `resolv.conf`, and a copy beside it.
+pub(super) fn separate_etc(node: &Node) -> anyhow::Result<()> {
+    node.run(&["cp", "-a", "/etc", "/srv/etc"])?;
+    node.run(&["mount", "--bind", "/srv/etc", "/etc"]).map(drop)
 }
 
 /// Drops every packet that comes from the LAN, except for those of the VPN and of its control server.
