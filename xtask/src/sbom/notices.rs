@@ -272,9 +272,9 @@ mod tests {
             ["COPYING.md", "LICENSE-MIT", "third_party/fiat/LICENSE"]
         );
         assert_eq!(work.licence, "MIT OR Apache-2.0");
-        let mut named = facts(dir.path(), "X");
-        named.licence_file = Some("README.md".into());
-        let work = of_crate(&id(), &named).unwrap();
+        let mut other = facts(dir.path(), "X");
+        other.licence_file = Some("README.md".into());
+        let work = of_crate(&id(), &other).unwrap();
         assert!(work.texts.contains(&("README.md".into(), "r".into())));
     }
 
