@@ -42,7 +42,7 @@ const VEX: &str = "sbom/vex.cdx.json";
 
 const LICENCE_TEXT: &str = include_str!("../../LICENSE");
 
-/// Whether cargo may download crates that are missing.
+/// The permission of cargo to download crates that are missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Network {
     Allowed,

@@ -1,5 +1,5 @@
 //! `THIRD-PARTY.txt`: the licences of everything that is linked into a program of a release, with their texts as the crates have them.
-//! The same file goes into the release, the images and the archives of plugins, whatever architectures are built.
+//! The same file goes into the release and the images, whatever architectures are built.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

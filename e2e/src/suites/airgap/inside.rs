@@ -1,5 +1,5 @@
-//! What is inside of a release, as other programs read it: the libraries of scanners for both formats, and a registry's client for the lists
-//! that are attached to an image.
+//! The lists of what is inside of a release, as other programs read them: the libraries of scanners for both formats, and a registry's
+//! client for those that are attached to an image.
 
 use std::{collections::BTreeSet, fs, path::Path, process::Command};
 

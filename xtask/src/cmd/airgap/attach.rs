@@ -16,7 +16,7 @@ use archive::{
 
 use crate::{arch::Arch, sbom, tree::Tree};
 
-/// What is inside of one platform of an image.
+/// The lists of what is inside of one platform of an image.
 pub(super) struct Attachment {
     /// The path below the registry.
     pub(super) repository: String,
