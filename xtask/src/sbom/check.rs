@@ -144,8 +144,10 @@ fn check_subject(
                 "it has no {}",
                 image.reference
             );
-            let own = format!("{DIR}{arch}/image-{}", image_name(&image.reference));
-            needed.extend(lists.get(&own));
+            if sets::is_own(&image.reference)? {
+                let own = format!("{DIR}{arch}/image-{}", image_name(&image.reference));
+                needed.extend(lists.get(&own));
+            }
         }
         sha256(archive)
     } else {
@@ -153,6 +155,7 @@ fn check_subject(
         let image = found.find(|image| {
             let name = subject.strip_prefix("image-");
             name == Some(image_name(&image.reference))
+                && sets::is_own(&image.reference).unwrap_or(true)
         });
         let image = image.context("the release has no such program, image or archive")?;
         for name in programs_of(image, arch)? {

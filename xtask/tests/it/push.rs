@@ -201,9 +201,10 @@ fn malformed_lock_is_refused_before_a_request() {
     assert_eq!(server.targets(), [""; 0]);
 }
 
-/// Adds both lists of what is inside of the image `y` for amd64.
-fn add_lists(dir: &Path) {
-    for (format, text) in [("cdx", "one"), ("spdx", "two")] {
+/// Adds lists of what is inside of the image `y`: both for amd64, which name a manifest.
+fn add_lists(dir: &Path, subject: &str) {
+    for format in ["cdx", "spdx"] {
+        let text = format!("{format} {subject}");
         let path = dir.join(format!("dist/sbom/amd64/image-y.{format}.json"));
         fs::create_dir_all(path.parent().expect("it has one")).expect("a directory of the test");
         fs::write(path, text).expect("a directory of the test");
@@ -214,10 +215,17 @@ fn add_lists(dir: &Path) {
 fn lists_of_what_is_inside_are_attached_to_the_image() {
     let dir = tempfile::tempdir().unwrap();
     release(dir.path(), "r.example/x/y:v1");
-    add_lists(dir.path());
     let layout = Layout::read(&dir.path().join("dist/oci")).unwrap();
     let index: Index = oci::from_bytes(&layout.blobs[&layout.images[0].digest]).unwrap();
     let subject = index.manifests[0].digest;
+    // Those of another image are not attached to this one.
+    add_lists(dir.path(), &"0".repeat(64));
+    let server = registry();
+    let args = ["--images-only", &host(&server)];
+    let (status, stderr) = output(push(dir.path(), &args));
+    assert_eq!(status, 0, "{stderr}");
+    assert!(!server.targets().iter().any(|one| one.contains("referrers")));
+    add_lists(dir.path(), &subject.hex());
     for has_api in [false, true] {
         let server = Server::start(move |_, request| {
             let lists = request.target.contains("/referrers/");

@@ -69,7 +69,7 @@ pub(super) fn of_release(dist: &Path) -> anyhow::Result<Vec<Attachment>> {
         for subject in index.manifests {
             let platform = subject.platform.as_ref();
             let arch = platform.and_then(|platform| Arch::parse(&platform.architecture));
-            let documents = arch.map(|arch| documents(&lists, arch, name));
+            let documents = arch.map(|arch| documents(&lists, arch, name, &subject));
             attachments.push(Attachment {
                 repository: reference.repository().to_owned(),
                 documents: documents.unwrap_or_default(),
@@ -81,15 +81,20 @@ pub(super) fn of_release(dist: &Path) -> anyhow::Result<Vec<Attachment>> {
     Ok(attachments)
 }
 
-fn documents(lists: &Tree, arch: Arch, reference: &str) -> Vec<Document> {
+/// Returns the lists that name this manifest: an image of others may have the last part of its name in common with one of this project.
+fn documents(lists: &Tree, arch: Arch, reference: &str, subject: &Descriptor) -> Vec<Document> {
+    let digest = subject.digest.hex();
     let both = sbom::image_documents(arch, reference).into_iter();
     let found = both.filter_map(|(path, media_type)| {
         let path = path.strip_prefix(sbom::DIR)?;
-        Some(Document {
-            media_type: media_type.to_owned(),
-            title: path.rsplit('/').next().unwrap_or(path).to_owned(),
-            bytes: lists.get(path)?.to_vec(),
-        })
+        let bytes = lists.get(path)?.to_vec();
+        String::from_utf8_lossy(&bytes)
+            .contains(&digest)
+            .then(|| Document {
+                media_type: media_type.to_owned(),
+                title: path.rsplit('/').next().unwrap_or(path).to_owned(),
+                bytes,
+            })
     });
     found.collect()
 }
