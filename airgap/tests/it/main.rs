@@ -180,7 +180,7 @@ fn faults_of_a_definition_are_named() {
             Ok(tar.to_vec())
         })
         .expect_err("too large");
-    let expected = "amd64: the layer has 12800 bytes uncompressed, its budget is 10000";
+    let expected = "amd64: the layer has 15360 bytes uncompressed, its budget is 10000";
     assert_eq!(error.to_string(), expected);
 }
 
