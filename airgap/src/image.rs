@@ -12,6 +12,9 @@ use serde::Deserialize;
 /// The version of the data file.
 const SCHEMA: u32 = 1;
 
+/// The directory in every image of this project with its licence and those of what is in it.
+pub const DOCUMENTS: &str = "/usr/share/doc/multus";
+
 /// The content of `images/<name>/image.json`. Paths are absolute, as they are in the image.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
@@ -48,6 +51,8 @@ pub struct Release {
     pub version: String,
     /// The time in RFC 3339.
     pub created: String,
+    /// Name → text of the files in [`DOCUMENTS`].
+    pub documents: BTreeMap<String, String>,
 }
 
 /// Why an image cannot be made.
@@ -107,7 +112,7 @@ impl Definition {
     ) -> Result<(), Error> {
         let mut manifests = Vec::new();
         for (platform, binaries) in platforms {
-            let tar = self.layer(binaries)?;
+            let tar = self.layer(release, binaries)?;
             let size = tar.len() as u64;
             if size > self.max_size {
                 return Err(Error::Budget {
@@ -131,7 +136,11 @@ impl Definition {
     }
 
     /// Returns the uncompressed layer.
-    pub fn layer(&self, binaries: &BTreeMap<String, Vec<u8>>) -> Result<Vec<u8>, Error> {
+    pub fn layer(
+        &self,
+        release: &Release,
+        binaries: &BTreeMap<String, Vec<u8>>,
+    ) -> Result<Vec<u8>, Error> {
         let mut entries = Vec::new();
         for (path, name) in &self.binaries {
             let bytes = binaries
@@ -141,6 +150,10 @@ impl Definition {
         }
         for (path, text) in &self.texts {
             entries.push(Entry::file(below(path)?, 0o644, text.as_bytes()));
+        }
+        for (name, text) in &release.documents {
+            let path = format!("{DOCUMENTS}/{name}");
+            entries.push(Entry::file(below(&path)?, 0o644, text.as_bytes()));
         }
         for (path, target) in &self.links {
             self.check_target(path, target)?;

@@ -19,6 +19,7 @@ pub mod names;
 pub mod pack;
 pub mod pull;
 pub mod push;
+pub mod referrers;
 pub mod registry;
 pub mod sets;
 pub mod time;

@@ -276,6 +276,21 @@ impl Registry {
         .map(drop)
     }
 
+    /// Returns whether the registry has the API that lists the artifacts about a manifest.
+    pub fn lists_referrers(&self, repository: &str, subject: &Digest) -> Result<bool, Error> {
+        let action = || format!("list what is attached to {repository}@{subject}");
+        let found = self.attempt(action, async || {
+            let request = self.request(Method::GET, repository, &format!("referrers/{subject}"));
+            let request = request.header(ACCEPT, archive::oci::INDEX);
+            self.success(&push(repository), request).await
+        });
+        match found {
+            Ok(_) => Ok(true),
+            Err(Error::Missing { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     fn ensure_same(&self, expected: Digest, found: Digest) -> Result<(), Error> {
         if found == expected {
             return Ok(());

@@ -7,6 +7,13 @@ use crate::{Chart, Identity, chart_yaml::chart_yaml, options, schema, values};
 
 static MAIN: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/template/main");
 static CRD: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/template/crd");
+/// The licence of the project, as every chart carries it.
+const LICENCE: &str = include_str!("../../LICENSE");
+/// Tells where the licences of the image are, which the chart names and does not hold.
+const NOTICE: &str = "\
+This chart is a part of multus-rs and licensed under Apache-2.0, see LICENSE. It bundles no other chart.
+The image that it runs has the licences of everything in it below /usr/share/doc/multus. A release has the same texts as LICENSE and THIRD-PARTY.txt.
+";
 /// The placeholder for the version in template files.
 const VERSION_PLACEHOLDER: &str = "@VERSION@";
 
@@ -73,6 +80,9 @@ pub fn files(
             files.push((name.to_owned(), text.into_bytes()));
         }
     }
+    for (name, text) in [("LICENSE", LICENCE), ("NOTICE", NOTICE)] {
+        files.push((name.to_owned(), text.as_bytes().to_vec()));
+    }
     files.sort();
     files.insert(
         0,
@@ -138,6 +148,21 @@ mod tests {
                     format!("{}/Chart.yaml", chart.name(identity))
                 );
                 assert!(entries.len() > 2);
+            }
+        }
+    }
+
+    #[test]
+    fn every_chart_has_its_licence_and_names_those_of_the_image() {
+        for identity in IDENTITIES {
+            for chart in CHARTS {
+                let files = files(chart, identity, "5.0.0").unwrap();
+                let text = |name: &str| {
+                    let found = files.iter().find(|(path, _)| path == name);
+                    String::from_utf8_lossy(&found.unwrap().1).into_owned()
+                };
+                assert!(text("LICENSE").contains("Apache License"));
+                assert!(text("NOTICE").contains("/usr/share/doc/multus"));
             }
         }
     }

@@ -27,7 +27,10 @@ pub(crate) enum Module {
     Helm,
     HelmController,
     Kubernetes,
+    Oras,
     Plugins,
+    /// A program of ours with the libraries by which scanners read bills of materials.
+    SbomReader,
     Tailscale,
     /// A program of ours with the control server of the VPN's own tests.
     VpnControl,
@@ -50,7 +53,9 @@ impl Module {
             Self::Helm => "helm",
             Self::HelmController => "helm-controller",
             Self::Kubernetes => "kubernetes",
+            Self::Oras => "oras",
             Self::Plugins => "plugins",
+            Self::SbomReader => "sbom-reader",
             Self::Tailscale => "tailscale",
             Self::VpnControl => "vpn-control",
         }
@@ -59,7 +64,7 @@ impl Module {
     /// Returns the file that determines what is built: a list of packages, or the program itself.
     fn source(self) -> &'static str {
         match self {
-            Self::DraDriver | Self::Flanneld | Self::VpnControl => "main.go",
+            Self::DraDriver | Self::Flanneld | Self::SbomReader | Self::VpnControl => "main.go",
             _ => "tools.go",
         }
     }

@@ -13,15 +13,18 @@ use archive::{
 use crate::tree::{File, Tree};
 
 /// Directories in the order of cause and effect: a program that differs makes its layer, its archive and all checksums differ.
-const CAUSES: [&str; 10] = [
+const CAUSES: [&str; 13] = [
     "bin/",
     "charts/",
     "manifests/",
     "bindata/",
     "completions/",
     "man/",
+    "LICENSE",
+    "THIRD-PARTY.txt",
     "oci/",
     "airgap/",
+    "sbom/",
     "release.json",
     "SHA256SUMS",
 ];

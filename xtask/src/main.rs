@@ -15,6 +15,7 @@ mod plugin_archives;
 mod programs;
 mod project;
 mod release;
+mod sbom;
 mod sets;
 mod toolchain;
 mod tree;

@@ -17,7 +17,7 @@ pub(crate) const PROGRAMS: &[&str] = &[
 /// Directories that affect a release, besides [`PROGRAMS`].
 pub(crate) const PACKING: &[&str] = &["airgap", "images", "xtask"];
 /// Files that affect every build.
-const BUILD_FILES: &[&str] = &["Cargo.toml", "Cargo.lock", "rust-toolchain.toml"];
+const BUILD_FILES: &[&str] = &["Cargo.toml", "Cargo.lock", "LICENSE", "rust-toolchain.toml"];
 
 /// Marks a commit from which files differ.
 const DIRTY: &str = "-dirty";

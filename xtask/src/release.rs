@@ -122,7 +122,7 @@ impl Release {
             epoch: origin.epoch,
             toolchain: origin.toolchain,
             architectures: names(&origin.architectures),
-            images: images.iter().map(image_entry).collect(),
+            images: self::images(images),
             charts,
             files: files(tree),
         }
@@ -164,6 +164,11 @@ fn names(arches: &[Arch]) -> Vec<String> {
     arches.iter().map(|arch| arch.name().to_owned()).collect()
 }
 
+/// Returns the images as the description lists them.
+pub(crate) fn images(images: &[Image]) -> Vec<ImageEntry> {
+    images.iter().map(image_entry).collect()
+}
+
 /// Returns every file of the tree but the two that describe it.
 pub(crate) fn files(tree: &Tree) -> Vec<FileEntry> {
     let described = tree
@@ -197,13 +202,16 @@ fn kind(path: &str) -> &'static str {
         ("airgap", _) => "image-list",
         ("completions", _) => "completion",
         ("man", _) => "man-page",
+        ("sbom", name) if name.starts_with("vex.") => "vex",
+        ("sbom", _) => "sbom",
+        ("", "LICENSE" | "THIRD-PARTY.txt") => "licence",
         _ => "other",
     }
 }
 
 fn arch_of(path: &str) -> Option<Arch> {
     match path.split_once('/')? {
-        ("bin", rest) => Arch::parse(rest.split_once('/')?.0),
+        ("bin" | "sbom", rest) => Arch::parse(rest.split_once('/')?.0),
         ("airgap" | "plugins", name) => name.split(['-', '.']).find_map(Arch::parse),
         _ => None,
     }
@@ -243,6 +251,10 @@ mod tests {
             assert_eq!(arch_of(path).map(Arch::name), arch, "{path}");
         };
         check("bin/arm/multus-shim", "program", Some("arm"));
+        let list = "sbom/arm64/multus-shim.cdx.json";
+        check(list, "sbom", Some("arm64"));
+        check("sbom/vex.cdx.json", "vex", None);
+        check("THIRD-PARTY.txt", "licence", None);
         check("oci/index.json", "image-layout", None);
         let plugins = "plugins/cni-plugins-linux-arm64-v5.0.0.tgz";
         check(plugins, "plugin-archive", Some("arm64"));

@@ -18,6 +18,7 @@ use crate::{
     arch::Arch,
     plugin_archives,
     release::{self, Origin, Release},
+    sbom,
     tree::Tree,
 };
 
@@ -80,6 +81,8 @@ fn check<'a>(
         standard.is_checkout(),
         &mut claimed,
     )?;
+    let is_checkout = standard.is_checkout();
+    sbom::check::check(tree, &release, &arches, &images, is_checkout, &mut claimed)?;
     match standard {
         Standard::Checkout(pages) => {
             for (path, page) in &pages.0 {

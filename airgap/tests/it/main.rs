@@ -33,6 +33,7 @@ fn release() -> Release {
     Release {
         version: "5.0.0".into(),
         created: airgap::time::rfc3339(0),
+        documents: [("LICENSE".to_owned(), "text".to_owned())].into(),
     }
 }
 
@@ -91,6 +92,10 @@ fn image_has_the_files_of_its_definition() {
             "755 usr",
             "755 usr/bin",
             "777 usr/bin/multus-daemon",
+            "755 usr/share",
+            "755 usr/share/doc",
+            "755 usr/share/doc/multus",
+            "644 usr/share/doc/multus/LICENSE",
             "755 usr/src",
             "755 usr/src/multus-cni",
             "755 usr/src/multus-cni/bin",
@@ -157,7 +162,7 @@ fn faults_of_a_definition_are_named() {
 
     let layer = |text: &str| {
         definition(text)
-            .layer(&binaries("x"))
+            .layer(&release(), &binaries("x"))
             .map_err(|e| e.to_string())
     };
     let changed = DEFINITION.replace("\"multus-daemon\"", "\"multus-deamon\"");
@@ -175,7 +180,7 @@ fn faults_of_a_definition_are_named() {
             Ok(tar.to_vec())
         })
         .expect_err("too large");
-    let expected = "amd64: the layer has 12800 bytes uncompressed, its budget is 10000";
+    let expected = "amd64: the layer has 15360 bytes uncompressed, its budget is 10000";
     assert_eq!(error.to_string(), expected);
 }
 

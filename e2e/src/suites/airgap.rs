@@ -8,6 +8,7 @@ mod copy;
 mod deltas;
 mod fixture;
 mod flaky_proxy;
+mod inside;
 mod installed;
 mod pulled;
 mod registry;
@@ -36,7 +37,12 @@ pub(crate) const NEEDS: Needs = Needs {
         ("umoci", "umoci"),
         ("zstd", "zstd"),
     ],
-    modules: &[Module::Containerd, Module::Helm],
+    modules: &[
+        Module::Containerd,
+        Module::Helm,
+        Module::Oras,
+        Module::SbomReader,
+    ],
 };
 
 pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed> {
@@ -48,6 +54,7 @@ pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed>
     installed::run(env, &fixture, report)?;
     tampered::run(env, &fixture, report)?;
     registry::run(env, &fixture, report)?;
+    inside::run(env, &fixture, report)?;
     stores::pull(env, &fixture, report)?;
     pulled::run(env, &fixture, report)?;
     deltas::run(env, &fixture, report)

@@ -28,6 +28,7 @@ use crate::{
     programs::{self, Binaries},
     project::{PACKING, PROGRAMS, Project},
     release::{self, ChartEntry, Origin, Release},
+    sbom::{self, Inventory, Network, Subjects},
     sets::SetPaths,
     toolchain,
     tree::{self, Tree},
@@ -62,6 +63,9 @@ const RELEASE_NAMES: &[&str] = &[
     "manifests",
     "oci",
     "plugins",
+    "sbom",
+    sbom::LICENCE,
+    sbom::NOTICES,
     release::FILE,
     release::SUMS,
 ];
@@ -109,11 +113,14 @@ pub(crate) fn make(
     Ok(())
 }
 
-/// Makes all parts in order: chart → programs → images → generate → airgap.
+/// Makes all parts in order: chart → programs → images → generate → airgap → lists of what is inside.
 fn assemble(project: &Project, arches: &[Arch], install: bool) -> anyhow::Result<Tree> {
     let charts = ui::step("charts", || charts::pack(project.version))?;
     let programs = build::all(project, arches, install)?;
-    let layout = images::layout(project, &programs, &SetPaths::default())?;
+    let inventory = ui::step("crates and licences", || {
+        images::inventory(project, Network::Allowed)
+    })?;
+    let layout = images::layout(project, &programs, &inventory, &SetPaths::default())?;
     let origin = Origin {
         version: project.version.to_owned(),
         commit: project.commit.clone(),
@@ -122,7 +129,7 @@ fn assemble(project: &Project, arches: &[Arch], install: bool) -> anyhow::Result
         architectures: arches.to_vec(),
     };
     ui::step("generate and airgap", || {
-        compose(origin, &charts, &programs, &layout)
+        compose(origin, &charts, &programs, &layout, &inventory)
     })
 }
 
@@ -132,6 +139,7 @@ pub(crate) fn compose(
     charts: &[Packed],
     programs: &BTreeMap<Arch, Binaries>,
     layout: &Layout,
+    inventory: &Inventory,
 ) -> anyhow::Result<Tree> {
     let mut tree = charts::repository(charts, origin.epoch)?;
     tree.extend(programs::tree(programs));
@@ -141,6 +149,14 @@ pub(crate) fn compose(
     tree.extend(airgap::tree(layout, &origin.architectures)?);
     tree.extend(release_pages());
     let images = archive::verify::images(layout, &::airgap::check::unpack)?;
+    let subjects = Subjects {
+        version: &origin.version,
+        epoch: origin.epoch,
+        arches: &origin.architectures,
+        images: &release::images(&images),
+        files: &release::files(&tree),
+    };
+    tree.extend(sbom::documents(inventory, &subjects)?);
     describe(origin, &mut tree, &images, charts::entries(charts))?;
     Ok(tree)
 }

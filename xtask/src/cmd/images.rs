@@ -19,6 +19,7 @@ use crate::{
     arch::{Arch, Arches},
     programs::Binaries,
     project::Project,
+    sbom::{Inventory, Network},
     sets::SetPaths,
     tree::Tree,
     ui,
@@ -42,7 +43,8 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let project = Project::open()?;
     let binaries = built(&args.out, &args.arches.list())?;
-    let layout = layout(&project, &binaries, &args.sets)?;
+    let inventory = inventory(&project, Network::Allowed)?;
+    let layout = layout(&project, &binaries, &inventory, &args.sets)?;
     tree(&layout).update(&args.out, &["oci/"])?;
     for image in &layout.images {
         ui::json(image)?;
@@ -82,11 +84,13 @@ pub(crate) fn tree(layout: &Layout) -> Tree {
 pub(crate) fn layout(
     project: &Project,
     binaries: &BTreeMap<Arch, Binaries>,
+    inventory: &Inventory,
     sets: &SetPaths,
 ) -> anyhow::Result<Layout> {
     let release = Release {
         version: project.version.to_owned(),
         created: airgap::time::rfc3339(project.epoch),
+        documents: inventory.licences(),
     };
     let platforms: Vec<_> = binaries
         .iter()
@@ -107,8 +111,13 @@ pub(crate) fn layout(
     Ok(layout)
 }
 
+/// Returns the crates of every program and image, and their licences.
+pub(crate) fn inventory(project: &Project, network: Network) -> anyhow::Result<Inventory> {
+    Inventory::of(project, definitions(project)?, network)
+}
+
 /// Reads the definitions in `images/`, by the names of their directories.
-pub(crate) fn definitions(project: &Project) -> anyhow::Result<BTreeMap<String, Definition>> {
+fn definitions(project: &Project) -> anyhow::Result<BTreeMap<String, Definition>> {
     let dir = project.root.join("images");
     let context = || format!("cannot read {}", dir.display());
     let mut found = BTreeMap::new();

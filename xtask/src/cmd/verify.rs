@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail, ensure};
 use cmdline::counted;
 
-use super::release_pages;
+use super::{images, release_pages};
 use crate::{
     difference,
     project::{Project, is_dirty},
     release::{self, Release},
+    sbom::{self, Network},
     tree::Tree,
     ui,
     verify::{self, Standard},
@@ -54,6 +55,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let release = verify::dir(dir, |release| {
         standard(release, checkout.as_deref(), &pages)
     })?;
+    compare_with_crates(&release)?;
     if let Some(tag) = &args.tag {
         check_tag(&release, tag, &Project::open()?.commit_of_tag(tag)?)?;
     }
@@ -70,6 +72,25 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         counted(release.files.len() + 2, "file"),
         release.architectures.join(", ")
     ))
+}
+
+/// Compares the lists of what is inside with the crates that cargo resolves, if the release is of this checkout.
+fn compare_with_crates(release: &Release) -> anyhow::Result<()> {
+    let Ok(project) = Project::open() else {
+        return Ok(());
+    };
+    if release.commit != project.commit {
+        return Ok(());
+    }
+    match images::inventory(&project, Network::Off) {
+        Ok(inventory) => sbom::check::check_graph(&inventory, release),
+        Err(error) => {
+            ui::note(&format!(
+                "the lists in sbom/ are not compared with the crates, which are not here: run `cargo fetch --locked` ({error:#})"
+            ));
+            Ok(())
+        }
+    }
 }
 
 /// Fails when files differed from the commit that the release names, since the commit alone does not make the same release then.

@@ -1,5 +1,7 @@
 //! A small release of fake programs, and every way to forge it with all checksums rewritten to match.
 
+mod inside;
+
 use std::{
     collections::BTreeMap,
     fs::{self, Permissions},
@@ -20,6 +22,7 @@ use crate::{
     cmd::{dist, generate, release_pages},
     programs::{self, Binaries},
     release::{self, Origin, Release},
+    sbom,
     tree::Tree,
 };
 
@@ -63,6 +66,7 @@ fn layout_of(version: &str, programs: &BTreeMap<Arch, Binaries>) -> Layout {
     let release = ImageRelease {
         version: version.into(),
         created: airgap::time::rfc3339(0),
+        documents: sbom::tests::sample(version, &ARCHES).licences(),
     };
     let mut layout = Layout::default();
     definition
@@ -103,6 +107,7 @@ fn release_of(version: &str) -> Tree {
         &charts,
         &programs,
         &layout_of(version, &programs),
+        &sbom::tests::sample(version, &ARCHES),
     )
     .unwrap()
 }

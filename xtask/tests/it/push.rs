@@ -28,7 +28,12 @@ fn release(dir: &Path, name: &str) {
     let config = layout.add(oci::CONFIG, b"{}".to_vec());
     let layer = layout.add(oci::LAYER_GZIP, b"some bytes".to_vec());
     let manifest = oci::to_bytes(&Manifest::of(config, vec![layer]));
-    let manifest = layout.add(oci::MANIFEST, manifest);
+    let mut manifest = layout.add(oci::MANIFEST, manifest);
+    manifest.platform = Some(oci::Platform {
+        architecture: "amd64".to_owned(),
+        os: "linux".to_owned(),
+        variant: None,
+    });
     let index = layout.add(oci::INDEX, oci::to_bytes(&Index::of(vec![manifest])));
     layout.images.push(index.named(name));
     let chart = (
@@ -194,4 +199,68 @@ fn malformed_lock_is_refused_before_a_request() {
         assert!(status == 2 && stderr.contains(expected), "{stderr}");
     }
     assert_eq!(server.targets(), [""; 0]);
+}
+
+/// Adds lists of what is inside of the image `y`: both for amd64, which name a manifest.
+fn add_lists(dir: &Path, subject: &str) {
+    for format in ["cdx", "spdx"] {
+        let text = format!("{format} {subject}");
+        let path = dir.join(format!("dist/sbom/amd64/image-y.{format}.json"));
+        fs::create_dir_all(path.parent().expect("it has one")).expect("a directory of the test");
+        fs::write(path, text).expect("a directory of the test");
+    }
+}
+
+#[test]
+fn lists_of_what_is_inside_are_attached_to_the_image() {
+    let dir = tempfile::tempdir().unwrap();
+    release(dir.path(), "r.example/x/y:v1");
+    let layout = Layout::read(&dir.path().join("dist/oci")).unwrap();
+    let index: Index = oci::from_bytes(&layout.blobs[&layout.images[0].digest]).unwrap();
+    let subject = index.manifests[0].digest;
+    // Those of another image are not attached to this one.
+    add_lists(dir.path(), &"0".repeat(64));
+    let server = registry();
+    let args = ["--images-only", &host(&server)];
+    let (status, stderr) = output(push(dir.path(), &args));
+    assert_eq!(status, 0, "{stderr}");
+    assert!(!server.targets().iter().any(|one| one.contains("referrers")));
+    add_lists(dir.path(), &subject.hex());
+    for has_api in [false, true] {
+        let server = Server::start(move |_, request| {
+            let lists = request.target.contains("/referrers/");
+            match request.method.as_str() {
+                "GET" if lists && has_api => response("200 OK", b"{}"),
+                "HEAD" | "GET" => response("404 Not Found", b""),
+                "POST" => response("202 Accepted\r\nLocation: /upload?state=1", b""),
+                _ => response("201 Created", b""),
+            }
+        });
+        let args = ["--images-only", &host(&server)];
+        let (status, stderr) = output(push(dir.path(), &args));
+        assert_eq!(status, 0, "{stderr}");
+        let put = server.requests().into_iter();
+        let put = put.filter(|one| one.method == "PUT" && one.target.contains("/manifests/"));
+        let put: Vec<_> = put.collect();
+        let attached = put.iter().filter(|one| {
+            let text = String::from_utf8_lossy(&one.body);
+            text.contains(&format!("\"digest\":\"{subject}\"")) && text.contains("\"subject\":")
+        });
+        let bodies: Vec<_> = attached
+            .map(|one| String::from_utf8_lossy(&one.body).into_owned())
+            .collect();
+        assert_eq!(bodies.len(), 2);
+        assert!(bodies[0].contains("\"artifactType\":\"application/vnd.cyclonedx+json\""));
+        assert!(bodies[1].contains("\"artifactType\":\"application/spdx+json\""));
+        let tag = format!("/v2/x/y/manifests/sha256-{}", subject.hex());
+        let index = put.iter().find(|one| one.target == tag);
+        assert_eq!(index.is_some(), !has_api);
+        if let Some(index) = index {
+            let index = String::from_utf8_lossy(&index.body);
+            for body in &bodies {
+                let digest = archive::digest::sha256(body.as_bytes()).to_string();
+                assert!(index.contains(&digest), "{index}");
+            }
+        }
+    }
 }

@@ -11,13 +11,14 @@ use anyhow::{Context as _, ensure};
 use archive::{layout::Layout, oci};
 use serde_json::json;
 
+use super::attach;
 use crate::{
     login,
     tree::{File, Tree},
     ui,
 };
 
-/// Send images and charts to a registry; a second run sends nothing
+/// Send images, with the lists of what is inside of them, and charts to a registry; a second run sends nothing
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  cargo xtask airgap push registry.example:5000\n  cargo xtask airgap push oci://registry.example/mirror --user me --json\n  SSL_CERT_FILE=/etc/ssl/own-ca.pem cargo xtask airgap push registry.example:5000\n  cargo xtask airgap push registry.example/team --charts-to helm/team        charts go to registry.example/helm/team/rke2-multus\n  cargo xtask airgap push registry.example/team --images-only                the project permits images alone\n  cargo xtask airgap push 127.0.0.1:5000 --plain-http --archive multus-airgap-images-amd64.tar.zst"
@@ -86,6 +87,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     for artifact in &mut artifacts {
         artifact.repository = below(&artifact.repository);
     }
+    let attachments = attachments(args, below)?;
     if args.archive.is_none() && !args.images_only {
         let to = args.charts_to.clone().unwrap_or_else(|| below(CHARTS));
         artifacts.extend(charts(&args.dist, &to)?);
@@ -101,7 +103,8 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     }
     let registries = args.login.registries(&[host.to_owned()].into())?;
     let registry = registries.open(host, true)?;
-    let total = artifacts.iter().map(size).sum();
+    let attached = attachments.iter().map(attach::Attachment::size);
+    let total = artifacts.iter().map(size).chain(attached).sum();
     let progress = ui::Progress::new(&format!("push to {host}"), total);
     let mut all = PushStats::default();
     let mut pushed = Vec::new();
@@ -109,6 +112,14 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         let name = format!("{host}/{}:{}", artifact.repository, artifact.tag);
         let stats = push::send(&registry, artifact, &|len| progress.add(len))
             .map_err(|error| with_hint(error, &name))?;
+        all.sent += stats.sent;
+        all.present += stats.present;
+        pushed.push((name, stats));
+    }
+    for attachment in &attachments {
+        let name = attachment.name(host);
+        let stats = attachment.send(&registry, &|len| progress.add(len));
+        let stats = stats.map_err(|error| with_hint(error, &name))?;
         all.sent += stats.sent;
         all.present += stats.present;
         pushed.push((name, stats));
@@ -131,6 +142,21 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         ))?;
     }
     ui::data(&format!("{} bytes sent\n", all.sent))
+}
+
+/// Returns what belongs to images of the release, in the repositories that `below` names.
+fn attachments(
+    args: &Args,
+    below: impl Fn(&str) -> String,
+) -> anyhow::Result<Vec<attach::Attachment>> {
+    let mut attachments = match &args.archive {
+        Some(_) => Vec::new(),
+        None => attach::of_release(&args.dist).with_context(|| unusable("images", &args.dist))?,
+    };
+    for attachment in &mut attachments {
+        attachment.repository = below(&attachment.repository);
+    }
+    Ok(attachments)
 }
 
 /// Names the artifact in the error, and adds a hint when a login is missing.

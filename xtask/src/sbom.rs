@@ -1,0 +1,464 @@
+//! `sbom/`, `LICENSE` and `THIRD-PARTY.txt`: what is inside of each program, image and archive of a release, in CycloneDX and SPDX, and the
+//! licences of it.
+//!
+//! The crates come from cargo's own resolution for each target ([`graph`]). A bill of materials is a value ([`bom`]) that two writers turn
+//! into documents; it names its subject by the digest that the release has. Nothing here reads a clock or makes a random number.
+
+pub(crate) mod check;
+pub(crate) mod cyclonedx;
+pub(crate) mod spdx;
+
+mod bom;
+mod graph;
+mod notices;
+mod vex;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use airgap::{image::Definition, lists};
+use anyhow::Context as _;
+use archive::digest::Digest;
+use serde_json::Value;
+
+use self::{
+    bom::{Bom, Place},
+    graph::{CrateFacts, CrateId, Graph},
+};
+use crate::{
+    arch::Arch,
+    project::Project,
+    release::{FileEntry, ImageEntry, Release},
+    tree::Tree,
+};
+
+/// The directory of the documents in a release.
+pub(crate) const DIR: &str = "sbom/";
+/// The licence of this project, in a release and below [`airgap::image::DOCUMENTS`] in an image.
+pub(crate) const LICENCE: &str = "LICENSE";
+/// The licences of everything else that is linked into programs, in the same places.
+pub(crate) const NOTICES: &str = "THIRD-PARTY.txt";
+/// The advisories that do not apply.
+const VEX: &str = "sbom/vex.cdx.json";
+
+const LICENCE_TEXT: &str = include_str!("../../LICENSE");
+
+/// The permission of cargo to download crates that are missing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Network {
+    Allowed,
+    Off,
+}
+
+impl Network {
+    /// Returns cargo's flags for it.
+    fn flags(self) -> &'static [&'static str] {
+        match self {
+            Self::Allowed => &[],
+            Self::Off => &["--offline"],
+        }
+    }
+}
+
+/// The facts about a checkout from which documents are made.
+pub(crate) struct Inventory {
+    graphs: BTreeMap<(Arch, String), Graph>,
+    facts: BTreeMap<CrateId, CrateFacts>,
+    /// The release of Rust, whose standard library is in every program.
+    toolchain: String,
+    /// The programs of each image of this project, and the label with its licence, by its repository.
+    images: BTreeMap<String, ImageParts>,
+    notices: String,
+}
+
+struct ImageParts {
+    programs: BTreeSet<String>,
+    licence: Option<String>,
+}
+
+impl Inventory {
+    /// Asks cargo. The notices span all architectures, so that an image has the same file whatever else is built with it.
+    pub(crate) fn of(
+        project: &Project,
+        definitions: BTreeMap<String, Definition>,
+        network: Network,
+    ) -> anyhow::Result<Self> {
+        let lock = project.shell()?.read_file("Cargo.lock")?;
+        vex::check_is_current(&lock)?;
+        let mut graphs = BTreeMap::new();
+        for arch in Arch::ALL {
+            let of_arch = graph::of_arch(project, arch, network)?.into_iter();
+            graphs.extend(of_arch.map(|(program, graph)| ((arch, program), graph)));
+        }
+        let facts = graph::facts(project, network)?;
+        let mut works = notices::of_toolchain(&project.toolchain)?;
+        for id in linked(&graphs) {
+            let facts = facts
+                .get(id)
+                .with_context(|| format!("cargo metadata has no {} {}", id.name, id.version))?;
+            if facts.checksum.is_some() {
+                works.push(notices::of_crate(id, facts)?);
+            }
+        }
+        let images = definitions.into_values().map(|definition| {
+            let label = "org.opencontainers.image.licenses";
+            let parts = ImageParts {
+                licence: definition.labels.get(label).cloned(),
+                programs: definition.binaries.into_values().collect(),
+            };
+            (definition.repository, parts)
+        });
+        Ok(Self {
+            images: images.collect(),
+            toolchain: project.toolchain.clone(),
+            notices: notices::write(&works),
+            graphs,
+            facts,
+        })
+    }
+
+    /// Returns the files about licences by name, as a release and every image have them.
+    pub(crate) fn licences(&self) -> BTreeMap<String, String> {
+        BTreeMap::from([
+            (LICENCE.to_owned(), LICENCE_TEXT.to_owned()),
+            (NOTICES.to_owned(), self.notices.clone()),
+        ])
+    }
+}
+
+/// Returns the crates that are linked into any program.
+fn linked(graphs: &BTreeMap<(Arch, String), Graph>) -> BTreeSet<&CrateId> {
+    let crates = graphs.values().flat_map(|graph| &graph.crates);
+    let linked = crates.filter(|(_, usage)| !usage.is_build_only);
+    linked.map(|(id, _)| id).collect()
+}
+
+/// The facts about a release that all of its documents have.
+struct Header {
+    /// The time in RFC 3339.
+    created: String,
+    version: String,
+}
+
+/// The parts of a release that have documents.
+pub(crate) struct Subjects<'a> {
+    pub(crate) version: &'a str,
+    pub(crate) epoch: u64,
+    pub(crate) arches: &'a [Arch],
+    pub(crate) images: &'a [ImageEntry],
+    pub(crate) files: &'a [FileEntry],
+}
+
+impl<'a> Subjects<'a> {
+    pub(crate) fn of(release: &'a Release, arches: &'a [Arch]) -> Self {
+        Self {
+            version: &release.version,
+            epoch: release.epoch,
+            arches,
+            images: &release.images,
+            files: &release.files,
+        }
+    }
+
+    fn digest(&self, path: &str) -> anyhow::Result<Digest> {
+        let file = self.files.iter().find(|file| file.path == path);
+        let file = file.with_context(|| format!("{path} is missing"))?;
+        Ok(Digest::from_hex(&file.sha256)?)
+    }
+
+    /// Returns the programs in `bin/` of an architecture.
+    fn programs(&self, arch: Arch) -> impl Iterator<Item = &'a str> {
+        let prefix = format!("bin/{}/", arch.name());
+        self.files
+            .iter()
+            .filter_map(move |file| file.path.strip_prefix(&prefix))
+    }
+}
+
+/// Returns the name of an image in the names of its documents.
+fn image_name(reference: &str) -> &str {
+    let repository = reference
+        .rsplit_once(':')
+        .map_or(reference, |(repository, _)| repository);
+    repository.rsplit('/').next().unwrap_or(repository)
+}
+
+/// Returns the path of a document without its ending.
+fn stem(arch: Arch, subject: &str) -> String {
+    format!("{DIR}{}/{subject}", arch.name())
+}
+
+fn image_stem(arch: Arch, reference: &str) -> String {
+    stem(arch, &format!("image-{}", image_name(reference)))
+}
+
+/// Returns both paths of the documents of an image for an architecture, with their media types.
+pub(crate) fn image_documents(arch: Arch, reference: &str) -> [(String, &'static str); 2] {
+    let stem = image_stem(arch, reference);
+    let [cyclonedx, spdx] = paths(&stem);
+    [(cyclonedx, cyclonedx::MEDIA_TYPE), (spdx, spdx::MEDIA_TYPE)]
+}
+
+fn paths(stem: &str) -> [String; 2] {
+    [format!("{stem}.cdx.json"), format!("{stem}.spdx.json")]
+}
+
+/// Returns everything that this module adds to a release.
+pub(crate) fn documents(inventory: &Inventory, subjects: &Subjects<'_>) -> anyhow::Result<Tree> {
+    let header = Header {
+        created: airgap::time::rfc3339(subjects.epoch),
+        version: subjects.version.to_owned(),
+    };
+    let mut tree = Tree::default();
+    for (name, text) in inventory.licences() {
+        tree.add(name, text);
+    }
+    tree.add(VEX, to_bytes(&vex::document(&header)?)?);
+    for (stem, bom) in bills(inventory, subjects)? {
+        let [cyclonedx, spdx] = paths(&stem);
+        tree.add(cyclonedx, to_bytes(&cyclonedx::write(&bom, &header))?);
+        tree.add(spdx, to_bytes(&spdx::write(&bom, &header))?);
+    }
+    Ok(tree)
+}
+
+fn to_bytes(document: &Value) -> anyhow::Result<Vec<u8>> {
+    let mut bytes = serde_json::to_vec_pretty(document)?;
+    bytes.push(b'\n');
+    Ok(bytes)
+}
+
+/// Returns the bills of all programs, images and archives, by the paths of their documents without endings.
+fn bills(inventory: &Inventory, subjects: &Subjects<'_>) -> anyhow::Result<BTreeMap<String, Bom>> {
+    let mut bills = BTreeMap::new();
+    for &arch in subjects.arches {
+        let program = |name: &str| {
+            let place = Place {
+                inventory,
+                version: subjects.version,
+                arch,
+            };
+            let graph = inventory.graphs.get(&(arch, name.to_owned()));
+            let graph = graph
+                .with_context(|| format!("{name} for {} is none of this checkout", arch.name()))?;
+            let file = subjects.digest(&format!("bin/{}/{name}", arch.name()))?;
+            anyhow::Ok(bom::of_program(place, name, graph, file))
+        };
+        for name in subjects.programs(arch) {
+            bills.insert(stem(arch, name), program(name)?);
+        }
+        let mut images = Vec::new();
+        for image in subjects.images {
+            let platform = image
+                .platforms
+                .iter()
+                .find(|platform| platform.arch == arch.name());
+            let platform =
+                platform.with_context(|| format!("{} has no {}", image.reference, arch.name()))?;
+            let repository = image.reference.rsplit_once(':').map(|(name, _)| name);
+            let own = repository.and_then(|name| inventory.images.get(name));
+            let programs = own.into_iter().flat_map(|own| &own.programs);
+            let programs = programs.map(|name| program(name));
+            let bom = bom::of_image(
+                arch,
+                &image.reference,
+                platform.manifest,
+                own.and_then(|own| own.licence.as_deref()),
+                programs.collect::<anyhow::Result<_>>()?,
+            );
+            if own.is_some() {
+                bills.insert(image_stem(arch, &image.reference), bom.clone());
+            }
+            images.push(bom);
+        }
+        for name in lists::archives(arch.name()) {
+            let file = subjects.digest(&format!("airgap/{name}"))?;
+            let bom = bom::of_archive(subjects.version, &name, file, images.clone());
+            bills.insert(stem(arch, &name), bom);
+        }
+    }
+    Ok(bills)
+}
+
+/// One component of a document, as both formats name it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Item {
+    name: String,
+    version: Option<String>,
+    purl: Option<String>,
+    sha256: Option<String>,
+    is_build_only: bool,
+}
+
+/// The content of a document, as both formats have it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Listing {
+    subject: Item,
+    items: BTreeSet<Item>,
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::path::PathBuf;
+
+    use archive::digest::sha256;
+
+    use super::{graph::Usage, *};
+
+    /// A library that is linked, and one that a macro needs.
+    pub(super) fn crates() -> [(CrateId, String); 2] {
+        [("serde", "1.0.229"), ("syn", "3.0.9")].map(|(name, version)| {
+            let (name, version) = (name.to_owned(), version.to_owned());
+            (CrateId { name, version }, "ab".repeat(32))
+        })
+    }
+
+    /// Returns the same crates as the lock of this checkout has them.
+    fn locked() -> [(CrateId, String); 2] {
+        let lock = graph::checksums(include_str!("../../Cargo.lock")).unwrap();
+        ["serde", "syn"].map(|name| {
+            let (id, checksum) = lock.iter().find(|(id, _)| id.name == name).unwrap();
+            (id.clone(), checksum.clone().unwrap())
+        })
+    }
+
+    fn graph_of(version: &str, crates: &[(CrateId, String); 2]) -> Graph {
+        let root = CrateId {
+            name: "shim".into(),
+            version: version.into(),
+        };
+        let [(linked, _), (built, _)] = crates.clone();
+        let usage = |is_build_only| Usage {
+            is_build_only,
+            features: BTreeSet::from(["std".to_owned()]),
+        };
+        Graph {
+            crates: [
+                (root.clone(), usage(false)),
+                (linked.clone(), usage(false)),
+                (built.clone(), usage(true)),
+            ]
+            .into(),
+            links: [(root.clone(), linked.clone())].into(),
+            builds: [(linked, built)].into(),
+            root,
+        }
+    }
+
+    pub(super) fn graph() -> Graph {
+        graph_of("9.8.7", &crates())
+    }
+
+    /// Returns an inventory in which all programs have the same graph, and one image has all of them.
+    fn inventory_of(
+        version: &str,
+        arches: &[Arch],
+        programs: &[&str],
+        crates: &[(CrateId, String); 2],
+    ) -> Inventory {
+        let graph = graph_of(version, crates);
+        let facts = |id: &CrateId, checksum: Option<String>| CrateFacts {
+            licence: Some("MIT/Apache-2.0".into()),
+            licence_file: None,
+            authors: Vec::new(),
+            repository: None,
+            checksum,
+            directory: PathBuf::from(&id.name),
+        };
+        let entries = crates.iter();
+        let mut all: BTreeMap<_, _> = entries
+            .map(|(id, checksum)| (id.clone(), facts(id, Some(checksum.clone()))))
+            .collect();
+        all.insert(graph.root.clone(), facts(&graph.root, None));
+        let pairs = arches.iter().flat_map(|arch| {
+            let programs = programs.iter();
+            programs.map(|name| ((*arch, (*name).to_owned()), graph.clone()))
+        });
+        let (CrateId { name, version }, _) = &crates[0];
+        let parts = ImageParts {
+            programs: ["multus-cni-plugins", "multus-daemon", "multus-shim"]
+                .map(str::to_owned)
+                .into(),
+            licence: Some("Apache-2.0".into()),
+        };
+        Inventory {
+            graphs: pairs.collect(),
+            facts: all,
+            toolchain: "1.95.0".into(),
+            images: [("docker.io/multusrs/multus".to_owned(), parts)].into(),
+            notices: format!("{name} {version}\n    MIT OR Apache-2.0, text 1\n"),
+        }
+    }
+
+    pub(super) fn inventory(arches: &[Arch], programs: &[&str]) -> Inventory {
+        inventory_of("9.8.7", arches, programs, &crates())
+    }
+
+    /// Returns an inventory for a release of this version, with crates of the lock.
+    pub(crate) fn sample(version: &str, arches: &[Arch]) -> Inventory {
+        let programs: Vec<_> = crate::programs::names().collect();
+        inventory_of(version, arches, &programs, &locked())
+    }
+
+    fn header() -> Header {
+        Header {
+            created: "1970-01-01T00:00:00Z".into(),
+            version: "9.8.7".into(),
+        }
+    }
+
+    fn bom() -> Bom {
+        let place = Place {
+            inventory: &inventory(&[Arch::Arm64], &["multus-shim"]),
+            version: "9.8.7",
+            arch: Arch::Arm64,
+        };
+        bom::of_program(place, "multus-shim", &graph(), sha256(b"program"))
+    }
+
+    #[test]
+    fn both_formats_list_the_same() {
+        let (bom, header) = (bom(), header());
+        let one = cyclonedx::read(&cyclonedx::write(&bom, &header)).unwrap();
+        let other = spdx::read(&spdx::write(&bom, &header)).unwrap();
+        assert_eq!(one, other);
+        assert_eq!(one.subject.sha256, Some(sha256(b"program").hex()));
+        let names: Vec<_> = one.items.iter().map(|item| item.name.as_str()).collect();
+        assert_eq!(names, ["musl", "rust-std", "serde", "shim", "syn"]);
+        let build_only: Vec<_> = one.items.iter().filter(|item| item.is_build_only).collect();
+        assert_eq!(build_only.len(), 1);
+        assert_eq!(build_only[0].name, "syn");
+    }
+
+    #[test]
+    fn documents_are_those_that_are_stored() {
+        let (bom, header) = (bom(), header());
+        let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/sbom");
+        for (name, document) in [
+            ("program.cdx.json", cyclonedx::write(&bom, &header)),
+            ("program.spdx.json", spdx::write(&bom, &header)),
+        ] {
+            let path = PathBuf::from(fixtures).join(name);
+            let text = to_bytes(&document).unwrap();
+            if std::env::var_os("UPDATE_EXPECT").is_some() {
+                std::fs::create_dir_all(fixtures).unwrap();
+                std::fs::write(&path, &text).unwrap();
+            }
+            let stored = std::fs::read(&path).unwrap_or_default();
+            assert!(stored == text, "{} differs", path.display());
+        }
+    }
+
+    #[test]
+    fn serial_numbers_follow_from_the_subject() {
+        let number = |digest| {
+            let mut bom = bom();
+            let subject = bom.subject.clone();
+            bom.components.get_mut(&subject).unwrap().sha256 = Some(sha256(digest).hex());
+            let document = cyclonedx::write(&bom, &header());
+            document["serialNumber"].as_str().unwrap().to_owned()
+        };
+        assert_eq!(number(b"a"), number(b"a"));
+        assert_ne!(number(b"a"), number(b"b"));
+        assert_eq!(number(b"a").len(), "urn:uuid:".len() + 36);
+    }
+}
