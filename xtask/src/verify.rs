@@ -74,6 +74,8 @@ fn check<'a>(
     let mut claimed = BTreeSet::from([release::FILE.to_owned(), release::SUMS.to_owned()]);
     let images = images::check(tree, &release, &arches, standard, &mut claimed)?;
     let charts = charts::check(tree, &release, &arches, standard, &mut claimed)?;
+    let is_checkout = standard.is_checkout();
+    sbom::check::check(tree, &release, &arches, &images, is_checkout, &mut claimed)?;
     plugin_archives::check(
         tree,
         &release.version,
@@ -81,8 +83,6 @@ fn check<'a>(
         standard.is_checkout(),
         &mut claimed,
     )?;
-    let is_checkout = standard.is_checkout();
-    sbom::check::check(tree, &release, &arches, &images, is_checkout, &mut claimed)?;
     match standard {
         Standard::Checkout(pages) => {
             for (path, page) in &pages.0 {

@@ -143,7 +143,11 @@ pub(crate) fn compose(
 ) -> anyhow::Result<Tree> {
     let mut tree = charts::repository(charts, origin.epoch)?;
     tree.extend(programs::tree(programs));
-    tree.extend(plugin_archives::tree(&origin.version, programs)?);
+    tree.extend(plugin_archives::tree(
+        &origin.version,
+        programs,
+        &inventory.licences(),
+    )?);
     tree.extend(images::tree(layout));
     tree.extend(generate::tree(&origin.version, charts)?);
     tree.extend(airgap::tree(layout, &origin.architectures)?);

@@ -626,6 +626,17 @@ fn forged_archives_of_plugins_are_named() {
     let release = release();
     let program = release.get(&format!("bin/arm/{PROGRAM}")).unwrap();
     let good = Entry::file(PROGRAM, 0o755, program);
+    let licence = |name: &str| Entry::file(name, 0o644, release.get(name).unwrap());
+    let licences = [licence("LICENSE"), licence("THIRD-PARTY.txt")];
+    forged(other(std::slice::from_ref(&good)), "it has no LICENSE");
+    forged(
+        other(&[good.clone(), licences[0].clone()]),
+        "it has no THIRD-PARTY.txt",
+    );
+    forged(
+        other(&[good.clone(), Entry::file("LICENSE", 0o644, "other")]),
+        "its LICENSE is not that of the release",
+    );
     forged(
         other(&[Entry::file(PROGRAM, 0o755, "other")]),
         "its program is not the one in bin/",
@@ -640,7 +651,7 @@ fn forged_archives_of_plugins_are_named() {
         "macvlan does not belong there",
     );
     forged(
-        other(&[good, Entry::link("macvlan", PROGRAM)]),
+        other(&[&licences[..], &[good, Entry::link("macvlan", PROGRAM)]].concat()),
         "has the plugins macvlan, this checkout has",
     );
     forged(
