@@ -4,7 +4,10 @@
 //! of its list, and have exactly the entries that this project writes. A delta must have all parts that its images need beyond the former
 //! release.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use archive::{
     delta::{self, Image},
@@ -296,19 +299,24 @@ fn images(
 
 /// Returns the entries of an archive in any of its forms.
 pub fn read(name: &str, bytes: &[u8]) -> Result<Vec<Entry>, Error> {
+    entries(name, &unpacked(name, bytes)?)
+}
+
+/// Returns the bytes of an archive, uncompressed.
+pub fn unpacked<'a>(name: &str, bytes: &'a [u8]) -> Result<Cow<'a, [u8]>, Error> {
     let tar = match bytes {
         [0x28, 0xb5, 0x2f, 0xfd, ..] => unzstd(bytes),
         [0x1f, 0x8b, ..] => gunzip(bytes),
-        _ => return entries(name, bytes),
+        _ => return Ok(Cow::Borrowed(bytes)),
     };
-    let tar = tar.map_err(|reason| Error::Archive {
+    tar.map(Cow::Owned).map_err(|reason| Error::Archive {
         name: name.to_owned(),
         reason,
-    })?;
-    entries(name, &tar)
+    })
 }
 
-fn entries(name: &str, tar: &[u8]) -> Result<Vec<Entry>, Error> {
+/// Returns the entries of an uncompressed archive.
+pub fn entries(name: &str, tar: &[u8]) -> Result<Vec<Entry>, Error> {
     read::entries(tar, &LIMITS).map_err(|error| Error::Archive {
         name: name.to_owned(),
         reason: error.to_string(),

@@ -8,7 +8,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use ::airgap::lists;
+use ::airgap::{
+    lists,
+    verify::{self, Standard},
+};
 use anyhow::{Context as _, bail};
 use archive::{
     digest::{Digest, sha256},
@@ -22,8 +25,8 @@ use serde::{Deserialize, Serialize};
 use self::staging_dir::StagingDir;
 use crate::{
     arch::{Arch, Arches},
-    charts,
-    cmd::{airgap, build, generate, images, release_pages},
+    budgets, charts,
+    cmd::{airgap, build, checkout, generate, images, release_pages},
     plugin_archives,
     programs::{self, Binaries},
     project::{PACKING, PROGRAMS, Project},
@@ -32,7 +35,6 @@ use crate::{
     toolchain,
     tree::{self, Tree},
     ui,
-    verify::{self, Standard},
 };
 
 /// Make the complete release and verify it
@@ -152,7 +154,8 @@ pub(crate) fn describe(
     images: &[Image],
     charts: Vec<ChartEntry>,
 ) -> anyhow::Result<()> {
-    let release = Release::of(origin, tree, images, charts);
+    let budgets = budgets::of(&origin.architectures, tree, images);
+    let release = Release::of(origin, tree, images, charts, budgets);
     release.check_budgets()?;
     let description = release.to_bytes()?;
     let mut sums = vec![(release::FILE, sha256(&description))];
@@ -168,9 +171,9 @@ pub(crate) fn describe(
 fn put(release: &Tree, staging: &StagingDir, out: &Path) -> anyhow::Result<()> {
     let new = staging.dir.join("release");
     release.write_new(&new)?;
-    let pages = release_pages();
+    let checkout = checkout();
     ui::step("verify", || {
-        verify::dir(&new, |_| Standard::Checkout(&pages)).map(drop)
+        verify::dir(&new, |_| Standard::Checkout(&checkout)).map(drop)
     })?;
     tree::replace(&new, out)
 }

@@ -13,7 +13,7 @@ use super::{File, write_new};
 
 /// Files under temporary names, which are deleted on drop unless [`Batch::put`] renamed them; so are directories made for them.
 #[derive(Default)]
-pub(crate) struct Batch {
+pub struct Batch {
     /// Temporary and final path of each file.
     files: Vec<(PathBuf, PathBuf)>,
     dirs: Vec<PathBuf>,
@@ -21,7 +21,7 @@ pub(crate) struct Batch {
 
 impl Batch {
     /// Writes a file under a temporary name, unless the same file is there already.
-    pub(crate) fn write(&mut self, to: &Path, file: &File) -> anyhow::Result<()> {
+    pub fn write(&mut self, to: &Path, file: &File) -> anyhow::Result<()> {
         let context = || format!("cannot write {}", to.display());
         if is_same(to, file).with_context(context)? {
             return Ok(());
@@ -36,7 +36,7 @@ impl Batch {
     }
 
     /// Makes a directory and its parents.
-    pub(crate) fn make_dir(&mut self, dir: &Path) -> io::Result<()> {
+    pub fn make_dir(&mut self, dir: &Path) -> io::Result<()> {
         let missing: Vec<_> = dir
             .ancestors()
             .take_while(|dir| !dir.as_os_str().is_empty() && !dir.exists())
@@ -49,7 +49,7 @@ impl Batch {
     }
 
     /// Renames every file to its final path, in the order in which they were written.
-    pub(crate) fn put(mut self) -> anyhow::Result<()> {
+    pub fn put(mut self) -> anyhow::Result<()> {
         let context = |to: &Path| format!("cannot write {}", to.display());
         for (temporary, to) in &self.files {
             durable::sync(temporary).with_context(|| context(to))?;

@@ -19,34 +19,34 @@ const DEPLOY: &str = "deploy";
 const NO_STAGE: &str = "no_stage";
 
 /// Checks and packs the chart under both names, and their CRD charts.
-pub(crate) fn pack(version: &str) -> anyhow::Result<Vec<Packed>> {
+pub fn pack(version: &str) -> anyhow::Result<Vec<Packed>> {
     check(version)?;
     index::pack_all(version).context("cannot pack the charts")
 }
 
 /// Checks the chart; returns how many files are the same under both names.
-pub(crate) fn check(version: &str) -> anyhow::Result<usize> {
+pub fn check(version: &str) -> anyhow::Result<usize> {
     chart::check::check(version).context("the chart is not sound")
 }
 
 /// Returns the names of a release's charts.
-pub(crate) fn names() -> impl Iterator<Item = String> {
+pub fn names() -> impl Iterator<Item = String> {
     let of = |identity| CHARTS.into_iter().map(move |chart| chart.name(identity));
     IDENTITIES.into_iter().flat_map(of)
 }
 
 /// Returns the distros that have a manifest.
-pub(crate) fn distros() -> impl Iterator<Item = Distro> {
+pub fn distros() -> impl Iterator<Item = Distro> {
     IDENTITIES.into_iter().map(|identity| identity.distro)
 }
 
 /// Returns the path of a distro's manifest in a release.
-pub(crate) fn manifest_path(distro: Distro) -> String {
+pub fn manifest_path(distro: Distro) -> String {
     format!("manifests/{}/{}", distro.as_str(), manifest::FILE_NAME)
 }
 
 /// Returns everything below `charts/`.
-pub(crate) fn repository(charts: &[Packed], epoch: u64) -> anyhow::Result<Tree> {
+pub fn repository(charts: &[Packed], epoch: u64) -> anyhow::Result<Tree> {
     let mut tree = Tree::default();
     for chart in charts {
         tree.add(format!("charts/{}", chart.path), chart.bytes.clone());
@@ -56,12 +56,12 @@ pub(crate) fn repository(charts: &[Packed], epoch: u64) -> anyhow::Result<Tree> 
 }
 
 /// Returns the text of the repository's index.
-pub(crate) fn index(charts: &[Packed], epoch: u64) -> anyhow::Result<String> {
-    index::index_yaml(charts, &airgap::time::rfc3339(epoch)).context("cannot index the charts")
+pub fn index(charts: &[Packed], epoch: u64) -> anyhow::Result<String> {
+    index::index_yaml(charts, &crate::time::rfc3339(epoch)).context("cannot index the charts")
 }
 
 /// Returns everything below `manifests/`.
-pub(crate) fn manifests(version: &str) -> anyhow::Result<Tree> {
+pub fn manifests(version: &str) -> anyhow::Result<Tree> {
     let mut tree = Tree::default();
     for distro in distros() {
         let text = manifest::helm_charts(distro, version)
@@ -73,7 +73,7 @@ pub(crate) fn manifests(version: &str) -> anyhow::Result<Tree> {
 
 /// Returns everything below `bindata/`: K3s' charts and manifest as Go sources and as a tree for `go:embed`. RKE2's tree embeds no charts,
 /// since its manifest carries them.
-pub(crate) fn bindata(charts: &[Packed], k3s_manifest: &[u8]) -> Tree {
+pub fn bindata(charts: &[Packed], k3s_manifest: &[u8]) -> Tree {
     let mut tree = Tree::default();
     let of_chart = |chart: &Packed| {
         let file = chart.path.rsplit('/').next().unwrap_or(&chart.path);
@@ -105,7 +105,7 @@ pub(crate) fn bindata(charts: &[Packed], k3s_manifest: &[u8]) -> Tree {
 }
 
 /// Returns the charts as `release.json` lists them.
-pub(crate) fn entries(charts: &[Packed]) -> Vec<ChartEntry> {
+pub fn entries(charts: &[Packed]) -> Vec<ChartEntry> {
     let entry = |chart: &Packed| ChartEntry {
         name: chart.name.clone(),
         version: chart.version.clone(),

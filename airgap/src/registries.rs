@@ -1,28 +1,35 @@
-//! Access to registries: options, and the logins that docker, podman and skopeo store.
+//! The registries of a command: options, and the logins that docker, podman and skopeo store.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::PathBuf,
 };
 
-use airgap::{
-    http::Environment,
-    names,
-    registry::{Access, Login, Registry, stored},
-};
 use anyhow::{Context as _, bail, ensure};
 
-use crate::fetch;
+use crate::{
+    http::{Environment, variable},
+    names,
+    registry::{self, Access, Login, Registry, stored},
+};
 
 /// The variable with the password of `--user`: every user of the machine can see arguments.
 const PASSWORD: &str = "MULTUS_REGISTRY_PASSWORD";
 /// The hint when a login is missing.
-pub(crate) const HINT: &str =
+pub const HINT: &str =
     "give --user and MULTUS_REGISTRY_PASSWORD, or log in with docker, podman or skopeo";
+
+/// Adds a hint to an error about a missing login.
+pub fn with_hint(error: registry::Error) -> anyhow::Error {
+    let is_login = matches!(error, registry::Error::Login { .. });
+    let error = anyhow::Error::new(error);
+    if is_login { error.context(HINT) } else { error }
+}
 
 /// Options for registries.
 #[derive(Debug, Clone, clap::Args)]
-pub(crate) struct Options {
+#[group(skip)]
+pub struct Options {
     /// User of the registry, with the password in `MULTUS_REGISTRY_PASSWORD`; the login that docker, podman or skopeo stores unless set
     ///
     /// The host may be left out when the command connects to one registry. With several users each has its password in a variable with
@@ -63,7 +70,7 @@ fn host_or_none(text: &str) -> Result<String, String> {
 }
 
 /// The users of the registries that a command connects to.
-pub(crate) struct Registries<'a> {
+pub struct Registries<'a> {
     options: &'a Options,
     /// The logins of `--user`, by host.
     logins: BTreeMap<String, Login>,
@@ -71,18 +78,18 @@ pub(crate) struct Registries<'a> {
 
 impl Options {
     /// Decides which login each of these hosts gets, before a request is sent to any of them.
-    pub(crate) fn registries(&self, hosts: &BTreeSet<String>) -> anyhow::Result<Registries<'_>> {
+    pub fn registries(&self, hosts: &BTreeSet<String>) -> anyhow::Result<Registries<'_>> {
         let users = users(&self.users, hosts)?;
         Ok(Registries {
             options: self,
-            logins: logins(&users, &fetch::variable)?,
+            logins: logins(&users, &variable)?,
         })
     }
 }
 
 impl Registries<'_> {
     /// Opens a registry; `--plain-http` without a host counts for it only when it `is_default`.
-    pub(crate) fn open(&self, host: &str, is_default: bool) -> anyhow::Result<Registry> {
+    pub fn open(&self, host: &str, is_default: bool) -> anyhow::Result<Registry> {
         let is_plain = |of: &String| of == host || (is_default && of.is_empty());
         let login = match self.logins.get(host) {
             Some(login) => Some(login.clone()),
@@ -98,7 +105,7 @@ impl Registries<'_> {
             None => CERTS_D.map(PathBuf::from).to_vec(),
         };
         let environment = Environment {
-            variable: &fetch::variable,
+            variable: &variable,
             certs_d: &certs_d,
         };
         Registry::new(access, &environment).with_context(|| format!("cannot connect to {host}"))

@@ -30,7 +30,7 @@ const LIMITS: Limits = Limits {
 };
 
 /// Checks `charts/`, `bindata/`, `manifests/` and what the programs carry.
-pub(crate) fn check(
+pub(super) fn check(
     tree: &Tree,
     release: &Release,
     arches: &[Arch],

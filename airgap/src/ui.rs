@@ -10,12 +10,12 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 /// Writes one line for the user to stderr. A closed stderr is not a failure.
-pub(crate) fn note(text: &str) {
+pub fn note(text: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{text}");
 }
 
 /// Writes data to stdout.
-pub(crate) fn data(text: &str) -> anyhow::Result<()> {
+pub fn data(text: &str) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     out.write_all(text.as_bytes())
         .and_then(|()| out.flush())
@@ -23,12 +23,12 @@ pub(crate) fn data(text: &str) -> anyhow::Result<()> {
 }
 
 /// Writes a value to stdout as one line of JSON.
-pub(crate) fn json(value: &impl Serialize) -> anyhow::Result<()> {
+pub fn json(value: &impl Serialize) -> anyhow::Result<()> {
     data(&format!("{}\n", serde_json::to_string(value)?))
 }
 
 /// The progress of bytes: a bar on a terminal, and a line at the end.
-pub(crate) struct Progress {
+pub struct Progress {
     bar: Option<ProgressBar>,
     name: String,
     start: Instant,
@@ -36,7 +36,7 @@ pub(crate) struct Progress {
 
 impl Progress {
     /// Starts at no bytes; a total of 0 means that it is unknown.
-    pub(crate) fn new(name: &str, total: u64) -> Self {
+    pub fn new(name: &str, total: u64) -> Self {
         let bar = std::io::stderr().is_terminal().then(|| {
             let (bar, template) = match total {
                 0 => (ProgressBar::no_length(), "{spinner} {msg} {bytes}"),
@@ -56,13 +56,13 @@ impl Progress {
         }
     }
 
-    pub(crate) fn add(&self, bytes: u64) {
+    pub fn add(&self, bytes: u64) {
         if let Some(bar) = &self.bar {
             bar.inc(bytes);
         }
     }
 
-    pub(crate) fn finish(self) {
+    pub fn finish(self) {
         if let Some(bar) = self.bar {
             bar.finish_and_clear();
         }
@@ -72,7 +72,7 @@ impl Progress {
 }
 
 /// Runs one step and notes how long it took.
-pub(crate) fn step<T>(name: &str, work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
+pub fn step<T>(name: &str, work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
     let start = Instant::now();
     let bar = std::io::stderr().is_terminal().then(|| {
         let style = ProgressStyle::with_template("{spinner} {msg} {elapsed}");

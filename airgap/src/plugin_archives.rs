@@ -11,7 +11,10 @@ use archive::{
     tar::{self, Entry, Kind},
 };
 
-use crate::{arch::Arch, programs::Binaries, tree::Tree};
+use crate::{
+    arch::{Arch, Binaries},
+    tree::Tree,
+};
 
 /// The most bytes that are unpacked.
 const MAX_UNPACKED: u64 = 64 << 20;
@@ -22,7 +25,7 @@ const LIMITS: Limits = Limits {
 };
 
 /// Returns the archives under their paths in a release.
-pub(crate) fn tree(version: &str, programs: &BTreeMap<Arch, Binaries>) -> anyhow::Result<Tree> {
+pub fn tree(version: &str, programs: &BTreeMap<Arch, Binaries>) -> anyhow::Result<Tree> {
     let mut tree = Tree::default();
     for (arch, programs) in programs {
         let program = programs
@@ -46,7 +49,7 @@ fn pack(program: &[u8]) -> anyhow::Result<Vec<u8>> {
 }
 
 /// Checks the archives of a release against its programs. A release without any is one from before there were plugins.
-pub(crate) fn check(
+pub fn check(
     tree: &Tree,
     version: &str,
     arches: &[Arch],

@@ -13,11 +13,14 @@ use airgap::{
 };
 use archive::{gzip, layout::Layout};
 
-use super::{Standard, check, dir};
+use super::{
+    Standard, checkout,
+    verify::{check, dir},
+};
 use crate::{
     arch::Arch,
     charts,
-    cmd::{dist, generate, release_pages},
+    cmd::{dist, generate},
     programs::{self, Binaries},
     release::{self, Origin, Release},
     tree::Tree,
@@ -28,14 +31,13 @@ const ARCHIVE: &str = "airgap/multus-airgap-images-arm.tar";
 
 /// Returns the smallest file that passes for a static program, followed by a text.
 fn program(arch: Arch, text: &[u8]) -> Vec<u8> {
-    let facts = arch.facts();
     let mut bytes = vec![0; 64];
     bytes[..7].copy_from_slice(b"\x7fELF\x01\x01\x01");
-    if facts.is_64 {
+    if arch.is_64() {
         bytes[4] = 2;
     }
     bytes[16] = 2;
-    bytes[18..20].copy_from_slice(&facts.machine.0.to_le_bytes());
+    bytes[18..20].copy_from_slice(&arch.machine().0.to_le_bytes());
     bytes.extend_from_slice(text);
     bytes
 }
@@ -54,7 +56,7 @@ fn layout(programs: &BTreeMap<Arch, Binaries>) -> Layout {
 }
 
 fn layout_of(version: &str, programs: &BTreeMap<Arch, Binaries>) -> Layout {
-    let definition = include_bytes!("../../../images/multus/image.json");
+    let definition = include_bytes!("../../../../images/multus/image.json");
     let definition = Definition::parse(definition).unwrap();
     let platforms: Vec<_> = programs
         .iter()
@@ -125,7 +127,7 @@ fn seal(tree: &mut Tree, release: &Release) {
 
 #[track_caller]
 fn refused(tree: &Tree, expected: &str) {
-    refused_by(tree, Standard::Checkout(&release_pages()), expected);
+    refused_by(tree, Standard::Checkout(&checkout()), expected);
 }
 
 #[track_caller]
@@ -158,8 +160,8 @@ fn append(path: &str, text: &[u8]) -> impl FnOnce(&mut Tree) {
 #[test]
 fn sound_release_is_accepted() {
     let tree = release();
-    let pages = release_pages();
-    let release = check(&tree, |_| Standard::Checkout(&pages)).unwrap();
+    let checkout = checkout();
+    let release = check(&tree, |_| Standard::Checkout(&checkout)).unwrap();
     assert_eq!(release.architectures, ["amd64", "arm"]);
     assert_eq!(release.files.len() + 2, tree.0.len());
 }
@@ -176,8 +178,8 @@ fn modes_are_described_and_checked() {
     assert_eq!(mode("charts/index.yaml"), "0644");
     let copy = tempfile::tempdir().unwrap();
     tree.write_new(copy.path()).unwrap();
-    let pages = release_pages();
-    let standard = Standard::Checkout(&pages);
+    let checkout = checkout();
+    let standard = Standard::Checkout(&checkout);
     dir(copy.path(), |_| standard).unwrap();
     for (path, mode, expected) in [
         (
@@ -209,8 +211,8 @@ fn description_without_modes_is_still_read() {
     release.schema = 1;
     release.files.iter_mut().for_each(|file| file.mode = None);
     seal(&mut tree, &release);
-    let pages = release_pages();
-    check(&tree, |_| Standard::Checkout(&pages)).unwrap();
+    let checkout = checkout();
+    check(&tree, |_| Standard::Checkout(&checkout)).unwrap();
     release.schema = 2;
     seal(&mut tree, &release);
     refused(&tree, "its budgets or files are not those of this release");
@@ -294,7 +296,7 @@ fn release_of_another_version_is_judged_by_its_own_words() {
 fn directory_that_does_not_exist_is_named_as_such() {
     let error = dir(Path::new("/nosuch"), |_| Standard::OwnWords).unwrap_err();
     let error = error.to_string();
-    let expected = "/nosuch does not exist: name a directory that `cargo xtask dist` made";
+    let expected = "/nosuch does not exist: name the directory of a release";
     assert_eq!(error, expected);
 }
 

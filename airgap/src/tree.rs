@@ -13,29 +13,29 @@ use std::{
 use anyhow::{Context as _, bail, ensure};
 use archive::durable;
 
-pub(crate) use self::batch::Batch;
+pub use self::batch::Batch;
 
 /// Directories that file systems add to a medium.
 const MEDIUM_DIRS: [&str; 2] = ["lost+found", "System Volume Information"];
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct File {
-    pub(crate) bytes: Vec<u8>,
-    pub(crate) is_program: bool,
+pub struct File {
+    pub bytes: Vec<u8>,
+    pub is_program: bool,
 }
 
 /// Files by their path below the directory.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Tree(pub BTreeMap<String, File>);
+pub struct Tree(pub BTreeMap<String, File>);
 
 impl Tree {
     /// Adds a data file.
-    pub(crate) fn add(&mut self, path: impl Into<String>, bytes: impl Into<Vec<u8>>) {
+    pub fn add(&mut self, path: impl Into<String>, bytes: impl Into<Vec<u8>>) {
         self.insert(path.into(), bytes.into(), false);
     }
 
     /// Adds a program.
-    pub(crate) fn add_program(&mut self, path: impl Into<String>, bytes: Vec<u8>) {
+    pub fn add_program(&mut self, path: impl Into<String>, bytes: Vec<u8>) {
         self.insert(path.into(), bytes, true);
     }
 
@@ -44,33 +44,30 @@ impl Tree {
     }
 
     /// Adds all files of another tree, which replace those with the same path.
-    pub(crate) fn extend(&mut self, other: Self) {
+    pub fn extend(&mut self, other: Self) {
         self.0.extend(other.0);
     }
 
-    pub(crate) fn get(&self, path: &str) -> Option<&[u8]> {
+    pub fn get(&self, path: &str) -> Option<&[u8]> {
         self.0.get(path).map(|file| file.bytes.as_slice())
     }
 
     /// Returns the files below `prefix`, which ends in `/`, with the rest of their path.
-    pub(crate) fn below<'a>(
-        &'a self,
-        prefix: &'a str,
-    ) -> impl Iterator<Item = (&'a str, &'a File)> {
+    pub fn below<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = (&'a str, &'a File)> {
         self.0
             .iter()
             .filter_map(move |(path, file)| Some((path.strip_prefix(prefix)?, file)))
     }
 
     /// Reads a directory; fails at anything but files and directories.
-    pub(crate) fn read(dir: &Path) -> anyhow::Result<Self> {
+    pub fn read(dir: &Path) -> anyhow::Result<Self> {
         let mut tree = Self::default();
         tree.read_below(dir, "")?;
         Ok(tree)
     }
 
     /// Reads the directory at which a medium may be mounted, without what its file system adds there.
-    pub(crate) fn read_medium(dir: &Path) -> anyhow::Result<Self> {
+    pub fn read_medium(dir: &Path) -> anyhow::Result<Self> {
         let context = || format!("cannot read {}", dir.display());
         let mut tree = Self::default();
         for entry in fs::read_dir(dir).with_context(context)? {
@@ -114,7 +111,7 @@ impl Tree {
     /// Writes all files below `dir`, or none when one cannot be written, and removes others below `owned` (each ending in `/`).
     ///
     /// An index is written after the files that it names, so that a reader never finds a name without its file.
-    pub(crate) fn update(&self, dir: &Path, owned: &[&str]) -> anyhow::Result<()> {
+    pub fn update(&self, dir: &Path, owned: &[&str]) -> anyhow::Result<()> {
         let mut files: Vec<_> = self.0.iter().collect();
         files.sort_by_key(|(path, _)| path.ends_with("index.json"));
         let mut batch = Batch::default();
@@ -138,7 +135,7 @@ impl Tree {
     }
 
     /// Writes the files into a new directory, which has no readers yet, without syncing them; [`replace`] does that.
-    pub(crate) fn write_new(&self, dir: &Path) -> anyhow::Result<()> {
+    pub fn write_new(&self, dir: &Path) -> anyhow::Result<()> {
         for (path, file) in &self.0 {
             let to = dir.join(path);
             write_new(&to, file).with_context(|| format!("cannot write {}", to.display()))?;
@@ -175,7 +172,7 @@ fn remove_with_parents(dir: &Path, path: &str) -> io::Result<()> {
 /// Replaces the directory `old`, which may be absent, by `new`. Both have to be on the same file system.
 ///
 /// Between two renames there is no directory; [`repair`] restores it after a crash there.
-pub(crate) fn replace(new: &Path, old: &Path) -> anyhow::Result<()> {
+pub fn replace(new: &Path, old: &Path) -> anyhow::Result<()> {
     let former = former_path(old);
     let context = || format!("cannot replace {}", old.display());
     if !old.exists() {
@@ -192,7 +189,7 @@ pub(crate) fn replace(new: &Path, old: &Path) -> anyhow::Result<()> {
 }
 
 /// Completes or undoes a [`replace`] that was interrupted.
-pub(crate) fn repair(old: &Path) -> anyhow::Result<()> {
+pub fn repair(old: &Path) -> anyhow::Result<()> {
     let former = former_path(old);
     if !former.exists() {
         return Ok(());

@@ -1,7 +1,6 @@
 //! `release.json`: what a release consists of, for programs that look it up and for users who compare two releases.
 
-mod budgets;
-
+use anyhow::{bail, ensure};
 use archive::{
     digest::{Digest, sha256},
     verify::Image,
@@ -11,9 +10,9 @@ use serde::{Deserialize, Serialize};
 use crate::{arch::Arch, tree::Tree};
 
 /// The name of the description in a release.
-pub(crate) const FILE: &str = "release.json";
+pub const FILE: &str = "release.json";
 /// The name of the checksums of every other file.
-pub(crate) const SUMS: &str = "SHA256SUMS";
+pub const SUMS: &str = "SHA256SUMS";
 /// The version of the format.
 const SCHEMA: u32 = 2;
 /// The former version, whose files have no modes.
@@ -22,101 +21,102 @@ const WITHOUT_MODES: u32 = 1;
 /// The complete file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub(crate) struct Release {
-    pub(crate) schema: u32,
-    pub(crate) version: String,
-    pub(crate) commit: String,
-    pub(crate) epoch: u64,
-    pub(crate) toolchain: String,
-    pub(crate) architectures: Vec<String>,
-    pub(crate) images: Vec<ImageEntry>,
-    pub(crate) charts: Vec<ChartEntry>,
-    pub(crate) budgets: Vec<Budget>,
-    pub(crate) files: Vec<FileEntry>,
+pub struct Release {
+    pub schema: u32,
+    pub version: String,
+    pub commit: String,
+    pub epoch: u64,
+    pub toolchain: String,
+    pub architectures: Vec<String>,
+    pub images: Vec<ImageEntry>,
+    pub charts: Vec<ChartEntry>,
+    pub budgets: Vec<Budget>,
+    pub files: Vec<FileEntry>,
 }
 
 /// A file other than `release.json` and `SHA256SUMS`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub(crate) struct FileEntry {
-    pub(crate) path: String,
-    pub(crate) kind: String,
+pub struct FileEntry {
+    pub path: String,
+    pub kind: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) arch: Option<String>,
+    pub arch: Option<String>,
     /// The permissions, in octal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) mode: Option<String>,
-    pub(crate) size: u64,
-    pub(crate) sha256: String,
+    pub mode: Option<String>,
+    pub size: u64,
+    pub sha256: String,
 }
 
 /// An image with every digest in it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub(crate) struct ImageEntry {
-    pub(crate) reference: String,
-    pub(crate) digest: Digest,
-    pub(crate) platforms: Vec<PlatformEntry>,
+pub struct ImageEntry {
+    pub reference: String,
+    pub digest: Digest,
+    pub platforms: Vec<PlatformEntry>,
 }
 
 /// One platform of an image.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub(crate) struct PlatformEntry {
-    pub(crate) arch: String,
-    pub(crate) manifest: Digest,
-    pub(crate) config: Digest,
-    pub(crate) layers: Vec<LayerEntry>,
+pub struct PlatformEntry {
+    pub arch: String,
+    pub manifest: Digest,
+    pub config: Digest,
+    pub layers: Vec<LayerEntry>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub(crate) struct LayerEntry {
-    pub(crate) digest: Digest,
-    pub(crate) diff_id: Digest,
-    pub(crate) size: u64,
-    pub(crate) uncompressed_size: u64,
+pub struct LayerEntry {
+    pub digest: Digest,
+    pub diff_id: Digest,
+    pub size: u64,
+    pub uncompressed_size: u64,
 }
 
 /// A packed chart.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub(crate) struct ChartEntry {
-    pub(crate) name: String,
-    pub(crate) version: String,
-    pub(crate) path: String,
-    pub(crate) digest: Digest,
+pub struct ChartEntry {
+    pub name: String,
+    pub version: String,
+    pub path: String,
+    pub digest: Digest,
 }
 
 /// A size with a limit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub(crate) struct Budget {
-    pub(crate) what: String,
-    pub(crate) size: u64,
-    pub(crate) limit: u64,
+pub struct Budget {
+    pub what: String,
+    pub size: u64,
+    pub limit: u64,
 }
 
 /// The facts about a release that do not follow from its files.
-pub(crate) struct Origin {
-    pub(crate) version: String,
-    pub(crate) commit: String,
-    pub(crate) epoch: u64,
-    pub(crate) toolchain: String,
-    pub(crate) architectures: Vec<Arch>,
+pub struct Origin {
+    pub version: String,
+    pub commit: String,
+    pub epoch: u64,
+    pub toolchain: String,
+    pub architectures: Vec<Arch>,
 }
 
 impl Release {
     /// Describes a tree, which must not hold the two describing files yet.
-    pub(crate) fn of(
+    pub fn of(
         origin: Origin,
         tree: &Tree,
         images: &[Image],
         charts: Vec<ChartEntry>,
+        budgets: Vec<Budget>,
     ) -> Self {
         Self {
             schema: SCHEMA,
-            budgets: budgets::of(&origin.architectures, tree, images),
+            budgets,
             version: origin.version,
             commit: origin.commit,
             epoch: origin.epoch,
@@ -128,9 +128,9 @@ impl Release {
         }
     }
 
-    pub(crate) fn parse(bytes: &[u8]) -> anyhow::Result<Self> {
+    pub fn parse(bytes: &[u8]) -> anyhow::Result<Self> {
         let release: Self = serde_json::from_slice(bytes)?;
-        anyhow::ensure!(
+        ensure!(
             [WITHOUT_MODES, SCHEMA].contains(&release.schema),
             "schema {} is not {WITHOUT_MODES} or {SCHEMA}, which this program reads",
             release.schema
@@ -139,7 +139,8 @@ impl Release {
     }
 
     /// Returns the same description in the format of `other`, which may be the former one.
-    pub(crate) fn in_format_of(mut self, other: &Self) -> Self {
+    #[must_use]
+    pub fn in_format_of(mut self, other: &Self) -> Self {
         self.schema = other.schema;
         if other.schema == WITHOUT_MODES {
             self.files.iter_mut().for_each(|file| file.mode = None);
@@ -148,16 +149,49 @@ impl Release {
     }
 
     /// Fails when anything is over its limit, and names all of it.
-    pub(crate) fn check_budgets(&self) -> anyhow::Result<()> {
-        budgets::check(&self.budgets)
+    pub fn check_budgets(&self) -> anyhow::Result<()> {
+        let over: Vec<_> = self
+            .budgets
+            .iter()
+            .filter(|budget| budget.size > budget.limit)
+            .map(|one| {
+                format!(
+                    "{} has {} bytes, its budget is {}",
+                    one.what, one.size, one.limit
+                )
+            })
+            .collect();
+        if over.is_empty() {
+            return Ok(());
+        }
+        bail!("{}", over.join("; "))
+    }
+
+    /// Fails when files differed from the commit that the release names, since the commit alone does not make the same release then.
+    pub fn check_clean(&self) -> anyhow::Result<()> {
+        ensure!(
+            !is_dirty(&self.commit),
+            "{FILE} names commit {}: the release was made from a checkout with uncommitted changes; \
+             commit them and make it again, or give --allow-dirty for a trial",
+            self.commit
+        );
+        Ok(())
     }
 
     /// Returns the bytes of the file.
-    pub(crate) fn to_bytes(&self) -> anyhow::Result<Vec<u8>> {
+    pub fn to_bytes(&self) -> anyhow::Result<Vec<u8>> {
         let mut bytes = serde_json::to_vec_pretty(self)?;
         bytes.push(b'\n');
         Ok(bytes)
     }
+}
+
+/// Marks a commit from which files differ.
+pub const DIRTY: &str = "-dirty";
+
+/// Returns whether files differed from the commit when it was noted.
+pub fn is_dirty(commit: &str) -> bool {
+    commit.ends_with(DIRTY)
 }
 
 fn names(arches: &[Arch]) -> Vec<String> {
@@ -165,7 +199,7 @@ fn names(arches: &[Arch]) -> Vec<String> {
 }
 
 /// Returns every file of the tree but the two that describe it.
-pub(crate) fn files(tree: &Tree) -> Vec<FileEntry> {
+pub fn files(tree: &Tree) -> Vec<FileEntry> {
     let described = tree
         .0
         .iter()
@@ -235,6 +269,44 @@ fn image_entry(image: &Image) -> ImageEntry {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn release(commit: &str, budgets: Vec<Budget>) -> Release {
+        let origin = Origin {
+            version: "5.0.0".to_owned(),
+            commit: commit.to_owned(),
+            epoch: 0,
+            toolchain: String::new(),
+            architectures: Vec::new(),
+        };
+        Release::of(origin, &Tree::default(), &[], Vec::new(), budgets)
+    }
+
+    #[test]
+    fn release_of_uncommitted_changes_is_refused() {
+        release("abc", Vec::new()).check_clean().unwrap();
+        let error = release("abc-dirty", Vec::new()).check_clean().unwrap_err();
+        let error = error.to_string();
+        assert!(error.contains("names commit abc-dirty"), "{error}");
+        assert!(error.contains("--allow-dirty"), "{error}");
+    }
+
+    #[test]
+    fn everything_over_its_limit_is_named() {
+        let check = |sizes: &[(&str, u64)]| {
+            let budgets = sizes.iter().map(|(what, size)| Budget {
+                what: (*what).to_owned(),
+                size: *size,
+                limit: 10,
+            });
+            release("abc", budgets.collect()).check_budgets()
+        };
+        check(&[("a", 10)]).unwrap();
+        let error = check(&[("a", 11), ("b", 10), ("c", 12)]).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "a has 11 bytes, its budget is 10; c has 12 bytes, its budget is 10"
+        );
+    }
 
     #[test]
     fn kind_and_architecture_follow_from_the_path() {

@@ -10,8 +10,8 @@ use object::{
 use crate::arch::Arch;
 
 /// Fails unless the program runs on `arch` with nothing but a kernel.
-pub(crate) fn check_static(bytes: &[u8], arch: Arch) -> anyhow::Result<()> {
-    if arch.facts().is_64 {
+pub fn check_static(bytes: &[u8], arch: Arch) -> anyhow::Result<()> {
+    if arch.is_64() {
         check::<FileHeader64<Endianness>>(bytes, arch)
     } else {
         check::<FileHeader32<Endianness>>(bytes, arch)
@@ -24,7 +24,7 @@ fn check<Elf: FileHeader<Endian = Endianness>>(bytes: &[u8], arch: Arch) -> anyh
     let endian = header.endian()?;
     let machine = header.e_machine(endian);
     ensure!(
-        machine == arch.facts().machine,
+        machine == arch.machine(),
         "ELF machine {machine} is not that of {name}"
     );
     for segment in header.program_headers(endian, bytes)? {
@@ -45,7 +45,7 @@ fn check<Elf: FileHeader<Endian = Endianness>>(bytes: &[u8], arch: Arch) -> anyh
 }
 
 /// Fails if one of the paths occurs in the program.
-pub(crate) fn check_has_none(bytes: &[u8], paths: &[&str]) -> anyhow::Result<()> {
+pub fn check_has_none(bytes: &[u8], paths: &[&str]) -> anyhow::Result<()> {
     for path in paths {
         ensure!(
             !contains(bytes, path.as_bytes()),
@@ -56,7 +56,7 @@ pub(crate) fn check_has_none(bytes: &[u8], paths: &[&str]) -> anyhow::Result<()>
 }
 
 /// Returns whether `part` occurs in `bytes`.
-pub(crate) fn contains(bytes: &[u8], part: &[u8]) -> bool {
+pub fn contains(bytes: &[u8], part: &[u8]) -> bool {
     let Some((&first, _)) = part.split_first() else {
         return true;
     };

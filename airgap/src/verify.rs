@@ -5,27 +5,36 @@
 
 mod charts;
 mod images;
-#[cfg(test)]
-mod tests;
 
 use std::{collections::BTreeSet, path::Path};
 
-use airgap::lists;
 use anyhow::{Context as _, bail, ensure};
-use archive::digest::sha256;
+use archive::{digest::sha256, verify::Image};
 
 use crate::{
     arch::Arch,
-    plugin_archives,
-    release::{self, Origin, Release},
+    lists, plugin_archives,
+    release::{self, Budget, Origin, Release},
     tree::Tree,
 };
 
+/// The parts of a release that follow from a checkout and not from the release's other files.
+pub struct Checkout {
+    /// The manual pages and completions.
+    pub pages: Tree,
+    /// The names of the programs of each architecture.
+    pub programs: Vec<&'static str>,
+    /// Returns the names of all images of a version, which the lock has.
+    pub images: fn(&str) -> anyhow::Result<Vec<String>>,
+    /// Returns everything that has a limit.
+    pub budgets: fn(&[Arch], &Tree, &[Image]) -> Vec<Budget>,
+}
+
 /// What a release is held to besides its own words.
 #[derive(Clone, Copy)]
-pub(crate) enum Standard<'a> {
-    /// This checkout made it: what this program derives, and these manual pages and completions, must be in it as they are here.
-    Checkout(&'a Tree),
+pub enum Standard<'a> {
+    /// This checkout made it: what this program derives, and the checkout's own parts, must be in it as they are here.
+    Checkout(&'a Checkout),
     /// Another commit made it, which may derive other files, lists and limits: `release.json` and the files must agree with each other.
     OwnWords,
 }
@@ -37,19 +46,19 @@ impl Standard<'_> {
 }
 
 /// Verifies the release in a directory, by the standard that `choose` returns for its description.
-pub(crate) fn dir<'a>(
+pub fn dir<'a>(
     dir: &Path,
     choose: impl FnOnce(&Release) -> Standard<'a>,
 ) -> anyhow::Result<Release> {
     ensure!(
         dir.exists(),
-        "{} does not exist: name a directory that `cargo xtask dist` made",
+        "{} does not exist: name the directory of a release",
         dir.display()
     );
     // Checked before anything is read, since a directory that is not a release may be very large.
     ensure!(
         dir.join(release::SUMS).is_file(),
-        "{} has no {}, so it is not a release: name a directory that `cargo xtask dist` made",
+        "{} has no {}, so it is not a release: name the directory of one",
         dir.display(),
         release::SUMS
     );
@@ -63,7 +72,8 @@ pub(crate) fn dir<'a>(
         })
 }
 
-fn check<'a>(
+/// Verifies the files of a release, by the standard that `choose` returns for its description.
+pub fn check<'a>(
     tree: &Tree,
     choose: impl FnOnce(&Release) -> Standard<'a>,
 ) -> anyhow::Result<Release> {
@@ -81,8 +91,8 @@ fn check<'a>(
         &mut claimed,
     )?;
     match standard {
-        Standard::Checkout(pages) => {
-            for (path, page) in &pages.0 {
+        Standard::Checkout(checkout) => {
+            for (path, page) in &checkout.pages.0 {
                 claim_same(tree, &mut claimed, path.clone(), &page.bytes, "its program")?;
             }
         }
@@ -102,11 +112,14 @@ fn check<'a>(
         toolchain: release.toolchain.clone(),
         architectures: arches,
     };
-    let mut expected = Release::of(origin, tree, &images, charts).in_format_of(&release);
-    if !standard.is_checkout() {
-        check_sizes(&release, tree)?;
-        expected.budgets.clone_from(&release.budgets);
-    }
+    let budgets = match standard {
+        Standard::Checkout(checkout) => (checkout.budgets)(&origin.architectures, tree, &images),
+        Standard::OwnWords => {
+            check_sizes(&release, tree)?;
+            release.budgets.clone()
+        }
+    };
+    let expected = Release::of(origin, tree, &images, charts, budgets).in_format_of(&release);
     ensure!(
         release.images == expected.images,
         "{}: its digests of images are not those of oci/",
@@ -127,7 +140,7 @@ fn check<'a>(
 }
 
 /// Checks that the two describing files have every other file, with its hash and mode, and nothing else.
-pub(crate) fn check_described(tree: &Tree) -> anyhow::Result<Release> {
+pub fn check_described(tree: &Tree) -> anyhow::Result<Release> {
     check_sums(tree)?;
     let release = Release::parse(file(tree, release::FILE)?)
         .with_context(|| format!("{} is damaged", release::FILE))?;

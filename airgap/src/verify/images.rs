@@ -2,11 +2,6 @@
 
 use std::{collections::BTreeSet, iter, path::Path};
 
-use airgap::{
-    bundle,
-    check::{MAX_UNPACKED, unpack},
-    lists, zstd,
-};
 use anyhow::{Context as _, bail, ensure};
 use archive::{
     digest::sha256,
@@ -19,7 +14,16 @@ use archive::{
 use cmdline::counted;
 
 use super::{Standard, claim_same, file};
-use crate::{arch::Arch, elf, programs, release::Release, sets, tree::Tree};
+use crate::{
+    arch::Arch,
+    bundle,
+    check::{MAX_UNPACKED, unpack},
+    elf, lists,
+    release::Release,
+    sets,
+    tree::Tree,
+    zstd,
+};
 
 const LIMITS: Limits = Limits {
     entries: 10_000,
@@ -28,7 +32,7 @@ const LIMITS: Limits = Limits {
 };
 
 /// Checks `bin/`, `oci/` and `airgap/`.
-pub(crate) fn check(
+pub(super) fn check(
     tree: &Tree,
     release: &Release,
     arches: &[Arch],
@@ -41,10 +45,12 @@ pub(crate) fn check(
     let images = archive::verify::images(&layout, &unpack).context("oci")?;
     claimed.extend(tree.below("oci/").map(|(path, _)| format!("oci/{path}")));
     check_programs(tree, arches, standard, claimed)?;
-    if standard.is_checkout() {
-        check_names(&images, &release.version)?;
-    } else {
-        check_own_names(&images, &release.version)?;
+    match standard {
+        Standard::Checkout(checkout) => {
+            let expected = (checkout.images)(&release.version)?;
+            check_names(&images, &expected)?;
+        }
+        Standard::OwnWords => check_own_names(&images, &release.version)?,
     }
     for image in &images {
         let found = image.platforms.iter().map(|one| &one.platform.architecture);
@@ -77,13 +83,12 @@ pub(crate) fn check(
 }
 
 /// Checks that the release has the images of the lock, and no other.
-fn check_names(images: &[Image], version: &str) -> anyhow::Result<()> {
-    let expected = sets::expected(version)?;
+fn check_names(images: &[Image], expected: &[String]) -> anyhow::Result<()> {
     let found: BTreeSet<_> = images
         .iter()
         .map(|image| image.reference.as_str())
         .collect();
-    for name in &expected {
+    for name in expected {
         ensure!(
             found.contains(name.as_str()),
             "oci has no {name}, which the lock names"
@@ -152,10 +157,9 @@ fn check_programs(
 ) -> anyhow::Result<()> {
     for arch in arches {
         let prefix = format!("bin/{}/", arch.name());
-        let names: Vec<_> = if standard.is_checkout() {
-            programs::names().collect()
-        } else {
-            tree.below(&prefix).map(|(name, _)| name).collect()
+        let names: Vec<_> = match standard {
+            Standard::Checkout(checkout) => checkout.programs.clone(),
+            Standard::OwnWords => tree.below(&prefix).map(|(name, _)| name).collect(),
         };
         for name in names {
             let path = format!("bin/{}/{name}", arch.name());
