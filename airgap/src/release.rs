@@ -228,6 +228,7 @@ fn kind(path: &str) -> &'static str {
         ("plugins", _) => "plugin-archive",
         ("airgap", name) if name.starts_with("sha256sum-") => "checksums",
         ("airgap", name) if name.contains(".tar.") => "image-archive",
+        ("airgap", name) if name.starts_with("multus-airgap-") => "program",
         ("airgap", _) => "image-list",
         ("completions", _) => "completion",
         ("man", _) => "man-page",
@@ -326,6 +327,8 @@ mod tests {
             "image-list",
             Some("arm"),
         );
+        let program = "airgap/multus-airgap-arm64";
+        check(program, "program", Some("arm64"));
         check("airgap/multus-images.txt", "image-list", None);
         let digests = "airgap/multus-images-digests.linux-arm.txt";
         check(digests, "image-list", Some("arm"));

@@ -13,9 +13,14 @@ use crate::{
     arch::Arch,
     bundle,
     check::{self, SoundArchives},
-    lists, release,
+    lists,
+    medium::ProgramsByArch,
+    release,
     tree::Tree,
 };
+
+/// The name of the program in the `bin/` of a release.
+pub const PROGRAM: &str = "multus-airgap";
 
 /// The kinds of paths that have images.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,6 +65,31 @@ impl Source {
             Self::Archive(path) => Ok(bundle::join(&[of_archive(path)?])?),
         }
     }
+}
+
+impl Source {
+    /// Returns the programs for operators that are there.
+    pub fn programs(&self) -> ProgramsByArch {
+        let path = |arch: &str| match self {
+            Self::Release(dir) => Some(dir.join("bin").join(arch).join(PROGRAM)),
+            Self::Medium(dir) => Some(dir.join(lists::program_name(arch))),
+            Self::Archive(_) => None,
+        };
+        let names = Arch::ALL.into_iter().map(Arch::name);
+        let found = names.filter_map(|arch| Some((arch.to_owned(), fs::read(path(arch)?).ok()?)));
+        found.collect()
+    }
+}
+
+/// Returns the program for operators of a former release: in its directory, in its `airgap/`, or next to its archive.
+pub fn program_of(base: &Path, architecture: &str) -> Option<Vec<u8>> {
+    let name = lists::program_name(architecture);
+    let dirs = if base.is_dir() {
+        [base.to_owned(), base.join("airgap")]
+    } else {
+        [base.parent()?.to_owned(), base.parent()?.to_owned()]
+    };
+    dirs.iter().find_map(|dir| fs::read(dir.join(&name)).ok())
 }
 
 /// Returns whether a directory is that of a release, as far as its names show.

@@ -200,7 +200,7 @@ fn check_files(release: &Release, tree: &Tree) -> anyhow::Result<()> {
         ensure!(
             found.mode == file.mode,
             "{}: its mode is {}, {} says {}: the copy lost its modes, restore them with \
-             `find DIR -type f -exec chmod 644 {{}} +; chmod 755 DIR/bin/*/*`, or copy with tar, `cp -p` or `rsync -p`",
+             `find DIR -type f -exec chmod 644 {{}} +; chmod 755 DIR/bin/*/* DIR/airgap/multus-airgap-a*`, or copy with tar, `cp -p` or `rsync -p`",
             file.path,
             found.mode.as_deref().unwrap_or_default(),
             release::FILE,

@@ -1,9 +1,6 @@
 //! `apply`: rebuilds the `airgap/` of a release from that of a former one and its deltas, bit by bit the same.
 
-use std::{
-    collections::BTreeMap,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail, ensure};
 use archive::{digest::sha256, tar::Entry};
@@ -49,9 +46,7 @@ pub fn to_dir(base: &Path, delta: &Path, out: &Path) -> anyhow::Result<Tree> {
         let patch = source::entries(&path)?;
         let files = ui::step("apply", || rebuilt(base, &patch))
             .with_context(|| path.display().to_string())?;
-        for (name, bytes) in files {
-            tree.add(name, bytes);
-        }
+        tree.extend(files);
     }
     tree.update(out, &[])?;
     Ok(tree)
@@ -92,13 +87,24 @@ fn deltas(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
 }
 
 /// Returns the files of the release for the delta's architecture.
-fn rebuilt(base: &Path, patch: &[Entry]) -> anyhow::Result<BTreeMap<String, Vec<u8>>> {
+fn rebuilt(base: &Path, patch: &[Entry]) -> anyhow::Result<Tree> {
     let content = archive::delta::check(patch)?;
+    let former = source::program_of(base, &content.architecture);
+    let program = delta::program(patch, former.as_deref())?;
+    let name = lists::program_name(&content.architecture);
+    if program.as_ref().is_some_and(|one| one.bytes.is_none()) {
+        ui::note(&format!(
+            "{name} is left out: it is made of the former one, which is not next to the former archive"
+        ));
+    }
     let base = source::archive_of(base, &content.architecture)?;
     let layout = source::of_archive(&base)?;
     let (part, archive) = delta::apply(&layout, patch)?;
     let (architecture, digests) = (&content.architecture, &content.list);
-    Ok(medium::files(architecture, &part, archive, digests))
+    let files = medium::files(architecture, &part, archive, digests, program);
+    let mut tree = Tree::default();
+    medium::add(&mut tree, architecture, files);
+    Ok(tree)
 }
 
 #[cfg(test)]

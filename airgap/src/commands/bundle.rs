@@ -63,6 +63,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let added = added(args)?;
     let source = Source::of(&args.from)?;
     let mut layout = ui::step("read", || source.layout())?;
+    let programs = source.programs();
     let platforms =
         platforms(&layout, &args.arches).with_context(|| args.from.display().to_string())?;
     add(&mut layout, &added, &platforms, args)?;
@@ -71,10 +72,13 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         .map(|platform| platform.architecture.as_str())
         .collect();
     let tree = if let Some(base) = &args.base {
-        let base = Source::of(base)?.layout()?;
-        ui::step("delta", || medium::deltas(&base, &layout, &names))?
+        let base = Source::of(base)?;
+        let (base, former) = (base.layout()?, base.programs());
+        ui::step("delta", || {
+            medium::deltas((&base, &former), (&layout, &programs), &names)
+        })?
     } else {
-        ui::step("bundle", || medium::tree(&layout, &names))?
+        ui::step("bundle", || medium::tree(&layout, &names, &programs))?
     };
     // What is written passes the check of every later command.
     let files = tree.0.iter();

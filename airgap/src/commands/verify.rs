@@ -89,6 +89,10 @@ fn check_medium(dir: &Path, json: bool) -> anyhow::Result<()> {
                 one.architecture
             ))?;
         }
+        if let Some(program) = &one.program {
+            let arch = &one.architecture;
+            ui::data(&format!("{program}: static program for {arch}, sound\n"))?;
+        }
     }
     Ok(())
 }

@@ -20,7 +20,7 @@ use crate::{
     check::{MAX_UNPACKED, unpack},
     elf, lists,
     release::Release,
-    sets,
+    sets, source,
     tree::Tree,
     zstd,
 };
@@ -223,6 +223,14 @@ fn check_airgap(
         check_archive(&tar, &expected).with_context(|| path.clone())?;
         sums.push((name, sha256(bytes)));
         claimed.insert(path);
+    }
+    let program = lists::program_name(arch);
+    let path = format!("airgap/{program}");
+    if standard.is_checkout() || tree.get(&path).is_some() {
+        let of_release = format!("bin/{arch}/{}", source::PROGRAM);
+        let bytes = file(tree, &of_release)?;
+        claim_same(tree, claimed, path, bytes, &of_release)?;
+        sums.push((program, sha256(bytes)));
     }
     let path = format!("airgap/{}", lists::sums_name(arch));
     if !standard.is_checkout() {

@@ -25,7 +25,7 @@ fn release_and_medium_are_explained() {
         release.contains("  chart k3s-multus 9.8.7: charts/assets/"),
         "{release}"
     );
-    assert!(release.contains("  program: 8 files, "), "{release}");
+    assert!(release.contains("  program: 12 files, "), "{release}");
     // The description alone says the same.
     let description = explain("release.json", &[]);
     assert_eq!(
@@ -37,7 +37,8 @@ fn release_and_medium_are_explained() {
         "multus-airgap-images-amd64.tar.zst: archive of 1 image for amd64, compression zstd, ",
         "multus-airgap-images-arm.tar.gz: archive of 1 image for arm, compression gzip, ",
         "k3s/image-list-multus.txt: list of 1 image, ",
-        "sha256sum-arm.txt: checksums of 8 files, ",
+        "sha256sum-arm.txt: checksums of 9 files, ",
+        "multus-airgap-arm: static program for arm, ",
     ] {
         assert!(medium.contains(expected), "no `{expected}` in {medium}");
     }

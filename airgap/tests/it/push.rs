@@ -70,6 +70,7 @@ fn medium_is_pushed_with_the_indexes_of_the_release() {
     }
     for name in [
         "sha256sum-amd64.txt",
+        "multus-airgap-amd64",
         "multus-images.linux-amd64.txt",
         "multus-images-digests.linux-amd64.txt",
         "rke2/rke2-images-multus.linux-amd64.txt",

@@ -18,7 +18,8 @@ use chart::Distro;
 
 pub(crate) const ARCHES: [Arch; 2] = [Arch::Amd64, Arch::Arm];
 pub(crate) const COMMIT: &str = "0123456789012345678901234567890123456789";
-const PROGRAMS: [&str; 4] = [
+const PROGRAMS: [&str; 5] = [
+    "multus-airgap",
     "multus-cni-plugins",
     "multus-daemon",
     "multus-distro",
@@ -43,7 +44,7 @@ fn program(arch: Arch, text: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Returns the layout of a release whose daemon ends with a text.
+/// Returns the layout of a release of these programs.
 pub(crate) fn layout(version: &str, programs: &BTreeMap<Arch, Binaries>) -> Layout {
     let definition = include_bytes!("../../../images/multus/image.json");
     let definition = image::Definition::parse(definition).expect("the definition is sound");
@@ -66,7 +67,8 @@ pub(crate) fn layout(version: &str, programs: &BTreeMap<Arch, Binaries>) -> Layo
 fn programs(content: &[u8], daemon: &str) -> BTreeMap<Arch, Binaries> {
     let of = |arch| {
         let programs = PROGRAMS.map(|name| {
-            let end = if name == "multus-daemon" { daemon } else { "" };
+            let is_changed = ["multus-airgap", "multus-daemon"].contains(&name);
+            let end = if is_changed { daemon } else { "" };
             let text = [name.as_bytes(), content, end.as_bytes()].concat();
             (name.to_owned(), program(arch, &text))
         });
@@ -75,7 +77,7 @@ fn programs(content: &[u8], daemon: &str) -> BTreeMap<Arch, Binaries> {
     ARCHES.map(of).into()
 }
 
-/// Returns a release of any version; two of one version differ by the text at the end of the daemon.
+/// Returns a release of any version; two of one version differ by the text at the end of two programs.
 pub(crate) fn release(version: &str, commit: &str, daemon: &str) -> Tree {
     let packed = charts::pack(version).expect("the charts are sound");
     let mut generated = charts::manifests(version).expect("the charts are sound");
@@ -94,6 +96,11 @@ pub(crate) fn release(version: &str, commit: &str, daemon: &str) -> Tree {
     let mut tree = charts::repository(&packed, 0).expect("the charts are sound");
     tree.extend(generated);
     tree.extend(plugin_archives::tree(version, &programs).expect("the programs are there"));
+    let operators = programs.iter().map(|(arch, programs)| {
+        let program = programs[airgap::source::PROGRAM].clone();
+        (arch.name().to_owned(), program)
+    });
+    let operators = operators.collect();
     for (arch, programs) in programs {
         for (name, bytes) in programs {
             tree.add_program(format!("bin/{}/{name}", arch.name()), bytes);
@@ -103,7 +110,10 @@ pub(crate) fn release(version: &str, commit: &str, daemon: &str) -> Tree {
         tree.add(format!("oci/{path}"), bytes);
     }
     let names = ARCHES.map(Arch::name);
-    for (name, file) in medium::tree(&layout, &names).expect("a sound layout").0 {
+    for (name, file) in medium::tree(&layout, &names, &operators)
+        .expect("a sound layout")
+        .0
+    {
         tree.0.insert(format!("airgap/{name}"), file);
     }
     let images = verify::images(&layout, &airgap::check::unpack).expect("a sound layout");

@@ -91,7 +91,8 @@ fn medium_is_checked_without_the_rest_of_the_release() {
     let medium = dir.path().join("airgap");
     let stdout = succeeds(command(&["verify", text(&medium)]));
     let lines: Vec<_> = stdout.lines().collect();
-    assert_eq!(lines.len(), 4, "{stdout}");
+    assert_eq!(lines.len(), 6, "{stdout}");
+    assert!(stdout.contains("multus-airgap-arm: static program for arm, sound\n"));
     assert!(stdout.contains("multus-airgap-images-arm.tar.zst: 1 image for arm, sound\n"));
     let json = succeeds(command(&["verify", text(&medium), "--json"]));
     assert!(json.contains(&sample::image_of("9.8.7")), "{json}");

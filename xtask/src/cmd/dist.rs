@@ -10,6 +10,7 @@ use std::{
 
 use ::airgap::{
     lists,
+    source::PROGRAM,
     verify::{self, Standard},
 };
 use anyhow::{Context as _, bail};
@@ -140,7 +141,12 @@ pub(crate) fn compose(
     tree.extend(plugin_archives::tree(&origin.version, programs)?);
     tree.extend(images::tree(layout));
     tree.extend(generate::tree(&origin.version, charts)?);
-    tree.extend(airgap::tree(layout, &origin.architectures)?);
+    let operators = programs.iter().filter_map(|(arch, programs)| {
+        let program = programs.get(PROGRAM)?;
+        Some((arch.name().to_owned(), program.clone()))
+    });
+    let operators = operators.collect();
+    tree.extend(airgap::tree(layout, &origin.architectures, &operators)?);
     tree.extend(release_pages());
     let images = archive::verify::images(layout, &::airgap::check::unpack)?;
     describe(origin, &mut tree, &images, charts::entries(charts))?;

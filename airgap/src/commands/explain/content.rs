@@ -50,6 +50,9 @@ pub(super) enum Content {
         blobs: Files,
         /// Differences of layers.
         patches: Files,
+        /// The program for operators.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        program: Option<Digest>,
         images: Vec<Name>,
     },
     /// A list of images.
@@ -256,6 +259,7 @@ fn of_delta(entries: &[Entry]) -> anyhow::Result<Content> {
         kept: description.kept.len(),
         blobs,
         patches,
+        program: description.program.map(|program| program.digest),
         images: images.collect(),
     })
 }

@@ -8,7 +8,11 @@ use archive::{
 };
 
 use super::*;
-use crate::{lists, medium, zstd};
+use crate::{
+    lists,
+    medium::{self, ProgramsByArch},
+    zstd,
+};
 
 /// Returns a layout with one image for one architecture.
 fn layout(content: &str) -> Layout {
@@ -43,6 +47,10 @@ fn layout(content: &str) -> Layout {
 const NAME: &str = "docker.io/own/x:v1";
 const ARCHIVE: &str = "multus-airgap-images-amd64.tar";
 
+fn none() -> ProgramsByArch {
+    ProgramsByArch::new()
+}
+
 fn explained(name: &str, bytes: &[u8]) -> String {
     let one = of_file(name, bytes).unwrap();
     text::of(&one.name, one.size, &one.content)
@@ -50,7 +58,7 @@ fn explained(name: &str, bytes: &[u8]) -> String {
 
 #[test]
 fn every_file_of_a_directory_of_archives_is_explained() {
-    let tree = medium::tree(&layout("x"), &["amd64"]).unwrap();
+    let tree = medium::tree(&layout("x"), &["amd64"], &none()).unwrap();
     let text = |name: &str| explained(name, tree.get(name).unwrap());
     let archive = text(&format!("{ARCHIVE}.zst"));
     assert!(
@@ -96,10 +104,10 @@ fn every_file_of_a_directory_of_archives_is_explained() {
 #[test]
 fn delta_names_its_base_and_what_it_makes() {
     let (old, new) = (layout("old"), layout("new"));
-    let tree = medium::deltas(&old, &new, &["amd64"]).unwrap();
+    let tree = medium::deltas((&old, &none()), (&new, &none()), &["amd64"]).unwrap();
     let name = lists::delta_name("amd64");
     let delta = explained(&name, tree.get(&name).unwrap());
-    let former = medium::tree(&old, &["amd64"]).unwrap();
+    let former = medium::tree(&old, &["amd64"], &none()).unwrap();
     let former = explained("former", former.get(&format!("{ARCHIVE}.zst")).unwrap());
     let digest = former.lines().nth(1).unwrap().trim();
     let digest = digest.strip_prefix("uncompressed ").unwrap();
@@ -107,7 +115,7 @@ fn delta_names_its_base_and_what_it_makes() {
         delta.contains(&format!("  from the archive {digest}, uncompressed\n")),
         "{delta}"
     );
-    let made = medium::tree(&new, &["amd64"]).unwrap();
+    let made = medium::tree(&new, &["amd64"], &none()).unwrap();
     let made = sha256(made.get(&format!("{ARCHIVE}.gz")).unwrap());
     assert!(
         delta.contains(&format!("  makes {ARCHIVE}.gz {made}\n")),
@@ -121,7 +129,7 @@ fn delta_names_its_base_and_what_it_makes() {
 
 #[test]
 fn damaged_and_foreign_files_are_refused() {
-    let tree = medium::tree(&layout("x"), &["amd64"]).unwrap();
+    let tree = medium::tree(&layout("x"), &["amd64"], &none()).unwrap();
     let packed = tree.get(&format!("{ARCHIVE}.zst")).unwrap();
     let foreign = tar::write(&[Entry::file("notes", 0o644, "x")]).unwrap();
     for (bytes, expected) in [

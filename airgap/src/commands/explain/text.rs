@@ -39,6 +39,7 @@ pub(super) fn of(name: &str, size: u64, content: &Content) -> String {
             kept,
             blobs,
             patches,
+            program,
             images,
         } => {
             lines.push(format!("from the archive {base}, uncompressed"));
@@ -51,6 +52,10 @@ pub(super) fn of(name: &str, size: u64, content: &Content) -> String {
             ));
             lines.push(format!("has {}", of_files(blobs, "new blob")));
             lines.push(format!("has {}", of_files(patches, "difference")));
+            if let Some(digest) = program {
+                let name = lists::program_name(architecture);
+                lines.push(format!("makes {name} {digest}"));
+            }
             for image in images {
                 lines.push(format!("image {} ({})", image.reference, image.digest));
             }

@@ -2,7 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use airgap::{commands::bundle::print_written, medium};
+use airgap::{
+    commands::bundle::print_written,
+    medium::{self, ProgramsByArch},
+    source::{self, Source},
+};
 use anyhow::Context as _;
 use archive::layout::Layout;
 
@@ -37,13 +41,19 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let arches = args.arches.list();
     let layout = read(&args.out, &arches)?;
+    let programs = programs(&args.out, &arches);
     let (tree, dir) = if let Some(base) = &args.base {
-        let base = read(base, &arches)?;
-        let tree = ui::step("delta", || medium::deltas(&base, &layout, &names(&arches)))?;
+        let (base, former) = (
+            read(base, &arches)?,
+            Source::Release(base.clone()).programs(),
+        );
+        let tree = ui::step("delta", || {
+            medium::deltas((&base, &former), (&layout, &programs), &names(&arches))
+        })?;
         tree.update(&args.delta, &[])?;
         (tree, &args.delta)
     } else {
-        let tree = ui::step("airgap", || tree(&layout, &arches))?;
+        let tree = ui::step("airgap", || tree(&layout, &arches, &programs))?;
         tree.update(&args.out, &["airgap/"])?;
         (tree, &args.out)
     };
@@ -66,12 +76,31 @@ fn read(out: &Path, arches: &[Arch]) -> anyhow::Result<Layout> {
 }
 
 /// Returns everything below `airgap/`.
-pub(crate) fn tree(layout: &Layout, arches: &[Arch]) -> anyhow::Result<Tree> {
+pub(crate) fn tree(
+    layout: &Layout,
+    arches: &[Arch],
+    programs: &ProgramsByArch,
+) -> anyhow::Result<Tree> {
     let mut tree = Tree::default();
-    for (name, file) in medium::tree(layout, &names(arches))?.0 {
+    for (name, file) in medium::tree(layout, &names(arches), programs)?.0 {
         tree.0.insert(format!("airgap/{name}"), file);
     }
     Ok(tree)
+}
+
+/// Returns the programs for operators in a release, and says which are missing.
+fn programs(out: &Path, arches: &[Arch]) -> ProgramsByArch {
+    let found = Source::Release(out.to_owned()).programs();
+    for arch in arches.iter().map(|arch| arch.name()) {
+        if !found.contains_key(arch) {
+            ui::note(&format!(
+                "{} has no bin/{arch}/{}, so it is left out of airgap/: make it with `cargo xtask build`",
+                out.display(),
+                source::PROGRAM
+            ));
+        }
+    }
+    found
 }
 
 fn names(arches: &[Arch]) -> Vec<&'static str> {

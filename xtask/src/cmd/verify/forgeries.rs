@@ -412,6 +412,15 @@ fn forged_archives_are_named() {
         },
         "damaged zstd stream",
     );
+    let operators = "airgap/multus-airgap-arm";
+    forged(
+        flip(operators),
+        &format!("{operators} does not follow from bin/arm/multus-airgap"),
+    );
+    forged(
+        |tree| drop(tree.0.remove(operators)),
+        &format!("{operators} is missing"),
+    );
     let list = "airgap/multus-images.linux-arm.txt";
     forged(append(list, b"evil\n"), list);
     forged(
