@@ -86,7 +86,7 @@ pub struct Image {
     pub digest: Digest,
 }
 
-/// What a sound delta is for.
+/// The images and architecture that a sound delta serves.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Content {
     /// The Go name of the architecture.

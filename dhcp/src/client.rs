@@ -24,7 +24,7 @@ const SPREAD: Duration = Duration::from_secs(10);
 /// The longest client identifier: its type and this many bytes fill an option.
 const IDENTIFIER_LENGTH: usize = 254;
 
-/// What a client is configured with.
+/// The configuration of a client.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The hardware address of the interface.
@@ -97,7 +97,7 @@ pub struct Outgoing {
     pub destination_mac: Mac,
 }
 
-/// What the caller has to do.
+/// A step that the caller must take.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Send a message.
@@ -111,7 +111,7 @@ pub enum Action {
 /// Why a client has ended.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Failure {
-    /// Nobody has granted a lease in time.
+    /// No server has granted a lease in time.
     #[error("no DHCP server has granted a lease within {} seconds; is one on the interface's network?", .0.as_secs())]
     NoLease(Duration),
     /// The lease was not renewed in time.

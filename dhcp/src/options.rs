@@ -36,9 +36,9 @@ pub mod code {
     pub const RENEWAL_TIME: u8 = 58;
     /// After how many seconds any server may renew the lease.
     pub const REBINDING_TIME: u8 = 59;
-    /// What the client is.
+    /// The kind of client, as its vendor names it.
     pub const VENDOR_CLASS: u8 = 60;
-    /// By what the server tells clients apart.
+    /// The identifier that the server tells clients apart by.
     pub const CLIENT_IDENTIFIER: u8 = 61;
     /// The class of the client's user.
     pub const USER_CLASS: u8 = 77;

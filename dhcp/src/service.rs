@@ -43,7 +43,7 @@ pub trait Host {
     fn set_held(&self, leases: usize);
 }
 
-/// What happens to a lease.
+/// An event in the life of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event<'a> {
     /// A client looks for a lease.

@@ -29,7 +29,7 @@ impl Distro {
     }
 }
 
-/// What the files depend on besides the distro.
+/// The settings that the files depend on besides the distro.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Server<'a> {
     /// The default registry; empty for none.

@@ -19,7 +19,7 @@ const FIXED: [(char, &str); 12] = [
     ('G', "0"),
 ];
 
-/// What each specifier of one unit stands for.
+/// The value of each specifier of one unit.
 #[derive(Debug)]
 pub(crate) struct Specifiers(BTreeMap<char, String>);
 

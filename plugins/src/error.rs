@@ -34,7 +34,7 @@ impl<T, E: Cause> Context<T> for std::result::Result<T, E> {
     }
 }
 
-/// What can be the cause of an error.
+/// A cause of an error.
 pub(crate) trait Cause {
     /// Returns the error `what: cause`.
     fn with(self, what: &str) -> CniError;

@@ -79,7 +79,7 @@ fn fail(text: &str, status: u8) -> ExitCode {
     ExitCode::from(status)
 }
 
-/// What `install` was asked for.
+/// The arguments of `install`.
 #[derive(Debug, PartialEq, Eq)]
 struct Install {
     dir: PathBuf,

@@ -100,7 +100,7 @@ pub enum AuthError {
         field: &'static str,
         /// The kind of character.
         found: &'static str,
-        /// What is written instead.
+        /// The text to write instead.
         expected: &'static str,
     },
     /// No field `name`.
@@ -114,7 +114,7 @@ pub enum AuthError {
         "the control server's URL in the VPN settings {reason}: write it as https://headscale.example.com"
     )]
     ControlServer {
-        /// What is wrong with it.
+        /// The reason why it is refused.
         reason: &'static str,
     },
     /// The secret of an OAuth client without tags.

@@ -1,4 +1,4 @@
-//! What a running VPN says about this node: the input of the address plan.
+//! The facts that a running VPN gives about this node: the input of the address plan.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

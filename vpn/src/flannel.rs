@@ -48,7 +48,7 @@ pub fn net_conf(networks: PodNetworks, command: &str) -> String {
     format!("{conf:#}\n")
 }
 
-/// What the hook notes: this node's pod subnets, and the networks that they are part of.
+/// The note that the hook leaves: this node's pod subnets, and the networks that they are part of.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Note {

@@ -52,7 +52,7 @@ pub enum Datastore {
     External,
 }
 
-/// What decides about a server's datastore.
+/// The settings that decide about a server's datastore.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DatastoreSettings {
     /// `datastore-endpoint`.
@@ -212,9 +212,9 @@ impl Plan {
 pub struct Refusal {
     /// The setting that is in the way.
     pub setting: &'static str,
-    /// What is wrong with it.
+    /// The reason why it is refused.
     pub reason: String,
-    /// What helps.
+    /// The way to cure it.
     pub cure: String,
 }
 

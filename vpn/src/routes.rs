@@ -19,9 +19,9 @@ pub struct Remembered {
 /// The routes that are to be advertised.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wanted {
-    /// What is to be remembered before anything changes, so that no crash makes a route of ours the user's.
+    /// The record to keep before anything changes, so that no crash makes a route of ours the user's.
     pub before: Remembered,
-    /// What is to be remembered afterwards.
+    /// The record to keep afterwards.
     pub after: Remembered,
     /// The complete list, unless it is advertised already.
     pub advertise: Option<Vec<Prefix>>,

@@ -20,7 +20,7 @@ pub const NET_CONF: &str = "net-conf.json";
 /// The version of these files.
 const SCHEMA: u32 = 1;
 
-/// What must outlive a boot.
+/// The facts that must outlive a boot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Record {
@@ -56,9 +56,9 @@ pub struct State {
     schema: u32,
     /// The interface and addresses, while the VPN runs.
     pub node: Option<Node>,
-    /// What keeps the VPN from running, with what helps.
+    /// The problem that keeps the VPN from running, with its cure.
     pub problem: Option<String>,
-    /// What deserves attention although the VPN runs.
+    /// Findings that deserve attention although the VPN runs.
     pub notes: Vec<String>,
     /// The routes of this node's pods that are advertised.
     pub advertised: Vec<Prefix>,

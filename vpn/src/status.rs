@@ -1,4 +1,4 @@
-//! What is wrong with the VPN of this node, and what helps: facts in, findings out. A pure function.
+//! Problems of this node's VPN, with their cures: facts in, findings out. A pure function.
 
 use std::{collections::BTreeSet, fmt};
 
@@ -289,7 +289,7 @@ impl From<&Peer> for PeerReport {
 pub struct Finding {
     /// Something does not work.
     pub is_problem: bool,
-    /// What it is, and what helps.
+    /// The finding, and its cure.
     pub text: String,
 }
 

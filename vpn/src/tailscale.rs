@@ -97,7 +97,7 @@ pub struct Tailscale<R> {
 }
 
 impl<R: Runner> Tailscale<R> {
-    /// Returns the provider; `run_dir` exists, and nobody but root reads it.
+    /// Returns the provider; `run_dir` exists, and only root may read it.
     pub fn new(runner: R, run_dir: impl Into<PathBuf>) -> Self {
         Self {
             runner,

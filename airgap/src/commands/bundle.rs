@@ -80,7 +80,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     } else {
         ui::step("bundle", || medium::tree(&layout, &names, &programs))?
     };
-    // What is written passes the check of every later command.
+    // The files pass the check of every later command before they are written.
     let files = tree.0.iter();
     let files = files.map(|(name, file)| (name.clone(), file.bytes.clone()));
     check::dir(&files.collect())?;

@@ -14,7 +14,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 pub(crate) const USER: &str = "operator";
 pub(crate) const PASSWORD: &str = "a word for this test";
 
-/// What the registry has: blobs by digest, and manifests by repository and tag or digest, with their media types.
+/// The content of the registry: blobs by digest, and manifests by repository and tag or digest, with their media types.
 #[derive(Debug, Default)]
 pub(crate) struct Content {
     pub(crate) blobs: BTreeMap<String, Vec<u8>>,

@@ -36,7 +36,7 @@ impl<'a> VpnFiles<'a> {
         Self { root }
     }
 
-    /// Makes the directories, which nobody but root reads.
+    /// Makes the directories, which only root may read.
     pub(crate) fn make_dirs(&self) -> anyhow::Result<()> {
         for dir in [RUN_DIR, LIB_DIR] {
             self.root

@@ -48,7 +48,7 @@ struct Ips {
     ips: Vec<String>,
 }
 
-/// What the container gets.
+/// The addresses and routes that the container gets.
 struct Plan {
     addresses: Vec<(Cidr, Option<IpAddr>)>,
     routes: Vec<Route>,

@@ -129,14 +129,14 @@ pub(crate) enum Side {
     Destination,
 }
 
-/// What a match demands.
+/// The comparison that a match makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Compare {
     Equal = 0,
     Different = 1,
 }
 
-/// What becomes of a packet.
+/// The fate of a packet that a rule matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict<'a> {
     Drop,

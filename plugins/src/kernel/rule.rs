@@ -25,7 +25,7 @@ pub(crate) struct Rule {
     pub(crate) source: Option<Cidr>,
     /// The routing table that it names; 0 for none.
     pub(crate) table: u32,
-    /// What the kernel wrote, with every attribute, so that exactly this rule can be deleted.
+    /// The rule as the kernel wrote it, with every attribute, so that exactly this rule can be deleted.
     body: Vec<u8>,
 }
 

@@ -113,7 +113,7 @@ pub(crate) fn add(call: &Call) -> Result<CniResult> {
     outcome.map(|()| result)
 }
 
-/// What an unfinished ADD has changed.
+/// The changes of an unfinished ADD, which its failure takes back.
 #[derive(Default)]
 struct Changes {
     rules: Vec<(IpAddr, u32)>,

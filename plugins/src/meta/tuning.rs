@@ -47,7 +47,7 @@ struct Args {
     cni: Settings,
 }
 
-/// What is set; an absent value stays as it is.
+/// The values to set; an absent one stays as it is.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Settings {

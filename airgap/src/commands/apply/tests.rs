@@ -77,7 +77,7 @@ fn applied_deltas_are_the_releases_airgap_directory() {
         let files = made.0.into_iter().map(|(path, file)| (path, file.bytes));
         check::dir(&files.collect()).unwrap();
     }
-    // What a medium's file system adds is passed over, and a file of that name is not.
+    // Directories that a file system adds to a medium are passed over, and a file of that name is not.
     let made = Tree::read_medium(&path("airgap")).unwrap();
     std::fs::create_dir(path("airgap/lost+found")).unwrap();
     std::fs::write(path("airgap/lost+found/x"), "").unwrap();

@@ -35,7 +35,7 @@ const ROUNDS: [u32; 2] = [5, 3];
 /// The kernel's clock ticks in a second (`sysconf(_SC_CLK_TCK)`), the unit of `/proc/self/stat`; it is 100 on every architecture.
 const TICKS: f64 = 100.0;
 
-/// What a side measured, in milliseconds.
+/// The measurements of one side, in milliseconds.
 #[derive(Debug, Serialize, Deserialize)]
 struct Measured {
     /// The median wall time of an ADD, and of a DEL.

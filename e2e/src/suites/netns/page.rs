@@ -27,7 +27,7 @@ struct Section {
     annotation: String,
 }
 
-/// What a definition gives a pod.
+/// A definition of the page, with the interface that it gives a pod.
 struct Case {
     name: &'static str,
     /// The beginning of the address; empty for none.

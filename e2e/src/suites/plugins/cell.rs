@@ -28,7 +28,7 @@ pub(crate) const NAME: &str = "plugins-cell";
 /// The network namespace of the container.
 pub(super) const NETNS: &str = "/run/netns/pod";
 
-/// What happens in a cell, one after another.
+/// A step in a cell; steps run one after another.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) enum Step {
     /// A shell script on the host.

@@ -322,7 +322,7 @@ fn lease_is_renewed_and_after_the_servers_restart_rebound() {
     assert!(renewed.began >= t1 && renewed.began < t2);
     assert_eq!(network.log().matches("DHCPDISCOVER").count(), 1);
 
-    // Nobody hears the unicast renewal; the broadcast after T2 is answered by the restarted server.
+    // No server hears the unicast renewal; the broadcast after T2 is answered by the restarted server.
     network.stop_server();
     let actions = loop {
         let pause = client.deadline().unwrap().saturating_sub(now());

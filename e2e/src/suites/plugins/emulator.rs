@@ -1,4 +1,4 @@
-//! What QEMU refuses before the kernel sees it, when the programs under test are for another architecture.
+//! The calls that QEMU refuses before the kernel sees it, when the programs under test are for another architecture.
 //!
 //! A case stands here when one of its calls fails by such a refusal; one that fails no more is stale.
 

@@ -1,6 +1,6 @@
 //! The reference's own suites, run on the programs under test.
 //!
-//! What fails runs again with the reference's programs: a spec that passes with those must pass. What fails with both has a reason in
+//! A spec that fails runs again with the reference's programs: a spec that passes with those must pass. What fails with both has a reason in
 //! `known`.
 
 mod ginkgo;

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-/// What an attachment writes into the files of its addresses.
+/// The attachment that an address belongs to, as its file names it.
 pub(super) struct Holder<'a> {
     pub(super) container_id: &'a str,
     pub(super) ifname: &'a str,

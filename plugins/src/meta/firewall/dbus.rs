@@ -107,7 +107,7 @@ impl Encoder {
     }
 }
 
-/// What a method returned.
+/// The values that a method returned.
 pub(super) struct Reply {
     body: Vec<u8>,
 }

@@ -205,7 +205,7 @@ impl Mapping {
     }
 }
 
-/// Whose ports are forwarded.
+/// The container whose ports are forwarded.
 struct Target<'a> {
     config: &'a Config,
     network: &'a str,
