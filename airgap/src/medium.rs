@@ -49,7 +49,7 @@ pub fn add(tree: &mut Tree, architecture: &str, files: BTreeMap<String, Vec<u8>>
     }
 }
 
-/// Returns the deltas from one layout to another and their checksums, which [`crate::commands::apply`] reads.
+/// Returns the deltas from one layout to another and their checksums, which the command `apply` reads.
 ///
 /// Each side is a layout with the programs for operators.
 pub fn deltas(
