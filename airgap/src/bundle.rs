@@ -81,6 +81,35 @@ pub fn slice(layout: &Layout, architecture: &str) -> Result<Layout, Error> {
     Ok(part)
 }
 
+/// Returns the layout of slices, one per architecture, in which each image has an index again.
+///
+/// The slices of all architectures of a release give the index that the release has, byte by byte, unless a publisher made it.
+pub fn join(parts: &[Layout]) -> Result<Layout, Error> {
+    let mut layout = Layout::default();
+    let mut children: Vec<(String, Vec<Descriptor>)> = Vec::new();
+    for part in parts {
+        layout.blobs.extend(part.blobs.clone());
+        for image in &part.images {
+            let name = image.annotations.get(oci::REF_NAME).cloned();
+            let name = name.unwrap_or_default();
+            if names::reference(&name).is_none() {
+                return Err(Error::Name(name));
+            }
+            let mut manifest = image.clone();
+            manifest.annotations.clear();
+            match children.iter_mut().find(|(known, _)| *known == name) {
+                Some((_, manifests)) => manifests.push(manifest),
+                None => children.push((name, vec![manifest])),
+            }
+        }
+    }
+    for (name, manifests) in children {
+        let index = layout.add(oci::INDEX, oci::to_bytes(&Index::of(manifests)));
+        layout.images.push(index.named(&name));
+    }
+    Ok(layout)
+}
+
 /// Returns the uncompressed archive of a [`slice`].
 pub fn archive(part: &Layout) -> Result<Vec<u8>, Error> {
     Ok(tar::write_in_order(&entries(part)?)?)

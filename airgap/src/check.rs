@@ -4,7 +4,10 @@
 //! of its list, and have exactly the entries that this project writes. A delta must have all parts that its images need beyond the former
 //! release.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use archive::{
     delta::{self, Image},
@@ -17,7 +20,7 @@ use archive::{
     verify,
 };
 
-use crate::{bundle, lists, zstd};
+use crate::{arch::Arch, bundle, elf, lists, zstd};
 
 /// Largest layer or archive that is unpacked.
 pub const MAX_UNPACKED: u64 = 1 << 30;
@@ -35,6 +38,8 @@ pub struct SoundArchives {
     pub architecture: String,
     pub archives: Vec<String>,
     pub is_delta: bool,
+    /// The name of the program for operators, which may be left out.
+    pub program: Option<String>,
     pub images: Vec<Image>,
 }
 
@@ -85,6 +90,8 @@ pub enum Error {
         /// The first entry that differs.
         entry: String,
     },
+    #[error("{name}: {reason}")]
+    Program { name: String, reason: String },
     #[error("{list} does not list the images of {archive}")]
     List { list: String, archive: String },
     #[error("{0} and {1} have different content")]
@@ -139,7 +146,9 @@ fn check_sums(
     }
     for (name, digest) in named {
         let is_required = required.contains(&name);
-        if !is_required && !lists::archives(architecture).contains(&name) {
+        let may_be_absent = lists::archives(architecture).contains(&name)
+            || (name == lists::program_name(architecture) && !is_delta);
+        if !is_required && !may_be_absent {
             return Err(Error::Foreign(name));
         }
         match files.get(&name) {
@@ -147,7 +156,7 @@ fn check_sums(
                 let sums = sums.to_owned();
                 return Err(Error::Sum { name, sums });
             }
-            // One form of an archive is enough.
+            // One form of an archive is enough, and nodes need no program for operators.
             None if is_required => return Err(Error::Missing(name)),
             _ => {}
         }
@@ -170,6 +179,7 @@ fn check_archives(
         architecture: architecture.to_owned(),
         archives: Vec::new(),
         is_delta: false,
+        program: None,
         images: Vec::new(),
     };
     for (name, unpack) in [(&zst, unzstd as Unpack), (&gz, gunzip)] {
@@ -191,9 +201,28 @@ fn check_archives(
         }
         sound.archives.push(name.clone());
     }
-    match first {
-        Some(_) => Ok(sound),
-        None => Err(Error::Missing(zst)),
+    if first.is_none() {
+        return Err(Error::Missing(zst));
+    }
+    sound.program = check_program(files, architecture)?;
+    Ok(sound)
+}
+
+/// Checks that the program for operators, where there is one, is static and for its architecture.
+fn check_program(
+    files: &BTreeMap<String, Vec<u8>>,
+    architecture: &str,
+) -> Result<Option<String>, Error> {
+    let name = lists::program_name(architecture);
+    let (Some(bytes), Some(arch)) = (files.get(&name), Arch::parse(architecture)) else {
+        return Ok(None);
+    };
+    match elf::check_static(bytes, arch) {
+        Ok(()) => Ok(Some(name)),
+        Err(error) => Err(Error::Program {
+            name,
+            reason: format!("{error:#}"),
+        }),
     }
 }
 
@@ -214,6 +243,7 @@ fn check_delta(name: String, bytes: &[u8], architecture: &str) -> Result<SoundAr
         architecture: content.architecture,
         archives: vec![name],
         is_delta: true,
+        program: None,
         images: content.images,
     })
 }
@@ -296,19 +326,24 @@ fn images(
 
 /// Returns the entries of an archive in any of its forms.
 pub fn read(name: &str, bytes: &[u8]) -> Result<Vec<Entry>, Error> {
+    entries(name, &unpacked(name, bytes)?)
+}
+
+/// Returns the bytes of an archive, uncompressed.
+pub fn unpacked<'a>(name: &str, bytes: &'a [u8]) -> Result<Cow<'a, [u8]>, Error> {
     let tar = match bytes {
         [0x28, 0xb5, 0x2f, 0xfd, ..] => unzstd(bytes),
         [0x1f, 0x8b, ..] => gunzip(bytes),
-        _ => return entries(name, bytes),
+        _ => return Ok(Cow::Borrowed(bytes)),
     };
-    let tar = tar.map_err(|reason| Error::Archive {
+    tar.map(Cow::Owned).map_err(|reason| Error::Archive {
         name: name.to_owned(),
         reason,
-    })?;
-    entries(name, &tar)
+    })
 }
 
-fn entries(name: &str, tar: &[u8]) -> Result<Vec<Entry>, Error> {
+/// Returns the entries of an uncompressed archive.
+pub fn entries(name: &str, tar: &[u8]) -> Result<Vec<Entry>, Error> {
     read::entries(tar, &LIMITS).map_err(|error| Error::Archive {
         name: name.to_owned(),
         reason: error.to_string(),

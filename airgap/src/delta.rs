@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use archive::{
-    delta::{self as format, ArchiveDigests, Delta, FILE, INDEX, PATCHES, SCHEMA},
+    delta::{self as format, ArchiveDigests, Delta, FILE, INDEX, PATCHES, PROGRAM, SCHEMA},
     digest::{Digest, sha256},
     gzip,
     layout::{Layout, blob_path},
@@ -18,6 +18,8 @@ use crate::{bundle, pack, zstd};
 
 /// The largest layer, uncompressed.
 const MAX_LAYER: u64 = 256 << 20;
+/// The largest program.
+const MAX_PROGRAM: u64 = 64 << 20;
 
 /// Why a delta cannot be made or applied.
 #[derive(Debug, thiserror::Error)]
@@ -33,6 +35,8 @@ pub enum Error {
         #[source]
         source: std::io::Error,
     },
+    #[error("cannot compare the program with the former one")]
+    Program(#[source] std::io::Error),
     #[error(transparent)]
     Delta(#[from] format::Error),
     #[error("the delta is for the archive {expected}, this one is {found}")]
@@ -51,6 +55,30 @@ pub struct Archive {
     pub full: ArchiveDigests,
 }
 
+/// The program for operators next to an archive.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Program {
+    pub digest: Digest,
+    /// `None` where the former program is missing, from which it could be made.
+    pub bytes: Option<Vec<u8>>,
+}
+
+impl Program {
+    pub fn of(bytes: &[u8]) -> Self {
+        Self {
+            digest: sha256(bytes),
+            bytes: Some(bytes.to_owned()),
+        }
+    }
+}
+
+/// The programs for operators of a former release and of the new one.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Programs<'a> {
+    pub former: Option<&'a [u8]>,
+    pub new: Option<&'a [u8]>,
+}
+
 /// Packs a slice of a layout.
 pub fn archive(part: &Layout) -> Result<Archive, Error> {
     let entries = bundle::entries(part)?;
@@ -66,7 +94,7 @@ pub fn archive(part: &Layout) -> Result<Archive, Error> {
 }
 
 /// Returns the entries of the delta between two slices.
-pub fn make(base: &Layout, new: &Layout) -> Result<Vec<Entry>, Error> {
+pub fn make(base: &Layout, new: &Layout, programs: Programs<'_>) -> Result<Vec<Entry>, Error> {
     let base_tar = bundle::archive(base)?;
     let old = layers(base);
     let mut description = Delta {
@@ -75,6 +103,7 @@ pub fn make(base: &Layout, new: &Layout) -> Result<Vec<Entry>, Error> {
         full: archive(new)?.full,
         kept: Vec::new(),
         patches: BTreeMap::new(),
+        program: None,
     };
     let new_layers = layers(new);
     let (mut blobs, mut patches) = (Vec::new(), Vec::new());
@@ -101,12 +130,24 @@ pub fn make(base: &Layout, new: &Layout) -> Result<Vec<Entry>, Error> {
             _ => blobs.push(Entry::file(blob_path(digest), 0o644, bytes.clone())),
         }
     }
+    let mut program = Vec::new();
+    if let Some(new) = programs.new {
+        let digest = sha256(new);
+        let base = programs.former.map(sha256);
+        description.program = Some(format::Program { digest, base });
+        let bytes = match programs.former {
+            Some(former) if former == new => None,
+            Some(former) => Some(zstd::patch(former, new).map_err(Error::Program)?),
+            None => Some(new.to_owned()),
+        };
+        program.extend(bytes.map(|bytes| Entry::file(PROGRAM, 0o644, bytes)));
+    }
     let index = oci::to_bytes(&Index::of(new.images.clone()));
     let head = [
         Entry::file(FILE, 0o644, oci::to_bytes(&description)),
         Entry::file(INDEX, 0o644, index),
     ];
-    Ok([head.to_vec(), blobs, patches].concat())
+    Ok([head.to_vec(), blobs, patches, program].concat())
 }
 
 /// Returns the layers by repository and position, by which the layers of two releases correspond.
@@ -196,6 +237,35 @@ pub fn apply(base: &Layout, delta: &[Entry]) -> Result<(Layout, Archive), Error>
     Ok((full, archive))
 }
 
+/// Returns the program that a delta makes of the former one; one that it only has the difference to needs the former one.
+pub fn program(delta: &[Entry], former: Option<&[u8]>) -> Result<Option<Program>, Error> {
+    let Some(program) = format::description(delta)?.program else {
+        return Ok(None);
+    };
+    let damaged = || format::Error::Part(PROGRAM.to_owned());
+    let digest = program.digest;
+    let former = former.filter(|bytes| Some(sha256(bytes)) == program.base);
+    let bytes = match (program.base, former) {
+        (None, _) => format::file(delta, PROGRAM)?.to_owned(),
+        (Some(_), None) => {
+            return Ok(Some(Program {
+                digest,
+                bytes: None,
+            }));
+        }
+        (Some(base), Some(former)) if base == digest => former.to_owned(),
+        (Some(_), Some(former)) => {
+            let patch = format::file(delta, PROGRAM)?;
+            zstd::apply(former, patch, MAX_PROGRAM).map_err(|_| damaged())?
+        }
+    };
+    same(digest, sha256(&bytes)).map_err(|_| damaged())?;
+    Ok(Some(Program {
+        digest,
+        bytes: Some(bytes),
+    }))
+}
+
 fn same(expected: Digest, found: Digest) -> Result<(), (Digest, Digest)> {
     if expected == found {
         Ok(())
@@ -245,7 +315,7 @@ mod tests {
     fn small_delta_rebuilds_the_full_archive_exactly() {
         let [old, new] = programs();
         let (old, new) = (slice("1", &old), slice("2", &new));
-        let delta = make(&old, &new).unwrap();
+        let delta = make(&old, &new, Programs::default()).unwrap();
         let expected = archive(&new).unwrap();
         let (part, made) = apply(&old, &delta).unwrap();
         assert_eq!(part, new);
@@ -266,7 +336,7 @@ mod tests {
     #[test]
     fn delta_between_unrelated_releases_works() {
         let (old, new) = (slice("1", b"a"), slice("2", &programs()[0]));
-        let delta = make(&Layout::default(), &new).unwrap();
+        let delta = make(&Layout::default(), &new, Programs::default()).unwrap();
         let expected = archive(&new).unwrap().full;
         assert_eq!(apply(&Layout::default(), &delta).unwrap().1.full, expected);
         let error = apply(&old, &delta).err().unwrap().to_string();
@@ -280,7 +350,7 @@ mod tests {
     fn missing_or_damaged_part_is_named() {
         let [old, new] = programs();
         let (old, new) = (slice("1", &old), slice("2", &new));
-        let delta = make(&old, &new).unwrap();
+        let delta = make(&old, &new, Programs::default()).unwrap();
         for at in 0..delta.len() {
             let mut less = delta.clone();
             let removed = less.remove(at);
@@ -300,5 +370,51 @@ mod tests {
             }
             assert!(apply(&old, &damaged).is_err(), "{}", removed.path);
         }
+    }
+
+    #[test]
+    fn program_is_made_of_the_former_one_where_that_is_there() {
+        let [old, new] = programs();
+        let slices = (slice("1", b"a"), slice("2", b"b"));
+        let delta = |former, new| {
+            let programs = Programs { former, new };
+            make(&slices.0, &slices.1, programs).unwrap()
+        };
+        let size = |delta: &[Entry]| tar::size(delta);
+        let whole = delta(None, Some(&new[..]));
+        let patch = delta(Some(&old[..]), Some(&new[..]));
+        let same = delta(Some(&new[..]), Some(&new[..]));
+        let none = delta(Some(&old[..]), None);
+        assert!(size(&whole) > 200_000 && size(&patch) < 20_000 && size(&same) < 20_000);
+        let made = Some(Program::of(&new));
+        for (delta, former, expected) in [
+            (&whole, None, &made),
+            (&whole, Some(&old[..]), &made),
+            (&patch, Some(&old[..]), &made),
+            (&same, Some(&new[..]), &made),
+            (&none, Some(&old[..]), &None),
+        ] {
+            assert!(program(delta, former).unwrap() == *expected);
+        }
+        // Without the former one, its place in the checksums is all that is known.
+        for (delta, former) in [(&patch, None), (&patch, Some(&new[..])), (&same, None)] {
+            let found = program(delta, former).unwrap().unwrap();
+            assert_eq!((found.digest, found.bytes), (sha256(&new), None));
+        }
+        let mut damaged = patch.clone();
+        let entry = damaged
+            .iter_mut()
+            .find(|entry| entry.path == PROGRAM)
+            .unwrap();
+        let Kind::File(bytes) = &mut entry.kind else {
+            panic!("it is a file");
+        };
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+        let error = program(&damaged, Some(&old)).unwrap_err().to_string();
+        assert!(
+            error.starts_with("program is missing in the delta"),
+            "{error}"
+        );
     }
 }

@@ -31,6 +31,11 @@ pub struct Environment<'a> {
     pub certs_d: &'a [PathBuf],
 }
 
+/// Returns a variable of this process, for [`Environment`].
+pub fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
 /// Why there is no client.
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {

@@ -1,26 +1,39 @@
-//! Images from data, binaries and registries, and the archives, lists and checksums that carry them to nodes without a network.
+//! Releases on their way to nodes: the images, archives, lists and checksums that carry them, what a release consists of, and the commands
+//! that `multus-airgap` and `cargo xtask airgap` share.
 //!
-//! Everything is a function over values except three modules: `http` and `registry` connect to servers, and `pull` stores blobs in a
-//! directory.
+//! Deciding is functions over values; `http` and `registry` connect to servers, `pull` stores blobs in a directory, `tree` reads and
+//! writes directories, and `commands` calls them.
 
 #![expect(
     missing_docs,
-    reason = "only xtask uses this crate, and the messages of its errors say what their fields are"
+    reason = "only xtask and the program of this crate use it, and the messages of its errors say what their fields are"
 )]
 
+pub mod arch;
 pub mod bundle;
+pub mod charts;
 pub mod check;
+pub mod commands;
 pub mod delta;
+pub mod elf;
 pub mod http;
 pub mod image;
 pub mod lists;
 pub mod medium;
 pub mod names;
 pub mod pack;
+pub mod plugin_archives;
 pub mod pull;
 pub mod push;
 pub mod referrers;
+pub mod registries;
 pub mod registry;
+pub mod release;
+pub mod sbom;
 pub mod sets;
+pub mod source;
 pub mod time;
+pub mod tree;
+pub mod ui;
+pub mod verify;
 pub mod zstd;

@@ -20,6 +20,11 @@ pub fn archives(architecture: &str) -> [String; 2] {
     [format!("{archive}.zst"), format!("{archive}.gz")]
 }
 
+/// Returns the name of the program for an operator's machine of this architecture.
+pub fn program_name(architecture: &str) -> String {
+    format!("multus-airgap-{architecture}")
+}
+
 /// Returns the name of an architecture's delta to a former release.
 pub fn delta_name(architecture: &str) -> String {
     format!("multus-airgap-delta-{architecture}.tar.zst")

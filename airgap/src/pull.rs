@@ -15,6 +15,7 @@ use crate::{
     registry::{self, Registry},
 };
 
+pub mod sources;
 mod store;
 
 pub use store::Store;

@@ -15,6 +15,8 @@ use crate::names;
 
 pub mod render;
 
+/// The `images.toml` that this program was built with, by which it verifies releases.
+const SETS: &str = include_str!("../images.toml");
 /// The version of `images.toml`.
 const SCHEMA: u32 = 1;
 /// The feature of images that run with every switch off.
@@ -100,6 +102,11 @@ impl Sets {
     pub fn is_own(&self, reference: &str) -> bool {
         reference.starts_with(&self.own)
     }
+}
+
+/// Returns whether this project builds an image itself.
+pub fn is_own(reference: &str) -> Result<bool, Error> {
+    Ok(Sets::parse(SETS)?.is_own(reference))
 }
 
 /// Returns the full form of a name, with registry and tag or digest, as runtimes store it.

@@ -1,7 +1,7 @@
 //! The format of deltas between two releases' archives, and the check of a delta without the archive that it is applied to.
 //!
-//! A delta is an archive of its own: its description first, then the new archive's index, the list of all images, new blobs as they are and
-//! changed layers as differences. What a difference makes is known only when it is applied.
+//! A delta is an archive of its own: its description first, then the new archive's index, the list of all images, new blobs as they are,
+//! changed layers as differences, and the program for operators, whole or as a difference. What a difference makes is known only when it is applied.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,8 +22,12 @@ pub const INDEX: &str = "index.json";
 pub const LIST: &str = "multus-images-digests.txt";
 /// The directory of differences.
 pub const PATCHES: &str = "patches/";
+/// The program for operators, or its difference to the former one.
+pub const PROGRAM: &str = "program";
 /// The version of the format.
-pub const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = 2;
+/// The former version, which has no program.
+const WITHOUT_PROGRAM: u32 = 1;
 
 /// The description of a delta.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,6 +43,26 @@ pub struct Delta {
     pub kept: Vec<Digest>,
     /// Blob → layer of the base from which its difference was made.
     pub patches: BTreeMap<Digest, Digest>,
+    /// The program for operators next to the new archive.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub program: Option<Program>,
+}
+
+/// The program for operators.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct Program {
+    /// The hash of the program.
+    pub digest: Digest,
+    /// The hash of the former one, where the delta has the difference to it; the same hash where it has nothing, as it did not change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base: Option<Digest>,
+}
+
+impl Program {
+    fn is_in_delta(&self) -> bool {
+        self.base != Some(self.digest)
+    }
 }
 
 /// The hashes of an archive in each of its forms.
@@ -104,7 +128,7 @@ pub fn description(delta: &[Entry]) -> Result<Delta, Error> {
     let bytes = file(delta, FILE).map_err(|_| Error::NoDelta)?;
     let found = oci::from_bytes::<Delta>(bytes).ok();
     found
-        .filter(|found| found.schema == SCHEMA)
+        .filter(|found| [WITHOUT_PROGRAM, SCHEMA].contains(&found.schema))
         .ok_or(Error::NoDelta)
 }
 
@@ -123,6 +147,14 @@ pub fn check(delta: &[Entry]) -> Result<Content, Error> {
     let blobs = blobs(delta, &description)?;
     for digest in description.patches.keys() {
         file(delta, &format!("{PATCHES}{}", digest.hex()))?;
+    }
+    if let Some(program) = description.program
+        && program.is_in_delta()
+    {
+        let bytes = file(delta, PROGRAM)?;
+        if program.base.is_none() && sha256(bytes) != program.digest {
+            return Err(Error::Part(PROGRAM.to_owned()));
+        }
     }
     let ensure_known = |digest: &Digest| {
         let is_known = blobs.contains_key(digest)
@@ -186,6 +218,7 @@ fn blobs<'a>(delta: &'a [Entry], description: &Delta) -> Result<BTreeMap<Digest,
         } else if let Some(Ok(digest)) = digest(PATCHES)
             && description.patches.contains_key(&digest)
         {
+        } else if path == PROGRAM && description.program.is_some_and(|one| one.is_in_delta()) {
         } else if ![FILE, INDEX, LIST].contains(&path) {
             return Err(Error::Foreign(path.to_owned()));
         }

@@ -14,10 +14,16 @@ pub(crate) use self::{
 pub(crate) const IMAGES_DIR: &str = "agent/images";
 /// The beginning of the name of every archive of a release.
 pub(crate) const STEM: &str = "multus-airgap-";
-/// The beginning of the name of a difference between two releases' archives, which only `cargo xtask airgap apply` reads.
+/// The beginning of the name of a difference between two releases' archives, which only `multus-airgap apply` reads.
 pub(crate) const DELTA: &str = "multus-airgap-delta-";
 /// The endings of archives, the smaller form first.
 pub(crate) const ENDINGS: [&str; 2] = [".tar.zst", ".tar.gz"];
+
+/// Returns whether this is the name of the program for operators of some architecture, which no node needs.
+pub(crate) fn is_program(name: &str) -> bool {
+    let arch = name.strip_prefix(STEM);
+    arch.is_some_and(|arch| !arch.is_empty() && !arch.contains(['-', '.']))
+}
 
 /// Returns an archive's name without its ending.
 pub(crate) fn stem(name: &str) -> Option<&str> {

@@ -17,7 +17,9 @@ pub(crate) mod verify;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 
-use crate::{pages, tree::Tree};
+use ::airgap::verify::Checkout;
+
+use crate::{budgets, pages, programs, sbom, sets, tree::Tree};
 
 /// Builds, packs and checks a release of multus-rs.
 #[derive(Parser)]
@@ -75,6 +77,19 @@ pub(crate) fn release_pages() -> Tree {
     pages::tree(Cli::command())
 }
 
+/// Returns what a release of this checkout is held to besides its own words.
+pub(crate) fn checkout() -> Checkout {
+    Checkout {
+        pages: release_pages(),
+        programs: programs::names().collect(),
+        images: sets::expected,
+        budgets: budgets::of,
+        licence: sbom::LICENCE_TEXT,
+        vex: sbom::vex,
+        crates: sbom::locked,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -95,6 +110,8 @@ mod tests {
             "completions/multus-daemon.fish",
             "completions/_multus-distro",
             "man/kubectl-multus-lint.1",
+            "man/multus-airgap-push.1",
+            "completions/multus-airgap.bash",
             "completions/kubectl-multus.bash",
         ] {
             let page = tree.get(path).unwrap_or_else(|| panic!("no {path}"));

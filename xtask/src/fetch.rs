@@ -10,15 +10,11 @@ use std::{
 use airgap::http::{
     Arrived, Environment, Http,
     download::{self, Address},
+    variable,
 };
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 
 use crate::ui;
-
-/// Returns a variable of the environment.
-pub(crate) fn variable(name: &str) -> Option<String> {
-    std::env::var(name).ok()
-}
 
 /// Makes the client of downloads.
 pub(crate) fn client() -> anyhow::Result<Http> {

@@ -1,28 +1,24 @@
 //! The release pipeline: `cargo xtask <command>`, one file per command in `cmd/`.
 //!
-//! It links no program of the workspace: cargo builds the programs, and this one reads the built files.
+//! It links no program of the workspace but shares a library with one: cargo builds the programs, and this one reads the built files.
 
 mod arch;
-mod charts;
+mod budgets;
 mod cmd;
 mod difference;
-mod elf;
 mod fetch;
 mod lock;
-mod login;
 mod pages;
-mod plugin_archives;
 mod programs;
 mod project;
-mod release;
 mod sbom;
 mod sets;
 mod toolchain;
-mod tree;
-mod ui;
-mod verify;
 
 use std::process::ExitCode;
+
+// The library has what `multus-airgap` shares; these modules are used everywhere here.
+use airgap::{charts, elf, plugin_archives, release, tree, ui};
 
 /// The beginning of the line about a failure.
 const PREFIX: &str = "error";

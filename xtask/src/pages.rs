@@ -8,7 +8,8 @@ use include_dir::{Dir, include_dir};
 use crate::tree::Tree;
 
 /// A test of each program compares these with its command line.
-static PROGRAMS: [Dir<'static>; 3] = [
+static PROGRAMS: [Dir<'static>; 4] = [
+    include_dir!("$CARGO_MANIFEST_DIR/../airgap/pages"),
     include_dir!("$CARGO_MANIFEST_DIR/../daemon/pages"),
     include_dir!("$CARGO_MANIFEST_DIR/../distro/pages"),
     include_dir!("$CARGO_MANIFEST_DIR/../kubectl/pages"),

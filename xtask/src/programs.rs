@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::{arch::Arch, tree::Tree};
+pub(crate) use airgap::arch::Binaries;
+use airgap::tree::Tree;
 
-/// The programs of one architecture by name.
-pub(crate) type Binaries = BTreeMap<String, Vec<u8>>;
+use crate::arch::{Arch, Facts};
 
 /// One run of cargo.
 pub(crate) struct CargoRun {
@@ -15,7 +15,7 @@ pub(crate) struct CargoRun {
 }
 
 /// Separate runs, because cargo unites the features of all packages that it builds at once, and the nodes' programs must not get the
-/// features that the kubectl plugin needs on a workstation.
+/// features that the kubectl plugin and `multus-airgap` need on a workstation.
 pub(crate) const CARGO_RUNS: &[CargoRun] = &[
     CargoRun {
         profile: "release",
@@ -29,12 +29,18 @@ pub(crate) const CARGO_RUNS: &[CargoRun] = &[
         profile: "release",
         programs: &[("kubectl", "kubectl-multus")],
     },
+    CargoRun {
+        profile: "release",
+        programs: &[("airgap", "multus-airgap")],
+    },
 ];
 
 /// Bytes that the CNI plugins may have: they and the daemon share an image of at most 12 MB.
 const PLUGINS_BUDGET: u64 = 2_500_000;
 /// Bytes that the kubectl plugin may have; it is not started once per pod, as the shim is.
 const KUBECTL_BUDGET: u64 = 8_000_000;
+/// Bytes that the program for airgap archives may have, with TLS, HTTP and zstd in it.
+const AIRGAP_BUDGET: u64 = 8_000_000;
 
 /// Returns the names of the programs, which are the same for every architecture.
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
@@ -45,9 +51,10 @@ pub(crate) fn names() -> impl Iterator<Item = &'static str> {
 /// Returns how many bytes a program may have, or `None` when it has no limit.
 pub(crate) fn budget(arch: Arch, program: &str) -> Option<u64> {
     match program {
-        "multus-shim" => Some(arch.facts().shim_budget),
+        "multus-shim" => Some(Facts::of(arch).shim_budget),
         "multus-cni-plugins" => Some(PLUGINS_BUDGET),
         "kubectl-multus" => Some(KUBECTL_BUDGET),
+        "multus-airgap" => Some(AIRGAP_BUDGET),
         _ => None,
     }
 }

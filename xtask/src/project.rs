@@ -5,22 +5,20 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use airgap::release;
 use anyhow::{Context as _, bail};
 use archive::digest::{Digest, sha256};
 use xshell::{Shell, cmd};
 
 /// Directories with the sources of the programs.
 pub(crate) const PROGRAMS: &[&str] = &[
-    "api", "archive", "chart", "cmdline", "cni", "daemon", "dhcp", "distro", "kubectl", "netlink",
-    "node", "plan", "plugins", "shim", "vpn",
+    "airgap", "api", "archive", "chart", "cmdline", "cni", "daemon", "dhcp", "distro", "kubectl",
+    "netlink", "node", "plan", "plugins", "shim", "vpn",
 ];
 /// Directories that affect a release, besides [`PROGRAMS`].
-pub(crate) const PACKING: &[&str] = &["airgap", "images", "xtask"];
+pub(crate) const PACKING: &[&str] = &["images", "xtask"];
 /// Files that affect every build.
 const BUILD_FILES: &[&str] = &["Cargo.toml", "Cargo.lock", "LICENSE", "rust-toolchain.toml"];
-
-/// Marks a commit from which files differ.
-const DIRTY: &str = "-dirty";
 
 /// The checkout that xtask works on.
 pub(crate) struct Project {
@@ -68,7 +66,7 @@ impl Project {
 
     /// Returns whether files differ from the commit.
     pub(crate) fn is_dirty(&self) -> bool {
-        is_dirty(&self.commit)
+        release::is_dirty(&self.commit)
     }
 
     /// Returns the commit of a tag.
@@ -111,11 +109,6 @@ impl Project {
     }
 }
 
-/// Returns whether files differed from the commit when it was noted.
-pub(crate) fn is_dirty(commit: &str) -> bool {
-    commit.ends_with(DIRTY)
-}
-
 fn commit(root: &Path) -> anyhow::Result<(String, u64)> {
     let shell = Shell::new()?;
     shell.change_dir(root);
@@ -145,7 +138,7 @@ fn commit(root: &Path) -> anyhow::Result<(String, u64)> {
     };
     let (hash, time) = line.split_once(' ').context("git log printed no time")?;
     let is_clean = git(&["status", "--porcelain"])?.is_empty();
-    let suffix = if is_clean { "" } else { DIRTY };
+    let suffix = if is_clean { "" } else { release::DIRTY };
     let epoch = match explicit {
         Some(epoch) => epoch,
         None => time.parse().context("git log printed no time")?,

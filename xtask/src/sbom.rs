@@ -4,20 +4,23 @@
 //! The crates come from cargo's own resolution for each target ([`graph`]). A bill of materials is a value ([`bom`]) that two writers turn
 //! into documents; it names its subject by the digest that the release has. Nothing here reads a clock or makes a random number.
 
-pub(crate) mod check;
-pub(crate) mod cyclonedx;
-pub(crate) mod spdx;
-
 mod bom;
+mod cyclonedx;
 mod graph;
 mod notices;
+mod spdx;
 mod vex;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use airgap::{image::Definition, lists};
-use anyhow::Context as _;
-use archive::digest::Digest;
+use airgap::{
+    image::Definition,
+    lists,
+    sbom::{LICENCE, NOTICES, VEX, image_stem, paths, stem},
+    verify::Checksums,
+};
+use anyhow::{Context as _, ensure};
+use archive::digest::{Digest, sha256};
 use serde_json::Value;
 
 use self::{
@@ -31,16 +34,10 @@ use crate::{
     tree::Tree,
 };
 
-/// The directory of the documents in a release.
-pub(crate) const DIR: &str = "sbom/";
-/// The licence of this project, in a release and below [`airgap::image::DOCUMENTS`] in an image.
-pub(crate) const LICENCE: &str = "LICENSE";
-/// The licences of everything else that is linked into programs, in the same places.
-pub(crate) const NOTICES: &str = "THIRD-PARTY.txt";
-/// The advisories that do not apply.
-const VEX: &str = "sbom/vex.cdx.json";
-
-const LICENCE_TEXT: &str = include_str!("../../LICENSE");
+/// The text of [`LICENCE`].
+pub(crate) const LICENCE_TEXT: &str = include_str!("../../LICENSE");
+/// The lock that this program was built with, by which it verifies releases of its own commit.
+const LOCK: &str = include_str!("../../Cargo.lock");
 
 /// The permission of cargo to download crates that are missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -139,6 +136,15 @@ struct Header {
     version: String,
 }
 
+impl Header {
+    fn of(version: &str, epoch: u64) -> Self {
+        Self {
+            created: airgap::time::rfc3339(epoch),
+            version: version.to_owned(),
+        }
+    }
+}
+
 /// The parts of a release that have documents.
 pub(crate) struct Subjects<'a> {
     pub(crate) version: &'a str,
@@ -174,40 +180,9 @@ impl<'a> Subjects<'a> {
     }
 }
 
-/// Returns the name of an image in the names of its documents.
-fn image_name(reference: &str) -> &str {
-    let repository = reference
-        .rsplit_once(':')
-        .map_or(reference, |(repository, _)| repository);
-    repository.rsplit('/').next().unwrap_or(repository)
-}
-
-/// Returns the path of a document without its ending.
-fn stem(arch: Arch, subject: &str) -> String {
-    format!("{DIR}{}/{subject}", arch.name())
-}
-
-fn image_stem(arch: Arch, reference: &str) -> String {
-    stem(arch, &format!("image-{}", image_name(reference)))
-}
-
-/// Returns both paths of the documents of an image for an architecture, with their media types.
-pub(crate) fn image_documents(arch: Arch, reference: &str) -> [(String, &'static str); 2] {
-    let stem = image_stem(arch, reference);
-    let [cyclonedx, spdx] = paths(&stem);
-    [(cyclonedx, cyclonedx::MEDIA_TYPE), (spdx, spdx::MEDIA_TYPE)]
-}
-
-fn paths(stem: &str) -> [String; 2] {
-    [format!("{stem}.cdx.json"), format!("{stem}.spdx.json")]
-}
-
 /// Returns everything that this module adds to a release.
 pub(crate) fn documents(inventory: &Inventory, subjects: &Subjects<'_>) -> anyhow::Result<Tree> {
-    let header = Header {
-        created: airgap::time::rfc3339(subjects.epoch),
-        version: subjects.version.to_owned(),
-    };
+    let header = Header::of(subjects.version, subjects.epoch);
     let mut tree = Tree::default();
     for (name, text) in inventory.licences() {
         tree.add(name, text);
@@ -219,6 +194,35 @@ pub(crate) fn documents(inventory: &Inventory, subjects: &Subjects<'_>) -> anyho
         tree.add(spdx, to_bytes(&spdx::write(&bom, &header))?);
     }
     Ok(tree)
+}
+
+/// Compares the documents of a release of this commit with the crates that cargo resolves now.
+pub(crate) fn check_graph(inventory: &Inventory, release: &Release) -> anyhow::Result<()> {
+    let names = release.architectures.iter();
+    let arches: Vec<_> = names.filter_map(|name| Arch::parse(name)).collect();
+    let documents = documents(inventory, &Subjects::of(release, &arches))?;
+    for (path, file) in &documents.0 {
+        let found = release.files.iter().find(|one| one.path == *path);
+        let found = found.with_context(|| format!("{path} is missing"))?;
+        ensure!(
+            found.sha256 == sha256(&file.bytes).hex(),
+            "{path} does not follow from the crates of this checkout"
+        );
+    }
+    Ok(())
+}
+
+/// Returns the document about advisories that do not apply to a release.
+pub(crate) fn vex(release: &Release) -> anyhow::Result<Vec<u8>> {
+    let header = Header::of(&release.version, release.epoch);
+    to_bytes(&vex::document(&header)?)
+}
+
+/// Returns the crates that the lock has from the registry.
+pub(crate) fn locked() -> anyhow::Result<Checksums> {
+    let locked = graph::checksums(LOCK)?.into_iter();
+    let locked = locked.filter_map(|(id, checksum)| Some(((id.name, id.version), checksum?)));
+    Ok(locked.collect())
 }
 
 fn to_bytes(document: &Value) -> anyhow::Result<Vec<u8>> {
@@ -244,7 +248,7 @@ fn bills(inventory: &Inventory, subjects: &Subjects<'_>) -> anyhow::Result<BTree
             anyhow::Ok(bom::of_program(place, name, graph, file))
         };
         for name in subjects.programs(arch) {
-            bills.insert(stem(arch, name), program(name)?);
+            bills.insert(stem(arch.name(), name), program(name)?);
         }
         let mut images = Vec::new();
         for image in subjects.images {
@@ -266,41 +270,24 @@ fn bills(inventory: &Inventory, subjects: &Subjects<'_>) -> anyhow::Result<BTree
                 programs.collect::<anyhow::Result<_>>()?,
             );
             if own.is_some() {
-                bills.insert(image_stem(arch, &image.reference), bom.clone());
+                bills.insert(image_stem(arch.name(), &image.reference), bom.clone());
             }
             images.push(bom);
         }
         for name in lists::archives(arch.name()) {
             let file = subjects.digest(&format!("airgap/{name}"))?;
             let bom = bom::of_archive(subjects.version, &name, file, images.clone());
-            bills.insert(stem(arch, &name), bom);
+            bills.insert(stem(arch.name(), &name), bom);
         }
     }
     Ok(bills)
-}
-
-/// One component of a document, as both formats name it.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Item {
-    name: String,
-    version: Option<String>,
-    purl: Option<String>,
-    sha256: Option<String>,
-    is_build_only: bool,
-}
-
-/// The content of a document, as both formats have it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Listing {
-    subject: Item,
-    items: BTreeSet<Item>,
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
     use std::path::PathBuf;
 
-    use archive::digest::sha256;
+    use airgap::sbom;
 
     use super::{graph::Usage, *};
 
@@ -314,7 +301,7 @@ pub(crate) mod tests {
 
     /// Returns the same crates as the lock of this checkout has them.
     fn locked() -> [(CrateId, String); 2] {
-        let lock = graph::checksums(include_str!("../../Cargo.lock")).unwrap();
+        let lock = graph::checksums(LOCK).unwrap();
         ["serde", "syn"].map(|name| {
             let (id, checksum) = lock.iter().find(|(id, _)| id.name == name).unwrap();
             (id.clone(), checksum.clone().unwrap())
@@ -418,8 +405,8 @@ pub(crate) mod tests {
     #[test]
     fn both_formats_list_the_same() {
         let (bom, header) = (bom(), header());
-        let one = cyclonedx::read(&cyclonedx::write(&bom, &header)).unwrap();
-        let other = spdx::read(&spdx::write(&bom, &header)).unwrap();
+        let one = sbom::cyclonedx::read(&cyclonedx::write(&bom, &header)).unwrap();
+        let other = sbom::spdx::read(&spdx::write(&bom, &header)).unwrap();
         assert_eq!(one, other);
         assert_eq!(one.subject.sha256, Some(sha256(b"program").hex()));
         let names: Vec<_> = one.items.iter().map(|item| item.name.as_str()).collect();

@@ -14,8 +14,7 @@ use archive::{layout::Layout, oci::Platform};
 
 use crate::{arch::Arch, project::Project};
 
-/// The files that this program was built with, by which it verifies releases.
-const SETS: &str = include_str!("../../airgap/images.toml");
+/// The lock that this program was built with, by which it verifies releases of its own commit.
 const LOCK: &str = include_str!("../../airgap/images.lock");
 
 /// The options for the files of image sets.
@@ -90,12 +89,6 @@ pub(crate) fn expected(version: &str) -> anyhow::Result<Vec<String>> {
     let mut names: Vec<_> = locked.into_iter().map(|image| image.reference).collect();
     names.sort();
     Ok(names)
-}
-
-/// Returns whether this project builds an image itself.
-pub(crate) fn is_own(reference: &str) -> anyhow::Result<bool> {
-    let sets = Sets::parse(SETS).context("airgap/images.toml")?;
-    Ok(sets.is_own(reference))
 }
 
 fn explicit_or(explicit: Option<&PathBuf>, project: &Project, default: &str) -> PathBuf {

@@ -5,7 +5,11 @@ use std::path::Path;
 use anyhow::{Context as _, bail, ensure};
 use xshell::{Shell, cmd};
 
-use crate::{arch::Arch, project::Project, ui};
+use crate::{
+    arch::{Arch, Facts},
+    project::Project,
+    ui,
+};
 
 const RUSTUP: &str = "get Rust with rustup from https://rustup.rs";
 
@@ -24,7 +28,7 @@ pub(crate) fn versions(project: &Project, arches: &[Arch]) -> anyhow::Result<Str
     let rustc = ensure_pinned(project)?;
     let mut versions = vec![rustc];
     for arch in arches {
-        let facts = arch.facts();
+        let facts = Facts::of(*arch);
         let programs = [facts.cc, facts.linker].into_iter();
         versions.extend(programs.map(|program| version(&shell, program)));
     }
@@ -124,7 +128,7 @@ impl Missing {
 fn find_missing(shell: &Shell, arches: &[Arch]) -> anyhow::Result<Missing> {
     let mut missing = Missing::default();
     for arch in arches {
-        let facts = arch.facts();
+        let facts = Facts::of(*arch);
         let triple = facts.triple;
         let dir = cmd!(shell, "rustc --print target-libdir --target {triple}")
             .quiet()

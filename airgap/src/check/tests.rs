@@ -41,7 +41,13 @@ fn part(architecture: &str) -> Layout {
 
 fn of(architecture: &str, part: &Layout) -> Files {
     let archive = delta::archive(part).unwrap();
-    medium::files(architecture, part, archive, &format!("{NAME}@sha256:0\n"))
+    medium::files(
+        architecture,
+        part,
+        archive,
+        &format!("{NAME}@sha256:0\n"),
+        None,
+    )
 }
 
 /// Writes checksums that match the files.
@@ -91,7 +97,8 @@ fn complete_directory_and_the_files_for_one_node_are_sound() {
 
 /// Returns a directory with the delta of an architecture.
 fn of_delta(change: impl FnOnce(&mut Vec<Entry>)) -> Files {
-    let mut entries = delta::make(&part("former"), &part("amd64")).unwrap();
+    let mut entries =
+        delta::make(&part("former"), &part("amd64"), delta::Programs::default()).unwrap();
     let list = format!("{NAME}@sha256:0\n");
     entries.push(Entry::file(lists::ALL_DIGESTS, 0o644, list));
     change(&mut entries);
@@ -144,6 +151,39 @@ fn delta_is_checked_as_far_as_it_goes_without_the_former_release() {
     let sums = lists::sums([(other.as_str(), sha256(&bytes))]).into_bytes();
     let renamed = [(other, bytes), (lists::sums_name("arm64"), sums)].into();
     refused(&renamed, "for amd64: it was renamed or swapped");
+}
+
+#[test]
+fn program_for_operators_is_covered_and_may_be_left_out() {
+    let program = |class: u8, machine: u8| {
+        let mut bytes = vec![0; 64];
+        bytes[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
+        (bytes[4], bytes[16], bytes[18]) = (class, 2, machine);
+        bytes
+    };
+    let with = |bytes: &[u8]| {
+        let part = part("amd64");
+        let archive = delta::archive(&part).unwrap();
+        let list = format!("{NAME}@sha256:0\n");
+        let program = Some(delta::Program::of(bytes));
+        medium::files("amd64", &part, archive, &list, program)
+    };
+    let name = lists::program_name("amd64");
+    let mut files = with(&program(2, 62));
+    assert_eq!(dir(&files).unwrap()[0].program, Some(name.clone()));
+    files.get_mut(&name).unwrap().push(0);
+    refused(&files, &format!("{name} is not the file that sha256sum-"));
+    files.remove(&name);
+    assert_eq!(dir(&files).unwrap()[0].program, None);
+    // One for another machine, or no program at all, with matching checksums.
+    refused(&with(&program(2, 183)), &format!("{name}: ELF machine 183"));
+    refused(
+        &with(b"#!/bin/sh"),
+        &format!("{name}: no ELF file for amd64"),
+    );
+    let mut uncovered = of("amd64", &part("amd64"));
+    uncovered.insert(name.clone(), program(2, 62));
+    refused(&uncovered, &format!("{name} does not belong there"));
 }
 
 #[test]

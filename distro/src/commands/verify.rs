@@ -65,7 +65,7 @@ fn verify_archives(dir: &Path) -> anyhow::Result<()> {
     }
     if source.has_only_deltas() {
         note(
-            "these are deltas: `cargo xtask airgap apply` makes the archives of them, next to the former release",
+            "these are deltas: `multus-airgap apply` makes the archives of them, next to the former release",
         );
         return Ok(());
     }

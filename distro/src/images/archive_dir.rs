@@ -11,7 +11,7 @@ use std::{
 use anyhow::{Context as _, bail, ensure};
 use sha2::{Digest as _, Sha256};
 
-use super::{DELTA, ENDINGS, stem};
+use super::{DELTA, ENDINGS, is_program, stem};
 
 /// Directories of a release that hold lists for the distros' own trees, and nothing else.
 const LIST_DIRS: [&str; 2] = ["k3s", "rke2"];
@@ -107,7 +107,8 @@ impl ArchiveDir {
                 named()
             );
         }
-        let is_missing = |name: &&String| stem(name).is_none() && !present.contains(name);
+        let may_be_absent = |name: &str| stem(name).is_some() || is_program(name);
+        let is_missing = |name: &&String| !may_be_absent(name) && !present.contains(name);
         if let Some(name) = sums.keys().find(is_missing) {
             bail!(
                 "{}/{name} is missing: copy the release's directory again",
@@ -166,7 +167,7 @@ impl ArchiveDir {
             && let Some(delta) = self.deltas().first()
         {
             bail!(
-                "{} is a delta: make the archives of it with `cargo xtask airgap apply --base FORMER {} --out DIR`, and install DIR",
+                "{} is a delta: make the archives of it with `multus-airgap apply --base FORMER {} --out DIR`, and install DIR",
                 self.path(delta).display(),
                 self.dir.display()
             );
@@ -198,6 +199,7 @@ impl ArchiveDir {
     pub(crate) fn lists(&self, arch: &str) -> anyhow::Result<Vec<(PathBuf, String)>> {
         let lists = self.sums.keys().filter(|name| {
             stem(name).is_none()
+                && !is_program(name)
                 && (!name.contains(".linux-") || name.ends_with(&format!(".linux-{arch}.txt")))
         });
         lists

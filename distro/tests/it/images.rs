@@ -73,7 +73,7 @@ fn layout(arch: &str, content: &str) -> Layout {
 /// Returns the complete airgap directory of a release, as `cargo xtask airgap bundle` writes it.
 fn release(arch: &str, part: &Layout) -> BTreeMap<String, Vec<u8>> {
     let archive = airgap::delta::archive(part).expect("a small archive");
-    airgap::medium::files(arch, part, archive, &format!("{IMAGE}@sha256:0\n"))
+    airgap::medium::files(arch, part, archive, &format!("{IMAGE}@sha256:0\n"), None)
 }
 
 fn write_all(dir: &Path, files: &BTreeMap<String, Vec<u8>>) {
@@ -95,7 +95,8 @@ fn deltas(arch: &str, entries: &[Entry]) -> BTreeMap<String, Vec<u8>> {
 
 /// Returns the delta between two releases.
 fn delta_entries(former: &Layout, new: &Layout) -> Vec<Entry> {
-    let mut entries = airgap::delta::make(former, new).expect("a small delta");
+    let mut entries = airgap::delta::make(former, new, airgap::delta::Programs::default())
+        .expect("a small delta");
     let list = format!("{IMAGE}@sha256:0\n");
     entries.push(Entry::file(lists::ALL_DIGESTS, 0o644, list));
     entries
@@ -408,6 +409,32 @@ fn directories_of_the_mediums_file_system_are_passed_over() {
 }
 
 #[test]
+fn program_for_operators_is_checked_and_may_be_left_out() {
+    let arch = arch();
+    let part = layout(arch, "content");
+    let archive = airgap::delta::archive(&part).expect("a small archive");
+    let program = Some(airgap::delta::Program::of(b"program"));
+    let list = format!("{IMAGE}@sha256:0\n");
+    let files = airgap::medium::files(arch, &part, archive, &list, program);
+    let name = lists::program_name(arch);
+    assert!(files.contains_key(&name));
+    let case = Case::new();
+    fs::remove_dir_all(case.source()).unwrap();
+    write_all(&case.source(), &files);
+    let verified = case.verify();
+    assert!(verified.status.success(), "{verified:?}");
+    case.write(&name, b"other");
+    case.refused(&[&name, "is not the release's"]);
+    fs::remove_file(case.source().join(&name)).unwrap();
+    for output in [case.verify(), case.install()] {
+        assert!(output.status.success(), "{output:?}");
+    }
+    // Another name is no program of a release.
+    case.write(&format!("multus-airgap-{arch}-old"), b"program");
+    case.refused(&["is in no sha256sum file"]);
+}
+
+#[test]
 fn delta_becomes_an_installed_archive() {
     let arch = arch();
     let (former, new) = (layout(arch, "former"), layout(arch, "new"));
@@ -420,7 +447,11 @@ fn delta_becomes_an_installed_archive() {
     let (found, note) = (verified.stdout, verified.stderr);
     let found = String::from_utf8(found).unwrap();
     assert!(found.contains(&format!("ok  {IMAGE}  ")), "{found}");
-    assert!(String::from_utf8(note).unwrap().contains("airgap apply"));
+    assert!(
+        String::from_utf8(note)
+            .unwrap()
+            .contains("multus-airgap apply")
+    );
     let installed = case.install();
     assert_eq!(installed.status.code(), Some(1));
     let error = String::from_utf8(installed.stderr).unwrap();
@@ -433,7 +464,7 @@ fn delta_becomes_an_installed_archive() {
     let delta = entries("delta", &delta);
     let content = archive::delta::check(&delta).unwrap();
     let (part, archive) = airgap::delta::apply(&base, &delta).unwrap();
-    let applied = airgap::medium::files(&content.architecture, &part, archive, &content.list);
+    let applied = airgap::medium::files(&content.architecture, &part, archive, &content.list, None);
     assert_eq!(applied, expected);
     fs::remove_dir_all(case.source()).unwrap();
     write_all(&case.source(), &applied);

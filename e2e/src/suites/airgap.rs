@@ -1,7 +1,7 @@
 //! Suite `airgap`: archives and registries for clusters without a network, read by real programs: a registry with a login, both
 //! versions of containerd with empty stores, skopeo, Helm.
 //!
-//! The suite runs the program of `cargo xtask` and uses the files of the release; it calls no library of ours.
+//! The suite runs the program of `cargo xtask` and `multus-airgap`, and uses the files of the release; it calls no library of ours.
 
 mod agent;
 mod copy;
@@ -10,6 +10,7 @@ mod fixture;
 mod flaky_proxy;
 mod inside;
 mod installed;
+mod operator;
 mod pulled;
 mod registry;
 mod sets;
@@ -57,5 +58,6 @@ pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed>
     inside::run(env, &fixture, report)?;
     stores::pull(env, &fixture, report)?;
     pulled::run(env, &fixture, report)?;
+    operator::run(env, &fixture, report)?;
     deltas::run(env, &fixture, report)
 }

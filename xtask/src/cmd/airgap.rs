@@ -1,7 +1,6 @@
 //! `airgap`: the image sets, the archives that carry them to nodes without a network, and the push into registries.
 
 mod apply;
-mod attach;
 mod bundle;
 mod explain;
 mod pull;

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use xshell::cmd;
 
 use crate::{
-    arch::{Arch, Arches},
+    arch::{Arch, Arches, Facts},
     elf,
     programs::{self, Binaries, CARGO_RUNS, CargoRun},
     project::{PROGRAMS, Project},
@@ -17,7 +17,7 @@ use crate::{
     ui,
 };
 
-/// Build static multus-shim, multus-daemon, multus-distro, multus-cni-plugins and kubectl-multus for each architecture
+/// Build static multus-shim, multus-daemon, multus-distro, multus-cni-plugins, kubectl-multus and multus-airgap for each architecture
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  cargo xtask build --install\n  cargo xtask build --arch amd64,arm64 --out /tmp/dist"
@@ -116,7 +116,7 @@ fn remaps(project: &Project) -> anyhow::Result<Vec<(String, &'static str)>> {
 }
 
 fn compile(project: &Project, arch: Arch) -> anyhow::Result<()> {
-    let facts = arch.facts();
+    let facts = Facts::of(arch);
     let triple = facts.triple;
     let mut rustflags: Vec<String> = facts.rustflags.iter().map(|&flag| flag.into()).collect();
     let mut cflags = Vec::new();
@@ -177,7 +177,10 @@ fn foreign_variables() -> impl Iterator<Item = std::ffi::OsString> {
 fn read(project: &Project, arch: Arch) -> anyhow::Result<Binaries> {
     let mut programs = Binaries::new();
     for run in CARGO_RUNS {
-        let dir = project.target.join(arch.facts().triple).join(run.profile);
+        let dir = project
+            .target
+            .join(Facts::of(arch).triple)
+            .join(run.profile);
         for (_, name) in run.programs {
             let path = dir.join(name);
             let bytes =

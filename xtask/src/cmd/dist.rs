@@ -8,7 +8,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use ::airgap::lists;
+use ::airgap::{
+    lists,
+    sbom::{LICENCE, NOTICES},
+    source::PROGRAM,
+    verify::{self, Standard},
+};
 use anyhow::{Context as _, bail};
 use archive::{
     digest::{Digest, sha256},
@@ -22,8 +27,8 @@ use serde::{Deserialize, Serialize};
 use self::staging_dir::StagingDir;
 use crate::{
     arch::{Arch, Arches},
-    charts,
-    cmd::{airgap, build, generate, images, release_pages},
+    budgets, charts,
+    cmd::{airgap, build, checkout, generate, images, release_pages},
     plugin_archives,
     programs::{self, Binaries},
     project::{PACKING, PROGRAMS, Project},
@@ -33,7 +38,6 @@ use crate::{
     toolchain,
     tree::{self, Tree},
     ui,
-    verify::{self, Standard},
 };
 
 /// Make the complete release and verify it
@@ -64,8 +68,8 @@ const RELEASE_NAMES: &[&str] = &[
     "oci",
     "plugins",
     "sbom",
-    sbom::LICENCE,
-    sbom::NOTICES,
+    LICENCE,
+    NOTICES,
     release::FILE,
     release::SUMS,
 ];
@@ -150,7 +154,12 @@ pub(crate) fn compose(
     )?);
     tree.extend(images::tree(layout));
     tree.extend(generate::tree(&origin.version, charts)?);
-    tree.extend(airgap::tree(layout, &origin.architectures)?);
+    let operators = programs.iter().filter_map(|(arch, programs)| {
+        let program = programs.get(PROGRAM)?;
+        Some((arch.name().to_owned(), program.clone()))
+    });
+    let operators = operators.collect();
+    tree.extend(airgap::tree(layout, &origin.architectures, &operators)?);
     tree.extend(release_pages());
     let images = archive::verify::images(layout, &::airgap::check::unpack)?;
     let subjects = Subjects {
@@ -172,7 +181,8 @@ pub(crate) fn describe(
     images: &[Image],
     charts: Vec<ChartEntry>,
 ) -> anyhow::Result<()> {
-    let release = Release::of(origin, tree, images, charts);
+    let budgets = budgets::of(&origin.architectures, tree, images);
+    let release = Release::of(origin, tree, images, charts, budgets);
     release.check_budgets()?;
     let description = release.to_bytes()?;
     let mut sums = vec![(release::FILE, sha256(&description))];
@@ -188,9 +198,9 @@ pub(crate) fn describe(
 fn put(release: &Tree, staging: &StagingDir, out: &Path) -> anyhow::Result<()> {
     let new = staging.dir.join("release");
     release.write_new(&new)?;
-    let pages = release_pages();
+    let checkout = checkout();
     ui::step("verify", || {
-        verify::dir(&new, |_| Standard::Checkout(&pages)).map(drop)
+        verify::dir(&new, |_| Standard::Checkout(&checkout)).map(drop)
     })?;
     tree::replace(&new, out)
 }

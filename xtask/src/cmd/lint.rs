@@ -197,7 +197,7 @@ fn length_warning(name: &str, text: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::arch::Arch;
+    use crate::arch::{Arch, Facts};
 
     fn check(name: &str, text: &str, expected: &[&str]) {
         assert_eq!(complaints_about(name, text), expected, "{name}: {text}");
@@ -292,7 +292,7 @@ mod tests {
         assert!(as_root.clone().count() > 0);
         assert!(as_root.clone().all(|line| line.contains("sudo apt-get ")));
         for arch in Arch::ALL {
-            for package in arch.facts().packages {
+            for package in Facts::of(arch).packages {
                 assert!(dist.contains(package), "{package}");
             }
         }

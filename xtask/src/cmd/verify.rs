@@ -1,19 +1,24 @@
 //! `verify DIR`: verifies a release from its files alone, by following every digest.
 
+#[cfg(test)]
+mod forgeries;
+
 use std::path::{Path, PathBuf};
 
+use airgap::{
+    commands::verify::print_release,
+    verify::{self, Checkout, Standard},
+};
 use anyhow::{Context as _, bail, ensure};
-use cmdline::counted;
 
-use super::{images, release_pages};
+use super::{checkout, images};
 use crate::{
     difference,
-    project::{Project, is_dirty},
+    project::Project,
     release::{self, Release},
     sbom::{self, Network},
     tree::Tree,
     ui,
-    verify::{self, Standard},
 };
 
 /// Check a release offline, down to the content of every layer and the mode of every file, or print where two differ
@@ -49,29 +54,20 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         .dir
         .as_ref()
         .context("name the directory of a release")?;
-    let pages = release_pages();
+    let checkout = checkout();
     // Without git nothing is known of the checkout, which is then no measure of a release.
-    let checkout = Project::open().ok().map(|project| project.commit);
+    let commit = Project::open().ok().map(|project| project.commit);
     let release = verify::dir(dir, |release| {
-        standard(release, checkout.as_deref(), &pages)
+        standard(release, commit.as_deref(), &checkout)
     })?;
     compare_with_crates(&release)?;
     if let Some(tag) = &args.tag {
         check_tag(&release, tag, &Project::open()?.commit_of_tag(tag)?)?;
     }
     if !args.allow_dirty {
-        check_clean(&release)?;
+        release.check_clean()?;
     }
-    if args.json {
-        return ui::data(&String::from_utf8(release.to_bytes()?)?);
-    }
-    ui::data(&format!(
-        "{}: release {} of {} for {} is sound\n",
-        dir.display(),
-        release.version,
-        counted(release.files.len() + 2, "file"),
-        release.architectures.join(", ")
-    ))
+    print_release(dir, &release, args.json)
 }
 
 /// Compares the lists of what is inside with the crates that cargo resolves, if the release is of this checkout.
@@ -83,7 +79,7 @@ fn compare_with_crates(release: &Release) -> anyhow::Result<()> {
         return Ok(());
     }
     match images::inventory(&project, Network::Off) {
-        Ok(inventory) => sbom::check::check_graph(&inventory, release),
+        Ok(inventory) => sbom::check_graph(&inventory, release),
         Err(error) => {
             ui::note(&format!(
                 "the lists in sbom/ are not compared with the crates, which are not here: run `cargo fetch --locked` ({error:#})"
@@ -91,18 +87,6 @@ fn compare_with_crates(release: &Release) -> anyhow::Result<()> {
             Ok(())
         }
     }
-}
-
-/// Fails when files differed from the commit that the release names, since the commit alone does not make the same release then.
-fn check_clean(release: &Release) -> anyhow::Result<()> {
-    ensure!(
-        !is_dirty(&release.commit),
-        "{} names commit {}: the release was made from a checkout with uncommitted changes; \
-         commit them and make it again, or give --allow-dirty for a trial",
-        release::FILE,
-        release.commit
-    );
-    Ok(())
 }
 
 /// Fails unless the release is the one of a tag, which is at `commit`.
@@ -123,9 +107,9 @@ fn check_tag(release: &Release, tag: &str, commit: &str) -> anyhow::Result<()> {
 }
 
 /// Returns what a release is held to: the files of the checkout when its commit made the release, else the release's own words.
-fn standard<'a>(release: &Release, checkout: Option<&str>, pages: &'a Tree) -> Standard<'a> {
-    match checkout {
-        Some(commit) if commit == release.commit => return Standard::Checkout(pages),
+fn standard<'a>(release: &Release, commit: Option<&str>, checkout: &'a Checkout) -> Standard<'a> {
+    match commit {
+        Some(commit) if commit == release.commit => return Standard::Checkout(checkout),
         Some(commit) => ui::note(&format!(
             "the release is of commit {}, this checkout of {commit}: it is judged by its own {}",
             release.commit,
@@ -169,9 +153,9 @@ mod tests {
 
     #[test]
     fn checkout_is_the_standard_for_releases_of_its_commit_alone() {
-        let pages = Tree::default();
+        let measures = checkout();
         let is_checkout = |commit: &str, checkout| {
-            let standard = standard(&release("5.0.0", commit), checkout, &pages);
+            let standard = standard(&release("5.0.0", commit), checkout, &measures);
             matches!(standard, Standard::Checkout(_))
         };
         assert!(is_checkout("abc", Some("abc")));
@@ -183,15 +167,6 @@ mod tests {
         ] {
             assert!(!is_checkout(commit, checkout), "{commit} {checkout:?}");
         }
-    }
-
-    #[test]
-    fn release_of_uncommitted_changes_is_refused() {
-        check_clean(&release("5.0.0", "abc")).unwrap();
-        let error = check_clean(&release("5.0.0", "abc-dirty")).unwrap_err();
-        let error = error.to_string();
-        assert!(error.contains("names commit abc-dirty"), "{error}");
-        assert!(error.contains("--allow-dirty"), "{error}");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use super::{
     Inventory,
     graph::{CrateFacts, CrateId, Graph},
 };
-use crate::arch::Arch;
+use crate::arch::{Arch, Facts};
 
 /// The kind of a component.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -256,7 +256,7 @@ fn toolchain(version: &str, arch: Arch) -> Vec<(String, Component)> {
         )
     };
     let cpe = |product: &str, version: &str| format!("cpe:2.3:a:{product}:{version}:*:*:*:*:*:*:*");
-    let libc = if arch.facts().triple.contains("musl") {
+    let libc = if Facts::of(arch).triple.contains("musl") {
         library("musl", None, "MIT", cpe("musl-libc:musl", "*"))
     } else {
         library("glibc", None, "LGPL-2.1-or-later", cpe("gnu:glibc", "*"))

@@ -14,7 +14,7 @@ use xshell::cmd;
 
 use super::Network;
 use crate::{
-    arch::Arch,
+    arch::{Arch, Facts},
     programs::{CARGO_RUNS, CargoRun},
     project::Project,
 };
@@ -168,7 +168,7 @@ pub(super) fn of_arch(
     let mut graphs = BTreeMap::new();
     for CargoRun { programs, .. } in CARGO_RUNS {
         let tree = |edges: &str| {
-            let (shell, target) = (project.shell()?, arch.facts().triple);
+            let (shell, target) = (project.shell()?, Facts::of(arch).triple);
             let packages = programs
                 .iter()
                 .flat_map(|(package, _)| ["--package", package]);
@@ -279,7 +279,7 @@ pub(super) fn facts(
     let shell = project.shell()?;
     let targets = Arch::ALL
         .into_iter()
-        .flat_map(|arch| ["--filter-platform", arch.facts().triple]);
+        .flat_map(|arch| ["--filter-platform", Facts::of(arch).triple]);
     let network = network.flags();
     let metadata = cmd!(
         shell,

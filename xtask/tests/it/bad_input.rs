@@ -237,7 +237,7 @@ fn directory_that_is_not_a_release_is_refused_before_it_is_read() {
     fs::create_dir(dir.path().join("dir")).unwrap();
     for name in ["file", "dir", "absent"] {
         let verify = xtask(dir.path(), &["verify", name]);
-        refused(verify, FAILED, &[name, "cargo xtask dist"]);
+        refused(verify, FAILED, &[name, "name the directory of"]);
     }
     let verify = xtask(dir.path(), &["airgap", "verify", "absent"]);
     refused(verify, FAILED, &["there is no directory absent"]);

@@ -20,7 +20,9 @@ use crate::{
 };
 
 /// Its reference; the registry of this name is reachable through a mirror only.
-const NAME: &str = "registry.invalid/others/helper:1";
+pub(super) const NAME: &str = "registry.invalid/others/helper:1";
+/// The registry in this name.
+pub(super) const OTHERS: &str = "registry.invalid";
 const REPOSITORY: &str = "others/helper";
 
 struct PullPaths {

@@ -2,10 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use airgap::{bundle, delta, lists, medium, pack, zstd};
-use anyhow::{Context as _, ensure};
-use archive::{digest::sha256, layout::Layout, tar::Entry};
-use serde_json::{Value, json};
+use airgap::{
+    commands::bundle::print_written,
+    medium::{self, ProgramsByArch},
+    source::{self, Source},
+};
+use anyhow::Context as _;
+use archive::layout::Layout;
 
 use crate::{
     arch::{Arch, Arches},
@@ -38,168 +41,68 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let arches = args.arches.list();
     let layout = read(&args.out, &arches)?;
+    let programs = programs(&args.out, &arches);
     let (tree, dir) = if let Some(base) = &args.base {
-        let base = read(base, &arches)?;
-        let tree = ui::step("delta", || deltas(&base, &layout, &arches))?;
+        let (base, former) = (
+            read(base, &arches)?,
+            Source::Release(base.clone()).programs(),
+        );
+        let tree = ui::step("delta", || {
+            medium::deltas((&base, &former), (&layout, &programs), &names(&arches))
+        })?;
         tree.update(&args.delta, &[])?;
         (tree, &args.delta)
     } else {
-        let tree = ui::step("airgap", || tree(&layout, &arches))?;
+        let tree = ui::step("airgap", || tree(&layout, &arches, &programs))?;
         tree.update(&args.out, &["airgap/"])?;
         (tree, &args.out)
     };
     if args.json {
-        let files = tree.0.iter().map(|(path, file)| {
-            json!({"path": dir.join(path), "size": file.bytes.len(), "sha256": sha256(&file.bytes).hex()})
-        });
-        ui::json(&files.collect::<Value>())?;
+        print_written(&tree, dir)?;
     }
     Ok(())
 }
 
 fn read(out: &Path, arches: &[Arch]) -> anyhow::Result<Layout> {
-    let names: Vec<_> = arches.iter().map(|arch| arch.name()).collect();
     let dir = out.join("oci");
     Layout::read(&dir).with_context(|| {
         format!(
             "cannot read images from {}, make them with `cargo xtask images --arch {} --out {}`",
             dir.display(),
-            names.join(","),
+            names(arches).join(","),
             out.display()
         )
     })
 }
 
 /// Returns everything below `airgap/`.
-pub(crate) fn tree(layout: &Layout, arches: &[Arch]) -> anyhow::Result<Tree> {
+pub(crate) fn tree(
+    layout: &Layout,
+    arches: &[Arch],
+    programs: &ProgramsByArch,
+) -> anyhow::Result<Tree> {
     let mut tree = Tree::default();
-    let all_digests = lists::digests(layout);
-    for arch in arches.iter().map(|arch| arch.name()) {
-        let part = bundle::slice(layout, arch)?;
-        let archive = delta::archive(&part)?;
-        for (name, bytes) in medium::files(arch, &part, archive, &all_digests) {
-            tree.add(format!("airgap/{name}"), bytes);
-        }
+    for (name, file) in medium::tree(layout, &names(arches), programs)?.0 {
+        tree.0.insert(format!("airgap/{name}"), file);
     }
     Ok(tree)
 }
 
-/// Returns the deltas and their checksums, which `airgap apply` reads.
-fn deltas(base: &Layout, new: &Layout, arches: &[Arch]) -> anyhow::Result<Tree> {
-    let mut tree = Tree::default();
-    // The digests of indexes, which no slice has, for the lists that `airgap apply` writes.
-    let all_digests = Entry::file(lists::ALL_DIGESTS, 0o644, lists::digests(new));
+/// Returns the programs for operators in a release, and says which are missing.
+fn programs(out: &Path, arches: &[Arch]) -> ProgramsByArch {
+    let found = Source::Release(out.to_owned()).programs();
     for arch in arches.iter().map(|arch| arch.name()) {
-        let slice = |layout: &Layout| bundle::slice(layout, arch);
-        let (old, new) = (slice(base)?, slice(new)?);
-        ensure!(
-            old != new,
-            "nothing is new for {arch}: --base is this release"
-        );
-        let mut entries = delta::make(&old, &new)?;
-        entries.push(all_digests.clone());
-        let (bytes, packed) = pack::bytes(&entries, zstd::ARCHIVE)?;
-        let name = lists::delta_name(arch);
-        ui::note(&format!("{name}: {} bytes", bytes.len()));
-        let sums = lists::sums([(name.as_str(), packed.digest)]);
-        tree.add(format!("sha256sum-{arch}.txt"), sums);
-        tree.add(name, bytes);
+        if !found.contains_key(arch) {
+            ui::note(&format!(
+                "{} has no bin/{arch}/{}, so it is left out of airgap/: make it with `cargo xtask build`",
+                out.display(),
+                source::PROGRAM
+            ));
+        }
     }
-    Ok(tree)
+    found
 }
 
-#[cfg(test)]
-mod tests {
-    use archive::oci::{
-        self, Descriptor, ImageConfig, Index, Manifest, Platform, RootFs, RunConfig,
-    };
-
-    use super::*;
-    use crate::cmd::airgap::apply;
-
-    /// Returns a layout with one image for two architectures.
-    fn release(content: &str) -> Layout {
-        let mut layout = Layout::default();
-        let mut manifests = Vec::new();
-        for arch in ["amd64", "arm64"] {
-            let layer = archive::tar::write(&[Entry::file("program", 0o755, content)]).unwrap();
-            let platform = Platform {
-                architecture: arch.to_owned(),
-                os: "linux".to_owned(),
-                variant: None,
-            };
-            let config = ImageConfig {
-                created: String::new(),
-                platform: platform.clone(),
-                config: RunConfig::default(),
-                rootfs: RootFs {
-                    kind: "layers".to_owned(),
-                    diff_ids: vec![sha256(&layer)],
-                },
-                history: Vec::new(),
-            };
-            let config = layout.add(oci::CONFIG, oci::to_bytes(&config));
-            let layer = zstd::compress(&layer, zstd::LAYER).unwrap();
-            let layer = layout.add(oci::LAYER_ZSTD, layer);
-            let manifest = oci::to_bytes(&Manifest::of(config, vec![layer]));
-            let mut manifest: Descriptor = layout.add(oci::MANIFEST, manifest);
-            manifest.platform = Some(platform);
-            manifests.push(manifest);
-        }
-        let index = layout.add(oci::INDEX, oci::to_bytes(&Index::of(manifests)));
-        layout.images.push(index.named("docker.io/own/x:v1"));
-        layout
-    }
-
-    #[test]
-    fn applied_deltas_are_the_releases_airgap_directory() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = |name: &str| dir.path().join(name);
-        let arches = [Arch::Amd64, Arch::Arm64];
-        let (old, new) = (release("old"), release("new"));
-        let former = tree(&old, &arches).unwrap();
-        former.update(&path("former"), &[]).unwrap();
-        let patches = deltas(&old, &new, &arches).unwrap();
-        patches.update(&path("delta"), &[]).unwrap();
-        let found = Tree::read_medium(&path("delta")).unwrap().0.into_iter();
-        let found = airgap::check::dir(&found.map(|(path, file)| (path, file.bytes)).collect());
-        assert!(found.unwrap().iter().all(|one| one.is_delta));
-        for base in ["former", "former/airgap"] {
-            apply::to_dir(&path(base), &path("delta"), &path("airgap")).unwrap();
-            let mut expected = Tree::default();
-            for (name, file) in tree(&new, &arches).unwrap().below("airgap/") {
-                expected.add(name, file.bytes.clone());
-            }
-            let made = Tree::read(&path("airgap")).unwrap();
-            assert_eq!(made, expected);
-            let files = made.0.into_iter().map(|(path, file)| (path, file.bytes));
-            airgap::check::dir(&files.collect()).unwrap();
-        }
-        // What a medium's file system adds is passed over, and a file of that name is not.
-        let made = Tree::read_medium(&path("airgap")).unwrap();
-        std::fs::create_dir(path("airgap/lost+found")).unwrap();
-        std::fs::write(path("airgap/lost+found/x"), "").unwrap();
-        assert_eq!(Tree::read_medium(&path("airgap")).unwrap(), made);
-        std::fs::write(path("airgap/System Volume Information"), "").unwrap();
-        assert_ne!(Tree::read_medium(&path("airgap")).unwrap(), made);
-        // The delta of one architecture makes the files for that one.
-        let one = path("delta/multus-airgap-delta-arm64.tar.zst");
-        apply::to_dir(&path("former"), &one, &path("one")).unwrap();
-        let made = Tree::read(&path("one")).unwrap();
-        assert!(
-            made.get("sha256sum-arm64.txt").is_some() && made.get("sha256sum-amd64.txt").is_none()
-        );
-        // A damaged delta is refused before anything is written.
-        std::fs::write(&one, "x").unwrap();
-        let error = apply::to_dir(&path("former"), &path("delta"), &path("never"));
-        let error = error.unwrap_err().to_string();
-        assert!(
-            error.contains("is not the file that sha256sum-arm64.txt names"),
-            "{error}"
-        );
-        let error = apply::to_dir(&path("former"), &one, &path("x.tar.zst"));
-        let error = error.unwrap_err().to_string();
-        assert!(error.contains("name a directory"), "{error}");
-        assert!(!path("never").exists());
-    }
+fn names(arches: &[Arch]) -> Vec<&'static str> {
+    arches.iter().map(|arch| arch.name()).collect()
 }

@@ -1,8 +1,9 @@
-//! `airgap explain`: which feature brings which images, in which archives, of how many bytes.
+//! `airgap explain`: which feature brings which images, in which archives, of how many bytes; with a path, what it holds, as that of
+//! `multus-airgap`.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
-use airgap::{bundle, lists, sets::Locked};
+use airgap::{bundle, commands::explain, lists, sets::Locked};
 use archive::{
     layout::Layout,
     oci::{self, Manifest},
@@ -11,12 +12,15 @@ use serde_json::json;
 
 use crate::{arch::Arch, project::Project, sets::SetPaths, ui};
 
-/// Print which feature brings which images, in which archives, of how many bytes
+/// Print which feature brings which images, in which archives, of how many bytes, or what a path holds
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  cargo xtask airgap explain\n  cargo xtask airgap explain --out /tmp/dist --json"
+    after_help = "Examples:\n  cargo xtask airgap explain\n  cargo xtask airgap explain --out /tmp/dist --json\n  cargo xtask airgap explain dist/airgap/multus-airgap-images-arm64.tar.zst"
 )]
 pub(super) struct Args {
+    /// A release, its airgap directory, a directory of deltas, or a file in one of them; the image sets unless set
+    #[arg(conflicts_with_all = ["images", "lock", "store", "out"])]
+    path: Option<PathBuf>,
     #[command(flatten)]
     sets: SetPaths,
     /// Release whose bytes are counted
@@ -31,6 +35,9 @@ pub(super) struct Args {
 type Sizes = BTreeMap<(String, &'static str), u64>;
 
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
+    if let Some(path) = &args.path {
+        return explain::path(path, args.json);
+    }
     let project = Project::open()?;
     let mut locked = args.sets.locked(&project)?;
     locked.sort_by_key(|image| image.feature.clone());

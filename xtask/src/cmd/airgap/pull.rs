@@ -1,14 +1,14 @@
 //! `airgap pull`: fetches the third-party images of the lock, by digest, into a store that `dist` takes them from.
 
-use std::collections::BTreeSet;
-
-use airgap::{names, pull, registry};
-use anyhow::{Context as _, ensure};
+use airgap::pull::{
+    self,
+    sources::{self, with_login_hint},
+};
+use anyhow::Context as _;
 use serde_json::json;
 
 use crate::{
     arch::Arches,
-    login,
     project::Project,
     sets::{SetPaths, platforms},
     ui,
@@ -25,81 +25,10 @@ pub(super) struct Args {
     #[command(flatten)]
     sets: SetPaths,
     #[command(flatten)]
-    from: PullOptions,
+    from: sources::Options,
     /// Print what was fetched as JSON
     #[arg(long)]
     json: bool,
-}
-
-/// Options for the registries of third-party images.
-#[derive(Debug, clap::Args)]
-pub(super) struct PullOptions {
-    #[command(flatten)]
-    login: login::Options,
-    /// Try this registry first for images of REGISTRY or, with `*`, of any registry
-    #[arg(long = "mirror", value_name = "REGISTRY=HOST", value_parser = mirror)]
-    mirrors: Vec<(String, String)>,
-    /// Never connect to the registry that an image is named after
-    #[arg(long, requires = "mirrors")]
-    mirror_only: bool,
-}
-
-fn mirror(text: &str) -> Result<(String, String), String> {
-    let pair = text.split_once('=');
-    let pair =
-        pair.filter(|(from, to)| (*from == "*" || names::is_host(from)) && names::is_host(to));
-    let (from, to) = pair.ok_or("write REGISTRY=HOST, as docker.io=mirror.example:5000")?;
-    Ok((from.to_owned(), to.to_owned()))
-}
-
-/// The registries of a run, whose logins are decided before the first request.
-pub(super) struct Sources<'a> {
-    options: &'a PullOptions,
-    registries: login::Registries<'a>,
-}
-
-impl PullOptions {
-    /// Returns the registries of these images.
-    pub(super) fn sources<'a>(
-        &self,
-        references: impl IntoIterator<Item = &'a str>,
-    ) -> anyhow::Result<Sources<'_>> {
-        let mut hosts = BTreeSet::new();
-        for reference in references {
-            hosts.extend(self.hosts(reference)?);
-        }
-        Ok(Sources {
-            options: self,
-            registries: self.login.registries(&hosts)?,
-        })
-    }
-
-    /// Returns the hosts to try for an image, in order.
-    fn hosts(&self, reference: &str) -> anyhow::Result<Vec<String>> {
-        let mut hosts = pull::hosts(reference, &self.mirrors)?;
-        if self.mirror_only {
-            let origin = hosts.pop().unwrap_or_default();
-            ensure!(
-                !hosts.is_empty(),
-                "--mirror-only, but no --mirror is for {origin}, the registry of {reference}"
-            );
-        }
-        Ok(hosts)
-    }
-}
-
-impl Sources<'_> {
-    /// Returns the registries to try for an image, in order.
-    pub(super) fn registries(&self, reference: &str) -> anyhow::Result<Vec<registry::Registry>> {
-        let options = self.options;
-        let is_mirror = |host: &String| options.mirrors.iter().any(|(_, mirror)| mirror == host);
-        let hosts = options.hosts(reference)?;
-        let open = |host: &String| {
-            let is_default = options.mirrors.is_empty() || is_mirror(host);
-            self.registries.open(host, is_default)
-        };
-        hosts.iter().map(open).collect()
-    }
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
@@ -145,15 +74,4 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         ui::note("every image of the lock is built by this project: nothing to pull");
     }
     Ok(())
-}
-
-/// Adds a hint to an error about a missing login.
-pub(super) fn with_login_hint(error: pull::Error) -> anyhow::Error {
-    match error {
-        pull::Error::Registry {
-            source: registry::Error::Login { .. },
-            ..
-        } => anyhow::Error::new(error).context(login::HINT),
-        error => error.into(),
-    }
 }

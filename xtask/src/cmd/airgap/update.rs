@@ -3,16 +3,16 @@
 use std::{fs, path::PathBuf};
 
 use airgap::{
-    pull,
+    pull::{
+        self,
+        sources::{self, with_login_hint},
+    },
     sets::{self, Locked, Sets},
 };
 use anyhow::{Context as _, bail};
 use cmdline::counted;
 
-use super::{
-    pull::{PullOptions, with_login_hint},
-    render,
-};
+use super::render;
 use crate::{project::Project, sets::SetPaths, tree::Tree, ui};
 
 /// Render the charts with Helm and lock the images that they run by digest
@@ -24,7 +24,7 @@ pub(super) struct Args {
     #[command(flatten)]
     sets: SetPaths,
     #[command(flatten)]
-    from: PullOptions,
+    from: sources::Options,
     /// The Helm program
     #[arg(long, value_name = "FILE", default_value = "helm")]
     helm: PathBuf,

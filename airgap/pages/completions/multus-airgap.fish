@@ -1,0 +1,63 @@
+# Print an optspec for argparse to handle cmd's options that are independent of any subcommand.
+function __fish_multus_airgap_global_optspecs
+    string join \n h/help V/version
+end
+
+function __fish_multus_airgap_needs_command
+    # Figure out if the current invocation already has a command.
+    set -l cmd (commandline -opc)
+    set -e cmd[1]
+    argparse -s (__fish_multus_airgap_global_optspecs) -- $cmd 2>/dev/null
+    or return
+    if set -q argv[1]
+        # Also print the command, so this can be used to figure out what it is.
+        echo $argv[1]
+        return 1
+    end
+    return 0
+end
+
+function __fish_multus_airgap_using_subcommand
+    set -l cmd (__fish_multus_airgap_needs_command)
+    test -z "$cmd"
+    and return 1
+    contains -- $cmd[1] $argv
+end
+
+complete -c multus-airgap -n "__fish_multus_airgap_needs_command" -s h -l help -d 'Print help'
+complete -c multus-airgap -n "__fish_multus_airgap_needs_command" -s V -l version -d 'Print version'
+complete -c multus-airgap -n "__fish_multus_airgap_needs_command" -f -a "verify" -d 'Check a release, or a directory with archives or deltas, offline, down to the content of every layer'
+complete -c multus-airgap -n "__fish_multus_airgap_needs_command" -f -a "explain" -d 'Say what a release, a directory with archives or deltas, or a file in it holds'
+complete -c multus-airgap -n "__fish_multus_airgap_needs_command" -f -a "apply" -d 'Rebuild archives, lists and checksums of a release from a former one and deltas, bit by bit the same'
+complete -c multus-airgap -n "__fish_multus_airgap_needs_command" -f -a "push" -d 'Send images, with the lists of what is inside of them, and charts to a registry; a second run sends nothing'
+complete -c multus-airgap -n "__fish_multus_airgap_needs_command" -f -a "bundle" -d 'Write archives, lists and checksums that have further images, or deltas to a former directory'
+complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand verify" -l allow-dirty -d 'Accept a release of a checkout with uncommitted changes, for trials'
+complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand verify" -l json -d 'Print its content as JSON'
+complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand verify" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand explain" -l json -d 'Print as JSON'
+complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand explain" -s h -l help -d 'Print help'
+complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand apply" -l base -d 'Directory with the archives of the former release, or one archive in either form' -r -F
+complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand apply" -l out -d 'Directory to write, with the files of the release\'s airgap/' -r -F
+complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand apply" -s h -l help -d 'Print help'
+complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand push" -l charts-to -d 'Send charts below this repository, as team/helm for REGISTRY/team/helm/rke2-multus; below charts/ of the path of REGISTRY unless set' -r
+complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand push" -l user -d 'User of the registry, with the password in `MULTUS_REGISTRY_PASSWORD`; the login that docker, podman or skopeo stores unless set' -r
+complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand push" -l plain-http -d 'Connect without TLS to this registry; without a host to the mirrors, or to the registry itself when there is no mirror' -r
+complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand push" -l certs-d -d 'Directory with a directory of certificates for each host: HOST:PORT/ca.crt, and client.cert with client.key for a registry that wants them; those of docker, podman and containerd below /etc unless set' -r -F
+complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand push" -l images-only -d 'Send no charts'
+complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand push" -l json -d 'Print what was sent as JSON'
+complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand push" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand bundle" -l out -d 'Directory to write, which is empty or does not exist' -r -F
+complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand bundle" -l image -d 'Image to add, which is pulled: HOST/REPOSITORY:TAG, with @DIGEST when it must have this one' -r
+complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand bundle" -l list -d 'List of images to add, one per line' -r -F
+complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand bundle" -l arch -d 'Architectures, comma separated; those of FROM unless set' -r -f -a "amd64\t''
+arm64\t''
+arm\t''"
+complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand bundle" -l base -d 'Release, airgap directory or archive that the nodes have: write only deltas to it' -r -F
+complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand bundle" -l store -d 'Directory that keeps pulled images, so that the next run pulls only what is new; deleted at the end unless set' -r -F
+complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand bundle" -l user -d 'User of the registry, with the password in `MULTUS_REGISTRY_PASSWORD`; the login that docker, podman or skopeo stores unless set' -r
+complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand bundle" -l plain-http -d 'Connect without TLS to this registry; without a host to the mirrors, or to the registry itself when there is no mirror' -r
+complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand bundle" -l certs-d -d 'Directory with a directory of certificates for each host: HOST:PORT/ca.crt, and client.cert with client.key for a registry that wants them; those of docker, podman and containerd below /etc unless set' -r -F
+complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand bundle" -l mirror -d 'Try this registry first for images of REGISTRY or, with `*`, of any registry' -r
+complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand bundle" -l mirror-only -d 'Never connect to the registry that an image is named after'
+complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand bundle" -l json -d 'Print what was written as JSON'
+complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand bundle" -s h -l help -d 'Print help (see more with \'--help\')'

@@ -1,0 +1,111 @@
+//! `apply`: rebuilds the `airgap/` of a release from that of a former one and its deltas, bit by bit the same.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail, ensure};
+use archive::{digest::sha256, tar::Entry};
+
+use crate::{delta, lists, medium, source, tree::Tree, ui};
+
+#[derive(Debug, clap::Args)]
+#[group(skip)]
+pub struct Args {
+    /// Delta to the former release, or the directory with those of all architectures
+    delta: PathBuf,
+    /// Directory with the archives of the former release, or one archive in either form
+    #[arg(long, value_name = "PATH")]
+    base: PathBuf,
+    /// Directory to write, with the files of the release's airgap/
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+}
+
+/// Prints the checksum of each file that it writes.
+pub fn run(args: &Args) -> anyhow::Result<()> {
+    let tree = to_dir(&args.base, &args.delta, &args.out)?;
+    for (name, file) in &tree.0 {
+        ui::data(&format!("{}  {name}\n", sha256(&file.bytes).hex()))?;
+    }
+    ui::note(&format!(
+        "next, on a node: multus-distro images install {}",
+        args.out.display()
+    ));
+    Ok(())
+}
+
+/// Writes the files of the release into a directory, or none when one cannot be made; returns them.
+pub fn to_dir(base: &Path, delta: &Path, out: &Path) -> anyhow::Result<Tree> {
+    let name = out.to_string_lossy();
+    if name.ends_with(".tar.zst") || name.ends_with(".tar.gz") {
+        bail!(
+            "--out is {name}: name a directory, which gets the release's archives, lists and checksums"
+        );
+    }
+    let mut tree = Tree::default();
+    for path in deltas(delta)? {
+        let patch = source::entries(&path)?;
+        let files = ui::step("apply", || rebuilt(base, &patch))
+            .with_context(|| path.display().to_string())?;
+        tree.extend(files);
+    }
+    tree.update(out, &[])?;
+    Ok(tree)
+}
+
+/// Returns the deltas in a directory, whose checksums are right, or the one delta.
+fn deltas(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    if !path.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let files = Tree::read_medium(path)?;
+    let mut found = Vec::new();
+    for (name, sums) in &files.0 {
+        if !name.starts_with("sha256sum-") {
+            continue;
+        }
+        let sums = std::str::from_utf8(&sums.bytes).ok();
+        let sums = sums.and_then(lists::parse_sums);
+        let sums = sums.with_context(|| format!("{} is damaged", path.join(name).display()))?;
+        for (delta, digest) in sums {
+            let bytes = files.get(&delta);
+            let file = path.join(&delta);
+            let bytes = bytes.with_context(|| format!("{} is missing", file.display()))?;
+            ensure!(
+                sha256(bytes) == digest,
+                "{} is not the file that {name} names: copy it again",
+                file.display()
+            );
+            found.push(file);
+        }
+    }
+    ensure!(
+        !found.is_empty(),
+        "{} holds no sha256sum-<architecture>.txt: copy all files of the deltas",
+        path.display()
+    );
+    Ok(found)
+}
+
+/// Returns the files of the release for the delta's architecture.
+fn rebuilt(base: &Path, patch: &[Entry]) -> anyhow::Result<Tree> {
+    let content = archive::delta::check(patch)?;
+    let former = source::program_of(base, &content.architecture);
+    let program = delta::program(patch, former.as_deref())?;
+    let name = lists::program_name(&content.architecture);
+    if program.as_ref().is_some_and(|one| one.bytes.is_none()) {
+        ui::note(&format!(
+            "{name} is left out: it is made of the former one, which is not next to the former archive"
+        ));
+    }
+    let base = source::archive_of(base, &content.architecture)?;
+    let layout = source::of_archive(&base)?;
+    let (part, archive) = delta::apply(&layout, patch)?;
+    let (architecture, digests) = (&content.architecture, &content.list);
+    let files = medium::files(architecture, &part, archive, digests, program);
+    let mut tree = Tree::default();
+    medium::add(&mut tree, architecture, files);
+    Ok(tree)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,265 @@
+//! The content of a file as a value, found by its bytes; the name decides nothing.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, bail};
+use archive::{
+    delta,
+    digest::{Digest, sha256},
+    layout::Layout,
+    tar::{Entry, Kind},
+    verify,
+};
+use serde::Serialize;
+
+use crate::{arch::Arch, check, elf, lists, names, release::Release};
+
+#[derive(Debug, Serialize, PartialEq, Eq)]
+#[serde(
+    tag = "kind",
+    rename_all = "camelCase",
+    rename_all_fields = "camelCase"
+)]
+pub(super) enum Content {
+    Release {
+        version: String,
+        commit: String,
+        architectures: Vec<String>,
+        images: Vec<Image>,
+        charts: Vec<Chart>,
+        /// By kind.
+        files: BTreeMap<String, Files>,
+    },
+    /// An archive of images.
+    Archive {
+        compression: &'static str,
+        /// Of the uncompressed archive, by which a delta names it.
+        digest: Digest,
+        images: Vec<Image>,
+    },
+    Delta {
+        architecture: String,
+        /// Of the former release's uncompressed archive.
+        base: Digest,
+        /// Of the archives that it makes.
+        zst: Digest,
+        gz: Digest,
+        /// Blobs that are taken from the former archive.
+        kept: usize,
+        /// New blobs.
+        blobs: Files,
+        /// Differences of layers.
+        patches: Files,
+        /// The program for operators.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        program: Option<Digest>,
+        images: Vec<Name>,
+    },
+    /// A list of images.
+    List {
+        images: Vec<String>,
+    },
+    Checksums {
+        files: Vec<Checksum>,
+    },
+    /// A static program.
+    Program {
+        arch: &'static str,
+    },
+}
+
+#[derive(Debug, Serialize, PartialEq, Eq)]
+pub(super) struct Image {
+    pub(super) reference: String,
+    pub(super) digest: Digest,
+    pub(super) platforms: Vec<Platform>,
+}
+
+#[derive(Debug, Serialize, PartialEq, Eq)]
+pub(super) struct Platform {
+    pub(super) arch: String,
+    pub(super) layers: usize,
+    /// The bytes of the layers, as they are stored and unpacked.
+    pub(super) size: u64,
+    pub(super) unpacked: u64,
+}
+
+#[derive(Debug, Serialize, PartialEq, Eq)]
+pub(super) struct Name {
+    pub(super) reference: String,
+    pub(super) digest: Digest,
+}
+
+#[derive(Debug, Serialize, PartialEq, Eq)]
+pub(super) struct Chart {
+    pub(super) name: String,
+    pub(super) version: String,
+    pub(super) path: String,
+}
+
+#[derive(Debug, Serialize, PartialEq, Eq)]
+pub(super) struct Checksum {
+    pub(super) path: String,
+    pub(super) sha256: String,
+}
+
+#[derive(Debug, Default, Serialize, PartialEq, Eq)]
+pub(super) struct Files {
+    pub(super) count: usize,
+    pub(super) size: u64,
+}
+
+impl Files {
+    fn add(&mut self, size: u64) {
+        self.count += 1;
+        self.size += size;
+    }
+}
+
+impl Content {
+    pub(super) fn of_release(release: &Release) -> Self {
+        let images = release.images.iter().map(|image| Image {
+            reference: image.reference.clone(),
+            digest: image.digest,
+            platforms: image
+                .platforms
+                .iter()
+                .map(|platform| Platform {
+                    arch: platform.arch.clone(),
+                    layers: platform.layers.len(),
+                    size: platform.layers.iter().map(|layer| layer.size).sum(),
+                    unpacked: platform
+                        .layers
+                        .iter()
+                        .map(|layer| layer.uncompressed_size)
+                        .sum(),
+                })
+                .collect(),
+        });
+        let charts = release.charts.iter().map(|chart| Chart {
+            name: chart.name.clone(),
+            version: chart.version.clone(),
+            path: chart.path.clone(),
+        });
+        let mut files = BTreeMap::<String, Files>::new();
+        for file in &release.files {
+            files.entry(file.kind.clone()).or_default().add(file.size);
+        }
+        Self::Release {
+            version: release.version.clone(),
+            commit: release.commit.clone(),
+            architectures: release.architectures.clone(),
+            images: images.collect(),
+            charts: charts.collect(),
+            files,
+        }
+    }
+
+    /// Fails when the bytes are those of nothing that a release has in `airgap/`, or are damaged.
+    pub(super) fn of_file(name: &str, bytes: &[u8]) -> anyhow::Result<Self> {
+        let compression = match bytes {
+            [0x28, 0xb5, 0x2f, 0xfd, ..] => Some("zstd"),
+            [0x1f, 0x8b, ..] => Some("gzip"),
+            _ if bytes.get(257..262) == Some(b"ustar") => Some("none"),
+            _ => None,
+        };
+        if let Some(compression) = compression {
+            return of_archive(name, bytes, compression);
+        }
+        let mut arches = Arch::ALL.into_iter();
+        if let Some(arch) = arches.find(|arch| elf::check_static(bytes, *arch).is_ok()) {
+            return Ok(Self::Program { arch: arch.name() });
+        }
+        let text = std::str::from_utf8(bytes).unwrap_or_default();
+        if let Some(sums) = lists::parse_sums(text).filter(|sums| !sums.is_empty()) {
+            let files = sums.into_iter().map(|(path, digest)| Checksum {
+                path,
+                sha256: digest.hex(),
+            });
+            return Ok(Self::Checksums {
+                files: files.collect(),
+            });
+        }
+        if text.starts_with('{') {
+            let release = Release::parse(bytes).context("it is no release.json that is sound")?;
+            return Ok(Self::of_release(&release));
+        }
+        // Any word is a short name of an image; lists have full ones.
+        let is_full =
+            |line: &str| names::reference(line).is_some_and(|name| name.to_string() == line);
+        if !text.is_empty() && text.lines().all(is_full) {
+            return Ok(Self::List {
+                images: text.lines().map(str::to_owned).collect(),
+            });
+        }
+        bail!("it is no archive, delta, list of images, checksum file or release.json")
+    }
+}
+
+fn of_archive(name: &str, bytes: &[u8], compression: &'static str) -> anyhow::Result<Content> {
+    let tar = check::unpacked(name, bytes)?;
+    let entries = check::entries(name, &tar)?;
+    if entries.iter().any(|entry| entry.path == delta::FILE) {
+        return of_delta(&entries);
+    }
+    if !entries.iter().any(|entry| entry.path == "oci-layout") {
+        bail!("it is no archive of images: it has no oci-layout");
+    }
+    let layout = Layout::from_entries(entries)?;
+    let images = verify::images(&layout, &check::unpack)?.into_iter();
+    let images = images.map(|image| Image {
+        reference: image.reference,
+        digest: image.digest,
+        platforms: image
+            .platforms
+            .iter()
+            .map(|platform| Platform {
+                arch: platform.platform.architecture.clone(),
+                layers: platform.layers.len(),
+                size: platform.layers.iter().map(|layer| layer.blob.size).sum(),
+                unpacked: platform
+                    .layers
+                    .iter()
+                    .map(|layer| layer.tar.len() as u64)
+                    .sum(),
+            })
+            .collect(),
+    });
+    Ok(Content::Archive {
+        compression,
+        digest: sha256(&tar),
+        images: images.collect(),
+    })
+}
+
+fn of_delta(entries: &[Entry]) -> anyhow::Result<Content> {
+    let description = delta::description(entries)?;
+    let content = delta::check(entries)?;
+    let (mut blobs, mut patches) = (Files::default(), Files::default());
+    for entry in entries {
+        let Kind::File(bytes) = &entry.kind else {
+            continue;
+        };
+        let size = bytes.len() as u64;
+        if entry.path.starts_with(delta::PATCHES) {
+            patches.add(size);
+        } else if entry.path.starts_with("blobs/") {
+            blobs.add(size);
+        }
+    }
+    let images = content.images.into_iter().map(|image| Name {
+        reference: image.reference,
+        digest: image.digest,
+    });
+    Ok(Content::Delta {
+        architecture: content.architecture,
+        base: description.base,
+        zst: description.full.zst,
+        gz: description.full.gz,
+        kept: description.kept.len(),
+        blobs,
+        patches,
+        program: description.program.map(|program| program.digest),
+        images: images.collect(),
+    })
+}

@@ -1,0 +1,160 @@
+//! Each kind of file, as text, and files that are of no kind.
+
+use archive::{
+    digest::sha256,
+    layout::Layout,
+    oci::{self, ImageConfig, Index, Manifest, Platform, RootFs, RunConfig},
+    tar::{self, Entry},
+};
+
+use super::*;
+use crate::{
+    lists,
+    medium::{self, ProgramsByArch},
+    zstd,
+};
+
+/// Returns a layout with one image for one architecture.
+fn layout(content: &str) -> Layout {
+    let mut layout = Layout::default();
+    let tar = tar::write(&[Entry::file("program", 0o755, content)]).unwrap();
+    let platform = Platform {
+        architecture: "amd64".to_owned(),
+        os: "linux".to_owned(),
+        variant: None,
+    };
+    let config = ImageConfig {
+        created: String::new(),
+        platform: platform.clone(),
+        config: RunConfig::default(),
+        rootfs: RootFs {
+            kind: "layers".to_owned(),
+            diff_ids: vec![sha256(&tar)],
+        },
+        history: Vec::new(),
+    };
+    let config = layout.add(oci::CONFIG, oci::to_bytes(&config));
+    let layer = zstd::compress(&tar, zstd::LAYER).unwrap();
+    let layer = layout.add(oci::LAYER_ZSTD, layer);
+    let manifest = oci::to_bytes(&Manifest::of(config, vec![layer]));
+    let mut manifest = layout.add(oci::MANIFEST, manifest);
+    manifest.platform = Some(platform);
+    let index = layout.add(oci::INDEX, oci::to_bytes(&Index::of(vec![manifest])));
+    layout.images.push(index.named(NAME));
+    layout
+}
+
+const NAME: &str = "docker.io/own/x:v1";
+const ARCHIVE: &str = "multus-airgap-images-amd64.tar";
+
+fn none() -> ProgramsByArch {
+    ProgramsByArch::new()
+}
+
+fn explained(name: &str, bytes: &[u8]) -> String {
+    let one = of_file(name, bytes).unwrap();
+    text::of(&one.name, one.size, &one.content)
+}
+
+#[test]
+fn every_file_of_a_directory_of_archives_is_explained() {
+    let tree = medium::tree(&layout("x"), &["amd64"], &none()).unwrap();
+    let text = |name: &str| explained(name, tree.get(name).unwrap());
+    let archive = text(&format!("{ARCHIVE}.zst"));
+    assert!(
+        archive.starts_with(&format!(
+            "{ARCHIVE}.zst: archive of 1 image for amd64, compression zstd, "
+        )),
+        "{archive}"
+    );
+    assert!(
+        archive.contains(&format!("  image {NAME} (sha256:")),
+        "{archive}"
+    );
+    // A header and a block of content, and two blocks at the end.
+    assert!(archive.contains("    amd64: 1 layer, "), "{archive}");
+    assert!(archive.ends_with(" bytes, 2048 unpacked\n"), "{archive}");
+    let gz = text(&format!("{ARCHIVE}.gz"));
+    assert!(gz.contains("compression gzip"), "{gz}");
+    // Both forms have the same content.
+    let uncompressed = |text: &str| {
+        let mut lines = text.lines().map(str::to_owned);
+        lines
+            .find(|line| line.contains("uncompressed sha256:"))
+            .unwrap()
+    };
+    assert_eq!(uncompressed(&gz), uncompressed(&archive));
+    let list = text(lists::ALL_IMAGES);
+    assert_eq!(
+        list,
+        format!(
+            "{}: list of 1 image, 19 bytes\n  {NAME}\n",
+            lists::ALL_IMAGES
+        )
+    );
+    assert!(text(lists::ALL_DIGESTS).contains("list of 1 image"));
+    let sums = text("sha256sum-amd64.txt");
+    assert!(
+        sums.starts_with("sha256sum-amd64.txt: checksums of 8 files"),
+        "{sums}"
+    );
+    assert!(sums.contains(&format!("  {ARCHIVE}.gz\n")), "{sums}");
+}
+
+#[test]
+fn delta_names_its_base_and_what_it_makes() {
+    let (old, new) = (layout("old"), layout("new"));
+    let tree = medium::deltas((&old, &none()), (&new, &none()), &["amd64"]).unwrap();
+    let name = lists::delta_name("amd64");
+    let delta = explained(&name, tree.get(&name).unwrap());
+    let former = medium::tree(&old, &["amd64"], &none()).unwrap();
+    let former = explained("former", former.get(&format!("{ARCHIVE}.zst")).unwrap());
+    let digest = former.lines().nth(1).unwrap().trim();
+    let digest = digest.strip_prefix("uncompressed ").unwrap();
+    assert!(
+        delta.contains(&format!("  from the archive {digest}, uncompressed\n")),
+        "{delta}"
+    );
+    let made = medium::tree(&new, &["amd64"], &none()).unwrap();
+    let made = sha256(made.get(&format!("{ARCHIVE}.gz")).unwrap());
+    assert!(
+        delta.contains(&format!("  makes {ARCHIVE}.gz {made}\n")),
+        "{delta}"
+    );
+    assert!(
+        delta.contains(&format!("  image {NAME} (sha256:")),
+        "{delta}"
+    );
+}
+
+#[test]
+fn damaged_and_foreign_files_are_refused() {
+    let tree = medium::tree(&layout("x"), &["amd64"], &none()).unwrap();
+    let packed = tree.get(&format!("{ARCHIVE}.zst")).unwrap();
+    let foreign = tar::write(&[Entry::file("notes", 0o644, "x")]).unwrap();
+    for (bytes, expected) in [
+        (&packed[..packed.len() - 5], "damaged zstd stream"),
+        (&foreign[..], "it is no archive of images"),
+        (
+            &b"some words"[..],
+            "it is no archive, delta, list of images",
+        ),
+        (&b"word"[..], "it is no archive, delta, list of images"),
+        (&b""[..], "it is no archive, delta, list of images"),
+        (&b"{}"[..], "it is no release.json that is sound"),
+        (&b"\x7fELF"[..], "it is no archive, delta, list of images"),
+    ] {
+        let error = of_file("x", bytes).expect_err(expected);
+        let error = format!("{error:#}");
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+#[test]
+fn directory_without_checksums_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let error = of_dir(dir.path()).unwrap_err().to_string();
+    assert!(error.contains("no sha256sum-<architecture>.txt"), "{error}");
+    let error = path(&dir.path().join("absent"), false).unwrap_err();
+    assert!(error.to_string().contains("name a release"), "{error}");
+}

@@ -1,0 +1,239 @@
+//! `push`: sends images, with the lists of what is inside of them, and charts to a registry; what the registry has is not sent again.
+
+mod attach;
+
+use std::path::Path;
+
+use anyhow::{Context as _, ensure};
+use archive::{layout::Layout, oci};
+use cmdline::BadUsage;
+use serde_json::json;
+
+use crate::{
+    lists, names,
+    push::{self, Artifact, PushStats},
+    registries,
+    source::{self, Source},
+    tree::{File, Tree},
+    ui,
+};
+
+/// The options besides the source.
+#[derive(Debug, clap::Args)]
+#[group(skip)]
+pub struct Options {
+    /// Registry, with an optional path in it
+    registry: String,
+    /// Send charts below this repository, as team/helm for REGISTRY/team/helm/rke2-multus; below charts/ of the path of REGISTRY unless set
+    #[arg(long, value_name = "REPOSITORY")]
+    charts_to: Option<String>,
+    /// Send no charts
+    #[arg(long, conflicts_with = "charts_to")]
+    images_only: bool,
+    #[command(flatten)]
+    login: registries::Options,
+    /// Print what was sent as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// The repository of charts below the path of REGISTRY.
+const CHARTS: &str = "charts";
+
+/// Sends the images of the source, and the lists and charts of a release.
+pub fn run(options: &Options, from: &Source) -> anyhow::Result<()> {
+    let target = Target::parse(options)?;
+    let has_charts = matches!(from, Source::Release(_));
+    if !has_charts && options.charts_to.is_some() {
+        let usage = "--charts-to is for a release: archives hold no charts";
+        return Err(BadUsage(usage.to_owned()).into());
+    }
+    let mut artifacts = images(from)?;
+    let attachments = attachments(from, &target)?;
+    for artifact in &mut artifacts {
+        artifact.repository = target.below(&artifact.repository);
+    }
+    if let Source::Release(dist) = from
+        && !options.images_only
+    {
+        let to = options.charts_to.clone();
+        let to = to.unwrap_or_else(|| target.below(CHARTS));
+        artifacts.extend(charts(dist, &to)?);
+    }
+    let host = target.host;
+    for Artifact {
+        repository, tag, ..
+    } in &artifacts
+    {
+        ensure!(
+            names::is_repository(repository) && names::is_tag(tag),
+            "`{host}/{repository}:{tag}` is too long, or not the name of an image: name a shorter path"
+        );
+    }
+    let registries = options.login.registries(&[host.to_owned()].into())?;
+    let registry = registries.open(host, true)?;
+    let attached = attachments.iter().map(attach::Attachment::size);
+    let total = artifacts.iter().map(size).chain(attached).sum();
+    let progress = ui::Progress::new(&format!("push to {host}"), total);
+    let mut all = PushStats::default();
+    let mut pushed = Vec::new();
+    for artifact in &artifacts {
+        let name = format!("{host}/{}:{}", artifact.repository, artifact.tag);
+        let stats = push::send(&registry, artifact, &|len| progress.add(len))
+            .map_err(registries::with_hint)
+            .with_context(|| name.clone())?;
+        all.sent += stats.sent;
+        all.present += stats.present;
+        pushed.push((name, stats));
+    }
+    for attachment in &attachments {
+        let name = attachment.name(host);
+        let stats = attachment
+            .send(&registry, &|len| progress.add(len))
+            .map_err(registries::with_hint)
+            .with_context(|| name.clone())?;
+        all.sent += stats.sent;
+        all.present += stats.present;
+        pushed.push((name, stats));
+    }
+    progress.finish();
+    if options.json {
+        let items: Vec<_> = pushed
+            .iter()
+            .map(
+                |(name, stats)| json!({"name": name, "sent": stats.sent, "present": stats.present}),
+            )
+            .collect();
+        let all = json!({"sent": all.sent, "present": all.present, "items": items});
+        return ui::json(&all);
+    }
+    for (name, stats) in &pushed {
+        ui::data(&format!(
+            "{name}: {} bytes sent, {} were there already\n",
+            stats.sent, stats.present
+        ))?;
+    }
+    ui::data(&format!("{} bytes sent\n", all.sent))
+}
+
+/// A registry and the path below which everything goes.
+struct Target<'a> {
+    host: &'a str,
+    path: &'a str,
+}
+
+impl<'a> Target<'a> {
+    fn parse(options: &'a Options) -> anyhow::Result<Self> {
+        let target = options.registry.strip_prefix("oci://");
+        let target = target.unwrap_or(&options.registry).trim_end_matches('/');
+        for scheme in ["http", "https"] {
+            let hint = if scheme == "http" {
+                " and give --plain-http"
+            } else {
+                ""
+            };
+            ensure!(
+                !target.starts_with(&format!("{scheme}://")),
+                "the registry is {target}: leave {scheme}:// out{hint}"
+            );
+        }
+        let (host, path) = target.split_once('/').unwrap_or((target, ""));
+        ensure!(
+            names::is_host(host),
+            "`{host}` in {target} is not the name of a registry: write HOST or HOST:PORT, as registry.example:5000"
+        );
+        let own_path = Some(path).filter(|path| !path.is_empty());
+        let charts_to = options.charts_to.as_deref();
+        for (place, repository) in [("REGISTRY", own_path), ("--charts-to", charts_to)] {
+            ensure!(
+                repository.is_none_or(names::is_repository),
+                "`{}` in {place} is not a repository: write lower-case letters and digits, with . _ - and / between",
+                repository.unwrap_or_default()
+            );
+        }
+        Ok(Self { host, path })
+    }
+
+    fn below(&self, repository: &str) -> String {
+        match self.path {
+            "" => repository.to_owned(),
+            path => format!("{path}/{repository}"),
+        }
+    }
+}
+
+fn size(artifact: &Artifact) -> u64 {
+    let blobs = artifact.blobs.values().map(Vec::len);
+    let manifests = artifact.manifests.iter().map(|(_, bytes)| bytes.len());
+    blobs.chain(manifests).sum::<usize>() as u64
+}
+
+fn images(from: &Source) -> anyhow::Result<Vec<Artifact>> {
+    match from {
+        Source::Release(_) => Ok(push::artifacts(&from.layout()?)?),
+        Source::Medium(dir) => {
+            let layout = from.layout()?;
+            note_other_digests(dir, &layout);
+            Ok(push::artifacts(&layout)?)
+        }
+        // It is for one architecture, so its tags name manifests, as in the archive.
+        Source::Archive(path) => Ok(push::artifacts(&source::of_archive(path)?)?),
+    }
+}
+
+/// Returns what belongs to images of a release, in the repositories of the target.
+fn attachments(from: &Source, target: &Target<'_>) -> anyhow::Result<Vec<attach::Attachment>> {
+    let Source::Release(dist) = from else {
+        return Ok(Vec::new());
+    };
+    let attachments = attach::of_release(dist);
+    let mut attachments = attachments.with_context(|| {
+        format!(
+            "cannot read the lists of images from {}: name the directory of a release",
+            dist.display()
+        )
+    })?;
+    for attachment in &mut attachments {
+        attachment.repository = target.below(&attachment.repository);
+    }
+    Ok(attachments)
+}
+
+/// Says which images get other digests than the release's: those of a directory without the archives of all its architectures.
+fn note_other_digests(dir: &Path, layout: &Layout) {
+    let listed = std::fs::read_to_string(dir.join(lists::ALL_DIGESTS)).unwrap_or_default();
+    for line in lists::digests(layout).lines() {
+        if !listed.lines().any(|known| known == line) {
+            ui::note(&format!(
+                "{line}: the digest is not the one of {}, since the directory has not all architectures, or a publisher made the index",
+                lists::ALL_DIGESTS
+            ));
+        }
+    }
+}
+
+/// Returns the charts of a release, below a repository.
+fn charts(dist: &Path, to: &str) -> anyhow::Result<Vec<Artifact>> {
+    let charts = Tree::read(&dist.join("charts/assets")).with_context(|| {
+        format!(
+            "cannot read charts from {}: name the directory of a release",
+            dist.display()
+        )
+    })?;
+    let artifact =
+        |(path, file): (&String, &File)| chart(&file.bytes, to).with_context(|| path.clone());
+    charts.0.iter().map(artifact).collect()
+}
+
+fn chart(tgz: &[u8], to: &str) -> anyhow::Result<Artifact> {
+    let artifact = chart::oci::artifact(tgz)?;
+    let blobs = artifact.blobs.into_iter();
+    Ok(Artifact {
+        repository: format!("{to}/{}", artifact.name),
+        tag: artifact.tag,
+        blobs: blobs
+            .map(|(descriptor, bytes)| (descriptor.digest, bytes))
+            .collect(),
+        manifests: vec![(oci::MANIFEST, artifact.manifest)],
+    })
+}

@@ -1,0 +1,129 @@
+//! `verify DIR`: checks a release, or a directory with archives or deltas on its way to nodes, from its files alone.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, ensure};
+use cmdline::counted;
+use serde_json::json;
+
+use crate::{
+    check::{self, SoundArchives},
+    release::Release,
+    source, ui,
+    verify::{self, Standard},
+};
+
+#[derive(Debug, clap::Args)]
+#[group(skip)]
+pub struct Args {
+    /// The directory of a release, or one with archives or deltas and their checksums
+    dir: PathBuf,
+    /// Accept a release of a checkout with uncommitted changes, for trials
+    #[arg(long)]
+    allow_dirty: bool,
+    /// Print its content as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Checks the directory. A release is judged by its own `release.json`, whatever version made it.
+pub fn run(args: &Args) -> anyhow::Result<()> {
+    let dir = &args.dir;
+    ensure!(
+        dir.is_dir(),
+        "there is no directory {}: name the one of a release, or the one with its airgap files",
+        dir.display()
+    );
+    if !source::is_release(dir) {
+        return check_medium(dir, args.json);
+    }
+    let release = ui::step("verify", || verify::dir(dir, |_| Standard::OwnWords))?;
+    if !args.allow_dirty {
+        release.check_clean()?;
+    }
+    print_release(dir, &release, args.json)
+}
+
+/// Prints that a release is sound, or its description.
+pub fn print_release(dir: &Path, release: &Release, json: bool) -> anyhow::Result<()> {
+    if json {
+        return ui::data(&String::from_utf8(release.to_bytes()?)?);
+    }
+    ui::data(&format!(
+        "{}: release {} of {} for {} is sound\n",
+        dir.display(),
+        release.version,
+        counted(release.files.len() + 2, "file"),
+        release.architectures.join(", ")
+    ))
+}
+
+fn check_medium(dir: &Path, json: bool) -> anyhow::Result<()> {
+    let files = source::medium_files(dir)?;
+    let sound = ui::step("verify", || Ok(check::dir(&files)?))
+        .with_context(|| format!("{} is not sound", dir.display()))?;
+    if json {
+        let items: Vec<_> = sound
+            .iter()
+            .map(|one| {
+                let images: Vec<_> = one
+                    .images
+                    .iter()
+                    .map(|image| json!({"reference": image.reference, "digest": image.digest}))
+                    .collect();
+                json!({"arch": one.architecture, "archives": one.archives, "images": images})
+            })
+            .collect();
+        return ui::json(&items);
+    }
+    ui::data(&sound.iter().map(lines).collect::<String>())
+}
+
+/// Returns a line for each archive of an architecture, and for its program.
+fn lines(one: &SoundArchives) -> String {
+    let (arch, images) = (&one.architecture, counted(one.images.len(), "image"));
+    let next = if one.is_delta {
+        "; `multus-airgap apply` makes the archives of it"
+    } else {
+        ""
+    };
+    let archives = one.archives.iter();
+    let archives = archives.map(|name| format!("{name}: {images} for {arch}, sound{next}\n"));
+    let program = one.program.iter();
+    let program = program.map(|name| format!("{name}: static program for {arch}, sound\n"));
+    archives.chain(program).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use archive::{delta::Image, digest::sha256};
+
+    use super::*;
+
+    #[test]
+    fn images_of_each_archive_are_counted() {
+        let image = Image {
+            reference: "docker.io/x/y:1".to_owned(),
+            digest: sha256(b"x"),
+        };
+        let lines_of = |images: usize, is_delta| {
+            lines(&SoundArchives {
+                architecture: "arm".to_owned(),
+                archives: ["a.tar.zst", "a.tar.gz"].map(str::to_owned).to_vec(),
+                is_delta,
+                images: vec![image.clone(); images],
+                program: None,
+            })
+        };
+        assert_eq!(
+            lines_of(1, false),
+            "a.tar.zst: 1 image for arm, sound\na.tar.gz: 1 image for arm, sound\n"
+        );
+        assert!(lines_of(2, false).starts_with("a.tar.zst: 2 images for arm"));
+        let delta = lines_of(1, true);
+        assert!(
+            delta.contains("sound; `multus-airgap apply` makes"),
+            "{delta}"
+        );
+    }
+}

@@ -1,0 +1,164 @@
+//! Reads the images of a release, of a directory with archives, or of one archive, as one layout with an index per image.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context as _, bail};
+use archive::{layout::Layout, tar::Entry};
+
+use crate::{
+    arch::Arch,
+    bundle,
+    check::{self, SoundArchives},
+    lists,
+    medium::ProgramsByArch,
+    release,
+    tree::Tree,
+};
+
+/// The name of the program in the `bin/` of a release.
+pub const PROGRAM: &str = "multus-airgap";
+
+/// The kinds of paths that have images.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// The directory of a release.
+    Release(PathBuf),
+    /// A directory with archives, their lists and checksums.
+    Medium(PathBuf),
+    /// One archive.
+    Archive(PathBuf),
+}
+
+impl Source {
+    /// Decides by the names of files alone.
+    pub fn of(path: &Path) -> anyhow::Result<Self> {
+        let path = path.to_owned();
+        if is_release(&path) {
+            return Ok(Self::Release(path));
+        }
+        if path.is_dir() {
+            return Ok(Self::Medium(path));
+        }
+        if path.is_file() {
+            return Ok(Self::Archive(path));
+        }
+        bail!(
+            "{} does not exist: name a release, its airgap directory, or an archive",
+            path.display()
+        );
+    }
+
+    /// Returns the images of all architectures, each with an index.
+    pub fn layout(&self) -> anyhow::Result<Layout> {
+        match self {
+            Self::Release(dir) => Layout::read(&dir.join("oci")).with_context(|| {
+                format!(
+                    "cannot read images from {}: name the directory of a release",
+                    dir.display()
+                )
+            }),
+            Self::Medium(dir) => of_medium(dir),
+            Self::Archive(path) => Ok(bundle::join(&[of_archive(path)?])?),
+        }
+    }
+}
+
+impl Source {
+    /// Returns the programs for operators that are there.
+    pub fn programs(&self) -> ProgramsByArch {
+        let path = |arch: &str| match self {
+            Self::Release(dir) => Some(dir.join("bin").join(arch).join(PROGRAM)),
+            Self::Medium(dir) => Some(dir.join(lists::program_name(arch))),
+            Self::Archive(_) => None,
+        };
+        let names = Arch::ALL.into_iter().map(Arch::name);
+        let found = names.filter_map(|arch| Some((arch.to_owned(), fs::read(path(arch)?).ok()?)));
+        found.collect()
+    }
+}
+
+/// Returns the program for operators of a former release: in its directory, in its `airgap/`, or next to its archive.
+pub fn program_of(base: &Path, architecture: &str) -> Option<Vec<u8>> {
+    let name = lists::program_name(architecture);
+    let dirs = if base.is_dir() {
+        [base.to_owned(), base.join("airgap")]
+    } else {
+        [base.parent()?.to_owned(), base.parent()?.to_owned()]
+    };
+    dirs.iter().find_map(|dir| fs::read(dir.join(&name)).ok())
+}
+
+/// Returns whether a directory is that of a release, as far as its names show.
+pub fn is_release(dir: &Path) -> bool {
+    [release::FILE, release::SUMS]
+        .iter()
+        .any(|name| dir.join(name).is_file())
+}
+
+/// Returns the files of a directory at which a medium may be mounted.
+pub fn medium_files(dir: &Path) -> anyhow::Result<BTreeMap<String, Vec<u8>>> {
+    let files = Tree::read_medium(dir)?.0.into_iter();
+    Ok(files.map(|(path, file)| (path, file.bytes)).collect())
+}
+
+/// Reads one archive in any of its forms; its images name manifests.
+pub fn of_archive(path: &Path) -> anyhow::Result<Layout> {
+    Layout::from_entries(entries(path)?).with_context(|| path.display().to_string())
+}
+
+/// Returns the entries of an archive or a delta.
+pub fn entries(path: &Path) -> anyhow::Result<Vec<Entry>> {
+    let name = path.display().to_string();
+    let bytes = fs::read(path).with_context(|| format!("cannot read {name}"))?;
+    Ok(check::read(&name, &bytes)?)
+}
+
+/// Verifies a directory of archives, and joins them.
+fn of_medium(dir: &Path) -> anyhow::Result<Layout> {
+    let files = medium_files(dir)?;
+    let sound = check::dir(&files).with_context(|| format!("{} is not sound", dir.display()))?;
+    if let Some(delta) = sound.iter().find(|one| one.is_delta) {
+        bail!(
+            "{} is a delta: make the archives of it with `multus-airgap apply`",
+            dir.join(&delta.archives[0]).display()
+        );
+    }
+    let parts = in_order(sound).into_iter().map(|one| {
+        let name = &one.archives[0];
+        let entries = check::read(name, &files[name])?;
+        Layout::from_entries(entries).with_context(|| name.clone())
+    });
+    Ok(bundle::join(&parts.collect::<anyhow::Result<Vec<_>>>()?)?)
+}
+
+/// Returns the archives in the order of architectures that an index of a release has.
+fn in_order(mut sound: Vec<SoundArchives>) -> Vec<SoundArchives> {
+    sound.sort_by_key(|one| {
+        let arch = Arch::parse(&one.architecture);
+        (arch.is_none(), arch, one.architecture.clone())
+    });
+    sound
+}
+
+/// Returns the former release's archive of an architecture, below its directory or in its `airgap/`.
+pub fn archive_of(base: &Path, architecture: &str) -> anyhow::Result<PathBuf> {
+    if !base.is_dir() {
+        return Ok(base.to_owned());
+    }
+    let names = lists::archives(architecture);
+    let found = [base.to_owned(), base.join("airgap")]
+        .into_iter()
+        .flat_map(|dir| names.each_ref().map(|name| dir.join(name)))
+        .find(|path| path.is_file());
+    found.with_context(|| {
+        format!(
+            "{} holds no {}: name the airgap/ of the former release with --base",
+            base.display(),
+            names[0]
+        )
+    })
+}

@@ -1,0 +1,287 @@
+//! A directory as a value, and the two ways of writing it: file by file, or as a replacement of another directory.
+
+mod batch;
+
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    io::Write as _,
+    os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _},
+    path::Path,
+};
+
+use anyhow::{Context as _, bail, ensure};
+use archive::durable;
+
+pub use self::batch::Batch;
+
+/// Directories that file systems add to a medium.
+const MEDIUM_DIRS: [&str; 2] = ["lost+found", "System Volume Information"];
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct File {
+    pub bytes: Vec<u8>,
+    pub is_program: bool,
+}
+
+/// Files by their path below the directory.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Tree(pub BTreeMap<String, File>);
+
+impl Tree {
+    /// Adds a data file.
+    pub fn add(&mut self, path: impl Into<String>, bytes: impl Into<Vec<u8>>) {
+        self.insert(path.into(), bytes.into(), false);
+    }
+
+    /// Adds a program.
+    pub fn add_program(&mut self, path: impl Into<String>, bytes: Vec<u8>) {
+        self.insert(path.into(), bytes, true);
+    }
+
+    fn insert(&mut self, path: String, bytes: Vec<u8>, is_program: bool) {
+        self.0.insert(path, File { bytes, is_program });
+    }
+
+    /// Adds all files of another tree, which replace those with the same path.
+    pub fn extend(&mut self, other: Self) {
+        self.0.extend(other.0);
+    }
+
+    pub fn get(&self, path: &str) -> Option<&[u8]> {
+        self.0.get(path).map(|file| file.bytes.as_slice())
+    }
+
+    /// Returns the files below `prefix`, which ends in `/`, with the rest of their path.
+    pub fn below<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = (&'a str, &'a File)> {
+        self.0
+            .iter()
+            .filter_map(move |(path, file)| Some((path.strip_prefix(prefix)?, file)))
+    }
+
+    /// Reads a directory; fails at anything but files and directories.
+    pub fn read(dir: &Path) -> anyhow::Result<Self> {
+        let mut tree = Self::default();
+        tree.read_below(dir, "")?;
+        Ok(tree)
+    }
+
+    /// Reads the directory at which a medium may be mounted, without what its file system adds there.
+    pub fn read_medium(dir: &Path) -> anyhow::Result<Self> {
+        let context = || format!("cannot read {}", dir.display());
+        let mut tree = Self::default();
+        for entry in fs::read_dir(dir).with_context(context)? {
+            let entry = entry.with_context(context)?;
+            let is_of_medium = MEDIUM_DIRS.iter().any(|name| entry.file_name() == **name);
+            if !is_of_medium || !entry.file_type()?.is_dir() {
+                tree.read_entry(&entry, "")?;
+            }
+        }
+        Ok(tree)
+    }
+
+    fn read_below(&mut self, dir: &Path, prefix: &str) -> anyhow::Result<()> {
+        let context = || format!("cannot read {}", dir.display());
+        for entry in fs::read_dir(dir).with_context(context)? {
+            self.read_entry(&entry.with_context(context)?, prefix)?;
+        }
+        Ok(())
+    }
+
+    fn read_entry(&mut self, entry: &fs::DirEntry, prefix: &str) -> anyhow::Result<()> {
+        let (kind, path) = (entry.file_type()?, entry.path());
+        let Ok(name) = entry.file_name().into_string() else {
+            bail!("the name of {} is not UTF-8", path.display());
+        };
+        let name = format!("{prefix}{name}");
+        if kind.is_dir() {
+            return self.read_below(&path, &format!("{name}/"));
+        }
+        ensure!(
+            kind.is_file(),
+            "{} is not a regular file: remove it",
+            path.display()
+        );
+        let bytes = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let is_program = entry.metadata()?.permissions().mode() & 0o111 != 0;
+        self.insert(name, bytes, is_program);
+        Ok(())
+    }
+
+    /// Writes all files below `dir`, or none when one cannot be written, and removes others below `owned` (each ending in `/`).
+    ///
+    /// An index is written after the files that it names, so that a reader never finds a name without its file.
+    pub fn update(&self, dir: &Path, owned: &[&str]) -> anyhow::Result<()> {
+        let mut files: Vec<_> = self.0.iter().collect();
+        files.sort_by_key(|(path, _)| path.ends_with("index.json"));
+        let mut batch = Batch::default();
+        for (path, file) in files {
+            batch.write(&dir.join(path), file)?;
+        }
+        batch.put()?;
+        for prefix in owned {
+            let below = dir.join(prefix);
+            if !below.is_dir() {
+                continue;
+            }
+            let mut found = Self::default();
+            found.read_below(&below, prefix)?;
+            for path in found.0.keys().filter(|path| !self.0.contains_key(*path)) {
+                remove_with_parents(dir, path)
+                    .with_context(|| format!("cannot remove {}", dir.join(path).display()))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the files into a new directory, which has no readers yet, without syncing them; [`replace`] does that.
+    pub fn write_new(&self, dir: &Path) -> anyhow::Result<()> {
+        for (path, file) in &self.0 {
+            let to = dir.join(path);
+            write_new(&to, file).with_context(|| format!("cannot write {}", to.display()))?;
+        }
+        Ok(())
+    }
+}
+
+fn write_new(path: &Path, file: &File) -> io::Result<()> {
+    if let Some(parent) = path.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    let mode = if file.is_program { 0o755 } else { 0o644 };
+    let mut out = fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(mode)
+        .open(path)?;
+    out.write_all(&file.bytes)?;
+    // The umask must not affect a release.
+    out.set_permissions(fs::Permissions::from_mode(mode))
+}
+
+fn remove_with_parents(dir: &Path, path: &str) -> io::Result<()> {
+    fs::remove_file(dir.join(path))?;
+    for (slash, _) in path.rmatch_indices('/') {
+        if fs::remove_dir(dir.join(&path[..slash])).is_err() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Replaces the directory `old`, which may be absent, by `new`. Both have to be on the same file system.
+///
+/// Between two renames there is no directory; [`repair`] restores it after a crash there.
+pub fn replace(new: &Path, old: &Path) -> anyhow::Result<()> {
+    let former = former_path(old);
+    let context = || format!("cannot replace {}", old.display());
+    if !old.exists() {
+        return durable::rename(new, old).with_context(context);
+    }
+    // What takes the place is complete on the disk before the former directory leaves it.
+    durable::sync(new).with_context(context)?;
+    durable::rename(old, &former).with_context(context)?;
+    if let Err(error) = durable::rename(new, old) {
+        durable::rename(&former, old).with_context(context)?;
+        return Err(error).with_context(context);
+    }
+    fs::remove_dir_all(&former).with_context(|| format!("cannot remove {}", former.display()))
+}
+
+/// Completes or undoes a [`replace`] that was interrupted.
+pub fn repair(old: &Path) -> anyhow::Result<()> {
+    let former = former_path(old);
+    if !former.exists() {
+        return Ok(());
+    }
+    let result = if old.exists() {
+        fs::remove_dir_all(&former)
+    } else {
+        durable::rename(&former, old)
+    };
+    result.with_context(|| format!("cannot repair {}", former.display()))
+}
+
+fn former_path(path: &Path) -> std::path::PathBuf {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!(".{name}.former"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tree(files: &[(&str, &str)]) -> Tree {
+        let mut tree = Tree::default();
+        for (path, text) in files {
+            tree.add(*path, *text);
+        }
+        tree
+    }
+
+    #[test]
+    fn update_removes_files_only_below_owned_directories() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = tree(&[("a/old/x", "1"), ("a/keep", "2"), ("b/other", "3")]);
+        first.update(dir.path(), &[]).unwrap();
+        let second = tree(&[("a/keep", "4"), ("a/new", "5")]);
+        second.update(dir.path(), &["a/"]).unwrap();
+        let expected = tree(&[("a/keep", "4"), ("a/new", "5"), ("b/other", "3")]);
+        assert_eq!(Tree::read(dir.path()).unwrap(), expected);
+        assert!(!dir.path().join("a/old").exists());
+    }
+
+    #[test]
+    fn failed_update_changes_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = tree(&[("a/x", "1"), ("z/y", "2")]);
+        first.update(dir.path(), &[]).unwrap();
+        let long = format!("z/{}", "n".repeat(300));
+        let second = tree(&[("a/x", "3"), ("b/c/d", "4"), (&long, "5")]);
+        let error = second.update(dir.path(), &["a/", "z/"]).unwrap_err();
+        assert!(error.to_string().starts_with("cannot write "), "{error:#}");
+        assert_eq!(Tree::read(dir.path()).unwrap(), first);
+        assert!(!dir.path().join("b").exists());
+        // A directory with a file's path is found before any file is renamed.
+        let third = tree(&[("a/x", "3"), ("z", "6")]);
+        third.update(dir.path(), &[]).unwrap_err();
+        assert_eq!(Tree::read(dir.path()).unwrap(), first);
+    }
+
+    #[test]
+    fn program_keeps_its_mode() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut tree = Tree::default();
+        tree.add_program("bin/x", b"x".to_vec());
+        tree.add("bin/y", b"y".to_vec());
+        tree.update(dir.path(), &[]).unwrap();
+        assert_eq!(Tree::read(dir.path()).unwrap(), tree);
+    }
+
+    #[test]
+    fn directory_is_replaced_completely_and_repaired() {
+        let dir = tempfile::tempdir().unwrap();
+        let (new, old) = (dir.path().join("new"), dir.path().join("dist"));
+        tree(&[("x", "1")]).write_new(&new).unwrap();
+        replace(&new, &old).unwrap();
+        tree(&[("y", "2")]).write_new(&new).unwrap();
+        replace(&new, &old).unwrap();
+        assert_eq!(Tree::read(&old).unwrap(), tree(&[("y", "2")]));
+        // As a crash between the two renames leaves it.
+        fs::rename(&old, former_path(&old)).unwrap();
+        repair(&old).unwrap();
+        assert_eq!(Tree::read(&old).unwrap(), tree(&[("y", "2")]));
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn links_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink("/etc/passwd", dir.path().join("x")).unwrap();
+        let error = Tree::read(dir.path()).unwrap_err().to_string();
+        assert!(
+            error.ends_with("is not a regular file: remove it"),
+            "{error}"
+        );
+    }
+}

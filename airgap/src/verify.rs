@@ -1,0 +1,264 @@
+//! Verifies a release from its files alone: that they agree with each other, and not only with the checksums.
+//!
+//! Each check claims the files that it has verified; a file that no check claims is no part of a release. A change is found even when
+//! `SHA256SUMS` and `release.json` were rewritten to match it.
+
+mod charts;
+mod images;
+mod inside;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+};
+
+use anyhow::{Context as _, bail, ensure};
+use archive::{digest::sha256, verify::Image};
+
+use crate::{
+    arch::Arch,
+    lists, plugin_archives,
+    release::{self, Budget, Origin, Release},
+    tree::Tree,
+};
+
+/// The parts of a release that follow from a checkout and not from the release's other files.
+pub struct Checkout {
+    /// The manual pages and completions.
+    pub pages: Tree,
+    /// The names of the programs of each architecture.
+    pub programs: Vec<&'static str>,
+    /// Returns the names of all images of a version, which the lock has.
+    pub images: fn(&str) -> anyhow::Result<Vec<String>>,
+    /// Returns everything that has a limit.
+    pub budgets: fn(&[Arch], &Tree, &[Image]) -> Vec<Budget>,
+    /// The text of the licence.
+    pub licence: &'static str,
+    /// Returns the document about advisories that do not apply to a release.
+    pub vex: fn(&Release) -> anyhow::Result<Vec<u8>>,
+    /// Returns the crates that `Cargo.lock` has from the registry.
+    pub crates: fn() -> anyhow::Result<Checksums>,
+}
+
+/// The sha256 of crates, in hex, by their names and versions.
+pub type Checksums = BTreeMap<(String, String), String>;
+
+/// The standard that a release is held to besides its own words.
+#[derive(Clone, Copy)]
+pub enum Standard<'a> {
+    /// This checkout made it: what this program derives, and the checkout's own parts, must be in it as they are here.
+    Checkout(&'a Checkout),
+    /// Another commit made it, which may derive other files, lists and limits: `release.json` and the files must agree with each other.
+    OwnWords,
+}
+
+impl Standard<'_> {
+    fn is_checkout(self) -> bool {
+        matches!(self, Self::Checkout(_))
+    }
+}
+
+/// Verifies the release in a directory, by the standard that `choose` returns for its description.
+pub fn dir<'a>(
+    dir: &Path,
+    choose: impl FnOnce(&Release) -> Standard<'a>,
+) -> anyhow::Result<Release> {
+    ensure!(
+        dir.exists(),
+        "{} does not exist: name the directory of a release",
+        dir.display()
+    );
+    // Checked before anything is read, since a directory that is not a release may be very large.
+    ensure!(
+        dir.join(release::SUMS).is_file(),
+        "{} has no {}, so it is not a release: name the directory of one",
+        dir.display(),
+        release::SUMS
+    );
+    Tree::read(dir)
+        .and_then(|tree| check(&tree, choose))
+        .with_context(|| {
+            format!(
+                "{} is not a sound release, copy it or make it again",
+                dir.display()
+            )
+        })
+}
+
+/// Verifies the files of a release, by the standard that `choose` returns for its description.
+pub fn check<'a>(
+    tree: &Tree,
+    choose: impl FnOnce(&Release) -> Standard<'a>,
+) -> anyhow::Result<Release> {
+    let release = check_described(tree)?;
+    let standard = choose(&release);
+    let arches = architectures(&release)?;
+    let mut claimed = BTreeSet::from([release::FILE.to_owned(), release::SUMS.to_owned()]);
+    let images = images::check(tree, &release, &arches, standard, &mut claimed)?;
+    let charts = charts::check(tree, &release, &arches, standard, &mut claimed)?;
+    inside::check(tree, &release, &arches, &images, standard, &mut claimed)?;
+    plugin_archives::check(
+        tree,
+        &release.version,
+        &arches,
+        standard.is_checkout(),
+        &mut claimed,
+    )?;
+    match standard {
+        Standard::Checkout(checkout) => {
+            for (path, page) in &checkout.pages.0 {
+                claim_same(tree, &mut claimed, path.clone(), &page.bytes, "its program")?;
+            }
+        }
+        Standard::OwnWords => {
+            let is_page =
+                |path: &&String| path.starts_with("man/") || path.starts_with("completions/");
+            claimed.extend(tree.0.keys().filter(is_page).cloned());
+        }
+    }
+    if let Some(path) = tree.0.keys().find(|path| !claimed.contains(*path)) {
+        bail!("{path} is no part of a release");
+    }
+    let origin = Origin {
+        version: release.version.clone(),
+        commit: release.commit.clone(),
+        epoch: release.epoch,
+        toolchain: release.toolchain.clone(),
+        architectures: arches,
+    };
+    let budgets = match standard {
+        Standard::Checkout(checkout) => (checkout.budgets)(&origin.architectures, tree, &images),
+        Standard::OwnWords => {
+            check_sizes(&release, tree)?;
+            release.budgets.clone()
+        }
+    };
+    let expected = Release::of(origin, tree, &images, charts, budgets).in_format_of(&release);
+    ensure!(
+        release.images == expected.images,
+        "{}: its digests of images are not those of oci/",
+        release::FILE
+    );
+    ensure!(
+        release.charts == expected.charts,
+        "{}: its digests of charts are not those of charts/",
+        release::FILE
+    );
+    ensure!(
+        release == expected,
+        "{}: its budgets or files are not those of this release",
+        release::FILE
+    );
+    release.check_budgets()?;
+    Ok(release)
+}
+
+/// Checks that the two describing files have every other file, with its hash and mode, and nothing else.
+pub fn check_described(tree: &Tree) -> anyhow::Result<Release> {
+    check_sums(tree)?;
+    let release = Release::parse(file(tree, release::FILE)?)
+        .with_context(|| format!("{} is damaged", release::FILE))?;
+    check_files(&release, tree)?;
+    Ok(release)
+}
+
+/// Checks that `SHA256SUMS` has every other file, with its hash, and nothing else.
+fn check_sums(tree: &Tree) -> anyhow::Result<()> {
+    let text = String::from_utf8_lossy(file(tree, release::SUMS)?);
+    let sums = lists::parse_sums(&text).with_context(|| format!("{} is damaged", release::SUMS))?;
+    for (path, digest) in &sums {
+        let found = sha256(file(tree, path)?);
+        ensure!(
+            found == *digest,
+            "{path}: its sha256 is {}, {} says {}",
+            found.hex(),
+            release::SUMS,
+            digest.hex()
+        );
+    }
+    let listed: BTreeSet<_> = sums.iter().map(|(path, _)| path.as_str()).collect();
+    let unlisted = tree
+        .0
+        .keys()
+        .find(|path| *path != release::SUMS && !listed.contains(path.as_str()));
+    match unlisted {
+        Some(path) => bail!("{path} is not in {}", release::SUMS),
+        None => Ok(()),
+    }
+}
+
+/// Checks the sizes of files that have limits, by the release's own limits.
+fn check_sizes(release: &Release, tree: &Tree) -> anyhow::Result<()> {
+    for budget in &release.budgets {
+        let Some(bytes) = tree.get(&budget.what) else {
+            continue;
+        };
+        ensure!(
+            bytes.len() as u64 == budget.size,
+            "{}: its budgets or files are not those of this release",
+            release::FILE
+        );
+    }
+    Ok(())
+}
+
+fn check_files(release: &Release, tree: &Tree) -> anyhow::Result<()> {
+    let mut real = release::files(tree);
+    for file in &release.files {
+        let found = real.iter_mut().find(|real| real.path == file.path);
+        let found = found.with_context(|| format!("{} is missing", file.path))?;
+        if file.mode.is_none() {
+            // The former format has no modes.
+            found.mode = None;
+        }
+        ensure!(
+            found.mode == file.mode,
+            "{}: its mode is {}, {} says {}: the copy lost its modes, restore them with \
+             `find DIR -type f -exec chmod 644 {{}} +; chmod 755 DIR/bin/*/* DIR/airgap/multus-airgap-a*`, or copy with tar, `cp -p` or `rsync -p`",
+            file.path,
+            found.mode.as_deref().unwrap_or_default(),
+            release::FILE,
+            file.mode.as_deref().unwrap_or_default()
+        );
+        let found = &*found;
+        ensure!(
+            found == file,
+            "{}: {} describes another file",
+            file.path,
+            release::FILE
+        );
+    }
+    match real.iter().find(|real| !release.files.contains(real)) {
+        Some(file) => bail!("{} is not in {}", file.path, release::FILE),
+        None => Ok(()),
+    }
+}
+
+fn architectures(release: &Release) -> anyhow::Result<Vec<Arch>> {
+    let names = release.architectures.iter();
+    let arches: Option<Vec<_>> = names.map(|name| Arch::parse(name)).collect();
+    let arches = arches
+        .filter(|arches| !arches.is_empty() && arches.windows(2).all(|pair| pair[0] < pair[1]));
+    arches.with_context(|| format!("{}: its architectures are damaged", release::FILE))
+}
+
+/// Returns the bytes of a file that must be there.
+fn file<'a>(tree: &'a Tree, path: &str) -> anyhow::Result<&'a [u8]> {
+    tree.get(path).with_context(|| format!("{path} is missing"))
+}
+
+/// Claims a file that must have exactly these bytes, which follow from `source`.
+fn claim_same(
+    tree: &Tree,
+    claimed: &mut BTreeSet<String>,
+    path: String,
+    expected: &[u8],
+    source: &str,
+) -> anyhow::Result<()> {
+    ensure!(
+        file(tree, &path)? == expected,
+        "{path} does not follow from {source}"
+    );
+    claimed.insert(path);
+    Ok(())
+}

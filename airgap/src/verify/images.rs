@@ -1,0 +1,299 @@
+//! Verifies the OCI layout, the programs in its layers, and the archives made from it.
+
+use std::{collections::BTreeSet, iter, path::Path};
+
+use anyhow::{Context as _, bail, ensure};
+use archive::{
+    digest::sha256,
+    gzip,
+    layout::Layout,
+    read::{self, Limits},
+    tar::{Entry, Kind},
+    verify::{Image, PlatformImage},
+};
+use cmdline::counted;
+
+use super::{Standard, claim_same, file};
+use crate::{
+    arch::Arch,
+    bundle,
+    check::{MAX_UNPACKED, unpack},
+    elf, lists,
+    release::Release,
+    sets, source,
+    tree::Tree,
+    zstd,
+};
+
+const LIMITS: Limits = Limits {
+    entries: 10_000,
+    total: MAX_UNPACKED,
+    links: true,
+};
+
+/// Checks `bin/`, `oci/` and `airgap/`.
+pub(super) fn check(
+    tree: &Tree,
+    release: &Release,
+    arches: &[Arch],
+    standard: Standard<'_>,
+    claimed: &mut BTreeSet<String>,
+) -> anyhow::Result<Vec<Image>> {
+    let files = tree.below("oci/");
+    let files = files.map(|(path, file)| (path.to_owned(), file.bytes.clone()));
+    let layout = Layout::from_files(files).context("oci")?;
+    let images = archive::verify::images(&layout, &unpack).context("oci")?;
+    claimed.extend(tree.below("oci/").map(|(path, _)| format!("oci/{path}")));
+    check_programs(tree, arches, standard, claimed)?;
+    match standard {
+        Standard::Checkout(checkout) => {
+            let expected = (checkout.images)(&release.version)?;
+            check_names(&images, &expected)?;
+        }
+        Standard::OwnWords => check_own_names(&images, &release.version)?,
+    }
+    for image in &images {
+        let found = image.platforms.iter().map(|one| &one.platform.architecture);
+        let expected = arches.iter().map(|arch| arch.name());
+        ensure!(
+            found.eq(expected),
+            "{}: its platforms are not the architectures of the release",
+            image.reference
+        );
+        if !sets::is_own(&image.reference)? {
+            continue;
+        }
+        for (platform, arch) in image.platforms.iter().zip(arches) {
+            ensure!(
+                platform.platform == arch.platform(),
+                "{}: its platforms are not the architectures of the release",
+                image.reference
+            );
+            check_layers(tree, *arch, platform)
+                .with_context(|| format!("{} for {}", image.reference, arch.name()))?;
+        }
+    }
+    if !standard.is_checkout() {
+        check_other_lists(tree, &images, claimed)?;
+    }
+    for arch in arches {
+        check_airgap(tree, &layout, arch.name(), standard, claimed)?;
+    }
+    Ok(images)
+}
+
+/// Checks that the release has the images of the lock, and no other.
+fn check_names(images: &[Image], expected: &[String]) -> anyhow::Result<()> {
+    let found: BTreeSet<_> = images
+        .iter()
+        .map(|image| image.reference.as_str())
+        .collect();
+    for name in expected {
+        ensure!(
+            found.contains(name.as_str()),
+            "oci has no {name}, which the lock names"
+        );
+    }
+    match found
+        .iter()
+        .find(|name| !expected.iter().any(|one| one == *name))
+    {
+        Some(name) => bail!("oci has {name}, which the lock does not name"),
+        None => Ok(()),
+    }
+}
+
+/// Checks that the images of this project have the release's version, whatever lock they were made by.
+fn check_own_names(images: &[Image], version: &str) -> anyhow::Result<()> {
+    let mut has_own = false;
+    for image in images {
+        if sets::is_own(&image.reference)? {
+            ensure!(
+                image.reference.ends_with(&format!(":v{version}")),
+                "oci has {}, the release is {version}",
+                image.reference
+            );
+            has_own = true;
+        }
+    }
+    ensure!(has_own, "oci has no image of this project");
+    Ok(())
+}
+
+/// Checks the image lists of another commit, which may have other names and forms: each line names an image in `oci/`, with its digest where it has one.
+fn check_other_lists(
+    tree: &Tree,
+    images: &[Image],
+    claimed: &mut BTreeSet<String>,
+) -> anyhow::Result<()> {
+    for (name, found) in tree.below("airgap/") {
+        let is_list = Path::new(name).extension() == Some("txt".as_ref());
+        if !is_list || name.starts_with("sha256sum-") {
+            continue;
+        }
+        let text = String::from_utf8_lossy(&found.bytes);
+        for line in text.lines() {
+            let (reference, digest) = line.split_once('@').unwrap_or((line, ""));
+            let image = images.iter().find(|image| image.reference == reference);
+            let is_known = image.is_some_and(|image| {
+                let manifests = image.platforms.iter().map(|one| one.manifest.digest);
+                digest.is_empty()
+                    || iter::once(image.digest)
+                        .chain(manifests)
+                        .any(|one| one.to_string() == digest)
+            });
+            ensure!(is_known, "airgap/{name} does not follow from oci/: {line}");
+        }
+        claimed.insert(format!("airgap/{name}"));
+    }
+    Ok(())
+}
+
+fn check_programs(
+    tree: &Tree,
+    arches: &[Arch],
+    standard: Standard<'_>,
+    claimed: &mut BTreeSet<String>,
+) -> anyhow::Result<()> {
+    for arch in arches {
+        let prefix = format!("bin/{}/", arch.name());
+        let names: Vec<_> = match standard {
+            Standard::Checkout(checkout) => checkout.programs.clone(),
+            Standard::OwnWords => tree.below(&prefix).map(|(name, _)| name).collect(),
+        };
+        for name in names {
+            let path = format!("bin/{}/{name}", arch.name());
+            elf::check_static(file(tree, &path)?, *arch).with_context(|| path.clone())?;
+            claimed.insert(path);
+        }
+    }
+    Ok(())
+}
+
+/// Checks that every program in a layer is the one in `bin/`.
+fn check_layers(tree: &Tree, arch: Arch, platform: &PlatformImage) -> anyhow::Result<()> {
+    let mut programs = 0;
+    for layer in &platform.layers {
+        for entry in read::entries(&layer.tar, &LIMITS)? {
+            let Kind::File(bytes) = &entry.kind else {
+                continue;
+            };
+            if entry.mode & 0o111 == 0 {
+                continue;
+            }
+            let name = entry.path.rsplit('/').next().unwrap_or_default();
+            let path = format!("bin/{}/{name}", arch.name());
+            ensure!(
+                file(tree, &path)? == bytes,
+                "/{} in its layer is not {path}",
+                entry.path
+            );
+            programs += 1;
+        }
+    }
+    ensure!(programs > 0, "no program in its layers");
+    Ok(())
+}
+
+type Unpack = fn(&[u8]) -> anyhow::Result<Vec<u8>>;
+
+fn unzstd(bytes: &[u8]) -> anyhow::Result<Vec<u8>> {
+    Ok(zstd::decompress(bytes, MAX_UNPACKED)?)
+}
+
+fn gunzip(bytes: &[u8]) -> anyhow::Result<Vec<u8>> {
+    Ok(gzip::decompress(bytes, MAX_UNPACKED)?)
+}
+
+fn check_airgap(
+    tree: &Tree,
+    layout: &Layout,
+    arch: &str,
+    standard: Standard<'_>,
+    claimed: &mut BTreeSet<String>,
+) -> anyhow::Result<()> {
+    let slice = bundle::slice(layout, arch)?;
+    let expected = bundle::entries(&slice)?;
+    let [zst, gz] = lists::archives(arch);
+    let mut sums = Vec::new();
+    for (name, unpack) in [(zst, unzstd as Unpack), (gz, gunzip)] {
+        let path = format!("airgap/{name}");
+        let bytes = file(tree, &path)?;
+        let tar = unpack(bytes).with_context(|| path.clone())?;
+        check_archive(&tar, &expected).with_context(|| path.clone())?;
+        sums.push((name, sha256(bytes)));
+        claimed.insert(path);
+    }
+    let program = lists::program_name(arch);
+    let path = format!("airgap/{program}");
+    if standard.is_checkout() || tree.get(&path).is_some() {
+        let of_release = format!("bin/{arch}/{}", source::PROGRAM);
+        let bytes = file(tree, &of_release)?;
+        claim_same(tree, claimed, path, bytes, &of_release)?;
+        sums.push((program, sha256(bytes)));
+    }
+    let path = format!("airgap/{}", lists::sums_name(arch));
+    if !standard.is_checkout() {
+        return check_other_sums(tree, path, claimed);
+    }
+    let tags = lists::references(&slice);
+    let tag_lists = lists::tag_lists(arch).map(|name| (name, tags.clone()));
+    let all_digests = (lists::ALL_DIGESTS.to_owned(), lists::digests(layout));
+    let digests = (lists::digest_list(arch), lists::digests(&slice));
+    for (name, text) in tag_lists.into_iter().chain([all_digests, digests]) {
+        let path = format!("airgap/{name}");
+        claim_same(tree, claimed, path, text.as_bytes(), "oci/")?;
+        sums.push((name, sha256(text.as_bytes())));
+    }
+    let sums = lists::sums(sums.iter().map(|(name, digest)| (name.as_str(), *digest)));
+    claim_same(
+        tree,
+        claimed,
+        path,
+        sums.as_bytes(),
+        "the files that it names",
+    )
+}
+
+/// Checks the checksums of another commit, which may cover other files of `airgap/`.
+fn check_other_sums(
+    tree: &Tree,
+    path: String,
+    claimed: &mut BTreeSet<String>,
+) -> anyhow::Result<()> {
+    let text = String::from_utf8_lossy(file(tree, &path)?);
+    let sums = lists::parse_sums(&text).with_context(|| format!("{path} is damaged"))?;
+    for (name, digest) in sums {
+        ensure!(
+            sha256(file(tree, &format!("airgap/{name}"))?) == digest,
+            "{path} does not follow from the files that it names: {name} differs"
+        );
+    }
+    claimed.insert(path);
+    Ok(())
+}
+
+/// Checks that an archive holds exactly the files of the layout, in the order that importers need, and nothing between or after them.
+fn check_archive(tar: &[u8], expected: &[Entry]) -> anyhow::Result<()> {
+    let found = read::entries(tar, &LIMITS)?;
+    for (found, expected) in found.iter().zip(expected) {
+        if found != expected {
+            bail!(
+                "entry {} is not what oci/ holds as {}",
+                found.path,
+                expected.path
+            );
+        }
+    }
+    ensure!(
+        found.len() == expected.len(),
+        "{}, oci/ makes {}",
+        counted(found.len(), "entry"),
+        expected.len()
+    );
+    ensure!(
+        tar == archive::tar::write_in_order(expected)?,
+        "it has bytes outside of its entries"
+    );
+    Ok(())
+}

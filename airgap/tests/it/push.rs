@@ -1,0 +1,144 @@
+//! `push`: releases, media and archives into a registry with a login.
+
+use std::{fs, process::Command};
+
+use archive::oci;
+
+use crate::{
+    program::{BAD_USAGE, FAILED, command, output, refused, succeeds, text},
+    registry::{PASSWORD, Registry, USER},
+    sample,
+};
+
+/// Returns a push as the registry's user.
+fn push(args: &[&str]) -> Command {
+    let args = [&["push", "--plain-http", "--user", USER], args].concat();
+    let mut command = command(&args);
+    command.env("MULTUS_REGISTRY_PASSWORD", PASSWORD);
+    command
+}
+
+#[test]
+fn release_is_pushed_with_its_charts_and_a_second_push_sends_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    sample::write(dir.path(), "9.8.7");
+    let registry = Registry::start(true);
+    let to = format!("oci://{}/team", registry.host);
+    let sent = succeeds(push(&[text(dir.path()), &to]));
+    let image = format!("{}/team/multusrs/multus:v9.8.7: ", registry.host);
+    assert!(sent.contains(&image), "{sent}");
+    assert!(
+        sent.contains("/team/charts/k3s-multus-crd:9.8.7: "),
+        "{sent}"
+    );
+    // The lists of what is inside, where clients look in a registry without the API for them.
+    let attached = registry.with(|content| {
+        let names = content.manifests.keys();
+        names.filter(|(_, tag)| tag.starts_with("sha256-")).count()
+    });
+    assert_eq!(attached, sample::ARCHES.len(), "{sent}");
+    let puts = |registry: &Registry| {
+        registry.with(|content| {
+            let requests = content.requests.iter();
+            let is_read = |one: &&String| one.starts_with("HEAD ") || one.starts_with("GET ");
+            requests.filter(|one| !is_read(one)).count()
+        })
+    };
+    let before = puts(&registry);
+    let again = succeeds(push(&[text(dir.path()), &to, "--json"]));
+    assert!(again.starts_with("{\"sent\":0,"), "{again}");
+    assert_eq!(puts(&registry), before);
+}
+
+#[test]
+fn medium_is_pushed_with_the_indexes_of_the_release() {
+    let dir = tempfile::tempdir().unwrap();
+    let tree = sample::write(dir.path(), "9.8.7");
+    let medium = dir.path().join("airgap");
+    let registry = Registry::start(true);
+    let (status, _, stderr) = output(push(&[text(&medium), &registry.host]));
+    assert_eq!(status, 0, "{stderr}");
+    assert!(!stderr.contains("digest"), "{stderr}");
+    let pushed = |registry: &Registry| {
+        registry.with(|content| {
+            let key = ("multusrs/multus".to_owned(), "v9.8.7".to_owned());
+            content.manifests[&key].clone()
+        })
+    };
+    let (kind, index) = pushed(&registry);
+    assert_eq!(kind, oci::INDEX);
+    let list = tree.get("airgap/multus-images-digests.txt").unwrap();
+    let digest = archive::digest::sha256(&index);
+    let expected = format!("{}@{digest}\n", sample::image_of("9.8.7"));
+    assert_eq!(String::from_utf8_lossy(list), expected);
+    // With the files of one architecture, the index has this one alone, and a line says so.
+    for name in ["amd64.tar.zst", "amd64.tar.gz"] {
+        fs::remove_file(medium.join(format!("multus-airgap-images-{name}"))).unwrap();
+    }
+    for name in [
+        "sha256sum-amd64.txt",
+        "multus-airgap-amd64",
+        "multus-images.linux-amd64.txt",
+        "multus-images-digests.linux-amd64.txt",
+        "rke2/rke2-images-multus.linux-amd64.txt",
+    ] {
+        fs::remove_file(medium.join(name)).unwrap();
+    }
+    let (status, _, stderr) = output(push(&[text(&medium), &registry.host]));
+    assert_eq!(status, 0, "{stderr}");
+    assert!(
+        stderr.contains("the digest is not the one of multus-images-digests.txt"),
+        "{stderr}"
+    );
+    let index: oci::Index = oci::from_bytes(&pushed(&registry).1).unwrap();
+    assert_eq!(index.manifests.len(), 1);
+    assert_eq!(
+        index.manifests[0].platform.as_ref().unwrap().architecture,
+        "arm"
+    );
+    // An archive alone is pushed as it is.
+    let archive = medium.join(sample::archive(sample::ARCHES[1]));
+    succeeds(push(&[text(&archive), &registry.host]));
+    assert_eq!(pushed(&registry).0, oci::MANIFEST);
+}
+
+#[test]
+fn harm_and_missing_logins_are_named_before_anything_is_sent() {
+    let dir = tempfile::tempdir().unwrap();
+    sample::write(dir.path(), "9.8.7");
+    let medium = dir.path().join("airgap");
+    let registry = Registry::start(true);
+    let anonymous = command(&["push", text(&medium), &registry.host, "--plain-http"]);
+    refused(
+        anonymous,
+        FAILED,
+        "give --user and MULTUS_REGISTRY_PASSWORD",
+    );
+    let mut wrong = push(&[text(&medium), &registry.host]);
+    wrong.env("MULTUS_REGISTRY_PASSWORD", "not the word");
+    let (status, _, stderr) = output(wrong);
+    assert_eq!(status, FAILED);
+    assert!(
+        stderr.contains("with this password") && !stderr.contains("not the word"),
+        "{stderr}"
+    );
+    let mut unset = push(&[text(&medium), &registry.host]);
+    unset.env_remove("MULTUS_REGISTRY_PASSWORD");
+    let expected = "--user requires its password in MULTUS_REGISTRY_PASSWORD";
+    refused(unset, FAILED, expected);
+    let usage = push(&[text(&medium), &registry.host, "--charts-to", "helm"]);
+    refused(usage, BAD_USAGE, "--charts-to is for a release");
+    let expected = "`Team` in REGISTRY is not a repository";
+    let to = format!("{}/Team", registry.host);
+    refused(push(&[text(&medium), &to]), FAILED, expected);
+    let archive = sample::archive(sample::ARCHES[0]);
+    sample::damage(&medium.join(&archive));
+    let expected = format!("{archive} is not the file that sha256sum-amd64.txt names");
+    refused(push(&[text(&medium), &registry.host]), FAILED, &expected);
+    let blobs = dir.path().join("oci/blobs/sha256");
+    let blob = fs::read_dir(&blobs).unwrap().next().unwrap().unwrap();
+    sample::damage(&blob.path());
+    let expected = format!("blob sha256:{}", blob.file_name().to_string_lossy());
+    refused(push(&[text(dir.path()), &registry.host]), FAILED, &expected);
+    assert_eq!(registry.with(|content| content.requests.clone()), [""; 0]);
+}

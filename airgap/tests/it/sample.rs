@@ -1,0 +1,183 @@
+//! Small releases of fake programs, as directories.
+
+mod inside;
+
+use std::{collections::BTreeMap, fs, path::Path};
+
+use airgap::{
+    arch::{Arch, Binaries},
+    charts, image, lists, medium, plugin_archives,
+    release::{self, Origin, Release},
+    tree::Tree,
+    zstd,
+};
+use archive::{
+    digest::{Digest, sha256},
+    layout::Layout,
+    verify,
+};
+use chart::Distro;
+
+pub(crate) const ARCHES: [Arch; 2] = [Arch::Amd64, Arch::Arm];
+pub(crate) const COMMIT: &str = "0123456789012345678901234567890123456789";
+const PROGRAMS: [&str; 5] = [
+    "multus-airgap",
+    "multus-cni-plugins",
+    "multus-daemon",
+    "multus-distro",
+    "multus-shim",
+];
+
+/// Returns the name of the image in a release.
+pub(crate) fn image_of(version: &str) -> String {
+    format!("docker.io/multusrs/multus:v{version}")
+}
+
+/// Returns the smallest file that passes for a static program, followed by a text.
+fn program(arch: Arch, text: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![0; 64];
+    bytes[..7].copy_from_slice(b"\x7fELF\x01\x01\x01");
+    if arch.is_64() {
+        bytes[4] = 2;
+    }
+    bytes[16] = 2;
+    bytes[18..20].copy_from_slice(&arch.machine().0.to_le_bytes());
+    bytes.extend_from_slice(text);
+    bytes
+}
+
+/// Returns the layout of a release of these programs.
+pub(crate) fn layout(version: &str, programs: &BTreeMap<Arch, Binaries>) -> Layout {
+    let definition = include_bytes!("../../../images/multus/image.json");
+    let definition = image::Definition::parse(definition).expect("the definition is sound");
+    let platforms: Vec<_> = programs
+        .iter()
+        .map(|(arch, programs)| (arch.platform(), programs.clone()))
+        .collect();
+    let release = image::Release {
+        version: version.to_owned(),
+        created: airgap::time::rfc3339(0),
+        documents: inside::licences(),
+    };
+    let compress = |tar: &[u8]| zstd::compress(tar, zstd::LAYER);
+    let mut layout = Layout::default();
+    definition
+        .add_to(&mut layout, &release, &platforms, &compress)
+        .expect("a small image");
+    layout
+}
+
+fn programs(content: &[u8], daemon: &str) -> BTreeMap<Arch, Binaries> {
+    let of = |arch| {
+        let programs = PROGRAMS.map(|name| {
+            let is_changed = ["multus-airgap", "multus-daemon"].contains(&name);
+            let end = if is_changed { daemon } else { "" };
+            let text = [name.as_bytes(), content, end.as_bytes()].concat();
+            (name.to_owned(), program(arch, &text))
+        });
+        (arch, Binaries::from(programs))
+    };
+    ARCHES.map(of).into()
+}
+
+/// Returns a release of any version; two of one version differ by the text at the end of two programs.
+pub(crate) fn release(version: &str, commit: &str, daemon: &str) -> Tree {
+    let packed = charts::pack(version).expect("the charts are sound");
+    let mut generated = charts::manifests(version).expect("the charts are sound");
+    let k3s = generated.get(&charts::manifest_path(Distro::K3s));
+    let bindata = charts::bindata(&packed, k3s.expect("K3s has a manifest"));
+    let mut embedded: Vec<u8> = packed
+        .iter()
+        .flat_map(|chart| chart.bytes.clone())
+        .collect();
+    for (_, manifest) in generated.below("manifests/") {
+        embedded.extend_from_slice(&manifest.bytes);
+    }
+    generated.extend(bindata);
+    let programs = programs(&embedded, daemon);
+    let layout = layout(version, &programs);
+    let mut tree = charts::repository(&packed, 0).expect("the charts are sound");
+    tree.extend(generated);
+    let licences = inside::licences();
+    tree.extend(
+        plugin_archives::tree(version, &programs, &licences).expect("the programs are there"),
+    );
+    for (name, text) in licences {
+        tree.add(name, text);
+    }
+    let operators = programs.iter().map(|(arch, programs)| {
+        let program = programs[airgap::source::PROGRAM].clone();
+        (arch.name().to_owned(), program)
+    });
+    let operators = operators.collect();
+    for (arch, programs) in programs {
+        for (name, bytes) in programs {
+            tree.add_program(format!("bin/{}/{name}", arch.name()), bytes);
+        }
+    }
+    for (path, bytes) in layout.files() {
+        tree.add(format!("oci/{path}"), bytes);
+    }
+    let names = ARCHES.map(Arch::name);
+    for (name, file) in medium::tree(&layout, &names, &operators)
+        .expect("a sound layout")
+        .0
+    {
+        tree.0.insert(format!("airgap/{name}"), file);
+    }
+    let images = verify::images(&layout, &airgap::check::unpack).expect("a sound layout");
+    for arch in ARCHES {
+        let lists = inside::lists(&tree, &images, arch.name());
+        tree.extend(lists);
+    }
+    let origin = Origin {
+        version: version.to_owned(),
+        commit: commit.to_owned(),
+        epoch: 0,
+        toolchain: "1.95.0".to_owned(),
+        architectures: ARCHES.to_vec(),
+    };
+    let release = Release::of(origin, &tree, &images, charts::entries(&packed), Vec::new());
+    seal(&mut tree, &release);
+    tree
+}
+
+/// Rewrites the list of files and all checksums, as a careful attacker would.
+pub(crate) fn reseal(tree: &mut Tree) {
+    let described = tree.get(release::FILE).expect("a release has it");
+    let mut release = Release::parse(described).expect("it is sound");
+    release.files = release::files(tree);
+    seal(tree, &release);
+}
+
+fn seal(tree: &mut Tree, release: &Release) {
+    let description = release.to_bytes().expect("it is JSON");
+    let mut sums = vec![(release::FILE, sha256(&description))];
+    for file in &release.files {
+        let digest = Digest::from_hex(&file.sha256).expect("it was made of a digest");
+        sums.push((&file.path, digest));
+    }
+    let sums = lists::sums(sums);
+    tree.add(release::FILE, description);
+    tree.add(release::SUMS, sums);
+}
+
+/// Writes a release of this version below a directory, and returns it.
+pub(crate) fn write(dir: &Path, version: &str) -> Tree {
+    let tree = release(version, COMMIT, "");
+    tree.write_new(dir).expect("a directory of the test");
+    tree
+}
+
+/// Changes the last byte of a file.
+pub(crate) fn damage(path: &Path) {
+    let mut bytes = fs::read(path).expect("a file of the test");
+    *bytes.last_mut().expect("it is not empty") ^= 1;
+    fs::write(path, bytes).expect("a file of the test");
+}
+
+/// Returns the name of an architecture's archive.
+pub(crate) fn archive(arch: Arch) -> String {
+    let [zst, _] = lists::archives(arch.name());
+    zst
+}

@@ -1,0 +1,102 @@
+//! The licences of a sample, and lists of what is inside of its programs, images and archives: one crate in each program.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use airgap::{
+    lists,
+    sbom::{Item, LICENCE, NOTICES, image_stem, paths, spdx::DOCUMENT, stem},
+    tree::Tree,
+};
+use archive::{digest::sha256, verify::Image};
+use serde_json::{Value, json};
+
+pub(super) fn licences() -> BTreeMap<String, String> {
+    [
+        (LICENCE, "any licence\n"),
+        (NOTICES, "serde 1.0.0\n    MIT\n"),
+    ]
+    .map(|(name, text)| (name.to_owned(), text.to_owned()))
+    .into()
+}
+
+/// Returns the lists of a release that has everything else.
+pub(super) fn lists(release: &Tree, images: &[Image], arch: &str) -> Tree {
+    let mut tree = Tree::default();
+    let mut all = BTreeSet::from([Item {
+        version: Some("1.0.0".to_owned()),
+        purl: Some("pkg:cargo/serde@1.0.0".to_owned()),
+        ..item("serde", sha256(b"a crate").hex())
+    }]);
+    let crates = all.clone();
+    for (name, file) in release.below(&format!("bin/{arch}/")) {
+        let program = item(name, sha256(&file.bytes).hex());
+        write(&mut tree, &stem(arch, name), &program, &crates);
+        all.insert(program);
+    }
+    for image in images {
+        let platforms = image.platforms.iter();
+        for platform in platforms.filter(|one| one.platform.architecture == arch) {
+            let image_item = item(&image.reference, platform.manifest.digest.hex());
+            let stem = image_stem(arch, &image.reference);
+            write(&mut tree, &stem, &image_item, &all);
+            all.insert(image_item);
+        }
+    }
+    for name in lists::archives(arch) {
+        let bytes = release.get(&format!("airgap/{name}"));
+        let archive = item(&name, sha256(bytes.expect("it has archives")).hex());
+        write(&mut tree, &stem(arch, &name), &archive, &all);
+    }
+    tree
+}
+
+fn item(name: &str, sha256: String) -> Item {
+    Item {
+        name: name.to_owned(),
+        version: None,
+        purl: None,
+        sha256: Some(sha256),
+        is_build_only: false,
+    }
+}
+
+fn write(tree: &mut Tree, stem: &str, subject: &Item, items: &BTreeSet<Item>) {
+    let [cyclonedx, spdx] = paths(stem);
+    let components: Vec<_> = items.iter().map(component).collect();
+    let document = json!({"metadata": {"component": component(subject)}, "components": components});
+    tree.add(cyclonedx, document.to_string());
+    let all = [subject].into_iter().chain(items);
+    let packages: Vec<_> = all.enumerate().map(package).collect();
+    let contains = (1..packages.len()).map(|index| relationship(&id(0), "CONTAINS", &id(index)));
+    let describes = relationship(DOCUMENT, "DESCRIBES", &id(0));
+    let relationships: Vec<_> = [describes].into_iter().chain(contains).collect();
+    let document = json!({"packages": packages, "relationships": relationships});
+    tree.add(spdx, document.to_string());
+}
+
+fn component(item: &Item) -> Value {
+    json!({
+        "name": item.name,
+        "version": item.version,
+        "purl": item.purl,
+        "hashes": [{"alg": "SHA-256", "content": item.sha256}],
+    })
+}
+
+fn package((index, item): (usize, &Item)) -> Value {
+    json!({
+        "SPDXID": id(index),
+        "name": item.name,
+        "versionInfo": item.version,
+        "externalRefs": [{"referenceType": "purl", "referenceLocator": item.purl}],
+        "checksums": [{"algorithm": "SHA256", "checksumValue": item.sha256}],
+    })
+}
+
+fn id(index: usize) -> String {
+    format!("SPDXRef-{index}")
+}
+
+fn relationship(from: &str, kind: &str, to: &str) -> Value {
+    json!({"spdxElementId": from, "relationshipType": kind, "relatedSpdxElement": to})
+}

@@ -1,0 +1,161 @@
+//! `verify`: releases and media of any version, and the harm that is named.
+
+use std::fs;
+
+use airgap::tree::Tree;
+
+use crate::{
+    program::{FAILED, command, refused, succeeds, text},
+    sample,
+};
+
+#[test]
+fn release_of_any_version_is_sound() {
+    let dir = tempfile::tempdir().unwrap();
+    for version in ["5.0.0", "9.8.7"] {
+        let at = dir.path().join(version);
+        let tree = sample::write(&at, version);
+        let stdout = succeeds(command(&["verify", text(&at)]));
+        let expected = format!(
+            "{}: release {version} of {} files for amd64, arm is sound\n",
+            at.display(),
+            tree.0.len()
+        );
+        assert_eq!(stdout, expected);
+        let stdout = succeeds(command(&["verify", text(&at), "--json"]));
+        assert_eq!(
+            stdout.as_bytes(),
+            tree.get("release.json").expect("a release has it")
+        );
+    }
+}
+
+#[test]
+fn harm_to_a_release_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let harm = |name: &str, change: &dyn Fn(&std::path::Path), expected: &str| {
+        let at = dir.path().join(name);
+        sample::write(&at, "5.0.0");
+        change(&at);
+        refused(command(&["verify", text(&at)]), FAILED, expected);
+    };
+    harm(
+        "byte",
+        &|at| sample::damage(&at.join("bin/arm/multus-shim")),
+        "bin/arm/multus-shim: its sha256 is",
+    );
+    harm(
+        "missing",
+        &|at| fs::remove_file(at.join("charts/index.yaml")).unwrap(),
+        "charts/index.yaml is missing",
+    );
+    harm(
+        "extra",
+        &|at| fs::write(at.join("notes"), "").unwrap(),
+        "notes is not in SHA256SUMS",
+    );
+    harm(
+        "sums",
+        &|at| fs::remove_file(at.join("SHA256SUMS")).unwrap(),
+        "has no SHA256SUMS",
+    );
+    harm(
+        "schema",
+        &|at| {
+            let path = at.join("release.json");
+            let former = fs::read_to_string(&path).unwrap();
+            let changed = former.replace("\"schema\": 2", "\"schema\": 9");
+            let sums = fs::read_to_string(at.join("SHA256SUMS")).unwrap();
+            let digest = |text: &str| archive::digest::sha256(text.as_bytes()).hex();
+            let sums = sums.replace(&digest(&former), &digest(&changed));
+            fs::write(path, changed).unwrap();
+            fs::write(at.join("SHA256SUMS"), sums).unwrap();
+        },
+        "release.json is damaged: schema 9 is not 1 or 2",
+    );
+}
+
+#[test]
+fn forged_lists_and_licences_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let forged = |name: &str, change: &dyn Fn(&mut Tree), expected: &str| {
+        let at = dir.path().join(name);
+        let mut tree = sample::release("9.8.7", sample::COMMIT, "");
+        change(&mut tree);
+        sample::reseal(&mut tree);
+        tree.write_new(&at).unwrap();
+        refused(command(&["verify", text(&at)]), FAILED, expected);
+    };
+    let replace = |tree: &mut Tree, path: &str, from: &str, to: &str| {
+        let text = String::from_utf8(tree.get(path).unwrap().to_vec()).unwrap();
+        tree.add(path, text.replace(from, to));
+    };
+    let both = ["cdx", "spdx"].map(|format| format!("sbom/arm/multus-shim.{format}.json"));
+    let [cyclonedx, spdx] = &both;
+    forged(
+        "one",
+        &|tree| replace(tree, cyclonedx, "serde", "sered"),
+        "differ about serde 1.0.0",
+    );
+    forged(
+        "both",
+        &|tree| {
+            for path in &both {
+                replace(tree, path, "serde", "sered");
+            }
+        },
+        "sbom/arm/image-multus: it does not list sered, which multus-shim has",
+    );
+    forged(
+        "missing",
+        &|tree| drop(tree.0.remove(spdx)),
+        &format!("{spdx} is missing"),
+    );
+    forged(
+        "notices",
+        &|tree| tree.add("THIRD-PARTY.txt", "serde 2.0.0\n"),
+        "THIRD-PARTY.txt has no licence of serde 1.0.0",
+    );
+    forged(
+        "licence",
+        &|tree| tree.add("LICENSE", "another one\n"),
+        "its /usr/share/doc/multus/LICENSE is not LICENSE of the release",
+    );
+}
+
+#[test]
+fn release_of_uncommitted_changes_needs_a_switch() {
+    let dir = tempfile::tempdir().unwrap();
+    let commit = format!("{}-dirty", sample::COMMIT);
+    let tree = sample::release("5.0.0", &commit, "");
+    tree.write_new(dir.path()).unwrap();
+    let at = text(dir.path());
+    refused(command(&["verify", at]), FAILED, "uncommitted changes");
+    succeeds(command(&["verify", at, "--allow-dirty"]));
+}
+
+#[test]
+fn medium_is_checked_without_the_rest_of_the_release() {
+    let dir = tempfile::tempdir().unwrap();
+    sample::write(dir.path(), "9.8.7");
+    let medium = dir.path().join("airgap");
+    let stdout = succeeds(command(&["verify", text(&medium)]));
+    let lines: Vec<_> = stdout.lines().collect();
+    assert_eq!(lines.len(), 6, "{stdout}");
+    assert!(stdout.contains("multus-airgap-arm: static program for arm, sound\n"));
+    assert!(stdout.contains("multus-airgap-images-arm.tar.zst: 1 image for arm, sound\n"));
+    let json = succeeds(command(&["verify", text(&medium), "--json"]));
+    assert!(json.contains(&sample::image_of("9.8.7")), "{json}");
+    let archive = sample::archive(sample::ARCHES[1]);
+    sample::damage(&medium.join(&archive));
+    let expected = format!("{archive} is not the file that sha256sum-arm.txt names");
+    refused(command(&["verify", text(&medium)]), FAILED, &expected);
+    fs::write(medium.join("thesis.tex"), "").unwrap();
+    let expected = "thesis.tex does not belong there";
+    fs::remove_file(medium.join(&archive)).unwrap();
+    refused(command(&["verify", text(&medium)]), FAILED, expected);
+    let empty = dir.path().join("empty");
+    fs::create_dir(&empty).unwrap();
+    let expected = "there is no sha256sum-<architecture>.txt";
+    refused(command(&["verify", text(&empty)]), FAILED, expected);
+}

@@ -1,0 +1,76 @@
+//! The limits of sizes. A limit is raised here, in a commit that says why, or not at all.
+
+use airgap::{release::Budget, sets, tree::Tree};
+use archive::verify::Image;
+
+use crate::{arch::Arch, programs};
+
+/// The uncompressed layers of one platform of an image of this project.
+const IMAGE: u64 = 12_000_000;
+/// An architecture's `.tar.zst`.
+const ARCHIVE: u64 = 4_500_000;
+/// A packed chart: with what Helm stores of a release, it must fit into one Secret of a megabyte many times over.
+const CHART: u64 = 100_000;
+/// A manifest that carries charts: etcd accepts a request of a megabyte and a half.
+const MANIFEST: u64 = 1_000_000;
+
+/// Returns everything of a release that has a limit.
+pub(crate) fn of(arches: &[Arch], tree: &Tree, images: &[Image]) -> Vec<Budget> {
+    let files = tree.0.iter().filter_map(|(path, file)| {
+        Some(Budget {
+            what: path.clone(),
+            size: file.bytes.len() as u64,
+            limit: of_file(path, arches)?,
+        })
+    });
+    let mut budgets: Vec<_> = files.collect();
+    for image in images {
+        if !sets::is_own(&image.reference).unwrap_or(true) {
+            continue;
+        }
+        for platform in &image.platforms {
+            let sizes = platform.layers.iter().map(|layer| layer.tar.len() as u64);
+            budgets.push(Budget {
+                what: format!("{} {}", image.reference, platform.platform.architecture),
+                size: sizes.sum(),
+                limit: IMAGE,
+            });
+        }
+    }
+    budgets
+}
+
+fn of_file(path: &str, arches: &[Arch]) -> Option<u64> {
+    let (dir, rest) = path.split_once('/')?;
+    match dir {
+        "bin" => {
+            let (arch, name) = rest.split_once('/')?;
+            let arch = Arch::parse(arch).filter(|arch| arches.contains(arch))?;
+            programs::budget(arch, name)
+        }
+        "airgap" if rest.ends_with(".tar.zst") => Some(ARCHIVE),
+        "charts" if rest.starts_with("assets/") => Some(CHART),
+        "manifests" => Some(MANIFEST),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limit_follows_from_the_path() {
+        let limit = |path: &str| of_file(path, &[Arch::Arm]);
+        let archive = "airgap/multus-airgap-images-arm.tar";
+        assert_eq!(limit(&format!("{archive}.zst")), Some(ARCHIVE));
+        assert_eq!(limit(&format!("{archive}.gz")), None);
+        let chart = "charts/assets/k3s-multus/k3s-multus-5.0.0.tgz";
+        assert_eq!(limit(chart), Some(CHART));
+        assert_eq!(limit("manifests/rke2/multus.yaml"), Some(MANIFEST));
+        assert!(limit("bin/arm/multus-shim").is_some());
+        assert!(limit("bin/arm/kubectl-multus").is_some());
+        assert!(limit("bin/arm/multus-airgap").is_some());
+        assert_eq!(limit("bin/amd64/multus-shim"), None);
+    }
+}

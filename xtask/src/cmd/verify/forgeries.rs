@@ -1,0 +1,674 @@
+//! A small release of fake programs, and every way to forge it with all checksums rewritten to match.
+
+mod inside;
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, Permissions},
+    os::unix::fs::PermissionsExt as _,
+    path::Path,
+};
+
+use airgap::{
+    image::{Definition, Release as ImageRelease},
+    zstd,
+};
+use archive::{gzip, layout::Layout};
+
+use super::{
+    Standard, checkout,
+    verify::{check, dir},
+};
+use crate::{
+    arch::Arch,
+    charts,
+    cmd::{dist, generate},
+    programs::{self, Binaries},
+    release::{self, Origin, Release},
+    sbom,
+    tree::Tree,
+};
+
+const ARCHES: [Arch; 2] = [Arch::Amd64, Arch::Arm];
+const ARCHIVE: &str = "airgap/multus-airgap-images-arm.tar";
+
+/// Returns the smallest file that passes for a static program, followed by a text.
+fn program(arch: Arch, text: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![0; 64];
+    bytes[..7].copy_from_slice(b"\x7fELF\x01\x01\x01");
+    if arch.is_64() {
+        bytes[4] = 2;
+    }
+    bytes[16] = 2;
+    bytes[18..20].copy_from_slice(&arch.machine().0.to_le_bytes());
+    bytes.extend_from_slice(text);
+    bytes
+}
+
+fn programs(arch: Arch, embedded: &[u8]) -> Binaries {
+    programs::names()
+        .map(|name| {
+            let text = [name.as_bytes(), embedded].concat();
+            (name.to_owned(), program(arch, &text))
+        })
+        .collect()
+}
+
+fn layout(programs: &BTreeMap<Arch, Binaries>) -> Layout {
+    layout_of(env!("CARGO_PKG_VERSION"), programs)
+}
+
+fn layout_of(version: &str, programs: &BTreeMap<Arch, Binaries>) -> Layout {
+    let definition = include_bytes!("../../../../images/multus/image.json");
+    let definition = Definition::parse(definition).unwrap();
+    let platforms: Vec<_> = programs
+        .iter()
+        .map(|(arch, programs)| (arch.platform(), programs.clone()))
+        .collect();
+    let release = ImageRelease {
+        version: version.into(),
+        created: airgap::time::rfc3339(0),
+        documents: sbom::tests::sample(version, &ARCHES).licences(),
+    };
+    let mut layout = Layout::default();
+    definition
+        .add_to(&mut layout, &release, &platforms, &|tar| {
+            zstd::compress(tar, zstd::ARCHIVE)
+        })
+        .unwrap();
+    layout
+}
+
+fn origin(version: &str) -> Origin {
+    Origin {
+        version: version.into(),
+        commit: "0".repeat(40),
+        epoch: 0,
+        toolchain: "1.95.0".into(),
+        architectures: ARCHES.to_vec(),
+    }
+}
+
+fn release() -> Tree {
+    release_of(env!("CARGO_PKG_VERSION"))
+}
+
+fn release_of(version: &str) -> Tree {
+    let charts = charts::pack(version).unwrap();
+    let generated = generate::tree(version, &charts).unwrap();
+    let mut embedded: Vec<u8> = charts
+        .iter()
+        .flat_map(|chart| chart.bytes.clone())
+        .collect();
+    for (_, manifest) in generated.below("manifests/") {
+        embedded.extend_from_slice(&manifest.bytes);
+    }
+    let programs = ARCHES.map(|arch| (arch, programs(arch, &embedded))).into();
+    dist::compose(
+        origin(version),
+        &charts,
+        &programs,
+        &layout_of(version, &programs),
+        &sbom::tests::sample(version, &ARCHES),
+    )
+    .unwrap()
+}
+
+/// Rewrites the list of files and all checksums, as a careful attacker would.
+fn reseal(tree: &mut Tree) {
+    let described = tree.get(release::FILE).unwrap();
+    let mut release: Release = serde_json::from_slice(described).unwrap();
+    release.files = release::files(tree);
+    seal(tree, &release);
+}
+
+fn seal(tree: &mut Tree, release: &Release) {
+    tree.add(release::FILE, release.to_bytes().unwrap());
+    let files = tree.0.iter().filter(|(path, _)| *path != release::SUMS);
+    let sums = files.map(|(path, file)| (path.as_str(), archive::digest::sha256(&file.bytes)));
+    let sums = airgap::lists::sums(sums);
+    tree.add(release::SUMS, sums);
+}
+
+#[track_caller]
+fn refused(tree: &Tree, expected: &str) {
+    refused_by(tree, Standard::Checkout(&checkout()), expected);
+}
+
+#[track_caller]
+fn refused_by(tree: &Tree, standard: Standard<'_>, expected: &str) {
+    let error = check(tree, |_| standard).expect_err(expected);
+    let error = format!("{error:#}");
+    assert!(error.contains(expected), "{error}");
+    assert_eq!(error.lines().count(), 1, "{error}");
+}
+
+#[track_caller]
+fn forged(change: impl FnOnce(&mut Tree), expected: &str) {
+    let mut tree = release();
+    change(&mut tree);
+    reseal(&mut tree);
+    refused(&tree, expected);
+}
+
+fn flip(path: &str) -> impl FnOnce(&mut Tree) {
+    move |tree| {
+        let file = tree.0.get_mut(path).unwrap();
+        *file.bytes.last_mut().unwrap() ^= 1;
+    }
+}
+
+fn append(path: &str, text: &[u8]) -> impl FnOnce(&mut Tree) {
+    move |tree| tree.0.get_mut(path).unwrap().bytes.extend_from_slice(text)
+}
+
+#[test]
+fn sound_release_is_accepted() {
+    let tree = release();
+    let checkout = checkout();
+    let release = check(&tree, |_| Standard::Checkout(&checkout)).unwrap();
+    assert_eq!(release.architectures, ["amd64", "arm"]);
+    assert_eq!(release.files.len() + 2, tree.0.len());
+}
+
+#[test]
+fn modes_are_described_and_checked() {
+    let tree = release();
+    let description = Release::parse(tree.get(release::FILE).unwrap()).unwrap();
+    let mode = |path: &str| {
+        let file = description.files.iter().find(|file| file.path == path);
+        file.unwrap().mode.clone().unwrap()
+    };
+    assert_eq!(mode("bin/arm/multus-shim"), "0755");
+    assert_eq!(mode("charts/index.yaml"), "0644");
+    let copy = tempfile::tempdir().unwrap();
+    tree.write_new(copy.path()).unwrap();
+    let checkout = checkout();
+    let standard = Standard::Checkout(&checkout);
+    dir(copy.path(), |_| standard).unwrap();
+    for (path, mode, expected) in [
+        (
+            "bin/arm/multus-shim",
+            0o644,
+            "its mode is 0644, release.json says 0755",
+        ),
+        (
+            "charts/index.yaml",
+            0o755,
+            "its mode is 0755, release.json says 0644",
+        ),
+    ] {
+        let full = copy.path().join(path);
+        let former = fs::metadata(&full).unwrap().permissions();
+        fs::set_permissions(&full, Permissions::from_mode(mode)).unwrap();
+        let error = format!("{:#}", dir(copy.path(), |_| standard).unwrap_err());
+        assert!(error.contains(&format!("{path}: {expected}")), "{error}");
+        assert!(error.contains("chmod 755 DIR/bin/*/*"), "{error}");
+        fs::set_permissions(&full, former).unwrap();
+    }
+    dir(copy.path(), |_| standard).unwrap();
+}
+
+#[test]
+fn description_without_modes_is_still_read() {
+    let mut tree = release();
+    let mut release = Release::parse(tree.get(release::FILE).unwrap()).unwrap();
+    release.schema = 1;
+    release.files.iter_mut().for_each(|file| file.mode = None);
+    seal(&mut tree, &release);
+    let checkout = checkout();
+    check(&tree, |_| Standard::Checkout(&checkout)).unwrap();
+    release.schema = 2;
+    seal(&mut tree, &release);
+    refused(&tree, "its budgets or files are not those of this release");
+}
+
+#[test]
+fn release_of_another_version_is_judged_by_its_own_words() {
+    let sound = release_of("9.8.7");
+    assert_eq!(
+        check(&sound, |_| Standard::OwnWords).unwrap().version,
+        "9.8.7"
+    );
+    // As an older or newer checkout made it: other pages, lists, limits, assets and programs, with its own description of them.
+    let other = |change: &dyn Fn(&mut Tree, &mut Release)| {
+        let mut tree = sound.clone();
+        let mut release = Release::parse(tree.get(release::FILE).unwrap()).unwrap();
+        change(&mut tree, &mut release);
+        release.files = release::files(&tree);
+        seal(&mut tree, &release);
+        tree
+    };
+    let tree = other(&|tree, release| {
+        tree.add("man/multus-distro.1", "other words");
+        tree.0.remove("completions/multus-distro.bash");
+        let list = "rke2/rke2-images-multus.linux-arm.txt";
+        tree.0.remove(&format!("airgap/{list}"));
+        let sums = "airgap/sha256sum-arm.txt";
+        let text = String::from_utf8(tree.get(sums).unwrap().to_vec()).unwrap();
+        let lines = text.split_inclusive('\n');
+        let others: String = lines
+            .filter(|line| !line.trim_end().ends_with(list))
+            .collect();
+        tree.add(sums, others);
+        let name = "docker.io/multusrs/multus:v9.8.7\n";
+        tree.add("airgap/other-list.txt", name);
+        tree.add("bindata/embed/deploy/other.yaml", "a: 1\n");
+        tree.add_program("bin/arm/further", program(Arch::Arm, b"further"));
+        release.budgets.remove(0);
+        release.budgets[0].limit += 1;
+    });
+    check(&tree, |_| Standard::OwnWords).unwrap();
+    refused(
+        &tree,
+        "airgap/rke2/rke2-images-multus.linux-arm.txt is missing",
+    );
+    let forged = |change: &dyn Fn(&mut Tree, &mut Release), expected: &str| {
+        refused_by(&other(change), Standard::OwnWords, expected);
+    };
+    let list = "airgap/multus-images.txt";
+    forged(
+        &|tree, _| append(list, b"docker.io/x/y:1\n")(tree),
+        "airgap/multus-images.txt does not follow from oci/: docker.io/x/y:1",
+    );
+    forged(
+        &|tree, _| append(list, b"docker.io/multusrs/multus:v9.8.7@sha256:00\n")(tree),
+        "does not follow from oci/",
+    );
+    let embedded = "bindata/embed/static/charts/k3s-multus-9.8.7.tgz";
+    forged(&|tree, _| flip(embedded)(tree), "is not the packed one");
+    forged(
+        &|tree, _| flip("bin/arm/multus-daemon")(tree),
+        "in its layer is not bin/arm/multus-daemon",
+    );
+    forged(
+        &|tree, _| tree.add("notes", ""),
+        "notes is no part of a release",
+    );
+    forged(&|_, release| release.budgets[0].size += 1, "its budgets");
+    forged(
+        &|_, release| release.version = "9.8.8".into(),
+        "oci has docker.io/multusrs/multus:v9.8.7, the release is 9.8.8",
+    );
+    let sums = "airgap/sha256sum-arm.txt";
+    forged(
+        &|tree, _| append(sums, b"x")(tree),
+        "sha256sum-arm.txt is damaged",
+    );
+}
+
+#[test]
+fn directory_that_does_not_exist_is_named_as_such() {
+    let error = dir(Path::new("/nosuch"), |_| Standard::OwnWords).unwrap_err();
+    let error = error.to_string();
+    let expected = "/nosuch does not exist: name the directory of a release";
+    assert_eq!(error, expected);
+}
+
+#[test]
+fn changes_without_new_checksums_are_named() {
+    let change = |change: &dyn Fn(&mut Tree), expected: &str| {
+        let mut tree = release();
+        change(&mut tree);
+        refused(&tree, expected);
+    };
+    let shim = "bin/arm/multus-shim";
+    change(
+        &|tree| flip(shim)(tree),
+        "bin/arm/multus-shim: its sha256 is",
+    );
+    change(
+        &|tree| drop(tree.0.remove(shim)),
+        "bin/arm/multus-shim is missing",
+    );
+    change(&|tree| tree.add("x", ""), "x is not in SHA256SUMS");
+    change(
+        &|tree| append(release::SUMS, b"x")(tree),
+        "SHA256SUMS is damaged",
+    );
+}
+
+#[test]
+fn forged_programs_and_layers_are_named() {
+    forged(
+        flip("bin/amd64/multus-daemon"),
+        "/usr/src/multus-cni/bin/multus-daemon in its layer is not bin/amd64/multus-daemon",
+    );
+    forged(
+        |tree| tree.add_program("bin/arm/multus-distro", b"#!/bin/sh".to_vec()),
+        "bin/arm/multus-distro: no ELF file for arm",
+    );
+    forged(
+        |tree| {
+            let other = tree.get("bin/amd64/multus-distro").unwrap().to_vec();
+            tree.add_program("bin/arm/multus-distro", other);
+        },
+        "bin/arm/multus-distro",
+    );
+    forged(
+        |tree| {
+            let blob = tree.0.keys().find(|path| path.contains("blobs/sha256"));
+            let blob = blob.unwrap().clone();
+            flip(&blob)(tree);
+        },
+        "has the digest",
+    );
+    forged(|tree| tree.add("oci/extra", ""), "does not belong");
+    // A complete layout of other programs, sound in itself.
+    forged(
+        |tree| {
+            tree.0.retain(|path, _| !path.starts_with("oci/"));
+            let other = ARCHES.map(|arch| (arch, programs(arch, b"evil"))).into();
+            for (path, bytes) in layout(&other).files() {
+                tree.add(format!("oci/{path}"), bytes);
+            }
+        },
+        "in its layer is not bin/amd64/multus-cni-plugins",
+    );
+}
+
+#[test]
+fn forged_archives_are_named() {
+    for (ending, expected) in [
+        (".zst", "damaged zstd stream"),
+        (".gz", "damaged gzip stream"),
+    ] {
+        let path = format!("{ARCHIVE}{ending}");
+        let cut = |tree: &mut Tree| {
+            let bytes = &mut tree.0.get_mut(&path).unwrap().bytes;
+            bytes.truncate(bytes.len() / 2);
+        };
+        forged(cut, &format!("{path}: {expected}"));
+    }
+    let unpacked = |tree: &Tree| {
+        let packed = tree.get(&format!("{ARCHIVE}.zst")).unwrap();
+        zstd::decompress(packed, 1 << 24).unwrap()
+    };
+    forged(
+        |tree| {
+            let mut tar = unpacked(tree);
+            // The first byte of the marker file's content.
+            tar[512] ^= 1;
+            let packed = zstd::compress(&tar, zstd::ARCHIVE).unwrap();
+            tree.add(format!("{ARCHIVE}.zst"), packed);
+        },
+        "multus-airgap-images-arm.tar.zst: entry oci-layout is not what oci/ holds",
+    );
+    forged(
+        |tree| {
+            let mut tar = unpacked(tree);
+            tar.extend_from_slice(&[0; 512]);
+            tree.add(format!("{ARCHIVE}.gz"), gzip::compress(&tar));
+        },
+        "multus-airgap-images-arm.tar.gz: it has bytes outside of its entries",
+    );
+    forged(
+        |tree| {
+            let half = unpacked(tree)[..5000].to_vec();
+            tree.add(format!("{ARCHIVE}.gz"), gzip::compress(&half));
+        },
+        "damaged tar archive",
+    );
+    forged(
+        |tree| {
+            let bytes = tree.get(&format!("{ARCHIVE}.zst")).unwrap();
+            let half = bytes[..bytes.len() / 2].to_vec();
+            tree.add(format!("{ARCHIVE}.zst"), half);
+        },
+        "damaged zstd stream",
+    );
+    let operators = "airgap/multus-airgap-arm";
+    forged(
+        flip(operators),
+        &format!("{operators} does not follow from bin/arm/multus-airgap"),
+    );
+    forged(
+        |tree| drop(tree.0.remove(operators)),
+        &format!("{operators} is missing"),
+    );
+    let list = "airgap/multus-images.linux-arm.txt";
+    forged(append(list, b"evil\n"), list);
+    forged(
+        append("airgap/multus-images.txt", b"evil\n"),
+        "does not follow from oci/",
+    );
+    forged(
+        append("airgap/sha256sum-arm.txt", b"x"),
+        "airgap/sha256sum-arm.txt does not follow",
+    );
+    forged(
+        |tree| drop(tree.0.remove("airgap/sha256sum-arm.txt")),
+        "airgap/sha256sum-arm.txt is missing",
+    );
+}
+
+#[test]
+fn release_must_have_exactly_the_images_of_the_lock() {
+    let version = env!("CARGO_PKG_VERSION");
+    let own = format!("docker.io/multusrs/multus:v{version}");
+    let renamed = |name: &str| {
+        let mut layout = layout(&ARCHES.map(|arch| (arch, programs(arch, b""))).into());
+        let image = layout.images.remove(0);
+        layout.images.push(image.named(name));
+        layout
+    };
+    for (name, expected) in [
+        (
+            "docker.io/multusrs/other:v1",
+            format!("oci has no {own}, which the lock names"),
+        ),
+        (
+            "docker.io/multusrs/multus:v5.0.00",
+            format!("oci has no {own}, which the lock names"),
+        ),
+    ] {
+        forged(
+            |tree| {
+                tree.0.retain(|path, _| !path.starts_with("oci/"));
+                for (path, bytes) in renamed(name).files() {
+                    tree.add(format!("oci/{path}"), bytes);
+                }
+            },
+            &expected,
+        );
+    }
+    forged(
+        |tree| {
+            tree.0.retain(|path, _| !path.starts_with("oci/"));
+            let mut both = renamed(&own);
+            let further = both.images[0].clone().named("docker.io/x/y:1");
+            both.images.push(further);
+            for (path, bytes) in both.files() {
+                tree.add(format!("oci/{path}"), bytes);
+            }
+        },
+        "oci has docker.io/x/y:1, which the lock does not name",
+    );
+    for list in [
+        "airgap/k3s/image-list-multus.txt",
+        "airgap/multus-images-digests.txt",
+        "airgap/multus-images-digests.linux-arm.txt",
+        "airgap/rke2/rke2-images-multus.linux-arm.txt",
+    ] {
+        forged(append(list, b"docker.io/x/y:1\n"), list);
+    }
+    let page = "man/multus-distro.1";
+    forged(append(page, b"evil"), &format!("{page} does not follow"));
+}
+
+#[test]
+fn forged_descriptions_are_named() {
+    forged(
+        |tree| tree.add("bin/notes", ""),
+        "bin/notes is no part of a release",
+    );
+    let edited = |edit: fn(&mut Release), expected: &str| {
+        forged(
+            |tree| {
+                let mut release = Release::parse(tree.get(release::FILE).unwrap()).unwrap();
+                edit(&mut release);
+                tree.add(release::FILE, release.to_bytes().unwrap());
+            },
+            expected,
+        );
+    };
+    edited(
+        |release| release.images[0].platforms[1].layers[0].size += 1,
+        "its digests of images are not those of oci/",
+    );
+    edited(
+        |release| drop(release.architectures.pop()),
+        "its platforms are not the architectures of the release",
+    );
+    edited(
+        |release| release.architectures.clear(),
+        "its architectures are damaged",
+    );
+    edited(
+        |release| release.budgets[0].size = 1,
+        "its budgets or files",
+    );
+    edited(
+        |release| drop(release.charts.pop()),
+        "its digests of charts are not those of charts/",
+    );
+    edited(|release| release.schema = 3, "schema 3 is not 1 or 2");
+}
+
+#[test]
+fn forged_charts_are_named() {
+    let version = env!("CARGO_PKG_VERSION");
+    let main = format!("assets/rke2-multus/rke2-multus-{version}.tgz");
+    let chart = format!("charts/{main}");
+    // Another chart, packed in the same way, in which a value differs.
+    let other = |tree: &Tree| {
+        let tar = gzip::decompress(tree.get(&chart).unwrap(), 1 << 20).unwrap();
+        let at = tar
+            .windows(9)
+            .position(|part| part == b"hostPath:")
+            .unwrap();
+        let mut tar = tar;
+        tar[at] = b'H';
+        gzip::compress(&tar)
+    };
+    forged(
+        |tree| {
+            let mut tar = gzip::decompress(tree.get(&chart).unwrap(), 1 << 20).unwrap();
+            let mut windows = tar.windows(8);
+            let at = windows.rposition(|part| part == b"\"arm64\",").unwrap();
+            tar[at + 1] = b'x';
+            tree.add(&chart, gzip::compress(&tar));
+        },
+        "it selects nodes of amd64, xrm64, arm, the images are made for",
+    );
+    forged(
+        |tree| tree.add(&chart, other(tree)),
+        "charts/index.yaml does not follow from the charts",
+    );
+    forged(
+        append(&chart, b"x"),
+        "1 byte after the end of the gzip stream",
+    );
+    forged(
+        |tree| {
+            let index = String::from_utf8(tree.get("charts/index.yaml").unwrap().to_vec()).unwrap();
+            let digest = |bytes: &[u8]| archive::digest::sha256(bytes).hex();
+            let forged = other(tree);
+            let index = index.replace(&digest(tree.get(&chart).unwrap()), &digest(&forged));
+            tree.add("charts/index.yaml", index);
+            tree.add(&chart, forged);
+        },
+        &format!("manifests/rke2/multus.yaml does not have {chart}"),
+    );
+    forged(
+        |tree| drop(tree.0.remove(&chart)),
+        &format!("{chart} is missing"),
+    );
+    let embedded = format!("bindata/embed/static/charts/k3s-multus-{version}.tgz");
+    forged(flip(&embedded), &format!("{embedded} does not follow"));
+    let go = "bindata/go/static/zz_generated_bindata.go";
+    forged(append(go, b"// evil\n"), &format!("{go} does not follow"));
+    let empty = "bindata/go/deploy/no_stage.go";
+    forged(
+        append(empty, b"// evil\n"),
+        &format!("{empty} does not follow"),
+    );
+    forged(
+        |tree| {
+            let evil = vec![(format!("charts/k3s-multus-{version}.tgz"), b"evil".to_vec())];
+            let source = chart::bindata::go("static", Some("!no_stage"), &evil);
+            tree.add(go, source);
+        },
+        &format!("its asset charts/k3s-multus-{version}.tgz is not the packed one"),
+    );
+    forged(
+        append("manifests/k3s/multus.yaml", b"# evil\n"),
+        "does not follow from charts/ and manifests/",
+    );
+    forged(
+        append("manifests/rke2/multus.yaml", b"# evil\n"),
+        "bin/amd64/multus-distro does not carry manifests/rke2/multus.yaml",
+    );
+    forged(
+        |tree| {
+            let evil = program(Arch::Arm, b"carries nothing");
+            tree.add_program("bin/arm/multus-distro", evil);
+        },
+        "bin/arm/multus-distro does not carry charts/",
+    );
+}
+
+#[test]
+fn forged_archives_of_plugins_are_named() {
+    use api::plugins::PROGRAM;
+    use archive::{
+        gzip,
+        tar::{self, Entry},
+    };
+    let path = format!(
+        "plugins/cni-plugins-linux-arm-v{}.tgz",
+        env!("CARGO_PKG_VERSION")
+    );
+    let other = |entries: &[Entry]| {
+        let bytes = gzip::compress(&tar::write(entries).unwrap());
+        let path = path.clone();
+        move |tree: &mut Tree| tree.add(path, bytes)
+    };
+    let release = release();
+    let program = release.get(&format!("bin/arm/{PROGRAM}")).unwrap();
+    let good = Entry::file(PROGRAM, 0o755, program);
+    let licence = |name: &str| Entry::file(name, 0o644, release.get(name).unwrap());
+    let licences = [licence("LICENSE"), licence("THIRD-PARTY.txt")];
+    forged(other(std::slice::from_ref(&good)), "it has no LICENSE");
+    forged(
+        other(&[good.clone(), licences[0].clone()]),
+        "it has no THIRD-PARTY.txt",
+    );
+    forged(
+        other(&[good.clone(), Entry::file("LICENSE", 0o644, "other")]),
+        "its LICENSE is not that of the release",
+    );
+    forged(
+        other(&[Entry::file(PROGRAM, 0o755, "other")]),
+        "its program is not the one in bin/",
+    );
+    forged(
+        other(&[Entry::file(PROGRAM, 0o644, program)]),
+        "the mode of its program is 644",
+    );
+    forged(other(&[]), "it has no multus-cni-plugins");
+    forged(
+        other(&[good.clone(), Entry::link("macvlan", "evil")]),
+        "macvlan does not belong there",
+    );
+    forged(
+        other(&[&licences[..], &[good, Entry::link("macvlan", PROGRAM)]].concat()),
+        "has the plugins macvlan, this checkout has",
+    );
+    forged(
+        |tree| {
+            tree.0.remove(&path);
+        },
+        "is missing",
+    );
+}
