@@ -102,12 +102,14 @@ fn keep_up(root: &Root, files: &VpnFiles<'_>, auth: Option<&Auth>) -> anyhow::Re
         if is_this_node && state.node.is_some() {
             set_rules(&mut state);
         }
-        for line in log.lines(former.as_ref(), &state, life.take_events()) {
-            note(&line);
-        }
+        let lines = log.lines(former.as_ref(), &state, life.take_events());
+        // The state is written first, so that a reader of a line finds it.
         if former.as_ref() != Some(&state) {
             files.write_state(&state)?;
             notify(&state);
+        }
+        for line in lines {
+            note(&line);
         }
         let pause = if state.node.is_some() {
             PAUSE
