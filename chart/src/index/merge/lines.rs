@@ -96,7 +96,11 @@ fn indent(line: &str) -> usize {
     line.len() - line.trim_start_matches(' ').len()
 }
 
+/// Returns the name in a line that begins a chart's list; items of a list may be at the same depth, and begin with a key too.
 fn title(line: &str) -> Option<&str> {
     let title = line.trim().strip_suffix(':')?;
+    if title.starts_with("- ") {
+        return None;
+    }
     Some(title.trim_matches(['"', '\'']))
 }

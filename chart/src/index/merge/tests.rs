@@ -111,6 +111,27 @@ fn new_entries_are_inserted_and_no_other_line_changes() {
     );
 }
 
+/// A backport comes between the entries of newer and older versions, also where items begin with a key that has lines below it.
+#[test]
+fn backport_is_inserted_between_entries_with_annotations() {
+    let with_annotations = |version: &str| {
+        let mut listing = listing("a", version, version);
+        let annotations = &mut listing.metadata.annotations;
+        annotations.insert("x.example/y".to_owned(), "z".to_owned());
+        listing
+    };
+    let mut text = None;
+    for version in ["5.0.0", "5.1.0", "5.0.1", "4.9.0", "5.1.1"] {
+        let merged = merge(text.as_deref(), &[with_annotations(version)], NOW).unwrap();
+        assert_eq!(added(&merged), [format!("a {version}")]);
+        text = Some(merged.text);
+    }
+    let text = text.unwrap();
+    assert!(text.contains("\n  - annotations:\n"), "{text}");
+    let expected = ["5.1.1", "5.1.0", "5.0.1", "5.0.0", "4.9.0"];
+    assert_eq!(order(&text, "a"), expected);
+}
+
 #[test]
 fn other_indentations_are_kept() {
     let text =
