@@ -3,7 +3,7 @@
 use anyhow::Context as _;
 use archive::digest::sha256;
 use chart::{
-    CHARTS, Distro, IDENTITIES,
+    BuildSettings, CHARTS, Distro, IDENTITIES,
     bindata::{self, Asset},
     index::{self, Packed},
     manifest,
@@ -19,14 +19,15 @@ const DEPLOY: &str = "deploy";
 const NO_STAGE: &str = "no_stage";
 
 /// Checks and packs the chart under both names, and their CRD charts.
-pub fn pack(version: &str) -> anyhow::Result<Vec<Packed>> {
-    check(version)?;
-    index::pack_all(version).context("cannot pack the charts")
+pub fn pack<'a>(settings: impl Into<BuildSettings<'a>>) -> anyhow::Result<Vec<Packed>> {
+    let settings = settings.into();
+    check(&settings)?;
+    index::pack_all(&settings).context("cannot pack the charts")
 }
 
 /// Checks the chart; returns how many files are the same under both names.
-pub fn check(version: &str) -> anyhow::Result<usize> {
-    chart::check::check(version).context("the chart is not sound")
+pub fn check<'a>(settings: impl Into<BuildSettings<'a>>) -> anyhow::Result<usize> {
+    chart::check::check(settings).context("the chart is not sound")
 }
 
 /// Returns the names of a release's charts.
@@ -61,10 +62,11 @@ pub fn index(charts: &[Packed], epoch: u64) -> anyhow::Result<String> {
 }
 
 /// Returns everything below `manifests/`.
-pub fn manifests(version: &str) -> anyhow::Result<Tree> {
+pub fn manifests<'a>(settings: impl Into<BuildSettings<'a>>) -> anyhow::Result<Tree> {
+    let settings = settings.into();
     let mut tree = Tree::default();
     for distro in distros() {
-        let text = manifest::helm_charts(distro, version)
+        let text = manifest::helm_charts(distro, &settings)
             .with_context(|| format!("cannot make the manifest for {}", distro.as_str()))?;
         tree.add(manifest_path(distro), text);
     }

@@ -7,6 +7,7 @@ use archive::{
     oci::{self, Descriptor, History, ImageConfig, Index, Manifest, Platform, RootFs, RunConfig},
     tar::{self, Entry},
 };
+use chart::ImagePrefix;
 use serde::Deserialize;
 
 /// The version of the data file.
@@ -94,6 +95,15 @@ impl Definition {
         match definition.schema {
             SCHEMA => Ok(definition),
             other => Err(Error::Schema(other)),
+        }
+    }
+
+    /// Returns the same image under the names of a build.
+    #[must_use]
+    pub fn named(self, images: &ImagePrefix) -> Self {
+        Self {
+            repository: images.rename(&self.repository),
+            ..self
         }
     }
 

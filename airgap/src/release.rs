@@ -5,6 +5,7 @@ use archive::{
     digest::{Digest, sha256},
     verify::Image,
 };
+use chart::{BuildSettings, ImagePrefix};
 use serde::{Deserialize, Serialize};
 
 use crate::{arch::Arch, tree::Tree};
@@ -28,6 +29,9 @@ pub struct Release {
     pub epoch: u64,
     pub toolchain: String,
     pub architectures: Vec<String>,
+    /// The text before the names of images that the release built, unless it is that of this project.
+    #[serde(default, skip_serializing_if = "ImagePrefix::is_default")]
+    pub image_prefix: ImagePrefix,
     pub images: Vec<ImageEntry>,
     pub charts: Vec<ChartEntry>,
     pub budgets: Vec<Budget>,
@@ -103,6 +107,7 @@ pub struct Origin {
     pub epoch: u64,
     pub toolchain: String,
     pub architectures: Vec<Arch>,
+    pub image_prefix: ImagePrefix,
 }
 
 impl Release {
@@ -122,6 +127,7 @@ impl Release {
             epoch: origin.epoch,
             toolchain: origin.toolchain,
             architectures: names(&origin.architectures),
+            image_prefix: origin.image_prefix,
             images: self::images(images),
             charts,
             files: files(tree),
@@ -136,6 +142,14 @@ impl Release {
             release.schema
         );
         Ok(release)
+    }
+
+    /// Returns the settings of its build.
+    pub fn settings(&self) -> BuildSettings<'_> {
+        BuildSettings {
+            version: self.version.as_str().into(),
+            images: self.image_prefix.clone(),
+        }
     }
 
     /// Returns the same description in the format of `other`, which may be the former one.
@@ -286,6 +300,7 @@ mod tests {
             epoch: 0,
             toolchain: String::new(),
             architectures: Vec::new(),
+            image_prefix: ImagePrefix::DEFAULT,
         };
         Release::of(origin, &Tree::default(), &[], Vec::new(), budgets)
     }

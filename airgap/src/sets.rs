@@ -9,14 +9,13 @@ use std::{
 };
 
 use archive::digest::Digest;
+use chart::{BuildSettings, ImagePrefix};
 use serde::Deserialize;
 
 use crate::names;
 
 pub mod render;
 
-/// The `images.toml` that this program was built with, by which it verifies releases.
-const SETS: &str = include_str!("../images.toml");
 /// The version of `images.toml`.
 const SCHEMA: u32 = 1;
 /// The feature of images that run with every switch off.
@@ -29,8 +28,8 @@ const VERSION: &str = "@VERSION@";
 #[serde(deny_unknown_fields)]
 pub struct Sets {
     schema: u32,
-    /// The prefix of images that the project builds itself.
-    pub own: String,
+    /// The text before the names of images that the project builds itself.
+    pub own: ImagePrefix,
     /// Name of a feature → the value that switches it on, as for Helm's `--set`.
     pub features: BTreeMap<String, String>,
     /// Images that no template names.
@@ -100,13 +99,8 @@ impl Sets {
 
     /// Returns whether the project builds an image itself.
     pub fn is_own(&self, reference: &str) -> bool {
-        reference.starts_with(&self.own)
+        self.own.is_own(reference)
     }
-}
-
-/// Returns whether this project builds an image itself.
-pub fn is_own(reference: &str) -> Result<bool, Error> {
-    Ok(Sets::parse(SETS)?.is_own(reference))
 }
 
 /// Returns the full form of a name, with registry and tag or digest, as runtimes store it.
@@ -142,8 +136,12 @@ pub fn attribute(runs: &[(BTreeSet<String>, BTreeSet<String>)]) -> BTreeMap<Stri
         .collect()
 }
 
-/// Parses a lock, for a release of this version.
-pub fn parse_lock(text: &str, version: &str) -> Result<Vec<Locked>, Error> {
+/// Parses a lock, for a build of this version and with these names of images.
+pub fn parse_lock<'a>(
+    text: &str,
+    settings: impl Into<BuildSettings<'a>>,
+) -> Result<Vec<Locked>, Error> {
+    let settings = settings.into();
     let mut found: Vec<Locked> = Vec::new();
     for (at, line) in text.lines().enumerate() {
         if line.is_empty() || line.starts_with('#') {
@@ -157,7 +155,10 @@ pub fn parse_lock(text: &str, version: &str) -> Result<Vec<Locked>, Error> {
             "built" => None,
             digest => Some(digest.parse().map_err(|_| Error::Line(at + 1))?),
         };
-        let reference = reference.replace(VERSION, version);
+        let mut reference = reference.replace(VERSION, &settings.version);
+        if digest.is_none() {
+            reference = settings.images.rename(&reference);
+        }
         if names::reference(&reference).is_none() {
             let line = at + 1;
             return Err(Error::LockedName { line, reference });
@@ -265,6 +266,33 @@ mod tests {
         };
         assert_eq!(own.reference, "docker.io/own/x:v1.2.4");
         assert_eq!(other, &images[0]);
+    }
+
+    #[test]
+    fn built_images_have_the_names_of_the_build() {
+        let text = "core docker.io/multusrs/multus:v@VERSION@ built\n";
+        let settings = BuildSettings {
+            version: "1.2.3".into(),
+            images: "r.example/a/b-".parse().unwrap(),
+        };
+        let locked = parse_lock(text, &settings).unwrap();
+        assert_eq!(locked[0].reference, "r.example/a/b-multus:v1.2.3");
+        let pulled = format!("core docker.io/multusrs/multus:v1 {}\n", sha256(b"y"));
+        let locked = parse_lock(&pulled, &settings).unwrap();
+        assert_eq!(locked[0].reference, "docker.io/multusrs/multus:v1");
+    }
+
+    #[test]
+    fn files_of_this_project_have_its_prefix() {
+        let sets = Sets::parse(include_str!("../images.toml")).unwrap();
+        assert!(sets.own.is_default());
+        let locked = parse_lock(include_str!("../images.lock"), "1").unwrap();
+        let built = locked.iter().filter(|image| image.digest.is_none());
+        assert!(built.clone().count() > 0);
+        assert!(built.clone().all(|image| sets.is_own(&image.reference)));
+        let definition = include_bytes!("../../images/multus/image.json");
+        let definition = crate::image::Definition::parse(definition).unwrap();
+        assert!(sets.is_own(&definition.repository));
     }
 
     #[test]

@@ -14,6 +14,7 @@ use std::{
 
 use anyhow::{Context as _, bail, ensure};
 use archive::{digest::sha256, verify::Image};
+use chart::BuildSettings;
 
 use crate::{
     arch::Arch,
@@ -28,10 +29,10 @@ pub struct Checkout {
     pub pages: Tree,
     /// The names of the programs of each architecture.
     pub programs: Vec<&'static str>,
-    /// Returns the names of all images of a version, which the lock has.
-    pub images: fn(&str) -> anyhow::Result<Vec<String>>,
+    /// Returns the names of all images of a build, which the lock has.
+    pub images: fn(&BuildSettings<'_>) -> anyhow::Result<Vec<String>>,
     /// Returns everything that has a limit.
-    pub budgets: fn(&[Arch], &Tree, &[Image]) -> Vec<Budget>,
+    pub budgets: fn(&Origin, &Tree, &[Image]) -> Vec<Budget>,
     /// The text of the licence.
     pub licence: &'static str,
     /// Returns the document about advisories that do not apply to a release.
@@ -125,9 +126,10 @@ pub fn check<'a>(
         epoch: release.epoch,
         toolchain: release.toolchain.clone(),
         architectures: arches,
+        image_prefix: release.image_prefix.clone(),
     };
     let budgets = match standard {
-        Standard::Checkout(checkout) => (checkout.budgets)(&origin.architectures, tree, &images),
+        Standard::Checkout(checkout) => (checkout.budgets)(&origin, tree, &images),
         Standard::OwnWords => {
             check_sizes(&release, tree)?;
             release.budgets.clone()

@@ -1,6 +1,6 @@
 //! Writes `Chart.yaml` of our charts: the metadata that Helm, Artifact Hub and Rancher's catalog show, and the clusters that they support.
 
-use crate::{Chart, Identity, values::ARCHITECTURES};
+use crate::{Chart, Identity, settings::BuildSettings, values::ARCHITECTURES};
 
 /// The first version of Kubernetes in which rolling updates of a `DaemonSet` with `maxSurge` are stable. The `-0` includes versions with a vendor's
 /// suffix.
@@ -15,9 +15,10 @@ const NAMESPACE: &str = "kube-system";
 pub(crate) fn chart_yaml(
     chart: Chart,
     identity: Identity,
-    version: &str,
+    settings: &BuildSettings<'_>,
     is_prerelease: bool,
 ) -> String {
+    let version = &settings.version;
     let name = chart.name(identity);
     let description = match chart {
         Chart::Main => "Several network interfaces for pods, on every node of a mixed cluster",
@@ -43,7 +44,7 @@ maintainers:
 annotations:
 "
     );
-    for (key, value) in annotations(chart, identity, version, is_prerelease) {
+    for (key, value) in annotations(chart, identity, settings, is_prerelease) {
         text += "  ";
         text += key;
         text += &value_of(&value);
@@ -70,7 +71,7 @@ fn value_of(value: &str) -> String {
 fn annotations(
     chart: Chart,
     identity: Identity,
-    version: &str,
+    settings: &BuildSettings<'_>,
     is_prerelease: bool,
 ) -> Vec<(&'static str, String)> {
     let name = chart.name(identity);
@@ -99,7 +100,7 @@ fn annotations(
     ];
     match chart {
         Chart::Main => found.extend([
-            ("artifacthub.io/images", images(version)),
+            ("artifacthub.io/images", images(settings)),
             (
                 "catalog.cattle.io/auto-install",
                 format!("{}=match", identity.crd_name()),
@@ -120,10 +121,11 @@ fn annotations(
     found
 }
 
-fn images(version: &str) -> String {
+fn images(settings: &BuildSettings<'_>) -> String {
     let platforms = ARCHITECTURES.join("\n  - linux/");
     format!(
-        "- name: multus\n  image: docker.io/multusrs/multus:v{version}\n  platforms:\n  - linux/{platforms}\n"
+        "- name: multus\n  image: {}\n  platforms:\n  - linux/{platforms}\n",
+        settings.image()
     )
 }
 
@@ -133,7 +135,7 @@ mod tests {
     use crate::{CHARTS, IDENTITIES, metadata::Metadata, values::VALUES};
 
     fn metadata(chart: Chart, version: &str, is_prerelease: bool) -> Metadata {
-        let text = chart_yaml(chart, IDENTITIES[0], version, is_prerelease);
+        let text = chart_yaml(chart, IDENTITIES[0], &version.into(), is_prerelease);
         Metadata::read(text.as_bytes()).unwrap()
     }
 
@@ -175,6 +177,7 @@ mod tests {
             serde_yaml::from_str(&main.annotations["artifacthub.io/images"]).unwrap();
         let repository = VALUES.iter().find(|row| row.path == "image.repository");
         let repository = repository.unwrap().default_value().unwrap();
+        let repository = BuildSettings::from("5.1.2").fill_value(repository);
         let expected = format!("docker.io/{}:v5.1.2", repository.as_str().unwrap());
         assert_eq!(listed[0]["image"], expected);
         assert_eq!(listed[0]["platforms"][0], "linux/amd64");

@@ -3,6 +3,7 @@
 use crate::{
     CHARTS, Chart, IDENTITIES,
     pack::{PackError, files},
+    settings::BuildSettings,
 };
 
 /// The reasons why the charts must not be published.
@@ -33,13 +34,14 @@ pub enum CheckError {
 const DISTRO_LINES: [&str; 1] = ["  fleet.cattle.io/bundle-id: "];
 
 /// Checks all charts and returns the number of files that were compared.
-pub fn check(version: &str) -> Result<usize, CheckError> {
+pub fn check<'a>(settings: impl Into<BuildSettings<'a>>) -> Result<usize, CheckError> {
+    let settings = settings.into();
     let [first, second] = IDENTITIES;
     let mut compared = 0;
     for chart in CHARTS {
         let (left, right) = (
-            files(chart, first, version)?,
-            files(chart, second, version)?,
+            files(chart, first, &settings)?,
+            files(chart, second, &settings)?,
         );
         if left.len() != right.len() {
             return Err(CheckError::Differs {

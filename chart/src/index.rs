@@ -13,6 +13,7 @@ use crate::{
     CHARTS, IDENTITIES,
     pack::{PackError, pack},
     package::{self, Package},
+    settings::BuildSettings,
 };
 
 use self::merge::Listing;
@@ -47,13 +48,15 @@ pub enum Error {
     Merge(#[from] merge::Error),
 }
 
-/// Packs all charts of a version.
-pub fn pack_all(version: &str) -> Result<Vec<Packed>, PackError> {
+/// Packs all charts of a build.
+pub fn pack_all<'a>(settings: impl Into<BuildSettings<'a>>) -> Result<Vec<Packed>, PackError> {
+    let settings = settings.into();
+    let version = &*settings.version;
     let mut packed = Vec::new();
     for identity in IDENTITIES {
         for chart in CHARTS {
             let (name, file) = (chart.name(identity), chart.file_name(identity, version));
-            let bytes = pack(chart, identity, version)?;
+            let bytes = pack(chart, identity, &settings)?;
             packed.push(Packed {
                 path: format!("assets/{name}/{file}"),
                 name,

@@ -3,6 +3,8 @@
 
 // Our chart.
 pub mod identity;
+pub mod images;
+pub mod settings;
 pub mod values;
 
 mod chart_yaml;
@@ -31,7 +33,9 @@ mod fuzz;
 mod reference;
 
 pub use identity::{CHARTS, Chart, Distro, IDENTITIES, Identity};
+pub use images::ImagePrefix;
 pub use pack::pack;
+pub use settings::BuildSettings;
 
 /// The version of the release, the images and all charts.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -5,6 +5,7 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use crate::{
     CHARTS, Chart, Distro, Identity,
     pack::{PackError, pack},
+    settings::BuildSettings,
 };
 
 /// The file's name in the distro's manifests directory.
@@ -13,27 +14,35 @@ pub const FILE_NAME: &str = "multus.yaml";
 pub const STATIC_DIR: &str = "charts";
 
 /// Returns `multus.yaml` of a distro. The distro replaces variables of the form `%{NAME}%`.
-pub fn helm_charts(distro: Distro, version: &str) -> Result<String, PackError> {
+pub fn helm_charts<'a>(
+    distro: Distro,
+    settings: impl Into<BuildSettings<'a>>,
+) -> Result<String, PackError> {
+    let settings = settings.into();
     let identity = Identity::of(distro);
     let documents: Result<Vec<String>, PackError> = CHARTS
         .into_iter()
-        .map(|chart| document(chart, identity, version))
+        .map(|chart| document(chart, identity, &settings))
         .collect();
     Ok(documents?.join("---\n"))
 }
 
-fn document(chart: Chart, identity: Identity, version: &str) -> Result<String, PackError> {
+fn document(
+    chart: Chart,
+    identity: Identity,
+    settings: &BuildSettings<'_>,
+) -> Result<String, PackError> {
     let name = chart.name(identity);
     let (annotations, source) = match identity.distro {
         Distro::K3s => {
-            let file = chart.file_name(identity, version);
+            let file = chart.file_name(identity, &settings.version);
             (
                 String::new(),
                 format!("  chart: https://%{{KUBERNETES_API}}%/static/{STATIC_DIR}/{file}\n"),
             )
         }
         Distro::Rke2 => {
-            let content = STANDARD.encode(pack(chart, identity, version)?);
+            let content = STANDARD.encode(pack(chart, identity, settings)?);
             let annotations =
                 "  annotations:\n    rke2.cattle.io/inject-cluster-config: \"true\"\n".to_owned();
             (annotations, format!("  chartContent: {content}\n"))

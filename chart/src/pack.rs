@@ -3,7 +3,9 @@
 use archive::{gzip, tar};
 use include_dir::{Dir, include_dir};
 
-use crate::{Chart, Identity, chart_yaml::chart_yaml, options, schema, values};
+use crate::{
+    Chart, Identity, chart_yaml::chart_yaml, options, schema, settings::BuildSettings, values,
+};
 
 static MAIN: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/template/main");
 static CRD: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/template/crd");
@@ -14,8 +16,6 @@ const NOTICE: &str = "\
 This chart is a part of multus-rs and licensed under Apache-2.0, see LICENSE. It bundles no other chart.
 The image that it runs has the licences of everything in it below /usr/share/doc/multus. A release has the same texts as LICENSE and THIRD-PARTY.txt.
 ";
-/// The placeholder for the version in template files.
-const VERSION_PLACEHOLDER: &str = "@VERSION@";
 
 /// The reasons why the chart cannot be packed.
 #[derive(Debug, thiserror::Error)]
@@ -40,9 +40,13 @@ pub enum PackError {
 }
 
 /// Packs the chart as `<name>-<version>.tgz`.
-pub fn pack(chart: Chart, identity: Identity, version: &str) -> Result<Vec<u8>, PackError> {
+pub fn pack<'a>(
+    chart: Chart,
+    identity: Identity,
+    settings: impl Into<BuildSettings<'a>>,
+) -> Result<Vec<u8>, PackError> {
     let name = chart.name(identity);
-    let entries: Vec<tar::Entry> = files(chart, identity, version)?
+    let entries: Vec<tar::Entry> = files(chart, identity, settings)?
         .into_iter()
         .map(|(path, bytes)| tar::Entry::file(format!("{name}/{path}"), 0o644, bytes))
         .collect();
@@ -51,11 +55,13 @@ pub fn pack(chart: Chart, identity: Identity, version: &str) -> Result<Vec<u8>, 
 }
 
 /// Returns the chart's files by their path in the chart's directory: `Chart.yaml` first, the others sorted.
-pub fn files(
+pub fn files<'a>(
     chart: Chart,
     identity: Identity,
-    version: &str,
+    settings: impl Into<BuildSettings<'a>>,
 ) -> Result<Vec<(String, Vec<u8>)>, PackError> {
+    let settings = settings.into();
+    let version = &*settings.version;
     let not_strict = |reason: String| PackError::Version {
         version: version.to_owned(),
         reason,
@@ -69,15 +75,14 @@ pub fn files(
         Chart::Main => ("main", &MAIN),
         Chart::Crd => ("crd", &CRD),
     };
-    collect(directory, tree, version, &mut files)?;
+    collect(directory, tree, &settings, &mut files)?;
     if chart == Chart::Main {
         for (name, text) in [
-            ("values.yaml", values::values_yaml()),
-            ("values.schema.json", schema::values_schema()),
+            ("values.yaml", values::values_yaml(&settings)),
+            ("values.schema.json", schema::values_schema(&settings)),
             ("templates/_options.tpl", options::options_template()),
         ] {
-            let text = text.replace(VERSION_PLACEHOLDER, version);
-            files.push((name.to_owned(), text.into_bytes()));
+            files.push((name.to_owned(), settings.fill(&text).into_bytes()));
         }
     }
     for (name, text) in [("LICENSE", LICENCE), ("NOTICE", NOTICE)] {
@@ -88,7 +93,7 @@ pub fn files(
         0,
         (
             "Chart.yaml".to_owned(),
-            chart_yaml(chart, identity, version, !parsed.pre.is_empty()).into_bytes(),
+            chart_yaml(chart, identity, &settings, !parsed.pre.is_empty()).into_bytes(),
         ),
     );
     Ok(files)
@@ -97,7 +102,7 @@ pub fn files(
 fn collect(
     directory: &str,
     dir: &Dir<'_>,
-    version: &str,
+    settings: &BuildSettings<'_>,
     files: &mut Vec<(String, Vec<u8>)>,
 ) -> Result<(), PackError> {
     for file in dir.files() {
@@ -108,11 +113,10 @@ fn collect(
         let text = file
             .contents_utf8()
             .ok_or_else(|| PackError::NotText(format!("{directory}/{path}")))?;
-        let text = text.replace(VERSION_PLACEHOLDER, version);
-        files.push((path, text.into_bytes()));
+        files.push((path, settings.fill(text).into_bytes()));
     }
     dir.dirs()
-        .try_for_each(|dir| collect(directory, dir, version, files))
+        .try_for_each(|dir| collect(directory, dir, settings, files))
 }
 
 /// Returns true for stray files of editors and of patch, which must never be shipped.
@@ -172,7 +176,12 @@ mod tests {
         use include_dir::{DirEntry, File};
 
         fn refusal(entries: &[DirEntry<'_>]) -> Option<String> {
-            let outcome = collect("main", &Dir::new("", entries), "5.0.0", &mut Vec::new());
+            let outcome = collect(
+                "main",
+                &Dir::new("", entries),
+                &"5.0.0".into(),
+                &mut Vec::new(),
+            );
             outcome.err().map(|error| error.to_string())
         }
         for name in ["templates/x.yaml.orig", "templates/a.rej", "templates/x~"] {
@@ -205,14 +214,39 @@ mod tests {
     }
 
     #[test]
-    fn no_version_placeholder_remains() {
+    fn no_placeholder_remains() {
         for (path, bytes) in files(Chart::Main, IDENTITIES[0], "5.1.2").unwrap() {
-            assert!(
-                !String::from_utf8(bytes)
-                    .unwrap()
-                    .contains(VERSION_PLACEHOLDER),
-                "{path}"
-            );
+            let text = String::from_utf8(bytes).unwrap();
+            for placeholder in ["@VERSION@", "@IMAGE_"] {
+                assert!(!text.contains(placeholder), "{path} has {placeholder}");
+            }
         }
+    }
+
+    #[test]
+    fn names_of_images_are_those_of_the_build() {
+        let text_of = |images: &str, path: &str| {
+            let settings = BuildSettings {
+                version: "5.1.2".into(),
+                images: images.parse().unwrap(),
+            };
+            let files = files(Chart::Main, IDENTITIES[0], &settings).unwrap();
+            let (_, bytes) = files.into_iter().find(|(name, _)| name == path).unwrap();
+            String::from_utf8(bytes).unwrap()
+        };
+        let values = text_of("rancher/hardened-", "values.yaml");
+        for line in ["registry: ''", "repository: rancher/hardened-multus"] {
+            let found = values.lines().any(|one| one.trim() == line);
+            assert!(found, "no {line} in {values}");
+        }
+        let values = text_of("r.example:5000/a/", "values.yaml");
+        assert!(values.contains("  registry: r.example:5000\n"), "{values}");
+        for path in ["Chart.yaml", "README.md", "values.schema.json"] {
+            let text = text_of("r.example:5000/a/", path);
+            assert!(text.contains("a/multus"), "{path}");
+            assert!(!text.contains("multusrs/multus"), "{path}");
+        }
+        let listed = "image: r.example:5000/a/multus:v5.1.2\n";
+        assert!(text_of("r.example:5000/a/", "Chart.yaml").contains(listed));
     }
 }

@@ -3,7 +3,10 @@
 use api::options::{self, OPTIONS};
 use serde_json::{Map, Value, json};
 
-use crate::values::{Kind, Row, VALUES};
+use crate::{
+    settings::BuildSettings,
+    values::{Kind, Row, VALUES},
+};
 
 /// Values without which nothing can be rendered; the schema refuses a values file that removes one.
 const REQUIRED: &[&str] = &[
@@ -20,7 +23,8 @@ const REQUIRED: &[&str] = &[
 ];
 
 /// Returns the schema as text.
-pub fn values_schema() -> String {
+pub fn values_schema<'a>(settings: impl Into<BuildSettings<'a>>) -> String {
+    let settings = settings.into();
     let mut schema = group(false);
     for row in VALUES {
         put(&mut schema, row);
@@ -30,6 +34,7 @@ pub fn values_schema() -> String {
         unreachable!("a group is an object")
     };
     map.shift_insert(0, "$schema".into(), head);
+    let schema = settings.fill_value(schema);
     serde_json::to_string_pretty(&schema).expect("a JSON value always serialises") + "\n"
 }
 
@@ -108,8 +113,8 @@ mod tests {
     use super::*;
 
     fn problems(values: &str) -> Vec<String> {
-        let schema: Value = serde_json::from_str(&values_schema()).unwrap();
-        let mut all: Value = serde_yaml::from_str(&crate::values::values_yaml()).unwrap();
+        let schema: Value = serde_json::from_str(&values_schema("5.0.0")).unwrap();
+        let mut all: Value = serde_yaml::from_str(&crate::values::values_yaml("5.0.0")).unwrap();
         overlay(&mut all, serde_yaml::from_str(values).unwrap());
         jsonschema::validator_for(&schema)
             .unwrap()
@@ -219,7 +224,7 @@ global: {systemDefaultRegistry: x, rke2DataDir: /d, cattle: {systemDefaultRegist
                 open(&format!("{path}.{key}"), value, found);
             }
         }
-        let schema: Value = serde_json::from_str(&values_schema()).unwrap();
+        let schema: Value = serde_json::from_str(&values_schema("5.0.0")).unwrap();
         let mut found = Vec::new();
         open("", &schema, &mut found);
         assert_eq!(found, [".config.daemon_conf", ".global", ".global.cattle"]);

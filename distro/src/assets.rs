@@ -4,10 +4,7 @@ use include_dir::{Dir, include_dir};
 
 static ASSETS: Dir<'_> = include_dir!("$OUT_DIR/assets");
 /// The images that the charts name; the airgap archives hold the same ones.
-pub(crate) const IMAGES: [&str; 1] = [concat!(
-    "docker.io/multusrs/multus:v",
-    env!("CARGO_PKG_VERSION")
-)];
+pub(crate) const IMAGES: [&str; 1] = [env!("MULTUS_IMAGE")];
 
 /// A packed chart.
 #[derive(Debug, Clone, Copy)]

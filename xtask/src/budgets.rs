@@ -1,6 +1,9 @@
 //! The limits of sizes. A limit is raised here, in a commit that says why, or not at all.
 
-use airgap::{release::Budget, sets, tree::Tree};
+use airgap::{
+    release::{Budget, Origin},
+    tree::Tree,
+};
 use archive::verify::Image;
 
 use crate::{arch::Arch, programs};
@@ -15,7 +18,8 @@ const CHART: u64 = 100_000;
 const MANIFEST: u64 = 1_000_000;
 
 /// Returns everything of a release that has a limit.
-pub(crate) fn of(arches: &[Arch], tree: &Tree, images: &[Image]) -> Vec<Budget> {
+pub(crate) fn of(origin: &Origin, tree: &Tree, images: &[Image]) -> Vec<Budget> {
+    let arches = &origin.architectures;
     let files = tree.0.iter().filter_map(|(path, file)| {
         Some(Budget {
             what: path.clone(),
@@ -25,7 +29,7 @@ pub(crate) fn of(arches: &[Arch], tree: &Tree, images: &[Image]) -> Vec<Budget> 
     });
     let mut budgets: Vec<_> = files.collect();
     for image in images {
-        if !sets::is_own(&image.reference).unwrap_or(true) {
+        if !origin.image_prefix.is_own(&image.reference) {
             continue;
         }
         for platform in &image.platforms {

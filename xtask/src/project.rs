@@ -8,6 +8,7 @@ use std::{
 use airgap::release;
 use anyhow::{Context as _, bail};
 use archive::digest::{Digest, sha256};
+use chart::{BuildSettings, ImagePrefix};
 use xshell::{Shell, cmd};
 
 /// Directories with the sources of the programs.
@@ -27,7 +28,9 @@ pub(crate) struct Project {
     /// The directory into which cargo builds.
     pub(crate) target: PathBuf,
     /// One version for the workspace, the images and the charts.
-    pub(crate) version: &'static str,
+    pub(crate) version: String,
+    /// The text before the names of the images that a build makes.
+    pub(crate) images: ImagePrefix,
     /// The commit, with `-dirty` where files differ from it.
     pub(crate) commit: String,
     /// The commit's time.
@@ -55,13 +58,30 @@ impl Project {
     pub(crate) fn at(root: PathBuf, target: PathBuf) -> anyhow::Result<Self> {
         let (commit, epoch) = commit(&root)?;
         Ok(Self {
-            version: env!("CARGO_PKG_VERSION"),
+            version: version(&root)?,
+            images: ImagePrefix::DEFAULT,
             commit,
             epoch,
             toolchain: toolchain(&root)?,
             root,
             target,
         })
+    }
+
+    /// Returns the same checkout for a build with other names of images.
+    pub(crate) fn with_images(self, images: &ImageNames) -> Self {
+        Self {
+            images: images.image_prefix.clone(),
+            ..self
+        }
+    }
+
+    /// Returns the settings that charts and images take.
+    pub(crate) fn settings(&self) -> BuildSettings<'_> {
+        BuildSettings {
+            version: self.version.as_str().into(),
+            images: self.images.clone(),
+        }
     }
 
     /// Returns whether files differ from the commit.
@@ -107,6 +127,27 @@ impl Project {
         lines.extend(more.iter().map(|&item| item.to_owned()));
         Ok(sha256(lines.join("\n").as_bytes()))
     }
+}
+
+/// The option for the names of the images that a build makes.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub(crate) struct ImageNames {
+    /// Text before the names of the images, as rancher/ or registry.example/team/hardened-
+    #[arg(long, value_name = "PREFIX", default_value_t)]
+    pub(crate) image_prefix: ImagePrefix,
+}
+
+/// Returns the version below `[workspace.package]`.
+fn version(root: &Path) -> anyhow::Result<String> {
+    let path = root.join("Cargo.toml");
+    let text =
+        fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    let manifest: toml::Table = text.parse().with_context(|| path.display().to_string())?;
+    let version = manifest
+        .get("workspace")
+        .and_then(|workspace| workspace.get("package")?.get("version")?.as_str());
+    let version = version.with_context(|| format!("{} has no version", path.display()))?;
+    Ok(version.to_owned())
 }
 
 fn commit(root: &Path) -> anyhow::Result<(String, u64)> {
@@ -214,6 +255,11 @@ mod tests {
             "channel = \"1.0.0\"\n",
         )
         .unwrap();
+        fs::write(
+            dir.path().join("Cargo.toml"),
+            "[workspace.package]\nversion = \"1.2.3\"\n",
+        )
+        .unwrap();
         let git = |args: &str| {
             let args = args.split(' ');
             cmd!(shell, "git -c user.name=a -c user.email=a@b -c tag.gpgSign=false -c commit.gpgSign=false {args...}")
@@ -228,6 +274,7 @@ mod tests {
         git("tag --annotate --message=t v5.0.0");
         let open = || Project::at(dir.path().to_owned(), dir.path().join("target")).unwrap();
         assert_eq!(open().commit_of_tag("v5.0.0").unwrap(), open().commit);
+        assert_eq!(open().version, "1.2.3");
         let error = open().commit_of_tag("v5.0.1").unwrap_err().to_string();
         assert!(error.ends_with("has no tag v5.0.1: fetch it"), "{error}");
         fs::write(dir.path().join("new"), "").unwrap();

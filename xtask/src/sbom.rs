@@ -288,6 +288,7 @@ pub(crate) mod tests {
     use std::path::PathBuf;
 
     use airgap::sbom;
+    use chart::BuildSettings;
 
     use super::{graph::Usage, *};
 
@@ -381,9 +382,16 @@ pub(crate) mod tests {
     }
 
     /// Returns an inventory for a release of this version, with crates of the lock.
-    pub(crate) fn sample(version: &str, arches: &[Arch]) -> Inventory {
+    pub(crate) fn sample<'a>(settings: impl Into<BuildSettings<'a>>, arches: &[Arch]) -> Inventory {
+        let settings = settings.into();
         let programs: Vec<_> = crate::programs::names().collect();
-        inventory_of(version, arches, &programs, &locked())
+        let inventory = inventory_of(&settings.version, arches, &programs, &locked());
+        let images = inventory.images.into_iter();
+        let renamed = images.map(|(name, parts)| (settings.images.rename(&name), parts));
+        Inventory {
+            images: renamed.collect(),
+            ..inventory
+        }
     }
 
     fn header() -> Header {

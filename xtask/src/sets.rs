@@ -11,6 +11,7 @@ use airgap::{
 };
 use anyhow::Context as _;
 use archive::{layout::Layout, oci::Platform};
+use chart::BuildSettings;
 
 use crate::{arch::Arch, project::Project};
 
@@ -45,7 +46,8 @@ impl SetPaths {
     /// Reads `images.lock`.
     pub(crate) fn locked(&self, project: &Project) -> anyhow::Result<Vec<Locked>> {
         let path = self.lock_path(project);
-        sets::parse_lock(&read(&path)?, project.version).with_context(|| path.display().to_string())
+        sets::parse_lock(&read(&path)?, project.settings())
+            .with_context(|| path.display().to_string())
     }
 
     pub(crate) fn store(&self, project: &Project) -> Store {
@@ -83,9 +85,9 @@ pub(crate) fn platforms(arches: &[Arch]) -> Vec<Platform> {
     arches.iter().map(|arch| arch.platform()).collect()
 }
 
-/// Returns the names of all images of a release of this version, sorted.
-pub(crate) fn expected(version: &str) -> anyhow::Result<Vec<String>> {
-    let locked = sets::parse_lock(LOCK, version).context("airgap/images.lock")?;
+/// Returns the names of all images of a build, sorted.
+pub(crate) fn expected(settings: &BuildSettings<'_>) -> anyhow::Result<Vec<String>> {
+    let locked = sets::parse_lock(LOCK, settings).context("airgap/images.lock")?;
     let mut names: Vec<_> = locked.into_iter().map(|image| image.reference).collect();
     names.sort();
     Ok(names)

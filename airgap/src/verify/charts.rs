@@ -76,7 +76,7 @@ pub(super) fn check(
         check_other_bindata(tree, &packed, claimed)?;
     }
     for arch in arches {
-        check_embedded(tree, *arch, &packed)?;
+        check_embedded(tree, *arch, release, &packed)?;
     }
     Ok(charts::entries(&packed))
 }
@@ -111,12 +111,15 @@ fn check_content(
         return Ok(());
     }
     let values = text("values.yaml")?;
+    // The values of a release of this project may name no registry.
+    let registry = release.image_prefix.registry_value();
+    let has = |line: String| values.lines().any(|found| found.trim() == line);
+    let names_registry = registry.is_empty() || has(format!("registry: {registry}"));
     let names_image = release.images.iter().any(|image| {
         let name = image.reference.split_once('/').map(|(_, name)| name);
         let parts = name.and_then(|name| name.rsplit_once(':'));
         parts.is_some_and(|(repository, tag)| {
-            let has = |line: String| values.lines().any(|found| found.trim() == line);
-            has(format!("repository: {repository}")) && has(format!("tag: {tag}"))
+            names_registry && has(format!("repository: {repository}")) && has(format!("tag: {tag}"))
         })
     });
     ensure!(
@@ -251,7 +254,12 @@ fn check_other_bindata(
 }
 
 /// Checks that `multus-distro` carries the published charts and manifests, byte by byte.
-fn check_embedded(tree: &Tree, arch: Arch, packed: &[Packed]) -> anyhow::Result<()> {
+fn check_embedded(
+    tree: &Tree,
+    arch: Arch,
+    release: &Release,
+    packed: &[Packed],
+) -> anyhow::Result<()> {
     let path = format!("bin/{}/multus-distro", arch.name());
     let program = file(tree, &path)?;
     for chart in packed {
@@ -261,6 +269,11 @@ fn check_embedded(tree: &Tree, arch: Arch, packed: &[Packed]) -> anyhow::Result<
             chart.path
         );
     }
+    let image = release.settings().image();
+    ensure!(
+        elf::contains(program, image.as_bytes()),
+        "{path} does not name {image}"
+    );
     for distro in charts::distros() {
         let manifest = charts::manifest_path(distro);
         ensure!(

@@ -20,7 +20,7 @@ use crate::{
     check::{MAX_UNPACKED, unpack},
     elf, lists,
     release::Release,
-    sets, source,
+    source,
     tree::Tree,
     zstd,
 };
@@ -47,10 +47,10 @@ pub(super) fn check(
     check_programs(tree, arches, standard, claimed)?;
     match standard {
         Standard::Checkout(checkout) => {
-            let expected = (checkout.images)(&release.version)?;
+            let expected = (checkout.images)(&release.settings())?;
             check_names(&images, &expected)?;
         }
-        Standard::OwnWords => check_own_names(&images, &release.version)?,
+        Standard::OwnWords => check_own_names(&images, release)?,
     }
     for image in &images {
         let found = image.platforms.iter().map(|one| &one.platform.architecture);
@@ -60,7 +60,7 @@ pub(super) fn check(
             "{}: its platforms are not the architectures of the release",
             image.reference
         );
-        if !sets::is_own(&image.reference)? {
+        if !release.image_prefix.is_own(&image.reference) {
             continue;
         }
         for (platform, arch) in image.platforms.iter().zip(arches) {
@@ -104,10 +104,11 @@ fn check_names(images: &[Image], expected: &[String]) -> anyhow::Result<()> {
 }
 
 /// Checks that the images of this project have the release's version, whatever lock they were made by.
-fn check_own_names(images: &[Image], version: &str) -> anyhow::Result<()> {
+fn check_own_names(images: &[Image], release: &Release) -> anyhow::Result<()> {
+    let version = &release.version;
     let mut has_own = false;
     for image in images {
-        if sets::is_own(&image.reference)? {
+        if release.image_prefix.is_own(&image.reference) {
             ensure!(
                 image.reference.ends_with(&format!(":v{version}")),
                 "oci has {}, the release is {version}",
@@ -116,7 +117,11 @@ fn check_own_names(images: &[Image], version: &str) -> anyhow::Result<()> {
             has_own = true;
         }
     }
-    ensure!(has_own, "oci has no image of this project");
+    ensure!(
+        has_own,
+        "oci has no image of this project, whose names begin with {}",
+        release.image_prefix
+    );
     Ok(())
 }
 

@@ -10,6 +10,7 @@ use archive::{
     tar::Kind,
     verify::Image,
 };
+use chart::ImagePrefix;
 use serde_json::Value;
 
 use super::{Checkout, Standard, file};
@@ -22,7 +23,6 @@ use crate::{
         self, DIR, Item, LICENCE, Listing, NOTICES, VEX, cyclonedx, image_name, image_stem, paths,
         spdx,
     },
-    sets,
     tree::Tree,
 };
 
@@ -46,13 +46,15 @@ pub(super) fn check(
 ) -> anyhow::Result<()> {
     let lists = read_all(tree)?;
     for (stem, list) in &lists {
-        check_subject(tree, images, &lists, stem, list).with_context(|| stem.clone())?;
+        let image_prefix = &release.image_prefix;
+        check_subject(tree, (images, image_prefix), &lists, stem, list)
+            .with_context(|| stem.clone())?;
     }
     if let Standard::Checkout(checkout) = standard {
         check_derived(tree, release, checkout)?;
     }
     check_vex(tree, release)?;
-    check_licences(tree, images, &lists)?;
+    check_licences(tree, release, images, &lists)?;
     if let Standard::Checkout(checkout) = standard {
         check_complete(release, arches, checkout, &lists)?;
         check_locked(&lists, checkout)?;
@@ -111,7 +113,7 @@ fn read_both(tree: &Tree, stem: &str) -> anyhow::Result<Listing> {
 /// Checks that a list has the digest of its subject, and all that its subject consists of.
 fn check_subject(
     tree: &Tree,
-    images: &[Image],
+    (images, prefix): (&[Image], &ImagePrefix),
     lists: &Lists,
     stem: &str,
     list: &Listing,
@@ -136,7 +138,7 @@ fn check_subject(
                 "it has no {}",
                 image.reference
             );
-            if sets::is_own(&image.reference)? {
+            if prefix.is_own(&image.reference) {
                 let own = image_stem(arch, &image.reference);
                 needed.extend(lists.get(&own));
             }
@@ -146,8 +148,7 @@ fn check_subject(
         let mut found = images.iter();
         let image = found.find(|image| {
             let name = subject.strip_prefix("image-");
-            name == Some(image_name(&image.reference))
-                && sets::is_own(&image.reference).unwrap_or(true)
+            name == Some(image_name(&image.reference)) && prefix.is_own(&image.reference)
         });
         let image = image.context("the release has no such program, image or archive")?;
         for name in programs_of(image, arch)? {
@@ -233,7 +234,12 @@ fn check_vex(tree: &Tree, release: &Release) -> anyhow::Result<()> {
 }
 
 /// Checks that the notices name every crate that is linked into a program, and that images have the files of the release.
-fn check_licences(tree: &Tree, images: &[Image], lists: &Lists) -> anyhow::Result<()> {
+fn check_licences(
+    tree: &Tree,
+    release: &Release,
+    images: &[Image],
+    lists: &Lists,
+) -> anyhow::Result<()> {
     if let Some(notices) = tree.get(NOTICES) {
         let notices = String::from_utf8_lossy(notices);
         let titles: BTreeSet<&str> = notices.lines().collect();
@@ -248,7 +254,7 @@ fn check_licences(tree: &Tree, images: &[Image], lists: &Lists) -> anyhow::Resul
         }
     }
     for image in images {
-        if !sets::is_own(&image.reference)? {
+        if !release.image_prefix.is_own(&image.reference) {
             continue;
         }
         for platform in &image.platforms {
@@ -287,7 +293,7 @@ fn check_complete(
         let programs = checkout.programs.iter().map(|name| sbom::stem(arch, name));
         let archives = lists::archives(arch).map(|name| sbom::stem(arch, &name));
         let own = release.images.iter().map(|image| image.reference.as_str());
-        let own = own.filter(|name| sets::is_own(name).unwrap_or(true));
+        let own = own.filter(|name| release.image_prefix.is_own(name));
         let images = own.map(|name| image_stem(arch, name));
         for stem in programs.chain(archives).chain(images) {
             let [path, _] = paths(&stem);

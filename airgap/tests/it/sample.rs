@@ -94,6 +94,7 @@ pub(crate) fn release(version: &str, commit: &str, daemon: &str) -> Tree {
         embedded.extend_from_slice(&manifest.bytes);
     }
     generated.extend(bindata);
+    embedded.extend_from_slice(image_of(version).as_bytes());
     let programs = programs(&embedded, daemon);
     let layout = layout(version, &programs);
     let mut tree = charts::repository(&packed, 0).expect("the charts are sound");
@@ -136,6 +137,7 @@ pub(crate) fn release(version: &str, commit: &str, daemon: &str) -> Tree {
         epoch: 0,
         toolchain: "1.95.0".to_owned(),
         architectures: ARCHES.to_vec(),
+        image_prefix: chart::ImagePrefix::DEFAULT,
     };
     let release = Release::of(origin, &tree, &images, charts::entries(&packed), Vec::new());
     seal(&mut tree, &release);

@@ -36,7 +36,8 @@ const fn without_effect(path: &'static str, doc: &'static str) -> Row {
 #[rustfmt::skip]
 pub static VALUES: &[Row] = &[
     group("image", "The image of the daemon."),
-    row("image.repository", Text, Some(r#""multusrs/multus""#), "The image's name without a registry."),
+    row("image.registry", Text, Some(r#""@IMAGE_REGISTRY@""#), "Registry of the image, unless global.systemDefaultRegistry is set; empty means docker.io."),
+    row("image.repository", Text, Some(r#""@IMAGE_REPOSITORY@""#), "The image's name without a registry."),
     row("image.tag", Text, Some(r#""v@VERSION@""#), "The image's tag."),
     row("image.digest", Text, Some(r#""""#), "Digest that the image must have, as sha256:…; it takes precedence over the tag. Leave it empty where nodes get images from archives: those are imported under their tag, and an archive of one architecture has another digest than the index that a registry serves."),
     row("image.pullPolicy", PullPolicy, Some(r#""IfNotPresent""#), "When the kubelet pulls the image."),

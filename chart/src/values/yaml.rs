@@ -5,11 +5,13 @@ use std::fmt::Write as _;
 use serde_json::Value;
 
 use super::{Row, VALUES};
+use crate::settings::BuildSettings;
 
 const HEAD: &str = "# Values of the chart. No default is a path that differs between nodes: with an empty directory each daemon discovers that of its own node.\n";
 
 /// Returns the text of `values.yaml`.
-pub fn values_yaml() -> String {
+pub fn values_yaml<'a>(settings: impl Into<BuildSettings<'a>>) -> String {
+    let settings = settings.into();
     let mut text = HEAD.to_owned();
     for row in VALUES.iter().filter(|row| is_shown(row)) {
         let (depth, key) = match row.path.rsplit_once('.') {
@@ -24,7 +26,7 @@ pub fn values_yaml() -> String {
         let _ = writeln!(text, "{indent}# {}", row.doc);
         let _ = write!(text, "{indent}{key}:");
         match row.default_value() {
-            Some(value) => put(&mut text, &indent, &value),
+            Some(value) => put(&mut text, &indent, &settings.fill_value(value)),
             None => text.push('\n'),
         }
     }
@@ -62,10 +64,12 @@ mod tests {
 
     #[test]
     fn written_defaults_equal_the_table() {
-        let values: Value = serde_yaml::from_str(&values_yaml()).unwrap();
+        let settings = BuildSettings::from("5.0.0");
+        let values: Value = serde_yaml::from_str(&values_yaml("5.0.0")).unwrap();
         for row in VALUES {
             let found = values.pointer(&format!("/{}", row.path.replace('.', "/")));
             if let Some(default) = row.default_value() {
+                let default = settings.fill_value(default);
                 assert_eq!(found, Some(&default), "{}", row.path);
             }
         }
@@ -73,7 +77,7 @@ mod tests {
 
     #[test]
     fn values_without_a_default_are_not_shown() {
-        let text = values_yaml();
+        let text = values_yaml("5.0.0");
         for key in [
             "skipcnis",
             "dhcpDaemonSet:\n    image",
@@ -83,7 +87,7 @@ mod tests {
             assert!(!text.contains(key), "{key}");
         }
         assert!(
-            text.contains("\n  # The image's tag.\n  tag: v@VERSION@\n"),
+            text.contains("\n  # The image's tag.\n  tag: v5.0.0\n"),
             "{text}"
         );
     }

@@ -211,7 +211,8 @@ mod tests {
                 }
             }
         }
-        let schema: Value = serde_json::from_str(&chart::schema::values_schema()).unwrap();
+        let schema: Value =
+            serde_json::from_str(&chart::schema::values_schema(chart::VERSION)).unwrap();
         let mut unknown = Vec::new();
         keywords(&schema, &mut unknown);
         assert_eq!(unknown, [""; 0]);

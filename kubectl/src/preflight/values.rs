@@ -48,7 +48,8 @@ impl Values {
     /// Returns everything that keeps Helm from rendering the chart for this version of Kubernetes, or daemons from starting.
     pub(super) fn problems(&self, kubernetes: Option<&str>) -> Vec<ValueProblem> {
         static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
-            serde_json::from_str(&values_schema()).expect("the schema is generated as JSON")
+            serde_json::from_str(&values_schema(chart::VERSION))
+                .expect("the schema is generated as JSON")
         });
         let mut problems = schema::check(&SCHEMA, &self.all, "");
         for refusal in refusals(self, kubernetes) {
@@ -208,7 +209,7 @@ fn refusals(values: &Values, kubernetes: Option<&str>) -> Vec<ValueProblem> {
     for key in ["image", "thickPlugin.image"] {
         let path = format!("{key}.repository");
         let repository = text_of(values.get(&path));
-        if ["hardened-multus", "multus-cni"]
+        if ["hardened-multus-", "multus-cni"]
             .iter()
             .any(|name| repository.contains(name))
         {
@@ -669,7 +670,7 @@ fn is_go_build(tag: &str) -> bool {
 
 /// Returns the chart's default values, as its `values.yaml` has them.
 fn defaults() -> Value {
-    serde_yaml::from_str(&values_yaml()).expect("the chart's own values are YAML")
+    serde_yaml::from_str(&values_yaml(chart::VERSION)).expect("the chart's own values are YAML")
 }
 
 /// Merges `values` into `target`: objects are merged key by key, anything else is replaced. With `null_removes` a null removes the key, as in the

@@ -11,7 +11,7 @@ use crate::{
     arch::{Arch, Arches, Facts},
     elf,
     programs::{self, Binaries, CARGO_RUNS, CargoRun},
-    project::{PROGRAMS, Project},
+    project::{ImageNames, PROGRAMS, Project},
     toolchain,
     tree::Tree,
     ui,
@@ -31,10 +31,12 @@ pub(crate) struct Args {
     /// Install missing Rust targets and, as root on Debian, C compilers
     #[arg(long)]
     install: bool,
+    #[command(flatten)]
+    names: ImageNames,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let project = Project::open()?;
+    let project = Project::open()?.with_images(&args.names);
     let binaries = all(&project, &args.arches.list(), args.install)?;
     let owned: Vec<_> = binaries
         .keys()
@@ -133,6 +135,8 @@ fn compile(project: &Project, arch: Arch) -> anyhow::Result<()> {
     shell.set_var(format!("CFLAGS_{lower}"), cflags.join(" "));
     shell.set_var("CARGO_ENCODED_RUSTFLAGS", rustflags.join("\u{1f}"));
     shell.set_var("CARGO_INCREMENTAL", "0");
+    // multus-distro carries the charts and names the image.
+    shell.set_var(chart::images::VARIABLE, project.images.to_string());
     // Programs carry no time, and a commit that changes no source must not rebuild the parts in C.
     shell.set_var("SOURCE_DATE_EPOCH", "0");
     shell.set_var("LC_ALL", "C");
@@ -216,7 +220,11 @@ fn key_with(project: &Project, arch: Arch, compilers: &str) -> anyhow::Result<Di
         include_str!("../programs.rs"),
         include_str!("../arch.rs")
     );
-    project.key(PROGRAMS, &[arch.name(), own, &remaps.join("\n"), compilers])
+    let images = project.images.to_string();
+    project.key(
+        PROGRAMS,
+        &[arch.name(), own, &remaps.join("\n"), compilers, &images],
+    )
 }
 
 /// Returns the programs of the last build, if its sources are the present ones and the programs did not change since.
@@ -267,6 +275,11 @@ mod tests {
         assert_ne!(key(Arch::Amd64, "rustc 1.95.0\ngcc 14"), first);
         assert_ne!(key(Arch::Amd64, "rustc 1.95.1\ngcc 13"), first);
         assert_ne!(key(Arch::Arm, "rustc 1.95.0\ngcc 13"), first);
+        let other = Project::open().unwrap().with_images(&ImageNames {
+            image_prefix: "rancher/".parse().unwrap(),
+        });
+        let renamed = key_with(&other, Arch::Amd64, "rustc 1.95.0\ngcc 13").unwrap();
+        assert_ne!(renamed, first);
         let of_this_machine = toolchain::versions(&project, &[Arch::Arm]).unwrap();
         assert_eq!(
             super::key(&project, Arch::Arm).unwrap(),

@@ -14,7 +14,11 @@ use std::{
 use anyhow::Context as _;
 use cmdline::counted;
 
-use crate::{charts, project::Project, ui};
+use crate::{
+    charts,
+    project::{ImageNames, Project},
+    ui,
+};
 
 /// Check, pack, derive, index or merge Helm charts
 #[derive(Debug, clap::Args)]
@@ -40,23 +44,28 @@ enum Command {
 }
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  cargo xtask chart package --out /tmp/dist")]
+#[command(
+    after_help = "Examples:\n  cargo xtask chart package --out /tmp/dist\n  cargo xtask chart package --image-prefix rancher/hardened-"
+)]
 struct PackageArgs {
     /// Directory to write charts/ into
     #[arg(long, default_value = "dist")]
     out: PathBuf,
+    #[command(flatten)]
+    names: ImageNames,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let project = Project::open()?;
     match &args.command {
         Command::Check => {
-            let compared = charts::check(project.version)?;
+            let compared = charts::check(project.settings())?;
             let files = counted(compared, "file");
             ui::data(&format!("under both names the same: {files}\n"))
         }
-        Command::Package(PackageArgs { out }) => {
-            let packed = charts::pack(project.version)?;
+        Command::Package(PackageArgs { out, names }) => {
+            let project = project.with_images(names);
+            let packed = charts::pack(project.settings())?;
             charts::repository(&packed, project.epoch)?.update(out, &["charts/"])?;
             for entry in charts::entries(&packed) {
                 ui::data(&format!("{}  {}\n", entry.digest.hex(), entry.path))?;

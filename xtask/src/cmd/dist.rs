@@ -20,7 +20,7 @@ use archive::{
     layout::Layout,
     verify::Image,
 };
-use chart::index::Packed;
+use chart::{BuildSettings, index::Packed};
 use cmdline::counted;
 use serde::{Deserialize, Serialize};
 
@@ -31,7 +31,7 @@ use crate::{
     cmd::{airgap, build, checkout, generate, images, release_pages},
     plugin_archives,
     programs::{self, Binaries},
-    project::{PACKING, PROGRAMS, Project},
+    project::{ImageNames, PACKING, PROGRAMS, Project},
     release::{self, ChartEntry, Origin, Release},
     sbom::{self, Inventory, Network, Subjects},
     sets::SetPaths,
@@ -43,7 +43,7 @@ use crate::{
 /// Make the complete release and verify it
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  cargo xtask dist --install\n  cargo xtask dist --arch amd64 --out /tmp/dist"
+    after_help = "Examples:\n  cargo xtask dist --install\n  cargo xtask dist --arch amd64 --out /tmp/dist\n  cargo xtask dist --image-prefix registry.example/team/hardened-"
 )]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -54,6 +54,8 @@ pub(crate) struct Args {
     /// Install missing Rust targets and, as root on Debian, C compilers
     #[arg(long)]
     install: bool,
+    #[command(flatten)]
+    names: ImageNames,
 }
 
 /// The names in a release; a directory with any other name in it is not replaced.
@@ -75,7 +77,8 @@ const RELEASE_NAMES: &[&str] = &[
 ];
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    make(&Project::open()?, &args.arches, &args.out, args.install)
+    let project = Project::open()?.with_images(&args.names);
+    make(&project, &args.arches, &args.out, args.install)
 }
 
 /// Makes a release in `out`, unless the one there is current.
@@ -119,18 +122,19 @@ pub(crate) fn make(
 
 /// Makes all parts in order: chart → programs → images → generate → airgap → lists of what is inside.
 fn assemble(project: &Project, arches: &[Arch], install: bool) -> anyhow::Result<Tree> {
-    let charts = ui::step("charts", || charts::pack(project.version))?;
+    let charts = ui::step("charts", || charts::pack(project.settings()))?;
     let programs = build::all(project, arches, install)?;
     let inventory = ui::step("crates and licences", || {
         images::inventory(project, Network::Allowed)
     })?;
     let layout = images::layout(project, &programs, &inventory, &SetPaths::default())?;
     let origin = Origin {
-        version: project.version.to_owned(),
+        version: project.version.clone(),
         commit: project.commit.clone(),
         epoch: project.epoch,
         toolchain: project.toolchain.clone(),
         architectures: arches.to_vec(),
+        image_prefix: project.images.clone(),
     };
     ui::step("generate and airgap", || {
         compose(origin, &charts, &programs, &layout, &inventory)
@@ -153,7 +157,11 @@ pub(crate) fn compose(
         &inventory.licences(),
     )?);
     tree.extend(images::tree(layout));
-    tree.extend(generate::tree(&origin.version, charts)?);
+    let settings = BuildSettings {
+        version: origin.version.as_str().into(),
+        images: origin.image_prefix.clone(),
+    };
+    tree.extend(generate::tree(&settings, charts)?);
     let operators = programs.iter().filter_map(|(arch, programs)| {
         let program = programs.get(PROGRAM)?;
         Some((arch.name().to_owned(), program.clone()))
@@ -181,7 +189,7 @@ pub(crate) fn describe(
     images: &[Image],
     charts: Vec<ChartEntry>,
 ) -> anyhow::Result<()> {
-    let budgets = budgets::of(&origin.architectures, tree, images);
+    let budgets = budgets::of(&origin, tree, images);
     let release = Release::of(origin, tree, images, charts, budgets);
     release.check_budgets()?;
     let description = release.to_bytes()?;
@@ -238,7 +246,8 @@ fn key(project: &Project, arches: &[Arch]) -> anyhow::Result<Digest> {
     let dirs = [PROGRAMS, PACKING].concat();
     let epoch = project.epoch.to_string();
     let compilers = toolchain::versions(project, arches)?;
-    let mut more = vec![project.commit.as_str(), &epoch, &compilers];
+    let images = project.images.to_string();
+    let mut more = vec![project.commit.as_str(), &epoch, &compilers, &images];
     more.extend(arches.iter().map(|arch| arch.name()));
     project.key(&dirs, &more)
 }
@@ -318,6 +327,7 @@ mod tests {
                 epoch: 0,
                 toolchain: String::new(),
                 architectures: vec![Arch::Arm],
+                image_prefix: chart::ImagePrefix::DEFAULT,
             };
             let mut tree = Tree::default();
             let name = "airgap/multus-airgap-images-arm.tar.zst";

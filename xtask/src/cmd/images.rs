@@ -18,7 +18,7 @@ use archive::layout::Layout;
 use crate::{
     arch::{Arch, Arches},
     programs::Binaries,
-    project::Project,
+    project::{ImageNames, Project},
     sbom::{Inventory, Network},
     sets::SetPaths,
     tree::Tree,
@@ -38,10 +38,12 @@ pub(crate) struct Args {
     out: PathBuf,
     #[command(flatten)]
     sets: SetPaths,
+    #[command(flatten)]
+    names: ImageNames,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let project = Project::open()?;
+    let project = Project::open()?.with_images(&args.names);
     let binaries = built(&args.out, &args.arches.list())?;
     let inventory = inventory(&project, Network::Allowed)?;
     let layout = layout(&project, &binaries, &inventory, &args.sets)?;
@@ -88,7 +90,7 @@ pub(crate) fn layout(
     sets: &SetPaths,
 ) -> anyhow::Result<Layout> {
     let release = Release {
-        version: project.version.to_owned(),
+        version: project.version.clone(),
         created: airgap::time::rfc3339(project.epoch),
         documents: inventory.licences(),
     };
@@ -116,7 +118,7 @@ pub(crate) fn inventory(project: &Project, network: Network) -> anyhow::Result<I
     Inventory::of(project, definitions(project)?, network)
 }
 
-/// Reads the definitions in `images/`, by the names of their directories.
+/// Reads the definitions in `images/`, by the names of their directories, with the names of this build.
 fn definitions(project: &Project) -> anyhow::Result<BTreeMap<String, Definition>> {
     let dir = project.root.join("images");
     let context = || format!("cannot read {}", dir.display());
@@ -126,6 +128,7 @@ fn definitions(project: &Project) -> anyhow::Result<BTreeMap<String, Definition>
         let path = entry.path().join("image.json");
         let bytes = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
         let definition = Definition::parse(&bytes).with_context(|| path.display().to_string())?;
+        let definition = definition.named(&project.images);
         found.insert(entry.file_name().to_string_lossy().into_owned(), definition);
     }
     Ok(found)

@@ -34,7 +34,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     ui::note("tidy");
     tidy(&project.root)?;
     ui::note("chart");
-    charts::check(project.version)?;
+    charts::check(project.settings())?;
     workflows(&project, &shell, args.install)?;
     ui::note("clippy");
     cmd!(

@@ -78,6 +78,10 @@ fn compare_with_crates(release: &Release) -> anyhow::Result<()> {
     if release.commit != project.commit {
         return Ok(());
     }
+    let project = Project {
+        images: release.image_prefix.clone(),
+        ..project
+    };
     match images::inventory(&project, Network::Off) {
         Ok(inventory) => sbom::check_graph(&inventory, release),
         Err(error) => {
@@ -144,6 +148,7 @@ mod tests {
             epoch: 0,
             toolchain: String::new(),
             architectures: Vec::new(),
+            image_prefix: chart::ImagePrefix::DEFAULT,
             images: Vec::new(),
             charts: Vec::new(),
             budgets: Vec::new(),

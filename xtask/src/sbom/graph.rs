@@ -186,7 +186,7 @@ pub(super) fn of_arch(
         for (package, program) in *programs {
             let root = CrateId {
                 name: (*package).to_owned(),
-                version: project.version.to_owned(),
+                version: project.version.clone(),
             };
             graphs.insert((*program).to_owned(), graph(&linked, &all, &root)?);
         }

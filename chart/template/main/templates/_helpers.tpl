@@ -44,7 +44,7 @@
 {{- $image := .Values.image | default dict -}}
 {{- $own := (.Values.thickPlugin | default dict).image | default dict -}}
 {{- $global := .Values.global | default dict -}}
-{{- $registry := $global.systemDefaultRegistry | default ($global.cattle | default dict).systemDefaultRegistry -}}
+{{- $registry := $global.systemDefaultRegistry | default ($global.cattle | default dict).systemDefaultRegistry | default $image.registry -}}
 {{- with $registry }}{{ trimSuffix "/" . }}/{{ end -}}
 {{ $own.repository | default $image.repository }}
 {{- with $own.tag | default $image.tag }}:{{ . }}{{ end -}}

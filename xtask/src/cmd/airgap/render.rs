@@ -51,7 +51,7 @@ pub(super) fn images(
 fn unpack(project: &Project, dir: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let mut tree = Tree::default();
     let mut paths = Vec::new();
-    for chart in charts::pack(project.version)? {
+    for chart in charts::pack(project.settings())? {
         if !chart.name.ends_with("-crd") {
             let name = format!("{}.tgz", chart.name);
             paths.push(dir.join(&name));

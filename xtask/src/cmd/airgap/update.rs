@@ -64,7 +64,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
             digest,
         });
     }
-    let text = sets::write_lock(&locked, project.version);
+    let text = sets::write_lock(&locked, &project.version);
     if fs::read_to_string(&path).is_ok_and(|old| old == text) {
         ui::note(&format!("{} is up to date", path.display()));
         return Ok(());

@@ -32,7 +32,7 @@ pub(super) struct Args {
 
 pub(super) fn run(project: &Project, args: &Args) -> anyhow::Result<()> {
     let Some(dir) = &args.check else {
-        let packed = charts::pack(project.version)?;
+        let packed = charts::pack(project.settings())?;
         return ui::data(&charts::index(&packed, project.epoch)?);
     };
     let repository = repository::read(dir)?;

@@ -218,7 +218,7 @@ fn layout_of_unpacked(dir: &Path) -> io::Result<Option<RepositoryLayout>> {
 
 fn own(project: &Project, distro: Distro) -> anyhow::Result<Vec<Source>> {
     let name = Identity::of(distro).name;
-    let packed = charts::pack(project.version)?.into_iter();
+    let packed = charts::pack(project.settings())?.into_iter();
     let own = packed.filter(|chart| chart.name.starts_with(name));
     Ok(own.map(|chart| (chart.name, chart.bytes)).collect())
 }

@@ -32,7 +32,7 @@ pub(super) fn run(project: &Project, args: &Args) -> anyhow::Result<()> {
         args.out.display()
     );
     let sources: Vec<(String, Vec<u8>)> = if args.charts.is_empty() {
-        let packed = charts::pack(project.version)?.into_iter();
+        let packed = charts::pack(project.settings())?.into_iter();
         packed.map(|chart| (chart.path, chart.bytes)).collect()
     } else {
         let read = |path: &PathBuf| Ok((path.display().to_string(), super::read(path)?));

@@ -14,6 +14,7 @@ use airgap::{
     zstd,
 };
 use archive::{gzip, layout::Layout};
+use chart::BuildSettings;
 
 use super::{
     Standard, checkout,
@@ -58,17 +59,23 @@ fn layout(programs: &BTreeMap<Arch, Binaries>) -> Layout {
     layout_of(env!("CARGO_PKG_VERSION"), programs)
 }
 
-fn layout_of(version: &str, programs: &BTreeMap<Arch, Binaries>) -> Layout {
+fn layout_of<'a>(
+    settings: impl Into<BuildSettings<'a>>,
+    programs: &BTreeMap<Arch, Binaries>,
+) -> Layout {
+    let settings = settings.into();
     let definition = include_bytes!("../../../../images/multus/image.json");
-    let definition = Definition::parse(definition).unwrap();
+    let definition = Definition::parse(definition)
+        .unwrap()
+        .named(&settings.images);
     let platforms: Vec<_> = programs
         .iter()
         .map(|(arch, programs)| (arch.platform(), programs.clone()))
         .collect();
     let release = ImageRelease {
-        version: version.into(),
+        version: settings.version.to_string(),
         created: airgap::time::rfc3339(0),
-        documents: sbom::tests::sample(version, &ARCHES).licences(),
+        documents: sbom::tests::sample(&settings, &ARCHES).licences(),
     };
     let mut layout = Layout::default();
     definition
@@ -79,9 +86,10 @@ fn layout_of(version: &str, programs: &BTreeMap<Arch, Binaries>) -> Layout {
     layout
 }
 
-fn origin(version: &str) -> Origin {
+fn origin(settings: &BuildSettings<'_>) -> Origin {
     Origin {
-        version: version.into(),
+        version: settings.version.to_string(),
+        image_prefix: settings.images.clone(),
         commit: "0".repeat(40),
         epoch: 0,
         toolchain: "1.95.0".into(),
@@ -93,9 +101,10 @@ fn release() -> Tree {
     release_of(env!("CARGO_PKG_VERSION"))
 }
 
-fn release_of(version: &str) -> Tree {
-    let charts = charts::pack(version).unwrap();
-    let generated = generate::tree(version, &charts).unwrap();
+fn release_of<'a>(settings: impl Into<BuildSettings<'a>>) -> Tree {
+    let settings = &settings.into();
+    let charts = charts::pack(settings).unwrap();
+    let generated = generate::tree(settings, &charts).unwrap();
     let mut embedded: Vec<u8> = charts
         .iter()
         .flat_map(|chart| chart.bytes.clone())
@@ -103,13 +112,14 @@ fn release_of(version: &str) -> Tree {
     for (_, manifest) in generated.below("manifests/") {
         embedded.extend_from_slice(&manifest.bytes);
     }
+    embedded.extend_from_slice(settings.image().as_bytes());
     let programs = ARCHES.map(|arch| (arch, programs(arch, &embedded))).into();
     dist::compose(
-        origin(version),
+        origin(settings),
         &charts,
         &programs,
-        &layout_of(version, &programs),
-        &sbom::tests::sample(version, &ARCHES),
+        &layout_of(settings, &programs),
+        &sbom::tests::sample(settings, &ARCHES),
     )
     .unwrap()
 }
@@ -294,6 +304,79 @@ fn release_of_another_version_is_judged_by_its_own_words() {
     forged(
         &|tree, _| append(sums, b"x")(tree),
         "sha256sum-arm.txt is damaged",
+    );
+}
+
+/// A distro that publishes under its own names gets a release that agrees with itself, and nothing of it has other names.
+#[test]
+fn images_have_the_names_of_the_build_everywhere() {
+    let settings = BuildSettings {
+        version: env!("CARGO_PKG_VERSION").into(),
+        images: "registry.example:5000/team/hardened-".parse().unwrap(),
+    };
+    let tree = release_of(&settings);
+    let checkout = checkout();
+    for standard in [Standard::Checkout(&checkout), Standard::OwnWords] {
+        let release = check(&tree, |_| standard).unwrap();
+        assert_eq!(release.images[0].reference, settings.image());
+        assert!(
+            release
+                .budgets
+                .iter()
+                .any(|one| one.what.starts_with(&settings.image()))
+        );
+    }
+    let stem = "sbom/arm/image-hardened-multus";
+    assert!(tree.get(&format!("{stem}.cdx.json")).is_some());
+    // The manual names the default of the option.
+    let others = tree.0.iter().filter(|(path, _)| !path.starts_with("man/"));
+    for (path, file) in others {
+        let is_packed = [".zst", ".gz", ".tgz"]
+            .iter()
+            .any(|end| path.ends_with(end));
+        let other = b"docker.io/multusrs/";
+        assert!(
+            is_packed || !airgap::elf::contains(&file.bytes, other),
+            "{path}"
+        );
+    }
+    let forged = |prefix: &str, expected: &str| {
+        let mut tree = tree.clone();
+        let mut release = Release::parse(tree.get(release::FILE).unwrap()).unwrap();
+        release.image_prefix = prefix.parse().unwrap();
+        seal(&mut tree, &release);
+        refused_by(&tree, Standard::OwnWords, expected);
+    };
+    forged(
+        "rancher/",
+        "oci has no image of this project, whose names begin with docker.io/rancher/",
+    );
+    forged(
+        "registry.example:5000/team/",
+        "does not name registry.example:5000/team/multus:v",
+    );
+    // Charts and programs of one build, images of another.
+    let mixed = |images: &str, expected: &str| {
+        let other = BuildSettings {
+            images: images.parse().unwrap(),
+            ..settings.clone()
+        };
+        let mut mixed = release_of(&other);
+        for part in ["charts/", "manifests/", "bindata/"] {
+            let below: Vec<_> = tree
+                .below(part)
+                .map(|(path, file)| (path.to_owned(), file.clone()))
+                .collect();
+            for (path, file) in below {
+                mixed.0.insert(format!("{part}{path}"), file);
+            }
+        }
+        reseal(&mut mixed);
+        refused_by(&mixed, Standard::OwnWords, expected);
+    };
+    mixed(
+        "registry.example/team/hardened-",
+        "its values name no image of this release",
     );
 }
 

@@ -79,6 +79,19 @@ const fn measured(path: &'static str, value: &'static str, outcome: Outcome) -> 
 }
 
 pub(super) const ROWS: &[Row] = &[
+    row(
+        "image.registry",
+        "own.example",
+        Shows("own.example/multusrs/multus:v"),
+    ),
+    Row {
+        with: &["image.registry=own.example"],
+        ..row(
+            "global.systemDefaultRegistry",
+            "mirror.example",
+            Shows("mirror.example/multusrs/multus:v"),
+        )
+    },
     row("image.repository", "mine/own", Shows("mine/own:v")),
     row("image.tag", "v9.9.9", Shows("multusrs/multus:v9.9.9")),
     row("image.digest", DIGEST, Shows(PINNED)),
