@@ -127,6 +127,13 @@ pub fn derive(tgz: &[u8], options: &DeriveOptions) -> Result<Derived, Error> {
     })
 }
 
+/// Gives a chart another version; every other line stays.
+pub fn set_version(package: &mut Package, version: &str) -> Result<(), Error> {
+    edit(package, CHART_YAML, |file| file.set("version", version))?;
+    package.metadata = package::read_metadata(&package.files)?;
+    Ok(())
+}
+
 /// Removes a subchart: its dependency entry, its files unless another entry uses them, and its values.
 fn drop_subchart(
     package: &mut Package,
@@ -233,7 +240,7 @@ fn edit(
 }
 
 /// Returns the names of the subcharts below `charts/`.
-fn subcharts(package: &Package) -> Vec<String> {
+pub fn subcharts(package: &Package) -> Vec<String> {
     let mut names: Vec<_> = package
         .files
         .iter()
@@ -246,7 +253,7 @@ fn subcharts(package: &Package) -> Vec<String> {
 }
 
 /// Returns the subchart of a file, which is in the subchart's directory or is the subchart packed as `<name>-<version>.tgz`.
-fn subchart(path: &str) -> Option<&str> {
+pub fn subchart(path: &str) -> Option<&str> {
     let below = path.strip_prefix("charts/")?;
     if let Some((directory, _)) = below.split_once('/') {
         return Some(directory);

@@ -8,6 +8,7 @@ mod cmd;
 mod difference;
 mod fetch;
 mod lock;
+mod packages;
 mod pages;
 mod programs;
 mod project;

@@ -6,6 +6,7 @@ mod bindata;
 mod consumers;
 mod defects;
 mod derived;
+mod exported;
 mod notes;
 mod oci;
 mod release_test;
@@ -34,6 +35,7 @@ pub(crate) const NEEDS: Needs = Needs {
         ("ip", "iproute2"),
         ("make", "make"),
         ("openssl", "openssl"),
+        ("patch", "patch"),
         ("skopeo", "skopeo"),
         ("sysctl", "procps"),
     ],
@@ -135,6 +137,14 @@ pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed>
     report.check(
         "a derived chart differs from the published one only as requested",
         || derived::compare(env),
+    )?;
+    report.check(
+        "the packages tree of today's published charts becomes the published charts again",
+        || exported::of_today(env),
+    )?;
+    report.check(
+        "our chart, exported as changes to today's, is our chart with the images of the build",
+        || exported::over_today(env),
     )?;
     report.check("helm finds every version in a merged repository", || {
         derived::repository(env)

@@ -216,7 +216,7 @@ fn layout_of_unpacked(dir: &Path) -> io::Result<Option<RepositoryLayout>> {
     Ok(None)
 }
 
-fn own(project: &Project, distro: Distro) -> anyhow::Result<Vec<Source>> {
+pub(super) fn own(project: &Project, distro: Distro) -> anyhow::Result<Vec<Source>> {
     let name = Identity::of(distro).name;
     let packed = charts::pack(project.settings())?.into_iter();
     let own = packed.filter(|chart| chart.name.starts_with(name));
