@@ -1,5 +1,7 @@
 //! multus-cni-plugins: the common CNI plugins as one static program. The name under which it is started says which plugin it is.
 //!
+//! It is a library with a program of one line, so that fuzz targets can link it.
+//!
 //! **Invariant**: stdout holds one CNI document or nothing, whatever happens.
 
 mod error;
@@ -17,6 +19,9 @@ mod meta;
 
 mod program;
 
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
+
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
@@ -25,7 +30,8 @@ use cni::CniError;
 
 use crate::protocol::Plugin;
 
-fn main() -> ExitCode {
+/// Runs the plugin that the name of the program says, or a command of the program itself.
+pub fn main() -> ExitCode {
     guard_against_panics();
     let mut args = std::env::args_os();
     let program = args.next().unwrap_or_default();
