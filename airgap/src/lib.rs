@@ -37,3 +37,6 @@ pub mod tree;
 pub mod ui;
 pub mod verify;
 pub mod zstd;
+
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;

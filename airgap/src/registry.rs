@@ -5,6 +5,9 @@
 mod challenge;
 mod login;
 
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
+
 use std::{
     cell::{Cell, RefCell},
     collections::{BTreeMap, BTreeSet},

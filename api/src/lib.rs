@@ -12,6 +12,9 @@ pub mod pod_report;
 
 pub mod rules;
 
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
+
 pub use self::wire::{InterfaceAttributes, Request, Response};
 
 /// The endpoint of the verbs.

@@ -12,3 +12,6 @@ pub mod oci;
 pub mod read;
 pub mod tar;
 pub mod verify;
+
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;

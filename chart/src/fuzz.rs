@@ -1,9 +1,9 @@
-//! Bounded fuzzing of the readers of untrusted input: chart archives, indexes, YAML that is edited line by line, versions.
+//! Fuzz targets of the readers of untrusted input: chart archives, indexes, YAML that is edited line by line, versions.
+//! `docs/fuzzing.md` says how they run.
 //!
-//! A target fails when it panics, or when an accepted input breaks an invariant of its reader.
+//! A target returns whether it accepted its input, and panics when an accepted input breaks an invariant of its reader.
 
 use archive::{digest::sha256, gzip, tar::is_plain};
-use testkit::fuzz::{Random, changed, run};
 
 use crate::{
     derive::{DeriveOptions, derive},
@@ -20,123 +20,28 @@ use crate::{
     version::Version,
 };
 
-const NAMES: &[&str] = &[
-    "a/Chart.yaml",
-    "a/values.yaml",
-    "a/templates/x.yaml",
-    "a/requirements.yaml",
-    "a/Chart.lock",
-    "a/charts/sub/Chart.yaml",
-    "a/charts/sub-1.0.0.tgz",
-    "a/charts/sub.tgz",
-    "a/x.orig",
-    "b/Chart.yaml",
-    "Chart.yaml",
-    "../x",
-    "/x",
-    "a/../x",
-    "a//x",
-    "a/./x",
-    "a\\x",
-    "a/",
-    "a",
-    "",
-];
-const CHART_V2: &str = "apiVersion: v2\nname: a\nversion: v4.3.017\ndependencies:\n- name: sub\n  alias: other\n- name: two\n";
-const CHART_V1: &str = "apiVersion: v1\nname: a\nversion: 4.0.201+upv4.0.2\n";
-const TEXTS: &[&str] = &[
-    CHART_V2,
-    CHART_V1,
-    "dependencies:\n- name: sub\n",
-    "sub:\n  enabled: false\n\nother: 1\n",
-    "sub: {a: &x 1}\nother: *x\n",
-    "- a\n",
-    "a: [",
-    "",
-];
-/// Makes an archive, mostly with `Chart.yaml` first: without that file the reader stops early.
-fn archive(random: &mut Random) -> Vec<u8> {
-    let mut out = Vec::new();
-    if random.below(8) > 0 {
-        let text = random.pick(&[CHART_V2, CHART_V1]);
-        entry(&mut out, b"a/Chart.yaml", b'0', text.as_bytes(), text.len());
-    }
-    for _ in 0..random.below(5) {
-        let name = random.pick(NAMES).as_bytes();
-        let kind = *random.pick(&[
-            &b'0', &b'0', &b'0', &b'0', &b'5', &b'2', &b'1', &b'S', &b'x', &b'L', &b'g', &b'\0',
-        ]);
-        let text = changed(&TEXTS.map_bytes(), &["\n", " ", "#", ":", "- "], random);
-        let size = match random.below(12) {
-            0 => random.below(1 << 30),
-            _ => text.len(),
-        };
-        entry(&mut out, name, kind, &text, size);
-    }
-    out.resize(out.len() + 1024 * random.below(2), 0);
-    let cut = if random.below(10) == 0 {
-        random.below(out.len())
-    } else {
-        out.len()
+/// A packed chart, given as the tar archive in it.
+pub fn archives(tar: &[u8]) -> bool {
+    let input = &gzip::compress(tar);
+    let Ok(package) = Package::read(input) else {
+        return false;
     };
-    let mut packed = gzip::compress(&out[..cut]);
-    if random.below(20) == 0 {
-        packed = changed(&[&packed], &["\0"], random);
+    assert!(package.files.iter().all(|file| is_plain(&file.path)));
+    let descriptions = package
+        .files
+        .iter()
+        .filter(|file| file.path == "Chart.yaml");
+    assert_eq!(descriptions.count(), 1);
+    // Names of 100 bytes and more can be read but not written.
+    if let Ok(packed) = package.pack() {
+        let again = Package::read(&packed).expect("a chart is read as it is packed");
+        assert_eq!(again, package);
     }
-    packed
-}
-
-trait MapBytes {
-    fn map_bytes(&self) -> Vec<&'static [u8]>;
-}
-
-impl MapBytes for [&'static str] {
-    fn map_bytes(&self) -> Vec<&'static [u8]> {
-        self.iter().map(|text| text.as_bytes()).collect()
+    if let Ok(artifact) = oci::artifact(input) {
+        assert_eq!(&artifact.blobs[1].1, input);
     }
-}
-
-/// Appends an entry whose header has a valid checksum, whatever else it contains.
-fn entry(out: &mut Vec<u8>, name: &[u8], kind: u8, bytes: &[u8], size: usize) {
-    let mut header = [0_u8; 512];
-    header[..name.len()].copy_from_slice(name);
-    header[100..107].copy_from_slice(b"0000644");
-    header[108..115].copy_from_slice(b"0000000");
-    header[116..123].copy_from_slice(b"0000000");
-    header[124..135].copy_from_slice(format!("{size:011o}").as_bytes());
-    header[136..147].copy_from_slice(b"00000000000");
-    header[148..156].copy_from_slice(b"        ");
-    header[156] = kind;
-    header[257..265].copy_from_slice(b"ustar\x0000");
-    let sum: u32 = header.iter().map(|&byte| u32::from(byte)).sum();
-    header[148..155].copy_from_slice(format!("{sum:06o}\0").as_bytes());
-    out.extend_from_slice(&header);
-    out.extend_from_slice(bytes);
-    out.resize(out.len().next_multiple_of(512), 0);
-}
-
-#[test]
-fn fuzz_archives() {
-    run(archive, |input| {
-        let Ok(package) = Package::read(input) else {
-            return false;
-        };
-        assert!(package.files.iter().all(|file| is_plain(&file.path)));
-        let descriptions = package
-            .files
-            .iter()
-            .filter(|file| file.path == "Chart.yaml");
-        assert_eq!(descriptions.count(), 1);
-        // Names of 100 bytes and more can be read but not written.
-        if let Ok(packed) = package.pack() {
-            assert_eq!(Package::read(&packed).unwrap(), package);
-        }
-        if let Ok(artifact) = oci::artifact(input) {
-            assert_eq!(artifact.blobs[1].1, input);
-        }
-        derived(input, &package);
-        true
-    });
+    derived(input, &package);
+    true
 }
 
 /// Derives charts and asserts that all other files keep their bytes and their order.
@@ -154,7 +59,7 @@ fn derived(input: &[u8], package: &Package) {
         let Ok(derived) = derive(input, &options) else {
             continue;
         };
-        let after = Package::read(&derived.tgz).unwrap();
+        let after = Package::read(&derived.tgz).expect("a derived chart is read");
         assert_eq!(
             (
                 after.metadata.name.as_str(),
@@ -177,46 +82,8 @@ fn derived(input: &[u8], package: &Package) {
     }
 }
 
-const INDEX: &str = "apiVersion: v1\nentries:\n  a:\n  - created: \"2024-01-01T00:00:00Z\"\n    digest: 2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881\n    name: a\n    urls:\n    - assets/a/a-v4.3.017.tgz\n    version: v4.3.017\n  - name: a\n    version: v4.0.2-build1\n  # of c\n  c:\n    - name: c\n      version: 1.0.0\ngenerated: \"2024-01-01T00:00:00Z\"\n";
-const INDEXES: &[&str] = &[
-    INDEX,
-    "apiVersion: v1\nentries: {}\n",
-    "apiVersion: v1\nentries:\n",
-    "apiVersion: v1\nentries: {a: [{name: a, version: 1.0.0}]}\n",
-];
-const WORDS: &[&str] = &[
-    "a:\n",
-    "b:\n",
-    "- ",
-    "  ",
-    "\n",
-    "\r\n",
-    "#",
-    "entries:",
-    "generated:",
-    "version: 1.2.3\n",
-    "&x ",
-    "*x",
-    "<<: ",
-    "{",
-    "}",
-    "[",
-    "]",
-    "\"",
-    "'",
-    "|",
-    "!",
-    "~",
-    "\t",
-    "---\n",
-    "...\n",
-    ": ",
-    "\u{feff}",
-    "é",
-];
-
-#[test]
-fn fuzz_indexes() {
+/// The index of a repository, alone and with another chart merged into it.
+pub fn indexes(input: &[u8]) -> bool {
     let listing = Listing {
         metadata: Metadata {
             name: "a".to_owned(),
@@ -226,35 +93,30 @@ fn fuzz_indexes() {
         digest: sha256(b""),
         url: "assets/a/a-4.2.0.tgz".to_owned(),
     };
-    let samples = INDEXES.map_bytes();
-    run(
-        |random| changed(&samples, WORDS, random),
-        |input| {
-            let text = String::from_utf8_lossy(input);
-            let Ok(before) = Index::read(&text) else {
-                return false;
-            };
-            let now = "2026-01-01T00:00:00Z";
-            if let Ok(merged) = merge(Some(&text), std::slice::from_ref(&listing), now) {
-                let after = Index::read(&merged.text).unwrap();
-                assert_eq!(check::compare(&before, &after).len(), duplicates(&before));
-                assert_eq!(
-                    after.entries().count(),
-                    before.entries().count() + merged.added.len()
-                );
-                let again = merge(Some(&merged.text), std::slice::from_ref(&listing), now).unwrap();
-                assert_eq!((again.text, again.added.len()), (merged.text, 0));
-            }
-            let repository = Repository {
-                name: "repo".to_owned(),
-                index: before,
-                assets: [].into(),
-                directories: [].into(),
-            };
-            check::check(&repository);
-            true
-        },
-    );
+    let text = String::from_utf8_lossy(input);
+    let Ok(before) = Index::read(&text) else {
+        return false;
+    };
+    let now = "2026-01-01T00:00:00Z";
+    if let Ok(merged) = merge(Some(&text), std::slice::from_ref(&listing), now) {
+        let after = Index::read(&merged.text).expect("a merged index is read");
+        assert_eq!(check::compare(&before, &after).len(), duplicates(&before));
+        assert_eq!(
+            after.entries().count(),
+            before.entries().count() + merged.added.len()
+        );
+        let again = merge(Some(&merged.text), std::slice::from_ref(&listing), now);
+        let again = again.expect("an index takes a chart that it has");
+        assert_eq!((again.text, again.added.len()), (merged.text, 0));
+    }
+    let repository = Repository {
+        name: "repo".to_owned(),
+        index: before,
+        assets: [].into(),
+        directories: [].into(),
+    };
+    check::check(&repository);
+    true
 }
 
 /// Returns the number of contradictions within an index, which a merge neither adds nor removes.
@@ -262,65 +124,159 @@ fn duplicates(index: &Index) -> usize {
     check::compare(index, index).len()
 }
 
-#[test]
-fn fuzz_line_by_line_changes() {
-    let samples = [
-        INDEX,
-        CHART_V2,
-        "# x\na: 1\n\nb:\n  c: d\n  \n# y\nd: |\n  a: 1\n",
-        "a: {b: c}\n\"b\": [1, 2]\n'd': &x {}\n",
-    ];
-    let samples = samples.map(str::as_bytes);
-    run(
-        |random| changed(&samples, WORDS, random),
-        |input| {
-            let Ok(document) = Document::read(input) else {
-                return false;
-            };
-            let bytes = document.clone().into_bytes();
-            for key in ["a", "b", "d", "name", "entries", "dependencies"] {
-                let changes: [&dyn Fn(&mut Document) -> bool; 3] = [
-                    &|one| one.remove(key).is_ok(),
-                    &|one| one.set(key, "new").is_ok(),
-                    &|one| one.remove_item(key, 1).is_ok(),
-                ];
-                for change in changes {
-                    let mut copy = document.clone();
-                    let is_changed = change(&mut copy);
-                    let content = copy.content().clone();
-                    let after = copy.into_bytes();
-                    assert!(is_changed || after == bytes, "refused, but changed");
-                    assert_eq!(*Document::read(&after).unwrap().content(), content);
-                }
-            }
-            true
-        },
-    );
+/// YAML whose keys are removed and set line by line.
+pub fn edits(input: &[u8]) -> bool {
+    let Ok(document) = Document::read(input) else {
+        return false;
+    };
+    let bytes = document.clone().into_bytes();
+    for key in ["a", "b", "d", "name", "entries", "dependencies"] {
+        let changes: [&dyn Fn(&mut Document) -> bool; 3] = [
+            &|one| one.remove(key).is_ok(),
+            &|one| one.set(key, "new").is_ok(),
+            &|one| one.remove_item(key, 1).is_ok(),
+        ];
+        for change in changes {
+            let mut copy = document.clone();
+            let is_changed = change(&mut copy);
+            let content = copy.content().clone();
+            let after = copy.into_bytes();
+            assert!(is_changed || after == bytes, "refused, but changed");
+            let again = Document::read(&after).expect("a changed document is read");
+            assert_eq!(*again.content(), content);
+        }
+    }
+    true
 }
 
-#[test]
-fn fuzz_versions() {
-    let samples = ["v4.3.017", "4.0.201+upv4.0.2-build1", "5.0.0-rc.1", "1.2.3"].map(str::as_bytes);
-    let words = ["v", "0", "1", ".", "-", "+", "a", "00", "é"];
-    let known: Vec<Version> = ["v4.3.017", "5.0.0-rc.1", "1.2.3+a", "1.2.3"]
-        .iter()
-        .map(|text| text.parse().unwrap())
-        .collect();
-    run(
-        |random| changed(&samples, &words, random),
-        |input| {
-            let text = String::from_utf8_lossy(input);
-            let Ok(version) = text.parse::<Version>() else {
-                return false;
+/// A version as the distros write it.
+pub fn versions(input: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(input);
+    let Ok(version) = text.parse::<Version>() else {
+        return false;
+    };
+    assert_eq!(version.to_string(), text);
+    for known in ["v4.3.017", "5.0.0-rc.1", "1.2.3+a", "1.2.3"] {
+        let other: Version = known.parse().expect("a version");
+        assert_eq!(version.order(&other), other.order(&version).reverse());
+        assert_eq!(version.is_same(&other), other.is_same(&version));
+        assert_eq!(version.order(&other).is_eq(), text == known);
+    }
+    assert!(!text.contains(['/', ' ', '\n']) && !text.starts_with('.'));
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use testkit::fuzz::{Random, changed, corpus, run, tar::with_checksums};
+
+    use super::*;
+
+    #[test]
+    fn archives_of_the_corpus() {
+        corpus::run("chart_archives", |tar| archives(&with_checksums(tar)));
+    }
+
+    #[test]
+    fn indexes() {
+        corpus::run("chart_indexes", super::indexes);
+    }
+
+    #[test]
+    fn edits() {
+        corpus::run("chart_edits", super::edits);
+    }
+
+    #[test]
+    fn versions() {
+        corpus::run("chart_versions", super::versions);
+    }
+
+    #[test]
+    fn generated_archives() {
+        run(|random| with_checksums(&archive(random)), archives);
+    }
+
+    const NAMES: &[&str] = &[
+        "a/Chart.yaml",
+        "a/values.yaml",
+        "a/templates/x.yaml",
+        "a/requirements.yaml",
+        "a/Chart.lock",
+        "a/charts/sub/Chart.yaml",
+        "a/charts/sub-1.0.0.tgz",
+        "a/charts/sub.tgz",
+        "a/x.orig",
+        "b/Chart.yaml",
+        "Chart.yaml",
+        "../x",
+        "/x",
+        "a/../x",
+        "a//x",
+        "a/./x",
+        "a\\x",
+        "a/",
+        "a",
+        "",
+    ];
+    const CHART_V2: &str = "apiVersion: v2\nname: a\nversion: v4.3.017\ndependencies:\n- name: sub\n  alias: other\n- name: two\n";
+    const CHART_V1: &str = "apiVersion: v1\nname: a\nversion: 4.0.201+upv4.0.2\n";
+    const TEXTS: [&str; 8] = [
+        CHART_V2,
+        CHART_V1,
+        "dependencies:\n- name: sub\n",
+        "sub:\n  enabled: false\n\nother: 1\n",
+        "sub: {a: &x 1}\nother: *x\n",
+        "- a\n",
+        "a: [",
+        "",
+    ];
+    /// Makes a tar archive, mostly with `Chart.yaml` first: without that file the reader stops early.
+    fn archive(random: &mut Random) -> Vec<u8> {
+        let mut out = Vec::new();
+        if random.below(8) > 0 {
+            let text = random.pick(&[CHART_V2, CHART_V1]);
+            entry(&mut out, b"a/Chart.yaml", b'0', text.as_bytes(), text.len());
+        }
+        for _ in 0..random.below(5) {
+            let name = random.pick(NAMES).as_bytes();
+            let kind = *random.pick(&[
+                &b'0', &b'0', &b'0', &b'0', &b'5', &b'2', &b'1', &b'S', &b'x', &b'L', &b'g', &b'\0',
+            ]);
+            let text = changed(
+                &TEXTS.map(str::as_bytes),
+                &["\n", " ", "#", ":", "- "],
+                random,
+            );
+            let size = match random.below(12) {
+                0 => random.below(1 << 30),
+                _ => text.len(),
             };
-            assert_eq!(version.to_string(), text);
-            for other in &known {
-                assert_eq!(version.order(other), other.order(&version).reverse());
-                assert_eq!(version.is_same(other), other.is_same(&version));
-                assert_eq!(version.order(other).is_eq(), text == other.to_string());
-            }
-            assert!(!text.contains(['/', ' ', '\n']) && !text.starts_with('.'));
-            true
-        },
-    );
+            entry(&mut out, name, kind, &text, size);
+        }
+        out.resize(out.len() + 1024 * random.below(2), 0);
+        let cut = if random.below(10) == 0 {
+            random.below(out.len())
+        } else {
+            out.len()
+        };
+        out.truncate(cut);
+        out
+    }
+
+    /// Appends an entry with a header of this kind and size, and no checksum.
+    fn entry(out: &mut Vec<u8>, name: &[u8], kind: u8, bytes: &[u8], size: usize) {
+        let mut header = [0_u8; 512];
+        header[..name.len()].copy_from_slice(name);
+        header[100..107].copy_from_slice(b"0000644");
+        header[108..115].copy_from_slice(b"0000000");
+        header[116..123].copy_from_slice(b"0000000");
+        header[124..135].copy_from_slice(format!("{size:011o}").as_bytes());
+        header[136..147].copy_from_slice(b"00000000000");
+        header[156] = kind;
+        header[257..265].copy_from_slice(b"ustar\x0000");
+        out.extend_from_slice(&header);
+        out.extend_from_slice(bytes);
+        out.resize(out.len().next_multiple_of(512), 0);
+    }
 }

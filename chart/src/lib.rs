@@ -27,8 +27,8 @@ mod edit;
 pub mod index;
 pub mod oci;
 
-#[cfg(test)]
-mod fuzz;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 #[cfg(test)]
 mod reference;
 

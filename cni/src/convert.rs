@@ -176,7 +176,8 @@ fn read_old(object: &Object) -> Result<CniResult, FieldError> {
 /// Writes the form of 0.1.0 and 0.2.0, which has room for one address of each family: the first of each, with the routes of its family.
 fn write_old(result: &CniResult, object: &mut Object) {
     for (name, v6) in [("ip4", false), ("ip6", true)] {
-        let Some(ip) = result.ips.iter().find(|ip| is_v6(&ip.address) == v6) else {
+        let mut ips = result.ips.iter().filter(|ip| !ip.address.is_empty());
+        let Some(ip) = ips.find(|ip| is_v6(&ip.address) == v6) else {
             continue;
         };
         let routes = result.routes.iter().filter(|route| is_v6(&route.dst) == v6);

@@ -18,6 +18,9 @@ pub mod process;
 
 mod fields;
 
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
+
 pub use self::config::NetworkConfig;
 pub use self::env::{Command, ContainerId, IfName};
 pub use self::fields::FieldError;

@@ -1,29 +1,77 @@
-//! Bounded fuzzing of the requests that arrive on the socket. The other untrusted formats are fuzzed in `plan`.
+//! Fuzz targets of what the daemon reads: requests on its socket, its state files, and the answers of API server and kubelet.
+//! `docs/fuzzing.md` says how they run; the other untrusted formats have theirs in `plan` and `node`.
 //!
-//! A run is short and always the same. `FUZZ_SECONDS=60 cargo test -p daemon fuzz::` runs that long, from another seed.
+//! A target returns whether it accepted its input, and panics when an accepted input breaks an invariant of its reader.
 
-use std::path::Path;
+use std::io;
 
 use plan::netconf::Netconf;
-use serde_json::{Map, Value};
+use serde_json::Map;
 
+use crate::access;
 use crate::call::CniCall;
+pub use crate::cluster::fuzz::{lists, watches};
+pub use crate::state::fuzz::states;
 
-#[test]
-fn requests() {
-    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus/request");
-    testkit::fuzz::corpus::fuzz(&corpus, |input| {
-        let Ok(request) = api::Request::from_json(input) else {
-            return false;
-        };
-        let Ok(call) = CniCall::parse(&request) else {
-            return false;
-        };
-        if let Some(request) = &call.request {
-            let id = request.container_id.as_str();
-            assert!(!id.is_empty() && !id.contains('/') && !id.starts_with('.'));
-        }
-        let daemon: Map<String, Value> = Map::new();
-        Netconf::effective(&request.config, &daemon, true).is_ok()
-    });
+/// A request of the shim, which a journal's entry is too.
+pub fn requests(input: &[u8]) -> bool {
+    let Ok(request) = api::Request::from_json(input) else {
+        return false;
+    };
+    let again = api::Request::from_json(&request.to_json());
+    let again = again.expect("a request is written as it is read");
+    assert_eq!(again.to_json(), request.to_json());
+    let Ok(call) = CniCall::parse(&request) else {
+        return false;
+    };
+    if let Some(request) = &call.request {
+        let id = request.container_id.as_str();
+        assert!(!id.is_empty() && !id.contains('/') && !id.starts_with('.'));
+    }
+    Netconf::effective(&request.config, &Map::new(), true).is_ok()
+}
+
+/// The kubelet's file of devices.
+pub fn devices(input: &[u8]) -> bool {
+    crate::devices::checkpoint::devices(input, "uid-1").is_ok()
+}
+
+/// A kubeconfig, whose files have the same content.
+pub fn kubeconfigs(input: &[u8]) -> bool {
+    access::parse(input, |_| Ok::<_, io::Error>(b"content".to_vec())).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use testkit::fuzz::corpus::run;
+
+    #[test]
+    fn requests() {
+        run("daemon_requests", super::requests);
+    }
+
+    #[test]
+    fn states() {
+        run("daemon_states", super::states);
+    }
+
+    #[test]
+    fn lists() {
+        run("daemon_lists", super::lists);
+    }
+
+    #[test]
+    fn watches() {
+        run("daemon_watches", super::watches);
+    }
+
+    #[test]
+    fn devices() {
+        run("daemon_devices", super::devices);
+    }
+
+    #[test]
+    fn kubeconfigs() {
+        run("daemon_kubeconfigs", super::kubeconfigs);
+    }
 }

@@ -32,5 +32,5 @@ pub mod logging;
 pub mod metrics;
 pub mod readiness;
 
-#[cfg(test)]
-mod fuzz;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;

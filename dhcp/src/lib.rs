@@ -19,6 +19,9 @@ pub mod service;
 pub mod store;
 pub mod wire;
 
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
+
 pub use client::{Action, Client, Config, Failure, Outgoing, Retry};
 pub use lease::{Lease, Route};
 pub use message::{Kind, Message};

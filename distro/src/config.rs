@@ -111,6 +111,34 @@ fn texts(value: &Value) -> Vec<String> {
     }
 }
 
+/// Fuzz target of a configuration file; `docs/fuzzing.md` says how it runs.
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz {
+    use super::Settings;
+
+    /// A file on its own, and merged over itself.
+    pub(crate) fn settings(input: &[u8]) -> bool {
+        let mut settings = Settings::default();
+        let text = String::from_utf8_lossy(input);
+        if settings.add(&text).is_err() {
+            // A malformed file adds nothing.
+            assert_eq!(settings, Settings::default());
+            return false;
+        }
+        for key in settings.0.keys() {
+            assert!(!key.ends_with('+'), "{key}");
+            for value in settings.values(key) {
+                assert!(!value.is_empty() && !value.contains(','));
+            }
+        }
+        // Merged over itself, a file adds values to `key+` alone, and no key.
+        let mut again = settings.clone();
+        again.add(&text).expect("it was read before");
+        assert!(again.0.keys().eq(settings.0.keys()));
+        true
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs;
@@ -169,40 +197,6 @@ mod tests {
 
     #[test]
     fn fuzz_settings() {
-        let samples: [&[u8]; 3] = [
-            b"data-dir: /data\ncni:\n- multus,x\n- canal\nport: 1\n",
-            b"disable: [traefik]\ndisable+: multus\nsystem-default-registry: r.example:5000\n",
-            b"node-label: &a [x, y]\nother+: *a\nwrite-kubeconfig-mode: \"0644\"\n",
-        ];
-        let words = [
-            "\n", " ", ":", "- ", "+", ",", "&a ", "*a", "!x ", "|", "{", "]", "\"", "~", "<<",
-            "\t", "---\n", "disable",
-        ];
-        testkit::fuzz::run(
-            |random| testkit::fuzz::changed(&samples, &words, random),
-            |input| {
-                let mut settings = Settings::default();
-                let text = String::from_utf8_lossy(input);
-                if settings.add(&text).is_err() {
-                    // A malformed file adds nothing.
-                    assert_eq!(settings, Settings::default());
-                    return false;
-                }
-                for key in settings.0.keys() {
-                    assert!(!key.ends_with('+'), "{key}");
-                    let values = settings.values(key);
-                    assert!(
-                        values
-                            .iter()
-                            .all(|value| !value.is_empty() && !value.contains(','))
-                    );
-                }
-                // Merged over itself, a file adds values to `key+` alone, and no key.
-                let mut again = settings.clone();
-                again.add(&text).unwrap();
-                assert!(again.0.keys().eq(settings.0.keys()));
-                true
-            },
-        );
+        testkit::fuzz::corpus::run("distro_settings", super::fuzz::settings);
     }
 }

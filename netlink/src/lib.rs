@@ -3,5 +3,8 @@
 pub mod codec;
 mod socket;
 
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
+
 pub use codec::{Attributes, Message};
 pub use socket::Socket;

@@ -98,12 +98,11 @@ impl Socket {
                 if header.kind != NLMSG_ERROR || !(first..=last).contains(&header.sequence) {
                     continue;
                 }
-                let number = u32_at(body, 0).map_or(0, u32::cast_signed);
-                if number != 0 && outcome.is_ok() {
-                    outcome = Err(io::Error::from_raw_os_error(-number));
-                }
+                let error = error_in(body);
+                let has_failed = error.is_some();
+                outcome = outcome.and(error.map_or(Ok(()), Err));
                 // An error of the enclosing request concerns the whole, and nothing follows it.
-                if header.sequence + 1 == last || (header.sequence == first && number != 0) {
+                if header.sequence + 1 == last || (header.sequence == first && has_failed) {
                     return outcome;
                 }
             }
@@ -131,18 +130,10 @@ impl Socket {
                 }
                 was_interrupted |= header.flags & NLM_F_DUMP_INTR != 0;
                 match header.kind {
-                    NLMSG_ERROR => {
-                        return match u32_at(body, 0).map_or(0, u32::cast_signed) {
-                            0 => Ok(was_interrupted),
-                            number => Err(io::Error::from_raw_os_error(-number)),
-                        };
-                    }
-                    NLMSG_DONE => {
-                        // A dump that fails has its error here.
-                        return match u32_at(body, 0).map_or(0, u32::cast_signed) {
-                            number if number < 0 => Err(io::Error::from_raw_os_error(-number)),
-                            _ => Ok(was_interrupted),
-                        };
+                    // A dump that fails has its error at its end; a positive number there is none.
+                    NLMSG_ERROR | NLMSG_DONE => {
+                        let error = error_in(body);
+                        return error.map_or(Ok(was_interrupted), Err);
                     }
                     kind => take(kind, body),
                 }
@@ -168,14 +159,20 @@ impl Socket {
     }
 }
 
-struct Header {
+pub(crate) struct Header {
     kind: u16,
     flags: u16,
     sequence: u32,
 }
 
+/// Returns the error in the body of a message that ends an exchange: a negative number, or none.
+pub(crate) fn error_in(body: &[u8]) -> Option<io::Error> {
+    let number = u32_at(body, 0).map_or(0, u32::cast_signed);
+    (number < 0).then(|| io::Error::from_raw_os_error(number.wrapping_neg()))
+}
+
 /// Splits the first message off a datagram: its header, its body and the rest.
-fn split(bytes: &[u8]) -> Option<(Header, &[u8], &[u8])> {
+pub(crate) fn split(bytes: &[u8]) -> Option<(Header, &[u8], &[u8])> {
     let length = usize::try_from(u32_at(bytes, 0)?).ok()?;
     let header = Header {
         kind: u16_at(bytes, 4)?,

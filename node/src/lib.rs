@@ -28,5 +28,5 @@ pub mod root;
 
 mod report;
 
-#[cfg(test)]
-mod fuzz;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;

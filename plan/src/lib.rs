@@ -290,7 +290,7 @@ fn annotated(
     })
 }
 
-#[cfg(test)]
-mod fuzz;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 #[cfg(test)]
 mod tests;

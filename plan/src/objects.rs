@@ -130,7 +130,7 @@ pub fn nad(definition: Definition) -> Arc<Nad> {
 }
 
 /// Parses a definition as the API server sends it.
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 pub(crate) fn read_definition(object: &[u8]) -> Option<Arc<Nad>> {
     serde_json::from_slice(object).ok().map(nad)
 }

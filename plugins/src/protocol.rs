@@ -233,7 +233,7 @@ pub(crate) fn run(plugin: &Plugin) -> Result<Vec<u8>> {
     if command == Command::Version {
         return Ok(version::version_output(plugin.versions).into_bytes());
     }
-    let call = with_config(call, command, plugin.versions)?;
+    let call = with_config(call, command, plugin.versions, read_stdin()?)?;
     let mut output = Vec::new();
     match command {
         Command::Add => {
@@ -292,15 +292,7 @@ fn read_call(command: Command) -> Result<Call> {
     Ok(call)
 }
 
-/// Reads stdin into the call and checks what every plugin demands of a configuration.
-fn with_config(mut call: Call, command: Command, versions: &[Version]) -> Result<Call> {
-    #[derive(Deserialize)]
-    struct Header {
-        #[serde(default, rename = "cniVersion")]
-        version: Option<String>,
-        #[serde(default)]
-        name: Option<String>,
-    }
+fn read_stdin() -> Result<Vec<u8>> {
     let mut stdin = Vec::new();
     std::io::stdin()
         .take(CONFIG_LIMIT)
@@ -309,6 +301,23 @@ fn with_config(mut call: Call, command: Command, versions: &[Version]) -> Result
             let text = format!("error reading from stdin: {}", Errno::from(error));
             CniError::new(CniError::IO_FAILURE, text)
         })?;
+    Ok(stdin)
+}
+
+/// Puts the configuration into the call and checks what every plugin demands of one.
+pub(crate) fn with_config(
+    mut call: Call,
+    command: Command,
+    versions: &[Version],
+    stdin: Vec<u8>,
+) -> Result<Call> {
+    #[derive(Deserialize)]
+    struct Header {
+        #[serde(default, rename = "cniVersion")]
+        version: Option<String>,
+        #[serde(default)]
+        name: Option<String>,
+    }
     let header: Header = serde_json::from_slice(&stdin).map_err(|error| {
         let text = format!("error unmarshall network config: {error}");
         CniError::new(CniError::DECODING_FAILURE, text)

@@ -231,6 +231,39 @@ fn too_long(limit: usize) -> io::Error {
     unusable(&format!("it is longer than {limit} bytes"))
 }
 
+/// Fuzz target of the daemon's answer; `docs/fuzzing.md` says how it runs.
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz {
+    use super::{Read, io, read_response};
+
+    const LIMIT: usize = 1 << 12;
+
+    /// An answer is the same in whatever pieces it arrives, and bounded.
+    pub(crate) fn responses(input: &[u8]) -> bool {
+        let whole = read_response(input, LIMIT).map_err(|error| error.kind());
+        let pieces = read_response(Pieces(input), LIMIT).map_err(|error| error.kind());
+        assert_eq!(whole, pieces);
+        let response = whole.ok();
+        if let Some(response) = &response {
+            assert!(response.body.len() <= LIMIT);
+            assert!((200..600).contains(&response.status));
+        }
+        response.is_some()
+    }
+
+    /// Returns three bytes at a time.
+    struct Pieces<'a>(&'a [u8]);
+
+    impl Read for Pieces<'_> {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            let (piece, rest) = self.0.split_at(self.0.len().min(3).min(buffer.len()));
+            buffer[..piece.len()].copy_from_slice(piece);
+            self.0 = rest;
+            Ok(piece.len())
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -361,5 +394,10 @@ mod tests {
         check(&format!("HTTP/1.1 503 x\r\n{header}"), true);
         check(&format!("HTTP/1.1 400 x\r\n{header}"), false);
         check("HTTP/1.1 503 x\r\nContent-Length: 0\r\n\r\n", false);
+    }
+
+    #[test]
+    fn fuzz_responses() {
+        testkit::fuzz::corpus::run("shim_responses", super::fuzz::responses);
     }
 }

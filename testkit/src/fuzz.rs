@@ -1,8 +1,10 @@
-//! Inputs for readers of untrusted text: samples that are cut, mixed and changed, the same in every short run.
+//! Inputs for readers of untrusted bytes: samples that are cut, mixed and changed, the same in every short run.
 //!
-//! With `FUZZ_SECONDS=60 cargo test fuzz` each target runs for 60 seconds, each time from another seed.
+//! With `FUZZ_SECONDS=60 cargo test fuzz` each target runs for 60 seconds, each time from another seed. `docs/fuzzing.md` says how the
+//! targets run guided by coverage.
 
 pub mod corpus;
+pub mod tar;
 
 use std::time::{Duration, Instant, SystemTime};
 

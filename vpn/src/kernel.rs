@@ -287,6 +287,30 @@ fn rule_message(kind: u16, flags: u16, rule: &Rule) -> Message {
     message
 }
 
+/// Fuzz target of the kernel's objects.
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz {
+    use netlink::codec::HEADER;
+
+    use super::{RTM_NEWRULE, parse_address, parse_link, parse_route, parse_rule, rule_message};
+
+    /// What follows the header of a message, read as an object of each kind; a rule is read again as it is written.
+    pub fn netlink(input: &[u8]) -> bool {
+        let rule = parse_rule(input);
+        if let Some(rule) = rule.as_ref() {
+            let written = rule_message(RTM_NEWRULE, 0, rule).finish(0, 1);
+            assert_eq!(parse_rule(&written[HEADER..]).as_ref(), Some(rule));
+        }
+        let found = [
+            parse_link(input).is_some(),
+            parse_address(input).is_some(),
+            parse_route(input).is_some(),
+            rule.is_some(),
+        ];
+        found.contains(&true)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use netlink::codec::HEADER;

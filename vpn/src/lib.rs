@@ -20,6 +20,9 @@ mod prefix;
 mod secret;
 mod vxlan;
 
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
+
 pub use auth::Auth;
 pub use facts::{Addresses, Facts};
 pub use family::Family;

@@ -104,6 +104,27 @@ pub(crate) fn is_address(text: &str) -> bool {
     }) && Address::parse(text).is_some()
 }
 
+/// Fuzz target of a lock file; `docs/fuzzing.md` says how it runs.
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz {
+    use super::parse;
+
+    /// A name stays in the directory of downloads, and an address cannot be taken for an option.
+    pub(crate) fn locks(input: &[u8]) -> bool {
+        let text = String::from_utf8_lossy(input);
+        let Ok(items) = parse("x.lock", &text) else {
+            return false;
+        };
+        for item in &items {
+            assert!(archive::tar::is_plain(&item.name) && !item.name.contains('/'));
+            assert!(item.addresses.iter().all(|one| one.starts_with("http")));
+            let same = items.iter().filter(|other| other.name == item.name);
+            assert_eq!(same.count(), 1);
+        }
+        true
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -175,28 +196,6 @@ mod tests {
 
     #[test]
     fn fuzz_locks() {
-        let one = format!("# x\n{DIGEST} v1 https://a/b\n\n");
-        let two = format!("{one}{DIGEST} v1 https://a/c http://d/e\r\n");
-        let samples = [one.as_bytes(), two.as_bytes()];
-        let words = [
-            "\n", " ", "#", "/", "..", "https://", "-o", "\0", "é", "a/b",
-        ];
-        testkit::fuzz::run(
-            |random| testkit::fuzz::changed(&samples, &words, random),
-            |input| {
-                let text = String::from_utf8_lossy(input);
-                let Ok(items) = parse("x.lock", &text) else {
-                    return false;
-                };
-                for item in &items {
-                    // A name stays in the directory of downloads, and an address cannot be taken for an option.
-                    assert!(archive::tar::is_plain(&item.name) && !item.name.contains('/'));
-                    assert!(item.addresses.iter().all(|one| one.starts_with("http")));
-                    let same = items.iter().filter(|other| other.name == item.name);
-                    assert_eq!(same.count(), 1);
-                }
-                true
-            },
-        );
+        testkit::fuzz::corpus::run("xtask_locks", super::fuzz::locks);
     }
 }

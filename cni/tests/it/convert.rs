@@ -73,6 +73,17 @@ fn result_without_version_has_that_of_its_configuration() {
 }
 
 #[test]
+fn entry_without_an_address_is_left_out_of_old_versions() {
+    let old = |ips: &str| {
+        let text = format!(r#"{{"cniVersion":"1.0.0","ips":[{ips}]}}"#);
+        result_to(&parse_result(text.as_bytes()).unwrap(), Version::V0_2_0)
+    };
+    assert_eq!(old(r#"{"gateway":"10.0.0.1"}"#).get("ip4"), None);
+    let with_another = old(r#"{"gateway":"10.0.0.1"},{"address":"10.0.0.2/8"}"#);
+    assert_eq!(with_another["ip4"]["ip"], "10.0.0.2/8");
+}
+
+#[test]
 fn unusable_results_are_refused() {
     let error = |text: &str| parse_result(text.as_bytes()).unwrap_err();
     assert!(matches!(error(""), ConvertError::Json(_)));

@@ -13,6 +13,9 @@ mod status;
 mod store;
 mod watch;
 
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
+
 pub use ownership::{OwnObjects, Ownership};
 pub use store::{Definitions, PodKey, Pods};
 pub use watch::{watch_definitions, watch_pods};

@@ -335,7 +335,7 @@ async fn watch<T: DeserializeOwned>(
 }
 
 /// Parses a line into its event, unless it is a bookmark, and the version of its object.
-fn parse_line<T: DeserializeOwned>(
+pub(super) fn parse_line<T: DeserializeOwned>(
     line: &[u8],
 ) -> Result<(Option<Event<T>>, Option<String>), ApiError> {
     #[derive(Deserialize)]

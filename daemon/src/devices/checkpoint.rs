@@ -46,7 +46,7 @@ impl Default for Ids {
 }
 
 /// Returns the devices of a pod in the file's text. Containers are in the file's order, since it has no other.
-pub(super) fn devices(text: &[u8], uid: &str) -> Result<Devices, String> {
+pub(crate) fn devices(text: &[u8], uid: &str) -> Result<Devices, String> {
     let file: File = serde_json::from_slice(text).map_err(|error| error.to_string())?;
     let mut by_container: Vec<((String, String), Vec<String>)> = Vec::new();
     for entry in file.data.pod_device_entries.unwrap_or_default() {

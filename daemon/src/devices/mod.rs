@@ -1,7 +1,7 @@
 //! The devices of a pod: those that device plugins allocated to its containers, and those that its resource claims were allocated.
 //! The kubelet and the API server are queried only for pods with a network that needs a device.
 
-mod checkpoint;
+pub(crate) mod checkpoint;
 mod claims;
 mod kubelet;
 mod source;

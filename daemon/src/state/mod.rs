@@ -143,5 +143,7 @@ fn is_false(flag: &bool) -> bool {
 
 #[cfg(test)]
 pub(crate) mod faults;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 #[cfg(test)]
 mod tests;

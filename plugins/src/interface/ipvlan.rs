@@ -182,6 +182,13 @@ pub(crate) fn check(call: &Call) -> Result<()> {
     single::check_addresses_and_routes(&mut parents.container, call, &result)
 }
 
+/// Fuzz target: returns whether the configuration is accepted; nothing is done with it.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn fuzz(call: &Call) -> bool {
+    call.config::<Config>()
+        .is_ok_and(|config| Mode::parse(&config.mode).is_ok())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -235,3 +235,10 @@ fn begin_small(mut error: CniError) -> CniError {
     }
     error
 }
+
+/// Fuzz target: returns whether the configuration is accepted; nothing is done with it.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn fuzz(call: &Call) -> bool {
+    call.config::<Config>()
+        .is_ok_and(|config| Mode::parse(&config.mode).is_ok())
+}

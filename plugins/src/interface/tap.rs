@@ -251,6 +251,12 @@ pub(crate) fn check(call: &Call) -> Result<()> {
     single::check_addresses_and_routes(&mut container, call, &result)
 }
 
+/// Fuzz target: returns whether the configuration is accepted; nothing is done with it.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn fuzz(call: &Call) -> bool {
+    Config::load(call).is_ok_and(|config| config.parse_mac().is_ok() && config.parse_mtu().is_ok())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -174,6 +174,13 @@ pub(crate) fn status(call: &Call) -> Result<()> {
     config.ipam.status(call)
 }
 
+/// Fuzz target: returns whether the configuration is accepted; nothing is done with it.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn fuzz(call: &Call) -> bool {
+    call.config::<Config>()
+        .is_ok_and(|config| config.id().is_ok())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -172,6 +172,12 @@ pub(crate) fn check(call: &Call) -> Result<()> {
     Ok(())
 }
 
+/// Fuzz target: returns whether the configuration is accepted; nothing is done with it.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn fuzz(call: &Call) -> bool {
+    load(call).is_ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

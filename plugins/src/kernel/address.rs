@@ -133,6 +133,14 @@ pub(crate) fn family(address: IpAddr) -> u8 {
     if address.is_ipv4() { AF_INET } else { AF_INET6 }
 }
 
+/// Fuzz target: reads an object and writes the request that restores it.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn fuzz(body: &[u8]) -> bool {
+    Address::parse(body)
+        .map(|address| address.message().finish(0, 1))
+        .is_some()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

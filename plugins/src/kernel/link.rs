@@ -390,6 +390,14 @@ pub(crate) mod requests {
     }
 }
 
+/// Fuzz target: reads an object.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn fuzz(body: &[u8]) -> bool {
+    Link::parse(body)
+        .map(|link| (link.mac_text(), link.data(1).is_some()))
+        .is_some()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

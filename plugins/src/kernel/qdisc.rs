@@ -185,6 +185,12 @@ fn tcmsg(link: u32, handle: u32, parent: u32, info: u32) -> [u8; HEADER] {
     bytes
 }
 
+/// Fuzz target: reads an object.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn fuzz(body: &[u8]) -> bool {
+    parse_tbf(body, 7).is_some()
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::codec::HEADER as MESSAGE_HEADER;

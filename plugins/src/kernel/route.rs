@@ -270,3 +270,29 @@ impl Netlink {
         Ok(routes.into_iter().map(|whole| whole.route).collect())
     }
 }
+
+/// Fuzz target: reads an object and writes it into other tables; what was written is read again.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn fuzz(body: &[u8]) -> bool {
+    let Some(whole) = WholeRoute::parse(body) else {
+        return false;
+    };
+    let copy = whole.in_table(1000, RTM_NEWROUTE, 0).finish(0, 1);
+    let copy = Route::parse(&copy[netlink::codec::HEADER..]).expect("a copy is a route");
+    assert_eq!(
+        (copy.table, copy.gateway, copy.flags),
+        (1000, whole.route.gateway, 0)
+    );
+    let written = whole.route.message(RTM_NEWROUTE, 0).finish(0, 1);
+    let again =
+        Route::parse(&written[netlink::codec::HEADER..]).expect("a route is read as it is written");
+    let destination = whole.route.destination.network();
+    assert_eq!(
+        again,
+        Route {
+            destination,
+            ..whole.route
+        }
+    );
+    true
+}

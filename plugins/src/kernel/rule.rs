@@ -84,6 +84,12 @@ fn rule_message(kind: u16, flags: u16, source: IpAddr, table: u32) -> Message {
     message
 }
 
+/// Fuzz target: reads an object.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn fuzz(body: &[u8]) -> bool {
+    Rule::parse(body).is_some()
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::codec::HEADER as MESSAGE_HEADER;

@@ -334,6 +334,20 @@ fn difference(tbf: Tbf, expected: Tbf) -> Option<&'static str> {
     .find_map(|(name, is_same)| (!is_same).then_some(name))
 }
 
+/// Fuzz target: returns whether the configuration is accepted; nothing is done with it.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn fuzz(call: &Call) -> bool {
+    Plan::load(call).is_ok_and(|plan| {
+        let limits = [plan.ingress, plan.egress];
+        let filters: Vec<_> = limits
+            .into_iter()
+            .flatten()
+            .map(|limit| limit.tbf(1.0))
+            .collect();
+        !filters.is_empty()
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -560,6 +560,12 @@ fn difference(settings: &Settings, link: &Link) -> Option<String> {
     None
 }
 
+/// Fuzz target: returns whether the configuration is accepted; nothing is done with it.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn fuzz(call: &Call) -> bool {
+    Request::load(call).is_ok() && !has_duplicate_sysctls(&call.stdin)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

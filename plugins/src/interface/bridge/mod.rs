@@ -270,6 +270,12 @@ pub(crate) fn gc(call: &Call) -> Result<()> {
     veth::combine([config.ipam.gc(call), config.masquerade.gc(call)])
 }
 
+/// Fuzz target: returns whether the configuration is accepted; nothing is done with it.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn fuzz(call: &Call) -> bool {
+    Plan::load(call).is_ok_and(|plan| plan.validate().is_ok() && plan.mac().is_ok())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

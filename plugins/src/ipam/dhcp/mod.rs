@@ -370,6 +370,12 @@ fn result(grant: Grant, priority: i64) -> CniResult {
     }
 }
 
+/// Fuzz target: returns whether the configuration is accepted; nothing is done with it.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn fuzz(call: &Call) -> bool {
+    load(call).is_ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

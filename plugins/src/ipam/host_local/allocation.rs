@@ -6,31 +6,36 @@ use super::range::{Range, RangeSet};
 use crate::ip::next;
 
 /// Returns every address of a set once, without the gateways, beginning after the one that was handed out last. One that the set
-/// does not contain, since the configuration changed, counts as none: the set begins anew.
+/// does not contain, since the configuration changed, counts as none: the set begins anew. A range that begins at the broadcast address
+/// has none.
 pub(super) fn candidates(
     set: &RangeSet,
     last: Option<IpAddr>,
 ) -> impl Iterator<Item = (IpAddr, &Range)> {
-    let ranges = &set.0;
+    let ranges: Vec<&Range> = set
+        .0
+        .iter()
+        .filter(|range| range.first <= range.last)
+        .collect();
     let position = last.and_then(|last| {
         let index = ranges.iter().position(|range| range.contains(last))?;
         Some((index, last))
     });
     let begin = match position {
-        Some((index, last)) => step(ranges, index, last),
-        None => (0, ranges[0].first),
+        Some((index, last)) => Some(step(&ranges, index, last)),
+        None => ranges.first().map(|range| (0, range.first)),
     };
-    let mut following = Some(begin);
+    let mut following = begin;
     let cycle = std::iter::from_fn(move || {
         let (index, address) = following?;
-        following = Some(step(ranges, index, address)).filter(|next| *next != begin);
-        Some((address, &ranges[index]))
+        following = Some(step(&ranges, index, address)).filter(|next| Some(*next) != begin);
+        Some((address, ranges[index]))
     });
     cycle.filter(|(address, range)| *address != range.gateway)
 }
 
 /// Returns the position after this one; the first range follows the last one.
-fn step(ranges: &[Range], index: usize, address: IpAddr) -> (usize, IpAddr) {
+fn step(ranges: &[&Range], index: usize, address: IpAddr) -> (usize, IpAddr) {
     let following = next(address).filter(|_| address != ranges[index].last);
     following.map_or_else(
         || {
@@ -96,5 +101,14 @@ mod tests {
             ["e", "f"].map(|digit| format!("ffff:ffff:ffff:ffff:ffff:ffff:ffff:fff{digit}"));
         check(&set, &last, &[&before, &last]);
         check(&set, &before, &[&last, &before]);
+    }
+
+    #[test]
+    fn range_from_the_broadcast_address_has_no_address() {
+        let begin = r#"{"subnet": "10.0.0.0/24", "rangestart": "10.0.0.255"}"#;
+        check(&set(&format!("[{begin}]")), "", &[]);
+        let and_other = set(&format!(r#"[{begin}, {{"subnet": "10.0.1.0/30"}}]"#));
+        check(&and_other, "", &["10.0.1.2"]);
+        check(&and_other, "10.0.0.255", &["10.0.1.2"]);
     }
 }

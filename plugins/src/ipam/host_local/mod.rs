@@ -270,3 +270,17 @@ fn parse_resolv_conf(text: &str) -> Dns {
     }
     dns
 }
+
+/// Fuzz target: returns whether the configuration is accepted; nothing is done with it.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn fuzz(call: &Call) -> bool {
+    let Ok(config) = Config::load(call) else {
+        return false;
+    };
+    for set in &config.sets {
+        for (address, range) in candidates(set, config.wishes.first().copied()).take(20) {
+            assert!(range.contains(address), "{address} is outside of {range}");
+        }
+    }
+    true
+}

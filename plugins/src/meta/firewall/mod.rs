@@ -143,3 +143,9 @@ pub(crate) fn check(call: &Call) -> Result<()> {
     let result = call.prev_result()?.ok_or_else(missing_result)?;
     config.backend()?.check(&addresses(&result)?)
 }
+
+/// Fuzz target: returns whether the configuration is accepted; nothing is done with it.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn fuzz(call: &Call) -> bool {
+    Config::load(call).is_ok()
+}

@@ -379,6 +379,12 @@ pub(crate) fn check(call: &Call) -> Result<()> {
     Ok(())
 }
 
+/// Fuzz target: returns whether the configuration is accepted; nothing is done with it.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn fuzz(call: &Call) -> bool {
+    Config::load(call).is_ok()
+}
+
 #[cfg(test)]
 mod tests {
     use cni::types::{Interface, IpConfig};

@@ -1,0 +1,102 @@
+//! Fuzz targets of the files of a release that somebody else made. `docs/fuzzing.md` says how they run; archives, layouts and deltas have
+//! theirs in `archive`.
+//!
+//! A target returns whether it accepted its input, and panics when an accepted input breaks an invariant of its reader.
+
+use serde_json::Value;
+
+pub use crate::registry::fuzz::challenges;
+use crate::{
+    lists, names,
+    release::Release,
+    sbom::{cyclonedx, spdx},
+    zstd,
+};
+
+/// A zstd frame, and a difference.
+pub fn frames(input: &[u8]) -> bool {
+    const MAX: u64 = 1 << 16;
+    let old = b"the former bytes, which a difference takes parts of";
+    if let Ok(new) = zstd::apply(old, input, MAX) {
+        assert!(new.len() as u64 <= MAX);
+    }
+    let Ok(bytes) = zstd::decompress(input, MAX) else {
+        return false;
+    };
+    assert!(bytes.len() as u64 <= MAX);
+    let frame = zstd::frame(input).expect("a frame that was decompressed has a header");
+    assert!(frame.window <= zstd::MAX_WINDOW);
+    true
+}
+
+/// Checksums, and the names of a list.
+pub fn lists(input: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(input);
+    let without_digests = lists::without_digests(&text);
+    assert!(!without_digests.contains('@'));
+    assert_eq!(lists::without_digests(&without_digests), without_digests);
+    for line in text.lines() {
+        if let Some(reference) = names::reference(line) {
+            let again = names::reference(&reference.whole());
+            assert_eq!(again.as_ref(), Some(&reference));
+        }
+    }
+    let Some(files) = lists::parse_sums(&text) else {
+        return false;
+    };
+    let files = files.iter().map(|(name, digest)| (name.as_str(), *digest));
+    assert_eq!(lists::sums(files), text);
+    true
+}
+
+/// The description of a release.
+pub fn releases(input: &[u8]) -> bool {
+    let Ok(release) = Release::parse(input) else {
+        return false;
+    };
+    let written = release.to_bytes().expect("texts and numbers are written");
+    let again = Release::parse(&written).expect("a release is read as it is written");
+    assert_eq!(again, release);
+    let over = release.budgets.iter().any(|one| one.size > one.limit);
+    assert_eq!(release.check_budgets().is_err(), over);
+    true
+}
+
+/// A bill of materials, in either format.
+pub fn sboms(input: &[u8]) -> bool {
+    let Ok(document) = serde_json::from_slice::<Value>(input) else {
+        return false;
+    };
+    let found = [cyclonedx::read(&document), spdx::read(&document)];
+    found.iter().any(Result::is_ok)
+}
+
+#[cfg(test)]
+mod tests {
+    use testkit::fuzz::corpus::run;
+
+    #[test]
+    fn frames() {
+        run("airgap_frames", super::frames);
+    }
+
+    #[test]
+    fn lists() {
+        run("airgap_lists", super::lists);
+    }
+
+    #[test]
+    fn releases() {
+        run("airgap_releases", super::releases);
+    }
+
+    #[test]
+    fn sboms() {
+        run("airgap_sboms", super::sboms);
+    }
+
+    #[test]
+    fn challenges() {
+        run("airgap_challenges", super::challenges);
+    }
+}

@@ -1,0 +1,193 @@
+//! Fuzz targets of archives and layouts that strangers made. `docs/fuzzing.md` says how they run.
+//!
+//! A target returns whether it accepted its input, and panics when an accepted input breaks an invariant of its reader.
+
+use crate::{
+    delta,
+    digest::sha256,
+    gzip,
+    layout::{Layout, blob_path},
+    oci,
+    read::{Limits, entries},
+    tar::{Entry, Kind, is_plain, write_in_order},
+    verify,
+};
+
+const LIMITS: Limits = Limits {
+    entries: 16,
+    total: 1 << 16,
+    links: true,
+};
+
+/// A tar archive.
+pub fn tars(input: &[u8]) -> bool {
+    let Ok(found) = entries(input, &LIMITS) else {
+        return false;
+    };
+    assert!(found.len() <= LIMITS.entries);
+    let sizes = found.iter().map(|entry| match &entry.kind {
+        Kind::File(bytes) => bytes.len() as u64,
+        Kind::Dir | Kind::Link(_) => 0,
+    });
+    assert!(sizes.sum::<u64>() <= LIMITS.total);
+    for (nth, entry) in found.iter().enumerate() {
+        assert!(is_plain(&entry.path), "{}", entry.path);
+        for other in &found[..nth] {
+            let below = entry.path.strip_prefix(&other.path);
+            let is_below = below.is_some_and(|rest| rest.starts_with('/'));
+            assert!(entry.path != other.path && (!is_below || other.kind == Kind::Dir));
+        }
+    }
+    // Long names can be read but not written.
+    if let Ok(written) = write_in_order(&found) {
+        let again = entries(&written, &LIMITS).expect("an archive is read as it is written");
+        assert_eq!(again, found);
+    }
+    true
+}
+
+/// A gzip stream.
+pub fn gzips(input: &[u8]) -> bool {
+    const MAX: u64 = 1 << 16;
+    let members = gzip::decompress_members(input, MAX);
+    let Ok(bytes) = gzip::decompress(input, MAX) else {
+        return members.is_ok();
+    };
+    assert!(bytes.len() as u64 <= MAX);
+    assert_eq!(members.expect("one member is a row of members"), bytes);
+    true
+}
+
+/// A layout: its blobs in the order in which they name each other, each ended by a zero byte, then its index. [`expand`] says how they
+/// name each other.
+pub fn layouts(input: &[u8]) -> bool {
+    let mut parts = expand(input, |part| part);
+    let Some(index) = parts.pop() else {
+        return false;
+    };
+    let mut files = vec![("index.json".to_owned(), index)];
+    files.push(("oci-layout".to_owned(), crate::layout::MARKER.to_vec()));
+    let blobs = parts
+        .into_iter()
+        .map(|blob| (blob_path(&sha256(&blob)), blob));
+    files.extend(blobs);
+    let Ok(layout) = Layout::from_files(files) else {
+        return false;
+    };
+    let again = Layout::from_files(layout.files()).expect("a layout is read as it is written");
+    assert_eq!(again, layout);
+    let unpack = |media_type: &str, bytes: &[u8]| match media_type {
+        oci::LAYER => Ok(bytes.to_vec()),
+        _ => Err("another media type".to_owned()),
+    };
+    let Ok(images) = verify::images(&layout, &unpack) else {
+        return false;
+    };
+    assert_eq!(images.len(), layout.images.len());
+    for platform in images.iter().flat_map(|image| &image.platforms) {
+        for blob in [&platform.manifest, &platform.config] {
+            assert_eq!(layout.blobs[&blob.digest].len() as u64, blob.size);
+        }
+        for layer in &platform.layers {
+            assert_eq!(sha256(&layer.tar), layer.diff_id);
+        }
+    }
+    true
+}
+
+/// A delta: its files, each a line with its path and the content, ended by a zero byte. In a path, `=` stands for the digest of the
+/// content; files name others as [`expand`] says.
+pub fn deltas(input: &[u8]) -> bool {
+    let files = expand(input, |file| file_of(file).1).into_iter();
+    let files = files.map(|file| {
+        let (path, content) = file_of(&file);
+        let path = String::from_utf8_lossy(path).replace("sha256:", "");
+        let path = path.replace('=', &sha256(content).hex());
+        Entry::file(path, 0o644, content)
+    });
+    let files: Vec<_> = files.collect();
+    let Ok(content) = delta::check(&files) else {
+        return false;
+    };
+    let description = delta::description(&files).expect("it was checked");
+    for image in &content.images {
+        let is_there = files
+            .iter()
+            .any(|file| file.path == blob_path(&image.digest));
+        let is_made = description.patches.contains_key(&image.digest);
+        assert!(is_there || is_made || description.kept.contains(&image.digest));
+        assert!(content.list.contains(&image.reference));
+    }
+    true
+}
+
+/// Splits the line with the path off a file.
+fn file_of(part: &[u8]) -> (&[u8], &[u8]) {
+    let end = part.iter().position(|byte| *byte == b'\n');
+    let (path, rest) = part.split_at(end.unwrap_or(part.len()));
+    (path, rest.get(1..).unwrap_or_default())
+}
+
+/// Splits an input at its zero bytes. In each part, `@N` becomes the digest of the content of the part before it with that number, and
+/// `#N` its length: no fuzzer finds a digest.
+fn expand(input: &[u8], content: fn(&[u8]) -> &[u8]) -> Vec<Vec<u8>> {
+    let mut parts: Vec<Vec<u8>> = Vec::new();
+    for part in input.split(|byte| *byte == 0).take(10) {
+        let mut expanded = Vec::new();
+        let mut rest = part;
+        while let [byte, after @ ..] = rest {
+            let digit = after.first().map(|digit| digit.wrapping_sub(b'0'));
+            let named = digit.and_then(|digit| parts.get(usize::from(digit)));
+            let text = match (byte, named.map(|part| content(part))) {
+                (b'@', Some(named)) => sha256(named).to_string(),
+                (b'#', Some(named)) => named.len().to_string(),
+                _ => {
+                    expanded.push(*byte);
+                    rest = after;
+                    continue;
+                }
+            };
+            expanded.extend_from_slice(text.as_bytes());
+            rest = &after[1..];
+        }
+        parts.push(expanded);
+    }
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use testkit::fuzz::{corpus::run, tar::with_checksums};
+
+    use super::*;
+
+    #[test]
+    fn tars() {
+        run("archive_tars", |input| super::tars(&with_checksums(input)));
+    }
+
+    #[test]
+    fn gzips() {
+        run("archive_gzips", super::gzips);
+    }
+
+    #[test]
+    fn layouts() {
+        run("archive_layouts", super::layouts);
+    }
+
+    #[test]
+    fn deltas() {
+        run("archive_deltas", super::deltas);
+    }
+
+    #[test]
+    fn parts_name_those_before_them() {
+        let parts = expand(b"one\0@0 #0 @1 #", |part| part);
+        let first = sha256(b"one");
+        assert_eq!(parts[1], format!("{first} 3 @1 #").into_bytes());
+        let parts = expand(b"path\none\0@0", |part| file_of(part).1);
+        assert_eq!(parts[1], first.to_string().into_bytes());
+        assert_eq!(file_of(b"path"), (&b"path"[..], &b""[..]));
+    }
+}

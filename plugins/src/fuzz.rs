@@ -1,0 +1,91 @@
+//! Fuzz targets of configurations, which come from whoever writes network definitions, and of the kernel's objects.
+//! `docs/fuzzing.md` says how they run.
+//!
+//! A target returns whether it accepted its input, and panics when an accepted input breaks an invariant of its reader.
+
+use cni::Command;
+use cni::version::{SUPPORTED, Version};
+
+use crate::ipam::{dhcp, fixed, host_local};
+use crate::kernel;
+use crate::protocol::{Call, with_config};
+use crate::{interface, meta};
+
+/// The configurations' readers, by the name of the plugin.
+const READERS: &[(&str, fn(&Call) -> bool)] = &[
+    ("bandwidth", meta::bandwidth::fuzz),
+    ("bridge", interface::bridge::fuzz),
+    ("dhcp", dhcp::fuzz),
+    ("firewall", meta::firewall::fuzz),
+    ("host-local", host_local::fuzz),
+    ("ipvlan", interface::ipvlan::fuzz),
+    ("macvlan", interface::macvlan::fuzz),
+    ("portmap", meta::portmap::fuzz),
+    ("static", fixed::fuzz),
+    ("tap", interface::tap::fuzz),
+    ("tuning", meta::tuning::fuzz),
+    ("vlan", interface::vlan::fuzz),
+    ("vrf", meta::vrf::fuzz),
+];
+
+/// `CNI_ARGS` in the first line, the configuration in the others; every plugin reads it, whatever its type.
+pub fn configurations(input: &[u8]) -> bool {
+    let end = input.iter().position(|byte| *byte == b'\n');
+    let (args, stdin) = input.split_at(end.unwrap_or(0));
+    let call = Call {
+        container_id: "c0ffee".to_owned(),
+        netns: "/run/netns/a".to_owned(),
+        ifname: "eth0".to_owned(),
+        args: String::from_utf8_lossy(args).into_owned(),
+        path: "/opt/cni/bin".to_owned(),
+        stdin: Vec::new(),
+        version: Version::LATEST,
+        network: String::new(),
+        may_share_netns: false,
+    };
+    let Ok(call) = with_config(call, Command::Add, &SUPPORTED, stdin.to_vec()) else {
+        return false;
+    };
+    assert!(!call.network.is_empty() && !call.network.contains('/'));
+    let _ = (call.prev_result(), call.valid_attachments());
+    let accepting = READERS.iter().filter(|(_, reads)| reads(&call));
+    // Others take nearly every object.
+    accepting.count() > READERS.len() / 2
+}
+
+/// What follows the header of a message, read as an object of each kind.
+pub fn netlink(input: &[u8]) -> bool {
+    let kinds = [
+        kernel::address::fuzz,
+        kernel::link::fuzz,
+        kernel::qdisc::fuzz,
+        kernel::route::fuzz,
+        kernel::rule::fuzz,
+    ];
+    let found = kinds.map(|reads| reads(input));
+    found.contains(&true)
+}
+
+#[cfg(test)]
+mod tests {
+    use testkit::fuzz::corpus::run;
+
+    use super::*;
+
+    #[test]
+    fn configurations() {
+        run("plugins_configurations", super::configurations);
+    }
+
+    #[test]
+    fn netlink() {
+        run("plugins_netlink", super::netlink);
+    }
+
+    #[test]
+    fn readers_are_those_of_plugins() {
+        for (name, _) in READERS {
+            assert!(crate::plugin::find(name).is_some(), "{name}");
+        }
+    }
+}
