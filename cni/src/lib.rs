@@ -11,9 +11,14 @@ pub mod config;
 pub mod convert;
 pub mod env;
 
+// A desk reads configurations and results, and runs no plugin.
+#[cfg(target_os = "linux")]
 pub mod cache;
+#[cfg(target_os = "linux")]
 pub mod chain;
+#[cfg(target_os = "linux")]
 pub mod exec;
+#[cfg(target_os = "linux")]
 pub mod process;
 
 mod fields;
