@@ -60,6 +60,9 @@ pub fn index(charts: &[Packed], epoch: u64) -> anyhow::Result<String> {
     index::index_yaml(charts, &crate::time::rfc3339(epoch)).context("cannot index the charts")
 }
 
+/// The path of the manifest for `kubectl apply` in a release.
+pub const PLAIN_MANIFEST: &str = "manifests/kubernetes/multus.yaml";
+
 /// Returns everything below `manifests/`.
 pub fn manifests(version: &str) -> anyhow::Result<Tree> {
     let mut tree = Tree::default();
@@ -68,6 +71,7 @@ pub fn manifests(version: &str) -> anyhow::Result<Tree> {
             .with_context(|| format!("cannot make the manifest for {}", distro.as_str()))?;
         tree.add(manifest_path(distro), text);
     }
+    tree.add(PLAIN_MANIFEST, manifest::plain(version));
     Ok(tree)
 }
 
