@@ -61,6 +61,9 @@ pub fn index(charts: &[Packed], epoch: u64) -> anyhow::Result<String> {
     index::index_yaml(charts, &crate::time::rfc3339(epoch)).context("cannot index the charts")
 }
 
+/// The path of the manifest for `kubectl apply` in a release.
+pub const PLAIN_MANIFEST: &str = "manifests/kubernetes/multus.yaml";
+
 /// Returns everything below `manifests/`.
 pub fn manifests<'a>(settings: impl Into<BuildSettings<'a>>) -> anyhow::Result<Tree> {
     let settings = settings.into();
@@ -70,6 +73,7 @@ pub fn manifests<'a>(settings: impl Into<BuildSettings<'a>>) -> anyhow::Result<T
             .with_context(|| format!("cannot make the manifest for {}", distro.as_str()))?;
         tree.add(manifest_path(distro), text);
     }
+    tree.add(PLAIN_MANIFEST, manifest::plain(version));
     Ok(tree)
 }
 

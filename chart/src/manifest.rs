@@ -13,6 +13,21 @@ pub const FILE_NAME: &str = "multus.yaml";
 /// The directory of charts below the distro's static files.
 pub const STATIC_DIR: &str = "charts";
 
+/// The chart and its CRD as Helm renders them with default values, for a Kubernetes that has every field of them. Suite `chart` compares
+/// it with what Helm renders.
+const RENDERED: &str = include_str!("../rendered/multus.yaml");
+/// Where the version goes.
+const VERSION: &str = "@VERSION@";
+
+/// Returns `multus.yaml` for `kubectl apply`: all objects of both charts, with the names of RKE2's.
+pub fn plain(version: &str) -> String {
+    format!(
+        "# Multus {version} with default values, for people without Helm: kubectl apply --server-side --filename multus.yaml\n\
+         # Deleting the whole file deletes the CRD and all network definitions with it; docs/kubeadm.md says how to keep them.\n{}",
+        RENDERED.replace(VERSION, version)
+    )
+}
+
 /// Returns `multus.yaml` of a distro. The distro replaces variables of the form `%{NAME}%`.
 pub fn helm_charts<'a>(
     distro: Distro,
@@ -93,6 +108,43 @@ mod tests {
                     "{key}"
                 );
             }
+        }
+    }
+
+    #[test]
+    fn the_plain_manifest_has_the_crd_first_and_the_version_everywhere() {
+        let text = plain("5.6.7");
+        let documents: Vec<serde_yaml::Value> = serde_yaml::Deserializer::from_str(&text)
+            .map(|document| serde_yaml::Value::deserialize(document).unwrap())
+            .collect();
+        let kinds: Vec<_> = documents
+            .iter()
+            .map(|one| one["kind"].as_str().unwrap())
+            .collect();
+        assert_eq!(kinds[0], "CustomResourceDefinition");
+        assert!(kinds.contains(&"DaemonSet") && kinds.contains(&"ClusterRole"));
+        assert!(!text.contains(VERSION) && text.contains("multusrs/multus:v5.6.7"));
+        // `kubectl delete --selector` tells the CRD from all others by this label.
+        for document in &documents {
+            let label = &document["metadata"]["labels"]["app.kubernetes.io/name"];
+            let is_crd = document["kind"] == "CustomResourceDefinition";
+            assert_eq!(label == "rke2-multus", !is_crd, "{document:?}");
+        }
+        // The namespace of every object is written down, since kubectl's own may be another one.
+        let in_namespace = [
+            "ServiceAccount",
+            "ConfigMap",
+            "Role",
+            "RoleBinding",
+            "DaemonSet",
+        ];
+        for document in &documents {
+            let is_in = in_namespace.contains(&document["kind"].as_str().unwrap());
+            assert_eq!(
+                document["metadata"]["namespace"] == "kube-system",
+                is_in,
+                "{document:?}"
+            );
         }
     }
 

@@ -70,6 +70,7 @@ pub(super) fn check(
     for distro in charts::distros() {
         check_manifest(tree, distro, &packed, claimed)?;
     }
+    check_plain_manifest(tree, release, standard, claimed)?;
     if standard.is_checkout() {
         check_bindata(tree, &packed, claimed)?;
     } else {
@@ -188,6 +189,39 @@ fn check_manifest(
         found.remove(at);
     }
     ensure!(found.is_empty(), "{path} has an unknown chart");
+    claimed.insert(path);
+    Ok(())
+}
+
+/// Checks that the manifest for `kubectl apply` is that of the checkout; of another commit, that it runs an image of this release and no
+/// other one. Releases from before it have none.
+fn check_plain_manifest(
+    tree: &Tree,
+    release: &Release,
+    standard: Standard<'_>,
+    claimed: &mut BTreeSet<String>,
+) -> anyhow::Result<()> {
+    let path = charts::PLAIN_MANIFEST.to_owned();
+    if standard.is_checkout() {
+        let expected = manifest::plain(&release.version);
+        return claim_same(tree, claimed, path, expected.as_bytes(), "chart/rendered");
+    }
+    let Some(bytes) = tree.get(&path) else {
+        return Ok(());
+    };
+    let text = String::from_utf8_lossy(bytes);
+    let images = text
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("image: "));
+    let images: BTreeSet<_> = images.map(|image| image.trim_matches('"')).collect();
+    let known = |image: &&str| {
+        let mut references = release.images.iter().map(|one| one.reference.as_str());
+        references.any(|one| one == *image || one.ends_with(&format!("/{image}")))
+    };
+    ensure!(
+        !images.is_empty() && images.iter().all(known),
+        "{path} runs {images:?}, which are not the images of this release"
+    );
     claimed.insert(path);
     Ok(())
 }

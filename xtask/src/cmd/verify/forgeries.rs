@@ -252,6 +252,7 @@ fn release_of_another_version_is_judged_by_its_own_words() {
     let tree = other(&|tree, release| {
         tree.add("man/multus-distro.1", "other words");
         tree.0.remove("completions/multus-distro.bash");
+        tree.0.remove("manifests/kubernetes/multus.yaml");
         let list = "rke2/rke2-images-multus.linux-arm.txt";
         tree.0.remove(&format!("airgap/{list}"));
         let sums = "airgap/sha256sum-arm.txt";
@@ -284,6 +285,11 @@ fn release_of_another_version_is_judged_by_its_own_words() {
     forged(
         &|tree, _| append(list, b"docker.io/multusrs/multus:v9.8.7@sha256:00\n")(tree),
         "does not follow from oci/",
+    );
+    let plain = ::airgap::charts::PLAIN_MANIFEST;
+    forged(
+        &|tree, _| append(plain, b"---\nimage: \"evil/multus:v9.8.7\"\n")(tree),
+        "manifests/kubernetes/multus.yaml runs {\"evil/multus:v9.8.7\", \"multusrs/multus:v9.8.7\"}, which are not the images of this release",
     );
     let embedded = "bindata/embed/static/charts/k3s-multus-9.8.7.tgz";
     forged(&|tree, _| flip(embedded)(tree), "is not the packed one");
@@ -687,6 +693,10 @@ fn forged_charts_are_named() {
     forged(
         append("manifests/k3s/multus.yaml", b"# evil\n"),
         "does not follow from charts/ and manifests/",
+    );
+    forged(
+        append("manifests/kubernetes/multus.yaml", b"# evil\n"),
+        "manifests/kubernetes/multus.yaml does not follow from chart/rendered",
     );
     forged(
         append("manifests/rke2/multus.yaml", b"# evil\n"),
