@@ -73,7 +73,7 @@ pub fn manifests<'a>(settings: impl Into<BuildSettings<'a>>) -> anyhow::Result<T
             .with_context(|| format!("cannot make the manifest for {}", distro.as_str()))?;
         tree.add(manifest_path(distro), text);
     }
-    tree.add(PLAIN_MANIFEST, manifest::plain(version));
+    tree.add(PLAIN_MANIFEST, manifest::plain(&settings));
     Ok(tree)
 }
 

@@ -18,13 +18,19 @@ pub const STATIC_DIR: &str = "charts";
 const RENDERED: &str = include_str!("../rendered/multus.yaml");
 /// Where the version goes.
 const VERSION: &str = "@VERSION@";
+/// Where the name of the daemon's image goes.
+const IMAGE: &str = "multusrs/multus:v@VERSION@";
 
 /// Returns `multus.yaml` for `kubectl apply`: all objects of both charts, with the names of RKE2's.
-pub fn plain(version: &str) -> String {
+pub fn plain<'a>(settings: impl Into<BuildSettings<'a>>) -> String {
+    let settings = settings.into();
+    let version = &settings.version;
+    let image = settings.image();
+    let image = image.strip_prefix("docker.io/").unwrap_or(&image);
     format!(
         "# Multus {version} with default values, for people without Helm: kubectl apply --server-side --filename multus.yaml\n\
          # Deleting the whole file deletes the CRD and all network definitions with it; docs/kubeadm.md says how to keep them.\n{}",
-        RENDERED.replace(VERSION, version)
+        RENDERED.replace(IMAGE, image).replace(VERSION, version)
     )
 }
 
@@ -123,7 +129,12 @@ mod tests {
             .collect();
         assert_eq!(kinds[0], "CustomResourceDefinition");
         assert!(kinds.contains(&"DaemonSet") && kinds.contains(&"ClusterRole"));
-        assert!(!text.contains(VERSION) && text.contains("multusrs/multus:v5.6.7"));
+        assert!(!text.contains(VERSION) && text.contains("\"multusrs/multus:v5.6.7\""));
+        let other = plain(BuildSettings {
+            version: "5.6.7".into(),
+            images: "r.example/a/".parse().unwrap(),
+        });
+        assert!(other.contains("\"r.example/a/multus:v5.6.7\"") && !other.contains("multusrs"));
         // `kubectl delete --selector` tells the CRD from all others by this label.
         for document in &documents {
             let label = &document["metadata"]["labels"]["app.kubernetes.io/name"];

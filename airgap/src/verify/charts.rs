@@ -203,7 +203,7 @@ fn check_plain_manifest(
 ) -> anyhow::Result<()> {
     let path = charts::PLAIN_MANIFEST.to_owned();
     if standard.is_checkout() {
-        let expected = manifest::plain(&release.version);
+        let expected = manifest::plain(release.settings());
         return claim_same(tree, claimed, path, expected.as_bytes(), "chart/rendered");
     }
     let Some(bytes) = tree.get(&path) else {
