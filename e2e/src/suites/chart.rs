@@ -8,6 +8,7 @@ mod defects;
 mod derived;
 mod notes;
 mod oci;
+mod pages;
 mod release_test;
 pub(super) mod render;
 mod server;
@@ -148,7 +149,8 @@ pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed>
     notes::run(env, &server, report)?;
     admission::run(env, &server, report)?;
     oci::run(env, &server, report)?;
-    upgrade::run(env, &server, report)
+    upgrade::run(env, &server, report)?;
+    pages::run(env, &server, report)
 }
 
 fn same_objects(env: &TestEnv) -> anyhow::Result<()> {
