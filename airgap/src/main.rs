@@ -103,4 +103,14 @@ mod tests {
     fn every_command_shows_an_example() {
         cmdline::pages::check_examples(&Arguments::command(), "multus-airgap");
     }
+
+    #[test]
+    fn commands_of_the_pages_are_parsed() {
+        let pages = docs::Pages::of_checkout().unwrap();
+        pages.check_commands("multus-airgap", |args| {
+            let args = std::iter::once("multus-airgap".to_owned()).chain(args);
+            let parsed = Arguments::try_parse_from(args);
+            parsed.map(drop).map_err(|error| error.to_string())
+        });
+    }
 }

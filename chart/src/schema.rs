@@ -140,6 +140,17 @@ mod tests {
     }
 
     #[test]
+    fn values_of_the_pages_are_accepted() {
+        let pages = docs::Pages::of_checkout().unwrap();
+        let blocks = pages.blocks(|check| *check == docs::Check::Values);
+        assert!(blocks.len() > 2);
+        for (page, block) in blocks {
+            let problems = problems(&block.text);
+            assert_eq!(problems, [""; 0], "{}:{}", page.path, block.line);
+        }
+    }
+
+    #[test]
     fn required_values_cannot_be_removed() {
         for path in REQUIRED {
             let keys: Vec<&str> = path.split('.').collect();

@@ -380,4 +380,14 @@ mod tests {
         let arguments = parsed(&["/install_multus", "-d", "/host/opt/cni/bin", "-t", "thick"]);
         assert!(matches!(arguments.command, Some(Command::Install { .. })));
     }
+
+    #[test]
+    fn commands_of_the_pages_are_parsed() {
+        let pages = docs::Pages::of_checkout().unwrap();
+        pages.check_commands("multus-daemon", |args| {
+            let args = std::iter::once("multus-daemon".to_owned()).chain(args);
+            let parsed = Arguments::try_parse_from(normalize_args(args.map(OsString::from)));
+            parsed.map(drop).map_err(|error| error.to_string())
+        });
+    }
 }

@@ -15,6 +15,7 @@ mod single_node;
 mod file_server;
 mod http;
 mod kubectl_plugin;
+mod pages;
 mod report;
 mod sh;
 mod test_env;

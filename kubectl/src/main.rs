@@ -227,4 +227,14 @@ mod tests {
         assert_eq!(arguments.output, Output::Json);
         assert!(Arguments::try_parse_from(["x", "lint"]).is_err());
     }
+
+    #[test]
+    fn commands_of_the_pages_are_parsed() {
+        let pages = docs::Pages::of_checkout().unwrap();
+        pages.check_commands("kubectl multus", |args| {
+            let args = std::iter::once("kubectl-multus".to_owned()).chain(args);
+            let parsed = Arguments::try_parse_from(args);
+            parsed.map(drop).map_err(|error| error.to_string())
+        });
+    }
 }

@@ -307,4 +307,20 @@ mod tests {
         assert!(install(&missing, &[]).unwrap_err().contains("create it"));
         assert!(names(dir.path()).is_empty());
     }
+
+    #[test]
+    fn commands_of_the_pages_are_parsed() {
+        let pages = docs::Pages::of_checkout().unwrap();
+        pages.check_commands("multus-cni-plugins", |args| {
+            let args: Vec<_> = args.iter().map(String::as_str).collect();
+            match args.as_slice() {
+                ["list" | "version"] | ["uninstall", _] => Ok(()),
+                ["install", args @ ..] => match Install::parse(args) {
+                    Ok(_) => Ok(()),
+                    Err(Failure::Usage(text) | Failure::Work(text)) => Err(text),
+                },
+                _ => Err("is no command".to_owned()),
+            }
+        });
+    }
 }

@@ -13,6 +13,7 @@ pub(crate) mod images;
 pub(crate) mod lint;
 pub(crate) mod release;
 pub(crate) mod reproduce;
+pub(crate) mod site;
 pub(crate) mod test;
 pub(crate) mod verify;
 
@@ -50,6 +51,7 @@ enum Command {
     Test(test::Args),
     E2e(e2e::Args),
     Reproduce(reproduce::Args),
+    Site(site::Args),
     Lint(lint::Args),
     Ci(ci::Args),
 }
@@ -70,6 +72,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Test(args) => test::run(&args),
         Command::E2e(args) => e2e::run(&args),
         Command::Reproduce(args) => reproduce::run(&args),
+        Command::Site(args) => site::run(&args),
         Command::Lint(args) => lint::run(&args),
         Command::Ci(args) => ci::run(&args),
     }
@@ -123,5 +126,15 @@ mod tests {
         let page = String::from_utf8_lossy(tree.get("man/multus-distro.1").unwrap());
         let version = concat!("\nv", env!("CARGO_PKG_VERSION"), "\n");
         assert!(page.ends_with(version), "{page}");
+    }
+
+    #[test]
+    fn commands_of_the_pages_are_parsed() {
+        let pages = docs::Pages::of_checkout().unwrap();
+        pages.check_commands("cargo xtask", |args| {
+            let args = std::iter::once("xtask".to_owned()).chain(args);
+            let parsed = Cli::try_parse_from(args);
+            parsed.map(drop).map_err(|error| error.to_string())
+        });
     }
 }

@@ -21,6 +21,8 @@ use crate::{
 
 /// The image of every pod: a static busybox.
 pub(crate) const IMAGE: &str = "e2e.invalid/busybox:1";
+/// The same image by the name that the pages for people use.
+const IMAGE_OF_PAGES: &str = "docker.io/library/busybox:1.37";
 /// The program of the release that is every plugin.
 pub(crate) const PROGRAM: &str = "multus-cni-plugins";
 /// Debian's plugins, with CNI up to 1.0.0.
@@ -222,7 +224,7 @@ pub(crate) fn serve(
 fn busybox(env: &TestEnv) -> anyhow::Result<PathBuf> {
     let image = Image {
         name: "busybox",
-        references: &[IMAGE.to_owned()],
+        references: &[IMAGE.to_owned(), IMAGE_OF_PAGES.to_owned()],
         programs: &[],
         entrypoint: &["/bin/busybox", "sleep", "2147483647"],
         user: "",

@@ -9,6 +9,7 @@ mod derived;
 mod exported;
 mod notes;
 mod oci;
+mod pages;
 mod release_test;
 pub(super) mod render;
 mod server;
@@ -158,7 +159,8 @@ pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed>
     notes::run(env, &server, report)?;
     admission::run(env, &server, report)?;
     oci::run(env, &server, report)?;
-    upgrade::run(env, &server, report)
+    upgrade::run(env, &server, report)?;
+    pages::run(env, &server, report)
 }
 
 fn same_objects(env: &TestEnv) -> anyhow::Result<()> {

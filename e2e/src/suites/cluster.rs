@@ -21,6 +21,7 @@ use crate::{
     cluster::{Cluster, MIXED, Member},
     control_plane::Components,
     node::{file_hashes::FileHashes, runtime::NodePlugins},
+    pages::Reader,
     programs::{Module, Needs},
     report::{CheckFailed, Report, say},
     sh,
@@ -47,20 +48,26 @@ pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed>
         "six nodes are Ready: k3s in four ways, rke2 and kubeadm, on containerd 1.6 and 2.x",
         || Cluster::with(env, MIXED, Components::All, NodePlugins::Release),
     )?;
+    let reader = report.check("the pages for people are read", || {
+        Reader::new(env, "cluster")
+    })?;
     let mut fixture = ClusterFixture { env, cluster };
     report.check("every node imports the archive", || fixture.import())?;
     report.check("every plugin of every node is that of the release", || {
         fixture.plugins_are_of_the_release()
     })?;
     let before = report.check("the files of every node are hashed", || fixture.hashes())?;
-    report.check("Helm installs rke2-multus with default values", || {
-        fixture.install("rke2-multus-crd", &env.chart("rke2-multus-crd")?, &[])?;
-        fixture.install("rke2-multus", &env.chart("rke2-multus")?, &[])
-    })?;
+    report.check(
+        "docs/rke2.md: Helm installs rke2-multus with default values",
+        || fixture.follow(&reader, "docs/rke2.md", "rke2-install"),
+    )?;
     report.check(
         "the daemon is ready on every node, from the imported image",
         || fixture.wait_until_deployed("rke2-multus"),
     )?;
+    report.check("docs/rke2.md: a pod has a second interface", || {
+        fixture.follow(&reader, "docs/rke2.md", "rke2-pod")
+    })?;
     fixture.pods_while_daemons_restart("rke2-multus", report)?;
     let stream = report.check(
         "a rolling update under a stream of pods: every pod gets all its networks",
@@ -79,36 +86,44 @@ pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed>
     fixture.pod_requests("rke2-multus", report)?;
     fixture.dhcp("rke2-multus", report)?;
     report.check(
-        "helm uninstall leaves the files of every node as they were",
-        || fixture.uninstall("rke2-multus", &before),
+        "docs/rke2.md: its uninstall leaves the files of every node as they were",
+        || {
+            fixture.follow(&reader, "docs/rke2.md", "rke2-uninstall")?;
+            fixture.ensure_files_unchanged(&before)
+        },
     )?;
     report.check("new pods start with the default network alone", || {
         fixture.default_network_alone()
     })?;
 
     report.check(
-        "multus-distro stages k3s-multus, and Helm installs the staged charts",
-        || {
-            fixture.helm_uninstall("rke2-multus-crd")?;
-            fixture.install_staged()
-        },
+        "multus-distro stages k3s-multus, with the charts of the release",
+        || fixture.ensure_staged(),
     )?;
+    report.check("docs/k3s.md: Helm installs k3s-multus", || {
+        fixture.follow(&reader, "docs/k3s.md", "k3s-install")
+    })?;
     report.check("the daemon of k3s-multus is ready on every node", || {
         fixture.wait_until_deployed("k3s-multus")
     })?;
+    report.check("docs/k3s.md: a pod has a second interface", || {
+        fixture.follow(&reader, "docs/k3s.md", "k3s-pod")
+    })?;
     fixture.pods_start_and_end("k3s-multus", report)?;
     report.check(
-        "helm uninstall of k3s-multus leaves the files as they were, too",
+        "docs/k3s.md: its uninstall leaves the files as they were, too",
         || {
             fixture.unstage()?;
-            fixture.uninstall("k3s-multus", &before)
+            fixture.follow(&reader, "docs/k3s.md", "k3s-uninstall")?;
+            fixture.ensure_files_unchanged(&before)
         },
     )?;
     report.check(
         "new pods start with the default network alone again",
         || fixture.default_network_alone(),
     )?;
-    fixture.standalone(&before, report)
+    fixture.standalone(&before, report)?;
+    fixture.manifest(&reader, &before, report)
 }
 
 pub(crate) struct ClusterFixture<'a> {
@@ -117,6 +132,47 @@ pub(crate) struct ClusterFixture<'a> {
 }
 
 impl ClusterFixture<'_> {
+    /// Follows a step of a page, on the node with the control plane.
+    fn follow(&self, reader: &Reader, page: &str, step: &str) -> anyhow::Result<()> {
+        reader.follow(page, step, || {
+            let mut shell = self.cluster.server().command("bash");
+            shell
+                .env("KUBECONFIG", self.cluster.control.admin())
+                .env("HOME", &self.cluster.server().dir);
+            shell
+        })
+    }
+
+    /// The way of people without Helm: one manifest.
+    fn manifest(
+        &self,
+        reader: &Reader,
+        before: &[FileHashes],
+        report: &mut Report,
+    ) -> Result<(), CheckFailed> {
+        let page = "docs/kubeadm.md";
+        report.check("docs/kubeadm.md: kubectl applies the manifest", || {
+            self.follow(reader, page, "kubeadm-install")?;
+            self.wait_until_deployed("rke2-multus")
+        })?;
+        report.check("docs/kubeadm.md: a pod has a second interface", || {
+            self.follow(reader, page, "kubeadm-pod")
+        })?;
+        report.check(
+            "docs/kubeadm.md: its uninstall leaves the files as they were",
+            || {
+                self.follow(reader, page, "kubeadm-uninstall")?;
+                self.ensure_files_unchanged(before)?;
+                // Definitions stay with the CRD.
+                let definition = "network-attachment-definition/first";
+                self.cluster.kubectl(&["get", definition]).map(drop)
+            },
+        )?;
+        report.check("every step of the pages was followed", || {
+            reader.ensure_all_followed()
+        })
+    }
+
     pub(crate) fn import(&self) -> anyhow::Result<()> {
         let archive = self.env.image_archive()?;
         self.each(|member| member.runtime.import(&member.node, &archive))
@@ -154,8 +210,8 @@ impl ClusterFixture<'_> {
         self.cluster.install(chart, name, more)
     }
 
-    /// Stages on the first node, and installs the charts that the staged manifest names, as a server of K3s does.
-    fn install_staged(&self) -> anyhow::Result<()> {
+    /// Stages on the first node; fails unless the staged manifest names the charts of the release, byte by byte.
+    fn ensure_staged(&self) -> anyhow::Result<()> {
         let (server, data) = (self.cluster.server(), K3S_DATA);
         let program = self.env.program("multus-distro");
         sh::run(server.command(program).args([
@@ -167,7 +223,7 @@ impl ClusterFixture<'_> {
         ]))?;
         let manifest =
             std::fs::read_to_string(server.path(&format!("{data}/server/manifests/multus.yaml")))?;
-        let mut installed = Vec::new();
+        let mut staged = Vec::new();
         for document in manifest.split("\n---\n") {
             let value = |key: &str| {
                 let line = document
@@ -179,28 +235,25 @@ impl ClusterFixture<'_> {
                 bail!("a document of the manifest has no name or no chart: {document}");
             };
             ensure!(
-                value("targetNamespace").as_deref() == Some("kube-system"),
+                value("targetNamespace").as_deref() == Some("kube-system")
+                    && value("takeOwnership").as_deref() == Some("true"),
                 "{document}"
             );
             let file = url
                 .split_once("/static/")
                 .context("the chart is served by the distro")?
                 .1;
-            let chart = format!("{data}/server/static/{file}");
+            let chart = std::fs::read(server.path(&format!("{data}/server/static/{file}")))
+                .with_context(|| format!("the manifest names {file}"))?;
             ensure!(
-                server.path(&chart).exists(),
-                "the manifest names {chart}, which does not exist"
+                chart == std::fs::read(self.env.chart(&name)?)?,
+                "{file} is not the chart of the release"
             );
-            let mut more = Vec::new();
-            if value("takeOwnership").as_deref() == Some("true") {
-                more.push("--take-ownership");
-            }
-            self.install(&name, Path::new(&chart), &more)?;
-            installed.push(name);
+            staged.push(name);
         }
         ensure!(
-            installed == ["k3s-multus-crd", "k3s-multus"],
-            "installed {installed:?}"
+            staged == ["k3s-multus-crd", "k3s-multus"],
+            "staged are {staged:?}"
         );
         Ok(())
     }

@@ -247,3 +247,41 @@ fn no_text_makes_the_parser_panic() {
         let _ = parse(&text, "shop");
     }
 }
+
+/// The page for people has each key with its meaning, and those that a request for bandwidth or ports consists of.
+#[test]
+fn page_of_annotations_has_every_key() {
+    let pages = docs::Pages::of_checkout().unwrap();
+    let page = &pages.get("docs/annotations.md").unwrap().text;
+    let inner = [
+        "ingressRate",
+        "ingressBurst",
+        "egressRate",
+        "egressBurst",
+        "hostPort",
+        "containerPort",
+        "protocol",
+        "hostIP",
+    ];
+    for key in KEYS {
+        assert!(
+            page.contains(&format!("\n| `{key}` | ")),
+            "docs/annotations.md lacks {key}"
+        );
+    }
+    for key in inner {
+        assert!(
+            page.contains(&format!("\"{key}\"")),
+            "docs/annotations.md lacks {key}"
+        );
+    }
+    for annotation in crate::pod::POD_ANNOTATIONS.iter().chain(&[
+        crate::network_status::ANNOTATION,
+        crate::inputs::RESOURCE_ANNOTATION,
+    ]) {
+        assert!(
+            page.contains(&format!("\n| `{annotation}` | ")),
+            "{annotation}"
+        );
+    }
+}

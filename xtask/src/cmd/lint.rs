@@ -1,4 +1,4 @@
-//! `lint`: checks formatting, clippy, tidiness of files and imports, the chart and the workflows.
+//! `lint`: checks formatting, clippy, tidiness of files and imports, the pages for people, the chart and the workflows.
 
 mod import_cycles;
 
@@ -13,7 +13,7 @@ use xshell::{Shell, cmd};
 
 use crate::{charts, project::Project, ui};
 
-/// Check formatting, clippy, tidiness, the chart and the workflows
+/// Check formatting, clippy, tidiness, pages, the chart and the workflows
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  cargo xtask lint --install")]
 pub(crate) struct Args {
@@ -33,6 +33,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     cmd!(shell, "cargo fmt --all --check").quiet().run()?;
     ui::note("tidy");
     tidy(&project.root)?;
+    ui::note("pages");
+    pages(&project.root)?;
     ui::note("chart");
     charts::check(project.settings())?;
     workflows(&project, &shell, args.install)?;
@@ -111,6 +113,28 @@ fn tidy(root: &Path) -> anyhow::Result<()> {
         "files are not tidy: {}",
         counted(complaints.len(), "complaint")
     )
+}
+
+/// Notes every complaint about the pages for people, fails if there is one, and counts their blocks by check.
+fn pages(root: &Path) -> anyhow::Result<()> {
+    let pages = docs::Pages::read(root).context("cannot read the pages")?;
+    let complaints = docs::check::complaints(&pages);
+    for complaint in &complaints {
+        ui::note(complaint);
+    }
+    let counts = docs::check::counts(&pages);
+    let counts = counts
+        .iter()
+        .map(|(check, count)| format!("{count} {check}"));
+    ui::note(&format!(
+        "blocks of {} by check: {}",
+        counted(pages.for_people().count(), "page"),
+        counts.collect::<Vec<_>>().join(", ")
+    ));
+    if !complaints.is_empty() {
+        bail!("pages: {}", counted(complaints.len(), "complaint"));
+    }
+    Ok(())
 }
 
 fn complaints_about(name: &str, text: &str) -> Vec<String> {

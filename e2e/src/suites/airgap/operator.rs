@@ -18,6 +18,7 @@ use super::{
 };
 use crate::{
     node::layout::ContainerdVersion,
+    pages::Reader,
     report::{CheckFailed, Report},
     sh,
     test_env::{TestEnv, arch, sha256},
@@ -71,7 +72,42 @@ pub(super) fn run(
     refuse(env, &operator, &medium, report)?;
     push(env, &operator, &medium, report)?;
     let with_others = add_images(env, &operator, &medium, report)?;
-    next_from_deltas(env, &operator, &medium, &with_others, report)
+    next_from_deltas(env, &operator, &medium, &with_others, report)?;
+    page(env, &operator, &medium, &with_others, report)
+}
+
+/// Follows docs/airgap.md as its reader does.
+fn page(
+    env: &TestEnv,
+    operator: &Operator<'_>,
+    medium: &Path,
+    next: &Path,
+    report: &mut Report,
+) -> Result<(), CheckFailed> {
+    report.check(
+        "docs/airgap.md: medium, registry, delta and the next directory",
+        || {
+            let reader = Reader::new(env, "airgap")?;
+            reader.link("medium", medium)?;
+            reader.link("next", next)?;
+            for step in ["medium", "push", "delta"] {
+                reader.follow("docs/airgap.md", step, || {
+                    let mut shell = operator.fixture.node.command("bash");
+                    shell
+                        .env("DOCKER_CONFIG", operator.fixture.node.dir.join("no-logins"))
+                        .env("MULTUS_REGISTRY_PASSWORD", PASSWORD);
+                    shell
+                })?;
+            }
+            sh::run(
+                Command::new("diff")
+                    .arg("--recursive")
+                    .arg(next)
+                    .arg(reader.path("next-again")),
+            )?;
+            reader.ensure_all_followed()
+        },
+    )
 }
 
 fn check_and_explain(

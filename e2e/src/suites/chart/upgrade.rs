@@ -18,7 +18,7 @@ const DEFINITION: &str = "CustomResourceDefinition/network-attachment-definition
 const DAEMON: &str = "DaemonSet/rke2-multus";
 
 /// A published release from which a user upgrades.
-struct UpgradePath {
+pub(super) struct UpgradePath {
     name: &'static str,
     archive: &'static str,
     /// Since v4.3.009 the CRD has a chart of its own.
@@ -29,6 +29,15 @@ struct UpgradePath {
 }
 
 const THICK: &[&str] = &["--set=thickPlugin.enabled=true"];
+
+/// The newest published release in thick mode, for the page about moving over.
+pub(super) const THICK_WITH_CRD_CHART: UpgradePath = UpgradePath {
+    name: "v4.3.017, thick",
+    archive: NEW,
+    has_crd_chart: true,
+    values: THICK,
+    main_first: false,
+};
 
 const UPGRADE_PATHS: &[UpgradePath] = &[
     UpgradePath {
@@ -85,7 +94,7 @@ pub(super) fn run(env: &TestEnv, server: &Server, report: &mut Report) -> Result
     report.check("CRDs of whereabouts stay", || whereabouts(env, server))
 }
 
-struct RoundTrip<'a> {
+pub(super) struct RoundTrip<'a> {
     env: &'a TestEnv,
     server: &'a Server,
     path: &'a UpgradePath,
@@ -97,7 +106,11 @@ const STAYING: [&str; 3] = [DEFINITION, DAEMON, "net-attach-def/storage"];
 
 impl<'a> RoundTrip<'a> {
     /// Installs the published release and a network definition.
-    fn begin(env: &'a TestEnv, server: &'a Server, path: &'a UpgradePath) -> anyhow::Result<Self> {
+    pub(super) fn begin(
+        env: &'a TestEnv,
+        server: &'a Server,
+        path: &'a UpgradePath,
+    ) -> anyhow::Result<Self> {
         if path.has_crd_chart {
             server.release("install", CRD, &published_charts::archive(NEW_CRD)?, &[])?;
         }
@@ -209,7 +222,7 @@ impl<'a> RoundTrip<'a> {
         Ok(())
     }
 
-    fn ensure_same(&self, step: &str) -> anyhow::Result<()> {
+    pub(super) fn ensure_same(&self, step: &str) -> anyhow::Result<()> {
         let found = self.present().with_context(|| step.to_owned())?;
         ensure!(
             found == self.uids,
@@ -225,13 +238,13 @@ impl<'a> RoundTrip<'a> {
     }
 
     /// Returns the objects of the main release.
-    fn names(&self) -> anyhow::Result<Vec<String>> {
+    pub(super) fn names(&self) -> anyhow::Result<Vec<String>> {
         let text = self.server.helm(&["get", "manifest", MAIN])?;
         Ok(render::parse(&text)?.iter().map(render::identity).collect())
     }
 
     /// Uninstalls both releases; CRD and network definitions stay.
-    fn remove(&self) -> anyhow::Result<()> {
+    pub(super) fn remove(&self) -> anyhow::Result<()> {
         let ours = self.names()?;
         for name in [MAIN, CRD] {
             self.server.helm(&["uninstall", name])?;

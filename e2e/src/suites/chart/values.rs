@@ -2,6 +2,8 @@
 //!
 //! Values come from a file, as with a HelmChartConfig, and override those of the HelmChart.
 
+#[cfg(test)]
+mod page;
 mod rows;
 
 use std::process::Command;

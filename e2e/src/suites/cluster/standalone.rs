@@ -30,7 +30,6 @@ impl ClusterFixture<'_> {
         report.check(
             "cniplugins.standalone: each node gets the plugins that it lacks, and nothing else",
             || {
-                self.helm_uninstall("k3s-multus-crd")?;
                 self.install(CHART, &self.env.chart(CHART)?, &[ON, AT_ONCE])?;
                 self.wait_until_each_is_ready(CHART)?;
                 self.ensure_not_pulled()?;

@@ -1,8 +1,9 @@
-//! The definitions of docs/plugins.md and the example of README.md, each as its page has it, with the plugins of the release.
+//! The definitions and pods of the pages for people, each as its page has it, with the plugins of the release.
 //!
 //! Where the kernel has no such link, the ADD has to fail with the kernel's refusal, and with nothing else.
 
 use anyhow::{Context as _, bail, ensure};
+use docs::{Check, Pages};
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
@@ -15,10 +16,8 @@ use crate::{
     single_node::DAEMON_CONFIG,
 };
 
-const PAGE: &str = include_str!("../../../../docs/plugins.md");
-const README: &str = include_str!("../../../../README.md");
-/// The words in front of README's example.
-const EXAMPLE: &str = "\nA second network for a pod, ";
+/// The steps whose pods say in a comment what they get.
+const PAGES: [&str; 3] = ["annotations", "definitions", "pods"];
 
 /// A definition of a page.
 struct Section {
@@ -72,8 +71,9 @@ impl NetnsFixture<'_> {
         let (sections, daemon, server) = report.check(
             "docs/plugins.md and README.md: definitions are applied, on a node with the links that they name",
             || {
-                let mut sections = sections()?;
-                sections.push(example()?);
+                let pages = Pages::of_checkout().context("cannot read the pages")?;
+                let mut sections = sections(&pages)?;
+                sections.push(example(&pages)?);
                 let names: Vec<_> = sections.iter().map(|one| one.name.as_str()).collect();
                 let expected: Vec<_> = CASES.iter().map(|one| one.name).collect();
                 ensure!(names == expected, "the pages have {names:?}");
@@ -95,6 +95,10 @@ impl NetnsFixture<'_> {
                 self.definition(section, case)
             })?;
         }
+        report.check(
+            "docs/annotations.md, definitions.md and pods.md: each pod gets what the page says",
+            || self.claimed_pods(),
+        )?;
         report.check("docs/plugins.md and README.md: nothing is left", || {
             dhcp::end_neighbour(node, &server)?;
             node.end(&daemon, "TERM")?;
@@ -120,6 +124,42 @@ impl NetnsFixture<'_> {
         let address = inside["net1"].first().context("net1 has no address")?;
         ensure!(address.starts_with(case.address), "net1 has {address}");
         Ok(())
+    }
+
+    /// Attaches each pod of the pages, and checks its interfaces and addresses.
+    fn claimed_pods(&self) -> anyhow::Result<()> {
+        let node = &self.single_node.node;
+        let pages = Pages::of_checkout().context("cannot read the pages")?;
+        let (definitions, pods) = claims(&pages)?;
+        self.single_node.control.apply(node, &definitions)?;
+        for Claimed { at, mut pod, has } in pods {
+            pod["spec"]["nodeName"] = json!(node.name);
+            let mut interfaces: Vec<_> = has.iter().map(|(name, _)| name.as_str()).collect();
+            interfaces.push("eth0");
+            interfaces.sort_unstable();
+            interfaces.dedup();
+            let inside = self
+                .attach_pod(&pod, &interfaces)
+                .with_context(|| at.clone())?;
+            for (interface, address) in &has {
+                let is_there = inside[interface.as_str()]
+                    .iter()
+                    .any(|one| one.starts_with(address.as_str()));
+                ensure!(is_there, "{at}: no {address} on {interface}: {inside:?}");
+            }
+            let name = objects::name(&pod)?;
+            if name == "routed" {
+                let routes = node.run(&["ip", "netns", "exec", name, "ip", "route"])?;
+                for route in [
+                    "default via 10.67.0.1 dev net1",
+                    "10.99.0.0/16 via 10.67.0.1",
+                ] {
+                    ensure!(routes.contains(route), "{at}: no {route} in {routes}");
+                }
+            }
+            self.single_node.remove(name)?;
+        }
+        nothing_left_but_cable(node)
     }
 
     fn definition(&self, section: &Section, case: &Case) -> anyhow::Result<()> {
@@ -225,17 +265,32 @@ fn nothing_left_but_cable(node: &Node) -> anyhow::Result<()> {
     .map(drop)
 }
 
-/// Returns the sections of docs/plugins.md that have a definition.
-fn sections() -> anyhow::Result<Vec<Section>> {
+/// Returns the blocks of a step of this suite: line, and YAML.
+fn blocks(pages: &Pages, step: &str) -> Vec<(String, String)> {
+    let is_of_step = |check: &Check| matches!(check, Check::Suite { suite, step: own, .. } if suite == "netns" && own == step);
+    let blocks = pages.blocks(is_of_step).into_iter();
+    blocks
+        .map(|(page, block)| (format!("{}:{}", page.path, block.line), block.text.clone()))
+        .collect()
+}
+
+fn documents(yaml: &str) -> anyhow::Result<Vec<Value>> {
+    let documents = serde_yaml::Deserializer::from_str(yaml).map(Value::deserialize);
+    Ok(documents.collect::<Result<_, _>>()?)
+}
+
+/// Returns the definitions of docs/plugins.md; the words above a block may name the pod's annotation, which else is the definition's name.
+fn sections(pages: &Pages) -> anyhow::Result<Vec<Section>> {
+    let page = pages.get("docs/plugins.md").context("there is no page")?;
     let mut sections = Vec::new();
-    for text in PAGE.split("\n### ").skip(1) {
-        let Some((words, rest)) = text.split_once("```yaml\n") else {
-            continue;
-        };
-        let (yaml, _) = rest.split_once("```").context("a block has an end")?;
-        let definition = Value::deserialize(serde_yaml::Deserializer::from_str(yaml))?;
+    for (_, yaml) in blocks(pages, "plugins") {
+        let definition = documents(&yaml)?.pop().context("a block is a definition")?;
         let name = objects::name(&definition)?.to_owned();
-        // The text may name the annotation; else it is the definition's name.
+        let (above, _) = page
+            .text
+            .split_once(&yaml)
+            .context("the page has its block")?;
+        let words = above.rsplit("\n### ").next().unwrap_or_default();
         let annotation = words
             .split_once("annotation: `")
             .and_then(|(_, rest)| rest.split_once('`'));
@@ -250,18 +305,12 @@ fn sections() -> anyhow::Result<Vec<Section>> {
     Ok(sections)
 }
 
-/// Returns README's example: a definition and a pod, in the indented block after the words of [`EXAMPLE`].
-fn example() -> anyhow::Result<Section> {
-    let (_, rest) = README
-        .split_once(EXAMPLE)
+/// Returns README's example: a definition and a pod.
+fn example(pages: &Pages) -> anyhow::Result<Section> {
+    let (_, yaml) = blocks(pages, "readme")
+        .pop()
         .context("README has an example")?;
-    let (_, rest) = rest.split_once("\n\n").context("a block follows")?;
-    let lines = rest.lines().map_while(|line| line.strip_prefix("    "));
-    let yaml = lines.collect::<Vec<_>>().join("\n");
-    let documents: Result<Vec<_>, _> = serde_yaml::Deserializer::from_str(&yaml)
-        .map(Value::deserialize)
-        .collect();
-    let [definition, pod] = <[Value; 2]>::try_from(documents?)
+    let [definition, pod] = <[Value; 2]>::try_from(documents(&yaml)?)
         .ok()
         .context("README's example is a definition and a pod")?;
     Ok(Section {
@@ -272,6 +321,40 @@ fn example() -> anyhow::Result<Section> {
     })
 }
 
+/// A pod of a page with what a comment above it says that the pod has: interfaces with the beginnings of their addresses.
+struct Claimed {
+    at: String,
+    pod: Value,
+    has: Vec<(String, String)>,
+}
+
+/// Returns the definitions and pods of the pages about annotations, definitions and pods.
+fn claims(pages: &Pages) -> anyhow::Result<(Vec<Value>, Vec<Claimed>)> {
+    let (mut definitions, mut pods) = (Vec::new(), Vec::new());
+    for step in PAGES {
+        for (at, yaml) in blocks(pages, step) {
+            let words = yaml.lines().filter_map(|line| line.strip_prefix("# "));
+            let has: Vec<_> = words
+                .filter_map(|line| line.split_once(" has "))
+                .map(|(interface, address)| (interface.to_owned(), address.to_owned()))
+                .collect();
+            for object in documents(&yaml)? {
+                if object["kind"] == "Pod" {
+                    ensure!(!has.is_empty(), "{at}: no comment says what the pod has");
+                    pods.push(Claimed {
+                        at: at.clone(),
+                        pod: object,
+                        has: has.clone(),
+                    });
+                } else {
+                    definitions.push(object);
+                }
+            }
+        }
+    }
+    Ok((definitions, pods))
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
@@ -280,8 +363,9 @@ mod tests {
 
     #[test]
     fn each_definition_of_the_page_has_a_case() {
-        let mut sections = sections().unwrap();
-        sections.push(example().unwrap());
+        let pages = Pages::of_checkout().unwrap();
+        let mut sections = sections(&pages).unwrap();
+        sections.push(example(&pages).unwrap());
         let found: Vec<_> = sections.iter().map(|one| one.name.as_str()).collect();
         let cases: Vec<_> = CASES.iter().map(|one| one.name).collect();
         assert_eq!(found, cases);
@@ -298,5 +382,16 @@ mod tests {
             assert_eq!(section.definition["kind"], "NetworkAttachmentDefinition");
             assert_eq!(section.pod["kind"], "Pod");
         }
+    }
+
+    #[test]
+    fn every_block_for_this_suite_is_used() {
+        let pages = Pages::of_checkout().unwrap();
+        let all = pages.blocks(|check| check.word() == "netns").len();
+        let used = [&PAGES[..], &["plugins", "readme"]].concat();
+        let used: usize = used.iter().map(|step| blocks(&pages, step).len()).sum();
+        assert_eq!(all, used);
+        let (definitions, pods) = claims(&pages).unwrap();
+        assert!(definitions.len() > 4 && pods.len() > 5);
     }
 }

@@ -1,0 +1,161 @@
+//! What pages promise to have completely: every key of the plugins, every right and capability of the daemon; and figures that stand on
+//! the page that they are from.
+
+use std::{fs, path::Path};
+
+use crate::Pages;
+
+fn read(pages: &Pages, path: &str) -> String {
+    fs::read_to_string(pages.root.join(path)).unwrap()
+}
+
+/// Returns the names of the fields of structures that are read from JSON, with those of plugins' configurations in lower case.
+fn json_fields(source: &str) -> Vec<String> {
+    let code = source.split("\nmod tests {").next().unwrap_or_default();
+    let mut fields = Vec::new();
+    for part in code.split("#[derive(").skip(1) {
+        let Some((derives, rest)) = part.split_once(")]") else {
+            continue;
+        };
+        let Some((head, rest)) = rest.split_once('{') else {
+            continue;
+        };
+        if !derives.contains("Deserialize") || !head.contains("struct ") || head.contains(';') {
+            continue;
+        }
+        let (body, _) = rest.split_once("\n}").unwrap_or((rest, ""));
+        let (mut renamed, mut is_flattened) = (None, false);
+        for line in body.lines().map(str::trim) {
+            if let Some((_, rest)) = line.split_once("rename = \"") {
+                renamed = rest.split('"').next().map(str::to_owned);
+            }
+            is_flattened |= line.contains("(flatten)") || line.contains("serde(skip)");
+            let Some((field, _)) = line
+                .strip_suffix(',')
+                .and_then(|line| line.split_once(": "))
+            else {
+                continue;
+            };
+            if line.starts_with("///") || line.starts_with('#') {
+                continue;
+            }
+            let name = field.rsplit(' ').next().unwrap_or(field);
+            let name = renamed.take().unwrap_or_else(|| name.to_owned());
+            if !std::mem::take(&mut is_flattened) {
+                fields.push(name.to_lowercase());
+            }
+        }
+    }
+    fields
+}
+
+fn sources(dir: &Path, found: &mut Vec<String>) {
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            sources(&path, found);
+        } else if path.extension().is_some_and(|end| end == "rs") {
+            found.push(fs::read_to_string(path).unwrap());
+        }
+    }
+}
+
+#[test]
+fn definitions_have_every_key_of_the_plugins() {
+    let pages = Pages::of_checkout().unwrap();
+    let page = pages
+        .get("docs/definitions.md")
+        .unwrap()
+        .text
+        .to_lowercase();
+    let mut all = Vec::new();
+    for dir in ["interface", "ipam", "meta"] {
+        sources(&pages.root.join("plugins/src").join(dir), &mut all);
+    }
+    let fields: Vec<_> = all.iter().flat_map(|source| json_fields(source)).collect();
+    assert!(fields.len() > 90, "{fields:?}");
+    let internal = [
+        // Groups of keys in the sources, and what the runtime writes.
+        "masquerade",
+        "limits",
+        "settings",
+        "cni",
+        "range",
+        "auxiliary",
+        "prevresult",
+    ];
+    let missing: Vec<_> = fields
+        .iter()
+        .filter(|field| !internal.contains(&field.as_str()))
+        .filter(|field| {
+            !page.contains(&format!("`{field}`")) && !page.contains(&format!("\"{field}\""))
+        })
+        .collect();
+    assert!(missing.is_empty(), "docs/definitions.md lacks {missing:?}");
+}
+
+#[test]
+fn security_has_every_right_and_capability() {
+    let pages = Pages::of_checkout().unwrap();
+    let page = &pages.get("docs/security.md").unwrap().text;
+    let templates = "chart/template/main/templates";
+    let mut names = Vec::new();
+    for file in ["clusterRole.yaml", "publishedRole.yaml"] {
+        let text = read(&pages, &format!("{templates}/{file}"));
+        let lists = text
+            .lines()
+            .filter_map(|line| line.trim().strip_prefix("resources: ["));
+        for list in lists {
+            let list = list.trim_end_matches(']');
+            names.extend(list.split(", ").map(str::to_owned));
+        }
+    }
+    assert!(names.len() > 7, "{names:?}");
+    let helpers = read(&pages, &format!("{templates}/_helpers.tpl"));
+    let (_, list) = helpers.split_once("$capabilities = list ").unwrap();
+    let capabilities = list.lines().next().unwrap().trim_end_matches(" -}}");
+    names.extend(
+        capabilities
+            .split(' ')
+            .map(|one| one.trim_matches('"').to_owned()),
+    );
+    for name in names {
+        // The daemon's own DaemonSet is named in words.
+        let name = if name == "daemonsets" {
+            "DaemonSet"
+        } else {
+            &name
+        };
+        assert!(page.contains(name), "docs/security.md lacks {name}");
+    }
+}
+
+#[test]
+fn figures_of_the_readme_are_those_of_the_performance_page() {
+    let pages = Pages::of_checkout().unwrap();
+    let readme = &pages.get("README.md").unwrap().text;
+    let performance = &pages.get("docs/performance.md").unwrap().text;
+    let (_, table) = readme
+        .split_once("| row | ours | upstream's |\n|---|---|---|\n")
+        .unwrap();
+    let rows: Vec<_> = table
+        .lines()
+        .take_while(|line| line.starts_with('|'))
+        .collect();
+    assert!(rows.len() > 5);
+    for row in rows {
+        let cells: Vec<_> = row.trim_matches('|').split('|').map(str::trim).collect();
+        let begin = format!("| {} | {} | {} |", cells[0], cells[1], cells[2]);
+        assert!(
+            performance.contains(&begin),
+            "docs/performance.md lacks {begin}"
+        );
+    }
+    let (_, words) = readme.split_once("with kubelet and containerd, ").unwrap();
+    let none = words.split(' ').next().unwrap();
+    let row = format!("| CNI ADD, one by one, ms | 51.2 | 80.8 | {none} |");
+    assert!(
+        performance.contains(&row),
+        "docs/performance.md lacks {row}"
+    );
+}

@@ -1,0 +1,137 @@
+//! Follows the pages for people as a reader does: saves the files that a step shows, and runs its commands in a shell, in their order.
+
+use std::{
+    cell::RefCell,
+    collections::BTreeSet,
+    fs,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context as _, ensure};
+use docs::{Check, Pages};
+
+use crate::{sh, test_env::TestEnv};
+
+/// The reader of one suite.
+pub(crate) struct Reader {
+    pages: Pages,
+    suite: &'static str,
+    /// Where the reader saves files; `dist` in it is the release.
+    dir: PathBuf,
+    /// The search path of the shell: the programs that the pages take for granted, and those of the release.
+    programs: String,
+    /// Page and step of what was followed.
+    followed: RefCell<BTreeSet<(String, String)>>,
+}
+
+impl Reader {
+    pub(crate) fn new(env: &TestEnv, suite: &'static str) -> anyhow::Result<Self> {
+        let dir = env.dir.join("reader");
+        fs::create_dir_all(&dir)?;
+        symlink(&env.dist, dir.join("dist"))?;
+        let own = env.program("");
+        Ok(Self {
+            pages: Pages::of_checkout().context("cannot read the pages")?,
+            suite,
+            programs: format!(
+                "{}:{}:{}",
+                env.bin.display(),
+                own.display(),
+                std::env::var("PATH").unwrap_or_default()
+            ),
+            dir,
+            followed: RefCell::default(),
+        })
+    }
+
+    /// Gives the reader a directory under the name that the pages use.
+    pub(crate) fn link(&self, name: &str, to: &Path) -> anyhow::Result<()> {
+        symlink(to, self.dir.join(name)).with_context(|| format!("cannot link {name}"))
+    }
+
+    /// Returns the path of what a step made.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    /// Follows a step of a page. `shell` makes the command that is the reader's shell.
+    pub(crate) fn follow(
+        &self,
+        page: &str,
+        step: &str,
+        shell: impl Fn() -> Command,
+    ) -> anyhow::Result<()> {
+        let blocks = self.blocks();
+        let mut blocks = blocks
+            .iter()
+            .filter(|one| one.page == page && one.step == step)
+            .peekable();
+        ensure!(blocks.peek().is_some(), "{page} has no step {step}");
+        for block in blocks {
+            let at = format!("{page}:{}", block.line);
+            if let Some(file) = block.file {
+                ensure!(!file.contains('/'), "{at}: {file} is not a plain name");
+                fs::write(self.dir.join(file), block.text)?;
+            } else {
+                // A shell that enters a node begins at its root.
+                let script = format!("cd -- \"$1\"\n{}", block.text);
+                let mut shell = shell();
+                shell
+                    .env("PATH", &self.programs)
+                    .args(["-o", "errexit", "-o", "pipefail", "-c", &script, "reader"])
+                    .arg(&self.dir);
+                sh::run(&mut shell).context(at)?;
+            }
+        }
+        let followed = (page.to_owned(), step.to_owned());
+        self.followed.borrow_mut().insert(followed);
+        Ok(())
+    }
+
+    /// Fails unless every step of every page for this suite was followed.
+    pub(crate) fn ensure_all_followed(&self) -> anyhow::Result<()> {
+        let followed = self.followed.borrow();
+        let all = self.blocks();
+        for block in &all {
+            let key = (block.page.to_owned(), block.step.to_owned());
+            ensure!(
+                followed.contains(&key),
+                "{}:{}: the suite does not follow step {}: add it there",
+                block.page,
+                block.line,
+                block.step
+            );
+        }
+        Ok(())
+    }
+
+    fn blocks(&self) -> Vec<MarkedBlock<'_>> {
+        let blocks = self
+            .pages
+            .blocks(|check| matches!(check, Check::Suite { suite, .. } if suite == self.suite));
+        let steps = blocks.into_iter().filter_map(|(page, block)| {
+            let Ok(Check::Suite { step, file, .. }) = &block.check else {
+                return None;
+            };
+            Some(MarkedBlock {
+                page: &page.path,
+                line: block.line,
+                step,
+                file: file.as_deref(),
+                text: &block.text,
+            })
+        });
+        steps.collect()
+    }
+}
+
+/// A block with the step that it belongs to.
+struct MarkedBlock<'a> {
+    page: &'a str,
+    line: usize,
+    step: &'a str,
+    file: Option<&'a str>,
+    text: &'a str,
+}
