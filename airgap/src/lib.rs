@@ -16,6 +16,7 @@ pub mod check;
 pub mod commands;
 pub mod delta;
 pub mod elf;
+pub mod exports;
 pub mod http;
 pub mod image;
 pub mod lists;

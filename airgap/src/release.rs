@@ -237,6 +237,7 @@ fn kind(path: &str) -> &'static str {
         ("airgap", _) => "image-list",
         ("completions", _) => "completion",
         ("man", _) => "man-page",
+        ("exports", _) => "export",
         ("sbom", name) if name.starts_with("vex.") => "vex",
         ("sbom", _) => "sbom",
         ("", "LICENSE" | "THIRD-PARTY.txt") => "licence",
@@ -349,5 +350,6 @@ mod tests {
         check("man/multus-distro.1", "man-page", None);
         check("completions/_multus-distro", "completion", None);
         check("airgap/sha256sum-amd64.txt", "checksums", Some("amd64"));
+        check("exports/hauler.yaml", "export", None);
     }
 }

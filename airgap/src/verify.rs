@@ -17,6 +17,7 @@ use archive::{digest::sha256, verify::Image};
 
 use crate::{
     arch::Arch,
+    exports::{self, Exported},
     lists, plugin_archives,
     release::{self, Budget, Origin, Release},
     tree::Tree,
@@ -104,6 +105,17 @@ pub fn check<'a>(
         standard.is_checkout(),
         &mut claimed,
     )?;
+    let names: Vec<_> = images
+        .iter()
+        .map(|image| image.reference.as_str())
+        .collect();
+    let exported = Exported {
+        version: &release.version,
+        arches: &arches,
+        images: &names,
+        charts: &charts,
+    };
+    exports::check(tree, &exported, standard.is_checkout(), &mut claimed)?;
     match standard {
         Standard::Checkout(checkout) => {
             for (path, page) in &checkout.pages.0 {

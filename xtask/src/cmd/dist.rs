@@ -9,6 +9,7 @@ use std::{
 };
 
 use ::airgap::{
+    exports::{self, Exported},
     lists,
     sbom::{LICENCE, NOTICES},
     source::PROGRAM,
@@ -63,6 +64,7 @@ const RELEASE_NAMES: &[&str] = &[
     "bindata",
     "charts",
     "completions",
+    "exports",
     "man",
     "manifests",
     "oci",
@@ -162,6 +164,16 @@ pub(crate) fn compose(
     tree.extend(airgap::tree(layout, &origin.architectures, &operators)?);
     tree.extend(release_pages());
     let images = archive::verify::images(layout, &::airgap::check::unpack)?;
+    let names: Vec<_> = images
+        .iter()
+        .map(|image| image.reference.as_str())
+        .collect();
+    tree.extend(exports::tree(&Exported {
+        version: &origin.version,
+        arches: &origin.architectures,
+        images: &names,
+        charts: &charts::entries(charts),
+    }));
     let subjects = Subjects {
         version: &origin.version,
         epoch: origin.epoch,

@@ -298,6 +298,50 @@ fn release_of_another_version_is_judged_by_its_own_words() {
 }
 
 #[test]
+fn forged_exports_are_named() {
+    for path in [
+        "hauler.yaml",
+        "rancher-images.txt",
+        "registries.yaml",
+        "zarf.yaml",
+    ] {
+        let path = format!("exports/{path}");
+        let expected = format!("{path} does not follow from the images and charts");
+        forged(append(&path, b"x"), &expected);
+    }
+}
+
+/// Returns the paths in an export that end in one of these.
+fn paths_in(text: &str, endings: &[&str]) -> Vec<String> {
+    let words = text.split_whitespace();
+    let paths =
+        words.filter(|word| word.contains('/') && endings.iter().any(|one| word.ends_with(one)));
+    paths.map(str::to_owned).collect()
+}
+
+#[test]
+fn exports_name_files_of_the_release() {
+    let tree = release();
+    let text = |path: &str| String::from_utf8(tree.get(path).unwrap().to_vec()).unwrap();
+    let hauler = text("exports/hauler.yaml");
+    let mut named = paths_in(&hauler, &[".zst", ".txt"]);
+    let lines: Vec<_> = hauler.lines().map(str::trim).collect();
+    let charts = lines.windows(2).filter_map(|pair| {
+        let name = pair[0].strip_prefix("- name: ")?;
+        Some(format!("{}/{name}", pair[1].strip_prefix("repoURL: ")?))
+    });
+    named.extend(charts);
+    assert_eq!(named.len(), 2 * ARCHES.len() + 4, "{named:?}");
+    let zarf = text("exports/zarf.yaml").replace("###ZARF_PKG_ARCH###", "amd64");
+    let paths = paths_in(&zarf, &[".tgz", ".gz"]);
+    assert_eq!(paths.len(), 4 + 2, "{paths:?}");
+    named.extend(paths.iter().map(|path| path.replacen("../", "", 1)));
+    for path in named {
+        assert!(tree.get(&path).is_some(), "the release has no {path}");
+    }
+}
+
+#[test]
 fn directory_that_does_not_exist_is_named_as_such() {
     let error = dir(Path::new("/nosuch"), |_| Standard::OwnWords).unwrap_err();
     let error = error.to_string();
