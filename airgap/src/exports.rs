@@ -111,36 +111,34 @@ fn hauler(release: &Exported<'_>) -> String {
 /// Returns a package definition with a flavor per distro. A path in it is seen from its own directory.
 fn zarf(release: &Exported<'_>) -> String {
     let version = release.version;
-    let mut text = format!(
+    let head = format!(
         "# zarf package create exports --flavor {}\nkind: ZarfPackageConfig\nmetadata:\n  name: multus\n  description: Several network interfaces for pods on K3s and RKE2\n  version: {version}\ncomponents:\n",
         Distro::Rke2.as_str()
     );
     let [_, archive] = lists::archives(ZARF_ARCH);
-    let images: String = release
-        .images
-        .iter()
-        .map(|name| format!("          - {name}\n"))
-        .collect();
+    let mut lines = vec![head];
     for identity in IDENTITIES {
         let distro = identity.distro.as_str();
-        text += &format!(
+        lines.push(format!(
             "  - name: multus-{distro}\n    required: true\n    only:\n      flavor: {distro}\n    charts:\n"
-        );
+        ));
         // Zarf installs charts in this order, in which resources follow their definitions.
         let names = CHARTS.map(|chart| chart.name(identity));
         let of = |name: &String| release.charts.iter().find(|chart| chart.name == *name);
-        for chart in names.iter().filter_map(of) {
-            let name = &chart.name;
-            text += &format!(
-                "      - name: {name}\n        version: {version}\n        namespace: {ZARF_NAMESPACE}\n        localPath: ../{}\n",
-                chart.path
-            );
-        }
-        text += &format!(
-            "    imageArchives:\n      - path: ../airgap/{archive}\n        images:\n{images}"
-        );
+        let charts = names.iter().filter_map(of);
+        lines.extend(charts.map(|chart| {
+            format!(
+                "      - name: {}\n        version: {version}\n        namespace: {ZARF_NAMESPACE}\n        localPath: ../{}\n",
+                chart.name, chart.path
+            )
+        }));
+        lines.push(format!(
+            "    imageArchives:\n      - path: ../airgap/{archive}\n        images:\n"
+        ));
+        let images = release.images.iter();
+        lines.extend(images.map(|name| format!("          - {name}\n")));
     }
-    text
+    lines.concat()
 }
 
 /// Returns mirrors for the registries of all images, with the host of [`EXAMPLE_REGISTRY`].

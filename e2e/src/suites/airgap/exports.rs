@@ -1,7 +1,7 @@
 //! The release in the hands of other tools: podman, which takes what docker takes, with the list for Rancher's scripts, and the libraries by
 //! which the agents of K3s and RKE2 read `registries.yaml` and image archives.
 
-use std::{fs, path::PathBuf};
+use std::fs;
 
 use anyhow::{Context as _, ensure};
 
@@ -17,6 +17,8 @@ use crate::{
 
 /// The host in `registries.yaml` that its reader replaces.
 const EXAMPLE_REGISTRY: &str = "registry.example:5000";
+/// The first part of the repositories that the steps of Rancher's scripts fill.
+const SCRIPTS: &str = "scripts";
 
 pub(super) fn run(
     env: &TestEnv,
@@ -27,7 +29,10 @@ pub(super) fn run(
         "podman loads both forms of the archive, with the digests of the list",
         || {
             for ending in ["gz", "zst"] {
-                let podman = Podman::new(env, fixture, ending);
+                let podman = Podman {
+                    fixture,
+                    name: ending,
+                };
                 podman.load(&archive(env, ending))?;
                 for reference in listed(env)? {
                     let (name, digest) = reference.split_once('@').context("a digest is named")?;
@@ -43,25 +48,25 @@ pub(super) fn run(
     report.check(
         "loaded, tagged and pushed by the list for Rancher's scripts, images are where a mirror has them",
         || {
-            let podman = Podman::new(env, fixture, "rancher");
+            let podman = Podman { fixture, name: "scripts" };
             podman.load(&archive(env, "gz"))?;
             let list = String::from_utf8(env.read("exports/rancher-images.txt")?)?;
             ensure!(list.lines().count() == listed(env)?.len(), "it has {list}");
-            let registry = format!("{REGISTRY}/rancher");
             for line in list.lines() {
                 // As the script does with each line.
-                let target = format!("{registry}/{line}");
+                let target = format!("{REGISTRY}/{SCRIPTS}/{line}");
                 podman.run(&["tag", line, &target])?;
                 let creds = format!("{USER}:{PASSWORD}");
                 podman.run(&["push", "--tls-verify=false", "--creds", &creds, &target])?;
             }
-            let mirror = format!("http://{registry}");
-            pull_by_mirror(env, fixture, &mirror)
+            // The other repositories of the registry have the same images by another way.
+            let rewrite = format!("    rewrite:\n      '^(.*)$': '{SCRIPTS}/$1'\n");
+            pull_by_mirror(env, fixture, &rewrite)
         },
     )?;
     report.check(
         "the agents' library pulls by registries.yaml what was pushed to the registry",
-        || pull_by_mirror(env, fixture, &format!("http://{REGISTRY}")),
+        || pull_by_mirror(env, fixture, ""),
     )?;
     report.check(
         "the agents' library finds every image in the directory of archives",
@@ -82,19 +87,16 @@ fn archive(env: &TestEnv, ending: &str) -> String {
 /// A podman with a store of its own.
 struct Podman<'a> {
     fixture: &'a AirgapFixture,
-    dir: PathBuf,
+    name: &'a str,
 }
 
-impl<'a> Podman<'a> {
-    fn new(env: &TestEnv, fixture: &'a AirgapFixture, name: &str) -> Self {
-        let dir = env.dir.join(format!("podman-{name}"));
-        Self { fixture, dir }
-    }
-
+impl Podman<'_> {
     fn run(&self, args: &[&str]) -> anyhow::Result<String> {
+        // Paths of the node, because podman refuses long ones.
+        let root = format!("/var/lib/containerd/podman-{}", self.name);
+        let run = format!("/run/podman-{}", self.name);
         let mut podman = self.fixture.node.command("podman");
-        podman.arg("--root").arg(self.dir.join("root"));
-        podman.arg("--runroot").arg(self.dir.join("run"));
+        podman.args(["--root", &root, "--runroot", &run]);
         podman.args(["--storage-driver", "vfs"]).args(args);
         sh::run(&mut podman)
     }
@@ -105,12 +107,13 @@ impl<'a> Podman<'a> {
     }
 }
 
-/// Pulls the images of the list by the release's `registries.yaml`, with this address in it.
-fn pull_by_mirror(env: &TestEnv, fixture: &AirgapFixture, mirror: &str) -> anyhow::Result<()> {
+/// Pulls the images of the list by the release's `registries.yaml`, with the registry and its login in it, and more for each mirror.
+fn pull_by_mirror(env: &TestEnv, fixture: &AirgapFixture, more: &str) -> anyhow::Result<()> {
     let example = String::from_utf8(env.read("exports/registries.yaml")?)?;
     let (mirrors, login) = example.split_once("#configs").context("it has no login")?;
+    let endpoint = format!("https://{EXAMPLE_REGISTRY}\n");
+    let mirrors = mirrors.replace(&endpoint, &format!("http://{REGISTRY}\n{more}"));
     let (login, _tls) = login.split_once("#    tls:").context("it has no CA")?;
-    let mirrors = mirrors.replace(&format!("https://{EXAMPLE_REGISTRY}"), mirror);
     let login = login
         .replace("\n#", "\n")
         .replace(EXAMPLE_REGISTRY, REGISTRY)
