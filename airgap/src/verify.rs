@@ -18,7 +18,7 @@ use archive::{digest::sha256, verify::Image};
 use crate::{
     arch::Arch,
     exports::{self, Exported},
-    lists, plugin_archives,
+    kubectl_archives, lists, plugin_archives,
     release::{self, Budget, Origin, Release},
     tree::Tree,
 };
@@ -99,6 +99,13 @@ pub fn check<'a>(
     let charts = charts::check(tree, &release, &arches, standard, &mut claimed)?;
     inside::check(tree, &release, &arches, &images, standard, &mut claimed)?;
     plugin_archives::check(
+        tree,
+        &release.version,
+        &arches,
+        standard.is_checkout(),
+        &mut claimed,
+    )?;
+    kubectl_archives::check(
         tree,
         &release.version,
         &arches,

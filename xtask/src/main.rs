@@ -5,6 +5,7 @@
 mod arch;
 mod budgets;
 mod cmd;
+mod desks;
 mod difference;
 mod fetch;
 mod lock;

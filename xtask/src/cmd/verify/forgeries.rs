@@ -10,6 +10,7 @@ use std::{
 };
 
 use airgap::{
+    desk::Desk,
     image::{Definition, Release as ImageRelease},
     zstd,
 };
@@ -22,7 +23,7 @@ use super::{
 use crate::{
     arch::Arch,
     charts,
-    cmd::{dist, generate},
+    cmd::{build::desks::Plugins, dist, generate},
     programs::{self, Binaries},
     release::{self, Origin, Release},
     sbom,
@@ -52,6 +53,17 @@ fn programs(arch: Arch, embedded: &[u8]) -> Binaries {
             (name.to_owned(), program(arch, &text))
         })
         .collect()
+}
+
+/// Returns the smallest file that passes for a program for Windows, of each desk.
+fn plugins() -> Plugins {
+    let mut bytes = vec![0; 0xc8];
+    bytes[..2].copy_from_slice(b"MZ");
+    bytes[0x3c] = 0x40;
+    bytes[0x40..0x46].copy_from_slice(b"PE\0\0\x64\x86");
+    // The size of the optional header, which has no directories, and its magic.
+    bytes[0x54..0x5a].copy_from_slice(&[0x70, 0, 0, 0, 0x0b, 2]);
+    Plugins::from([(Desk::WindowsAmd64, bytes)])
 }
 
 fn layout(programs: &BTreeMap<Arch, Binaries>) -> Layout {
@@ -107,7 +119,7 @@ fn release_of(version: &str) -> Tree {
     dist::compose(
         origin(version),
         &charts,
-        &programs,
+        (&programs, &plugins()),
         &layout_of(version, &programs),
         &sbom::tests::sample(version, &ARCHES),
     )
@@ -298,7 +310,7 @@ fn release_of_another_version_is_judged_by_its_own_words() {
 }
 
 #[test]
-fn forged_exports_are_named() {
+fn forged_exports_and_kubectl_archives_are_named() {
     for path in [
         "hauler.yaml",
         "rancher-images.txt",
@@ -309,6 +321,44 @@ fn forged_exports_are_named() {
         let expected = format!("{path} does not follow from the images and charts");
         forged(append(&path, b"x"), &expected);
     }
+    let manifest = "kubectl/multus.yaml";
+    forged(
+        append(manifest, b"x"),
+        "kubectl/multus.yaml does not follow from the archives",
+    );
+    forged(
+        |tree| tree.add("kubectl/kubectl-multus-v1-linux-s390x.tar.gz", ""),
+        "is no part of a release",
+    );
+    let plugin = "bin/windows-amd64/kubectl-multus.exe";
+    forged(
+        |tree| tree.add_program(plugin, b"MZ".to_vec()),
+        "bin/windows-amd64/kubectl-multus.exe: no 64-bit program for Windows",
+    );
+    forged(
+        append(plugin, b"x"),
+        "sbom/windows-amd64/kubectl-multus.exe: it is about another file than the one of this release",
+    );
+    forged(
+        |tree| drop(tree.0.remove(plugin)),
+        "the release has no such program, image or archive",
+    );
+    forged(
+        |tree| tree.0.retain(|path, _| !path.starts_with("sbom/windows")),
+        "sbom/windows-amd64/kubectl-multus.exe.cdx.json is missing",
+    );
+    // The program of another architecture, in an archive that is sound in itself.
+    let archive = |arch: &str| {
+        let version = env!("CARGO_PKG_VERSION");
+        format!("kubectl/kubectl-multus-v{version}-linux-{arch}.tar.gz")
+    };
+    forged(
+        |tree| {
+            let other = tree.get(&archive("amd64")).unwrap().to_vec();
+            tree.add(archive("arm"), other);
+        },
+        "its kubectl-multus is not that of the release",
+    );
 }
 
 /// Returns the paths in an export that end in one of these.
