@@ -251,6 +251,9 @@ fn kind(path: &str) -> &'static str {
         ("airgap", _) => "image-list",
         ("completions", _) => "completion",
         ("man", _) => "man-page",
+        ("exports", _) => "export",
+        ("kubectl", "multus.yaml") => "krew-manifest",
+        ("kubectl", _) => "kubectl-archive",
         ("sbom", name) if name.starts_with("vex.") => "vex",
         ("sbom", _) => "sbom",
         ("", "LICENSE" | "THIRD-PARTY.txt") => "licence",
@@ -261,7 +264,7 @@ fn kind(path: &str) -> &'static str {
 fn arch_of(path: &str) -> Option<Arch> {
     match path.split_once('/')? {
         ("bin" | "sbom", rest) => Arch::parse(rest.split_once('/')?.0),
-        ("airgap" | "plugins", name) => name.split(['-', '.']).find_map(Arch::parse),
+        ("airgap" | "kubectl" | "plugins", name) => name.split(['-', '.']).find_map(Arch::parse),
         _ => None,
     }
 }
@@ -364,5 +367,9 @@ mod tests {
         check("man/multus-distro.1", "man-page", None);
         check("completions/_multus-distro", "completion", None);
         check("airgap/sha256sum-amd64.txt", "checksums", Some("amd64"));
+        check("exports/hauler.yaml", "export", None);
+        check("kubectl/multus.yaml", "krew-manifest", None);
+        let kubectl = "kubectl/kubectl-multus-v5.0.0-linux-arm64.tar.gz";
+        check(kubectl, "kubectl-archive", Some("arm64"));
     }
 }

@@ -18,7 +18,8 @@ use chart::BuildSettings;
 
 use crate::{
     arch::Arch,
-    lists, plugin_archives,
+    exports::{self, Exported},
+    kubectl_archives, lists, plugin_archives,
     release::{self, Budget, Origin, Release},
     tree::Tree,
 };
@@ -105,6 +106,24 @@ pub fn check<'a>(
         standard.is_checkout(),
         &mut claimed,
     )?;
+    kubectl_archives::check(
+        tree,
+        &release.version,
+        &arches,
+        standard.is_checkout(),
+        &mut claimed,
+    )?;
+    let names: Vec<_> = images
+        .iter()
+        .map(|image| image.reference.as_str())
+        .collect();
+    let exported = Exported {
+        version: &release.version,
+        arches: &arches,
+        images: &names,
+        charts: &charts,
+    };
+    exports::check(tree, &exported, standard.is_checkout(), &mut claimed)?;
     match standard {
         Standard::Checkout(checkout) => {
             for (path, page) in &checkout.pages.0 {

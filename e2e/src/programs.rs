@@ -27,6 +27,8 @@ pub(crate) enum Module {
     Helm,
     HelmController,
     Kubernetes,
+    /// A program of ours with the libraries by which the agents of K3s and RKE2 read images.
+    MirrorReader,
     Oras,
     Plugins,
     /// A program of ours with the libraries by which scanners read bills of materials.
@@ -53,6 +55,7 @@ impl Module {
             Self::Helm => "helm",
             Self::HelmController => "helm-controller",
             Self::Kubernetes => "kubernetes",
+            Self::MirrorReader => "mirror-reader",
             Self::Oras => "oras",
             Self::Plugins => "plugins",
             Self::SbomReader => "sbom-reader",
@@ -64,7 +67,11 @@ impl Module {
     /// Returns the file that determines what is built: a list of packages, or the program itself.
     fn source(self) -> &'static str {
         match self {
-            Self::DraDriver | Self::Flanneld | Self::SbomReader | Self::VpnControl => "main.go",
+            Self::DraDriver
+            | Self::Flanneld
+            | Self::MirrorReader
+            | Self::SbomReader
+            | Self::VpnControl => "main.go",
             _ => "tools.go",
         }
     }

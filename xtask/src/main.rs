@@ -7,6 +7,7 @@ mod assets;
 mod budgets;
 mod changelog;
 mod cmd;
+mod desks;
 mod difference;
 mod fetch;
 mod lock;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 pub(crate) use airgap::arch::Binaries;
 use airgap::tree::Tree;
+use anyhow::Context as _;
 
 use crate::arch::{Arch, Facts};
 
@@ -38,9 +39,16 @@ pub(crate) const CARGO_RUNS: &[CargoRun] = &[
 /// Bytes that the CNI plugins may have: they and the daemon share an image of at most 12 MB.
 const PLUGINS_BUDGET: u64 = 2_500_000;
 /// Bytes that the kubectl plugin may have; it is not started once per pod, as the shim is.
-const KUBECTL_BUDGET: u64 = 8_000_000;
+pub(crate) const KUBECTL_BUDGET: u64 = 8_000_000;
 /// Bytes that the program for airgap archives may have, with TLS, HTTP and zstd in it.
 const AIRGAP_BUDGET: u64 = 8_000_000;
+
+/// Returns the run of cargo that builds a program.
+pub(crate) fn run_of(program: &str) -> anyhow::Result<&'static CargoRun> {
+    let has = |run: &&CargoRun| run.programs.iter().any(|(_, name)| *name == program);
+    let run = CARGO_RUNS.iter().find(has);
+    run.with_context(|| format!("no run of cargo builds {program}"))
+}
 
 /// Returns the names of the programs, which are the same for every architecture.
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {

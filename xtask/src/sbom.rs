@@ -14,6 +14,7 @@ mod vex;
 use std::collections::{BTreeMap, BTreeSet};
 
 use airgap::{
+    desk::Desk,
     image::Definition,
     lists,
     sbom::{LICENCE, NOTICES, VEX, image_stem, paths, stem},
@@ -28,7 +29,8 @@ use self::{
     graph::{CrateFacts, CrateId, Graph},
 };
 use crate::{
-    arch::Arch,
+    arch::{Arch, Facts},
+    desks,
     project::Project,
     release::{FileEntry, ImageEntry, Release},
     tree::Tree,
@@ -59,6 +61,8 @@ impl Network {
 /// The facts about a checkout from which documents are made.
 pub(crate) struct Inventory {
     graphs: BTreeMap<(Arch, String), Graph>,
+    /// The graphs of the kubectl plugin.
+    desks: BTreeMap<Desk, Graph>,
     facts: BTreeMap<CrateId, CrateFacts>,
     /// The release of Rust, whose standard library is in every program.
     toolchain: String,
@@ -73,7 +77,7 @@ struct ImageParts {
 }
 
 impl Inventory {
-    /// Asks cargo. The notices span all architectures, so that an image has the same file whatever else is built with it.
+    /// Asks cargo. The notices span all architectures and desks, so that an image has the same file whatever else is built with it.
     pub(crate) fn of(
         project: &Project,
         definitions: BTreeMap<String, Definition>,
@@ -86,9 +90,13 @@ impl Inventory {
             let of_arch = graph::of_arch(project, arch, network)?.into_iter();
             graphs.extend(of_arch.map(|(program, graph)| ((arch, program), graph)));
         }
+        let mut desks = BTreeMap::new();
+        for desk in Desk::ALL {
+            desks.insert(desk, graph::of_desk(project, desk, network)?);
+        }
         let facts = graph::facts(project, network)?;
         let mut works = notices::of_toolchain(&project.toolchain)?;
-        for id in linked(&graphs) {
+        for id in linked(graphs.values().chain(desks.values())) {
             let facts = facts
                 .get(id)
                 .with_context(|| format!("cargo metadata has no {} {}", id.name, id.version))?;
@@ -109,6 +117,7 @@ impl Inventory {
             toolchain: project.toolchain.clone(),
             notices: notices::write(&works),
             graphs,
+            desks,
             facts,
         })
     }
@@ -123,8 +132,8 @@ impl Inventory {
 }
 
 /// Returns the crates that are linked into any program.
-fn linked(graphs: &BTreeMap<(Arch, String), Graph>) -> BTreeSet<&CrateId> {
-    let crates = graphs.values().flat_map(|graph| &graph.crates);
+fn linked<'a>(graphs: impl Iterator<Item = &'a Graph>) -> BTreeSet<&'a CrateId> {
+    let crates = graphs.flat_map(|graph| &graph.crates);
     let linked = crates.filter(|(_, usage)| !usage.is_build_only);
     linked.map(|(id, _)| id).collect()
 }
@@ -239,7 +248,8 @@ fn bills(inventory: &Inventory, subjects: &Subjects<'_>) -> anyhow::Result<BTree
             let place = Place {
                 inventory,
                 version: subjects.version,
-                arch,
+                machine: arch.name(),
+                triple: Facts::of(arch).triple,
             };
             let graph = inventory.graphs.get(&(arch, name.to_owned()));
             let graph = graph
@@ -279,6 +289,21 @@ fn bills(inventory: &Inventory, subjects: &Subjects<'_>) -> anyhow::Result<BTree
             let bom = bom::of_archive(subjects.version, &name, file, images.clone());
             bills.insert(stem(arch.name(), &name), bom);
         }
+    }
+    for (&desk, graph) in &inventory.desks {
+        let Ok(file) = subjects.digest(&desk.path()) else {
+            // The release was made for nodes alone.
+            continue;
+        };
+        let place = Place {
+            inventory,
+            version: subjects.version,
+            machine: desk.name(),
+            triple: desks::Facts::of(desk).triple,
+        };
+        let name = desk.program();
+        let bom = bom::of_program(place, &name, graph, file);
+        bills.insert(stem(desk.name(), &name), bom);
     }
     Ok(bills)
 }
@@ -369,6 +394,7 @@ pub(crate) mod tests {
             licence: Some("Apache-2.0".into()),
         };
         Inventory {
+            desks: Desk::ALL.map(|desk| (desk, graph.clone())).into(),
             graphs: pairs.collect(),
             facts: all,
             toolchain: "1.95.0".into(),
@@ -405,7 +431,8 @@ pub(crate) mod tests {
         let place = Place {
             inventory: &inventory(&[Arch::Arm64], &["multus-shim"]),
             version: "9.8.7",
-            arch: Arch::Arm64,
+            machine: "arm64",
+            triple: Facts::of(Arch::Arm64).triple,
         };
         bom::of_program(place, "multus-shim", &graph(), sha256(b"program"))
     }

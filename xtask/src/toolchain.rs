@@ -5,8 +5,11 @@ use std::path::Path;
 use anyhow::{Context as _, bail, ensure};
 use xshell::{Shell, cmd};
 
+use airgap::desk::Desk;
+
 use crate::{
     arch::{Arch, Facts},
+    desks,
     project::Project,
     ui,
 };
@@ -32,6 +35,14 @@ pub(crate) fn versions(project: &Project, arches: &[Arch]) -> anyhow::Result<Str
         let programs = [facts.cc, facts.linker].into_iter();
         versions.extend(programs.map(|program| version(&shell, program)));
     }
+    Ok(versions.join("\n"))
+}
+
+/// Returns the versions of the C compilers for these desks.
+pub(crate) fn versions_for_desks(project: &Project, desks: &[Desk]) -> anyhow::Result<String> {
+    let shell = project.shell()?;
+    let compilers = desks.iter().map(|desk| desks::Facts::of(*desk).cc);
+    let versions: Vec<_> = compilers.map(|cc| version(&shell, cc)).collect();
     Ok(versions.join("\n"))
 }
 
@@ -74,14 +85,39 @@ pub(crate) fn ensure_installed(
     arches: &[Arch],
     install: bool,
 ) -> anyhow::Result<()> {
+    let find = |shell: &Shell| find_missing(shell, arches);
+    ensure_found(project, install, &find, &|missing| {
+        complaint(arches, missing)
+    })
+}
+
+/// Fails unless everything for these desks is installed; with `install`, installs it first.
+pub(crate) fn ensure_installed_for_desks(
+    project: &Project,
+    desks: &[Desk],
+    install: bool,
+) -> anyhow::Result<()> {
+    let find = |shell: &Shell| find_missing_for_desks(shell, desks);
+    ensure_found(project, install, &find, &|missing| {
+        let commands = missing.commands().join(" and ");
+        format!("cannot build for desks: run {commands}, or add --install, or leave out --desks")
+    })
+}
+
+fn ensure_found(
+    project: &Project,
+    install: bool,
+    find: &dyn Fn(&Shell) -> anyhow::Result<Missing>,
+    complaint: &dyn Fn(&Missing) -> String,
+) -> anyhow::Result<()> {
     let shell = project.shell()?;
-    let missing = find_missing(&shell, arches)?;
+    let missing = find(&shell)?;
     if missing == Missing::default() {
         return Ok(());
     }
     if install {
         install_missing(&shell, &missing)?;
-        let rest = find_missing(&shell, arches)?;
+        let rest = find(&shell)?;
         if rest == Missing::default() {
             return Ok(());
         }
@@ -90,7 +126,7 @@ pub(crate) fn ensure_installed(
             rest.commands().join(" and ")
         );
     }
-    bail!("{}", complaint(arches, &missing))
+    bail!("{}", complaint(&missing))
 }
 
 fn complaint(arches: &[Arch], missing: &Missing) -> String {
@@ -129,24 +165,41 @@ fn find_missing(shell: &Shell, arches: &[Arch]) -> anyhow::Result<Missing> {
     let mut missing = Missing::default();
     for arch in arches {
         let facts = Facts::of(*arch);
-        let triple = facts.triple;
-        let dir = cmd!(shell, "rustc --print target-libdir --target {triple}")
-            .quiet()
-            .read()
-            .with_context(|| format!("cannot run rustc; {RUSTUP}"))?;
-        if !Path::new(&dir).is_dir() {
-            missing.targets.push(triple);
+        if !has_std(shell, facts.triple)? {
+            missing.targets.push(facts.triple);
         }
-        if !has_static_libc(shell, facts.cc) {
+        if !has_library(shell, facts.cc, "libc.a") {
             missing.packages.extend(facts.packages);
         }
     }
     Ok(missing)
 }
 
-/// Returns whether the compiler is installed and finds a static C library: it prints the bare name of a file that it cannot find.
-fn has_static_libc(shell: &Shell, cc: &str) -> bool {
-    let found = cmd!(shell, "{cc} -print-file-name=libc.a")
+fn find_missing_for_desks(shell: &Shell, desks: &[Desk]) -> anyhow::Result<Missing> {
+    let mut missing = Missing::default();
+    for facts in desks.iter().map(|desk| desks::Facts::of(*desk)) {
+        if !has_std(shell, facts.triple)? {
+            missing.targets.push(facts.triple);
+        }
+        if !has_library(shell, facts.cc, facts.library) {
+            missing.packages.push(facts.package);
+        }
+    }
+    Ok(missing)
+}
+
+/// Returns whether Rust's standard library is installed for a target.
+fn has_std(shell: &Shell, triple: &str) -> anyhow::Result<bool> {
+    let dir = cmd!(shell, "rustc --print target-libdir --target {triple}")
+        .quiet()
+        .read()
+        .with_context(|| format!("cannot run rustc; {RUSTUP}"))?;
+    Ok(Path::new(&dir).is_dir())
+}
+
+/// Returns whether the compiler is installed and finds a static library: it prints the bare name of a file that it cannot find.
+fn has_library(shell: &Shell, cc: &str, library: &str) -> bool {
+    let found = cmd!(shell, "{cc} -print-file-name={library}")
         .quiet()
         .ignore_stderr()
         .read();
@@ -249,6 +302,6 @@ mod tests {
     #[test]
     fn absent_compiler_has_no_static_libc() {
         let shell = Shell::new().unwrap();
-        assert!(!has_static_libc(&shell, "no-such-compiler-gcc"));
+        assert!(!has_library(&shell, "no-such-compiler-gcc", "libc.a"));
     }
 }

@@ -18,6 +18,7 @@ use crate::{
     arch::Arch,
     bundle,
     check::{MAX_UNPACKED, unpack},
+    desk::Desk,
     elf, lists,
     release::Release,
     source,
@@ -171,6 +172,12 @@ fn check_programs(
             elf::check_static(file(tree, &path)?, *arch).with_context(|| path.clone())?;
             claimed.insert(path);
         }
+    }
+    for desk in Desk::all_in(tree) {
+        let path = desk.path();
+        desk.check(file(tree, &path)?)
+            .with_context(|| path.clone())?;
+        claimed.insert(path);
     }
     Ok(())
 }

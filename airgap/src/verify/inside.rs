@@ -17,6 +17,7 @@ use super::{Checkout, Standard, file};
 use crate::{
     arch::Arch,
     check::MAX_UNPACKED,
+    desk::Desk,
     image, lists,
     release::Release,
     sbom::{
@@ -57,6 +58,10 @@ pub(super) fn check(
     check_licences(tree, release, images, &lists)?;
     if let Standard::Checkout(checkout) = standard {
         check_complete(release, arches, checkout, &lists)?;
+        for desk in Desk::all_in(tree) {
+            let [path, _] = paths(&sbom::stem(desk.name(), &desk.program()));
+            file(tree, &path)?;
+        }
         check_locked(&lists, checkout)?;
     }
     let own = [LICENCE, NOTICES].map(str::to_owned).into_iter();

@@ -1,11 +1,12 @@
 //! Suite `airgap`: archives and registries for clusters without a network, read by real programs: a registry with a login, both
-//! versions of containerd with empty stores, skopeo, Helm.
+//! versions of containerd with empty stores, skopeo, podman, Helm, and the libraries of K3s' and RKE2's agents.
 //!
 //! The suite runs the program of `cargo xtask` and `multus-airgap`, and uses the files of the release; it calls no library of ours.
 
 mod agent;
 mod copy;
 mod deltas;
+mod exports;
 mod fixture;
 mod flaky_proxy;
 mod inside;
@@ -34,6 +35,7 @@ pub(crate) const NEEDS: Needs = Needs {
         ("git", "git"),
         ("htpasswd", "apache2-utils"),
         ("ip", "iproute2"),
+        ("podman", "podman"),
         ("runc", "runc"),
         ("skopeo", "skopeo"),
         ("sysctl", "procps"),
@@ -43,6 +45,7 @@ pub(crate) const NEEDS: Needs = Needs {
     modules: &[
         Module::Containerd,
         Module::Helm,
+        Module::MirrorReader,
         Module::Oras,
         Module::SbomReader,
     ],
@@ -59,6 +62,7 @@ pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed>
     registry::run(env, &fixture, report)?;
     inside::run(env, &fixture, report)?;
     stores::pull(env, &fixture, report)?;
+    exports::run(env, &fixture, report)?;
     pulled::run(env, &fixture, report)?;
     operator::run(env, &fixture, report)?;
     published::run(env, &fixture, report)?;

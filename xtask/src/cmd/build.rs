@@ -1,5 +1,7 @@
 //! `build`: builds static programs for every architecture, with the same bytes from every checkout.
 
+pub(crate) mod desks;
+
 use std::{collections::BTreeMap, fs, path::PathBuf};
 
 use anyhow::{Context as _, ensure};
@@ -20,7 +22,7 @@ use crate::{
 /// Build static multus-shim, multus-daemon, multus-distro, multus-cni-plugins, kubectl-multus and multus-airgap for each architecture
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  cargo xtask build --install\n  cargo xtask build --arch amd64,arm64 --out /tmp/dist"
+    after_help = "Examples:\n  cargo xtask build --install\n  cargo xtask build --arch amd64,arm64 --out /tmp/dist\n  cargo xtask build --desks --install"
 )]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -28,6 +30,8 @@ pub(crate) struct Args {
     /// Directory to write bin/<arch>/ into
     #[arg(long, default_value = "dist")]
     out: PathBuf,
+    #[command(flatten)]
+    desks: desks::Desks,
     /// Install missing Rust targets and, as root on Debian, C compilers
     #[arg(long)]
     install: bool,
@@ -38,16 +42,26 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let project = Project::open()?.with_images(&args.names);
     let binaries = all(&project, &args.arches.list(), args.install)?;
+    let plugins = args.desks.build(&project, args.install)?;
+    let desks = plugins.keys().map(|desk| desk.name());
     let owned: Vec<_> = binaries
         .keys()
-        .map(|arch| format!("bin/{}/", arch.name()))
+        .map(|arch| arch.name())
+        .chain(desks)
+        .map(|name| format!("bin/{name}/"))
         .collect();
     let owned: Vec<_> = owned.iter().map(String::as_str).collect();
-    programs::tree(&binaries).update(&args.out, &owned)?;
+    let mut tree = programs::tree(&binaries);
+    tree.extend(desks::tree(&plugins));
+    tree.update(&args.out, &owned)?;
     for (arch, programs) in &binaries {
         for (name, bytes) in programs {
             ui::note(&format!("{} {name}: {} bytes", arch.name(), bytes.len()));
         }
+    }
+    for (desk, bytes) in &plugins {
+        let (name, program) = (desk.name(), desk.program());
+        ui::note(&format!("{name} {program}: {} bytes", bytes.len()));
     }
     Ok(())
 }

@@ -9,7 +9,8 @@ use std::{
 };
 
 use ::airgap::{
-    lists,
+    exports::{self, Exported},
+    kubectl_archives, lists,
     sbom::{LICENCE, NOTICES},
     source::PROGRAM,
     verify::{self, Standard},
@@ -28,7 +29,14 @@ use self::staging_dir::StagingDir;
 use crate::{
     arch::{Arch, Arches},
     budgets, charts,
-    cmd::{airgap, build, checkout, generate, images, release_pages},
+    cmd::{
+        airgap,
+        build::{
+            self,
+            desks::{self, Desks, Plugins},
+        },
+        checkout, generate, images, release_pages,
+    },
     plugin_archives,
     programs::{self, Binaries},
     project::{ImageNames, PACKING, PROGRAMS, Project},
@@ -43,7 +51,7 @@ use crate::{
 /// Make the complete release and verify it
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  cargo xtask dist --install\n  cargo xtask dist --arch amd64 --out /tmp/dist\n  cargo xtask dist --image-prefix registry.example/team/hardened-"
+    after_help = "Examples:\n  cargo xtask dist --install\n  cargo xtask dist --arch amd64 --out /tmp/dist\n  cargo xtask dist --desks --install          with kubectl-multus for Windows\n  cargo xtask dist --image-prefix registry.example/team/hardened-"
 )]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -51,6 +59,8 @@ pub(crate) struct Args {
     /// Directory of the release
     #[arg(long, default_value = "dist")]
     out: PathBuf,
+    #[command(flatten)]
+    desks: Desks,
     /// Install missing Rust targets and, as root on Debian, C compilers
     #[arg(long)]
     install: bool,
@@ -65,6 +75,8 @@ const RELEASE_NAMES: &[&str] = &[
     "bindata",
     "charts",
     "completions",
+    "exports",
+    "kubectl",
     "man",
     "manifests",
     "oci",
@@ -77,14 +89,29 @@ const RELEASE_NAMES: &[&str] = &[
 ];
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let project = Project::open()?.with_images(&args.names);
-    make(&project, &args.arches, &args.out, args.install)
+    make_with_desks(
+        &Project::open()?.with_images(&args.names),
+        &args.arches,
+        args.desks,
+        &args.out,
+        args.install,
+    )
 }
 
-/// Makes a release in `out`, unless the one there is current.
+/// Makes a release in `out`, for nodes alone, unless the one there is current.
 pub(crate) fn make(
     project: &Project,
     arches: &Arches,
+    out: &Path,
+    install: bool,
+) -> anyhow::Result<()> {
+    make_with_desks(project, arches, Desks::default(), out, install)
+}
+
+fn make_with_desks(
+    project: &Project,
+    arches: &Arches,
+    desks: Desks,
     out: &Path,
     install: bool,
 ) -> anyhow::Result<()> {
@@ -92,14 +119,14 @@ pub(crate) fn make(
     let arches = arches.list();
     refuse_foreign(&out)?;
     tree::repair(&out)?;
-    let key = key(project, &arches)?;
+    let key = key(project, &arches, desks)?;
     if is_current(project, &out, key) {
         ui::note(&format!("{} is up to date", out.display()));
         return Ok(());
     }
     // Made before the long work, so that a path that cannot be written to is reported at once.
     let staging = StagingDir::next_to(&out)?;
-    let release = assemble(project, &arches, install)?;
+    let release = assemble(project, &arches, desks, install)?;
     put(&release, &staging, &out)?;
     write_cache(project, &out, key, &release)?;
     ui::note(&format!(
@@ -121,9 +148,15 @@ pub(crate) fn make(
 }
 
 /// Makes all parts in order: chart → programs → images → generate → airgap → lists of what is inside.
-fn assemble(project: &Project, arches: &[Arch], install: bool) -> anyhow::Result<Tree> {
+fn assemble(
+    project: &Project,
+    arches: &[Arch],
+    desks: Desks,
+    install: bool,
+) -> anyhow::Result<Tree> {
     let charts = ui::step("charts", || charts::pack(project.settings()))?;
     let programs = build::all(project, arches, install)?;
+    let plugins = desks.build(project, install)?;
     let inventory = ui::step("crates and licences", || {
         images::inventory(project, Network::Allowed)
     })?;
@@ -137,25 +170,33 @@ fn assemble(project: &Project, arches: &[Arch], install: bool) -> anyhow::Result
         image_prefix: project.images.clone(),
     };
     ui::step("generate and airgap", || {
-        compose(origin, &charts, &programs, &layout, &inventory)
+        compose(origin, &charts, (&programs, &plugins), &layout, &inventory)
     })
 }
 
-/// Returns all files of a release, made from its parts.
+/// Returns all files of a release, made from its parts; the second part of the programs are those for desks.
 pub(crate) fn compose(
     origin: Origin,
     charts: &[Packed],
-    programs: &BTreeMap<Arch, Binaries>,
+    (programs, plugins): (&BTreeMap<Arch, Binaries>, &Plugins),
     layout: &Layout,
     inventory: &Inventory,
 ) -> anyhow::Result<Tree> {
     let mut tree = charts::repository(charts, origin.epoch)?;
     tree.extend(programs::tree(programs));
+    tree.extend(desks::tree(plugins));
     tree.extend(plugin_archives::tree(
         &origin.version,
         programs,
         &inventory.licences(),
     )?);
+    let archives = kubectl_archives::tree(
+        &origin.version,
+        &origin.architectures,
+        &tree,
+        &inventory.licences(),
+    )?;
+    tree.extend(archives);
     tree.extend(images::tree(layout));
     let settings = BuildSettings {
         version: origin.version.as_str().into(),
@@ -170,6 +211,16 @@ pub(crate) fn compose(
     tree.extend(airgap::tree(layout, &origin.architectures, &operators)?);
     tree.extend(release_pages());
     let images = archive::verify::images(layout, &::airgap::check::unpack)?;
+    let names: Vec<_> = images
+        .iter()
+        .map(|image| image.reference.as_str())
+        .collect();
+    tree.extend(exports::tree(&Exported {
+        version: &origin.version,
+        arches: &origin.architectures,
+        images: &names,
+        charts: &charts::entries(charts),
+    }));
     let subjects = Subjects {
         version: &origin.version,
         epoch: origin.epoch,
@@ -242,13 +293,16 @@ struct CacheEntry {
     sums: Digest,
 }
 
-fn key(project: &Project, arches: &[Arch]) -> anyhow::Result<Digest> {
+fn key(project: &Project, arches: &[Arch], desks: Desks) -> anyhow::Result<Digest> {
     let dirs = [PROGRAMS, PACKING].concat();
     let epoch = project.epoch.to_string();
     let compilers = toolchain::versions(project, arches)?;
     let images = project.images.to_string();
     let mut more = vec![project.commit.as_str(), &epoch, &compilers, &images];
     more.extend(arches.iter().map(|arch| arch.name()));
+    let for_desks = toolchain::versions_for_desks(project, desks.list())?;
+    more.extend(desks.list().iter().map(|desk| desk.name()));
+    more.push(&for_desks);
     project.key(&dirs, &more)
 }
 

@@ -8,7 +8,7 @@ use super::{
     Inventory,
     graph::{CrateFacts, CrateId, Graph},
 };
-use crate::arch::{Arch, Facts};
+use crate::arch::Arch;
 
 /// The kind of a component.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,7 +94,10 @@ impl Bom {
 pub(super) struct Place<'a> {
     pub(super) inventory: &'a Inventory,
     pub(super) version: &'a str,
-    pub(super) arch: Arch,
+    /// The architecture, or the name of a desk.
+    pub(super) machine: &'a str,
+    /// Rust's target.
+    pub(super) triple: &'a str,
 }
 
 /// Returns the bill of a program.
@@ -102,7 +105,8 @@ pub(super) fn of_program(place: Place<'_>, name: &str, graph: &Graph, file: Dige
     let Place {
         inventory,
         version,
-        arch,
+        machine,
+        triple,
     } = place;
     let program = Component {
         kind: Kind::Program,
@@ -110,8 +114,7 @@ pub(super) fn of_program(place: Place<'_>, name: &str, graph: &Graph, file: Dige
         version: Some(version.to_owned()),
         licence: Some(env!("CARGO_PKG_LICENSE").to_owned()),
         purl: Some(format!(
-            "pkg:generic/multus-rs/{name}@{version}?arch={}",
-            arch.name()
+            "pkg:generic/multus-rs/{name}@{version}?arch={machine}"
         )),
         cpe: None,
         sha256: Some(file.hex()),
@@ -129,7 +132,7 @@ pub(super) fn of_program(place: Place<'_>, name: &str, graph: &Graph, file: Dige
         bom.add(crate_identifier(id), component);
     }
     let (subject, root) = (bom.subject.clone(), crate_identifier(&graph.root));
-    for (id, component) in toolchain(&inventory.toolchain, arch) {
+    for (id, component) in toolchain(&inventory.toolchain, triple) {
         let relation = (subject.clone(), Relation::Links, id.clone());
         bom.relations.insert(relation);
         bom.add(id, component);
@@ -235,7 +238,7 @@ pub(super) fn of_crate(id: &CrateId, facts: Option<&CrateFacts>) -> Component {
 }
 
 /// Returns what every program gets from the toolchain instead of the registry.
-fn toolchain(version: &str, arch: Arch) -> Vec<(String, Component)> {
+fn toolchain(version: &str, triple: &str) -> Vec<(String, Component)> {
     let library = |name: &str, version: Option<&str>, licence: &str, cpe: String| {
         let purl = version.map_or_else(String::new, |version| format!("@{version}"));
         let component = Component {
@@ -256,8 +259,15 @@ fn toolchain(version: &str, arch: Arch) -> Vec<(String, Component)> {
         )
     };
     let cpe = |product: &str, version: &str| format!("cpe:2.3:a:{product}:{version}:*:*:*:*:*:*:*");
-    let libc = if Facts::of(arch).triple.contains("musl") {
+    let libc = if triple.contains("musl") {
         library("musl", None, "MIT", cpe("musl-libc:musl", "*"))
+    } else if triple.contains("windows") {
+        library(
+            "mingw-w64",
+            None,
+            "ZPL-2.1",
+            cpe("mingw-w64:mingw-w64", "*"),
+        )
     } else {
         library("glibc", None, "LGPL-2.1-or-later", cpe("gnu:glibc", "*"))
     };
@@ -296,13 +306,17 @@ mod tests {
     use archive::digest::sha256;
 
     use super::*;
-    use crate::sbom::tests::{graph, inventory};
+    use crate::{
+        arch::Facts,
+        sbom::tests::{graph, inventory},
+    };
 
     fn place(inventory: &Inventory, arch: Arch) -> Place<'_> {
         Place {
             inventory,
             version: "9.8.7",
-            arch,
+            machine: arch.name(),
+            triple: Facts::of(arch).triple,
         }
     }
 

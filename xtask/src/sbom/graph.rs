@@ -8,6 +8,7 @@ use std::{
     path::PathBuf,
 };
 
+use airgap::{desk::Desk, kubectl_archives::PROGRAM};
 use anyhow::{Context as _, ensure};
 use serde::Deserialize;
 use xshell::cmd;
@@ -15,7 +16,8 @@ use xshell::cmd;
 use super::Network;
 use crate::{
     arch::{Arch, Facts},
-    programs::{CARGO_RUNS, CargoRun},
+    desks,
+    programs::{self, CARGO_RUNS, CargoRun},
     project::Project,
 };
 
@@ -164,11 +166,29 @@ pub(super) fn of_arch(
     arch: Arch,
     network: Network,
 ) -> anyhow::Result<BTreeMap<String, Graph>> {
+    of_runs(project, Facts::of(arch).triple, CARGO_RUNS, network)
+}
+
+/// Asks cargo for the graph of the kubectl plugin for a desk.
+pub(super) fn of_desk(project: &Project, desk: Desk, network: Network) -> anyhow::Result<Graph> {
+    let run = std::slice::from_ref(programs::run_of(PROGRAM)?);
+    let graphs = of_runs(project, desks::Facts::of(desk).triple, run, network)?;
+    let graph = graphs.into_values().next();
+    graph.with_context(|| format!("cargo listed no crates for {}", desk.name()))
+}
+
+/// Asks cargo for the graph of every program of these runs for a target, by the program's name.
+fn of_runs(
+    project: &Project,
+    target: &str,
+    runs: &[CargoRun],
+    network: Network,
+) -> anyhow::Result<BTreeMap<String, Graph>> {
     let network = network.flags();
     let mut graphs = BTreeMap::new();
-    for CargoRun { programs, .. } in CARGO_RUNS {
+    for CargoRun { programs, .. } in runs {
         let tree = |edges: &str| {
-            let (shell, target) = (project.shell()?, Facts::of(arch).triple);
+            let shell = project.shell()?;
             let packages = programs
                 .iter()
                 .flat_map(|(package, _)| ["--package", package]);
@@ -177,8 +197,7 @@ pub(super) fn of_arch(
                 "cargo tree --locked {network...} --target {target} {packages...} --edges {edges} --prefix depth --format {FORMAT}"
             );
             let text = text.env("CARGO_TERM_COLOR", "never").quiet().read();
-            let text =
-                text.with_context(|| format!("cannot list the crates for {}", arch.name()))?;
+            let text = text.with_context(|| format!("cannot list the crates for {target}"))?;
             Tree::parse(&text)
         };
         let linked = tree("normal,no-proc-macro")?;
@@ -277,9 +296,12 @@ pub(super) fn facts(
     network: Network,
 ) -> anyhow::Result<BTreeMap<CrateId, CrateFacts>> {
     let shell = project.shell()?;
-    let targets = Arch::ALL
-        .into_iter()
-        .flat_map(|arch| ["--filter-platform", Facts::of(arch).triple]);
+    let nodes = Arch::ALL.into_iter().map(|arch| Facts::of(arch).triple);
+    let desks = Desk::ALL.into_iter();
+    let desks = desks.map(|desk| desks::Facts::of(desk).triple);
+    let targets = nodes
+        .chain(desks)
+        .flat_map(|triple| ["--filter-platform", triple]);
     let network = network.flags();
     let metadata = cmd!(
         shell,

@@ -8,7 +8,7 @@ use anyhow::{Context as _, ensure};
 use crate::{
     arch::Arch,
     charts,
-    cmd::{dist, generate, images, verify},
+    cmd::{build::desks::Plugins, dist, generate, images, verify},
     programs::Binaries,
     project::{ImageNames, Project},
     release::{self, Origin},
@@ -77,7 +77,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         image_prefix: project.images.clone(),
     };
     let tree = ui::step("generate and airgap", || {
-        dist::compose(origin, &packed, &programs, &layout, &inventory)
+        dist::compose(origin, &packed, (&programs, &Plugins::new()), &layout, &inventory)
     })?;
     tree.write_new(&out)?;
     ui::note(&format!(

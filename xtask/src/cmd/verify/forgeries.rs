@@ -10,6 +10,7 @@ use std::{
 };
 
 use airgap::{
+    desk::Desk,
     image::{Definition, Release as ImageRelease},
     zstd,
 };
@@ -23,7 +24,7 @@ use super::{
 use crate::{
     arch::Arch,
     charts,
-    cmd::{dist, generate},
+    cmd::{build::desks::Plugins, dist, generate},
     programs::{self, Binaries},
     release::{self, Origin, Release},
     sbom,
@@ -53,6 +54,17 @@ fn programs(arch: Arch, embedded: &[u8]) -> Binaries {
             (name.to_owned(), program(arch, &text))
         })
         .collect()
+}
+
+/// Returns the smallest file that passes for a program for Windows, of each desk.
+fn plugins() -> Plugins {
+    let mut bytes = vec![0; 0xc8];
+    bytes[..2].copy_from_slice(b"MZ");
+    bytes[0x3c] = 0x40;
+    bytes[0x40..0x46].copy_from_slice(b"PE\0\0\x64\x86");
+    // The size of the optional header, which has no directories, and its magic.
+    bytes[0x54..0x5a].copy_from_slice(&[0x70, 0, 0, 0, 0x0b, 2]);
+    Plugins::from([(Desk::WindowsAmd64, bytes)])
 }
 
 fn layout(programs: &BTreeMap<Arch, Binaries>) -> Layout {
@@ -117,7 +129,7 @@ fn release_of<'a>(settings: impl Into<BuildSettings<'a>>) -> Tree {
     dist::compose(
         origin(settings),
         &charts,
-        &programs,
+        (&programs, &plugins()),
         &layout_of(settings, &programs),
         &sbom::tests::sample(settings, &ARCHES),
     )
@@ -384,6 +396,88 @@ fn images_have_the_names_of_the_build_everywhere() {
         "registry.example/team/hardened-",
         "its values name no image of this release",
     );
+}
+
+#[test]
+fn forged_exports_and_kubectl_archives_are_named() {
+    for path in [
+        "hauler.yaml",
+        "rancher-images.txt",
+        "registries.yaml",
+        "zarf.yaml",
+    ] {
+        let path = format!("exports/{path}");
+        let expected = format!("{path} does not follow from the images and charts");
+        forged(append(&path, b"x"), &expected);
+    }
+    let manifest = "kubectl/multus.yaml";
+    forged(
+        append(manifest, b"x"),
+        "kubectl/multus.yaml does not follow from the archives",
+    );
+    forged(
+        |tree| tree.add("kubectl/kubectl-multus-v1-linux-s390x.tar.gz", ""),
+        "is no part of a release",
+    );
+    let plugin = "bin/windows-amd64/kubectl-multus.exe";
+    forged(
+        |tree| tree.add_program(plugin, b"MZ".to_vec()),
+        "bin/windows-amd64/kubectl-multus.exe: no 64-bit program for Windows",
+    );
+    forged(
+        append(plugin, b"x"),
+        "sbom/windows-amd64/kubectl-multus.exe: it is about another file than the one of this release",
+    );
+    forged(
+        |tree| drop(tree.0.remove(plugin)),
+        "the release has no such program, image or archive",
+    );
+    forged(
+        |tree| tree.0.retain(|path, _| !path.starts_with("sbom/windows")),
+        "sbom/windows-amd64/kubectl-multus.exe.cdx.json is missing",
+    );
+    // The program of another architecture, in an archive that is sound in itself.
+    let archive = |arch: &str| {
+        let version = env!("CARGO_PKG_VERSION");
+        format!("kubectl/kubectl-multus-v{version}-linux-{arch}.tar.gz")
+    };
+    forged(
+        |tree| {
+            let other = tree.get(&archive("amd64")).unwrap().to_vec();
+            tree.add(archive("arm"), other);
+        },
+        "its kubectl-multus is not that of the release",
+    );
+}
+
+/// Returns the paths in an export that end in one of these.
+fn paths_in(text: &str, endings: &[&str]) -> Vec<String> {
+    let words = text.split_whitespace();
+    let paths =
+        words.filter(|word| word.contains('/') && endings.iter().any(|one| word.ends_with(one)));
+    paths.map(str::to_owned).collect()
+}
+
+#[test]
+fn exports_name_files_of_the_release() {
+    let tree = release();
+    let text = |path: &str| String::from_utf8(tree.get(path).unwrap().to_vec()).unwrap();
+    let hauler = text("exports/hauler.yaml");
+    let mut named = paths_in(&hauler, &[".zst", ".txt"]);
+    let lines: Vec<_> = hauler.lines().map(str::trim).collect();
+    let charts = lines.windows(2).filter_map(|pair| {
+        let name = pair[0].strip_prefix("- name: ")?;
+        Some(format!("{}/{name}", pair[1].strip_prefix("repoURL: ")?))
+    });
+    named.extend(charts);
+    assert_eq!(named.len(), 2 * ARCHES.len() + 4, "{named:?}");
+    let zarf = text("exports/zarf.yaml").replace("###ZARF_PKG_ARCH###", "amd64");
+    let paths = paths_in(&zarf, &[".tgz", ".gz"]);
+    assert_eq!(paths.len(), 4 + 2, "{paths:?}");
+    named.extend(paths.iter().map(|path| path.replacen("../", "", 1)));
+    for path in named {
+        assert!(tree.get(&path).is_some(), "the release has no {path}");
+    }
 }
 
 #[test]

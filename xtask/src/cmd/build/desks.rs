@@ -1,0 +1,126 @@
+//! `--desks`: builds the kubectl plugin for the machines of operators that are no nodes.
+
+use std::{collections::BTreeMap, fs};
+
+use airgap::{desk::Desk, kubectl_archives};
+use anyhow::{Context as _, ensure};
+use xshell::cmd;
+
+use super::{foreign_variables, remaps};
+use crate::{desks::Facts, elf, programs, project::Project, toolchain, tree::Tree, ui};
+
+/// The plugins by desk.
+pub(crate) type Plugins = BTreeMap<Desk, Vec<u8>>;
+
+/// The option `--desks`, which some commands share.
+#[derive(Debug, Clone, Copy, Default, clap::Args)]
+pub(crate) struct Desks {
+    /// Build kubectl-multus for Windows too, with Debian's gcc-mingw-w64-x86-64
+    #[arg(long)]
+    desks: bool,
+}
+
+impl Desks {
+    /// Returns the desks to build for.
+    pub(crate) fn list(self) -> &'static [Desk] {
+        if self.desks { &Desk::ALL } else { &[] }
+    }
+
+    /// Builds the plugin for each of them.
+    pub(crate) fn build(self, project: &Project, install: bool) -> anyhow::Result<Plugins> {
+        let desks = self.list();
+        toolchain::ensure_installed_for_desks(project, desks, install)?;
+        let plugins = desks.iter().map(|&desk| {
+            let bytes = compile(project, desk)?;
+            check(project, desk, &bytes).with_context(|| format!("cannot ship {}", desk.path()))?;
+            Ok((desk, bytes))
+        });
+        plugins.collect()
+    }
+}
+
+/// Returns the plugins under their paths in a release.
+pub(crate) fn tree(plugins: &Plugins) -> Tree {
+    let mut tree = Tree::default();
+    for (desk, bytes) in plugins {
+        tree.add_program(desk.path(), bytes.clone());
+    }
+    tree
+}
+
+fn compile(project: &Project, desk: Desk) -> anyhow::Result<Vec<u8>> {
+    let Facts {
+        triple,
+        cc,
+        rustflags,
+        ..
+    } = Facts::of(desk);
+    let run = programs::run_of(kubectl_archives::PROGRAM)?;
+    let mut rustflags: Vec<String> = rustflags.iter().map(|&flag| flag.into()).collect();
+    let mut cflags = Vec::new();
+    for (from, to) in remaps(project)? {
+        rustflags.push(format!("--remap-path-prefix={from}={to}"));
+        cflags.push(format!("-ffile-prefix-map={from}={to}"));
+    }
+    let lower = triple.replace('-', "_");
+    let shell = project.shell()?;
+    shell.set_var("CARGO_TARGET_DIR", &project.target);
+    shell.set_var(format!("CARGO_TARGET_{}_LINKER", lower.to_uppercase()), cc);
+    shell.set_var(format!("CC_{lower}"), cc);
+    shell.set_var(format!("CFLAGS_{lower}"), cflags.join(" "));
+    shell.set_var("CARGO_ENCODED_RUSTFLAGS", rustflags.join("\u{1f}"));
+    shell.set_var("CARGO_INCREMENTAL", "0");
+    shell.set_var("SOURCE_DATE_EPOCH", "0");
+    shell.set_var("LC_ALL", "C");
+    shell.set_var("TZ", "UTC");
+    let (profile, packages) = (run.profile, run.programs.iter());
+    let packages: Vec<_> = packages
+        .flat_map(|(package, _)| ["--package", package])
+        .collect();
+    ui::note(&format!("building {} {}", desk.name(), packages.join(" ")));
+    let mut build = cmd!(
+        shell,
+        "cargo build --locked --profile {profile} --target {triple} {packages...} --bins"
+    );
+    for name in foreign_variables() {
+        build = build.env_remove(name);
+    }
+    build
+        .quiet()
+        .run()
+        .with_context(|| format!("cannot build for {}", desk.name()))?;
+    let path = project.target.join(triple).join(profile);
+    let path = path.join(desk.program());
+    fs::read(&path).with_context(|| format!("cannot read {}", path.display()))
+}
+
+fn check(project: &Project, desk: Desk, bytes: &[u8]) -> anyhow::Result<()> {
+    desk.check(bytes)?;
+    let paths: Vec<_> = remaps(project)?.into_iter().map(|(from, _)| from).collect();
+    let paths: Vec<_> = paths.iter().map(String::as_str).collect();
+    elf::check_has_none(bytes, &paths)?;
+    let (size, budget) = (bytes.len() as u64, programs::KUBECTL_BUDGET);
+    ensure!(
+        size <= budget,
+        "it has {size} bytes, its budget is {budget}"
+    );
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn desks_are_built_on_demand_alone() {
+        assert!(Desks::default().list().is_empty());
+        assert_eq!(Desks { desks: true }.list(), Desk::ALL);
+    }
+
+    #[test]
+    fn plugin_lies_next_to_those_of_nodes() {
+        let plugins = Plugins::from([(Desk::WindowsAmd64, b"MZ".to_vec())]);
+        let paths: Vec<_> = tree(&plugins).0.into_keys().collect();
+        assert_eq!(paths, ["bin/windows-amd64/kubectl-multus.exe"]);
+    }
+}
