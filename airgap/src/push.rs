@@ -29,6 +29,14 @@ pub struct Artifact {
     pub manifests: Vec<(&'static str, Vec<u8>)>,
 }
 
+impl Artifact {
+    /// Returns the digest that the tag names.
+    pub fn digest(&self) -> Digest {
+        let last = self.manifests.last();
+        sha256(last.map_or(&[][..], |(_, bytes)| bytes))
+    }
+}
+
 /// The bytes of blobs and manifests: sent, and in the registry already.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PushStats {
@@ -134,6 +142,21 @@ pub fn send(
         count(is_present, bytes.len());
     }
     Ok(stats)
+}
+
+/// Gives the tag to an artifact that the registry has under another one; returns whether the tag named something else before.
+pub fn tag(registry: &Registry, artifact: &Artifact) -> Result<bool, registry::Error> {
+    let Artifact {
+        repository, tag, ..
+    } = artifact;
+    let Some((media_type, bytes)) = artifact.manifests.last() else {
+        return Ok(false);
+    };
+    if registry.digest_of(repository, tag)? == Some(artifact.digest()) {
+        return Ok(false);
+    }
+    registry.push_manifest(repository, tag, media_type, bytes)?;
+    Ok(true)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ mod login;
 
 use std::{
     cell::{Cell, RefCell},
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     io,
     path::Path,
 };
@@ -31,6 +31,10 @@ const MANIFESTS: &[&str] = &[
 ];
 /// The largest index or manifest, and the largest response of a token server.
 const MAX_JSON: u64 = 4 << 20;
+/// How many tags are requested at once.
+const TAG_PAGE: &str = "1000";
+/// The most requests for the tags of one repository.
+const MAX_TAG_PAGES: usize = 100;
 const CONTENT_DIGEST: HeaderName = HeaderName::from_static("docker-content-digest");
 
 /// How to connect to a registry.
@@ -109,6 +113,12 @@ pub struct Registry {
     granted: RefCell<BTreeMap<Scope, String>>,
     /// The last failure is of the server that issues tokens.
     is_of_tokens: Cell<bool>,
+}
+
+/// A page of a repository's tags.
+#[derive(Default, serde::Deserialize)]
+struct TagList {
+    tags: Option<Vec<String>>,
 }
 
 /// A part of a registry for which a login counts.
@@ -230,6 +240,40 @@ impl Registry {
         self.ensure_same(digest, found)
     }
 
+    /// Returns the tags of a repository: none when the registry does not have it.
+    pub fn tags(&self, repository: &str) -> Result<BTreeSet<String>, Error> {
+        let mut tags = BTreeSet::new();
+        let mut last: Option<String> = None;
+        // A registry may send fewer tags than requested, or all of them each time.
+        for _ in 0..MAX_TAG_PAGES {
+            let action = || format!("list the tags of {repository}");
+            let found = self.attempt(action, async || {
+                let mut address = self.address(repository, "tags/list");
+                address.query_pairs_mut().append_pair("n", TAG_PAGE);
+                if let Some(last) = &last {
+                    address.query_pairs_mut().append_pair("last", last);
+                }
+                let request = self.http.request(Method::GET, address);
+                let response = self.success(&pull(repository), request).await?;
+                self.http.body(response, MAX_JSON).await
+            });
+            let body = match found {
+                Ok(body) => body,
+                Err(Error::Missing { .. }) => break,
+                Err(error) => return Err(error),
+            };
+            let TagList { tags: page } = serde_json::from_slice(&body).unwrap_or_default();
+            let page = page.unwrap_or_default();
+            last = page.last().cloned();
+            let before = tags.len();
+            tags.extend(page);
+            if tags.len() == before {
+                break;
+            }
+        }
+        Ok(tags)
+    }
+
     /// Sends a blob.
     pub fn push_blob(&self, repository: &str, digest: &Digest, bytes: &[u8]) -> Result<(), Error> {
         let action = || format!("push {repository}@{digest}");
@@ -303,9 +347,13 @@ impl Registry {
     }
 
     fn request(&self, method: Method, repository: &str, rest: &str) -> RequestBuilder {
+        self.http.request(method, self.address(repository, rest))
+    }
+
+    fn address(&self, repository: &str, rest: &str) -> Url {
         let mut address = self.base.clone();
         address.set_path(&format!("/v2/{repository}/{rest}"));
-        self.http.request(method, address)
+        address
     }
 
     fn manifest_request(&self, method: Method, repository: &str, name: &str) -> RequestBuilder {

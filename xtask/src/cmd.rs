@@ -11,6 +11,7 @@ pub(crate) mod e2e;
 pub(crate) mod generate;
 pub(crate) mod images;
 pub(crate) mod lint;
+pub(crate) mod release;
 pub(crate) mod reproduce;
 pub(crate) mod test;
 pub(crate) mod verify;
@@ -45,6 +46,7 @@ enum Command {
     Bench(bench::Args),
     Dist(dist::Args),
     Verify(verify::Args),
+    Release(release::Args),
     Test(test::Args),
     E2e(e2e::Args),
     Reproduce(reproduce::Args),
@@ -64,6 +66,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Bench(args) => bench::run(&args),
         Command::Dist(args) => dist::run(&args),
         Command::Verify(args) => verify::run(&args),
+        Command::Release(args) => release::run(&args),
         Command::Test(args) => test::run(&args),
         Command::E2e(args) => e2e::run(&args),
         Command::Reproduce(args) => reproduce::run(&args),

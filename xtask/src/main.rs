@@ -3,7 +3,9 @@
 //! It links no program of the workspace but shares a library with one: cargo builds the programs, and this one reads the built files.
 
 mod arch;
+mod assets;
 mod budgets;
+mod changelog;
 mod cmd;
 mod difference;
 mod fetch;
@@ -12,6 +14,7 @@ mod packages;
 mod pages;
 mod programs;
 mod project;
+mod release_line;
 mod sbom;
 mod sets;
 mod toolchain;

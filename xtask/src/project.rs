@@ -9,7 +9,10 @@ use airgap::release;
 use anyhow::{Context as _, bail};
 use archive::digest::{Digest, sha256};
 use chart::{BuildSettings, ImagePrefix};
+use semver::Version;
 use xshell::{Shell, cmd};
+
+use crate::{changelog, release_line};
 
 /// Directories with the sources of the programs.
 pub(crate) const PROGRAMS: &[&str] = &[
@@ -101,6 +104,44 @@ impl Project {
         .read()
         .ok()
         .with_context(|| format!("{} has no tag {tag}: fetch it", self.root.display()))
+    }
+
+    /// Returns the versions that have a tag.
+    pub(crate) fn released(&self) -> anyhow::Result<Vec<Version>> {
+        let tags = self.git(&["tag", "--list", "v*"])?;
+        Ok(release_line::versions(tags.lines()))
+    }
+
+    /// Returns the name of the branch, unless none is checked out.
+    pub(crate) fn branch(&self) -> anyhow::Result<Option<String>> {
+        let name = self.git(&["branch", "--show-current"])?;
+        Ok(Some(name).filter(|name| !name.is_empty()))
+    }
+
+    /// Returns the names of all branches, of other repositories too.
+    pub(crate) fn branches(&self) -> anyhow::Result<Vec<String>> {
+        let own = self.git(&["for-each-ref", "--format=%(refname:lstrip=2)", "refs/heads"])?;
+        let others = [
+            "for-each-ref",
+            "--format=%(refname:lstrip=3)",
+            "refs/remotes",
+        ];
+        let others = self.git(&others)?;
+        let names = own.lines().chain(others.lines());
+        Ok(names.map(str::to_owned).collect())
+    }
+
+    /// Reads the changelog.
+    pub(crate) fn changelog(&self) -> anyhow::Result<String> {
+        let path = self.root.join(changelog::FILE);
+        fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
+    }
+
+    fn git(&self, args: &[&str]) -> anyhow::Result<String> {
+        let shell = self.shell()?;
+        let command = cmd!(shell, "git -c safe.directory=* {args...}");
+        let text = command.quiet().read();
+        text.with_context(|| format!("cannot ask git about {}", self.root.display()))
     }
 
     /// Returns a shell in the root of the checkout.

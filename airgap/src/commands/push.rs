@@ -2,7 +2,7 @@
 
 mod attach;
 
-use std::path::Path;
+use std::{collections::BTreeSet, path::Path};
 
 use anyhow::{Context as _, ensure};
 use archive::{layout::Layout, oci};
@@ -13,23 +13,32 @@ use crate::{
     lists, names,
     push::{self, Artifact, PushStats},
     registries,
+    registry::Registry,
     source::{self, Source},
     tree::{File, Tree},
     ui,
 };
 
+/// The place to which images and charts go.
+#[derive(Debug, Clone, clap::Args)]
+#[group(skip)]
+pub struct Destination {
+    /// Registry, with an optional path in it
+    pub registry: String,
+    /// Send charts below this repository, as team/helm for REGISTRY/team/helm/rke2-multus; below charts/ of the path of REGISTRY unless set
+    #[arg(long, value_name = "REPOSITORY")]
+    pub charts_to: Option<String>,
+    /// Send no charts
+    #[arg(long, conflicts_with = "charts_to")]
+    pub images_only: bool,
+}
+
 /// The options besides the source.
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 pub struct Options {
-    /// Registry, with an optional path in it
-    registry: String,
-    /// Send charts below this repository, as team/helm for REGISTRY/team/helm/rke2-multus; below charts/ of the path of REGISTRY unless set
-    #[arg(long, value_name = "REPOSITORY")]
-    charts_to: Option<String>,
-    /// Send no charts
-    #[arg(long, conflicts_with = "charts_to")]
-    images_only: bool,
+    #[command(flatten)]
+    to: Destination,
     #[command(flatten)]
     login: registries::Options,
     /// Print what was sent as JSON
@@ -42,61 +51,11 @@ const CHARTS: &str = "charts";
 
 /// Sends the images of the source, and the lists and charts of a release.
 pub fn run(options: &Options, from: &Source) -> anyhow::Result<()> {
-    let target = Target::parse(options)?;
-    let has_charts = matches!(from, Source::Release(_));
-    if !has_charts && options.charts_to.is_some() {
-        let usage = "--charts-to is for a release: archives hold no charts";
-        return Err(BadUsage(usage.to_owned()).into());
-    }
-    let mut artifacts = images(from)?;
-    let attachments = attachments(from, &target)?;
-    for artifact in &mut artifacts {
-        artifact.repository = target.below(&artifact.repository);
-    }
-    if let Source::Release(dist) = from
-        && !options.images_only
-    {
-        let to = options.charts_to.clone();
-        let to = to.unwrap_or_else(|| target.below(CHARTS));
-        artifacts.extend(charts(dist, &to)?);
-    }
-    let host = target.host;
-    for Artifact {
-        repository, tag, ..
-    } in &artifacts
-    {
-        ensure!(
-            names::is_repository(repository) && names::is_tag(tag),
-            "`{host}/{repository}:{tag}` is too long, or not the name of an image: name a shorter path"
-        );
-    }
-    let registries = options.login.registries(&[host.to_owned()].into())?;
-    let registry = registries.open(host, true)?;
-    let attached = attachments.iter().map(attach::Attachment::size);
-    let total = artifacts.iter().map(size).chain(attached).sum();
-    let progress = ui::Progress::new(&format!("push to {host}"), total);
-    let mut all = PushStats::default();
-    let mut pushed = Vec::new();
-    for artifact in &artifacts {
-        let name = format!("{host}/{}:{}", artifact.repository, artifact.tag);
-        let stats = push::send(&registry, artifact, &|len| progress.add(len))
-            .map_err(registries::with_hint)
-            .with_context(|| name.clone())?;
-        all.sent += stats.sent;
-        all.present += stats.present;
-        pushed.push((name, stats));
-    }
-    for attachment in &attachments {
-        let name = attachment.name(host);
-        let stats = attachment
-            .send(&registry, &|len| progress.add(len))
-            .map_err(registries::with_hint)
-            .with_context(|| name.clone())?;
-        all.sent += stats.sent;
-        all.present += stats.present;
-        pushed.push((name, stats));
-    }
-    progress.finish();
+    let pushed = Push::prepare(&options.to, &options.login, from)?.send()?;
+    let all = PushStats {
+        sent: pushed.iter().map(|(_, stats)| stats.sent).sum(),
+        present: pushed.iter().map(|(_, stats)| stats.present).sum(),
+    };
     if options.json {
         let items: Vec<_> = pushed
             .iter()
@@ -116,6 +75,138 @@ pub fn run(options: &Options, from: &Source) -> anyhow::Result<()> {
     ui::data(&format!("{} bytes sent\n", all.sent))
 }
 
+/// Everything of a source that goes to a registry, under the names that it gets there.
+pub struct Push {
+    registry: Registry,
+    artifacts: Vec<Artifact>,
+    attachments: Vec<attach::Attachment>,
+}
+
+impl Push {
+    /// Reads the source and decides about names and logins; sends nothing.
+    pub fn prepare(
+        to: &Destination,
+        login: &registries::Options,
+        from: &Source,
+    ) -> anyhow::Result<Self> {
+        let target = Target::parse(to)?;
+        let has_charts = matches!(from, Source::Release(_));
+        if !has_charts && to.charts_to.is_some() {
+            let usage = "--charts-to is for a release: archives hold no charts";
+            return Err(BadUsage(usage.to_owned()).into());
+        }
+        let mut artifacts = images(from)?;
+        let attachments = attachments(from, &target)?;
+        for artifact in &mut artifacts {
+            artifact.repository = target.below(&artifact.repository);
+        }
+        if let Source::Release(dist) = from
+            && !to.images_only
+        {
+            let place = to.charts_to.clone();
+            let place = place.unwrap_or_else(|| target.below(CHARTS));
+            artifacts.extend(charts(dist, &place)?);
+        }
+        let host = target.host;
+        for Artifact {
+            repository, tag, ..
+        } in &artifacts
+        {
+            ensure!(
+                names::is_repository(repository) && names::is_tag(tag),
+                "`{host}/{repository}:{tag}` is too long, or not the name of an image: name a shorter path"
+            );
+        }
+        let registries = login.registries(&[host.to_owned()].into())?;
+        Ok(Self {
+            registry: registries.open(host, true)?,
+            artifacts,
+            attachments,
+        })
+    }
+
+    /// Fails when the registry has any of the names with other bytes, and names all of these.
+    pub fn ensure_unpublished(&self) -> anyhow::Result<()> {
+        let mut published = Vec::new();
+        for artifact in &self.artifacts {
+            let name = self.name(artifact);
+            let found = self.registry.digest_of(&artifact.repository, &artifact.tag);
+            let found = found
+                .map_err(registries::with_hint)
+                .with_context(|| name.clone())?;
+            let own = artifact.digest();
+            if let Some(other) = found.filter(|found| *found != own) {
+                published.push(format!("{name} is {other}, this release has {own}"));
+            }
+        }
+        ensure!(
+            published.is_empty(),
+            "published with other bytes already, which nodes and lists may name: {}; give the release a new version",
+            published.join("; ")
+        );
+        Ok(())
+    }
+
+    /// Sends what the registry does not have; returns the names with the numbers of bytes.
+    pub fn send(&self) -> anyhow::Result<Vec<(String, PushStats)>> {
+        let host = self.registry.host();
+        let attached = self.attachments.iter().map(attach::Attachment::size);
+        let total = self.artifacts.iter().map(size).chain(attached).sum();
+        let progress = ui::Progress::new(&format!("push to {host}"), total);
+        let mut pushed = Vec::new();
+        for artifact in &self.artifacts {
+            let name = self.name(artifact);
+            let stats = push::send(&self.registry, artifact, &|len| progress.add(len))
+                .map_err(registries::with_hint)
+                .with_context(|| name.clone())?;
+            pushed.push((name, stats));
+        }
+        for attachment in &self.attachments {
+            let name = attachment.name(host);
+            let stats = attachment
+                .send(&self.registry, &|len| progress.add(len))
+                .map_err(registries::with_hint)
+                .with_context(|| name.clone())?;
+            pushed.push((name, stats));
+        }
+        progress.finish();
+        Ok(pushed)
+    }
+
+    /// Gives further tags to what has the tag `of`: those that `choose` returns for the tags of its repository. Returns the names that
+    /// changed.
+    pub fn retag(
+        &self,
+        of: &str,
+        choose: impl Fn(&BTreeSet<String>) -> Vec<String>,
+    ) -> anyhow::Result<Vec<String>> {
+        let mut changed = Vec::new();
+        for artifact in self.artifacts.iter().filter(|one| one.tag == of) {
+            let repository = &artifact.repository;
+            let name = self.name(artifact);
+            let context = || format!("cannot give {name} further tags");
+            let tags = self.registry.tags(repository);
+            let tags = tags.map_err(registries::with_hint).with_context(context)?;
+            for tag in choose(&tags) {
+                let further = Artifact {
+                    tag,
+                    ..artifact.clone()
+                };
+                let sent = push::tag(&self.registry, &further);
+                if sent.map_err(registries::with_hint).with_context(context)? {
+                    changed.push(self.name(&further));
+                }
+            }
+        }
+        Ok(changed)
+    }
+
+    fn name(&self, artifact: &Artifact) -> String {
+        let (host, repository) = (self.registry.host(), &artifact.repository);
+        format!("{host}/{repository}:{}", artifact.tag)
+    }
+}
+
 /// A registry and the path below which everything goes.
 struct Target<'a> {
     host: &'a str,
@@ -123,9 +214,9 @@ struct Target<'a> {
 }
 
 impl<'a> Target<'a> {
-    fn parse(options: &'a Options) -> anyhow::Result<Self> {
-        let target = options.registry.strip_prefix("oci://");
-        let target = target.unwrap_or(&options.registry).trim_end_matches('/');
+    fn parse(to: &'a Destination) -> anyhow::Result<Self> {
+        let target = to.registry.strip_prefix("oci://");
+        let target = target.unwrap_or(&to.registry).trim_end_matches('/');
         for scheme in ["http", "https"] {
             let hint = if scheme == "http" {
                 " and give --plain-http"
@@ -143,7 +234,7 @@ impl<'a> Target<'a> {
             "`{host}` in {target} is not the name of a registry: write HOST or HOST:PORT, as registry.example:5000"
         );
         let own_path = Some(path).filter(|path| !path.is_empty());
-        let charts_to = options.charts_to.as_deref();
+        let charts_to = to.charts_to.as_deref();
         for (place, repository) in [("REGISTRY", own_path), ("--charts-to", charts_to)] {
             ensure!(
                 repository.is_none_or(names::is_repository),

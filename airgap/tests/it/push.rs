@@ -1,7 +1,12 @@
 //! `push`: releases, media and archives into a registry with a login.
 
-use std::{fs, process::Command};
+use std::{collections::BTreeSet, fs, path::Path, process::Command};
 
+use airgap::{
+    commands::push::{Destination, Push},
+    registries,
+    source::Source,
+};
 use archive::oci;
 
 use crate::{
@@ -48,6 +53,65 @@ fn release_is_pushed_with_its_charts_and_a_second_push_sends_nothing() {
     let again = succeeds(push(&[text(dir.path()), &to, "--json"]));
     assert!(again.starts_with("{\"sent\":0,"), "{again}");
     assert_eq!(puts(&registry), before);
+}
+
+/// The options of a push that no program parses.
+#[derive(clap::Parser)]
+struct Options {
+    #[command(flatten)]
+    to: Destination,
+    #[command(flatten)]
+    login: registries::Options,
+}
+
+/// Returns the push of a release to a registry without a login.
+fn prepared(dist: &Path, registry: &Registry) -> Push {
+    let args = ["push", "--plain-http", &registry.host];
+    let Options { to, login } = clap::Parser::parse_from(args);
+    Push::prepare(&to, &login, &Source::Release(dist.to_owned())).expect("a sound release")
+}
+
+#[test]
+fn published_names_keep_their_bytes_and_other_tags_move() {
+    let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    sample::write(dir.path(), "9.8.7");
+    let registry = Registry::start(false);
+    let push = prepared(dir.path(), &registry);
+    push.ensure_unpublished().unwrap();
+    let none = |_: &BTreeSet<String>| -> Vec<String> { panic!("the image has another tag") };
+    assert!(push.retag("v9.8.8", none).unwrap().is_empty());
+    push.send().unwrap();
+    push.ensure_unpublished().unwrap();
+    let tags = ["v9.8", "v9", "latest"].map(str::to_owned).to_vec();
+    let moved = push.retag("v9.8.7", |_| tags.clone()).unwrap();
+    let expected = ["v9.8", "v9", "latest"];
+    let expected = expected.map(|tag| format!("{}/multusrs/multus:{tag}", registry.host));
+    assert_eq!(moved, expected);
+    // The registry lists them in pages.
+    let all = |found: &BTreeSet<String>| -> Vec<String> {
+        let is_tag = |tag: &&str| found.contains(*tag);
+        let known = ["latest", "v9", "v9.8", "v9.8.7"];
+        assert_eq!(
+            known.iter().filter(|tag| is_tag(tag)).count(),
+            4,
+            "{found:?}"
+        );
+        tags.clone()
+    };
+    assert!(push.retag("v9.8.7", all).unwrap().is_empty());
+
+    let changed = sample::release("9.8.7", sample::COMMIT, "other bytes");
+    changed.write_new(other.path()).unwrap();
+    let before = registry.with(|content| content.manifests.len());
+    let push = prepared(other.path(), &registry);
+    let error = push.ensure_unpublished().unwrap_err().to_string();
+    let image = format!("{}/multusrs/multus:v9.8.7 is sha256:", registry.host);
+    assert!(
+        error.contains(&image) && error.contains("a new version"),
+        "{error}"
+    );
+    assert!(!error.contains("/charts/"), "{error}");
+    assert_eq!(registry.with(|content| content.manifests.len()), before);
 }
 
 #[test]

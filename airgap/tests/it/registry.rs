@@ -134,6 +134,12 @@ fn answer(content: &mut Content, request: &Request) -> Vec<u8> {
             None => absent(),
         };
     }
+    if let Some(repository) = rest.strip_suffix("/tags/list") {
+        return match tags(content, repository, &request.query) {
+            Some(list) => response("200 OK", list.as_bytes(), has_body),
+            None => absent(),
+        };
+    }
     match (method.as_str(), rest.split_once("/blobs/")) {
         ("POST", Some((repository, _))) => {
             let head = format!("202 Accepted\r\nLocation: /v2/{repository}/blobs/uploads/1");
@@ -151,6 +157,23 @@ fn answer(content: &mut Content, request: &Request) -> Vec<u8> {
         },
         _ => absent(),
     }
+}
+
+/// Returns two of a repository's tags at most, after the one in the query.
+fn tags(content: &Content, repository: &str, query: &str) -> Option<String> {
+    let keys = content.manifests.keys();
+    let mut tags: Vec<_> = keys
+        .filter(|(of, name)| of == repository && !name.contains(':'))
+        .map(|(_, tag)| tag.as_str())
+        .collect();
+    if tags.is_empty() {
+        return None;
+    }
+    tags.sort_unstable();
+    let last = query.split('&').find_map(|part| part.strip_prefix("last="));
+    tags.retain(|tag| last.is_none_or(|last| *tag > last));
+    tags.truncate(2);
+    Some(serde_json::json!({"name": repository, "tags": tags}).to_string())
 }
 
 /// Returns a response; the status may be followed by further headers.

@@ -11,6 +11,7 @@ mod flaky_proxy;
 mod inside;
 mod installed;
 mod operator;
+mod published;
 mod pulled;
 mod registry;
 mod sets;
@@ -30,6 +31,7 @@ pub(crate) const NEEDS: Needs = Needs {
         ("containerd", "containerd"),
         ("curl", "curl"),
         ("docker-registry", "docker-registry"),
+        ("git", "git"),
         ("htpasswd", "apache2-utils"),
         ("ip", "iproute2"),
         ("runc", "runc"),
@@ -59,5 +61,6 @@ pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed>
     stores::pull(env, &fixture, report)?;
     pulled::run(env, &fixture, report)?;
     operator::run(env, &fixture, report)?;
+    published::run(env, &fixture, report)?;
     deltas::run(env, &fixture, report)
 }

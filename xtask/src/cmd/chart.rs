@@ -7,6 +7,8 @@ mod merge;
 mod oci;
 mod repository;
 
+pub(crate) use self::merge::{Merge, charts_of};
+
 use std::{
     fs,
     path::{Path, PathBuf},

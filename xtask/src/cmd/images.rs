@@ -55,7 +55,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 }
 
 /// Reads the programs that `build` wrote.
-fn built(out: &Path, arches: &[Arch]) -> anyhow::Result<BTreeMap<Arch, Binaries>> {
+pub(crate) fn built(out: &Path, arches: &[Arch]) -> anyhow::Result<BTreeMap<Arch, Binaries>> {
     let mut all = BTreeMap::new();
     for &arch in arches {
         let dir = out.join("bin").join(arch.name());

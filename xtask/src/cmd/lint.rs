@@ -329,26 +329,36 @@ mod tests {
         let text = include_str!("../../../.github/workflows/release.yaml");
         let (dist, rest) = text.split_once("\n  e2e:\n").unwrap();
         let (e2e, publish) = rest.split_once("\n  publish:\n").unwrap();
-        let archive = "\"multus-rs-$GITHUB_REF_NAME.tar\"";
         let position = |job: &str, step: &str| {
             let found = job.find(step);
             found.unwrap_or_else(|| panic!("there is no {step}: {job}"))
         };
-        let made = position(dist, &format!("- run: tar --create --file {archive} "));
-        let summed = position(dist, &format!("- run: sha256sum {archive} >SHA256SUMS\n"));
-        let (_, upload) = dist.split_once("actions/upload-artifact@").unwrap();
-        assert!(made < summed && summed < dist.len() - upload.len());
-        assert!(upload.contains("path: |\n            multus-rs-*.tar\n            SHA256SUMS\n"));
-        assert!(!upload.contains(" dist"), "{upload}");
-        let checked = position(e2e, "- run: sha256sum --check SHA256SUMS\n");
-        let unpacked = position(e2e, &format!("- run: tar --extract --file {archive}\n"));
-        let verified = position(e2e, "- run: cargo xtask verify dist --tag ");
-        let tested = position(e2e, "cargo xtask e2e \"$suite\" --dist dist ");
-        assert!(checked < unpacked && unpacked < verified && verified < tested);
+        let check = "- run: cargo xtask release check --tag \"$GITHUB_REF_NAME\"";
+        let checked = position(dist, &format!("{check}\n"));
+        let made = position(dist, "- run: cargo xtask dist --install\n");
+        let sound = position(dist, &format!("{check} --dist dist\n"));
+        let files = position(
+            dist,
+            "- run: cargo xtask release publish --files \"$RUNNER_TEMP/release/files\" ",
+        );
+        let upload = position(dist, "actions/upload-artifact@");
+        assert!(checked < made && made < sound && sound < files && files < upload);
+        assert!(
+            dist[upload..].contains("path: ${{ runner.temp }}/release\n"),
+            "{dist}"
+        );
+        let archive = "multus-rs-$GITHUB_REF_NAME";
+        let unpacked = position(e2e, "- run: tar --extract --directory /tmp/release ");
+        let line = e2e[unpacked..].lines().next().unwrap_or_default();
+        assert!(line.ends_with(&format!("/files/{archive}.tar\"")), "{line}");
+        let verified = position(e2e, &format!("{check} --dist \"/tmp/release/{archive}\"\n"));
+        let tested = format!("cargo xtask e2e \"$suite\" --dist \"/tmp/release/{archive}\" ");
+        let tested = position(e2e, &tested);
+        assert!(unpacked < verified && verified < tested);
         let checked = position(publish, "- run: sha256sum --check SHA256SUMS\n");
-        let published = position(publish, "- run: gh release create ");
+        let published = position(publish, "gh release create ");
         assert!(checked < published);
-        assert!(publish[published..].contains(&format!(" {archive} SHA256SUMS\n")));
+        assert!(publish[published..].contains(" files/*\n"));
         // Each program runs on the kind of machine that it is for; there is none for arm.
         let runners = e2e
             .lines()

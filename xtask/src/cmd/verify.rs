@@ -54,13 +54,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         .dir
         .as_ref()
         .context("name the directory of a release")?;
-    let checkout = checkout();
-    // Without git nothing is known of the checkout, which is then no measure of a release.
-    let commit = Project::open().ok().map(|project| project.commit);
-    let release = verify::dir(dir, |release| {
-        standard(release, commit.as_deref(), &checkout)
-    })?;
-    compare_with_crates(&release)?;
+    let release = verified(dir)?;
     if let Some(tag) = &args.tag {
         check_tag(&release, tag, &Project::open()?.commit_of_tag(tag)?)?;
     }
@@ -68,6 +62,18 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         release.check_clean()?;
     }
     print_release(dir, &release, args.json)
+}
+
+/// Verifies a release by this checkout, or by its own words.
+pub(crate) fn verified(dir: &Path) -> anyhow::Result<Release> {
+    let checkout = checkout();
+    // Without git nothing is known of the checkout, which is then no measure of a release.
+    let commit = Project::open().ok().map(|project| project.commit);
+    let release = verify::dir(dir, |release| {
+        standard(release, commit.as_deref(), &checkout)
+    })?;
+    compare_with_crates(&release)?;
+    Ok(release)
 }
 
 /// Compares the lists of what is inside with the crates that cargo resolves, if the release is of this checkout.

@@ -6,5 +6,6 @@ mod consumers;
 mod download;
 mod push;
 mod registry;
+mod release;
 mod server;
 mod tls;

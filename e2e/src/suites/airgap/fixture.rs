@@ -84,6 +84,11 @@ impl AirgapFixture {
         sh::run(command.arg(format!("http://{REGISTRY}{path}")))
     }
 
+    /// Returns the program of `cargo xtask`.
+    pub(super) fn xtask_program(&self) -> &Path {
+        &self.xtask
+    }
+
     /// Runs xtask on the node as the registry's user.
     pub(super) fn xtask(&self, args: &[&str]) -> anyhow::Result<String> {
         sh::run(&mut self.xtask_command(args, true))
@@ -114,8 +119,10 @@ impl AirgapFixture {
             .args(args)
             .env("DOCKER_CONFIG", self.node.dir.join("no-logins"))
             .env("MULTUS_REGISTRY_PASSWORD", PASSWORD);
-        let speaks = args.first() == Some(&"airgap")
-            && matches!(args.get(1), Some(&("push" | "pull" | "update")));
+        let speaks = matches!(
+            args,
+            ["airgap", "push" | "pull" | "update", ..] | ["release", "publish", ..]
+        );
         if speaks {
             command.arg("--plain-http");
             if login {

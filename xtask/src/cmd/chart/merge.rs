@@ -73,7 +73,7 @@ struct Repository<'a> {
 }
 
 /// A chart's origin, for messages, and its archive.
-type Source = (String, Vec<u8>);
+pub(crate) type Source = (String, Vec<u8>);
 
 pub(super) fn run(project: &Project, args: &Args) -> anyhow::Result<()> {
     let (layout, distro) = match args.layout {
@@ -94,58 +94,101 @@ pub(super) fn run(project: &Project, args: &Args) -> anyhow::Result<()> {
             .map(read)
             .collect::<anyhow::Result<_>>()?
     };
-    ensure_repository(&args.into)?;
-    // The lock keeps other runs from writing between the reading of the index and its writing.
-    let lock = fs::File::open(&args.into)?;
-    lock.lock()
-        .with_context(|| format!("cannot lock {}", args.into.display()))?;
-    let path = args.into.join(INDEX);
-    let index = match fs::read_to_string(&path) {
-        Ok(index) => Some(index),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-        Err(error) => {
-            return Err(error).with_context(|| format!("cannot read {}", path.display()));
-        }
-    };
-    let context = || format!("cannot merge into {}", path.display());
-    let parsed = index.as_deref().map(Index::read).transpose();
-    let listed = parsed
-        .with_context(context)?
-        .as_ref()
-        .map(check::listed)
-        .unwrap_or_default();
-    ensure_layout(&args.into, layout, &listed)?;
-    let repository = Repository {
-        dir: &args.into,
-        layout,
-        listed,
-    };
-    let mut tree = Tree::default();
-    let mut listings = Vec::new();
-    for (name, bytes) in &sources {
-        let listing = repository.add(bytes, &mut tree);
-        listings.push(listing.with_context(|| format!("cannot publish {name}"))?);
-    }
-    let now = airgap::time::rfc3339(epoch);
-    let merged = merge::merge(index.as_deref(), &listings, &now).with_context(context)?;
-    tree.add(INDEX, merged.text);
-    tree.update(&args.into, &[])?;
+    let merge = Merge::of(&args.into, layout, &sources, epoch)?;
+    let count = sources.len();
+    let added = merge.write()?;
     if args.json {
         let item = |(name, version): &(String, String)| json!({"name": name, "version": version});
-        ui::json(&merged.added.iter().map(item).collect::<Vec<_>>())?;
+        ui::json(&added.iter().map(item).collect::<Vec<_>>())?;
     } else {
-        for (name, version) in &merged.added {
+        for (name, version) in &added {
             ui::data(&format!("{name} {version}\n"))?;
         }
     }
     ui::note(&format!(
         "{}: {} added, {} published already; next: cargo xtask chart index --check {}",
         args.into.display(),
-        merged.added.len(),
-        listings.len() - merged.added.len(),
+        added.len(),
+        count - added.len(),
         args.into.display()
     ));
     Ok(())
+}
+
+/// Charts on their way into a repository, after everything was checked.
+pub(crate) struct Merge<'a> {
+    dir: &'a Path,
+    tree: Tree,
+    added: Vec<(String, String)>,
+    /// Keeps other runs from writing between the reading of the index and its writing.
+    _lock: fs::File,
+}
+
+impl<'a> Merge<'a> {
+    /// Reads a repository of all charts of this project, in which each chart has a directory of its own.
+    pub(crate) fn read(dir: &'a Path, sources: &[Source], epoch: u64) -> anyhow::Result<Self> {
+        Self::of(dir, RepositoryLayout::K3s, sources, epoch)
+    }
+
+    fn of(
+        dir: &'a Path,
+        layout: RepositoryLayout,
+        sources: &[Source],
+        epoch: u64,
+    ) -> anyhow::Result<Self> {
+        ensure_repository(dir)?;
+        let lock = fs::File::open(dir)?;
+        lock.lock()
+            .with_context(|| format!("cannot lock {}", dir.display()))?;
+        let path = dir.join(INDEX);
+        let index = match fs::read_to_string(&path) {
+            Ok(index) => Some(index),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => {
+                return Err(error).with_context(|| format!("cannot read {}", path.display()));
+            }
+        };
+        let context = || format!("cannot merge into {}", path.display());
+        let parsed = index.as_deref().map(Index::read).transpose();
+        let listed = parsed
+            .with_context(context)?
+            .as_ref()
+            .map(check::listed)
+            .unwrap_or_default();
+        ensure_layout(dir, layout, &listed)?;
+        let repository = Repository {
+            dir,
+            layout,
+            listed,
+        };
+        let mut tree = Tree::default();
+        let mut listings = Vec::new();
+        for (name, bytes) in sources {
+            let listing = repository.add(bytes, &mut tree);
+            listings.push(listing.with_context(|| format!("cannot publish {name}"))?);
+        }
+        let now = airgap::time::rfc3339(epoch);
+        let merged = merge::merge(index.as_deref(), &listings, &now).with_context(context)?;
+        tree.add(INDEX, merged.text);
+        Ok(Self {
+            dir,
+            tree,
+            added: merged.added,
+            _lock: lock,
+        })
+    }
+
+    /// Writes charts and index; returns name and version of each chart that is new.
+    pub(crate) fn write(self) -> anyhow::Result<Vec<(String, String)>> {
+        self.tree.update(self.dir, &[])?;
+        Ok(self.added)
+    }
+}
+
+/// Returns all charts of a release.
+pub(crate) fn charts_of(dir: &Path, release: &Release) -> anyhow::Result<Vec<Source>> {
+    let all = release.charts.iter();
+    all.map(|chart| read_chart(dir, chart)).collect()
 }
 
 /// Fails unless the directory is a charts repository, or the empty beginning of one.
@@ -241,19 +284,21 @@ fn of_release(dir: &Path, release: &Release, distro: Distro) -> anyhow::Result<V
         .charts
         .iter()
         .filter(|chart| chart.name.starts_with(name));
-    let read = |chart: &ChartEntry| {
-        let path = dir.join(&chart.path);
-        let bytes = super::read(&path)?;
-        ensure!(
-            sha256(&bytes) == chart.digest,
-            "{} is not the chart that {} names: copy the release again, and check it with `cargo xtask verify {}`",
-            path.display(),
-            release::FILE,
-            dir.display()
-        );
-        Ok((path.display().to_string(), bytes))
-    };
-    own.map(read).collect()
+    own.map(|chart| read_chart(dir, chart)).collect()
+}
+
+/// Returns a chart of a release, with the digest in its description.
+fn read_chart(dir: &Path, chart: &ChartEntry) -> anyhow::Result<Source> {
+    let path = dir.join(&chart.path);
+    let bytes = super::read(&path)?;
+    ensure!(
+        sha256(&bytes) == chart.digest,
+        "{} is not the chart that {} names: copy the release again, and check it with `cargo xtask verify {}`",
+        path.display(),
+        release::FILE,
+        dir.display()
+    );
+    Ok((path.display().to_string(), bytes))
 }
 
 impl Repository<'_> {

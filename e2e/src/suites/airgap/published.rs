@@ -1,0 +1,475 @@
+//! Publication: a release, its successor and a backport go to a registry, to a charts repository and into directories for a forge. The two
+//! later ones are rehearsals, with the programs of the first, in a clone whose version is cut as that of a real release.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context as _, ensure};
+use serde_json::Value;
+
+use super::fixture::{AirgapFixture, PASSWORD, REGISTRY, USER, text};
+use crate::{
+    file_server::FileServer,
+    report::{CheckFailed, Report},
+    sh,
+    test_env::{TestEnv, arch},
+};
+
+/// The path of everything in the registry.
+const PATH: &str = "published";
+const IMAGE: &str = "multusrs/multus";
+const CHART: &str = "rke2-multus";
+
+/// The clone, and the places that get releases.
+struct Trial<'a> {
+    env: &'a TestEnv,
+    fixture: &'a AirgapFixture,
+    dir: PathBuf,
+    first: String,
+}
+
+pub(super) fn run(
+    env: &TestEnv,
+    fixture: &AirgapFixture,
+    report: &mut Report,
+) -> Result<(), CheckFailed> {
+    let trial = report.check(
+        "a release is published to a registry, a charts repository and as files, and again without a change",
+        || Trial::start(env, fixture),
+    )?;
+    let (next, backport) = report.check(
+        "versions are cut in a clone, and what must not be a version is refused",
+        || trial.versions(),
+    )?;
+    report.check(
+        "the successor is published next to the first release, and is the latest",
+        || trial.succeed(&next),
+    )?;
+    report.check("a backport moves its own line alone", || {
+        trial.succeed_in_line(&next, &backport)
+    })?;
+    report.check(
+        "other bytes under a published name are refused before anything is written",
+        || trial.refuses(&next),
+    )?;
+    report.check(
+        "Helm pulls every version from the registry and from the repository, and without one the newest",
+        || trial.pulls(&next, &backport),
+    )
+}
+
+impl<'a> Trial<'a> {
+    fn start(env: &'a TestEnv, fixture: &'a AirgapFixture) -> anyhow::Result<Self> {
+        let trial = Self {
+            env,
+            fixture,
+            dir: env.dir.join("publication"),
+            first: env.version()?,
+        };
+        fs::create_dir_all(trial.charts())?;
+        trial.check_out()?;
+        let published = trial.publish(&env.dist, "files-first")?;
+        ensure!(published["version"] == *trial.first, "{published}");
+        let charts = published["charts"].as_array().map(Vec::len);
+        ensure!(charts == Some(4), "{published}");
+        let line = line_of(&trial.first);
+        // A prerelease gets no other tag.
+        let moving = [line.as_str(), "latest"].into_iter();
+        for tag in moving.filter(|_| trial.is_stable()) {
+            ensure!(
+                trial.digest(tag)? == trial.digest(&format!("v{}", trial.first))?,
+                "{tag} is not the first release"
+            );
+        }
+        let index = fs::read(trial.charts().join("index.yaml"))?;
+        let again = trial.publish(&env.dist, "files-first")?;
+        let changes = (&again["sent"], again["moved"].as_array().map(Vec::len));
+        ensure!(changes == (&Value::from(0), Some(0)), "{again}");
+        ensure!(
+            again["charts"].as_array().is_some_and(Vec::is_empty),
+            "{again}"
+        );
+        ensure!(
+            index == fs::read(trial.charts().join("index.yaml"))?,
+            "the index changed"
+        );
+        trial.files()?;
+        Ok(trial)
+    }
+
+    /// Copies this checkout, without the branches and tags that it happens to have.
+    fn check_out(&self) -> anyhow::Result<()> {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let root = fs::canonicalize(root)?;
+        let mut clone = Command::new("git");
+        clone.args(["-c", "safe.directory=*", "clone", "--quiet", "--depth=1"]);
+        let from = format!("file://{}", root.display());
+        sh::run(clone.arg(from).arg(self.clone()))?;
+        fs::remove_dir_all(self.clone().join(".git"))?;
+        self.git(&["init", "--quiet", "--initial-branch=main"])?;
+        self.git(&["add", "--all", "--force"])?;
+        self.git(&["commit", "--quiet", "--message", "copy"])
+            .map(drop)
+    }
+
+    fn is_stable(&self) -> bool {
+        !self.first.contains('-')
+    }
+
+    /// Checks the files as their users do: by the checksums, and the archive by the release in it.
+    fn files(&self) -> anyhow::Result<()> {
+        let files = self.dir.join("files-first");
+        let mut sums = Command::new("sha256sum");
+        sh::run(
+            sums.args(["--check", "--quiet", "SHA256SUMS"])
+                .current_dir(&files),
+        )?;
+        let name = format!("multus-rs-v{}", self.first);
+        let mut tar = Command::new("tar");
+        tar.args(["--extract", "--file"])
+            .arg(files.join(format!("{name}.tar")));
+        sh::run(tar.current_dir(&self.dir))?;
+        let program = files.join(format!("multus-airgap-{}", arch()));
+        let mut verify = Command::new(program);
+        verify.arg("verify").arg(self.dir.join(name));
+        sh::run(verify.arg("--allow-dirty")).map(drop)
+    }
+
+    fn clone(&self) -> PathBuf {
+        self.dir.join("clone")
+    }
+
+    fn charts(&self) -> PathBuf {
+        self.dir.join("charts")
+    }
+
+    /// Runs xtask in the clone, with the cache of this checkout.
+    fn in_clone(&self, args: &[&str]) -> Command {
+        let program = self.fixture.xtask_program();
+        let mut command = Command::new(program);
+        command
+            .args(args)
+            .current_dir(self.clone())
+            .env("CARGO_MANIFEST_DIR", self.clone().join("xtask"));
+        if let Some(target) = program.ancestors().nth(2) {
+            command.env("CARGO_TARGET_DIR", target);
+        }
+        command
+    }
+
+    fn git(&self, args: &[&str]) -> anyhow::Result<String> {
+        let mut git = Command::new("git");
+        git.current_dir(self.clone());
+        for setting in [
+            "safe.directory=*",
+            "user.name=e2e",
+            "user.email=e2e@example",
+            "commit.gpgSign=false",
+            "tag.gpgSign=false",
+        ] {
+            git.args(["-c", setting]);
+        }
+        sh::run(git.args(args))
+    }
+
+    /// Publishes a release everywhere; the files go into a directory of this name.
+    fn publish(&self, dist: &Path, files: &str) -> anyhow::Result<Value> {
+        let answer = sh::run(&mut self.publication(dist, files)?)?;
+        serde_json::from_str(&answer).context(answer)
+    }
+
+    fn publication(&self, dist: &Path, files: &str) -> anyhow::Result<Command> {
+        let registry = format!("{REGISTRY}/{PATH}");
+        let (charts, files) = (self.charts(), self.dir.join(files));
+        let args = [
+            "release",
+            "publish",
+            "--dist",
+            text(dist)?,
+            "--registry",
+            &registry,
+            "--charts",
+            text(&charts)?,
+            "--files",
+            text(&files)?,
+            "--allow-dirty",
+            "--json",
+        ];
+        let mut command = self.fixture.xtask_command(&args, true);
+        command.env("CARGO_MANIFEST_DIR", self.clone().join("xtask"));
+        Ok(command)
+    }
+
+    /// Cuts a version in the clone, with a line of the changelog, and makes its release.
+    fn release(&self, version: &str) -> anyhow::Result<PathBuf> {
+        self.change(version)?;
+        sh::run(&mut self.in_clone(&["release", "bump", version]))?;
+        let changed = self.git(&["diff", "--name-only"])?;
+        ensure!(
+            changed == "CHANGELOG.md\nCargo.lock\nCargo.toml\n",
+            "{changed}"
+        );
+        self.git(&["commit", "--quiet", "--all", "--message", version])?;
+        let tag = format!("v{version}");
+        self.git(&["tag", &tag])?;
+        sh::run(&mut self.in_clone(&["release", "check", "--tag", &tag]))?;
+        let out = self.dir.join(version);
+        let programs = self.env.dist.clone();
+        let args = ["release", "rehearse", "--programs", text(&programs)?];
+        sh::run(self.in_clone(&args).arg("--out").arg(&out))?;
+        Ok(out)
+    }
+
+    /// Adds a line to the changelog.
+    fn change(&self, entry: &str) -> anyhow::Result<()> {
+        let path = self.clone().join("CHANGELOG.md");
+        let title = "\n## Unreleased\n";
+        let changelog = fs::read_to_string(&path)?;
+        let with = changelog.replacen(title, &format!("{title}\n- Change for {entry}.\n"), 1);
+        ensure!(changelog != with, "the changelog has no {title}");
+        fs::write(&path, with)?;
+        self.git(&["commit", "--quiet", "--all", "--message", entry])
+            .map(drop)
+    }
+
+    /// Decides about the next versions; refused ones change nothing.
+    fn versions(&self) -> anyhow::Result<(String, String)> {
+        let numbers: Vec<u64> = self
+            .first
+            .split(['.', '-'])
+            .map_while(|part| part.parse().ok())
+            .collect();
+        let [major, minor, patch] = numbers[..] else {
+            anyhow::bail!("the version is {}", self.first);
+        };
+        let next = format!("{major}.{}.0", minor + 1);
+        let backport = format!("{major}.{minor}.{}", patch + 1);
+        let line = format!("release-{major}.{minor}");
+        self.change("both")?;
+        self.git(&["branch", &line])?;
+        self.refused(&["release", "bump", "0.0.1"], "choose a greater version")?;
+        self.refused(&["release", "bump", &backport], "switch to its branch")?;
+        fs::write(self.clone().join("stray"), "")?;
+        self.refused(&["release", "bump", &next], "uncommitted changes")?;
+        fs::remove_file(self.clone().join("stray"))?;
+        ensure!(
+            self.git(&["status", "--porcelain"])?.is_empty(),
+            "files changed"
+        );
+        Ok((next, backport))
+    }
+
+    fn refused(&self, args: &[&str], expected: &str) -> anyhow::Result<()> {
+        self.fixture
+            .ensure_fails(&mut self.in_clone(args), expected)
+    }
+
+    fn succeed(&self, next: &str) -> anyhow::Result<()> {
+        let dist = self.release(next)?;
+        let published = self.publish(&dist, "files-next")?;
+        ensure!(published["latest"] == true, "{published}");
+        ensure!(
+            self.digest("latest")? == self.digest(&format!("v{next}"))?,
+            "latest is not {next}"
+        );
+        let notes = fs::read_to_string(self.dir.join("files-next/RELEASE-NOTES.md"))?;
+        ensure!(notes.contains(&format!("- Change for {next}.")), "{notes}");
+        let args = [
+            "release",
+            "publish",
+            "--dist",
+            text(&dist)?,
+            "--files",
+            "files",
+        ];
+        self.refused(&args, "uncommitted changes")
+    }
+
+    fn succeed_in_line(&self, next: &str, backport: &str) -> anyhow::Result<()> {
+        let before = self.digest("latest")?;
+        let line = line_of(backport);
+        let branch = line.replacen('v', "release-", 1);
+        self.git(&["switch", "--quiet", &branch])?;
+        self.refused(
+            &["release", "bump", &next.replacen(".0", ".1", 1)],
+            "is for the versions",
+        )?;
+        let dist = self.release(backport)?;
+        let published = self.publish(&dist, "files-backport")?;
+        ensure!(published["latest"] == false, "{published}");
+        ensure!(
+            self.digest("latest")? == before,
+            "the backport moved latest"
+        );
+        ensure!(
+            self.digest(&line)? == self.digest(&format!("v{backport}"))?,
+            "{line} is not {backport}"
+        );
+        Ok(())
+    }
+
+    /// Puts other bytes under names of the successor, each in a place of its own.
+    fn refuses(&self, next: &str) -> anyhow::Result<()> {
+        // The notes are those of the branch.
+        self.git(&["switch", "--quiet", "main"])?;
+        let dist = self.dir.join(next);
+        let login = format!("{USER}:{PASSWORD}");
+        let image = |tag: &str| format!("docker://{REGISTRY}/taken/{IMAGE}:{tag}");
+        let from = format!("docker://{REGISTRY}/{PATH}/{IMAGE}:v{}", self.first);
+        let to = image(&format!("v{next}"));
+        self.fixture.skopeo(&[
+            "copy",
+            "--all",
+            "--src-tls-verify=false",
+            "--dest-tls-verify=false",
+            "--src-creds",
+            &login,
+            "--dest-creds",
+            &login,
+            &from,
+            &to,
+        ])?;
+        let uploads = || self.fixture.logged_requests(&["PUT /v2/"]);
+        let before = uploads()?;
+        let taken = format!("{REGISTRY}/taken");
+        let new = self.dir.join("files-refused");
+        let args = [
+            "release",
+            "publish",
+            "--dist",
+            text(&dist)?,
+            "--allow-dirty",
+            "--registry",
+            &taken,
+            "--files",
+            text(&new)?,
+        ];
+        let mut command = self.fixture.xtask_command(&args, true);
+        self.fixture
+            .ensure_fails(&mut command, "give the release a new version")?;
+        ensure!(
+            uploads()? == before && !new.exists(),
+            "something was written"
+        );
+
+        let asset = self
+            .dir
+            .join("files-next")
+            .join(format!("{CHART}-{next}.tgz"));
+        let bytes = fs::read(&asset)?;
+        fs::write(&asset, [&bytes[..], b"x"].concat())?;
+        let mut command = self.publication(&dist, "files-next")?;
+        self.fixture
+            .ensure_fails(&mut command, "is there with other bytes")?;
+        fs::write(&asset, bytes)?;
+
+        let published = self
+            .charts()
+            .join(format!("assets/{CHART}/{CHART}-{next}.tgz"));
+        let bytes = fs::read(&published)?;
+        fs::write(&published, fs::read(self.env.chart(CHART)?)?)?;
+        let mut command = self.publication(&dist, "files-next")?;
+        self.fixture
+            .ensure_fails(&mut command, "is published with other bytes")?;
+        fs::write(&published, bytes)?;
+        sh::run(&mut self.publication(&dist, "files-next")?)?;
+        ensure!(
+            uploads()? == before,
+            "a repeated publication sends something"
+        );
+        Ok(())
+    }
+
+    fn pulls(&self, next: &str, backport: &str) -> anyhow::Result<()> {
+        let to = self.dir.join("pulled");
+        let logins = self.fixture.node.dir.join("helm-logins.json");
+        let registry = |args: &[&str]| {
+            let mut command = self.fixture.node.command(self.env.bin.join("helm"));
+            sh::run(command.arg("--registry-config").arg(&logins).args(args))
+        };
+        let place = format!("oci://{REGISTRY}/{PATH}/charts/{CHART}");
+        let server = FileServer::serve(&self.charts())?;
+        let home = self.dir.join("helm");
+        let repository = |args: &[&str]| {
+            let mut command = Command::new(self.env.bin.join("helm"));
+            sh::run(command.env("HOME", &home).args(args))
+        };
+        repository(&["repo", "add", "ours", &server.url])?;
+        let releases = [
+            (self.first.as_str(), self.env.dist.clone()),
+            (next, self.dir.join(next)),
+            (backport, self.dir.join(backport)),
+        ];
+        let pulled = |from: &str, version: &str| -> anyhow::Result<Vec<u8>> {
+            let _ = fs::remove_dir_all(&to);
+            fs::create_dir_all(&to)?;
+            let wanted = if version.is_empty() {
+                vec![]
+            } else {
+                vec!["--version", version]
+            };
+            let args = [&["pull", from, "--destination", text(&to)?], &wanted[..]].concat();
+            if from.starts_with("oci://") {
+                registry(&[&args[..], &["--plain-http"]].concat())?;
+            } else {
+                repository(&args)?;
+            }
+            let entry = fs::read_dir(&to)?.next().context("Helm pulled nothing")??;
+            Ok(fs::read(entry.path())?)
+        };
+        for from in [place.as_str(), "ours/rke2-multus"] {
+            for (version, dist) in &releases {
+                let path = format!("charts/assets/{CHART}/{CHART}-{version}.tgz");
+                let expected = fs::read(dist.join(path))?;
+                ensure!(
+                    pulled(from, version)? == expected,
+                    "{from} {version} has other bytes"
+                );
+                if *version == next {
+                    ensure!(
+                        pulled(from, "")? == expected,
+                        "the newest of {from} is not {next}"
+                    );
+                }
+            }
+        }
+        let found = repository(&["search", "repo", "ours/rke2-multus", "--versions"])?;
+        let rows: Vec<_> = found
+            .lines()
+            .filter(|line| {
+                line.starts_with("ours/rke2-multus ") || line.starts_with("ours/rke2-multus\t")
+            })
+            .collect();
+        ensure!(
+            rows.len() == 2 + usize::from(self.is_stable())
+                && rows[0].contains(next)
+                && rows[1].contains(backport),
+            "{found}"
+        );
+        let charts = self.charts();
+        let args = ["chart", "index", "--check", text(&charts)?];
+        sh::run(&mut self.in_clone(&args)).map(drop)
+    }
+
+    /// Returns the digest that a tag of the image has in the registry.
+    fn digest(&self, tag: &str) -> anyhow::Result<String> {
+        let path = format!("/v2/{PATH}/{IMAGE}/manifests/{tag}");
+        let accept = "Accept: application/vnd.oci.image.index.v1+json";
+        let head = self.fixture.curl(&[&path, "--head", "--header", accept])?;
+        let digest = head.lines().find_map(|line| {
+            let (name, value) = line.split_once(": ")?;
+            name.eq_ignore_ascii_case("docker-content-digest")
+                .then(|| value.trim().to_owned())
+        });
+        digest.with_context(|| format!("{tag} has no digest: {head}"))
+    }
+}
+
+/// Returns the tag of a version's line.
+fn line_of(version: &str) -> String {
+    let line = version.rsplit_once('.').map_or(version, |(line, _)| line);
+    format!("v{line}")
+}

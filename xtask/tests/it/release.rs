@@ -1,0 +1,256 @@
+//! `release bump`, `check`, `rehearse` and `publish` on a checkout of the test's own, and `chart export`.
+
+use std::{fs, path::PathBuf, process::Command};
+
+use crate::{
+    bad_input::{FAILED, output, refused, xtask},
+    chart::published,
+};
+
+const CHANGELOG: &str = "# Changelog\n\n## Unreleased\n\n- First.\n";
+
+/// A checkout with a commit of each step.
+struct Checkout {
+    dir: tempfile::TempDir,
+}
+
+impl Checkout {
+    fn new() -> Self {
+        let checkout = Self {
+            dir: tempfile::tempdir().expect("a directory of the test"),
+        };
+        let manifest = "[workspace.package]\nversion = \"5.0.0\"\n";
+        let lock = "version = 4\n\n[[package]]\nname = \"own\"\nversion = \"5.0.0\"\n";
+        checkout.write("Cargo.toml", manifest);
+        checkout.write("Cargo.lock", lock);
+        checkout.write("CHANGELOG.md", CHANGELOG);
+        checkout.write("rust-toolchain.toml", "channel = \"1.0.0\"\n");
+        checkout.write(".gitignore", "/target\n");
+        checkout.git("init --quiet --initial-branch=main");
+        checkout.commit("first");
+        checkout
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        fs::write(self.path(name), text).expect("a directory of the test");
+    }
+
+    fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.path(name)).expect("a file of the test")
+    }
+
+    fn git(&self, args: &str) -> String {
+        let mut git = Command::new("git");
+        git.current_dir(self.dir.path()).args([
+            "-c",
+            "user.name=a",
+            "-c",
+            "user.email=a@b",
+            "-c",
+            "commit.gpgSign=false",
+            "-c",
+            "tag.gpgSign=false",
+        ]);
+        let output = git.args(args.split(' ')).output().expect("git starts");
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).expect("git writes UTF-8")
+    }
+
+    fn commit(&self, message: &str) {
+        self.git("add --all");
+        self.git(&format!("commit --quiet --message={message}"));
+    }
+
+    fn xtask(&self, args: &[&str]) -> Command {
+        let mut command = xtask(self.dir.path(), args);
+        command.env("CARGO_MANIFEST_DIR", self.path("xtask"));
+        command
+    }
+
+    #[track_caller]
+    fn succeeds(&self, args: &[&str]) -> String {
+        let (status, stderr) = output(self.xtask(args));
+        assert_eq!(status, 0, "{stderr}");
+        stderr
+    }
+
+    #[track_caller]
+    fn bump(&self, version: &str) {
+        self.succeeds(&["release", "bump", version]);
+    }
+
+    #[track_caller]
+    fn bump_refused(&self, version: &str, expected: &str) {
+        let before = self.git("status --porcelain");
+        refused(
+            self.xtask(&["release", "bump", version]),
+            FAILED,
+            &[expected],
+        );
+        assert_eq!(self.git("status --porcelain"), before);
+    }
+
+    fn unreleased(&self, entry: &str) {
+        let text = self.read("CHANGELOG.md");
+        let with = format!("## Unreleased\n\n- {entry}.\n");
+        let text = text.replacen("## Unreleased\n", &with, 1);
+        self.write("CHANGELOG.md", &text);
+        self.commit("change");
+    }
+}
+
+#[test]
+fn version_is_cut_in_one_commit_of_three_files() {
+    let checkout = Checkout::new();
+    checkout.write("more", "");
+    checkout.bump_refused("5.0.0", "has uncommitted changes");
+    fs::remove_file(checkout.path("more")).unwrap();
+    checkout.bump_refused("4.9.9", "4.9.9 is not greater than 5.0.0");
+    let next = checkout.succeeds(&["release", "bump", "5.0.0"]);
+    assert!(next.contains("'release: 5.0.0'"), "{next}");
+    assert_eq!(checkout.git("status --porcelain"), " M CHANGELOG.md\n");
+    let changelog = checkout.read("CHANGELOG.md");
+    let (head, tail) = changelog.split_once("## 5.0.0 - 20").unwrap();
+    assert!(head.ends_with("## Unreleased\n\n") && tail.ends_with("\n\n- First.\n"));
+    checkout.commit("release");
+    checkout.bump_refused("5.0.0", "5.0.0 is released already");
+    checkout.bump_refused("5.1.0", "has no entry");
+    checkout.unreleased("Second");
+    checkout.bump("5.1.0-rc.1");
+    let status = checkout.git("status --porcelain");
+    assert_eq!(status, " M CHANGELOG.md\n M Cargo.lock\n M Cargo.toml\n");
+    assert!(
+        checkout
+            .read("Cargo.lock")
+            .ends_with("\nversion = \"5.1.0-rc.1\"\n")
+    );
+}
+
+#[test]
+fn check_names_everything_that_is_wrong_before_and_after_the_tag() {
+    let checkout = Checkout::new();
+    let check = |args: &[&str]| {
+        let mut command = checkout.xtask(&[&["release", "check"], args].concat());
+        let output = command.output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (
+            output.status.success(),
+            text(output.stdout) + &text(output.stderr),
+        )
+    };
+    checkout.write("more", "");
+    let (is_sound, text) = check(&["--tag", "v5.0.1"]);
+    assert!(!is_sound);
+    for expected in [
+        "checkout: files differ",
+        "changelog: CHANGELOG.md has no section `## 5.0.0",
+        "version: sound",
+        "tag: the tag is v5.0.1, the version is 5.0.0",
+        "5.0.0 cannot be published: 3 findings",
+    ] {
+        assert!(text.contains(expected), "no {expected} in {text}");
+    }
+    fs::remove_file(checkout.path("more")).unwrap();
+    checkout.bump("5.0.0");
+    checkout.commit("release");
+    let (is_sound, text) = check(&[]);
+    assert!(is_sound && text.contains("git tag --sign"), "{text}");
+    let (is_sound, text) = check(&["--tag", "v5.0.0"]);
+    assert!(!is_sound && text.contains("has no tag v5.0.0"), "{text}");
+    checkout.git("tag v5.0.0");
+    let (is_sound, text) = check(&["--tag", "v5.0.0"]);
+    assert!(is_sound, "{text}");
+    // The branch goes on, and the tag is of another commit.
+    checkout.unreleased("Second");
+    let (is_sound, text) = check(&["--tag", "v5.0.0"]);
+    assert!(
+        !is_sound && text.contains("the tag v5.0.0 is at commit"),
+        "{text}"
+    );
+    assert!(text.contains("`## Unreleased` has entries"), "{text}");
+}
+
+#[test]
+fn backports_are_made_on_the_branch_of_their_line() {
+    let checkout = Checkout::new();
+    let release = |version: &str| {
+        checkout.bump(version);
+        checkout.commit("release");
+        let (status, stderr) = output(checkout.xtask(&["release", "check"]));
+        assert_eq!(status, 0, "{stderr}");
+        checkout.git(&format!("tag v{version}"));
+    };
+    release("5.0.0");
+    checkout.git("branch release-5.0");
+    checkout.unreleased("Second");
+    release("5.1.0");
+    checkout.unreleased("Third");
+    checkout.bump_refused("5.0.1", "switch to its branch release-5.0");
+    checkout.git("switch --quiet release-5.0");
+    checkout.unreleased("Repaired");
+    checkout.bump_refused("5.1.1", "is for the versions 5.0.*, not for 5.1.1");
+    release("5.0.1");
+    let (status, stderr) = output(checkout.xtask(&["release", "check", "--tag", "v5.0.1"]));
+    assert_eq!(status, 0, "{stderr}");
+    // The tag is checked out without a branch, as in CI.
+    checkout.git("checkout --quiet v5.0.1");
+    let (status, stderr) = output(checkout.xtask(&["release", "check", "--tag", "v5.0.1"]));
+    assert_eq!(status, 0, "{stderr}");
+}
+
+#[test]
+fn publication_needs_a_place_and_a_release() {
+    let checkout = Checkout::new();
+    let publish = |args: &[&str]| checkout.xtask(&[&["release", "publish"], args].concat());
+    refused(
+        publish(&[]),
+        2,
+        &["name a place: --registry, --charts or --files"],
+    );
+    refused(publish(&["--images-only"]), 2, &["--registry"]);
+    let args = ["--files", "files"];
+    refused(publish(&args), FAILED, &["dist does not exist"]);
+    assert!(!checkout.path("files").exists());
+}
+
+#[test]
+fn charts_of_this_checkout_are_exported_with_the_names_of_the_build() {
+    let dir = tempfile::tempdir().unwrap();
+    let export = |layout: &str, more: &[&str]| {
+        let args = ["chart", "export", "--out", "out", "--layout", layout];
+        let args = [&args, more].concat();
+        let (status, stderr) = output(xtask(dir.path(), &args));
+        assert_eq!(status, 0, "{stderr}");
+    };
+    let text = |path: &str| fs::read_to_string(dir.path().join("out/packages").join(path)).unwrap();
+    export("rke2-charts", &["--image-prefix", "rancher/"]);
+    assert!(text("rke2-multus/package.yaml").starts_with("url: local\n"));
+    let values = text("rke2-multus/charts/values.yaml");
+    assert!(values.contains("repository: rancher/multus\n"), "{values}");
+    let crd = text("rke2-multus/charts/crds/networkAttachmentDefinition.yaml");
+    assert!(crd.contains("kind: CustomResourceDefinition\n"), "{crd}");
+    // What an earlier export had and this one has not is removed; packages of others stay.
+    let others = dir.path().join("out/packages/other");
+    fs::create_dir(&others).unwrap();
+    fs::write(others.join("package.yaml"), "").unwrap();
+    let base = published("rke2-multus", "v4.3.017", &[]);
+    fs::write(dir.path().join("base.tgz"), base).unwrap();
+    let url = "https://r.example/rke2-multus-v4.3.017.tgz";
+    export("rke2-charts", &["--base", "base.tgz", "--url", url]);
+    let description = text("rke2-multus/package.yaml");
+    assert!(
+        description.starts_with(&format!("url: {url}\npackageVersion: 00\n")),
+        "{description}"
+    );
+    let patch = text("rke2-multus/generated-changes/patch/Chart.yaml.patch");
+    let head = "--- charts-original/Chart.yaml\n+++ charts/Chart.yaml\n@@ ";
+    assert!(patch.starts_with(head), "{patch}");
+    assert!(!dir.path().join("out/packages/rke2-multus/charts").exists());
+    assert!(others.exists());
+    export("k3s-charts", &[]);
+    assert!(text("k3s-multus/package.yaml").contains("packageVersion: 1\n"));
+}
