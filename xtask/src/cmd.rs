@@ -8,6 +8,7 @@ pub(crate) mod ci;
 pub(crate) mod dist;
 pub(crate) mod download;
 pub(crate) mod e2e;
+pub(crate) mod fuzz;
 pub(crate) mod generate;
 pub(crate) mod images;
 pub(crate) mod lint;
@@ -49,6 +50,7 @@ enum Command {
     E2e(e2e::Args),
     Reproduce(reproduce::Args),
     Lint(lint::Args),
+    Fuzz(fuzz::Args),
     Ci(ci::Args),
 }
 
@@ -68,6 +70,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<()> {
         Command::E2e(args) => e2e::run(&args),
         Command::Reproduce(args) => reproduce::run(&args),
         Command::Lint(args) => lint::run(&args),
+        Command::Fuzz(args) => fuzz::run(&args),
         Command::Ci(args) => ci::run(&args),
     }
 }
