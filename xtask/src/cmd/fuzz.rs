@@ -104,6 +104,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             bail!("--input needs the name of one target");
         };
         let program = dirs.program(&target.name)?;
+        let input = std::env::current_dir()?.join(input);
         return cmd!(shell, "{program} {input}")
             .quiet()
             .run()
@@ -113,7 +114,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let record = Record::read(&record_path(&project))?;
     ui::data(&table(&reports, &targets, &record))?;
     let failures: Vec<_> = reports.iter().filter_map(Report::failure).collect();
-    ensure!(failures.is_empty(), "{}", failures.join("\n"));
+    for failure in &failures {
+        ui::note(failure);
+    }
+    ensure!(
+        failures.is_empty(),
+        "{} failed: docs/fuzzing.md says what to do with a finding",
+        counted(failures.len(), "fuzz target")
+    );
     if args.update_corpus {
         for target in &targets.0 {
             update_corpus(&project, &dirs, target)?;
@@ -131,14 +139,16 @@ pub(crate) fn check(project: &Project, minimum: u64) -> anyhow::Result<()> {
         .iter()
         .map(|target| (target, record.executions(&target.name, &target.sources)))
         .filter(|(_, executions)| *executions < minimum)
-        .map(|(target, executions)| format!("  {:24} {executions:>12}", target.name))
+        .map(|(target, executions)| format!("{:24} {executions:>12}", target.name))
         .collect();
+    for line in &lacking {
+        ui::note(line);
+    }
     ensure!(
         lacking.is_empty(),
-        "{} of {} had fewer than {minimum} executions on the present sources: run `cargo xtask fuzz --executions {minimum}`\n{}",
+        "{} of {} had fewer than {minimum} executions on the present sources: run `cargo xtask fuzz --executions {minimum}`",
         lacking.len(),
-        counted(targets.0.len(), "fuzz target"),
-        lacking.join("\n")
+        counted(targets.0.len(), "fuzz target")
     );
     ui::note(&format!(
         "each of {} had {minimum} executions or more",

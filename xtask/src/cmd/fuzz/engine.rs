@@ -196,7 +196,9 @@ mod tests {
 
     fn read(text: &str) -> Outcome {
         let mut reader = Reader::default();
-        text.lines().for_each(|line| reader.line(line));
+        for line in text.lines() {
+            reader.line(line);
+        }
         reader.outcome
     }
 

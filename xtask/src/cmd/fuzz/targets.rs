@@ -87,13 +87,13 @@ fn sources(root: &Path, target: &str) -> anyhow::Result<String> {
         add_files(&root.join(&name).join("src"), &mut files)?;
     }
     files.sort();
-    let mut text = third_party(root)?;
+    let mut lines = third_party(root)?;
     for file in files {
         let bytes = fs::read(&file).with_context(|| format!("cannot read {}", file.display()))?;
         let name = file.strip_prefix(root).context("a file of the checkout")?;
-        text += &format!("{} {}\n", name.display(), sha256(&bytes));
+        lines.push(format!("{} {}", name.display(), sha256(&bytes)));
     }
-    Ok(sha256(text.as_bytes()).hex())
+    Ok(sha256(lines.join("\n").as_bytes()).hex())
 }
 
 /// Returns a crate of the workspace and those that it depends on.
@@ -127,12 +127,12 @@ fn add_files(dir: &Path, files: &mut Vec<PathBuf>) -> anyhow::Result<()> {
 }
 
 /// Returns the digests of all crates that are not ours.
-fn third_party(root: &Path) -> anyhow::Result<String> {
+fn third_party(root: &Path) -> anyhow::Result<Vec<String>> {
     let path = root.join("fuzz/Cargo.lock");
     let text =
         fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
     let digests = text.lines().filter(|line| line.starts_with("checksum = "));
-    Ok(digests.map(|line| format!("{line}\n")).collect())
+    Ok(digests.map(str::to_owned).collect())
 }
 
 #[cfg(test)]
