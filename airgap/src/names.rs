@@ -32,7 +32,9 @@ fn parse(repository: &str, tag: &str) -> Option<Reference> {
 /// Returns a complete name in its parts, or `None` when it is malformed.
 pub fn reference(text: &str) -> Option<Reference> {
     let name: Reference = text.parse().ok()?;
-    is_host(name.registry()).then_some(name)
+    // The parser takes `A/b` for a host and a repository, and then for a repository with a capital letter, which it refuses elsewhere.
+    let is_sound = name.whole().parse::<Reference>().is_ok();
+    (is_sound && is_host(name.registry())).then_some(name)
 }
 
 #[cfg(test)]
@@ -46,6 +48,17 @@ mod tests {
         }
         for text in malformed {
             assert!(!is_name(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn complete_names_are_checked() {
+        let is_reference = |text: &str| reference(text).is_some();
+        for text in ["busybox", "a/b:1", "r.example:5000/a/b:v1", "localhost/a"] {
+            assert!(is_reference(text), "{text}");
+        }
+        for text in ["", "A/b:1", "r.example/A/b", "a/b:", "a b"] {
+            assert!(!is_reference(text), "{text}");
         }
     }
 

@@ -8,6 +8,7 @@ pub(crate) mod ci;
 pub(crate) mod dist;
 pub(crate) mod download;
 pub(crate) mod e2e;
+pub(crate) mod fuzz;
 pub(crate) mod generate;
 pub(crate) mod images;
 pub(crate) mod lint;
@@ -53,6 +54,7 @@ enum Command {
     Reproduce(reproduce::Args),
     Site(site::Args),
     Lint(lint::Args),
+    Fuzz(fuzz::Args),
     Ci(ci::Args),
 }
 
@@ -74,6 +76,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Reproduce(args) => reproduce::run(&args),
         Command::Site(args) => site::run(&args),
         Command::Lint(args) => lint::run(&args),
+        Command::Fuzz(args) => fuzz::run(&args),
         Command::Ci(args) => ci::run(&args),
     }
 }

@@ -5,12 +5,11 @@ mod background;
 use std::{path::Path, process};
 
 use anyhow::Context as _;
-use xshell::cmd;
 
 use self::background::Background;
 use crate::{
     arch::Arch,
-    cmd::{bench, e2e, lint, test},
+    cmd::{bench, e2e, fuzz, lint, test},
     project::Project,
     ui,
 };
@@ -87,7 +86,8 @@ const EMULATED: [(Arch, &[e2e::Suite]); 2] = [
 
 /// Runs the suites that are too slow for every change.
 fn nightly(project: &Project, dist: &Path, install: bool) -> anyhow::Result<()> {
-    fuzz(project)?;
+    // Half a minute for each target; the job of the nightly workflow goes on for longer.
+    fuzz::run(&fuzz::Args::all(30, install))?;
     for suite in [e2e::Suite::Faults, e2e::Suite::Plugins] {
         e2e::one(project, suite, dist, install, &["--long".into()])?;
     }
@@ -107,20 +107,6 @@ fn nightly(project: &Project, dist: &Path, install: bool) -> anyhow::Result<()> 
         }
     }
     Ok(())
-}
-
-/// Runs each fuzz target for a minute, from another seed each time.
-fn fuzz(project: &Project) -> anyhow::Result<()> {
-    ui::note("fuzz");
-    let shell = project.shell()?;
-    shell.set_var("FUZZ_SECONDS", "60");
-    cmd!(
-        shell,
-        "cargo test --quiet --locked -p chart -p daemon -p node -p distro -p vpn -p xtask fuzz"
-    )
-    .quiet()
-    .run()
-    .context("a fuzz target failed")
 }
 
 /// Starts the second release in the background, since the suites wait more than they compute.

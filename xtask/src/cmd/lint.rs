@@ -11,7 +11,7 @@ use anyhow::{Context as _, bail};
 use cmdline::counted;
 use xshell::{Shell, cmd};
 
-use crate::{charts, project::Project, ui};
+use crate::{charts, cmd::fuzz, project::Project, ui};
 
 /// Check formatting, clippy, tidiness, pages, the chart and the workflows
 #[derive(Debug, clap::Args)]
@@ -31,6 +31,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let shell = project.shell()?;
     ui::note("fmt");
     cmd!(shell, "cargo fmt --all --check").quiet().run()?;
+    cmd!(shell, "cargo fmt --manifest-path fuzz/Cargo.toml --check")
+        .quiet()
+        .run()?;
+    fuzz::check_lock(&shell)?;
     ui::note("tidy");
     tidy(&project.root)?;
     ui::note("pages");
@@ -138,7 +142,9 @@ fn pages(root: &Path) -> anyhow::Result<()> {
 }
 
 fn complaints_about(name: &str, text: &str) -> Vec<String> {
-    let is_fixture = name.contains("/fixtures/") || name.contains("/testdata/");
+    let is_fixture = ["/fixtures/", "/testdata/", "fuzz/corpus/"]
+        .iter()
+        .any(|dir| name.contains(dir));
     let is_listing = name.ends_with("Cargo.lock") || name.ends_with("go.sum");
     let mut complaints = Vec::new();
     if is_fixture || is_listing {

@@ -1,0 +1,6 @@
+//! `airgap::fuzz::lists`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| {
+    airgap::fuzz::lists(input);
+});

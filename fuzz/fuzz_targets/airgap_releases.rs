@@ -1,0 +1,6 @@
+//! `airgap::fuzz::releases`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| {
+    airgap::fuzz::releases(input);
+});

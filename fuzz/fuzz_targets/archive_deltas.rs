@@ -1,0 +1,6 @@
+//! `archive::fuzz::deltas`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| {
+    archive::fuzz::deltas(input);
+});

@@ -1,0 +1,6 @@
+//! `daemon::fuzz::requests`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| {
+    daemon::fuzz::requests(input);
+});

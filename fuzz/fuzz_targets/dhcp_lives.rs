@@ -1,0 +1,6 @@
+//! `dhcp::fuzz::lives`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| {
+    dhcp::fuzz::lives(input);
+});

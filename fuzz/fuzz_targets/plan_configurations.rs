@@ -1,0 +1,6 @@
+//! `plan::fuzz::configurations`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| {
+    plan::fuzz::configurations(input);
+});

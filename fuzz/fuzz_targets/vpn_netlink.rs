@@ -1,0 +1,6 @@
+//! `vpn::fuzz::netlink`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| {
+    vpn::fuzz::netlink(input);
+});
