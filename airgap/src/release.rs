@@ -27,6 +27,9 @@ pub struct Release {
     pub commit: String,
     pub epoch: u64,
     pub toolchain: String,
+    /// The id of the key that is built into `multus-distro`, of which `images install` takes signed archives alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trusted_key: Option<Digest>,
     pub architectures: Vec<String>,
     pub images: Vec<ImageEntry>,
     pub charts: Vec<ChartEntry>,
@@ -102,6 +105,8 @@ pub struct Origin {
     pub commit: String,
     pub epoch: u64,
     pub toolchain: String,
+    /// The id of the key that is built into `multus-distro`.
+    pub trusted_key: Option<Digest>,
     pub architectures: Vec<Arch>,
 }
 
@@ -121,6 +126,7 @@ impl Release {
             commit: origin.commit,
             epoch: origin.epoch,
             toolchain: origin.toolchain,
+            trusted_key: origin.trusted_key,
             architectures: names(&origin.architectures),
             images: self::images(images),
             charts,
@@ -285,6 +291,7 @@ mod tests {
             commit: commit.to_owned(),
             epoch: 0,
             toolchain: String::new(),
+            trusted_key: None,
             architectures: Vec::new(),
         };
         Release::of(origin, &Tree::default(), &[], Vec::new(), budgets)

@@ -131,7 +131,7 @@ fn fuzz_archives() {
         if let Ok(packed) = package.pack() {
             assert_eq!(Package::read(&packed).unwrap(), package);
         }
-        if let Ok(artifact) = oci::artifact(input) {
+        if let Ok(artifact) = oci::artifact(input, None) {
             assert_eq!(artifact.blobs[1].1, input);
         }
         derived(input, &package);

@@ -12,6 +12,7 @@ pub(crate) mod generate;
 pub(crate) mod images;
 pub(crate) mod lint;
 pub(crate) mod reproduce;
+pub(crate) mod sign;
 pub(crate) mod test;
 pub(crate) mod verify;
 
@@ -44,6 +45,7 @@ enum Command {
     Airgap(airgap::Args),
     Bench(bench::Args),
     Dist(dist::Args),
+    Sign(sign::Args),
     Verify(verify::Args),
     Test(test::Args),
     E2e(e2e::Args),
@@ -63,6 +65,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Airgap(args) => airgap::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Dist(args) => dist::run(&args),
+        Command::Sign(args) => sign::run(&args),
         Command::Verify(args) => verify::run(&args),
         Command::Test(args) => test::run(&args),
         Command::E2e(args) => e2e::run(&args),

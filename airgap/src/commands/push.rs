@@ -5,14 +5,17 @@ mod attach;
 use std::path::Path;
 
 use anyhow::{Context as _, ensure};
-use archive::{layout::Layout, oci};
+use archive::{
+    layout::Layout,
+    oci::{self, Descriptor},
+};
 use cmdline::BadUsage;
 use serde_json::json;
 
 use crate::{
     lists, names,
     push::{self, Artifact, PushStats},
-    registries,
+    registries, signatures,
     source::{self, Source},
     tree::{File, Tree},
     ui,
@@ -82,9 +85,27 @@ pub fn run(options: &Options, from: &Source) -> anyhow::Result<()> {
         let stats = push::send(&registry, artifact, &|len| progress.add(len))
             .map_err(registries::with_hint)
             .with_context(|| name.clone())?;
-        all.sent += stats.sent;
-        all.present += stats.present;
+        all += stats;
         pushed.push((name, stats));
+    }
+    let signatures = signatures(from)?;
+    for artifact in &artifacts {
+        let subject = subject(artifact);
+        let name = format!("{host}/{}@{}", artifact.repository, subject.digest);
+        let attach = signatures::attach(
+            &registry,
+            &artifact.repository,
+            &subject,
+            &signatures,
+            &|_| {},
+        );
+        let stats = attach
+            .map_err(registries::with_hint)
+            .with_context(|| format!("cannot attach the signatures of {name}"))?;
+        if stats != PushStats::default() {
+            all += stats;
+            pushed.push((format!("signatures of {name}"), stats));
+        }
     }
     for attachment in &attachments {
         let name = attachment.name(host);
@@ -92,8 +113,7 @@ pub fn run(options: &Options, from: &Source) -> anyhow::Result<()> {
             .send(&registry, &|len| progress.add(len))
             .map_err(registries::with_hint)
             .with_context(|| name.clone())?;
-        all.sent += stats.sent;
-        all.present += stats.present;
+        all += stats;
         pushed.push((name, stats));
     }
     progress.finish();
@@ -162,6 +182,30 @@ impl<'a> Target<'a> {
     }
 }
 
+/// Returns the signatures of a release, none for others and for a release that is not signed.
+fn signatures(from: &Source) -> anyhow::Result<Tree> {
+    let mut tree = Tree::default();
+    if let Source::Release(dist) = from {
+        for dir in [signatures::IMAGES, signatures::PROVENANCE] {
+            let path = dist.join(dir);
+            if path.is_dir() {
+                let files = Tree::read_below_name(&path, dir, signatures::LIMIT)?;
+                tree.extend(files);
+            }
+        }
+    }
+    Ok(tree)
+}
+
+/// Returns the manifest that gets the tag.
+fn subject(artifact: &Artifact) -> Descriptor {
+    let (media_type, bytes) = artifact
+        .manifests
+        .last()
+        .expect("an artifact has a manifest");
+    Descriptor::of(media_type, bytes)
+}
+
 fn size(artifact: &Artifact) -> u64 {
     let blobs = artifact.blobs.values().map(Vec::len);
     let manifests = artifact.manifests.iter().map(|(_, bytes)| bytes.len());
@@ -220,13 +264,17 @@ fn charts(dist: &Path, to: &str) -> anyhow::Result<Vec<Artifact>> {
             dist.display()
         )
     })?;
-    let artifact =
-        |(path, file): (&String, &File)| chart(&file.bytes, to).with_context(|| path.clone());
-    charts.0.iter().map(artifact).collect()
+    let archives = charts.0.iter();
+    let archives = archives.filter(|(path, _)| !path.ends_with(signatures::CHART));
+    let artifact = |(path, file): (&String, &File)| {
+        let provenance = charts.get(&format!("{path}{}", signatures::CHART));
+        chart(&file.bytes, provenance, to).with_context(|| path.clone())
+    };
+    archives.map(artifact).collect()
 }
 
-fn chart(tgz: &[u8], to: &str) -> anyhow::Result<Artifact> {
-    let artifact = chart::oci::artifact(tgz)?;
+fn chart(tgz: &[u8], provenance: Option<&[u8]>, to: &str) -> anyhow::Result<Artifact> {
+    let artifact = chart::oci::artifact(tgz, provenance)?;
     let blobs = artifact.blobs.into_iter();
     Ok(Artifact {
         repository: format!("{to}/{}", artifact.name),

@@ -11,7 +11,7 @@ use crate::{
     arch::{Arch, Arches, Facts},
     elf,
     programs::{self, Binaries, CARGO_RUNS, CargoRun},
-    project::{PROGRAMS, Project},
+    project::{PROGRAMS, Project, TRUSTED_KEY},
     toolchain,
     tree::Tree,
     ui,
@@ -20,7 +20,7 @@ use crate::{
 /// Build static multus-shim, multus-daemon, multus-distro, multus-cni-plugins, kubectl-multus and multus-airgap for each architecture
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  cargo xtask build --install\n  cargo xtask build --arch amd64,arm64 --out /tmp/dist"
+    after_help = "Examples:\n  cargo xtask build --install\n  cargo xtask build --arch amd64,arm64 --out /tmp/dist\n  MULTUS_TRUSTED_KEY=release.pub cargo xtask build      multus-distro takes images that this key signed, and no others"
 )]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -135,6 +135,7 @@ fn compile(project: &Project, arch: Arch) -> anyhow::Result<()> {
     shell.set_var("CARGO_INCREMENTAL", "0");
     // Programs carry no time, and a commit that changes no source must not rebuild the parts in C.
     shell.set_var("SOURCE_DATE_EPOCH", "0");
+    shell.set_var(TRUSTED_KEY, write_trusted_key(project)?);
     shell.set_var("LC_ALL", "C");
     shell.set_var("TZ", "UTC");
     for CargoRun { profile, programs } in CARGO_RUNS {
@@ -156,6 +157,22 @@ fn compile(project: &Project, arch: Arch) -> anyhow::Result<()> {
             .with_context(|| format!("cannot build for {}", arch.name()))?;
     }
     Ok(())
+}
+
+/// The file in xtask's cache with the key that is built in.
+const TRUSTED_KEY_FILE: &str = "trusted-key.pem";
+
+/// Writes the key that is built into `multus-distro`, and returns its path: empty without one.
+fn write_trusted_key(project: &Project) -> anyhow::Result<PathBuf> {
+    let Some(key) = &project.trusted_key else {
+        return Ok(PathBuf::new());
+    };
+    let mut tree = Tree::default();
+    tree.add(TRUSTED_KEY_FILE, key.pem.as_str());
+    tree.update(&project.cache_dir(), &[])?;
+    Ok(std::path::absolute(
+        project.cache_dir().join(TRUSTED_KEY_FILE),
+    )?)
 }
 
 /// Returns environment variables that a user may have set for other builds, and that must not change these.
@@ -216,7 +233,12 @@ fn key_with(project: &Project, arch: Arch, compilers: &str) -> anyhow::Result<Di
         include_str!("../programs.rs"),
         include_str!("../arch.rs")
     );
-    project.key(PROGRAMS, &[arch.name(), own, &remaps.join("\n"), compilers])
+    let trusted_key = project.trusted_key.as_ref().map(|key| key.pem.as_str());
+    let mut more = vec![arch.name(), own, compilers];
+    let remaps = remaps.join("\n");
+    more.extend([remaps.as_str()]);
+    more.extend(trusted_key);
+    project.key(PROGRAMS, &more)
 }
 
 /// Returns the programs of the last build, if its sources are the present ones and the programs did not change since.

@@ -11,6 +11,7 @@ use std::{
 use ::airgap::{
     lists,
     sbom::{LICENCE, NOTICES},
+    signatures::{self, Trust},
     source::PROGRAM,
     verify::{self, Standard},
 };
@@ -43,7 +44,7 @@ use crate::{
 /// Make the complete release and verify it
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  cargo xtask dist --install\n  cargo xtask dist --arch amd64 --out /tmp/dist"
+    after_help = "Examples:\n  cargo xtask dist --install\n  cargo xtask dist --arch amd64 --out /tmp/dist\n  MULTUS_TRUSTED_KEY=release.pub cargo xtask dist       nodes install images that this key signed, and no others"
 )]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -72,6 +73,10 @@ const RELEASE_NAMES: &[&str] = &[
     NOTICES,
     release::FILE,
     release::SUMS,
+    "provenance",
+    "signatures",
+    "SHA256SUMS.sig",
+    "SHA256SUMS.sigstore.json",
 ];
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
@@ -130,6 +135,7 @@ fn assemble(project: &Project, arches: &[Arch], install: bool) -> anyhow::Result
         commit: project.commit.clone(),
         epoch: project.epoch,
         toolchain: project.toolchain.clone(),
+        trusted_key: project.trusted_key.as_ref().map(|key| key.id),
         architectures: arches.to_vec(),
     };
     ui::step("generate and airgap", || {
@@ -200,7 +206,7 @@ fn put(release: &Tree, staging: &StagingDir, out: &Path) -> anyhow::Result<()> {
     release.write_new(&new)?;
     let checkout = checkout();
     ui::step("verify", || {
-        verify::dir(&new, |_| Standard::Checkout(&checkout)).map(drop)
+        verify::dir(&new, &Trust::default(), |_| Standard::Checkout(&checkout)).map(drop)
     })?;
     tree::replace(&new, out)
 }
@@ -238,7 +244,9 @@ fn key(project: &Project, arches: &[Arch]) -> anyhow::Result<Digest> {
     let dirs = [PROGRAMS, PACKING].concat();
     let epoch = project.epoch.to_string();
     let compilers = toolchain::versions(project, arches)?;
+    let trusted_key = project.trusted_key.as_ref().map(|key| key.id.hex());
     let mut more = vec![project.commit.as_str(), &epoch, &compilers];
+    more.extend(trusted_key.as_deref());
     more.extend(arches.iter().map(|arch| arch.name()));
     project.key(&dirs, &more)
 }
@@ -256,9 +264,11 @@ fn is_current(project: &Project, out: &Path, key: Digest) -> bool {
     let Ok(entry) = serde_json::from_slice::<CacheEntry>(&bytes) else {
         return false;
     };
-    let Ok(tree) = Tree::read(out) else {
+    let Ok(mut tree) = Tree::read(out) else {
         return false;
     };
+    // A release may be signed since.
+    signatures::take(&mut tree);
     let sums = tree.get(release::SUMS).unwrap_or_default();
     entry.key == key && entry.sums == sha256(sums) && verify::check_described(&tree).is_ok()
 }
@@ -317,6 +327,7 @@ mod tests {
                 commit: String::new(),
                 epoch: 0,
                 toolchain: String::new(),
+                trusted_key: None,
                 architectures: vec![Arch::Arm],
             };
             let mut tree = Tree::default();
