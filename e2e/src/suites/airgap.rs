@@ -5,6 +5,7 @@
 
 mod agent;
 mod copy;
+mod cosign;
 mod deltas;
 mod fixture;
 mod flaky_proxy;
@@ -14,6 +15,7 @@ mod operator;
 mod pulled;
 mod registry;
 mod sets;
+mod signed;
 mod stores;
 mod tampered;
 
@@ -30,8 +32,10 @@ pub(crate) const NEEDS: Needs = Needs {
         ("containerd", "containerd"),
         ("curl", "curl"),
         ("docker-registry", "docker-registry"),
+        ("gpgv", "gpgv"),
         ("htpasswd", "apache2-utils"),
         ("ip", "iproute2"),
+        ("openssl", "openssl"),
         ("runc", "runc"),
         ("skopeo", "skopeo"),
         ("sysctl", "procps"),
@@ -46,6 +50,28 @@ pub(crate) const NEEDS: Needs = Needs {
     ],
 };
 
+/// The programs of the checks with cosign, which takes minutes to build.
+pub(crate) const COSIGN_NEEDS: Needs = Needs {
+    debian: &[
+        ("busybox", "busybox-static"),
+        ("docker-registry", "docker-registry"),
+        ("curl", "curl"),
+        ("htpasswd", "apache2-utils"),
+        ("ip", "iproute2"),
+        ("openssl", "openssl"),
+        ("sysctl", "procps"),
+    ],
+    modules: &[Module::Cosign],
+};
+
+/// Suite `cosign`: signatures in a registry and of files, read by the real cosign.
+pub(crate) fn run_cosign(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed> {
+    let fixture = report.check("a registry with a login answers", || {
+        AirgapFixture::start(env)
+    })?;
+    cosign::run(env, &fixture, report)
+}
+
 pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed> {
     let fixture = report.check("a registry with a login answers", || {
         AirgapFixture::start(env)
@@ -59,5 +85,6 @@ pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed>
     stores::pull(env, &fixture, report)?;
     pulled::run(env, &fixture, report)?;
     operator::run(env, &fixture, report)?;
-    deltas::run(env, &fixture, report)
+    deltas::run(env, &fixture, report)?;
+    signed::run(env, &fixture, report)
 }
