@@ -4,10 +4,14 @@ use std::{env, error::Error, fs, path::PathBuf};
 
 use chart::{BuildSettings, Distro, images, index, manifest};
 
+/// The variable that names a public key in PEM, whose owner must have signed what `images install` takes.
+const TRUSTED_KEY: &str = "MULTUS_TRUSTED_KEY";
+
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-env-changed={}", images::VARIABLE);
-    if let Err(error) = embed() {
+    println!("cargo::rerun-if-env-changed={TRUSTED_KEY}");
+    if let Err(error) = embed().and_then(|()| embed_key()) {
         println!("cargo::error={error}");
     }
 }
@@ -35,5 +39,21 @@ fn embed() -> Result<(), Box<dyn Error>> {
         let text = manifest::helm_charts(distro, &settings)?;
         fs::write(dir.join(manifest::FILE_NAME), text)?;
     }
+    Ok(())
+}
+
+/// Writes the key for `include_str!`: nothing without one.
+fn embed_key() -> Result<(), Box<dyn Error>> {
+    let path = env::var(TRUSTED_KEY).unwrap_or_default();
+    let mut text = String::new();
+    if !path.is_empty() {
+        println!("cargo::rerun-if-changed={path}");
+        text = fs::read_to_string(&path)
+            .map_err(|error| format!("cannot read {TRUSTED_KEY}={path}: {error}"))?;
+    }
+    fs::write(
+        PathBuf::from(env::var("OUT_DIR")?).join("trusted-key.pem"),
+        text,
+    )?;
     Ok(())
 }

@@ -20,7 +20,7 @@ use archive::{
     verify,
 };
 
-use crate::{arch::Arch, bundle, elf, lists, zstd};
+use crate::{arch::Arch, bundle, elf, lists, signatures, zstd};
 
 /// Largest layer or archive that is unpacked.
 pub const MAX_UNPACKED: u64 = 1 << 30;
@@ -109,6 +109,8 @@ pub fn dir(files: &BTreeMap<String, Vec<u8>>) -> Result<Vec<SoundArchives>, Erro
         if let Some(architecture) = architecture {
             claimed.insert(name.clone());
             check_sums(files, name, architecture, &mut claimed)?;
+            // Its signature, if it has one: who made it is another question.
+            claimed.insert(signatures::sums_signature(name));
             architectures.push(architecture);
         }
     }

@@ -4,4 +4,5 @@ pub mod apply;
 pub mod bundle;
 pub mod explain;
 pub mod push;
+pub mod trust;
 pub mod verify;

@@ -34,6 +34,7 @@ pub mod registry;
 pub mod release;
 pub mod sbom;
 pub mod sets;
+pub mod signatures;
 pub mod source;
 pub mod time;
 pub mod tree;

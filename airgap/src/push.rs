@@ -44,6 +44,26 @@ pub struct PushStats {
     pub present: u64,
 }
 
+impl PushStats {
+    /// Counts bytes that were sent or are there.
+    pub fn count(&mut self, is_present: bool, len: usize, progress: &dyn Fn(u64)) {
+        let len = len as u64;
+        if is_present {
+            self.present += len;
+        } else {
+            self.sent += len;
+        }
+        progress(len);
+    }
+}
+
+impl std::ops::AddAssign for PushStats {
+    fn add_assign(&mut self, other: Self) {
+        self.sent += other.sent;
+        self.present += other.present;
+    }
+}
+
 /// Why an image cannot be pushed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -110,15 +130,7 @@ pub fn send(
     progress: &dyn Fn(u64),
 ) -> Result<PushStats, registry::Error> {
     let mut stats = PushStats::default();
-    let mut count = |is_present: bool, len: usize| {
-        let len = len as u64;
-        if is_present {
-            stats.present += len;
-        } else {
-            stats.sent += len;
-        }
-        progress(len);
-    };
+    let mut count = |is_present, len| stats.count(is_present, len, progress);
     let repository = &artifact.repository;
     for (digest, bytes) in &artifact.blobs {
         let is_present = registry.has_blob(repository, digest)?;

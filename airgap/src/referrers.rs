@@ -4,6 +4,8 @@
 //! A registry without the API for referrers gets the index that clients look for then, under a tag made of the image's digest. Entries of
 //! others in that index stay.
 
+use std::collections::BTreeMap;
+
 use archive::{
     digest::{Digest, sha256},
     oci::{self, Descriptor},
@@ -31,6 +33,8 @@ pub struct Document {
     pub title: String,
     /// Its content.
     pub bytes: Vec<u8>,
+    /// The annotations of its artifact, by which clients choose.
+    pub annotations: BTreeMap<String, String>,
 }
 
 /// The manifest of an artifact.
@@ -43,6 +47,8 @@ struct Manifest<'a> {
     config: Descriptor,
     layers: [Descriptor; 1],
     subject: &'a Descriptor,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    annotations: &'a BTreeMap<String, String>,
 }
 
 /// Returns the bytes of the manifest that ties a document to its subject.
@@ -54,7 +60,7 @@ pub fn manifest(subject: &Descriptor, document: &Document) -> Vec<u8> {
     // Platform and names are of the index in which the subject stands.
     let subject = Descriptor {
         platform: None,
-        annotations: std::collections::BTreeMap::new(),
+        annotations: BTreeMap::new(),
         ..subject.clone()
     };
     oci::to_bytes(&Manifest {
@@ -64,6 +70,7 @@ pub fn manifest(subject: &Descriptor, document: &Document) -> Vec<u8> {
         config: Descriptor::of(EMPTY, EMPTY_BYTES),
         layers: [layer],
         subject: &subject,
+        annotations: &document.annotations,
     })
 }
 
@@ -103,15 +110,7 @@ pub fn attach(
     progress: &dyn Fn(u64),
 ) -> Result<PushStats, Error> {
     let mut stats = PushStats::default();
-    let mut count = |is_present: bool, len: usize| {
-        let len = len as u64;
-        if is_present {
-            stats.present += len;
-        } else {
-            stats.sent += len;
-        }
-        progress(len);
-    };
+    let mut count = |is_present, len| stats.count(is_present, len, progress);
     let mut manifests = Vec::new();
     for document in documents {
         for bytes in [EMPTY_BYTES, &document.bytes] {
@@ -155,6 +154,7 @@ mod tests {
             media_type: media_type.into(),
             title: "multus.json".into(),
             bytes: b"{}".to_vec(),
+            annotations: BTreeMap::new(),
         }
     }
 

@@ -28,6 +28,9 @@ pub struct Release {
     pub commit: String,
     pub epoch: u64,
     pub toolchain: String,
+    /// The id of the key that is built into `multus-distro`, of which `images install` takes signed archives alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trusted_key: Option<Digest>,
     pub architectures: Vec<String>,
     /// The text before the names of images that the release built, unless it is that of this project.
     #[serde(default, skip_serializing_if = "ImagePrefix::is_default")]
@@ -106,6 +109,8 @@ pub struct Origin {
     pub commit: String,
     pub epoch: u64,
     pub toolchain: String,
+    /// The id of the key that is built into `multus-distro`.
+    pub trusted_key: Option<Digest>,
     pub architectures: Vec<Arch>,
     pub image_prefix: ImagePrefix,
 }
@@ -126,6 +131,7 @@ impl Release {
             commit: origin.commit,
             epoch: origin.epoch,
             toolchain: origin.toolchain,
+            trusted_key: origin.trusted_key,
             architectures: names(&origin.architectures),
             image_prefix: origin.image_prefix,
             images: self::images(images),
@@ -302,6 +308,7 @@ mod tests {
             commit: commit.to_owned(),
             epoch: 0,
             toolchain: String::new(),
+            trusted_key: None,
             architectures: Vec::new(),
             image_prefix: ImagePrefix::DEFAULT,
         };

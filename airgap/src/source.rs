@@ -15,7 +15,7 @@ use crate::{
     check::{self, SoundArchives},
     lists,
     medium::ProgramsByArch,
-    release,
+    release, signatures,
     tree::Tree,
 };
 
@@ -101,7 +101,8 @@ pub fn is_release(dir: &Path) -> bool {
 
 /// Returns the files of a directory at which a medium may be mounted.
 pub fn medium_files(dir: &Path) -> anyhow::Result<BTreeMap<String, Vec<u8>>> {
-    let files = Tree::read_medium(dir)?.0.into_iter();
+    let files = Tree::read_medium(dir, signatures::MEDIUM_LIMIT)?;
+    let files = files.0.into_iter();
     Ok(files.map(|(path, file)| (path, file.bytes)).collect())
 }
 

@@ -28,6 +28,20 @@ pub struct File {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tree(pub BTreeMap<String, File>);
 
+/// The largest size of some files, which are refused before they are read.
+#[derive(Clone, Copy)]
+pub struct Limit {
+    /// Returns whether the limit is for the file with this path.
+    pub applies: fn(&str) -> bool,
+    pub bytes: u64,
+}
+
+/// The limit of nothing.
+const UNLIMITED: Limit = Limit {
+    applies: |_| false,
+    bytes: u64::MAX,
+};
+
 impl Tree {
     /// Adds a data file.
     pub fn add(&mut self, path: impl Into<String>, bytes: impl Into<Vec<u8>>) {
@@ -61,49 +75,74 @@ impl Tree {
 
     /// Reads a directory; fails at anything but files and directories.
     pub fn read(dir: &Path) -> anyhow::Result<Self> {
+        Self::read_limited(dir, UNLIMITED)
+    }
+
+    /// Reads a directory, but no file that is larger than its limit.
+    pub fn read_limited(dir: &Path, limit: Limit) -> anyhow::Result<Self> {
         let mut tree = Self::default();
-        tree.read_below(dir, "")?;
+        tree.read_below(dir, "", limit)?;
+        Ok(tree)
+    }
+
+    /// Reads a directory inside of another one, with the paths that its files have from there.
+    pub fn read_below_name(dir: &Path, prefix: &str, limit: Limit) -> anyhow::Result<Self> {
+        let mut tree = Self::default();
+        tree.read_below(dir, prefix, limit)?;
         Ok(tree)
     }
 
     /// Reads the directory at which a medium may be mounted, without what its file system adds there.
-    pub fn read_medium(dir: &Path) -> anyhow::Result<Self> {
+    pub fn read_medium(dir: &Path, limit: Limit) -> anyhow::Result<Self> {
         let context = || format!("cannot read {}", dir.display());
         let mut tree = Self::default();
         for entry in fs::read_dir(dir).with_context(context)? {
             let entry = entry.with_context(context)?;
             let is_of_medium = MEDIUM_DIRS.iter().any(|name| entry.file_name() == **name);
             if !is_of_medium || !entry.file_type()?.is_dir() {
-                tree.read_entry(&entry, "")?;
+                tree.read_entry(&entry, "", limit)?;
             }
         }
         Ok(tree)
     }
 
-    fn read_below(&mut self, dir: &Path, prefix: &str) -> anyhow::Result<()> {
+    fn read_below(&mut self, dir: &Path, prefix: &str, limit: Limit) -> anyhow::Result<()> {
         let context = || format!("cannot read {}", dir.display());
         for entry in fs::read_dir(dir).with_context(context)? {
-            self.read_entry(&entry.with_context(context)?, prefix)?;
+            self.read_entry(&entry.with_context(context)?, prefix, limit)?;
         }
         Ok(())
     }
 
-    fn read_entry(&mut self, entry: &fs::DirEntry, prefix: &str) -> anyhow::Result<()> {
+    fn read_entry(
+        &mut self,
+        entry: &fs::DirEntry,
+        prefix: &str,
+        limit: Limit,
+    ) -> anyhow::Result<()> {
         let (kind, path) = (entry.file_type()?, entry.path());
         let Ok(name) = entry.file_name().into_string() else {
             bail!("the name of {} is not UTF-8", path.display());
         };
         let name = format!("{prefix}{name}");
         if kind.is_dir() {
-            return self.read_below(&path, &format!("{name}/"));
+            return self.read_below(&path, &format!("{name}/"), limit);
         }
         ensure!(
             kind.is_file(),
             "{} is not a regular file: remove it",
             path.display()
         );
+        let metadata = entry.metadata()?;
+        ensure!(
+            !(limit.applies)(&name) || metadata.len() <= limit.bytes,
+            "{} has {} bytes, and a file of this kind has at most {}: copy it again",
+            path.display(),
+            metadata.len(),
+            limit.bytes
+        );
         let bytes = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
-        let is_program = entry.metadata()?.permissions().mode() & 0o111 != 0;
+        let is_program = metadata.permissions().mode() & 0o111 != 0;
         self.insert(name, bytes, is_program);
         Ok(())
     }
@@ -125,7 +164,7 @@ impl Tree {
                 continue;
             }
             let mut found = Self::default();
-            found.read_below(&below, prefix)?;
+            found.read_below(&below, prefix, UNLIMITED)?;
             for path in found.0.keys().filter(|path| !self.0.contains_key(*path)) {
                 remove_with_parents(dir, path)
                     .with_context(|| format!("cannot remove {}", dir.join(path).display()))?;
@@ -272,6 +311,21 @@ mod tests {
         repair(&old).unwrap();
         assert_eq!(Tree::read(&old).unwrap(), tree(&[("y", "2")]));
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn file_above_its_limit_is_not_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let files = tree(&[("a/x.sig", "123"), ("a/y", "1234")]);
+        files.update(dir.path(), &[]).unwrap();
+        let limit = |bytes| Limit {
+            applies: |path| path == "a/x.sig",
+            bytes,
+        };
+        assert_eq!(Tree::read_limited(dir.path(), limit(3)).unwrap(), files);
+        let error = Tree::read_limited(dir.path(), limit(2)).unwrap_err();
+        let error = error.to_string();
+        assert!(error.contains("a/x.sig has 3 bytes"), "{error}");
     }
 
     #[test]

@@ -6,6 +6,7 @@
 mod charts;
 mod images;
 mod inside;
+mod trusted_key;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,6 +22,7 @@ use crate::{
     exports::{self, Exported},
     kubectl_archives, lists, plugin_archives,
     release::{self, Budget, Origin, Release},
+    signatures::{self, Report, Trust},
     tree::Tree,
 };
 
@@ -60,11 +62,15 @@ impl Standard<'_> {
     }
 }
 
-/// Verifies the release in a directory, by the standard that `choose` returns for its description.
-pub fn dir<'a>(
-    dir: &Path,
-    choose: impl FnOnce(&Release) -> Standard<'a>,
-) -> anyhow::Result<Release> {
+/// A release that is sound, and whose signatures by the given keys count.
+#[derive(Debug)]
+pub struct Verified {
+    pub release: Release,
+    pub report: Report,
+}
+
+/// Reads the release in a directory: its files, and its signatures.
+pub fn read(dir: &Path) -> anyhow::Result<(Tree, Tree)> {
     ensure!(
         dir.exists(),
         "{} does not exist: name the directory of a release",
@@ -77,17 +83,35 @@ pub fn dir<'a>(
         dir.display(),
         release::SUMS
     );
-    Tree::read(dir)
-        .and_then(|tree| check(&tree, choose))
-        .with_context(|| {
-            format!(
-                "{} is not a sound release, copy it or make it again",
-                dir.display()
-            )
-        })
+    let mut files = Tree::read_limited(dir, signatures::LIMIT)
+        .with_context(|| format!("{} is not a sound release", dir.display()))?;
+    let signatures = signatures::take(&mut files);
+    Ok((files, signatures))
 }
 
-/// Verifies the files of a release, by the standard that `choose` returns for its description.
+/// Verifies the release in a directory, by the standard that `choose` returns for its description; signatures need a key of the user.
+pub fn dir<'a>(
+    dir: &Path,
+    trust: &Trust,
+    choose: impl FnOnce(&Release) -> Standard<'a>,
+) -> anyhow::Result<Verified> {
+    let unsound = || {
+        format!(
+            "{} is not a sound release, copy it or make it again",
+            dir.display()
+        )
+    };
+    let untrusted = || format!("{} is not to be trusted", dir.display());
+    let (files, signatures) = read(dir)?;
+    // Before anything else is believed.
+    signatures::check_sums(&files, &signatures, trust).with_context(untrusted)?;
+    let release = check(&files, choose).with_context(unsound)?;
+    let report = signatures::check(&files, &signatures, &release, trust);
+    let report = report.with_context(untrusted)?;
+    Ok(Verified { release, report })
+}
+
+/// Verifies the files of a release, without its signatures, by the standard that `choose` returns for its description.
 pub fn check<'a>(
     tree: &Tree,
     choose: impl FnOnce(&Release) -> Standard<'a>,
@@ -98,6 +122,7 @@ pub fn check<'a>(
     let mut claimed = BTreeSet::from([release::FILE.to_owned(), release::SUMS.to_owned()]);
     let images = images::check(tree, &release, &arches, standard, &mut claimed)?;
     let charts = charts::check(tree, &release, &arches, standard, &mut claimed)?;
+    trusted_key::check(tree, &release, &arches)?;
     inside::check(tree, &release, &arches, &images, standard, &mut claimed)?;
     plugin_archives::check(
         tree,
@@ -144,6 +169,7 @@ pub fn check<'a>(
         commit: release.commit.clone(),
         epoch: release.epoch,
         toolchain: release.toolchain.clone(),
+        trusted_key: release.trusted_key,
         architectures: arches,
         image_prefix: release.image_prefix.clone(),
     };
@@ -174,7 +200,7 @@ pub fn check<'a>(
     Ok(release)
 }
 
-/// Checks that the two describing files have every other file, with its hash and mode, and nothing else.
+/// Checks that the two describing files have every other file but signatures, with its hash and mode, and nothing else.
 pub fn check_described(tree: &Tree) -> anyhow::Result<Release> {
     check_sums(tree)?;
     let release = Release::parse(file(tree, release::FILE)?)

@@ -36,6 +36,11 @@ impl Hasher {
 }
 
 impl Digest {
+    /// Returns the 32 bytes.
+    pub fn bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
     /// Returns the 64 hex digits without `sha256:`, as blobs' file names and checksum files have them.
     pub fn hex(&self) -> String {
         use fmt::Write as _;

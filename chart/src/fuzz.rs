@@ -37,7 +37,7 @@ pub fn archives(tar: &[u8]) -> bool {
         let again = Package::read(&packed).expect("a chart is read as it is packed");
         assert_eq!(again, package);
     }
-    if let Ok(artifact) = oci::artifact(input) {
+    if let Ok(artifact) = oci::artifact(input, None) {
         assert_eq!(&artifact.blobs[1].1, input);
     }
     derived(input, &package);

@@ -16,6 +16,8 @@ use crate::{
 pub const CONFIG: &str = "application/vnd.cncf.helm.config.v1+json";
 /// Media type of the archive.
 pub const CONTENT: &str = "application/vnd.cncf.helm.chart.content.v1.tar+gzip";
+/// Media type of the archive's signature, which Helm pushes and pulls with the archive.
+pub const PROVENANCE: &str = "application/vnd.cncf.helm.chart.provenance.v1.prov";
 /// The prefix of the annotations that the OCI image specification defines.
 const PREFIX: &str = "org.opencontainers.image";
 
@@ -30,23 +32,25 @@ pub struct Artifact {
     pub descriptor: Descriptor,
     /// The manifest's bytes.
     pub manifest: Vec<u8>,
-    /// The blobs that the manifest points to: the configuration, then the archive.
+    /// The blobs that the manifest points to: the configuration, the archive, then its signature if there is one.
     pub blobs: Vec<(Descriptor, Vec<u8>)>,
 }
 
-/// Makes the artifact of a chart's archive.
-pub fn artifact(tgz: &[u8]) -> Result<Artifact, package::Error> {
+/// Makes the artifact of a chart's archive, and of its signature for Helm.
+pub fn artifact(tgz: &[u8], provenance: Option<&[u8]>) -> Result<Artifact, package::Error> {
     let package = Package::read(tgz)?;
     // The version becomes a part of addresses, so an invalid one is refused.
     package.version()?;
     let metadata = package.metadata;
     let config = metadata.to_json();
-    let blobs = vec![
+    let mut blobs = vec![
         (Descriptor::of(CONFIG, &config), config),
         (Descriptor::of(CONTENT, tgz), tgz.to_vec()),
     ];
-    let [config, content] = [&blobs[0].0, &blobs[1].0].map(Clone::clone);
-    let mut manifest = Manifest::of(config, vec![content]);
+    blobs.extend(provenance.map(|text| (Descriptor::of(PROVENANCE, text), text.to_vec())));
+    let mut pointed = blobs.iter().map(|(descriptor, _)| descriptor.clone());
+    let config = pointed.next().expect("the first blob is the configuration");
+    let mut manifest = Manifest::of(config, pointed.collect());
     manifest.annotations = annotations(&metadata);
     let manifest = oci::to_bytes(&manifest);
     Ok(Artifact {
@@ -98,7 +102,11 @@ mod tests {
     fn the_manifest_points_to_metadata_and_archive() {
         for chart in CHARTS {
             let tgz = crate::pack(chart, IDENTITIES[0], "5.0.0").unwrap();
-            let artifact = artifact(&tgz).unwrap();
+            let unsigned = artifact(&tgz, None).unwrap();
+            assert_eq!(unsigned.blobs.len(), 2);
+            let artifact = artifact(&tgz, Some(b"signature")).unwrap();
+            assert_ne!(artifact.descriptor, unsigned.descriptor);
+            assert_eq!(artifact.blobs[2].0.media_type, PROVENANCE);
             assert_eq!(artifact.name, chart.name(IDENTITIES[0]));
             assert_eq!(artifact.tag, "5.0.0");
             assert_eq!(
@@ -126,7 +134,7 @@ mod tests {
              maintainers: [{name: m, email: e}, {name: n}]\n\
              annotations: {x: y, org.opencontainers.image.title: other, org.opencontainers.image.url: own}\n",
         )]);
-        let artifact = artifact(&tgz).unwrap();
+        let artifact = artifact(&tgz, None).unwrap();
         assert_eq!(artifact.tag, "4.0.201_upv4.0.2");
         let manifest: serde_json::Value = serde_json::from_slice(&artifact.manifest).unwrap();
         assert_eq!(
@@ -147,9 +155,9 @@ mod tests {
 
     #[test]
     fn archives_that_are_not_charts_are_refused() {
-        assert!(artifact(b"x").is_err());
+        assert!(artifact(b"x", None).is_err());
         let tgz = packed(&[("a/Chart.yaml", "apiVersion: v2\nname: a\nversion: 1/../2\n")]);
-        let error = artifact(&tgz).unwrap_err().to_string();
+        let error = artifact(&tgz, None).unwrap_err().to_string();
         assert!(error.contains("`1/../2` is not a version"), "{error}");
     }
 }

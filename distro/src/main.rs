@@ -13,6 +13,7 @@ mod program;
 mod service;
 mod specifiers;
 mod stage;
+mod trusted_key;
 mod unit;
 
 use std::process::ExitCode;

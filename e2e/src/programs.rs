@@ -20,6 +20,7 @@ use crate::{report::say, sh, test_env};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Module {
     Containerd,
+    Cosign,
     /// A program of ours with Kubernetes' libraries.
     DraDriver,
     /// A program of ours that runs flannel as K3s' agent does.
@@ -50,6 +51,7 @@ impl Module {
     fn name(self) -> &'static str {
         match self {
             Self::Containerd => "containerd",
+            Self::Cosign => "cosign",
             Self::DraDriver => "dra-driver",
             Self::Flanneld => "flanneld",
             Self::Helm => "helm",

@@ -43,6 +43,8 @@ pub(crate) enum Suite {
     Chart,
     /// Archives and registries with containerd's empty stores, skopeo and Helm
     Airgap,
+    /// Signatures of a release, read by the real cosign
+    Cosign,
     /// Shim and daemon with real plugins in network namespaces and a real API server
     Netns,
     /// Our CNI plugins against the reference's: its own suites, equal kernel state, mixed lives, kills
@@ -79,6 +81,7 @@ impl Suite {
             Self::Service => "service",
             Self::Chart => "chart",
             Self::Airgap => "airgap",
+            Self::Cosign => "cosign",
             Self::Netns => "netns",
             Self::Plugins => "plugins",
             Self::Load => "load",
@@ -110,6 +113,7 @@ impl Suite {
             Self::Service => &service::NEEDS,
             Self::Chart => &chart::NEEDS,
             Self::Airgap => &airgap::NEEDS,
+            Self::Cosign => &airgap::COSIGN_NEEDS,
             Self::Netns | Self::Rules | Self::Faults | Self::Scale => &single_node::NEEDS,
             Self::Plugins => &plugins::NEEDS,
             Self::Load => &load::NEEDS,
@@ -135,6 +139,7 @@ impl Suite {
             Self::Service => service::run(env, report),
             Self::Chart => chart::run(env, report),
             Self::Airgap => airgap::run(env, report),
+            Self::Cosign => airgap::run_cosign(env, report),
             Self::Netns => netns::run(env, report),
             Self::Plugins => plugins::run(
                 env,

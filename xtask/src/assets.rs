@@ -62,7 +62,8 @@ fn flat_name(path: &str) -> Option<String> {
     let file = rest.rsplit('/').next().unwrap_or(rest);
     let depth = rest.matches('/').count();
     match (dir, depth) {
-        ("", _) => (rest != release::SUMS).then(|| rest.to_owned()),
+        // The checksums and their signatures are about paths of the release; those of these names are others.
+        ("", _) => (!rest.starts_with(release::SUMS)).then(|| rest.to_owned()),
         ("bin", 1) => {
             let (arch, name) = rest.split_once('/')?;
             Some(format!("{name}-{arch}"))
@@ -70,7 +71,8 @@ fn flat_name(path: &str) -> Option<String> {
         ("charts", _) => rest.starts_with("assets/").then(|| file.to_owned()),
         ("manifests", 1) => Some(rest.replace('/', "-")),
         ("airgap", 0) => (!rest.starts_with("sha256sum-")).then(|| rest.to_owned()),
-        ("manifests" | "plugins" | "sbom", 0) => Some(rest.to_owned()),
+        ("kubectl", 0) if rest.ends_with(".yaml") => Some(format!("krew-{rest}")),
+        ("exports" | "kubectl" | "manifests" | "plugins" | "sbom", 0) => Some(rest.to_owned()),
         _ => None,
     }
 }
@@ -88,13 +90,18 @@ mod tests {
         let mut tree = Tree::default();
         for path in [
             "SHA256SUMS",
+            "SHA256SUMS.sig",
             "release.json",
             "LICENSE",
+            "exports/hauler.yaml",
+            "kubectl/kubectl-multus-v1.2.3-linux-arm.tar.gz",
+            "kubectl/multus.yaml",
             "oci/blobs/sha256/ab",
             "man/a.1",
             "bindata/go/static/x.go",
             "charts/index.yaml",
             "charts/assets/k3s-multus/k3s-multus-1.2.3.tgz",
+            "charts/assets/k3s-multus/k3s-multus-1.2.3.tgz.prov",
             "manifests/k3s/multus.yaml",
             "manifests/rke2/multus.yaml",
             "plugins/cni-plugins-linux-arm-v1.2.3.tgz",
@@ -123,8 +130,12 @@ mod tests {
                 "RELEASE-NOTES.md",
                 "SHA256SUMS",
                 "cni-plugins-linux-arm-v1.2.3.tgz",
+                "hauler.yaml",
                 "k3s-multus-1.2.3.tgz",
+                "k3s-multus-1.2.3.tgz.prov",
                 "k3s-multus.yaml",
+                "krew-multus.yaml",
+                "kubectl-multus-v1.2.3-linux-arm.tar.gz",
                 "multus-airgap-arm",
                 "multus-airgap-images-arm.tar.zst",
                 "multus-images.txt",

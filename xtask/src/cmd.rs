@@ -14,6 +14,7 @@ pub(crate) mod images;
 pub(crate) mod lint;
 pub(crate) mod release;
 pub(crate) mod reproduce;
+pub(crate) mod sign;
 pub(crate) mod site;
 pub(crate) mod test;
 pub(crate) mod verify;
@@ -47,6 +48,7 @@ enum Command {
     Airgap(airgap::Args),
     Bench(bench::Args),
     Dist(dist::Args),
+    Sign(sign::Args),
     Verify(verify::Args),
     Release(release::Args),
     Test(test::Args),
@@ -69,6 +71,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Airgap(args) => airgap::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Dist(args) => dist::run(&args),
+        Command::Sign(args) => sign::run(&args),
         Command::Verify(args) => verify::run(&args),
         Command::Release(args) => release::run(&args),
         Command::Test(args) => test::run(&args),

@@ -1,6 +1,7 @@
 //! The checkout: its directories, version and commit, and hashes over the inputs of a step.
 
 use std::{
+    ffi::OsStr,
     fs,
     path::{Path, PathBuf},
 };
@@ -17,7 +18,7 @@ use crate::{changelog, release_line};
 /// Directories with the sources of the programs.
 pub(crate) const PROGRAMS: &[&str] = &[
     "airgap", "api", "archive", "chart", "cmdline", "cni", "daemon", "dhcp", "distro", "kubectl",
-    "netlink", "node", "plan", "plugins", "shim", "vpn",
+    "netlink", "node", "plan", "plugins", "shim", "signing", "vpn",
 ];
 /// Directories that affect a release, besides [`PROGRAMS`].
 pub(crate) const PACKING: &[&str] = &["images", "xtask"];
@@ -40,6 +41,18 @@ pub(crate) struct Project {
     pub(crate) epoch: u64,
     /// The toolchain that `rust-toolchain.toml` pins.
     pub(crate) toolchain: String,
+    /// The key that is built into `multus-distro`.
+    pub(crate) trusted_key: Option<TrustedKey>,
+}
+
+/// The variable that names a public key to build into `multus-distro`.
+pub(crate) const TRUSTED_KEY: &str = "MULTUS_TRUSTED_KEY";
+
+/// A key that is built into `multus-distro`, which then takes signed archives alone.
+pub(crate) struct TrustedKey {
+    pub(crate) id: Digest,
+    /// The key in the form in which it is built in, which has no comments and one kind of line ends.
+    pub(crate) pem: String,
 }
 
 impl Project {
@@ -54,7 +67,9 @@ impl Project {
             Some(dir) => std::env::current_dir()?.join(dir),
             None => root.join("target"),
         };
-        Self::at(root.to_owned(), target)
+        let mut project = Self::at(root.to_owned(), target)?;
+        project.trusted_key = trusted_key(std::env::var_os(TRUSTED_KEY).as_deref())?;
+        Ok(project)
     }
 
     /// Opens a checkout, which cargo builds into `target`.
@@ -66,6 +81,7 @@ impl Project {
             commit,
             epoch,
             toolchain: toolchain(&root)?,
+            trusted_key: None,
             root,
             target,
         })
@@ -142,6 +158,29 @@ impl Project {
         let command = cmd!(shell, "git -c safe.directory=* {args...}");
         let text = command.quiet().read();
         text.with_context(|| format!("cannot ask git about {}", self.root.display()))
+    }
+
+    /// Returns a file of a commit; the present one for a commit from which files differ.
+    pub(crate) fn file_at(&self, commit: &str, path: &str) -> anyhow::Result<Vec<u8>> {
+        if release::is_dirty(commit) {
+            let path = self.root.join(path);
+            return fs::read(&path).with_context(|| format!("cannot read {}", path.display()));
+        }
+        let (shell, object) = (self.shell()?, format!("{commit}:{path}"));
+        let output = cmd!(
+            shell,
+            "git -c safe.directory=* cat-file blob --end-of-options {object}"
+        )
+        .quiet()
+        .ignore_stderr()
+        .output();
+        let output = output.ok().with_context(|| {
+            format!(
+                "{} has no {path} of commit {commit}, of which the release is: fetch it",
+                self.root.display()
+            )
+        })?;
+        Ok(output.stdout)
     }
 
     /// Returns a shell in the root of the checkout.
@@ -226,6 +265,18 @@ fn commit(root: &Path) -> anyhow::Result<(String, u64)> {
         None => time.parse().context("git log printed no time")?,
     };
     Ok((format!("{hash}{suffix}"), epoch))
+}
+
+/// Reads the key that a variable names, if it names one.
+fn trusted_key(path: Option<&OsStr>) -> anyhow::Result<Option<TrustedKey>> {
+    let Some(path) = path.filter(|path| !path.is_empty()) else {
+        return Ok(None);
+    };
+    let key = airgap::commands::trust::public_key(Path::new(path)).context(TRUSTED_KEY)?;
+    Ok(Some(TrustedKey {
+        id: key.id(),
+        pem: key.to_pem(),
+    }))
 }
 
 fn toolchain(root: &Path) -> anyhow::Result<String> {
@@ -318,8 +369,20 @@ mod tests {
         assert_eq!(open().version, "1.2.3");
         let error = open().commit_of_tag("v5.0.1").unwrap_err().to_string();
         assert!(error.ends_with("has no tag v5.0.1: fetch it"), "{error}");
-        fs::write(dir.path().join("new"), "").unwrap();
+        let file = |commit: &str| open().file_at(commit, "rust-toolchain.toml");
+        let committed = file(&open().commit).unwrap();
+        assert_eq!(committed, b"channel = \"1.0.0\"\n");
+        let changed = "channel = \"2.0.0\"\n";
+        fs::write(dir.path().join("rust-toolchain.toml"), changed).unwrap();
         assert!(open().is_dirty());
+        assert_eq!(file(&open().commit).unwrap(), changed.as_bytes());
+        let clean = open().commit.trim_end_matches("-dirty").to_owned();
+        assert_eq!(file(&clean).unwrap(), committed);
+        let error = file(&"0".repeat(40)).unwrap_err().to_string();
+        assert!(
+            error.ends_with("of which the release is: fetch it"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -172,12 +172,20 @@ _multus__airgap() {
             return 0
             ;;
         multus__subcmd__airgap__subcmd__verify)
-            opts="-h --allow-dirty --json --help"
+            opts="-h --key --attested-by --allow-dirty --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --attested-by)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;

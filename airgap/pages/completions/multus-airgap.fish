@@ -31,6 +31,8 @@ complete -c multus-airgap -n "__fish_multus_airgap_needs_command" -f -a "explain
 complete -c multus-airgap -n "__fish_multus_airgap_needs_command" -f -a "apply" -d 'Rebuild archives, lists and checksums of a release from a former one and deltas, bit by bit the same'
 complete -c multus-airgap -n "__fish_multus_airgap_needs_command" -f -a "push" -d 'Send images, with the lists of what is inside of them, and charts to a registry; a second run sends nothing'
 complete -c multus-airgap -n "__fish_multus_airgap_needs_command" -f -a "bundle" -d 'Write archives, lists and checksums that have further images, or deltas to a former directory'
+complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand verify" -l key -d 'Also check that the owner of this public key signed it, all of it; PEM, ECDSA P-256 or Ed25519' -r -F
+complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand verify" -l attested-by -d 'Also check that the owner of this public key states to have made these very bytes; once for each builder' -r -F
 complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand verify" -l allow-dirty -d 'Accept a release of a checkout with uncommitted changes, for trials'
 complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand verify" -l json -d 'Print its content as JSON'
 complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand verify" -s h -l help -d 'Print help (see more with \'--help\')'

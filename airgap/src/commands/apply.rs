@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail, ensure};
 use archive::{digest::sha256, tar::Entry};
 
-use crate::{delta, lists, medium, source, tree::Tree, ui};
+use crate::{delta, lists, medium, signatures, source, tree::Tree, ui};
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
@@ -57,10 +57,10 @@ fn deltas(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
     if !path.is_dir() {
         return Ok(vec![path.to_owned()]);
     }
-    let files = Tree::read_medium(path)?;
+    let files = Tree::read_medium(path, signatures::MEDIUM_LIMIT)?;
     let mut found = Vec::new();
     for (name, sums) in &files.0 {
-        if !name.starts_with("sha256sum-") {
+        if !name.starts_with("sha256sum-") || signatures::is_medium_signature(name) {
             continue;
         }
         let sums = std::str::from_utf8(&sums.bytes).ok();

@@ -15,7 +15,7 @@ use serde::Serialize;
 use self::content::Content;
 use crate::{
     release::{self, Release},
-    source,
+    signatures, source,
     tree::Tree,
     ui,
 };
@@ -91,7 +91,10 @@ fn of_release(dir: &Path) -> anyhow::Result<Explained> {
 }
 
 fn of_dir(dir: &Path) -> anyhow::Result<Vec<Explained>> {
-    let files = Tree::read_medium(dir)?;
+    let mut files = Tree::read_medium(dir, signatures::MEDIUM_LIMIT)?;
+    files
+        .0
+        .retain(|name, _| !signatures::is_medium_signature(name));
     if !files.0.keys().any(|name| name.starts_with("sha256sum-")) {
         bail!(
             "{} is neither a release nor a directory with its airgap files: there is no {}, and no sha256sum-<architecture>.txt",

@@ -5,7 +5,10 @@ mod attach;
 use std::{collections::BTreeSet, path::Path};
 
 use anyhow::{Context as _, ensure};
-use archive::{layout::Layout, oci};
+use archive::{
+    layout::Layout,
+    oci::{self, Descriptor},
+};
 use cmdline::BadUsage;
 use serde_json::json;
 
@@ -14,6 +17,7 @@ use crate::{
     push::{self, Artifact, PushStats},
     registries,
     registry::Registry,
+    signatures,
     source::{self, Source},
     tree::{File, Tree},
     ui,
@@ -79,6 +83,7 @@ pub fn run(options: &Options, from: &Source) -> anyhow::Result<()> {
 pub struct Push {
     registry: Registry,
     artifacts: Vec<Artifact>,
+    signatures: Tree,
     attachments: Vec<attach::Attachment>,
 }
 
@@ -121,6 +126,7 @@ impl Push {
         Ok(Self {
             registry: registries.open(host, true)?,
             artifacts,
+            signatures: signatures(from)?,
             attachments,
         })
     }
@@ -160,6 +166,23 @@ impl Push {
                 .map_err(registries::with_hint)
                 .with_context(|| name.clone())?;
             pushed.push((name, stats));
+        }
+        for artifact in &self.artifacts {
+            let subject = subject(artifact);
+            let name = format!("{host}/{}@{}", artifact.repository, subject.digest);
+            let attach = signatures::attach(
+                &self.registry,
+                &artifact.repository,
+                &subject,
+                &self.signatures,
+                &|_| {},
+            );
+            let stats = attach
+                .map_err(registries::with_hint)
+                .with_context(|| format!("cannot attach the signatures of {name}"))?;
+            if stats != PushStats::default() {
+                pushed.push((format!("signatures of {name}"), stats));
+            }
         }
         for attachment in &self.attachments {
             let name = attachment.name(host);
@@ -253,6 +276,30 @@ impl<'a> Target<'a> {
     }
 }
 
+/// Returns the signatures of a release, none for others and for a release that is not signed.
+fn signatures(from: &Source) -> anyhow::Result<Tree> {
+    let mut tree = Tree::default();
+    if let Source::Release(dist) = from {
+        for dir in [signatures::IMAGES, signatures::PROVENANCE] {
+            let path = dist.join(dir);
+            if path.is_dir() {
+                let files = Tree::read_below_name(&path, dir, signatures::LIMIT)?;
+                tree.extend(files);
+            }
+        }
+    }
+    Ok(tree)
+}
+
+/// Returns the manifest that gets the tag.
+fn subject(artifact: &Artifact) -> Descriptor {
+    let (media_type, bytes) = artifact
+        .manifests
+        .last()
+        .expect("an artifact has a manifest");
+    Descriptor::of(media_type, bytes)
+}
+
 fn size(artifact: &Artifact) -> u64 {
     let blobs = artifact.blobs.values().map(Vec::len);
     let manifests = artifact.manifests.iter().map(|(_, bytes)| bytes.len());
@@ -311,13 +358,17 @@ fn charts(dist: &Path, to: &str) -> anyhow::Result<Vec<Artifact>> {
             dist.display()
         )
     })?;
-    let artifact =
-        |(path, file): (&String, &File)| chart(&file.bytes, to).with_context(|| path.clone());
-    charts.0.iter().map(artifact).collect()
+    let archives = charts.0.iter();
+    let archives = archives.filter(|(path, _)| !path.ends_with(signatures::CHART));
+    let artifact = |(path, file): (&String, &File)| {
+        let provenance = charts.get(&format!("{path}{}", signatures::CHART));
+        chart(&file.bytes, provenance, to).with_context(|| path.clone())
+    };
+    archives.map(artifact).collect()
 }
 
-fn chart(tgz: &[u8], to: &str) -> anyhow::Result<Artifact> {
-    let artifact = chart::oci::artifact(tgz)?;
+fn chart(tgz: &[u8], provenance: Option<&[u8]>, to: &str) -> anyhow::Result<Artifact> {
+    let artifact = chart::oci::artifact(tgz, provenance)?;
     let blobs = artifact.blobs.into_iter();
     Ok(Artifact {
         repository: format!("{to}/{}", artifact.name),

@@ -3,14 +3,15 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, ensure};
-use cmdline::counted;
+use cmdline::{BadUsage, counted};
 use serde_json::json;
 
+use super::trust;
 use crate::{
     check::{self, SoundArchives},
-    release::Release,
+    signatures::{self, Report, Trust},
     source, ui,
-    verify::{self, Standard},
+    verify::{self, Standard, Verified},
 };
 
 #[derive(Debug, clap::Args)]
@@ -18,6 +19,8 @@ use crate::{
 pub struct Args {
     /// The directory of a release, or one with archives or deltas and their checksums
     dir: PathBuf,
+    #[command(flatten)]
+    trust: trust::Options,
     /// Accept a release of a checkout with uncommitted changes, for trials
     #[arg(long)]
     allow_dirty: bool,
@@ -34,32 +37,53 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         "there is no directory {}: name the one of a release, or the one with its airgap files",
         dir.display()
     );
+    let trust = args.trust.trust()?;
     if !source::is_release(dir) {
-        return check_medium(dir, args.json);
+        return check_medium(dir, &trust, args.json);
     }
-    let release = ui::step("verify", || verify::dir(dir, |_| Standard::OwnWords))?;
+    let verified = ui::step("verify", || {
+        verify::dir(dir, &trust, |_| Standard::OwnWords)
+    })?;
     if !args.allow_dirty {
-        release.check_clean()?;
+        verified.release.check_clean()?;
     }
-    print_release(dir, &release, args.json)
+    print_release(dir, &verified, args.json)
 }
 
-/// Prints that a release is sound, or its description.
-pub fn print_release(dir: &Path, release: &Release, json: bool) -> anyhow::Result<()> {
+/// Prints that a release is sound and who vouches for it, or its description.
+pub fn print_release(dir: &Path, verified: &Verified, json: bool) -> anyhow::Result<()> {
+    let Verified { release, report } = verified;
+    trust::note_unchecked(report);
     if json {
         return ui::data(&String::from_utf8(release.to_bytes()?)?);
     }
     ui::data(&format!(
-        "{}: release {} of {} for {} is sound\n",
+        "{}: release {} of {} for {} is sound\n{}",
         dir.display(),
         release.version,
         counted(release.files.len() + 2, "file"),
-        release.architectures.join(", ")
+        release.architectures.join(", "),
+        trust::lines(report)
     ))
 }
 
-fn check_medium(dir: &Path, json: bool) -> anyhow::Result<()> {
+fn check_medium(dir: &Path, trust: &Trust, json: bool) -> anyhow::Result<()> {
+    if !trust.attested_by.is_empty() {
+        let usage = "--attested-by is for a release: a directory with archives has no statements";
+        return Err(BadUsage(usage.to_owned()).into());
+    }
     let files = source::medium_files(dir)?;
+    // Before anything else is believed.
+    let mut report = Report::default();
+    if let Some(key) = &trust.key {
+        let signed = signatures::check_medium(&files, key);
+        report.signed =
+            signed.with_context(|| format!("{} is not to be trusted", dir.display()))?;
+    } else {
+        let mut names = files.keys();
+        report.has_unchecked = names.any(|name| signatures::is_medium_signature(name));
+    }
+    trust::note_unchecked(&report);
     let sound = ui::step("verify", || Ok(check::dir(&files)?))
         .with_context(|| format!("{} is not sound", dir.display()))?;
     if json {
@@ -76,7 +100,9 @@ fn check_medium(dir: &Path, json: bool) -> anyhow::Result<()> {
             .collect();
         return ui::json(&items);
     }
-    ui::data(&sound.iter().map(lines).collect::<String>())
+    let signed = report.signed.iter();
+    let signed = signed.map(|name| format!("{name}: signed by the owner of --key\n"));
+    ui::data(&sound.iter().map(lines).chain(signed).collect::<String>())
 }
 
 /// Returns a line for each archive of an architecture, and for its program.

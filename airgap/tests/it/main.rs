@@ -8,4 +8,5 @@ mod program;
 mod push;
 mod registry;
 mod sample;
+mod signatures;
 mod verify;

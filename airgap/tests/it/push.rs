@@ -12,7 +12,7 @@ use archive::oci;
 use crate::{
     program::{BAD_USAGE, FAILED, command, output, refused, succeeds, text},
     registry::{PASSWORD, Registry, USER},
-    sample,
+    sample, signatures,
 };
 
 /// Returns a push as the registry's user.
@@ -112,6 +112,66 @@ fn published_names_keep_their_bytes_and_other_tags_move() {
     );
     assert!(!error.contains("/charts/"), "{error}");
     assert_eq!(registry.with(|content| content.manifests.len()), before);
+}
+
+#[test]
+fn signed_release_is_pushed_with_its_signatures() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut tree = sample::release("9.8.7", sample::COMMIT, "");
+    signatures::sign(&mut tree);
+    tree.write_new(dir.path()).unwrap();
+    let registry = Registry::start(true);
+    let to = format!("{}/team", registry.host);
+    let sent = succeeds(push(&[text(dir.path()), &to]));
+    assert!(sent.contains("signatures of "), "{sent}");
+    registry.with(|content| {
+        let find = |repository: &str, tag: &str| {
+            let key = (repository.to_owned(), tag.to_owned());
+            content.manifests[&key].1.clone()
+        };
+        for (repository, tag, statements) in [
+            ("team/multusrs/multus", "v9.8.7", 3),
+            ("team/charts/k3s-multus", "9.8.7", 1),
+        ] {
+            let signed = archive::digest::sha256(&find(repository, tag));
+            let signature = format!("sha256-{}.sig", signed.hex());
+            let signature: oci::Manifest = oci::from_bytes(&find(repository, &signature)).unwrap();
+            let annotations = &signature.layers[0].annotations;
+            assert!(annotations.contains_key("dev.cosignproject.cosign/signature"));
+            let path = format!("signatures/{}.json", signed.hex());
+            let payload = archive::digest::sha256(tree.get(&path).unwrap());
+            assert_eq!(signature.layers[0].digest, payload);
+            // The signature, and the statement of each builder about an image.
+            let attached = find(repository, &format!("sha256-{}", signed.hex()));
+            let attached: oci::Index = oci::from_bytes(&attached).unwrap();
+            assert_eq!(attached.manifests.len(), statements, "{repository}");
+        }
+        let chart = find("team/charts/k3s-multus", "9.8.7");
+        let chart: oci::Manifest = oci::from_bytes(&chart).unwrap();
+        assert_eq!(chart.layers[1].media_type, chart::oci::PROVENANCE);
+    });
+    let again = succeeds(push(&[text(dir.path()), &to, "--json"]));
+    assert!(again.starts_with("{\"sent\":0,"), "{again}");
+    // A second signature of the image stays next to the one of others.
+    let image = tree
+        .0
+        .keys()
+        .find(|path| path.ends_with(".json.sig"))
+        .unwrap();
+    fs::write(dir.path().join(image), "QUJD\n").unwrap();
+    succeeds(push(&[text(dir.path()), &to]));
+    let layers = registry.with(|content| {
+        let manifests = content.manifests.iter();
+        let tags = manifests.filter(|((_, tag), _)| tag.rsplit('.').next() == Some("sig"));
+        let count = |bytes: &[u8]| {
+            oci::from_bytes::<oci::Manifest>(bytes)
+                .unwrap()
+                .layers
+                .len()
+        };
+        tags.map(|(_, (_, bytes))| count(bytes)).max()
+    });
+    assert_eq!(layers, Some(2));
 }
 
 #[test]

@@ -136,6 +136,7 @@ pub(crate) fn release(version: &str, commit: &str, daemon: &str) -> Tree {
         commit: commit.to_owned(),
         epoch: 0,
         toolchain: "1.95.0".to_owned(),
+        trusted_key: None,
         architectures: ARCHES.to_vec(),
         image_prefix: chart::ImagePrefix::DEFAULT,
     };

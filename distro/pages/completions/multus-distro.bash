@@ -233,12 +233,16 @@ _multus__distro() {
             return 0
             ;;
         multus__subcmd__distro__subcmd__images__subcmd__install)
-            opts="-h --distro --data-dir --conditional-import --help"
+            opts="-h --key --distro --data-dir --conditional-import --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --distro)
                     COMPREPLY=($(compgen -W "k3s rke2" -- "${cur}"))
                     return 0
@@ -401,12 +405,16 @@ _multus__distro() {
             return 0
             ;;
         multus__subcmd__distro__subcmd__verify)
-            opts="-h --distro --data-dir --help"
+            opts="-h --key --distro --data-dir --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --distro)
                     COMPREPLY=($(compgen -W "k3s rke2" -- "${cur}"))
                     return 0

@@ -82,11 +82,13 @@ complete -c multus-distro -n "__fish_multus_distro_using_subcommand images; and 
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand images; and not __fish_seen_subcommand_from list install" -f -a "install" -d 'Check a directory with a release\'s archives, and copy those for this architecture to where the distro imports them'
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand images; and __fish_seen_subcommand_from list" -l system-default-registry -d 'Registry that takes the place of the public one, as on nodes with this system-default-registry' -r
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand images; and __fish_seen_subcommand_from list" -s h -l help -d 'Print help'
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand images; and __fish_seen_subcommand_from install" -l key -d 'Install nothing that the owner of this public key did not sign; PEM. It takes the place of a built-in key' -r -F
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand images; and __fish_seen_subcommand_from install" -l distro -d 'The distro, where this node has both or neither' -r -f -a "k3s\t'K3s: charts among the static files, a manifest that names their address'
 rke2\t'RKE2: a manifest that carries the charts'"
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand images; and __fish_seen_subcommand_from install" -l data-dir -d 'The distro\'s data directory, where it is not the default one' -r -F
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand images; and __fish_seen_subcommand_from install" -l conditional-import -d 'Also make .cache.json, with which the distro imports an archive only when it has changed: every archive in its directory, not this release\'s alone'
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand images; and __fish_seen_subcommand_from install" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand verify" -l key -d 'Also check that the owner of this public key signed the checksums; PEM. It takes the place of a built-in key' -r -F
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand verify" -l distro -d 'The distro, where this node has both' -r -f -a "k3s\t'K3s: charts among the static files, a manifest that names their address'
 rke2\t'RKE2: a manifest that carries the charts'"
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand verify" -l data-dir -d 'The distro\'s data directory, where it is not the default one' -r -F

@@ -12,6 +12,7 @@ use crate::{
     detect,
     images::{self, ArchiveDir, IMAGES_DIR},
     plan::{Distro, registry},
+    trusted_key,
 };
 
 #[derive(Debug, clap::Subcommand)]
@@ -27,7 +28,7 @@ pub(crate) enum Command {
     },
     /// Check a directory with a release's archives, and copy those for this architecture to where the distro imports them
     #[command(
-        after_help = "Examples:\n  multus-distro images install /media/airgap\n  multus-distro images install /media/airgap --data-dir /data/k3s\n  multus-distro images install /media/airgap --conditional-import"
+        after_help = "Examples:\n  multus-distro images install /media/airgap\n  multus-distro images install /media/airgap --key /etc/multus/release.pub\n  multus-distro images install /media/airgap --data-dir /data/k3s\n  multus-distro images install /media/airgap --conditional-import"
     )]
     Install(InstallArgs),
 }
@@ -36,6 +37,9 @@ pub(crate) enum Command {
 pub(crate) struct InstallArgs {
     /// The directory: archives, lists and sha256sum-<arch>.txt, and nothing else
     dir: PathBuf,
+    /// Install nothing that the owner of this public key did not sign; PEM. It takes the place of a built-in key
+    #[arg(long, value_name = "FILE")]
+    key: Option<PathBuf>,
     /// The distro, where this node has both or neither
     #[arg(long, value_enum)]
     distro: Option<Distro>,
@@ -71,6 +75,9 @@ fn install(args: &InstallArgs) -> anyhow::Result<()> {
             "neither K3s nor RKE2 has data on this node: name the distro with --distro".to_owned(),
         ))?;
     let source = ArchiveDir::read(&args.dir, images::arch())?;
+    if let Some(trusted) = trusted_key::find(args.key.as_deref())? {
+        source.check_signatures(&trusted)?;
+    }
     let checked = source.check()?;
     let archives = source.archives(images::arch())?;
     images::verify_archives(&source, &archives)?;

@@ -12,15 +12,19 @@ use crate::{
     images::{self, ArchiveDir, IMAGES_DIR, STEM, stem},
     plan::{self, Server},
     stage::{self, FileState, recorded_checks},
+    trusted_key::{self, TrustedKey},
 };
 
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  multus-distro verify /media/airgap\n  multus-distro verify\n  multus-distro verify --data-dir /data/k3s --distro k3s"
+    after_help = "Examples:\n  multus-distro verify /media/airgap\n  multus-distro verify /media/airgap --key /etc/multus/release.pub\n  multus-distro verify\n  multus-distro verify --data-dir /data/k3s --distro k3s"
 )]
 pub(crate) struct Args {
     /// A directory with archives and their checksums; what is staged and installed on this node unless set
     dir: Option<PathBuf>,
+    /// Also check that the owner of this public key signed the checksums; PEM. It takes the place of a built-in key
+    #[arg(long, value_name = "FILE", requires = "dir")]
+    key: Option<PathBuf>,
     /// The distro, where this node has both
     #[arg(long, value_enum, conflicts_with = "dir")]
     distro: Option<plan::Distro>,
@@ -31,7 +35,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if let Some(dir) = &args.dir {
-        return verify_archives(dir);
+        return verify_archives(dir, trusted_key::find(args.key.as_deref())?);
     }
     let root = Root::open("/")?;
     let installation = detect::find(&root, args.distro, args.data_dir.as_deref())
@@ -49,11 +53,19 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Checks the checksums first, then every digest inside the deltas and this architecture's archives, then that all images of the charts
+/// Checks the signature and the checksums first, then every digest inside the deltas and this architecture's archives, then that all images of the charts
 /// are there.
-fn verify_archives(dir: &Path) -> anyhow::Result<()> {
+fn verify_archives(dir: &Path, trusted: Option<TrustedKey>) -> anyhow::Result<()> {
     let arch = images::arch();
     let source = ArchiveDir::read(dir, arch)?;
+    if let Some(trusted) = trusted {
+        for name in source.check_signatures(&trusted)? {
+            print(&format!(
+                "ok  signed by {}  {name}\n",
+                trusted.key.id().hex()
+            ))?;
+        }
+    }
     for file in source.check()? {
         print(&format!("ok  {}  {}\n", file.sha256, file.name))?;
     }

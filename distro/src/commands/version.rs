@@ -1,7 +1,7 @@
 //! `version [--json]`: prints the version, and as JSON what is embedded.
 
 use super::print;
-use crate::assets;
+use crate::{assets, trusted_key};
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  multus-distro version --json")]
@@ -17,6 +17,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         return print(&format!("multus-distro {version}\n"));
     }
     let charts: Vec<&str> = assets::charts().iter().map(|chart| chart.file).collect();
-    let json = serde_json::json!({"version": version, "charts": charts, "images": assets::IMAGES});
+    let mut json =
+        serde_json::json!({"version": version, "charts": charts, "images": assets::IMAGES});
+    if let Some(key) = trusted_key::built_in_id()? {
+        json["trustedKey"] = serde_json::json!(key);
+    }
     print(&format!("{json:#}\n"))
 }

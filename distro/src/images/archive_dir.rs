@@ -12,13 +12,16 @@ use anyhow::{Context as _, bail, ensure};
 use sha2::{Digest as _, Sha256};
 
 use super::{DELTA, ENDINGS, is_program, stem};
+use crate::trusted_key::TrustedKey;
 
 /// Directories of a release that hold lists for the distros' own trees, and nothing else.
 const LIST_DIRS: [&str; 2] = ["k3s", "rke2"];
 /// Directories that file systems add to a medium.
 const MEDIUM_DIRS: [&str; 2] = ["lost+found", "System Volume Information"];
-/// More than any checksum file.
+/// More than any checksum file or signature.
 const MAX_SUMS: u64 = 1 << 20;
+/// The ending of the signature of a checksum file.
+const SIGNATURE: &str = ".sig";
 
 /// A file whose bytes are those of the release.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,6 +37,8 @@ pub(crate) struct ArchiveDir {
     dir: PathBuf,
     /// By file name: the architecture of its checksum file, and the digest.
     sums: BTreeMap<String, (String, String)>,
+    /// The checksum files as they were read, by name.
+    sums_files: BTreeMap<String, String>,
     present: Vec<String>,
 }
 
@@ -79,11 +84,14 @@ impl ArchiveDir {
         }
         present.sort();
         let mut sums = BTreeMap::<String, (String, String)>::new();
+        let mut sums_files = BTreeMap::new();
         for name in &present {
             let Some(arch) = arch_of_sums(name) else {
                 continue;
             };
-            for (file, digest) in read_sums(&dir.join(name))? {
+            let path = dir.join(name);
+            let text = read_small(&path)?;
+            for (file, digest) in parse_sums(&text, &path)? {
                 let sum = (arch.to_owned(), digest);
                 let (other, former) = sums.entry(file.clone()).or_insert_with(|| sum.clone());
                 ensure!(
@@ -92,15 +100,19 @@ impl ArchiveDir {
                     named()
                 );
             }
+            sums_files.insert(name.clone(), text);
         }
         ensure!(
             present.iter().any(|name| arch_of_sums(name) == Some(arch)),
             "there is no sha256sum-{arch}.txt in {}: copy it from the release, next to the archives",
             named()
         );
-        let unknown = present
-            .iter()
-            .find(|name| arch_of_sums(name).is_none() && !sums.contains_key(*name));
+        let unknown = present.iter().find(|name| {
+            let signed = name.strip_suffix(SIGNATURE);
+            !sums.contains_key(*name)
+                && !sums_files.contains_key(*name)
+                && !signed.is_some_and(|signed| sums_files.contains_key(signed))
+        });
         if let Some(name) = unknown {
             bail!(
                 "{}/{name} is in no sha256sum file: remove it, or copy the release's directory again",
@@ -118,8 +130,34 @@ impl ArchiveDir {
         Ok(Self {
             dir: dir.to_owned(),
             sums,
+            sums_files,
             present,
         })
+    }
+
+    /// Checks that the owner of a key signed every checksum file, so that no file of anybody else is taken; returns their names.
+    pub(crate) fn check_signatures(&self, trusted: &TrustedKey) -> anyhow::Result<Vec<&String>> {
+        for (name, text) in &self.sums_files {
+            let signature = format!("{name}{SIGNATURE}");
+            let path = self.dir.join(&signature);
+            ensure!(
+                self.present.contains(&signature),
+                "{} is missing, and {} is trusted alone: copy it from the release, or take a release that its owner signed",
+                path.display(),
+                trusted.origin
+            );
+            let outcome = trusted
+                .key
+                .verify_text(text.as_bytes(), read_small(&path)?.as_bytes());
+            if let Err(error) = outcome {
+                bail!(
+                    "{}: {error} ({}): {name} was changed after it was signed, or somebody else signed it; copy the release again from where the owner of the key publishes it",
+                    path.display(),
+                    trusted.origin
+                );
+            }
+        }
+        Ok(self.sums_files.keys().collect())
     }
 
     /// Reads every file to its end; fails at the first whose digest differs from its checksum.
@@ -257,13 +295,26 @@ fn arch_of_sums(name: &str) -> Option<&str> {
     name.strip_prefix("sha256sum-")?.strip_suffix(".txt")
 }
 
-fn read_sums(path: &Path) -> anyhow::Result<Vec<(String, String)>> {
+/// Reads a checksum file or a signature.
+fn read_small(path: &Path) -> anyhow::Result<String> {
     let context = || format!("cannot read {}", path.display());
-    let mut text = String::new();
+    let mut bytes = Vec::new();
     let file = File::open(path).with_context(context)?;
-    file.take(MAX_SUMS)
-        .read_to_string(&mut text)
-        .with_context(context)?;
+    let length = file.take(MAX_SUMS + 1).read_to_end(&mut bytes);
+    ensure!(
+        length.with_context(context)? as u64 <= MAX_SUMS,
+        "{} has more than {MAX_SUMS} bytes, so it is no file of a release: copy it again",
+        path.display()
+    );
+    String::from_utf8(bytes).ok().with_context(|| {
+        format!(
+            "{} is no text: copy it from the release again",
+            path.display()
+        )
+    })
+}
+
+fn parse_sums(text: &str, path: &Path) -> anyhow::Result<Vec<(String, String)>> {
     let line = |line: &str| {
         let (digest, name) = line.split_once("  ")?;
         let is_digest = digest.len() == 64 && digest.bytes().all(|byte| byte.is_ascii_hexdigit());

@@ -542,3 +542,67 @@ fn empty_node_is_reported() {
         "{error}"
     );
 }
+
+const KEY: &str = include_str!("../../../signing/tests/fixtures/p256.pem");
+const PUBLIC: &str = include_str!("../../../signing/tests/fixtures/p256.pub");
+const OTHER: &str = include_str!("../../../signing/tests/fixtures/ed25519.pub");
+
+#[test]
+fn with_a_key_only_what_its_owner_signed_is_verified_and_installed() {
+    let key = signing::SecretKey::from_pem(KEY).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let (medium, data) = (dir.path().join("medium"), dir.path().join("data"));
+    let at = |name: &str| medium.join(name);
+    let (public, other) = (dir.path().join("release.pub"), dir.path().join("other.pub"));
+    fs::write(&public, PUBLIC).unwrap();
+    fs::write(&other, OTHER).unwrap();
+    write_all(&medium, &release(arch(), &layout(arch(), "content")));
+    let sums = lists::sums_name(arch());
+    let signature = format!("{sums}.sig");
+    let sign = |name: &str| key.sign_text(&fs::read(at(name)).unwrap());
+    let verify = |key: &Path| run(&["verify", path(&medium), "--key", path(key)]);
+    let install = |key: &[&str]| {
+        let args = ["images", "install", path(&medium), "--distro", "k3s"];
+        run(&[&args[..], &["--data-dir", path(&data)], key].concat())
+    };
+    let with_key = ["--key", path(&public)];
+    let refused = |expected: &str| {
+        for output in [verify(&public), install(&with_key)] {
+            let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert_eq!(output.status.code(), Some(1), "{stderr}");
+            assert!(stderr.contains(expected), "{stderr}");
+            assert_eq!(stderr.lines().count(), 1, "{stderr}");
+        }
+        assert!(!data.exists(), "nothing is installed");
+    };
+    refused(&format!("{signature} is missing, and the key "));
+    fs::write(at(&signature), "AAAA").unwrap();
+    refused("not by this key over these bytes");
+    fs::write(at(&signature), sign("multus-images.txt")).unwrap();
+    refused("was changed after it was signed, or somebody else signed it");
+    fs::write(at(&signature), vec![b'A'; (1 << 20) + 1]).unwrap();
+    refused("has more than 1048576 bytes");
+    fs::write(at(&signature), sign(&sums)).unwrap();
+    let output = verify(&other);
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(stderr.contains("other.pub"), "{stderr}");
+    assert_eq!(output.status.code(), Some(1));
+    fs::write(at("notes.sig"), "").unwrap();
+    refused("notes.sig is in no sha256sum file");
+    fs::remove_file(at("notes.sig")).unwrap();
+    // Another architecture's checksums name files that are copied with it, so they are signed as well.
+    let foreign = "sha256sum-other.txt";
+    fs::copy(at(&sums), at(foreign)).unwrap();
+    refused("sha256sum-other.txt.sig is missing");
+    fs::remove_file(at(foreign)).unwrap();
+    let output = verify(&public);
+    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+    let expected = format!("ok  signed by {}  {sums}\n", key.public().id().hex());
+    assert!(stdout.starts_with(&expected), "{output:?}");
+    assert_eq!(install(&with_key).status.code(), Some(0));
+    // Without a key a signature is a file that belongs there, and nothing else changes.
+    assert_eq!(install(&[]).status.code(), Some(0));
+    let bad = run(&["verify", path(&medium), "--key", path(&at(&sums))]);
+    let stderr = String::from_utf8_lossy(&bad.stderr).into_owned();
+    assert!(stderr.contains("it is not a key in PEM"), "{stderr}");
+}

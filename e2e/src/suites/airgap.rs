@@ -5,6 +5,7 @@
 
 mod agent;
 mod copy;
+mod cosign;
 mod deltas;
 mod exports;
 mod fixture;
@@ -16,6 +17,7 @@ mod published;
 mod pulled;
 mod registry;
 mod sets;
+mod signed;
 mod stores;
 mod tampered;
 
@@ -33,8 +35,10 @@ pub(crate) const NEEDS: Needs = Needs {
         ("curl", "curl"),
         ("docker-registry", "docker-registry"),
         ("git", "git"),
+        ("gpgv", "gpgv"),
         ("htpasswd", "apache2-utils"),
         ("ip", "iproute2"),
+        ("openssl", "openssl"),
         ("podman", "podman"),
         ("runc", "runc"),
         ("skopeo", "skopeo"),
@@ -51,6 +55,28 @@ pub(crate) const NEEDS: Needs = Needs {
     ],
 };
 
+/// The programs of the checks with cosign, which takes minutes to build.
+pub(crate) const COSIGN_NEEDS: Needs = Needs {
+    debian: &[
+        ("busybox", "busybox-static"),
+        ("docker-registry", "docker-registry"),
+        ("curl", "curl"),
+        ("htpasswd", "apache2-utils"),
+        ("ip", "iproute2"),
+        ("openssl", "openssl"),
+        ("sysctl", "procps"),
+    ],
+    modules: &[Module::Cosign],
+};
+
+/// Suite `cosign`: signatures in a registry and of files, read by the real cosign.
+pub(crate) fn run_cosign(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed> {
+    let fixture = report.check("a registry with a login answers", || {
+        AirgapFixture::start(env)
+    })?;
+    cosign::run(env, &fixture, report)
+}
+
 pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed> {
     let fixture = report.check("a registry with a login answers", || {
         AirgapFixture::start(env)
@@ -66,5 +92,6 @@ pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed>
     pulled::run(env, &fixture, report)?;
     operator::run(env, &fixture, report)?;
     published::run(env, &fixture, report)?;
-    deltas::run(env, &fixture, report)
+    deltas::run(env, &fixture, report)?;
+    signed::run(env, &fixture, report)
 }

@@ -13,7 +13,7 @@ use crate::{
     arch::{Arch, Arches, Facts},
     elf,
     programs::{self, Binaries, CARGO_RUNS, CargoRun},
-    project::{ImageNames, PROGRAMS, Project},
+    project::{ImageNames, PROGRAMS, Project, TRUSTED_KEY},
     toolchain,
     tree::Tree,
     ui,
@@ -22,7 +22,7 @@ use crate::{
 /// Build static multus-shim, multus-daemon, multus-distro, multus-cni-plugins, kubectl-multus and multus-airgap for each architecture
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  cargo xtask build --install\n  cargo xtask build --arch amd64,arm64 --out /tmp/dist\n  cargo xtask build --desks --install"
+    after_help = "Examples:\n  cargo xtask build --install\n  cargo xtask build --arch amd64,arm64 --out /tmp/dist\n  cargo xtask build --desks --install\n  MULTUS_TRUSTED_KEY=release.pub cargo xtask build      multus-distro takes images that this key signed, and no others"
 )]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -153,6 +153,7 @@ fn compile(project: &Project, arch: Arch) -> anyhow::Result<()> {
     shell.set_var(chart::images::VARIABLE, project.images.to_string());
     // Programs carry no time, and a commit that changes no source must not rebuild the parts in C.
     shell.set_var("SOURCE_DATE_EPOCH", "0");
+    shell.set_var(TRUSTED_KEY, write_trusted_key(project)?);
     shell.set_var("LC_ALL", "C");
     shell.set_var("TZ", "UTC");
     for CargoRun { profile, programs } in CARGO_RUNS {
@@ -174,6 +175,22 @@ fn compile(project: &Project, arch: Arch) -> anyhow::Result<()> {
             .with_context(|| format!("cannot build for {}", arch.name()))?;
     }
     Ok(())
+}
+
+/// The file in xtask's cache with the key that is built in.
+const TRUSTED_KEY_FILE: &str = "trusted-key.pem";
+
+/// Writes the key that is built into `multus-distro`, and returns its path: empty without one.
+fn write_trusted_key(project: &Project) -> anyhow::Result<PathBuf> {
+    let Some(key) = &project.trusted_key else {
+        return Ok(PathBuf::new());
+    };
+    let mut tree = Tree::default();
+    tree.add(TRUSTED_KEY_FILE, key.pem.as_str());
+    tree.update(&project.cache_dir(), &[])?;
+    Ok(std::path::absolute(
+        project.cache_dir().join(TRUSTED_KEY_FILE),
+    )?)
 }
 
 /// Returns environment variables that a user may have set for other builds, and that must not change these.
@@ -235,10 +252,11 @@ fn key_with(project: &Project, arch: Arch, compilers: &str) -> anyhow::Result<Di
         include_str!("../arch.rs")
     );
     let images = project.images.to_string();
-    project.key(
-        PROGRAMS,
-        &[arch.name(), own, &remaps.join("\n"), compilers, &images],
-    )
+    let trusted_key = project.trusted_key.as_ref().map(|key| key.pem.as_str());
+    let remaps = remaps.join("\n");
+    let mut more = vec![arch.name(), own, &remaps, compilers, &images];
+    more.extend(trusted_key);
+    project.key(PROGRAMS, &more)
 }
 
 /// Returns the programs of the last build, if its sources are the present ones and the programs did not change since.

@@ -98,7 +98,9 @@ fn nightly(project: &Project, dist: &Path, install: bool) -> anyhow::Result<()> 
         install,
         &["--old-kernel".into()],
     )?;
-    e2e::one(project, e2e::Suite::Scale, dist, install, &[])?;
+    for suite in [e2e::Suite::Cosign, e2e::Suite::Scale] {
+        e2e::one(project, suite, dist, install, &[])?;
+    }
     for (arch, suites) in EMULATED {
         let dist = e2e::dist_of(project, Some(arch), install)?;
         for suite in suites {

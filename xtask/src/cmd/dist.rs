@@ -12,6 +12,7 @@ use ::airgap::{
     exports::{self, Exported},
     kubectl_archives, lists,
     sbom::{LICENCE, NOTICES},
+    signatures::{self, Trust},
     source::PROGRAM,
     verify::{self, Standard},
 };
@@ -51,7 +52,7 @@ use crate::{
 /// Make the complete release and verify it
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  cargo xtask dist --install\n  cargo xtask dist --arch amd64 --out /tmp/dist\n  cargo xtask dist --desks --install          with kubectl-multus for Windows\n  cargo xtask dist --image-prefix registry.example/team/hardened-"
+    after_help = "Examples:\n  cargo xtask dist --install\n  cargo xtask dist --arch amd64 --out /tmp/dist\n  cargo xtask dist --desks --install          with kubectl-multus for Windows\n  cargo xtask dist --image-prefix registry.example/team/hardened-\n  MULTUS_TRUSTED_KEY=release.pub cargo xtask dist       nodes install images that this key signed, and no others"
 )]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -86,6 +87,10 @@ const RELEASE_NAMES: &[&str] = &[
     NOTICES,
     release::FILE,
     release::SUMS,
+    "provenance",
+    "signatures",
+    "SHA256SUMS.sig",
+    "SHA256SUMS.sigstore.json",
 ];
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
@@ -166,6 +171,7 @@ fn assemble(
         commit: project.commit.clone(),
         epoch: project.epoch,
         toolchain: project.toolchain.clone(),
+        trusted_key: project.trusted_key.as_ref().map(|key| key.id),
         architectures: arches.to_vec(),
         image_prefix: project.images.clone(),
     };
@@ -259,7 +265,7 @@ fn put(release: &Tree, staging: &StagingDir, out: &Path) -> anyhow::Result<()> {
     release.write_new(&new)?;
     let checkout = checkout();
     ui::step("verify", || {
-        verify::dir(&new, |_| Standard::Checkout(&checkout)).map(drop)
+        verify::dir(&new, &Trust::default(), |_| Standard::Checkout(&checkout)).map(drop)
     })?;
     tree::replace(&new, out)
 }
@@ -298,7 +304,9 @@ fn key(project: &Project, arches: &[Arch], desks: Desks) -> anyhow::Result<Diges
     let epoch = project.epoch.to_string();
     let compilers = toolchain::versions(project, arches)?;
     let images = project.images.to_string();
+    let trusted_key = project.trusted_key.as_ref().map(|key| key.id.hex());
     let mut more = vec![project.commit.as_str(), &epoch, &compilers, &images];
+    more.extend(trusted_key.as_deref());
     more.extend(arches.iter().map(|arch| arch.name()));
     let for_desks = toolchain::versions_for_desks(project, desks.list())?;
     more.extend(desks.list().iter().map(|desk| desk.name()));
@@ -319,9 +327,11 @@ fn is_current(project: &Project, out: &Path, key: Digest) -> bool {
     let Ok(entry) = serde_json::from_slice::<CacheEntry>(&bytes) else {
         return false;
     };
-    let Ok(tree) = Tree::read(out) else {
+    let Ok(mut tree) = Tree::read(out) else {
         return false;
     };
+    // A release may be signed since.
+    signatures::take(&mut tree);
     let sums = tree.get(release::SUMS).unwrap_or_default();
     entry.key == key && entry.sums == sha256(sums) && verify::check_described(&tree).is_ok()
 }
@@ -380,6 +390,7 @@ mod tests {
                 commit: String::new(),
                 epoch: 0,
                 toolchain: String::new(),
+                trusted_key: None,
                 architectures: vec![Arch::Arm],
                 image_prefix: chart::ImagePrefix::DEFAULT,
             };

@@ -79,6 +79,8 @@ pub(crate) enum Suite {
     Chart,
     /// Archives, registries, containerd with empty stores, skopeo, Helm
     Airgap,
+    /// Signatures of a release, read by the real cosign, which takes minutes to build
+    Cosign,
     /// Network namespaces, real plugins, a real API server
     Netns,
     /// Our CNI plugins against the reference's

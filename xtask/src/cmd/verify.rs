@@ -6,8 +6,9 @@ mod forgeries;
 use std::path::{Path, PathBuf};
 
 use airgap::{
-    commands::verify::print_release,
-    verify::{self, Checkout, Standard},
+    commands::{trust, verify::print_release},
+    signatures::{self, Trust},
+    verify::{self, Checkout, Standard, Verified},
 };
 use anyhow::{Context as _, bail, ensure};
 
@@ -26,7 +27,7 @@ use crate::{
 /// A release of this checkout's commit is compared with what the checkout derives; any other is judged by its own release.json.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  cargo xtask verify dist\n  cargo xtask verify dist --tag vX.Y.Z\n  cargo xtask verify dist --json\n  cargo xtask verify --explain dist /tmp/other-dist"
+    after_help = "Examples:\n  cargo xtask verify dist\n  cargo xtask verify dist --tag vX.Y.Z\n  cargo xtask verify dist --key release.pub --attested-by a.pub --attested-by b.pub\n  cargo xtask verify dist --json\n  cargo xtask verify --explain dist /tmp/other-dist"
 )]
 pub(crate) struct Args {
     /// Directory of the release
@@ -35,6 +36,8 @@ pub(crate) struct Args {
     /// Name the first byte in which two releases differ, and its file
     #[arg(long, num_args = 2, value_names = ["A", "B"], conflicts_with = "dir")]
     explain: Vec<PathBuf>,
+    #[command(flatten)]
+    trust: trust::Options,
     /// Fail unless the release has this tag's version and commit
     #[arg(long)]
     tag: Option<String>,
@@ -54,26 +57,27 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         .dir
         .as_ref()
         .context("name the directory of a release")?;
-    let release = verified(dir)?;
+    let verified = verified(dir, &args.trust.trust()?)?;
+    let release = &verified.release;
     if let Some(tag) = &args.tag {
-        check_tag(&release, tag, &Project::open()?.commit_of_tag(tag)?)?;
+        check_tag(release, tag, &Project::open()?.commit_of_tag(tag)?)?;
     }
     if !args.allow_dirty {
         release.check_clean()?;
     }
-    print_release(dir, &release, args.json)
+    print_release(dir, &verified, args.json)
 }
 
-/// Verifies a release by this checkout, or by its own words.
-pub(crate) fn verified(dir: &Path) -> anyhow::Result<Release> {
+/// Verifies a release by the standard that fits its commit, its lists of what is inside, and its signatures by these keys.
+pub(crate) fn verified(dir: &Path, trust: &Trust) -> anyhow::Result<Verified> {
     let checkout = checkout();
     // Without git nothing is known of the checkout, which is then no measure of a release.
     let commit = Project::open().ok().map(|project| project.commit);
-    let release = verify::dir(dir, |release| {
+    let verified = verify::dir(dir, trust, |release| {
         standard(release, commit.as_deref(), &checkout)
     })?;
-    compare_with_crates(&release)?;
-    Ok(release)
+    compare_with_crates(&verified.release)?;
+    Ok(verified)
 }
 
 /// Compares the lists of what is inside with the crates that cargo resolves, if the release is of this checkout.
@@ -117,7 +121,11 @@ fn check_tag(release: &Release, tag: &str, commit: &str) -> anyhow::Result<()> {
 }
 
 /// Returns what a release is held to: the files of the checkout when its commit made the release, else the release's own words.
-fn standard<'a>(release: &Release, commit: Option<&str>, checkout: &'a Checkout) -> Standard<'a> {
+pub(super) fn standard<'a>(
+    release: &Release,
+    commit: Option<&str>,
+    checkout: &'a Checkout,
+) -> Standard<'a> {
     match commit {
         Some(commit) if commit == release.commit => return Standard::Checkout(checkout),
         Some(commit) => ui::note(&format!(
@@ -130,9 +138,14 @@ fn standard<'a>(release: &Release, commit: Option<&str>, checkout: &'a Checkout)
     Standard::OwnWords
 }
 
-/// Fails with the first difference of two releases, if there is one.
+/// Fails with the first difference of two releases, if there is one. Signatures, which differ with the key, are not compared.
 fn explain(one: &Path, other: &Path) -> anyhow::Result<()> {
-    match difference::first(&Tree::read(one)?, &Tree::read(other)?) {
+    let read = |dir: &Path| {
+        let mut files = Tree::read(dir)?;
+        signatures::take(&mut files);
+        anyhow::Ok(files)
+    };
+    match difference::first(&read(one)?, &read(other)?) {
         Some(difference) => bail!(
             "{} and {} differ first in {difference}",
             one.display(),
@@ -153,6 +166,7 @@ mod tests {
             commit: commit.to_owned(),
             epoch: 0,
             toolchain: String::new(),
+            trusted_key: None,
             architectures: Vec::new(),
             image_prefix: chart::ImagePrefix::DEFAULT,
             images: Vec::new(),

@@ -66,7 +66,10 @@ fn applied_deltas_are_the_releases_airgap_directory() {
     former.update(&path("former/airgap"), &[]).unwrap();
     let patches = medium::deltas((&old, &of_old), (&new, &of_new), &arches).unwrap();
     patches.update(&path("delta"), &[]).unwrap();
-    let found = Tree::read_medium(&path("delta")).unwrap().0.into_iter();
+    let found = Tree::read_medium(&path("delta"), signatures::MEDIUM_LIMIT)
+        .unwrap()
+        .0
+        .into_iter();
     let found = check::dir(&found.map(|(path, file)| (path, file.bytes)).collect());
     assert!(found.unwrap().iter().all(|one| one.is_delta));
     for base in ["former", "former/airgap"] {
@@ -78,12 +81,18 @@ fn applied_deltas_are_the_releases_airgap_directory() {
         check::dir(&files.collect()).unwrap();
     }
     // Directories that a file system adds to a medium are passed over, and a file of that name is not.
-    let made = Tree::read_medium(&path("airgap")).unwrap();
+    let made = Tree::read_medium(&path("airgap"), signatures::MEDIUM_LIMIT).unwrap();
     std::fs::create_dir(path("airgap/lost+found")).unwrap();
     std::fs::write(path("airgap/lost+found/x"), "").unwrap();
-    assert_eq!(Tree::read_medium(&path("airgap")).unwrap(), made);
+    assert_eq!(
+        Tree::read_medium(&path("airgap"), signatures::MEDIUM_LIMIT).unwrap(),
+        made
+    );
     std::fs::write(path("airgap/System Volume Information"), "").unwrap();
-    assert_ne!(Tree::read_medium(&path("airgap")).unwrap(), made);
+    assert_ne!(
+        Tree::read_medium(&path("airgap"), signatures::MEDIUM_LIMIT).unwrap(),
+        made
+    );
     // The delta of one architecture makes the files for that one.
     let one = path("delta/multus-airgap-delta-arm64.tar.zst");
     to_dir(&path("former"), &one, &path("one")).unwrap();

@@ -1,6 +1,6 @@
 //! The documents of a release about its images, as a push attaches them.
 
-use std::path::Path;
+use std::{collections::BTreeMap, path::Path};
 
 use anyhow::Context as _;
 use archive::{
@@ -96,6 +96,7 @@ fn documents(lists: &Tree, arch: Arch, reference: &str, subject: &Descriptor) ->
                 media_type: media_type.to_owned(),
                 title: path.rsplit('/').next().unwrap_or(path).to_owned(),
                 bytes,
+                annotations: BTreeMap::new(),
             })
     });
     found.collect()

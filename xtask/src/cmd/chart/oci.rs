@@ -43,7 +43,7 @@ pub(super) fn run(project: &Project, args: &Args) -> anyhow::Result<()> {
     };
     let mut layout = Layout::default();
     for (name, bytes) in &sources {
-        let artifact = chart::oci::artifact(bytes).with_context(|| name.clone())?;
+        let artifact = chart::oci::artifact(bytes, None).with_context(|| name.clone())?;
         let reference = format!("{}:{}", artifact.name, artifact.tag);
         let mut descriptor = artifact.descriptor;
         descriptor

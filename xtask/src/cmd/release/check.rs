@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use airgap::{commands::trust, signatures::Trust};
 use anyhow::{Context as _, bail, ensure};
 use cmdline::counted;
 
@@ -14,12 +15,12 @@ use crate::{
     release_line, ui,
 };
 
-/// Check that a version can be published: clean checkout, tag, changelog, files of the release
+/// Check that a version can be published: clean checkout, tag, changelog, files of the release and who signed them
 ///
 /// Everything that is wrong is named, not the first thing alone.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  cargo xtask release check                       before the tag\n  cargo xtask release check --tag vX.Y.Z --dist dist"
+    after_help = "Examples:\n  cargo xtask release check                       before the tag\n  cargo xtask release check --tag vX.Y.Z --dist dist --key release.pub"
 )]
 pub(super) struct Args {
     /// Fail unless this is the tag of the version, at the checked out commit
@@ -28,6 +29,8 @@ pub(super) struct Args {
     /// Check this release too: every digest in it, and that it is of the checked out commit
     #[arg(long, value_name = "DIR")]
     dist: Option<PathBuf>,
+    #[command(flatten)]
+    trust: trust::Options,
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
@@ -41,7 +44,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         checks.push(("tag", self::tag(&project, tag)));
     }
     if let Some(dist) = &args.dist {
-        checks.push(("release", files(&project, dist)));
+        checks.push(("release", files(&project, dist, &args.trust.trust()?)));
     }
     let mut failed = 0;
     for (name, outcome) in &checks {
@@ -126,8 +129,8 @@ fn tag(project: &Project, tag: &str) -> anyhow::Result<()> {
 }
 
 /// Checks all that a publication relies on in the files of a release; a trial may be of uncommitted changes.
-pub(super) fn publishable(dist: &Path, is_trial: bool) -> anyhow::Result<Release> {
-    let release = verify::verified(dist)?;
+pub(super) fn publishable(dist: &Path, trust: &Trust, is_trial: bool) -> anyhow::Result<Release> {
+    let release = verify::verified(dist, trust)?.release;
     if !is_trial {
         release.check_clean()?;
     }
@@ -135,8 +138,8 @@ pub(super) fn publishable(dist: &Path, is_trial: bool) -> anyhow::Result<Release
 }
 
 /// Checks the files of a release of this commit.
-fn files(project: &Project, dist: &Path) -> anyhow::Result<()> {
-    let release = publishable(dist, false)?;
+fn files(project: &Project, dist: &Path, trust: &Trust) -> anyhow::Result<()> {
+    let release = publishable(dist, trust, false)?;
     ensure!(
         release.version == project.version && release.commit == project.commit,
         "{} is release {} of commit {}, this checkout is {} of {}: make it again with `cargo xtask dist`",

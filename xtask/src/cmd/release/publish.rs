@@ -9,7 +9,10 @@ use std::{
 };
 
 use airgap::{
-    commands::push::{Destination, Push},
+    commands::{
+        push::{Destination, Push},
+        trust,
+    },
     registries,
     source::Source,
 };
@@ -28,7 +31,7 @@ use crate::{
 /// A second run changes nothing. Names that are published with other bytes are refused before anything is written.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  cargo xtask release publish --registry registry.example/team --user me\n  cargo xtask release publish --charts ../charts --files assets\n  cargo xtask release publish --registry 127.0.0.1:5000 --plain-http --charts /tmp/charts --files /tmp/assets --json"
+    after_help = "Examples:\n  cargo xtask release publish --registry registry.example/team --user me\n  cargo xtask release publish --charts ../charts --files assets --key release.pub\n  cargo xtask release publish --registry 127.0.0.1:5000 --plain-http --charts /tmp/charts --files /tmp/assets --json"
 )]
 pub(super) struct Args {
     /// Release to publish
@@ -51,6 +54,8 @@ pub(super) struct Args {
     /// Directory for the files that a forge takes, under flat names with checksums and notes
     #[arg(long, value_name = "DIR")]
     files: Option<PathBuf>,
+    #[command(flatten)]
+    trust: trust::Options,
     /// Accept a release of uncommitted changes or a rehearsal, for trials
     #[arg(long)]
     allow_dirty: bool,
@@ -64,7 +69,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         let usage = "name a place: --registry, --charts or --files";
         return Err(BadUsage(usage.to_owned()).into());
     }
-    let release = check::publishable(&args.dist, args.allow_dirty)?;
+    let release = check::publishable(&args.dist, &args.trust.trust()?, args.allow_dirty)?;
     let version: Version = release.version.parse().context("the release's version")?;
     let places = Places::read(args, &release, &version)?;
     places.write(args, &version)

@@ -3,6 +3,7 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
+use airgap::signatures::Trust;
 use anyhow::{Context as _, ensure};
 
 use crate::{
@@ -47,7 +48,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         "{} exists already: name a new directory with --out",
         out.display()
     );
-    let former = verify::verified(&args.programs)?;
+    let former = verify::verified(&args.programs, &Trust::default())?.release;
     let arches = former.architectures.iter().map(|name| {
         Arch::parse(name).with_context(|| format!("the architecture {name} is unknown"))
     });
@@ -75,9 +76,16 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         toolchain: project.toolchain.clone(),
         architectures: arches,
         image_prefix: project.images.clone(),
+        trusted_key: former.trusted_key.clone(),
     };
     let tree = ui::step("generate and airgap", || {
-        dist::compose(origin, &packed, (&programs, &Plugins::new()), &layout, &inventory)
+        dist::compose(
+            origin,
+            &packed,
+            (&programs, &Plugins::new()),
+            &layout,
+            &inventory,
+        )
     })?;
     tree.write_new(&out)?;
     ui::note(&format!(

@@ -12,6 +12,7 @@ use std::{
 use airgap::{
     desk::Desk,
     image::{Definition, Release as ImageRelease},
+    signatures::Trust,
     zstd,
 };
 use archive::{gzip, layout::Layout};
@@ -105,6 +106,7 @@ fn origin(settings: &BuildSettings<'_>) -> Origin {
         commit: "0".repeat(40),
         epoch: 0,
         toolchain: "1.95.0".into(),
+        trusted_key: None,
         architectures: ARCHES.to_vec(),
     }
 }
@@ -207,7 +209,7 @@ fn modes_are_described_and_checked() {
     tree.write_new(copy.path()).unwrap();
     let checkout = checkout();
     let standard = Standard::Checkout(&checkout);
-    dir(copy.path(), |_| standard).unwrap();
+    dir(copy.path(), &Trust::default(), |_| standard).unwrap();
     for (path, mode, expected) in [
         (
             "bin/arm/multus-shim",
@@ -223,12 +225,15 @@ fn modes_are_described_and_checked() {
         let full = copy.path().join(path);
         let former = fs::metadata(&full).unwrap().permissions();
         fs::set_permissions(&full, Permissions::from_mode(mode)).unwrap();
-        let error = format!("{:#}", dir(copy.path(), |_| standard).unwrap_err());
+        let error = format!(
+            "{:#}",
+            dir(copy.path(), &Trust::default(), |_| standard).unwrap_err()
+        );
         assert!(error.contains(&format!("{path}: {expected}")), "{error}");
         assert!(error.contains("chmod 755 DIR/bin/*/*"), "{error}");
         fs::set_permissions(&full, former).unwrap();
     }
-    dir(copy.path(), |_| standard).unwrap();
+    dir(copy.path(), &Trust::default(), |_| standard).unwrap();
 }
 
 #[test]
@@ -482,7 +487,10 @@ fn exports_name_files_of_the_release() {
 
 #[test]
 fn directory_that_does_not_exist_is_named_as_such() {
-    let error = dir(Path::new("/nosuch"), |_| Standard::OwnWords).unwrap_err();
+    let error = dir(Path::new("/nosuch"), &Trust::default(), |_| {
+        Standard::OwnWords
+    })
+    .unwrap_err();
     let error = error.to_string();
     let expected = "/nosuch does not exist: name the directory of a release";
     assert_eq!(error, expected);

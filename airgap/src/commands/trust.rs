@@ -1,0 +1,74 @@
+//! The options that name trusted keys, and the lines about what they vouch for.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use anyhow::Context as _;
+use cmdline::counted;
+use signing::PublicKey;
+
+use crate::{
+    signatures::{MAX_SIZE, Report, Trust},
+    ui,
+};
+
+#[derive(Debug, Clone, Default, clap::Args)]
+#[group(skip)]
+pub struct Options {
+    /// Also check that the owner of this public key signed it, all of it; PEM, ECDSA P-256 or Ed25519
+    #[arg(long, value_name = "FILE")]
+    pub key: Option<PathBuf>,
+    /// Also check that the owner of this public key states to have made these very bytes; once for each builder
+    #[arg(long, value_name = "FILE")]
+    pub attested_by: Vec<PathBuf>,
+}
+
+impl Options {
+    /// Reads the keys.
+    pub fn trust(&self) -> anyhow::Result<Trust> {
+        let attested_by = self.attested_by.iter().map(|path| public_key(path));
+        Ok(Trust {
+            key: self.key.as_deref().map(public_key).transpose()?,
+            attested_by: attested_by.collect::<anyhow::Result<_>>()?,
+        })
+    }
+}
+
+/// Reads a public key.
+pub fn public_key(path: &Path) -> anyhow::Result<PublicKey> {
+    let context = || format!("cannot use the key {}", path.display());
+    let size = fs::metadata(path).with_context(context)?.len();
+    anyhow::ensure!(
+        size <= MAX_SIZE,
+        "cannot use the key {}: it has {size} bytes",
+        path.display()
+    );
+    let text = fs::read(path).with_context(context)?;
+    PublicKey::from_pem(&String::from_utf8_lossy(&text)).with_context(context)
+}
+
+/// Returns a line for whatever the keys vouch for.
+pub fn lines(report: &Report) -> String {
+    let signed = (!report.signed.is_empty()).then(|| {
+        let count = counted(report.signed.len(), "signature");
+        format!("signed: {count} of --key, over the checksums, charts and images\n")
+    });
+    let statements = report.statements.iter().map(|statement| {
+        format!(
+            "attested: {} states that it made these bytes (key {})\n",
+            statement.builder, statement.key
+        )
+    });
+    signed.into_iter().chain(statements).collect()
+}
+
+/// Says that there are signatures which no key was given for.
+pub fn note_unchecked(report: &Report) {
+    if report.has_unchecked {
+        ui::note(
+            "it has signatures, which are not checked: name the public key of whoever made it with --key",
+        );
+    }
+}

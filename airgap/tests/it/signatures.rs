@@ -1,0 +1,586 @@
+//! Signed releases: what their keys vouch for, and every harm to files, signatures and statements, each refused by name.
+
+use std::{fs, os::unix::fs::symlink, path::Path, process::Command, sync::OnceLock};
+
+use airgap::{
+    release::{self, Release},
+    signatures::{self, Build, Dependency},
+    tree::Tree,
+};
+use archive::digest::sha256;
+use serde_json::{Value, json};
+use signing::{SecretKey, bundle};
+
+use crate::{
+    program::{BAD_USAGE, FAILED, command, refused, succeeds, text},
+    sample,
+};
+
+/// The keys of whoever publishes the release, and of another builder.
+const OWNER: [&str; 2] = [
+    include_str!("../../../signing/tests/fixtures/p256.pem"),
+    include_str!("../../../signing/tests/fixtures/p256.pub"),
+];
+const OTHER: [&str; 2] = [
+    include_str!("../../../signing/tests/fixtures/ed25519.pem"),
+    include_str!("../../../signing/tests/fixtures/ed25519.pub"),
+];
+const SUMS: &str = "SHA256SUMS.sig";
+const ARM: &str = "airgap/sha256sum-arm.txt.sig";
+const CHART: &str = "charts/assets/k3s-multus/k3s-multus-9.8.7.tgz";
+
+fn key(pair: [&str; 2]) -> SecretKey {
+    SecretKey::from_pem(pair[0]).expect("it is of this test")
+}
+
+fn build(builder: &str) -> Build {
+    Build {
+        builder: builder.to_owned(),
+        sources: vec![Dependency {
+            path: "Cargo.lock".to_owned(),
+            digest: sha256(b"lock"),
+        }],
+    }
+}
+
+/// Replaces all signatures of a release, as its owner makes them, and adds the statement of the other builder.
+pub(crate) fn sign(tree: &mut Tree) {
+    signatures::take(tree);
+    let release = Release::parse(tree.get(release::FILE).expect("it is of this test"))
+        .expect("it is of this test");
+    let owner = signatures::sign(tree, &release, &key(OWNER), &build("https://a.example"));
+    let other = signatures::state(tree, &release, &key(OTHER), &build("https://b.example"));
+    tree.extend(owner.expect("it is of this test"));
+    tree.extend(other.expect("it is of this test"));
+}
+
+fn signed(version: &str) -> Tree {
+    let mut tree = sample::release(version, sample::COMMIT, "");
+    sign(&mut tree);
+    tree
+}
+
+fn provenance(pair: [&str; 2]) -> String {
+    signatures::provenance_path(&key(pair).public().id())
+}
+
+/// Returns the path of a signature of the image.
+fn image(tree: &Tree, ending: &str) -> String {
+    let release = Release::parse(tree.get(release::FILE).expect("it is of this test"))
+        .expect("it is of this test");
+    format!("signatures/{}{ending}", release.images[0].digest.hex())
+}
+
+/// Runs `verify` on a release with the keys in files next to it.
+fn verify(dir: &Path, args: &[&str]) -> Command {
+    for (name, [_, public]) in [("owner.pub", OWNER), ("other.pub", OTHER)] {
+        fs::write(dir.join(name), public).expect("it is of this test");
+    }
+    let mut command = command(&["verify", "release"]);
+    command.current_dir(dir).args(args);
+    command
+}
+
+const BY_OWNER: &[&str] = &["--key", "owner.pub"];
+const BY_BOTH: &[&str] = &["--attested-by", "owner.pub", "--attested-by", "other.pub"];
+
+/// Changes the statement in a file, and signs it again with a key.
+fn restate(tree: &mut Tree, pair: [&str; 2], change: impl FnOnce(&mut Value)) {
+    let path = provenance(pair);
+    let statement = bundle::statement_of_anyone(tree.get(&path).expect("it is of this test"))
+        .expect("it is of this test");
+    let mut statement: Value = serde_json::from_slice(&statement).expect("it is of this test");
+    change(&mut statement);
+    let bytes = serde_json::to_vec(&statement).expect("it is of this test");
+    tree.add(path, bundle::sign_statement(&bytes, &key(pair)));
+}
+
+/// Returns the entries of a statement.
+fn subjects(statement: &mut Value) -> &mut Vec<Value> {
+    let subjects = statement["subject"].as_array_mut();
+    subjects.expect("a statement has subjects")
+}
+
+/// Returns the entry of a statement about a file.
+fn subject<'a>(statement: &'a mut Value, name: &str) -> &'a mut Value {
+    let mut all = subjects(statement).iter_mut();
+    let found = all.find(|subject| subject["name"] == name);
+    found.expect("the release has this file")
+}
+
+fn copy(tree: &mut Tree, from: &str, to: &str) {
+    let bytes = tree.get(from).expect("the release has this file").to_vec();
+    tree.add(to, bytes);
+}
+
+fn swap(tree: &mut Tree, one: &str, other: &str) {
+    let [a, b] = [one, other].map(|path| tree.get(path).expect("it is of this test").to_vec());
+    tree.add(one, b);
+    tree.add(other, a);
+}
+
+fn damage(tree: &mut Tree, path: &str) {
+    *tree
+        .0
+        .get_mut(path)
+        .expect("it is of this test")
+        .bytes
+        .last_mut()
+        .expect("it is of this test") ^= 1;
+}
+
+/// Takes a file from another release, which the same key signed.
+fn of_another_release(tree: &mut Tree, path: &str) {
+    let other = signed("9.8.6");
+    let there = path.replace("9.8.7", "9.8.6");
+    tree.add(path, other.get(&there).expect("it is of this test"));
+}
+
+#[test]
+fn signed_release_is_vouched_for_by_its_keys() {
+    let dir = tempfile::tempdir().expect("it is of this test");
+    let tree = signed("9.8.7");
+    assert_eq!(tree, signed("9.8.7"), "the same key makes the same bytes");
+    tree.write_new(&dir.path().join("release"))
+        .expect("it is of this test");
+    let stdout = succeeds(verify(dir.path(), BY_OWNER));
+    assert!(
+        stdout.contains("is sound\nsigned: 12 signatures of --key"),
+        "{stdout}"
+    );
+    assert!(
+        stdout.contains("attested: https://a.example states that it made"),
+        "{stdout}"
+    );
+    let stdout = succeeds(verify(dir.path(), BY_BOTH));
+    for builder in ["https://a.example", "https://b.example"] {
+        assert!(
+            stdout.contains(&format!("attested: {builder} states that")),
+            "{stdout}"
+        );
+    }
+    assert!(!stdout.contains("signed:"), "{stdout}");
+    // Without a key it is checked for damage alone, and says so.
+    let output = verify(dir.path(), &[])
+        .output()
+        .expect("it is of this test");
+    assert!(output.status.success());
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        stderr.contains("signatures, which are not checked"),
+        "{stderr}"
+    );
+    // An unsigned release is as sound as before, and is refused with a key.
+    let mut unsigned = tree.clone();
+    signatures::take(&mut unsigned);
+    let dir = tempfile::tempdir().expect("it is of this test");
+    unsigned
+        .write_new(&dir.path().join("release"))
+        .expect("it is of this test");
+    succeeds(verify(dir.path(), &[]));
+    refused(
+        verify(dir.path(), BY_OWNER),
+        FAILED,
+        "SHA256SUMS.sig is missing",
+    );
+}
+
+/// A change of a release, the keys that it is checked with, and the words in which it is refused.
+type Harm<'a> = (&'a dyn Fn(&mut Tree), &'a [&'a str], &'a str);
+
+fn refuse_all(harms: &[Harm<'_>]) {
+    static SOUND: OnceLock<Tree> = OnceLock::new();
+    let sound = SOUND.get_or_init(|| signed("9.8.7"));
+    for (change, keys, expected) in harms {
+        let dir = tempfile::tempdir().expect("it is of this test");
+        let mut tree = sound.clone();
+        change(&mut tree);
+        tree.write_new(&dir.path().join("release"))
+            .expect("it is of this test");
+        refused(verify(dir.path(), keys), FAILED, expected);
+    }
+}
+
+#[test]
+fn harm_to_files_is_refused_by_name() {
+    let shim = "bin/arm/multus-shim";
+    let blob = |tree: &Tree| {
+        let mut paths = tree.0.keys();
+        paths
+            .find(|path| path.starts_with("oci/blobs/"))
+            .expect("it is of this test")
+            .clone()
+    };
+    refuse_all(&[
+        (
+            &|tree| damage(tree, shim),
+            BY_OWNER,
+            "bin/arm/multus-shim: its sha256 is",
+        ),
+        (
+            &|tree| drop(tree.0.remove(shim)),
+            BY_OWNER,
+            "bin/arm/multus-shim is missing",
+        ),
+        (
+            &|tree| tree.add("notes", ""),
+            BY_OWNER,
+            "notes is not in SHA256SUMS",
+        ),
+        (
+            &|tree| swap(tree, shim, "bin/amd64/multus-shim"),
+            BY_OWNER,
+            "bin/amd64/multus-shim: its sha256 is",
+        ),
+        (
+            &|tree| damage(tree, &blob(tree)),
+            BY_OWNER,
+            "oci/blobs/sha256/",
+        ),
+        (
+            &|tree| damage(tree, CHART),
+            BY_OWNER,
+            "k3s-multus-9.8.7.tgz: its sha256 is",
+        ),
+        // All checksums agree with the change, as a careful attacker leaves them.
+        (
+            &|tree| {
+                let mut files = std::mem::take(tree);
+                let kept = signatures::take(&mut files);
+                files.add("completions/more", "");
+                sample::reseal(&mut files);
+                files.extend(kept);
+                *tree = files;
+            },
+            BY_OWNER,
+            "SHA256SUMS.sig: it is not by this key over these bytes: it was changed after it was signed",
+        ),
+        // A program with a key built in that the release does not name, in a release that was signed all the same.
+        (
+            &|tree| {
+                let mut files = std::mem::take(tree);
+                signatures::take(&mut files);
+                for path in ["bin/arm/multus-distro", "bin/amd64/multus-distro"] {
+                    let program = &mut files.0.get_mut(path).expect("it is of this test").bytes;
+                    program.extend(OTHER[1].as_bytes());
+                }
+                sample::reseal(&mut files);
+                sign(&mut files);
+                *tree = files;
+            },
+            BY_OWNER,
+            "bin/amd64/multus-distro",
+        ),
+    ]);
+}
+
+#[test]
+fn harm_to_signatures_is_refused_by_name() {
+    let chart = format!("{CHART}.prov");
+    let crd = "charts/assets/k3s-multus-crd/k3s-multus-crd-9.8.7.tgz.prov";
+    let no_key = "it is not by this key over these bytes";
+    let signature = |path: &str| format!("{path}: {no_key}");
+    let missing = |path: &str| format!("{path} is missing: it was not signed");
+    refuse_all(&[
+        (&|_| {}, &["--key", "other.pub"], &signature(SUMS)),
+        (&|tree| drop(tree.0.remove(SUMS)), BY_OWNER, &missing(SUMS)),
+        (
+            &|tree| of_another_release(tree, SUMS),
+            BY_OWNER,
+            &signature(SUMS),
+        ),
+        (
+            &|tree| tree.add(SUMS, "MEUCIQ"),
+            BY_OWNER,
+            "SHA256SUMS.sig: it is not",
+        ),
+        (
+            &|tree| tree.add(SUMS, "~"),
+            BY_OWNER,
+            "it is not a signature in base64",
+        ),
+        (
+            &|tree| tree.add(SUMS, vec![b'A'; (4 << 20) + 1]),
+            BY_OWNER,
+            "SHA256SUMS.sig has 4194305 bytes, and a file of this kind has at most 4194304",
+        ),
+        (
+            &|tree| drop(tree.0.remove("SHA256SUMS.sigstore.json")),
+            BY_OWNER,
+            &missing("SHA256SUMS.sigstore.json"),
+        ),
+        (
+            &|tree| of_another_release(tree, "SHA256SUMS.sigstore.json"),
+            BY_OWNER,
+            &signature("SHA256SUMS.sigstore.json"),
+        ),
+        (
+            &|tree| {
+                let path = "SHA256SUMS.sigstore.json";
+                let text = String::from_utf8_lossy(tree.get(path).expect("it is of this test"));
+                let text = text.replace("bundle.v0.3", "bundle.v0.4");
+                tree.add(path, text);
+            },
+            BY_OWNER,
+            "bundle.v0.4+json`, and this program reads",
+        ),
+        (
+            &|tree| swap(tree, ARM, "airgap/sha256sum-amd64.txt.sig"),
+            BY_OWNER,
+            &signature("airgap/sha256sum-amd64.txt.sig"),
+        ),
+        (&|tree| drop(tree.0.remove(ARM)), BY_OWNER, &missing(ARM)),
+        (
+            &|tree| drop(tree.0.remove(&chart)),
+            BY_OWNER,
+            &missing(&chart),
+        ),
+        (
+            &|tree| swap(tree, &chart, crd),
+            BY_OWNER,
+            "tgz.prov: it is not",
+        ),
+        (
+            &|tree| damage(tree, "charts/keyring.gpg"),
+            BY_OWNER,
+            "charts/keyring.gpg: it is not",
+        ),
+    ]);
+}
+
+#[test]
+fn harm_to_signatures_of_images_is_refused_by_name() {
+    let no_key = "it is not by this key over these bytes";
+    refuse_all(&[
+        (
+            &|tree| damage(tree, &image(tree, ".json")),
+            BY_OWNER,
+            ".json is not the text about docker.io/multusrs/multus@sha256:",
+        ),
+        (
+            &|tree| {
+                let text = key(OTHER)
+                    .sign_text(tree.get(&image(tree, ".json")).expect("it is of this test"));
+                tree.add(image(tree, ".json.sig"), text);
+            },
+            BY_OWNER,
+            &format!(".json.sig: {no_key}"),
+        ),
+        (
+            &|tree| drop(tree.0.remove(&image(tree, ".sigstore.json"))),
+            BY_OWNER,
+            ".sigstore.json is missing: it was not signed",
+        ),
+        (
+            &|tree| {
+                let other = tree
+                    .get(&provenance(OWNER))
+                    .expect("it is of this test")
+                    .to_vec();
+                tree.add(image(tree, ".sigstore.json"), other);
+            },
+            BY_OWNER,
+            "predicateType \"https://slsa.dev/provenance/v1\", and this program reads https://sigstore.dev",
+        ),
+        (
+            &|tree| tree.add(format!("signatures/{}.json", "0".repeat(64)), "{}"),
+            &[],
+            "0000.json is the signature of nothing in this release",
+        ),
+        (
+            &|tree| tree.add("charts/assets/x/x-1.0.0.tgz.prov", ""),
+            &[],
+            "x-1.0.0.tgz.prov is the signature of nothing in this release",
+        ),
+    ]);
+}
+
+#[test]
+fn missing_and_foreign_statements_are_refused_by_name() {
+    let [owner, other] = [OWNER, OTHER].map(provenance);
+    refuse_all(&[
+        (
+            &|tree| drop(tree.0.remove(&other)),
+            BY_BOTH,
+            &format!("{other} is missing: the owner of this key did not state"),
+        ),
+        (
+            &|tree| drop(tree.0.remove(&owner)),
+            BY_OWNER,
+            &format!("{owner} is missing"),
+        ),
+        (
+            &|tree| copy(tree, &owner, &other),
+            BY_BOTH,
+            &format!("{other}: its signature does not count: it is not by this key"),
+        ),
+        // The other builder's release was another one.
+        (
+            &|tree| of_another_release(tree, &other),
+            BY_BOTH,
+            "the statement is about airgap/k3s/image-list-multus.txt with the sha256",
+        ),
+        (
+            &|tree| tree.add(&other, "{}"),
+            BY_BOTH,
+            &format!("{other}: it is damaged"),
+        ),
+        (
+            &|_| {},
+            &["--attested-by", "owner.pub", "--attested-by", "owner.pub"],
+            "is given twice: name the keys of different builders",
+        ),
+        (
+            &|_| {},
+            &["--key", "release/SHA256SUMS"],
+            "it is not a key in PEM",
+        ),
+        (
+            &|_| {},
+            &["--key", "absent.pub"],
+            "cannot use the key absent.pub",
+        ),
+    ]);
+}
+
+/// A change of a statement, and the words in which it is refused.
+type Change<'a> = (&'a dyn Fn(&mut Value), &'a str);
+
+/// Changes the statement of the other builder, who signs it all the same; it must be refused in these words.
+fn refuse_restated(changes: &[Change<'_>]) {
+    for (change, expected) in changes {
+        refuse_all(&[(&|tree| restate(tree, OTHER, change), BY_BOTH, expected)]);
+    }
+}
+
+#[test]
+fn statements_about_other_files_are_refused_by_name() {
+    let shim = "bin/arm/multus-shim";
+    refuse_restated(&[
+        (
+            &|one| subject(one, shim)["digest"]["sha256"] = json!("0".repeat(64)),
+            "the statement is about bin/arm/multus-shim with the sha256 0000",
+        ),
+        // The architectures of a program are swapped.
+        (
+            &|one| {
+                subject(one, shim)["name"] = json!("bin/x");
+                subject(one, "bin/amd64/multus-shim")["name"] = json!(shim);
+                subject(one, "bin/x")["name"] = json!("bin/amd64/multus-shim");
+            },
+            "the statement is about bin/amd64/multus-shim with the sha256",
+        ),
+        (
+            &|one| {
+                let mut outside = subject(one, shim).clone();
+                outside["name"] = json!("../../etc/passwd");
+                subjects(one).push(outside);
+            },
+            "about ../../etc/passwd, which is not in this release",
+        ),
+        (
+            &|one| subjects(one).retain(|subject| subject["name"] != shim),
+            "the statement is not about bin/arm/multus-shim, which is in this release",
+        ),
+        (
+            &|one| {
+                let again = subject(one, shim).clone();
+                subjects(one).push(again);
+            },
+            "the statement names bin/arm/multus-shim twice",
+        ),
+    ]);
+}
+
+#[test]
+fn statements_about_other_builds_and_of_other_formats_are_refused_by_name() {
+    let build = |one: &mut Value, name: &str, value: Value| {
+        one["predicate"]["buildDefinition"][name] = value;
+    };
+    let parameter = |one: &mut Value, name: &str, value: Value| {
+        one["predicate"]["buildDefinition"]["externalParameters"][name] = value;
+    };
+    refuse_restated(&[
+        (
+            &|one| one["_type"] = json!("https://in-toto.io/Statement/v2"),
+            "the statement has the _type \"https://in-toto.io/Statement/v2\", and this program reads",
+        ),
+        (
+            &|one| one["predicateType"] = json!("https://slsa.dev/provenance/v2"),
+            "predicateType \"https://slsa.dev/provenance/v2\", and this program reads",
+        ),
+        (
+            &|one| build(one, "buildType", json!("x")),
+            "about a build of the type \"x\", and this program reads",
+        ),
+        (
+            &|one| parameter(one, "commit", json!("0".repeat(40))),
+            "about a build with the commit \"0000",
+        ),
+        (
+            &|one| parameter(one, "architectures", json!(["arm", "amd64"])),
+            "with the architectures [\"arm\",\"amd64\"], and release.json says [\"amd64\",\"arm\"]",
+        ),
+        (
+            &|one| parameter(one, "flags", json!("--weak")),
+            "with the flags \"--weak\", and release.json says null",
+        ),
+        (
+            &|one| one["predicate"]["runDetails"] = json!({}),
+            "the statement names no builder",
+        ),
+    ]);
+}
+
+#[test]
+fn link_in_place_of_a_signature_is_not_followed() {
+    let dir = tempfile::tempdir().expect("it is of this test");
+    let at = dir.path().join("release");
+    signed("9.8.7").write_new(&at).expect("it is of this test");
+    fs::rename(at.join(SUMS), dir.path().join("elsewhere")).expect("it is of this test");
+    symlink("../elsewhere", at.join(SUMS)).expect("it is of this test");
+    let expected = "SHA256SUMS.sig is not a regular file";
+    refused(verify(dir.path(), BY_OWNER), FAILED, expected);
+}
+
+#[test]
+fn medium_is_vouched_for_by_the_key_of_the_owner() {
+    let dir = tempfile::tempdir().expect("it is of this test");
+    let tree = signed("9.8.7");
+    tree.write_new(&dir.path().join("all"))
+        .expect("it is of this test");
+    let medium = dir.path().join("release");
+    fs::rename(dir.path().join("all/airgap"), &medium).expect("it is of this test");
+    let stdout = succeeds(verify(dir.path(), BY_OWNER));
+    assert!(
+        stdout.contains("sha256sum-arm.txt: signed by the owner of --key\n"),
+        "{stdout}"
+    );
+    succeeds(verify(dir.path(), &[]));
+    let usage = "--attested-by is for a release";
+    refused(verify(dir.path(), BY_BOTH), BAD_USAGE, usage);
+    let expected = "sha256sum-amd64.txt.sig: it is not by this key";
+    refused(
+        verify(dir.path(), &["--key", "other.pub"]),
+        FAILED,
+        expected,
+    );
+    let signature = medium.join("sha256sum-arm.txt.sig");
+    let sound = fs::read(&signature).expect("it is of this test");
+    fs::copy(medium.join("sha256sum-amd64.txt.sig"), &signature).expect("it is of this test");
+    let expected = "sha256sum-arm.txt.sig: it is not by this key";
+    refused(verify(dir.path(), BY_OWNER), FAILED, expected);
+    fs::remove_file(&signature).expect("it is of this test");
+    let expected = "sha256sum-arm.txt.sig is missing";
+    refused(verify(dir.path(), BY_OWNER), FAILED, expected);
+    fs::write(&signature, sound).expect("it is of this test");
+    // Everything else reads the medium as before.
+    let at = text(&medium);
+    succeeds(command(&["explain", at]));
+    let out = dir.path().join("out");
+    succeeds(command(&["bundle", at, "--out", text(&out)]));
+    assert!(!out.join("sha256sum-arm.txt.sig").exists());
+    sample::damage(&medium.join(sample::archive(sample::ARCHES[1])));
+    let expected = "is not the file that sha256sum-arm.txt names";
+    refused(verify(dir.path(), BY_OWNER), FAILED, expected);
+}
