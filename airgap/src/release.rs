@@ -7,7 +7,7 @@ use archive::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{arch::Arch, tree::Tree};
+use crate::{arch::Arch, build::Build, tree::Tree};
 
 /// The name of the description in a release.
 pub const FILE: &str = "release.json";
@@ -27,6 +27,9 @@ pub struct Release {
     pub commit: String,
     pub epoch: u64,
     pub toolchain: String,
+    /// What the programs were built with; absent in releases that did not record it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub build: Option<Build>,
     pub architectures: Vec<String>,
     pub images: Vec<ImageEntry>,
     pub charts: Vec<ChartEntry>,
@@ -102,6 +105,7 @@ pub struct Origin {
     pub commit: String,
     pub epoch: u64,
     pub toolchain: String,
+    pub build: Option<Build>,
     pub architectures: Vec<Arch>,
 }
 
@@ -121,6 +125,7 @@ impl Release {
             commit: origin.commit,
             epoch: origin.epoch,
             toolchain: origin.toolchain,
+            build: origin.build,
             architectures: names(&origin.architectures),
             images: self::images(images),
             charts,
@@ -285,6 +290,7 @@ mod tests {
             commit: commit.to_owned(),
             epoch: 0,
             toolchain: String::new(),
+            build: None,
             architectures: Vec::new(),
         };
         Release::of(origin, &Tree::default(), &[], Vec::new(), budgets)

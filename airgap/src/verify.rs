@@ -124,6 +124,7 @@ pub fn check<'a>(
         commit: release.commit.clone(),
         epoch: release.epoch,
         toolchain: release.toolchain.clone(),
+        build: release.build.clone(),
         architectures: arches,
     };
     let budgets = match standard {

@@ -4,6 +4,8 @@
 
 mod arch;
 mod budgets;
+mod build_environment;
+mod c_compiler;
 mod cmd;
 mod difference;
 mod fetch;
@@ -13,6 +15,7 @@ mod programs;
 mod project;
 mod sbom;
 mod sets;
+mod sysroot;
 mod toolchain;
 
 use std::process::ExitCode;

@@ -95,6 +95,11 @@ impl Project {
         self.target.join("xtask")
     }
 
+    /// Returns the directory of third-party files that lock files name.
+    pub(crate) fn download_dir(&self) -> PathBuf {
+        self.target.join("download")
+    }
+
     /// Returns a hash over directories, build files and whatever else affects a step.
     pub(crate) fn key(&self, dirs: &[&str], more: &[&str]) -> anyhow::Result<Digest> {
         let mut lines = Vec::new();

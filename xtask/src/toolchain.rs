@@ -1,14 +1,22 @@
-//! The targets and C compilers that a cross build needs besides the pinned toolchain, and their installation.
+//! The targets, sources and C compiler that a cross build needs besides the pinned toolchain, their installation, and the record of them.
 
-use std::path::Path;
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
 
+use airgap::build::{Build, Target};
 use anyhow::{Context as _, bail, ensure};
+use archive::digest::sha256;
 use xshell::{Shell, cmd};
 
 use crate::{
-    arch::{Arch, Facts},
+    arch::{Arch, C_FLAGS, Facts, LINKER, Std},
+    build_environment,
+    c_compiler::{self, CCompiler},
     project::Project,
-    ui,
+    sysroot, ui,
 };
 
 const RUSTUP: &str = "get Rust with rustup from https://rustup.rs";
@@ -17,31 +25,109 @@ const RUSTUP: &str = "get Rust with rustup from https://rustup.rs";
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Missing {
     targets: Vec<&'static str>,
-    packages: Vec<&'static str>,
+    components: Vec<&'static str>,
+    /// The lock of the C compiler.
+    c_compiler: Option<String>,
 }
 
-/// Returns the versions of the compilers that programs are built with, or fails when the Rust compiler is not the pinned one.
-///
-/// A C compiler that is not installed has no version; [`ensure_installed`] reports it before a build.
-pub(crate) fn versions(project: &Project, arches: &[Arch]) -> anyhow::Result<String> {
+/// Returns what programs are built with, as the tools report themselves, or `None` when one is not installed. Fails when the Rust compiler
+/// is not the pinned one.
+pub(crate) fn record(project: &Project, arches: &[Arch]) -> anyhow::Result<Option<Build>> {
     let shell = project.shell()?;
     let rustc = ensure_pinned(project)?;
-    let mut versions = vec![rustc];
-    for arch in arches {
-        let facts = Facts::of(*arch);
-        let programs = [facts.cc, facts.linker].into_iter();
-        versions.extend(programs.map(|program| version(&shell, program)));
+    let Some(compiler) = CCompiler::find(project)? else {
+        return Ok(None);
+    };
+    let mut targets = BTreeMap::new();
+    for &arch in arches {
+        let Some(target) = target(project, &compiler, arch)? else {
+            return Ok(None);
+        };
+        targets.insert(arch.name().to_owned(), target);
     }
-    Ok(versions.join("\n"))
+    let of_rustc = |name: &str| {
+        let mut lines = rustc.lines();
+        let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+        value
+            .map(str::to_owned)
+            .with_context(|| format!("rustc -vV names no {name}"))
+    };
+    let lock = project.root.join("Cargo.lock");
+    let lock = fs::read(&lock).with_context(|| format!("cannot read {}", lock.display()))?;
+    let cargo = cmd!(shell, "cargo --version").quiet().read();
+    Ok(Some(Build {
+        rustc: of_rustc("release")?,
+        rustc_commit: of_rustc("commit-hash")?,
+        llvm: of_rustc("LLVM version")?,
+        cargo: cargo.context("cannot run cargo")?,
+        linker: linker_version(&shell, &of_rustc("host")?)?,
+        c_compiler: compiler.version(&shell)?,
+        c_compiler_lock: c_compiler::locks_digest(project)?,
+        crates: sha256(&lock),
+        targets,
+    }))
 }
 
-/// Returns a program's name with what it prints of its version: nothing where it is not installed.
-fn version(shell: &Shell, program: &str) -> String {
-    let version = cmd!(shell, "{program} --version")
+/// Returns the part of the record about an architecture, or `None` when its standard library is not installed.
+fn target(project: &Project, compiler: &CCompiler, arch: Arch) -> anyhow::Result<Option<Target>> {
+    let facts = Facts::of(arch);
+    let (std, libc) = match facts.std {
+        Std::Component => {
+            let libc = target_libdir(&project.shell()?, facts.triple)?;
+            let libc = libc.join("self-contained/libc.a");
+            let Ok(bytes) = fs::read(&libc) else {
+                return Ok(None);
+            };
+            ("rust-std", format!("musl of rust-std, {}", sha256(&bytes)))
+        }
+        Std::Built if !sysroot::has_sources(project)? => return Ok(None),
+        Std::Built => {
+            let version = compiler.musl_version()?;
+            ("rust-src", format!("musl {version} of the C compiler"))
+        }
+    };
+    let mut rustflags: Vec<_> = facts.rustflags.iter().map(|&flag| flag.into()).collect();
+    let mut c_flags: Vec<_> = C_FLAGS.iter().map(|&flag| flag.into()).collect();
+    c_flags.insert(
+        0,
+        format!("-target {} -mcpu={}", facts.c_target, facts.c_cpu),
+    );
+    for (_, to) in build_environment::remaps(project)? {
+        rustflags.push(format!("--remap-path-prefix=*={to}"));
+        c_flags.push(format!("-ffile-prefix-map=*={to}"));
+    }
+    Ok(Some(Target {
+        triple: facts.triple.to_owned(),
+        std: std.to_owned(),
+        libc,
+        rustflags,
+        c_flags,
+    }))
+}
+
+/// Returns the version of the toolchain's own linker.
+fn linker_version(shell: &Shell, host: &str) -> anyhow::Result<String> {
+    let sysroot = cmd!(shell, "rustc --print sysroot")
         .quiet()
-        .ignore_stderr()
-        .read();
-    format!("{program}: {}", version.unwrap_or_default())
+        .read()
+        .with_context(|| format!("cannot run rustc; {RUSTUP}"))?;
+    let linker = Path::new(&sysroot)
+        .join("lib/rustlib")
+        .join(host)
+        .join("bin")
+        .join(LINKER);
+    cmd!(shell, "{linker} -flavor gnu --version")
+        .quiet()
+        .read()
+        .with_context(|| format!("cannot run {}", linker.display()))
+}
+
+fn target_libdir(shell: &Shell, triple: &str) -> anyhow::Result<PathBuf> {
+    let dir = cmd!(shell, "rustc --print target-libdir --target {triple}")
+        .quiet()
+        .read()
+        .with_context(|| format!("cannot run rustc; {RUSTUP}"))?;
+    Ok(dir.into())
 }
 
 /// Fails when the Rust compiler is not the pinned one; returns what it prints of itself.
@@ -68,29 +154,13 @@ fn check_pinned(rustc: &str, pinned: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Fails unless everything for these architectures is installed; with `install`, installs it first.
-pub(crate) fn ensure_installed(
-    project: &Project,
-    arches: &[Arch],
-    install: bool,
-) -> anyhow::Result<()> {
-    let shell = project.shell()?;
-    let missing = find_missing(&shell, arches)?;
-    if missing == Missing::default() {
-        return Ok(());
+/// Fails unless everything for these architectures is installed; returns the C compiler.
+pub(crate) fn ensure_installed(project: &Project, arches: &[Arch]) -> anyhow::Result<CCompiler> {
+    let missing = find_missing(project, arches)?;
+    match CCompiler::find(project)? {
+        Some(compiler) if missing == Missing::default() => Ok(compiler),
+        _ => bail!("{}", complaint(arches, &missing)),
     }
-    if install {
-        install_missing(&shell, &missing)?;
-        let rest = find_missing(&shell, arches)?;
-        if rest == Missing::default() {
-            return Ok(());
-        }
-        bail!(
-            "still missing after the installation: {}",
-            rest.commands().join(" and ")
-        );
-    }
-    bail!("{}", complaint(arches, &missing))
 }
 
 fn complaint(arches: &[Arch], missing: &Missing) -> String {
@@ -115,9 +185,11 @@ impl Missing {
         let command = |command: &str, parts: &[&str]| {
             (!parts.is_empty()).then(|| format!("`{command} {}`", parts.join(" ")))
         };
+        let lock: Vec<_> = self.c_compiler.iter().map(String::as_str).collect();
         [
             command("rustup target add", &self.targets),
-            command("apt-get install --yes", &self.packages),
+            command("rustup component add", &self.components),
+            command("cargo xtask download --lock", &lock),
         ]
         .into_iter()
         .flatten()
@@ -125,36 +197,29 @@ impl Missing {
     }
 }
 
-fn find_missing(shell: &Shell, arches: &[Arch]) -> anyhow::Result<Missing> {
+fn find_missing(project: &Project, arches: &[Arch]) -> anyhow::Result<Missing> {
+    let shell = project.shell()?;
     let mut missing = Missing::default();
     for arch in arches {
         let facts = Facts::of(*arch);
-        let triple = facts.triple;
-        let dir = cmd!(shell, "rustc --print target-libdir --target {triple}")
-            .quiet()
-            .read()
-            .with_context(|| format!("cannot run rustc; {RUSTUP}"))?;
-        if !Path::new(&dir).is_dir() {
-            missing.targets.push(triple);
+        match facts.std {
+            Std::Component if !target_libdir(&shell, facts.triple)?.is_dir() => {
+                missing.targets.push(facts.triple);
+            }
+            Std::Built if !sysroot::has_sources(project)? => missing.components.push("rust-src"),
+            Std::Component | Std::Built => {}
         }
-        if !has_static_libc(shell, facts.cc) {
-            missing.packages.extend(facts.packages);
-        }
+    }
+    if CCompiler::find(project)?.is_none() {
+        missing.c_compiler = Some(c_compiler::lock()?);
     }
     Ok(missing)
 }
 
-/// Returns whether the compiler is installed and finds a static C library: it prints the bare name of a file that it cannot find.
-fn has_static_libc(shell: &Shell, cc: &str) -> bool {
-    let found = cmd!(shell, "{cc} -print-file-name=libc.a")
-        .quiet()
-        .ignore_stderr()
-        .read();
-    found.is_ok_and(|path| path.contains('/'))
-}
-
-fn install_missing(shell: &Shell, missing: &Missing) -> anyhow::Result<()> {
-    let (targets, packages) = (&missing.targets, &missing.packages);
+/// Installs what rustup has of what is missing.
+pub(crate) fn install(project: &Project, arches: &[Arch]) -> anyhow::Result<()> {
+    let (shell, missing) = (project.shell()?, find_missing(project, arches)?);
+    let (targets, components) = (&missing.targets, &missing.components);
     if !targets.is_empty() {
         ui::note(&format!("installing Rust targets {}", targets.join(" ")));
         cmd!(shell, "rustup target add {targets...}")
@@ -162,40 +227,12 @@ fn install_missing(shell: &Shell, missing: &Missing) -> anyhow::Result<()> {
             .run()
             .with_context(|| format!("cannot add Rust targets; {RUSTUP}"))?;
     }
-    if packages.is_empty() {
-        return Ok(());
-    }
-    let is_root = cmd!(shell, "id -u").quiet().read()? == "0";
-    if !is_root || !Path::new("/etc/debian_version").exists() {
-        bail!(
-            "packages are installed as root on Debian or Ubuntu only; elsewhere install the equivalent of: {}",
-            packages.join(" ")
-        );
-    }
-    debian(shell, packages)
-}
-
-/// Installs Debian packages; updates the package lists only if the present ones do not suffice.
-fn debian(shell: &Shell, packages: &[&str]) -> anyhow::Result<()> {
-    ui::note(&format!("installing packages {}", packages.join(" ")));
-    let install = || {
-        cmd!(
-            shell,
-            "apt-get install --yes --no-install-recommends --quiet=2 {packages...}"
-        )
-        .env("DEBIAN_FRONTEND", "noninteractive")
-        .quiet()
-        .ignore_stdout()
-        .run()
-    };
-    let context = || format!("cannot install packages {}", packages.join(" "));
-    if install().is_err() {
-        cmd!(shell, "apt-get update --quiet=2")
+    if !components.is_empty() {
+        ui::note(&format!("installing {}", components.join(" ")));
+        cmd!(shell, "rustup component add {components...}")
             .quiet()
-            .ignore_stdout()
             .run()
-            .with_context(context)?;
-        install().with_context(context)?;
+            .with_context(|| format!("cannot add parts of the toolchain; {RUSTUP}"))?;
     }
     Ok(())
 }
@@ -208,11 +245,13 @@ mod tests {
     fn missing_parts_are_reported_with_commands() {
         let missing = Missing {
             targets: vec!["a-b-c"],
-            packages: vec!["gcc-x", "libc-x"],
+            components: vec!["rust-src"],
+            c_compiler: Some("xtask/zig-x.lock".to_owned()),
         };
         assert_eq!(
             complaint(&[Arch::Amd64, Arch::Arm], &missing),
-            "cannot build for amd64, arm: run `rustup target add a-b-c` and `apt-get install --yes gcc-x libc-x`, \
+            "cannot build for amd64, arm: run `rustup target add a-b-c` and `rustup component add rust-src` \
+             and `cargo xtask download --lock xtask/zig-x.lock`, \
              or add --install, or leave the architecture out with --arch"
         );
     }
@@ -230,25 +269,14 @@ mod tests {
     }
 
     #[test]
-    fn versions_name_every_compiler() {
+    fn linker_reports_itself() {
         let project = Project::open().unwrap();
-        let versions = versions(&project, &[Arch::Amd64, Arch::Arm]).unwrap();
-        let release = format!("release: {}", project.toolchain);
-        assert!(versions.lines().any(|line| line == release), "{versions}");
         let shell = project.shell().unwrap();
-        for program in ["musl-gcc", "arm-linux-gnueabihf-gcc"] {
-            assert!(versions.contains(&version(&shell, program)), "{versions}");
-        }
-        // One that is installed wherever Rust programs are linked.
-        let cc = version(&shell, "cc");
-        let number = cc.strip_prefix("cc: ").unwrap();
-        assert!(number.contains(|c: char| c.is_ascii_digit()), "{cc}");
-        assert_eq!(version(&shell, "no-such-compiler"), "no-such-compiler: ");
-    }
-
-    #[test]
-    fn absent_compiler_has_no_static_libc() {
-        let shell = Shell::new().unwrap();
-        assert!(!has_static_libc(&shell, "no-such-compiler-gcc"));
+        let rustc = ensure_pinned(&project).unwrap();
+        let host = rustc.lines().find_map(|line| line.strip_prefix("host: "));
+        let version = linker_version(&shell, host.unwrap()).unwrap();
+        assert!(version.starts_with("LLD "), "{version}");
+        let error = linker_version(&shell, "no-such-host").unwrap_err();
+        assert!(error.to_string().contains("no-such-host"), "{error}");
     }
 }

@@ -135,6 +135,7 @@ pub(crate) fn release(version: &str, commit: &str, daemon: &str) -> Tree {
         commit: commit.to_owned(),
         epoch: 0,
         toolchain: "1.95.0".to_owned(),
+        build: None,
         architectures: ARCHES.to_vec(),
     };
     let release = Release::of(origin, &tree, &images, charts::entries(&packed), Vec::new());

@@ -51,7 +51,7 @@ pub(crate) struct Args {
     /// Directory of the release
     #[arg(long, default_value = "dist")]
     out: PathBuf,
-    /// Install missing Rust targets and, as root on Debian, C compilers
+    /// Install what is missing: Rust targets, the sources of Rust's standard library, and the C compiler
     #[arg(long)]
     install: bool,
 }
@@ -89,8 +89,8 @@ pub(crate) fn make(
     let arches = arches.list();
     refuse_foreign(&out)?;
     tree::repair(&out)?;
-    let key = key(project, &arches)?;
-    if is_current(project, &out, key) {
+    let before = key(project, &arches)?;
+    if before.is_some_and(|key| is_current(project, &out, key)) {
         ui::note(&format!("{} is up to date", out.display()));
         return Ok(());
     }
@@ -98,7 +98,9 @@ pub(crate) fn make(
     let staging = StagingDir::next_to(&out)?;
     let release = assemble(project, &arches, install)?;
     put(&release, &staging, &out)?;
-    write_cache(project, &out, key, &release)?;
+    if let Some(key) = key(project, &arches)? {
+        write_cache(project, &out, key, &release)?;
+    }
     ui::note(&format!(
         "{} holds {} for {}",
         out.display(),
@@ -120,7 +122,7 @@ pub(crate) fn make(
 /// Makes all parts in order: chart → programs → images → generate → airgap → lists of what is inside.
 fn assemble(project: &Project, arches: &[Arch], install: bool) -> anyhow::Result<Tree> {
     let charts = ui::step("charts", || charts::pack(project.version))?;
-    let programs = build::all(project, arches, install)?;
+    let (programs, build) = build::all(project, arches, install)?;
     let inventory = ui::step("crates and licences", || {
         images::inventory(project, Network::Allowed)
     })?;
@@ -130,6 +132,7 @@ fn assemble(project: &Project, arches: &[Arch], install: bool) -> anyhow::Result
         commit: project.commit.clone(),
         epoch: project.epoch,
         toolchain: project.toolchain.clone(),
+        build: Some(build),
         architectures: arches.to_vec(),
     };
     ui::step("generate and airgap", || {
@@ -234,13 +237,17 @@ struct CacheEntry {
     sums: Digest,
 }
 
-fn key(project: &Project, arches: &[Arch]) -> anyhow::Result<Digest> {
+/// Returns a hash over everything that the release follows from, or `None` when a tool is not installed.
+fn key(project: &Project, arches: &[Arch]) -> anyhow::Result<Option<Digest>> {
     let dirs = [PROGRAMS, PACKING].concat();
     let epoch = project.epoch.to_string();
-    let compilers = toolchain::versions(project, arches)?;
-    let mut more = vec![project.commit.as_str(), &epoch, &compilers];
+    let Some(build) = toolchain::record(project, arches)? else {
+        return Ok(None);
+    };
+    let build = serde_json::to_string(&build)?;
+    let mut more = vec![project.commit.as_str(), &epoch, &build];
     more.extend(arches.iter().map(|arch| arch.name()));
-    project.key(&dirs, &more)
+    project.key(&dirs, &more).map(Some)
 }
 
 fn cache_name(out: &Path) -> String {
@@ -317,6 +324,7 @@ mod tests {
                 commit: String::new(),
                 epoch: 0,
                 toolchain: String::new(),
+                build: None,
                 architectures: vec![Arch::Arm],
             };
             let mut tree = Tree::default();

@@ -10,6 +10,7 @@ use xshell::cmd;
 
 use crate::{
     arch::{Arch, Arches},
+    c_compiler,
     cmd::dist,
     difference,
     project::Project,
@@ -29,13 +30,17 @@ pub(crate) struct Args {
     /// Release of this commit, for the same architectures; made unless set
     #[arg(long, value_name = "DIR")]
     first: Option<PathBuf>,
-    /// Install missing Rust targets and, as root on Debian, C compilers
+    /// Install what is missing: Rust targets, the sources of Rust's standard library, and the C compiler
     #[arg(long)]
     install: bool,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let project = Project::open()?;
+    ensure!(
+        !project.is_dirty(),
+        "files of the checkout differ from its commit, and only the commit is made again: commit or stash them first"
+    );
     let first = if let Some(first) = &args.first {
         std::env::current_dir()?.join(first)
     } else {
@@ -43,20 +48,28 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         dist::make(&project, &args.arches, &first, args.install)?;
         first
     };
-    make_again(&project, &args.arches, &first)
-}
-
-/// Makes the release again and compares it with that in `first`.
-fn make_again(project: &Project, arches: &Arches, first: &Path) -> anyhow::Result<()> {
-    ensure!(
-        !project.is_dirty(),
-        "files of the checkout differ from its commit, and only the commit is made again: commit or stash them first"
-    );
     let elsewhere = tempfile::Builder::new()
         .prefix("multus-rs-again-")
         .tempdir()
         .context("cannot make a directory for the second checkout")?;
-    let root = elsewhere.path().join("checkout");
+    let arches = args.arches.list();
+    let second = make_at_another_path(&project, &args.arches, elsewhere.path())?;
+    compare(&first, &second)?;
+    let names: Vec<_> = arches.into_iter().map(Arch::name).collect();
+    ui::note(&format!(
+        "the same bytes from two paths: {}",
+        names.join(", ")
+    ));
+    Ok(())
+}
+
+/// Makes the release from a clone below `elsewhere`.
+fn make_at_another_path(
+    project: &Project,
+    arches: &Arches,
+    elsewhere: &Path,
+) -> anyhow::Result<PathBuf> {
+    let root = elsewhere.join("checkout");
     let (shell, origin) = (project.shell()?, &project.root);
     cmd!(
         shell,
@@ -65,31 +78,45 @@ fn make_again(project: &Project, arches: &Arches, first: &Path) -> anyhow::Resul
     .quiet()
     .run()
     .context("cannot clone the checkout")?;
-    let again = Project::at(root, elsewhere.path().join("target"))?;
+    let again = Project::at(root, elsewhere.join("target"))?;
     ensure!(
         again.commit == project.commit,
         "the clone is at {}, the checkout at {}",
         again.commit,
         project.commit
     );
-    let second = elsewhere.path().join("dist");
+    copy_compiler(project, &again)?;
+    let second = elsewhere.join("dist");
     dist::make(&again, arches, &second, false)?;
+    Ok(second)
+}
+
+/// Copies the C compiler's wheel, which is checked again where it is unpacked.
+fn copy_compiler(from: &Project, to: &Project) -> anyhow::Result<()> {
+    let item = c_compiler::pinned(from)?;
+    let path = from.download_dir().join(&item.name);
+    if !path.is_file() {
+        return Ok(());
+    }
+    fs::create_dir_all(to.download_dir())?;
+    fs::copy(&path, to.download_dir().join(&item.name))
+        .with_context(|| format!("cannot copy {}", path.display()))?;
+    Ok(())
+}
+
+/// Fails with the first difference of two releases.
+fn compare(first: &Path, second: &Path) -> anyhow::Result<()> {
     let sums = |dist: &Path| {
         let path = dist.join(release::SUMS);
         fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
     };
-    if let Some(line) = first_difference(&sums(first)?, &sums(&second)?) {
-        let position = difference::first(&Tree::read(first)?, &Tree::read(&second)?);
+    if let Some(line) = first_difference(&sums(first)?, &sums(second)?) {
+        let position = difference::first(&Tree::read(first)?, &Tree::read(second)?);
         bail!(
-            "the same commit has other bytes at another path: {line}; first in {}",
+            "the same commit has other bytes elsewhere: {line}; first in {}",
             position.unwrap_or_default()
         );
     }
-    let names: Vec<_> = arches.list().into_iter().map(Arch::name).collect();
-    ui::note(&format!(
-        "the same bytes from two paths: {}",
-        names.join(", ")
-    ));
     Ok(())
 }
 

@@ -8,7 +8,7 @@ use super::{
     Inventory,
     graph::{CrateFacts, CrateId, Graph},
 };
-use crate::arch::{Arch, Facts};
+use crate::arch::Arch;
 
 /// The kind of a component.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -129,7 +129,7 @@ pub(super) fn of_program(place: Place<'_>, name: &str, graph: &Graph, file: Dige
         bom.add(crate_identifier(id), component);
     }
     let (subject, root) = (bom.subject.clone(), crate_identifier(&graph.root));
-    for (id, component) in toolchain(&inventory.toolchain, arch) {
+    for (id, component) in toolchain(&inventory.toolchain) {
         let relation = (subject.clone(), Relation::Links, id.clone());
         bom.relations.insert(relation);
         bom.add(id, component);
@@ -235,7 +235,7 @@ pub(super) fn of_crate(id: &CrateId, facts: Option<&CrateFacts>) -> Component {
 }
 
 /// Returns what every program gets from the toolchain instead of the registry.
-fn toolchain(version: &str, arch: Arch) -> Vec<(String, Component)> {
+fn toolchain(version: &str) -> Vec<(String, Component)> {
     let library = |name: &str, version: Option<&str>, licence: &str, cpe: String| {
         let purl = version.map_or_else(String::new, |version| format!("@{version}"));
         let component = Component {
@@ -256,11 +256,7 @@ fn toolchain(version: &str, arch: Arch) -> Vec<(String, Component)> {
         )
     };
     let cpe = |product: &str, version: &str| format!("cpe:2.3:a:{product}:{version}:*:*:*:*:*:*:*");
-    let libc = if Facts::of(arch).triple.contains("musl") {
-        library("musl", None, "MIT", cpe("musl-libc:musl", "*"))
-    } else {
-        library("glibc", None, "LGPL-2.1-or-later", cpe("gnu:glibc", "*"))
-    };
+    let libc = library("musl", None, "MIT", cpe("musl-libc:musl", "*"));
     let std = library(
         "rust-std",
         Some(version),
@@ -339,7 +335,7 @@ mod tests {
         assert_eq!(serde.purl.as_deref(), Some("pkg:cargo/serde@1.0.229"));
         assert_eq!(serde.licence.as_deref(), Some("MIT OR Apache-2.0"));
         let arm = program(Arch::Arm);
-        assert!(arm.components.contains_key("toolchain-glibc"));
+        assert!(arm.components.contains_key("toolchain-musl"));
     }
 
     #[test]

@@ -85,6 +85,7 @@ fn origin(version: &str) -> Origin {
         commit: "0".repeat(40),
         epoch: 0,
         toolchain: "1.95.0".into(),
+        build: None,
         architectures: ARCHES.to_vec(),
     }
 }
