@@ -1,4 +1,7 @@
-//! `reproduce`: makes the release again from another checkout at another path, and fails unless it has the same bytes.
+//! `reproduce`: makes the release again from another checkout at another path, on request in the root of another system, and fails unless
+//! it has the same bytes.
+
+pub(crate) mod root;
 
 use std::{
     fs,
@@ -8,6 +11,7 @@ use std::{
 use anyhow::{Context as _, bail, ensure};
 use xshell::cmd;
 
+use self::root::Suite;
 use crate::{
     arch::{Arch, Arches},
     c_compiler,
@@ -20,9 +24,12 @@ use crate::{
 };
 
 /// Make the release again in a clone elsewhere, and compare
+///
+/// With --root it is made in a fresh root directory of that release of Debian, by another user, with another umask, locale, time zone, name
+/// of the machine and path, and a toolchain of its own that has Rust's sources. docs/reproduce.md says how two builders compare.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  cargo xtask reproduce --arch amd64\n  cargo xtask reproduce --install\n  cargo xtask reproduce --first dist"
+    after_help = "Examples:\n  cargo xtask reproduce --arch amd64\n  cargo xtask reproduce --install\n  cargo xtask reproduce --first dist\n  cargo xtask reproduce --arch amd64 --root debian:trixie --install"
 )]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -30,13 +37,19 @@ pub(crate) struct Args {
     /// Release of this commit, for the same architectures; made unless set
     #[arg(long, value_name = "DIR")]
     first: Option<PathBuf>,
-    /// Install what is missing: Rust targets, the sources of Rust's standard library, and the C compiler
+    /// Make it in a root directory of this system, as root: debian:trixie
+    #[arg(long, value_name = "SYSTEM")]
+    root: Option<Suite>,
+    /// Install what is missing: Rust targets, the sources of Rust's standard library, the C compiler, and what makes a root
     #[arg(long)]
     install: bool,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let project = Project::open()?;
+    if args.root.is_some() {
+        root::ensure_tools(args.install)?;
+    }
     ensure!(
         !project.is_dirty(),
         "files of the checkout differ from its commit, and only the commit is made again: commit or stash them first"
@@ -53,11 +66,17 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         .tempdir()
         .context("cannot make a directory for the second checkout")?;
     let arches = args.arches.list();
-    let second = make_at_another_path(&project, &args.arches, elsewhere.path())?;
+    let (second, place) = if let Some(suite) = &args.root {
+        let second = root::make(&project, suite, &arches, elsewhere.path())?;
+        (second, format!("this system and {suite}"))
+    } else {
+        let second = make_at_another_path(&project, &args.arches, elsewhere.path())?;
+        (second, "two paths".to_owned())
+    };
     compare(&first, &second)?;
     let names: Vec<_> = arches.into_iter().map(Arch::name).collect();
     ui::note(&format!(
-        "the same bytes from two paths: {}",
+        "the same bytes from {place}: {}",
         names.join(", ")
     ));
     Ok(())
