@@ -12,8 +12,8 @@ use xshell::{Shell, cmd};
 
 /// Directories with the sources of the programs.
 pub(crate) const PROGRAMS: &[&str] = &[
-    "airgap", "api", "archive", "chart", "cmdline", "cni", "daemon", "dhcp", "distro", "kubectl",
-    "netlink", "node", "plan", "plugins", "shim", "vpn",
+    "airgap", "api", "archive", "chart", "cmdline", "cni", "daemon", "dhcp", "distro", "features",
+    "kubectl", "netlink", "node", "plan", "plugins", "shim", "vpn",
 ];
 /// Directories that affect a release, besides [`PROGRAMS`].
 pub(crate) const PACKING: &[&str] = &["images", "xtask"];

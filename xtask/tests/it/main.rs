@@ -7,4 +7,5 @@ mod download;
 mod push;
 mod registry;
 mod server;
+mod shared_builds;
 mod tls;
