@@ -62,7 +62,7 @@ pub(crate) struct Args {
     out: PathBuf,
     #[command(flatten)]
     desks: Desks,
-    /// Install what is missing: Rust targets, the sources of Rust's standard library, and the C compiler; for desks, as root on Debian, theirs too
+    /// Install what is missing: Rust targets, the sources of Rust's standard library, and the C compiler; as root on Debian also that of --desks
     #[arg(long)]
     install: bool,
     #[command(flatten)]
