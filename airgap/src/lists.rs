@@ -85,7 +85,7 @@ pub fn digests(layout: &Layout) -> String {
 pub fn without_digests(list: &str) -> String {
     let names = list.lines().map(|line| {
         let name = line.split_once('@').map_or(line, |(name, _)| name);
-        format!("{name}\n")
+        format!("{}\n", name.trim_end())
     });
     let mut names: Vec<_> = names.collect();
     names.sort();

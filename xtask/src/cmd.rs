@@ -138,6 +138,8 @@ mod tests {
     fn commands_of_the_pages_are_parsed() {
         let pages = docs::Pages::of_checkout().unwrap();
         pages.check_commands("cargo xtask", |args| {
+            // Examples have X and Y where a version has numbers.
+            let args = args.into_iter().map(|arg| arg.replace("X.Y.", "5.0."));
             let args = std::iter::once("xtask".to_owned()).chain(args);
             let parsed = Cli::try_parse_from(args);
             parsed.map(drop).map_err(|error| error.to_string())

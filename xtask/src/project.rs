@@ -21,7 +21,7 @@ pub(crate) const PROGRAMS: &[&str] = &[
     "kubectl", "netlink", "node", "plan", "plugins", "shim", "signing", "vpn",
 ];
 /// Directories that affect a release, besides [`PROGRAMS`].
-pub(crate) const PACKING: &[&str] = &["images", "xtask"];
+pub(crate) const PACKING: &[&str] = &["docs", "images", "xtask"];
 /// Files that affect every build.
 const BUILD_FILES: &[&str] = &["Cargo.toml", "Cargo.lock", "LICENSE", "rust-toolchain.toml"];
 

@@ -23,6 +23,7 @@ impl Checkout {
         let lock = "version = 4\n\n[[package]]\nname = \"own\"\nversion = \"5.0.0\"\n";
         checkout.write("Cargo.toml", manifest);
         checkout.write("Cargo.lock", lock);
+        checkout.write("fuzz/Cargo.lock", lock);
         checkout.write("CHANGELOG.md", CHANGELOG);
         checkout.write("rust-toolchain.toml", "channel = \"1.0.0\"\n");
         checkout.write(".gitignore", "/target\n");
@@ -36,7 +37,9 @@ impl Checkout {
     }
 
     fn write(&self, name: &str, text: &str) {
-        fs::write(self.path(name), text).expect("a directory of the test");
+        let path = self.path(name);
+        fs::create_dir_all(path.parent().expect("a file has a directory")).expect("a directory");
+        fs::write(path, text).expect("a directory of the test");
     }
 
     fn read(&self, name: &str) -> String {
@@ -122,12 +125,14 @@ fn version_is_cut_in_one_commit_of_three_files() {
     checkout.unreleased("Second");
     checkout.bump("5.1.0-rc.1");
     let status = checkout.git("status --porcelain");
-    assert_eq!(status, " M CHANGELOG.md\n M Cargo.lock\n M Cargo.toml\n");
-    assert!(
-        checkout
-            .read("Cargo.lock")
-            .ends_with("\nversion = \"5.1.0-rc.1\"\n")
+    assert_eq!(
+        status,
+        " M CHANGELOG.md\n M Cargo.lock\n M Cargo.toml\n M fuzz/Cargo.lock\n"
     );
+    for lock in ["Cargo.lock", "fuzz/Cargo.lock"] {
+        let text = checkout.read(lock);
+        assert!(text.ends_with("\nversion = \"5.1.0-rc.1\"\n"), "{text}");
+    }
 }
 
 #[test]

@@ -209,7 +209,7 @@ impl<'a> Trial<'a> {
         sh::run(&mut self.in_clone(&["release", "bump", version]))?;
         let changed = self.git(&["diff", "--name-only"])?;
         ensure!(
-            changed == "CHANGELOG.md\nCargo.lock\nCargo.toml\n",
+            changed == "CHANGELOG.md\nCargo.lock\nCargo.toml\nfuzz/Cargo.lock\n",
             "{changed}"
         );
         self.git(&["commit", "--quiet", "--all", "--message", version])?;

@@ -10,6 +10,8 @@ use crate::{changelog, project::Project, release_line, release_line::History, tr
 /// The files that name the version; everything else takes it from them when it is made.
 const MANIFEST: &str = "Cargo.toml";
 const LOCK: &str = "Cargo.lock";
+/// The lock file of the workspace of fuzz targets.
+const FUZZ_LOCK: &str = "fuzz/Cargo.lock";
 
 /// Set the version and cut its section of the changelog, as changes for one commit
 ///
@@ -38,11 +40,12 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let mut tree = Tree::default();
     tree.add(MANIFEST, bumped.manifest);
     tree.add(LOCK, bumped.lock);
+    tree.add(FUZZ_LOCK, bumped.fuzz_lock);
     tree.add(changelog::FILE, bumped.changelog);
     tree.update(&project.root, &[])?;
     ui::data(&format!("{} becomes {next}\n", project.version))?;
     ui::note(&format!(
-        "changed: {MANIFEST}, {LOCK}, {}; next: read `git diff`, then git commit --all --message 'release: {next}', cargo xtask release check",
+        "changed: {MANIFEST}, {LOCK}, {FUZZ_LOCK}, {}; next: read `git diff`, then git commit --all --message 'release: {next}', cargo xtask release check",
         changelog::FILE
     ));
     Ok(())
@@ -74,6 +77,7 @@ fn today() -> String {
 struct Files {
     manifest: String,
     lock: String,
+    fuzz_lock: String,
     changelog: String,
 }
 
@@ -86,6 +90,7 @@ impl Files {
         Ok(Self {
             manifest: read(MANIFEST)?,
             lock: read(LOCK)?,
+            fuzz_lock: read(FUZZ_LOCK)?,
             changelog: read(changelog::FILE)?,
         })
     }
@@ -95,6 +100,7 @@ impl Files {
         Ok(Self {
             manifest: manifest(&self.manifest, former, next)?,
             lock: lock(&self.lock, former, next),
+            fuzz_lock: lock(&self.fuzz_lock, former, next),
             changelog: changelog::cut(&self.changelog, next, date)?,
         })
     }
@@ -196,5 +202,14 @@ mod tests {
         let members = manifest.lines().find(|line| line.starts_with("members = "));
         let members = members.unwrap().matches('"').count() / 2;
         assert_eq!(changed(&lock), members);
+        let bumped = files
+            .fuzz_lock
+            .replace("name = \"fuzz\"\nversion = \"0.0.0\"", "");
+        let own = bumped.split("\n\n").filter(|block| {
+            block.starts_with("[[package]]\nname") && !block.contains("\nsource = ")
+        });
+        let fuzz_lock = super::lock(&files.fuzz_lock, &project.version, &next);
+        let own = own.filter(|block| block.contains("\nversion = ")).count();
+        assert!(own > 0 && changed(&fuzz_lock) == own, "{own}");
     }
 }
