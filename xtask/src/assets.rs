@@ -71,7 +71,7 @@ fn flat_name(path: &str) -> Option<String> {
         ("charts", _) => rest.starts_with("assets/").then(|| file.to_owned()),
         ("manifests", 1) => Some(rest.replace('/', "-")),
         ("airgap", 0) => (!rest.starts_with("sha256sum-")).then(|| rest.to_owned()),
-        ("kubectl", 0) if rest.ends_with(".yaml") => Some(format!("krew-{rest}")),
+        ("kubectl", 0) if rest == "multus.yaml" => Some(format!("krew-{rest}")),
         ("exports" | "kubectl" | "manifests" | "plugins" | "sbom", 0) => Some(rest.to_owned()),
         _ => None,
     }

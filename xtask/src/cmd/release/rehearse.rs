@@ -76,7 +76,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         toolchain: project.toolchain.clone(),
         architectures: arches,
         image_prefix: project.images.clone(),
-        trusted_key: former.trusted_key.clone(),
+        trusted_key: former.trusted_key,
     };
     let tree = ui::step("generate and airgap", || {
         dist::compose(
