@@ -11,8 +11,11 @@ use crate::kernel;
 use crate::protocol::{Call, with_config};
 use crate::{interface, meta};
 
+/// Returns whether a plugin accepts a configuration.
+type Reader = fn(&Call) -> bool;
+
 /// The configurations' readers, by the name of the plugin.
-const READERS: &[(&str, fn(&Call) -> bool)] = &[
+const READERS: &[(&str, Reader)] = &[
     ("bandwidth", meta::bandwidth::fuzz),
     ("bridge", interface::bridge::fuzz),
     ("dhcp", dhcp::fuzz),

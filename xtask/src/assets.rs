@@ -1,7 +1,5 @@
 //! The files of a release as a forge takes them: flat names, one archive with everything and its modes, and checksums over all of them.
 
-use std::path::Path;
-
 use anyhow::{Context as _, ensure};
 use archive::{
     digest::sha256,
@@ -73,9 +71,7 @@ fn flat_name(path: &str) -> Option<String> {
         ("charts", _) => rest.starts_with("assets/").then(|| file.to_owned()),
         ("manifests", 1) => Some(rest.replace('/', "-")),
         ("airgap", 0) => (!rest.starts_with("sha256sum-")).then(|| rest.to_owned()),
-        ("kubectl", 0) if Path::new(rest).extension() == Some("yaml".as_ref()) => {
-            Some(format!("krew-{rest}"))
-        }
+        ("kubectl", 0) if rest == "multus.yaml" => Some(format!("krew-{rest}")),
         ("exports" | "kubectl" | "manifests" | "plugins" | "sbom", 0) => Some(rest.to_owned()),
         _ => None,
     }

@@ -178,7 +178,7 @@ fn update_from_multiplexer_to_plugins_and_back() {
     assert_eq!(names(&node), ["macvlan", PROGRAM, "primary", "static"]);
     assert!(node.path(RECORD).exists());
 
-    plugins.until_logged("our DaemonSet stays", 1);
+    plugins.until_logged("our DaemonSet stays", 2);
     run_in_daemon_set(&node, "run");
     let new = owned_with(&node, node.command()).ready();
     plugins.terminate();
