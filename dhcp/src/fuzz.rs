@@ -24,7 +24,7 @@ pub fn frames(input: &[u8]) -> bool {
         source: Ipv4Addr::UNSPECIFIED,
         destination: Ipv4Addr::BROADCAST,
     };
-    // What is put into a frame comes out of it, once it is one to a client.
+    // A message that is put into a frame comes out of it, once the frame is one to a client.
     if let Some(mut frame) = frame::encode(&addresses, input) {
         assert_eq!(frame::decode(&frame), None, "a frame to a server");
         frame[36..38].copy_from_slice(&frame::CLIENT_PORT.to_be_bytes());

@@ -49,7 +49,7 @@ pub enum Check {
     Elsewhere(String),
 }
 
-/// What is wrong with a mark.
+/// The reason why a mark is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MarkError {
     /// There is none.

@@ -107,7 +107,7 @@ fn split(line: &str) -> Result<Vec<Vec<String>>, String> {
                 list.extend(word.take());
                 match char {
                     ' ' => {}
-                    // What follows is a file.
+                    // The next word is a file.
                     '>' | '<' => {
                         while chars.next_if(|c| *c == ' ' || *c == '>').is_some() {}
                         while chars.next_if(|c| *c != ' ').is_some() {}

@@ -1,4 +1,4 @@
-//! What pages promise to have completely: every key of the plugins, every right and capability of the daemon; and figures that stand on
+//! The lists that pages promise to have completely: every key of the plugins, every right and capability of the daemon; and figures that stand on
 //! the page that they are from.
 
 use std::{fs, path::Path};

@@ -19,7 +19,7 @@ const SOURCES: [&str; 12] = [
     "plugins/src",
     "shim/src",
 ];
-/// What stands for a varying part.
+/// The character that stands for a varying part.
 const VARYING: char = '…';
 
 fn read(dir: &Path, sources: &mut Vec<String>) {

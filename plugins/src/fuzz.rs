@@ -56,7 +56,7 @@ pub fn configurations(input: &[u8]) -> bool {
     accepting.count() > READERS.len() / 2
 }
 
-/// What follows the header of a message, read as an object of each kind.
+/// The bytes after the header of a message, read as an object of each kind.
 pub fn netlink(input: &[u8]) -> bool {
     let kinds = [
         kernel::address::fuzz,

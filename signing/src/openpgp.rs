@@ -201,7 +201,7 @@ fn verify(packet: &[u8], key: &PublicKey, kind: u8, signed: &[u8]) -> Result<(),
 
 /// A signature's packet, taken apart.
 struct Parts<'a> {
-    /// What the signature covers of itself.
+    /// The part of the signature that it covers itself.
     fields: &'a [u8],
     first: &'a [u8],
     second: &'a [u8],

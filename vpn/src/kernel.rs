@@ -294,7 +294,7 @@ pub(crate) mod fuzz {
 
     use super::{RTM_NEWRULE, parse_address, parse_link, parse_route, parse_rule, rule_message};
 
-    /// What follows the header of a message, read as an object of each kind; a rule is read again as it is written.
+    /// The bytes after the header of a message, read as an object of each kind; a rule is read again as it is written.
     pub fn netlink(input: &[u8]) -> bool {
         let rule = parse_rule(input);
         if let Some(rule) = rule.as_ref() {

@@ -18,7 +18,7 @@ use crate::{
     tree::Tree,
 };
 
-/// What helps when a signature does not count.
+/// The advice when a signature does not count.
 const CURE: &str = "it was changed after it was signed, or somebody else signed it: get it again from where the owner of the key publishes it";
 
 /// The keys that a user trusts.

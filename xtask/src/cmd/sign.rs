@@ -89,7 +89,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         signatures::sign
     };
     let made = signatures_of(&files, &release, &key, &build)?;
-    // What is written passes the check of every later command, next to the statements of others.
+    // The signatures just written pass the check of every later command, next to the statements of others.
     let mut all = former;
     if !args.statement_only {
         all.0

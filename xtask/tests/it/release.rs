@@ -238,7 +238,7 @@ fn charts_of_this_checkout_are_exported_with_the_names_of_the_build() {
     assert!(values.contains("repository: rancher/multus\n"), "{values}");
     let crd = text("rke2-multus/charts/crds/networkAttachmentDefinition.yaml");
     assert!(crd.contains("kind: CustomResourceDefinition\n"), "{crd}");
-    // What an earlier export had and this one has not is removed; packages of others stay.
+    // Files of an earlier export that this one has not are removed; packages of others stay.
     let others = dir.path().join("out/packages/other");
     fs::create_dir(&others).unwrap();
     fs::write(others.join("package.yaml"), "").unwrap();

@@ -82,7 +82,7 @@ fn options(env: &TestEnv, pages: &Pages, program: &str) -> anyhow::Result<()> {
     // Subcommands with the options that pages give them, and where.
     let mut wanted: BTreeMap<Vec<String>, Vec<(String, String)>> = BTreeMap::new();
     for command in pages.commands(program) {
-        // What follows belongs to the program in the pod.
+        // The words after it belong to the program in the pod.
         let own = command.args.split(|arg| arg == "--").next().unwrap_or(&[]);
         let options = own
             .iter()

@@ -206,7 +206,7 @@ mod tests {
         assert_eq!(one.names(), ["plan_definitions"]);
     }
 
-    /// What is fuzzed is what is shipped, and `cargo deny` of the one lock file has seen the crates of the other.
+    /// The fuzzed crates are the shipped ones, and `cargo deny` of the one lock file has seen the crates of the other.
     #[test]
     fn both_lock_files_have_the_same_crates() {
         let packages = |path: &str| -> BTreeSet<String> {
