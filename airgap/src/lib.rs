@@ -10,6 +10,7 @@
 )]
 
 pub mod arch;
+pub mod build;
 pub mod bundle;
 pub mod charts;
 pub mod check;

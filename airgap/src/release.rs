@@ -8,7 +8,7 @@ use archive::{
 use chart::{BuildSettings, ImagePrefix};
 use serde::{Deserialize, Serialize};
 
-use crate::{arch::Arch, tree::Tree};
+use crate::{arch::Arch, build::Build, tree::Tree};
 
 /// The name of the description in a release.
 pub const FILE: &str = "release.json";
@@ -31,6 +31,9 @@ pub struct Release {
     /// The id of the key that is built into `multus-distro`, of which `images install` takes signed archives alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trusted_key: Option<Digest>,
+    /// What the programs were built with; absent in releases that did not record it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub build: Option<Build>,
     pub architectures: Vec<String>,
     /// The text before the names of images that the release built, unless it is that of this project.
     #[serde(default, skip_serializing_if = "ImagePrefix::is_default")]
@@ -111,6 +114,7 @@ pub struct Origin {
     pub toolchain: String,
     /// The id of the key that is built into `multus-distro`.
     pub trusted_key: Option<Digest>,
+    pub build: Option<Build>,
     pub architectures: Vec<Arch>,
     pub image_prefix: ImagePrefix,
 }
@@ -132,6 +136,7 @@ impl Release {
             epoch: origin.epoch,
             toolchain: origin.toolchain,
             trusted_key: origin.trusted_key,
+            build: origin.build,
             architectures: names(&origin.architectures),
             image_prefix: origin.image_prefix,
             images: self::images(images),
@@ -309,6 +314,7 @@ mod tests {
             epoch: 0,
             toolchain: String::new(),
             trusted_key: None,
+            build: None,
             architectures: Vec::new(),
             image_prefix: ImagePrefix::DEFAULT,
         };

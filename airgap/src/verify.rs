@@ -170,6 +170,7 @@ pub fn check<'a>(
         epoch: release.epoch,
         toolchain: release.toolchain.clone(),
         trusted_key: release.trusted_key,
+        build: release.build.clone(),
         architectures: arches,
         image_prefix: release.image_prefix.clone(),
     };

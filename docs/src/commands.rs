@@ -19,6 +19,7 @@ const COMMON: &[&str] = &[
     "chmod",
     "cosign",
     "cp",
+    "diff",
     "git",
     "gpg",
     "mkdir",

@@ -1,4 +1,4 @@
-//! The architectures of a release: one table of their build tools and limits, and the option that chooses them.
+//! The architectures of a release: one table of how they are built and of their limits, and the option that chooses them.
 
 pub(crate) use airgap::arch::Arch;
 
@@ -6,46 +6,61 @@ pub(crate) use airgap::arch::Arch;
 pub(crate) struct Facts {
     /// Rust's target.
     pub(crate) triple: &'static str,
-    /// The linker; `rust-lld` comes with the toolchain.
-    pub(crate) linker: &'static str,
-    /// The C compiler, for the TLS library's primitives and for zstd.
-    pub(crate) cc: &'static str,
-    /// Debian packages with the C compiler and, for glibc, its static library.
-    pub(crate) packages: &'static [&'static str],
+    pub(crate) std: Std,
     pub(crate) rustflags: &'static [&'static str],
+    /// The C compiler's target.
+    pub(crate) c_target: &'static str,
+    /// The processor that C is compiled for, in the C compiler's words.
+    pub(crate) c_cpu: &'static str,
     /// Bytes that the shim may have.
     pub(crate) shim_budget: u64,
 }
+
+/// The source of a target's standard library and C library.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Std {
+    /// A component of the pinned toolchain, which has the C library in it.
+    Component,
+    /// Built from the toolchain's sources, with the C library of the C compiler's wheel.
+    Built,
+}
+
+/// The linker of every target, which comes with the toolchain.
+pub(crate) const LINKER: &str = "rust-lld";
+
+/// Flags of the C compiler, for the TLS library's primitives and for zstd. They are all: the defaults of the crate `cc` are off.
+pub(crate) const C_FLAGS: &[&str] = &["-Os", "-fPIC", "-ffunction-sections", "-fdata-sections"];
 
 /// Packs relative relocations of a position-independent program into a bitmap: 700 kB less in the daemon. musl reads it since 1.2.4.
 const PACKED_RELOCATIONS: &[&str] = &["-Clink-arg=--pack-dyn-relocs=relr"];
 
 const AMD64: Facts = Facts {
     triple: "x86_64-unknown-linux-musl",
-    linker: "rust-lld",
-    cc: "musl-gcc",
-    packages: &["musl-tools"],
+    std: Std::Component,
     rustflags: PACKED_RELOCATIONS,
+    c_target: "x86_64-linux-musl",
+    c_cpu: "baseline",
     shim_budget: 600_000,
 };
 
 const ARM64: Facts = Facts {
     triple: "aarch64-unknown-linux-musl",
-    linker: "rust-lld",
-    cc: "aarch64-linux-gnu-gcc",
-    packages: &["gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross"],
+    std: Std::Component,
     rustflags: PACKED_RELOCATIONS,
+    c_target: "aarch64-linux-musl",
+    c_cpu: "baseline",
     shim_budget: 600_000,
 };
 
 const ARM: Facts = Facts {
-    triple: "armv7-unknown-linux-gnueabihf",
-    linker: "arm-linux-gnueabihf-gcc",
-    cc: "arm-linux-gnueabihf-gcc",
-    packages: &["gcc-arm-linux-gnueabihf", "libc6-dev-armhf-cross"],
+    triple: "armv7-unknown-linux-musleabihf",
+    std: Std::Built,
     // Thumb code saves a twentieth; every ARMv7 has it.
-    rustflags: &["-Ctarget-feature=+crt-static,+thumb-mode"],
-    shim_budget: 800_000,
+    rustflags: &["-Ctarget-feature=+thumb-mode"],
+    c_target: "arm-linux-musleabihf",
+    // As Rust's target has it: not every ARMv7 has NEON and 32 registers for floating point.
+    c_cpu: "generic+v7a-neon-d32",
+    shim_budget: 600_000,
 };
 
 impl Facts {

@@ -5,6 +5,8 @@
 mod arch;
 mod assets;
 mod budgets;
+mod build_environment;
+mod c_compiler;
 mod changelog;
 mod cmd;
 mod desks;
@@ -18,6 +20,7 @@ mod project;
 mod release_line;
 mod sbom;
 mod sets;
+mod sysroot;
 mod toolchain;
 
 use std::process::ExitCode;

@@ -17,8 +17,8 @@ use crate::{changelog, release_line};
 
 /// Directories with the sources of the programs.
 pub(crate) const PROGRAMS: &[&str] = &[
-    "airgap", "api", "archive", "chart", "cmdline", "cni", "daemon", "dhcp", "distro", "kubectl",
-    "netlink", "node", "plan", "plugins", "shim", "signing", "vpn",
+    "airgap", "api", "archive", "chart", "cmdline", "cni", "daemon", "dhcp", "distro", "features",
+    "kubectl", "netlink", "node", "plan", "plugins", "shim", "signing", "vpn",
 ];
 /// Directories that affect a release, besides [`PROGRAMS`].
 pub(crate) const PACKING: &[&str] = &["docs", "images", "xtask"];
@@ -193,6 +193,11 @@ impl Project {
     /// Returns the directory of xtask's own cache.
     pub(crate) fn cache_dir(&self) -> PathBuf {
         self.target.join("xtask")
+    }
+
+    /// Returns the directory of third-party files that lock files name.
+    pub(crate) fn download_dir(&self) -> PathBuf {
+        self.target.join("download")
     }
 
     /// Returns a hash over directories, build files and whatever else affects a step.

@@ -1,17 +1,25 @@
-//! The targets and C compilers that a cross build needs besides the pinned toolchain, and their installation.
+//! The targets, sources and C compilers that a cross build needs besides the pinned toolchain, their installation, and the record of them.
 
-use std::path::Path;
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
 
+use airgap::build::{Build, Target};
 use anyhow::{Context as _, bail, ensure};
+use archive::digest::sha256;
 use xshell::{Shell, cmd};
 
 use airgap::desk::Desk;
 
 use crate::{
-    arch::{Arch, Facts},
+    arch::{Arch, C_FLAGS, Facts, LINKER, Std},
+    build_environment,
+    c_compiler::{self, CCompiler},
     desks,
     project::Project,
-    ui,
+    sysroot, ui,
 };
 
 const RUSTUP: &str = "get Rust with rustup from https://rustup.rs";
@@ -20,39 +28,111 @@ const RUSTUP: &str = "get Rust with rustup from https://rustup.rs";
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Missing {
     targets: Vec<&'static str>,
+    components: Vec<&'static str>,
+    /// The lock of the C compiler.
+    c_compiler: Option<String>,
+    /// Debian's, with the C compilers for desks.
     packages: Vec<&'static str>,
 }
 
-/// Returns the versions of the compilers that programs are built with, or fails when the Rust compiler is not the pinned one.
-///
-/// A C compiler that is not installed has no version; [`ensure_installed`] reports it before a build.
-pub(crate) fn versions(project: &Project, arches: &[Arch]) -> anyhow::Result<String> {
+/// Returns what programs are built with, as the tools report themselves, or `None` when one is not installed. Fails when the Rust compiler
+/// is not the pinned one.
+pub(crate) fn record(project: &Project, arches: &[Arch]) -> anyhow::Result<Option<Build>> {
     let shell = project.shell()?;
     let rustc = ensure_pinned(project)?;
-    let mut versions = vec![rustc];
-    for arch in arches {
-        let facts = Facts::of(*arch);
-        let programs = [facts.cc, facts.linker].into_iter();
-        versions.extend(programs.map(|program| version(&shell, program)));
+    let Some(compiler) = CCompiler::find(project)? else {
+        return Ok(None);
+    };
+    let mut targets = BTreeMap::new();
+    for &arch in arches {
+        let Some(target) = target(project, &compiler, arch)? else {
+            return Ok(None);
+        };
+        targets.insert(arch.name().to_owned(), target);
     }
-    Ok(versions.join("\n"))
+    let of_rustc = |name: &str| {
+        let mut lines = rustc.lines();
+        let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+        value
+            .map(str::to_owned)
+            .with_context(|| format!("rustc -vV names no {name}"))
+    };
+    let lock = project.root.join("Cargo.lock");
+    let lock = fs::read(&lock).with_context(|| format!("cannot read {}", lock.display()))?;
+    let cargo = cmd!(shell, "cargo --version").quiet().read();
+    Ok(Some(Build {
+        rustc: of_rustc("release")?,
+        rustc_commit: of_rustc("commit-hash")?,
+        llvm: of_rustc("LLVM version")?,
+        cargo: cargo.context("cannot run cargo")?,
+        linker: linker_version(&shell, &of_rustc("host")?)?,
+        c_compiler: compiler.version(&shell)?,
+        c_compiler_lock: c_compiler::locks_digest(project)?,
+        crates: sha256(&lock),
+        targets,
+    }))
 }
 
-/// Returns the versions of the C compilers for these desks.
-pub(crate) fn versions_for_desks(project: &Project, desks: &[Desk]) -> anyhow::Result<String> {
-    let shell = project.shell()?;
-    let compilers = desks.iter().map(|desk| desks::Facts::of(*desk).cc);
-    let versions: Vec<_> = compilers.map(|cc| version(&shell, cc)).collect();
-    Ok(versions.join("\n"))
+/// Returns the part of the record about an architecture, or `None` when its standard library is not installed.
+fn target(project: &Project, compiler: &CCompiler, arch: Arch) -> anyhow::Result<Option<Target>> {
+    let facts = Facts::of(arch);
+    let (std, libc) = match facts.std {
+        Std::Component => {
+            let libc = target_libdir(&project.shell()?, facts.triple)?;
+            let libc = libc.join("self-contained/libc.a");
+            let Ok(bytes) = fs::read(&libc) else {
+                return Ok(None);
+            };
+            ("rust-std", format!("musl of rust-std, {}", sha256(&bytes)))
+        }
+        Std::Built if !sysroot::has_sources(project)? => return Ok(None),
+        Std::Built => {
+            let version = compiler.musl_version()?;
+            ("rust-src", format!("musl {version} of the C compiler"))
+        }
+    };
+    let mut rustflags: Vec<_> = facts.rustflags.iter().map(|&flag| flag.into()).collect();
+    let mut c_flags: Vec<_> = C_FLAGS.iter().map(|&flag| flag.into()).collect();
+    c_flags.insert(
+        0,
+        format!("-target {} -mcpu={}", facts.c_target, facts.c_cpu),
+    );
+    for (_, to) in build_environment::remaps(project)? {
+        rustflags.push(format!("--remap-path-prefix=*={to}"));
+        c_flags.push(format!("-ffile-prefix-map=*={to}"));
+    }
+    Ok(Some(Target {
+        triple: facts.triple.to_owned(),
+        std: std.to_owned(),
+        libc,
+        rustflags,
+        c_flags,
+    }))
 }
 
-/// Returns a program's name with what it prints of its version: nothing where it is not installed.
-fn version(shell: &Shell, program: &str) -> String {
-    let version = cmd!(shell, "{program} --version")
+/// Returns the version of the toolchain's own linker.
+fn linker_version(shell: &Shell, host: &str) -> anyhow::Result<String> {
+    let sysroot = cmd!(shell, "rustc --print sysroot")
         .quiet()
-        .ignore_stderr()
-        .read();
-    format!("{program}: {}", version.unwrap_or_default())
+        .read()
+        .with_context(|| format!("cannot run rustc; {RUSTUP}"))?;
+    let linker = Path::new(&sysroot)
+        .join("lib/rustlib")
+        .join(host)
+        .join("bin")
+        .join(LINKER);
+    cmd!(shell, "{linker} -flavor gnu --version")
+        .quiet()
+        .read()
+        .with_context(|| format!("cannot run {}", linker.display()))
+}
+
+fn target_libdir(shell: &Shell, triple: &str) -> anyhow::Result<PathBuf> {
+    let dir = cmd!(shell, "rustc --print target-libdir --target {triple}")
+        .quiet()
+        .read()
+        .with_context(|| format!("cannot run rustc; {RUSTUP}"))?;
+    Ok(dir.into())
 }
 
 /// Fails when the Rust compiler is not the pinned one; returns what it prints of itself.
@@ -79,16 +159,13 @@ fn check_pinned(rustc: &str, pinned: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Fails unless everything for these architectures is installed; with `install`, installs it first.
-pub(crate) fn ensure_installed(
-    project: &Project,
-    arches: &[Arch],
-    install: bool,
-) -> anyhow::Result<()> {
-    let find = |shell: &Shell| find_missing(shell, arches);
-    ensure_found(project, install, &find, &|missing| {
-        complaint(arches, missing)
-    })
+/// Fails unless everything for these architectures is installed; returns the C compiler.
+pub(crate) fn ensure_installed(project: &Project, arches: &[Arch]) -> anyhow::Result<CCompiler> {
+    let missing = find_missing(project, arches)?;
+    match CCompiler::find(project)? {
+        Some(compiler) if missing == Missing::default() => Ok(compiler),
+        _ => bail!("{}", complaint(arches, &missing)),
+    }
 }
 
 /// Fails unless everything for these desks is installed; with `install`, installs it first.
@@ -97,36 +174,23 @@ pub(crate) fn ensure_installed_for_desks(
     desks: &[Desk],
     install: bool,
 ) -> anyhow::Result<()> {
-    let find = |shell: &Shell| find_missing_for_desks(shell, desks);
-    ensure_found(project, install, &find, &|missing| {
-        let commands = missing.commands().join(" and ");
-        format!("cannot build for desks: run {commands}, or add --install, or leave out --desks")
-    })
-}
-
-fn ensure_found(
-    project: &Project,
-    install: bool,
-    find: &dyn Fn(&Shell) -> anyhow::Result<Missing>,
-    complaint: &dyn Fn(&Missing) -> String,
-) -> anyhow::Result<()> {
     let shell = project.shell()?;
-    let missing = find(&shell)?;
-    if missing == Missing::default() {
-        return Ok(());
-    }
-    if install {
+    let mut missing = find_missing_for_desks(&shell, desks)?;
+    if install && missing != Missing::default() {
         install_missing(&shell, &missing)?;
-        let rest = find(&shell)?;
-        if rest == Missing::default() {
-            return Ok(());
-        }
-        bail!(
+        missing = find_missing_for_desks(&shell, desks)?;
+        ensure!(
+            missing == Missing::default(),
             "still missing after the installation: {}",
-            rest.commands().join(" and ")
+            missing.commands().join(" and ")
         );
     }
-    bail!("{}", complaint(&missing))
+    ensure!(
+        missing == Missing::default(),
+        "cannot build for desks: run {}, or add --install, or leave out --desks",
+        missing.commands().join(" and ")
+    );
+    Ok(())
 }
 
 fn complaint(arches: &[Arch], missing: &Missing) -> String {
@@ -151,8 +215,11 @@ impl Missing {
         let command = |command: &str, parts: &[&str]| {
             (!parts.is_empty()).then(|| format!("`{command} {}`", parts.join(" ")))
         };
+        let lock: Vec<_> = self.c_compiler.iter().map(String::as_str).collect();
         [
             command("rustup target add", &self.targets),
+            command("rustup component add", &self.components),
+            command("cargo xtask download --lock", &lock),
             command("apt-get install --yes", &self.packages),
         ]
         .into_iter()
@@ -161,24 +228,46 @@ impl Missing {
     }
 }
 
-fn find_missing(shell: &Shell, arches: &[Arch]) -> anyhow::Result<Missing> {
+fn find_missing(project: &Project, arches: &[Arch]) -> anyhow::Result<Missing> {
+    let shell = project.shell()?;
     let mut missing = Missing::default();
     for arch in arches {
         let facts = Facts::of(*arch);
-        if !has_std(shell, facts.triple)? {
-            missing.targets.push(facts.triple);
-        }
-        if !has_library(shell, facts.cc, "libc.a") {
-            missing.packages.extend(facts.packages);
+        match facts.std {
+            Std::Component if !target_libdir(&shell, facts.triple)?.is_dir() => {
+                missing.targets.push(facts.triple);
+            }
+            Std::Built if !sysroot::has_sources(project)? => missing.components.push("rust-src"),
+            Std::Component | Std::Built => {}
         }
     }
+    if CCompiler::find(project)?.is_none() {
+        missing.c_compiler = Some(c_compiler::lock()?);
+    }
     Ok(missing)
+}
+
+/// Returns the versions of the C compilers for these desks.
+pub(crate) fn versions_for_desks(project: &Project, desks: &[Desk]) -> anyhow::Result<String> {
+    let shell = project.shell()?;
+    let compilers = desks.iter().map(|desk| desks::Facts::of(*desk).cc);
+    let versions: Vec<_> = compilers.map(|cc| version(&shell, cc)).collect();
+    Ok(versions.join("\n"))
+}
+
+/// Returns a program's name with what it prints of its version: nothing where it is not installed.
+fn version(shell: &Shell, program: &str) -> String {
+    let version = cmd!(shell, "{program} --version")
+        .quiet()
+        .ignore_stderr()
+        .read();
+    format!("{program}: {}", version.unwrap_or_default())
 }
 
 fn find_missing_for_desks(shell: &Shell, desks: &[Desk]) -> anyhow::Result<Missing> {
     let mut missing = Missing::default();
     for facts in desks.iter().map(|desk| desks::Facts::of(*desk)) {
-        if !has_std(shell, facts.triple)? {
+        if !target_libdir(shell, facts.triple)?.is_dir() {
             missing.targets.push(facts.triple);
         }
         if !has_library(shell, facts.cc, facts.library) {
@@ -186,15 +275,6 @@ fn find_missing_for_desks(shell: &Shell, desks: &[Desk]) -> anyhow::Result<Missi
         }
     }
     Ok(missing)
-}
-
-/// Returns whether Rust's standard library is installed for a target.
-fn has_std(shell: &Shell, triple: &str) -> anyhow::Result<bool> {
-    let dir = cmd!(shell, "rustc --print target-libdir --target {triple}")
-        .quiet()
-        .read()
-        .with_context(|| format!("cannot run rustc; {RUSTUP}"))?;
-    Ok(Path::new(&dir).is_dir())
 }
 
 /// Returns whether the compiler is installed and finds a static library: it prints the bare name of a file that it cannot find.
@@ -206,14 +286,29 @@ fn has_library(shell: &Shell, cc: &str, library: &str) -> bool {
     found.is_ok_and(|path| path.contains('/'))
 }
 
+/// Installs what rustup has of what is missing.
+pub(crate) fn install(project: &Project, arches: &[Arch]) -> anyhow::Result<()> {
+    let missing = find_missing(project, arches)?;
+    install_missing(&project.shell()?, &missing)
+}
+
+/// Installs all but the C compiler, which is downloaded.
 fn install_missing(shell: &Shell, missing: &Missing) -> anyhow::Result<()> {
-    let (targets, packages) = (&missing.targets, &missing.packages);
+    let (targets, components) = (&missing.targets, &missing.components);
+    let packages = &missing.packages;
     if !targets.is_empty() {
         ui::note(&format!("installing Rust targets {}", targets.join(" ")));
         cmd!(shell, "rustup target add {targets...}")
             .quiet()
             .run()
             .with_context(|| format!("cannot add Rust targets; {RUSTUP}"))?;
+    }
+    if !components.is_empty() {
+        ui::note(&format!("installing {}", components.join(" ")));
+        cmd!(shell, "rustup component add {components...}")
+            .quiet()
+            .run()
+            .with_context(|| format!("cannot add parts of the toolchain; {RUSTUP}"))?;
     }
     if packages.is_empty() {
         return Ok(());
@@ -261,11 +356,14 @@ mod tests {
     fn missing_parts_are_reported_with_commands() {
         let missing = Missing {
             targets: vec!["a-b-c"],
+            components: vec!["rust-src"],
+            c_compiler: Some("xtask/zig-x.lock".to_owned()),
             packages: vec!["gcc-x", "libc-x"],
         };
         assert_eq!(
             complaint(&[Arch::Amd64, Arch::Arm], &missing),
-            "cannot build for amd64, arm: run `rustup target add a-b-c` and `apt-get install --yes gcc-x libc-x`, \
+            "cannot build for amd64, arm: run `rustup target add a-b-c` and `rustup component add rust-src` \
+             and `cargo xtask download --lock xtask/zig-x.lock` and `apt-get install --yes gcc-x libc-x`, \
              or add --install, or leave the architecture out with --arch"
         );
     }
@@ -283,15 +381,20 @@ mod tests {
     }
 
     #[test]
-    fn versions_name_every_compiler() {
+    fn linker_reports_itself() {
         let project = Project::open().unwrap();
-        let versions = versions(&project, &[Arch::Amd64, Arch::Arm]).unwrap();
-        let release = format!("release: {}", project.toolchain);
-        assert!(versions.lines().any(|line| line == release), "{versions}");
         let shell = project.shell().unwrap();
-        for program in ["musl-gcc", "arm-linux-gnueabihf-gcc"] {
-            assert!(versions.contains(&version(&shell, program)), "{versions}");
-        }
+        let rustc = ensure_pinned(&project).unwrap();
+        let host = rustc.lines().find_map(|line| line.strip_prefix("host: "));
+        let version = linker_version(&shell, host.unwrap()).unwrap();
+        assert!(version.starts_with("LLD "), "{version}");
+        let error = linker_version(&shell, "no-such-host").unwrap_err();
+        assert!(error.to_string().contains("no-such-host"), "{error}");
+    }
+
+    #[test]
+    fn compilers_for_desks_report_themselves() {
+        let shell = Shell::new().unwrap();
         // One that is installed wherever Rust programs are linked.
         let cc = version(&shell, "cc");
         let number = cc.strip_prefix("cc: ").unwrap();

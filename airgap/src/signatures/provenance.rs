@@ -122,7 +122,7 @@ fn parameters(release: &Release) -> Map<String, Value> {
     parameters
 }
 
-/// Returns the parts: the commit and its locks, the toolchain, and images of others.
+/// Returns the parts: the commit and its locks, the toolchain, the C compiler by the digest of the files that pin it, and images of others.
 fn dependencies(release: &Release, build: &Build) -> anyhow::Result<Vec<Value>> {
     let commit = release.commit.trim_end_matches(release::DIRTY);
     let source = format!("git+{SOURCE}@{commit}");
@@ -138,6 +138,13 @@ fn dependencies(release: &Release, build: &Build) -> anyhow::Result<Vec<Value>> 
         "name": "rust",
         "uri": format!("pkg:generic/rust@{}", release.toolchain),
     }));
+    if let Some(tools) = &release.build {
+        parts.push(json!({
+            "name": "C compiler",
+            "digest": {"sha256": tools.c_compiler_lock.hex()},
+            "annotations": {"version": tools.c_compiler},
+        }));
+    }
     for image in &release.images {
         if release.image_prefix.is_own(&image.reference) {
             continue;

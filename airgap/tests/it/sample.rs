@@ -137,6 +137,7 @@ pub(crate) fn release(version: &str, commit: &str, daemon: &str) -> Tree {
         epoch: 0,
         toolchain: "1.95.0".to_owned(),
         trusted_key: None,
+        build: None,
         architectures: ARCHES.to_vec(),
         image_prefix: chart::ImagePrefix::DEFAULT,
     };

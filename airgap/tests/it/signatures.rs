@@ -185,6 +185,44 @@ fn signed_release_is_vouched_for_by_its_keys() {
     );
 }
 
+#[test]
+fn statement_has_the_c_compiler_of_the_release() {
+    let tree = sample::release("9.8.7", sample::COMMIT, "");
+    let mut release = Release::parse(tree.get(release::FILE).expect("it is of this test"))
+        .expect("it is of this test");
+    let c_compiler = |release: &Release| {
+        let made = signatures::state(&tree, release, &key(OTHER), &build("https://b.example"))
+            .expect("it is of this test");
+        let bytes = made.get(&provenance(OTHER)).expect("it is of this test");
+        let statement = bundle::statement_of_anyone(bytes).expect("it is of this test");
+        let statement: Value = serde_json::from_slice(&statement).expect("it is of this test");
+        let parts = &statement["predicate"]["buildDefinition"]["resolvedDependencies"];
+        let parts = parts.as_array().expect("a statement has parts").clone();
+        let mut parts = parts.into_iter();
+        parts.find(|part| part["name"] == "C compiler")
+    };
+    assert_eq!(c_compiler(&release), None);
+    release.build = Some(airgap::build::Build {
+        rustc: String::new(),
+        rustc_commit: String::new(),
+        llvm: String::new(),
+        cargo: String::new(),
+        linker: String::new(),
+        c_compiler: "clang 1".to_owned(),
+        c_compiler_lock: sha256(b"locks"),
+        crates: sha256(b"crates"),
+        targets: [].into(),
+    });
+    assert_eq!(
+        c_compiler(&release),
+        Some(json!({
+            "name": "C compiler",
+            "digest": {"sha256": sha256(b"locks").hex()},
+            "annotations": {"version": "clang 1"},
+        }))
+    );
+}
+
 /// A change of a release, the keys that it is checked with, and the words in which it is refused.
 type Harm<'a> = (&'a dyn Fn(&mut Tree), &'a [&'a str], &'a str);
 

@@ -2,19 +2,28 @@
 
 pub(crate) mod desks;
 
-use std::{collections::BTreeMap, fs, path::PathBuf};
+use std::{
+    collections::BTreeMap,
+    ffi::OsString,
+    fs,
+    path::{Path, PathBuf},
+};
 
+use airgap::build::Build;
 use anyhow::{Context as _, ensure};
 use archive::digest::{Digest, sha256};
 use serde::{Deserialize, Serialize};
 use xshell::cmd;
 
 use crate::{
-    arch::{Arch, Arches, Facts},
+    arch::{Arch, Arches, C_FLAGS, Facts, LINKER, Std},
+    build_environment::{self, Remap},
+    c_compiler::{self, CCompiler},
+    cmd::download,
     elf,
     programs::{self, Binaries, CARGO_RUNS, CargoRun},
     project::{ImageNames, PROGRAMS, Project, TRUSTED_KEY},
-    toolchain,
+    sysroot, toolchain,
     tree::Tree,
     ui,
 };
@@ -32,7 +41,7 @@ pub(crate) struct Args {
     out: PathBuf,
     #[command(flatten)]
     desks: desks::Desks,
-    /// Install missing Rust targets and, as root on Debian, C compilers
+    /// Install what is missing: Rust targets, the sources of Rust's standard library, and the C compiler; as root on Debian also that of --desks
     #[arg(long)]
     install: bool,
     #[command(flatten)]
@@ -41,7 +50,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let project = Project::open()?.with_images(&args.names);
-    let binaries = all(&project, &args.arches.list(), args.install)?;
+    let (binaries, _) = all(&project, &args.arches.list(), args.install)?;
     let plugins = args.desks.build(&project, args.install)?;
     let desks = plugins.keys().map(|desk| desk.name());
     let owned: Vec<_> = binaries
@@ -66,12 +75,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Builds the programs, or takes those of an earlier build of the same sources.
+/// Builds the programs, or takes those of an earlier build of the same sources. Returns also what they were built with.
 pub(crate) fn all(
     project: &Project,
     arches: &[Arch],
     install: bool,
-) -> anyhow::Result<BTreeMap<Arch, Binaries>> {
+) -> anyhow::Result<(BTreeMap<Arch, Binaries>, Build)> {
     toolchain::ensure_pinned(project)?;
     let mut binaries = BTreeMap::new();
     let mut stale = Vec::new();
@@ -84,10 +93,14 @@ pub(crate) fn all(
         }
     }
     if !stale.is_empty() {
-        toolchain::ensure_installed(project, &stale, install)?;
+        if install {
+            toolchain::install(project, &stale)?;
+            install_compiler(project)?;
+        }
+        let compiler = toolchain::ensure_installed(project, &stale)?;
+        compile(project, &compiler, &stale)?;
     }
     for arch in stale {
-        compile(project, arch)?;
         let programs = read(project, arch)?;
         for (name, bytes) in &programs {
             check(project, arch, name, bytes)
@@ -96,12 +109,25 @@ pub(crate) fn all(
         write_cache(project, arch, &programs)?;
         binaries.insert(arch, programs);
     }
-    Ok(binaries)
+    let build = toolchain::record(project, arches)?;
+    let build = build.context("a tool disappeared during the build; start again")?;
+    Ok((binaries, build))
+}
+
+/// Downloads the C compiler, unless it is there.
+fn install_compiler(project: &Project) -> anyhow::Result<()> {
+    if CCompiler::find(project)?.is_none() {
+        let lock = project.root.join(c_compiler::lock()?);
+        let item = c_compiler::pinned(project)?;
+        download::locked(project, &lock, Path::new(&item.name))?;
+    }
+    Ok(())
 }
 
 fn check(project: &Project, arch: Arch, name: &str, bytes: &[u8]) -> anyhow::Result<()> {
     elf::check_static(bytes, arch)?;
-    let paths: Vec<_> = remaps(project)?.into_iter().map(|(from, _)| from).collect();
+    let remaps = build_environment::remaps(project)?;
+    let paths: Vec<_> = remaps.into_iter().map(|(from, _)| from).collect();
     let paths: Vec<_> = paths.iter().map(String::as_str).collect();
     elf::check_has_none(bytes, &paths)?;
     if let Some(budget) = programs::budget(arch, name) {
@@ -114,65 +140,52 @@ fn check(project: &Project, arch: Arch, name: &str, bytes: &[u8]) -> anyhow::Res
     Ok(())
 }
 
-/// Returns directories of this machine with the names that replace them in programs. Where two fit, the later one counts.
-fn remaps(project: &Project) -> anyhow::Result<Vec<(String, &'static str)>> {
-    let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
-    let home = home
-        .or_else(|| Some(std::env::home_dir()?.join(".cargo")))
-        .context("neither CARGO_HOME nor HOME is set")?;
-    let text = |path: PathBuf| {
-        let path = path.into_os_string().into_string();
-        path.map_err(|path| anyhow::anyhow!("the path {} is not UTF-8", path.display()))
-    };
-    Ok(vec![
-        (text(project.root.clone())?, "/multus-rs"),
-        (text(home)?, "/cargo"),
-        (text(project.target.clone())?, "/target"),
-    ])
-}
-
-fn compile(project: &Project, arch: Arch) -> anyhow::Result<()> {
-    let facts = Facts::of(arch);
-    let triple = facts.triple;
-    let mut rustflags: Vec<String> = facts.rustflags.iter().map(|&flag| flag.into()).collect();
-    let mut cflags = Vec::new();
-    for (from, to) in remaps(project)? {
-        rustflags.push(format!("--remap-path-prefix={from}={to}"));
-        cflags.push(format!("-ffile-prefix-map={from}={to}"));
+/// Builds all programs for several architectures.
+///
+/// Each run of cargo has all architectures, so that one links while another compiles: most of the linking of a program is one thread.
+fn compile(project: &Project, compiler: &CCompiler, arches: &[Arch]) -> anyhow::Result<()> {
+    let triples: Vec<_> = arches.iter().map(|arch| Facts::of(*arch).triple).collect();
+    build_environment::check_settings(project, &triples)?;
+    let remaps = build_environment::remaps(project)?;
+    let mut options = Vec::new();
+    let mut variables = vec![
+        ("CARGO_TARGET_DIR".to_owned(), project.target.clone().into()),
+        // Without it the crate `cc` adds flags by the kind of compiler that it takes this one for.
+        ("CRATE_CC_NO_DEFAULTS".to_owned(), "1".into()),
+        // multus-distro carries the charts and names the image.
+        (
+            chart::images::VARIABLE.to_owned(),
+            project.images.to_string().into(),
+        ),
+        (TRUSTED_KEY.to_owned(), write_trusted_key(project)?.into()),
+    ];
+    for &arch in arches {
+        let triple = Facts::of(arch).triple;
+        let rustflags = rustflags(project, compiler, arch, &remaps)?;
+        // A list of strings is the same in JSON and in TOML.
+        let rustflags = serde_json::to_string(&rustflags)?;
+        options.push(format!("--target={triple}"));
+        options.push(format!("--config=target.{triple}.rustflags={rustflags}"));
+        variables.extend(variables_of(compiler, arch, &remaps));
     }
-    let lower = triple.replace('-', "_");
-    let upper = lower.to_uppercase();
     let shell = project.shell()?;
-    shell.set_var("CARGO_TARGET_DIR", &project.target);
-    shell.set_var(format!("CARGO_TARGET_{upper}_LINKER"), facts.linker);
-    shell.set_var(format!("CC_{lower}"), facts.cc);
-    shell.set_var(format!("CFLAGS_{lower}"), cflags.join(" "));
-    shell.set_var("CARGO_ENCODED_RUSTFLAGS", rustflags.join("\u{1f}"));
-    shell.set_var("CARGO_INCREMENTAL", "0");
-    // multus-distro carries the charts and names the image.
-    shell.set_var(chart::images::VARIABLE, project.images.to_string());
-    // Programs carry no time, and a commit that changes no source must not rebuild the parts in C.
-    shell.set_var("SOURCE_DATE_EPOCH", "0");
-    shell.set_var(TRUSTED_KEY, write_trusted_key(project)?);
-    shell.set_var("LC_ALL", "C");
-    shell.set_var("TZ", "UTC");
+    let names: Vec<_> = arches.iter().map(|arch| arch.name()).collect();
+    let names = names.join(", ");
     for CargoRun { profile, programs } in CARGO_RUNS {
         let packages = programs
             .iter()
             .flat_map(|(package, _)| ["--package", package]);
         let packages: Vec<_> = packages.collect();
-        ui::note(&format!("building {} {}", arch.name(), packages.join(" ")));
-        let mut build = cmd!(
+        ui::note(&format!("building {} for {names}", packages.join(" ")));
+        let options = &options;
+        let build = cmd!(
             shell,
-            "cargo build --locked --profile {profile} --target {triple} {packages...} --bins"
+            "cargo build --locked --profile {profile} {options...} {packages...} --bins"
         );
-        for name in foreign_variables() {
-            build = build.env_remove(name);
-        }
-        build
+        build_environment::apply(build, &variables)
             .quiet()
             .run()
-            .with_context(|| format!("cannot build for {}", arch.name()))?;
+            .with_context(|| format!("cannot build for {names}"))?;
     }
     Ok(())
 }
@@ -193,20 +206,38 @@ fn write_trusted_key(project: &Project) -> anyhow::Result<PathBuf> {
     )?)
 }
 
-/// Returns environment variables that a user may have set for other builds, and that must not change these.
-fn foreign_variables() -> impl Iterator<Item = std::ffi::OsString> {
-    let decides = |name: &str| {
-        let prefixes = ["CARGO_PROFILE_", "CARGO_BUILD_RUST", "CFLAGS", "CXXFLAGS"];
-        let names = [
-            "RUSTFLAGS",
-            "RUSTC",
-            "RUSTC_WRAPPER",
-            "RUSTC_WORKSPACE_WRAPPER",
-        ];
-        prefixes.iter().any(|prefix| name.starts_with(prefix)) || names.contains(&name)
-    };
-    let names = std::env::vars_os().map(|(name, _)| name);
-    names.filter(move |name| decides(&name.to_string_lossy()))
+fn rustflags(
+    project: &Project,
+    compiler: &CCompiler,
+    arch: Arch,
+    remaps: &[Remap],
+) -> anyhow::Result<Vec<String>> {
+    let facts = Facts::of(arch);
+    let mut flags: Vec<String> = facts.rustflags.iter().map(|&flag| flag.into()).collect();
+    if facts.std == Std::Built {
+        let sysroot = sysroot::ensure(project, compiler, arch)?;
+        flags.push(format!("--sysroot={}", sysroot.display()));
+    }
+    for (from, to) in remaps {
+        flags.push(format!("--remap-path-prefix={from}={to}"));
+    }
+    Ok(flags)
+}
+
+/// Returns the variables with the tools and flags of an architecture.
+fn variables_of(compiler: &CCompiler, arch: Arch, remaps: &[Remap]) -> Vec<(String, OsString)> {
+    let mut c_flags: Vec<String> = C_FLAGS.iter().map(|&flag| flag.into()).collect();
+    for (from, to) in remaps {
+        c_flags.push(format!("-ffile-prefix-map={from}={to}"));
+    }
+    let lower = Facts::of(arch).triple.replace('-', "_");
+    let upper = lower.to_uppercase();
+    vec![
+        (format!("CARGO_TARGET_{upper}_LINKER"), LINKER.into()),
+        (format!("CC_{lower}"), compiler.cc(arch).into()),
+        (format!("AR_{lower}"), compiler.ar().into()),
+        (format!("CFLAGS_{lower}"), c_flags.join(" ").into()),
+    ]
 }
 
 fn read(project: &Project, arch: Arch) -> anyhow::Result<Binaries> {
@@ -239,22 +270,30 @@ fn cache_path(project: &Project, arch: Arch) -> PathBuf {
         .join(format!("programs-{}.json", arch.name()))
 }
 
-fn key(project: &Project, arch: Arch) -> anyhow::Result<Digest> {
-    key_with(project, arch, &toolchain::versions(project, &[arch])?)
+/// Returns a hash over everything that the programs follow from, or `None` when a tool is not installed.
+fn key(project: &Project, arch: Arch) -> anyhow::Result<Option<Digest>> {
+    let build = toolchain::record(project, &[arch])?;
+    build
+        .map(|build| key_with(project, arch, &build))
+        .transpose()
 }
 
-/// Returns a hash over everything that the programs follow from, the versions of compilers included.
-fn key_with(project: &Project, arch: Arch, compilers: &str) -> anyhow::Result<Digest> {
-    let remaps: Vec<_> = remaps(project)?.into_iter().map(|(from, _)| from).collect();
+fn key_with(project: &Project, arch: Arch, build: &Build) -> anyhow::Result<Digest> {
+    let remaps = build_environment::remaps(project)?;
+    let remaps: Vec<_> = remaps.into_iter().map(|(from, _)| from).collect();
     let own = concat!(
         include_str!("build.rs"),
+        include_str!("../build_environment.rs"),
+        include_str!("../c_compiler.rs"),
+        include_str!("../sysroot.rs"),
         include_str!("../programs.rs"),
         include_str!("../arch.rs")
     );
+    let build = serde_json::to_string(build)?;
     let images = project.images.to_string();
     let trusted_key = project.trusted_key.as_ref().map(|key| key.pem.as_str());
     let remaps = remaps.join("\n");
-    let mut more = vec![arch.name(), own, &remaps, compilers, &images];
+    let mut more = vec![arch.name(), own, &remaps, &build, &images];
     more.extend(trusted_key);
     project.key(PROGRAMS, &more)
 }
@@ -266,7 +305,7 @@ fn cached(project: &Project, arch: Arch) -> anyhow::Result<Option<Binaries>> {
     else {
         return Ok(None);
     };
-    if entry.key != key(project, arch)? {
+    if Some(entry.key) != key(project, arch)? {
         return Ok(None);
     }
     let Ok(programs) = read(project, arch) else {
@@ -282,8 +321,9 @@ fn write_cache(project: &Project, arch: Arch, programs: &Binaries) -> anyhow::Re
     let hashes = programs
         .iter()
         .map(|(name, bytes)| (name.clone(), sha256(bytes)));
+    let key = key(project, arch)?;
     let entry = CacheEntry {
-        key: key(project, arch)?,
+        key: key.context("a tool disappeared during the build; start again")?,
         programs: hashes.collect(),
     };
     let mut tree = Tree::default();
@@ -299,23 +339,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn key_covers_the_compilers() {
+    fn key_covers_the_tools_and_the_architecture() {
         let project = Project::open().unwrap();
-        let key = |arch, compilers| key_with(&project, arch, compilers).unwrap();
-        let first = key(Arch::Amd64, "rustc 1.95.0\ngcc 13");
-        assert_eq!(key(Arch::Amd64, "rustc 1.95.0\ngcc 13"), first);
-        assert_ne!(key(Arch::Amd64, "rustc 1.95.0\ngcc 14"), first);
-        assert_ne!(key(Arch::Amd64, "rustc 1.95.1\ngcc 13"), first);
-        assert_ne!(key(Arch::Arm, "rustc 1.95.0\ngcc 13"), first);
+        let build = |c_compiler: &str| Build {
+            rustc: String::new(),
+            rustc_commit: String::new(),
+            llvm: String::new(),
+            cargo: String::new(),
+            linker: String::new(),
+            c_compiler: c_compiler.to_owned(),
+            c_compiler_lock: sha256(b""),
+            crates: sha256(b""),
+            targets: BTreeMap::new(),
+        };
+        let key = |arch, c_compiler| key_with(&project, arch, &build(c_compiler)).unwrap();
+        let first = key(Arch::Amd64, "clang 18");
+        assert_eq!(key(Arch::Amd64, "clang 18"), first);
+        assert_ne!(key(Arch::Amd64, "clang 19"), first);
+        assert_ne!(key(Arch::Arm, "clang 18"), first);
         let other = Project::open().unwrap().with_images(&ImageNames {
             image_prefix: "rancher/".parse().unwrap(),
         });
-        let renamed = key_with(&other, Arch::Amd64, "rustc 1.95.0\ngcc 13").unwrap();
+        let renamed = key_with(&other, Arch::Amd64, &build("clang 18")).unwrap();
         assert_ne!(renamed, first);
-        let of_this_machine = toolchain::versions(&project, &[Arch::Arm]).unwrap();
-        assert_eq!(
-            super::key(&project, Arch::Arm).unwrap(),
-            key(Arch::Arm, &of_this_machine)
-        );
     }
 }

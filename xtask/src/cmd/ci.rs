@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use self::background::Background;
 use crate::{
     arch::Arch,
-    cmd::{bench, e2e, fuzz, lint, test},
+    cmd::{bench, e2e, fuzz, lint, reproduce, test},
     project::Project,
     ui,
 };
@@ -18,7 +18,7 @@ use crate::{
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  cargo xtask ci --install\n  cargo xtask ci --all --install")]
 pub(crate) struct Args {
-    /// Also run what CI runs each night: long fuzzing and faults, the oldest kernel, hundreds of nodes, other architectures, and the release made again at another path
+    /// Also run what CI runs each night: long fuzzing and faults, the oldest kernel, hundreds of nodes, other architectures, and the release made again in the root of another system
     #[arg(long)]
     all: bool,
     /// Install whatever is missing
@@ -34,6 +34,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let project = Project::open()?;
     let dist = e2e::current_dist(&project, args.install)?;
     // Runs in the background while the suites run.
+    if args.all {
+        // Suites that install packages run at the same time as what follows.
+        reproduce::root::ensure_tools(args.install)?;
+    }
     let reproduce = args.all.then(|| reproduce(&project, &dist)).transpose()?;
     for suite in SUITES {
         e2e::one(&project, suite, &dist, args.install, &[])?;
@@ -71,6 +75,9 @@ const SUITES: [e2e::Suite; 14] = [
     e2e::Suite::Cluster,
     e2e::Suite::Vpn,
 ];
+
+/// The system in whose root the release is made again. CI itself runs on an older one.
+const ANOTHER_SYSTEM: &str = "debian:trixie";
 
 /// Architectures that are emulated, each with suites that start the programs without containers.
 const EMULATED: [(Arch, &[e2e::Suite]); 2] = [
@@ -124,7 +131,15 @@ fn reproduce(project: &Project, dist: &Path) -> anyhow::Result<Background> {
         &Path::new("/proc")
             .join(process::id().to_string())
             .join("exe"),
-        &["reproduce", "--arch", arch.name(), "--first", dist],
+        &[
+            "reproduce",
+            "--arch",
+            arch.name(),
+            "--first",
+            dist,
+            "--root",
+            ANOTHER_SYSTEM,
+        ],
     )
 }
 
@@ -149,6 +164,11 @@ mod tests {
             .map(|suite| suite.to_possible_value().unwrap());
         let names: Vec<_> = names.map(|name| name.get_name().to_owned()).collect();
         names.join(" ")
+    }
+
+    #[test]
+    fn release_is_made_again_in_another_system() {
+        ANOTHER_SYSTEM.parse::<reproduce::root::Suite>().unwrap();
     }
 
     #[test]

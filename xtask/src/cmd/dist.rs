@@ -62,7 +62,7 @@ pub(crate) struct Args {
     out: PathBuf,
     #[command(flatten)]
     desks: Desks,
-    /// Install missing Rust targets and, as root on Debian, C compilers
+    /// Install what is missing: Rust targets, the sources of Rust's standard library, and the C compiler; as root on Debian also that of --desks
     #[arg(long)]
     install: bool,
     #[command(flatten)]
@@ -124,8 +124,8 @@ fn make_with_desks(
     let arches = arches.list();
     refuse_foreign(&out)?;
     tree::repair(&out)?;
-    let key = key(project, &arches, desks)?;
-    if is_current(project, &out, key) {
+    let before = key(project, &arches, desks)?;
+    if before.is_some_and(|key| is_current(project, &out, key)) {
         ui::note(&format!("{} is up to date", out.display()));
         return Ok(());
     }
@@ -133,7 +133,9 @@ fn make_with_desks(
     let staging = StagingDir::next_to(&out)?;
     let release = assemble(project, &arches, desks, install)?;
     put(&release, &staging, &out)?;
-    write_cache(project, &out, key, &release)?;
+    if let Some(key) = key(project, &arches, desks)? {
+        write_cache(project, &out, key, &release)?;
+    }
     ui::note(&format!(
         "{} holds {} for {}",
         out.display(),
@@ -160,7 +162,7 @@ fn assemble(
     install: bool,
 ) -> anyhow::Result<Tree> {
     let charts = ui::step("charts", || charts::pack(project.settings()))?;
-    let programs = build::all(project, arches, install)?;
+    let (programs, build) = build::all(project, arches, install)?;
     let plugins = desks.build(project, install)?;
     let inventory = ui::step("crates and licences", || {
         images::inventory(project, Network::Allowed)
@@ -172,6 +174,7 @@ fn assemble(
         epoch: project.epoch,
         toolchain: project.toolchain.clone(),
         trusted_key: project.trusted_key.as_ref().map(|key| key.id),
+        build: Some(build),
         architectures: arches.to_vec(),
         image_prefix: project.images.clone(),
     };
@@ -299,19 +302,23 @@ struct CacheEntry {
     sums: Digest,
 }
 
-fn key(project: &Project, arches: &[Arch], desks: Desks) -> anyhow::Result<Digest> {
+/// Returns a hash over everything that the release follows from, or `None` when a tool is not installed.
+fn key(project: &Project, arches: &[Arch], desks: Desks) -> anyhow::Result<Option<Digest>> {
     let dirs = [PROGRAMS, PACKING].concat();
     let epoch = project.epoch.to_string();
-    let compilers = toolchain::versions(project, arches)?;
+    let Some(build) = toolchain::record(project, arches)? else {
+        return Ok(None);
+    };
+    let build = serde_json::to_string(&build)?;
     let images = project.images.to_string();
     let trusted_key = project.trusted_key.as_ref().map(|key| key.id.hex());
-    let mut more = vec![project.commit.as_str(), &epoch, &compilers, &images];
+    let mut more = vec![project.commit.as_str(), &epoch, &build, &images];
     more.extend(trusted_key.as_deref());
     more.extend(arches.iter().map(|arch| arch.name()));
     let for_desks = toolchain::versions_for_desks(project, desks.list())?;
     more.extend(desks.list().iter().map(|desk| desk.name()));
     more.push(&for_desks);
-    project.key(&dirs, &more)
+    project.key(&dirs, &more).map(Some)
 }
 
 fn cache_name(out: &Path) -> String {
@@ -391,6 +398,7 @@ mod tests {
                 epoch: 0,
                 toolchain: String::new(),
                 trusted_key: None,
+                build: None,
                 architectures: vec![Arch::Arm],
                 image_prefix: chart::ImagePrefix::DEFAULT,
             };

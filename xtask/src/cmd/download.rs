@@ -80,17 +80,13 @@ pub(crate) fn locked(project: &Project, lock: &Path, name: &Path) -> anyhow::Res
             names.join(", ")
         );
     };
-    let dir = download_dir(project);
+    let dir = project.download_dir();
     Ok(one(&fetch::client()?, item, &dir, &mirrors()?)?.path)
-}
-
-fn download_dir(project: &Project) -> PathBuf {
-    project.target.join("download")
 }
 
 fn fetch(project: &Project, locks: &[PathBuf]) -> anyhow::Result<Vec<File>> {
     let mirrors = mirrors()?;
-    let dir = download_dir(project);
+    let dir = project.download_dir();
     let items = lock::read(locks)?;
     let http = fetch::client()?;
     let fetched = items.iter().map(|item| one(&http, item, &dir, &mirrors));

@@ -227,7 +227,6 @@ fn length_warning(name: &str, text: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::arch::{Arch, Facts};
 
     fn check(name: &str, text: &str, expected: &[&str]) {
         assert_eq!(complaints_about(name, text), expected, "{name}: {text}");
@@ -317,15 +316,8 @@ mod tests {
         assert_eq!((rights(dist), rights(e2e), rights(publish)), (0, 0, 1));
         // The one that may write runs nothing of the checkout.
         assert!(!publish.contains("checkout@") && !publish.contains("cargo"));
-        // Root installs packages, all that the architectures need, and builds nothing.
-        let as_root = dist.lines().filter(|line| line.contains("sudo "));
-        assert!(as_root.clone().count() > 0);
-        assert!(as_root.clone().all(|line| line.contains("sudo apt-get ")));
-        for arch in Arch::ALL {
-            for package in Facts::of(arch).packages {
-                assert!(dist.contains(package), "{package}");
-            }
-        }
+        // Root does nothing: what builds need is pinned, and belongs to the user who builds.
+        assert!(!dist.contains("sudo "));
     }
 
     #[test]

@@ -1,4 +1,7 @@
-//! `reproduce`: makes the release again from another checkout at another path, and fails unless it has the same bytes.
+//! `reproduce`: makes the release again from another checkout at another path, on request in the root of another system, and fails unless
+//! it has the same bytes.
+
+pub(crate) mod root;
 
 use std::{
     fs,
@@ -8,8 +11,10 @@ use std::{
 use anyhow::{Context as _, bail, ensure};
 use xshell::cmd;
 
+use self::root::Suite;
 use crate::{
     arch::{Arch, Arches},
+    c_compiler,
     cmd::dist,
     difference,
     project::Project,
@@ -19,9 +24,12 @@ use crate::{
 };
 
 /// Make the release again in a clone elsewhere, and compare
+///
+/// With --root it is made in a fresh root directory of that release of Debian, by another user, with another umask, locale, time zone, name
+/// of the machine and path, and a toolchain of its own that has Rust's sources. docs/reproduce.md says how two builders compare.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  cargo xtask reproduce --arch amd64\n  cargo xtask reproduce --install\n  cargo xtask reproduce --first dist"
+    after_help = "Examples:\n  cargo xtask reproduce --arch amd64\n  cargo xtask reproduce --install\n  cargo xtask reproduce --first dist\n  cargo xtask reproduce --arch amd64 --root debian:trixie --install"
 )]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -29,13 +37,23 @@ pub(crate) struct Args {
     /// Release of this commit, for the same architectures; made unless set
     #[arg(long, value_name = "DIR")]
     first: Option<PathBuf>,
-    /// Install missing Rust targets and, as root on Debian, C compilers
+    /// Make it in a root directory of this system, as root: debian:trixie
+    #[arg(long, value_name = "SYSTEM")]
+    root: Option<Suite>,
+    /// Install what is missing: Rust targets, the sources of Rust's standard library, the C compiler, and what makes a root
     #[arg(long)]
     install: bool,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let project = Project::open()?;
+    if args.root.is_some() {
+        root::ensure_tools(args.install)?;
+    }
+    ensure!(
+        !project.is_dirty(),
+        "files of the checkout differ from its commit, and only the commit is made again: commit or stash them first"
+    );
     let first = if let Some(first) = &args.first {
         std::env::current_dir()?.join(first)
     } else {
@@ -43,20 +61,34 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         dist::make(&project, &args.arches, &first, args.install)?;
         first
     };
-    make_again(&project, &args.arches, &first)
-}
-
-/// Makes the release again and compares it with that in `first`.
-fn make_again(project: &Project, arches: &Arches, first: &Path) -> anyhow::Result<()> {
-    ensure!(
-        !project.is_dirty(),
-        "files of the checkout differ from its commit, and only the commit is made again: commit or stash them first"
-    );
     let elsewhere = tempfile::Builder::new()
         .prefix("multus-rs-again-")
         .tempdir()
         .context("cannot make a directory for the second checkout")?;
-    let root = elsewhere.path().join("checkout");
+    let arches = args.arches.list();
+    let (second, place) = if let Some(suite) = &args.root {
+        let second = root::make(&project, suite, &arches, elsewhere.path())?;
+        (second, format!("this system and {suite}"))
+    } else {
+        let second = make_at_another_path(&project, &args.arches, elsewhere.path())?;
+        (second, "two paths".to_owned())
+    };
+    compare(&first, &second)?;
+    let names: Vec<_> = arches.into_iter().map(Arch::name).collect();
+    ui::note(&format!(
+        "the same bytes from {place}: {}",
+        names.join(", ")
+    ));
+    Ok(())
+}
+
+/// Makes the release from a clone below `elsewhere`.
+fn make_at_another_path(
+    project: &Project,
+    arches: &Arches,
+    elsewhere: &Path,
+) -> anyhow::Result<PathBuf> {
+    let root = elsewhere.join("checkout");
     let (shell, origin) = (project.shell()?, &project.root);
     cmd!(
         shell,
@@ -65,31 +97,45 @@ fn make_again(project: &Project, arches: &Arches, first: &Path) -> anyhow::Resul
     .quiet()
     .run()
     .context("cannot clone the checkout")?;
-    let again = Project::at(root, elsewhere.path().join("target"))?;
+    let again = Project::at(root, elsewhere.join("target"))?;
     ensure!(
         again.commit == project.commit,
         "the clone is at {}, the checkout at {}",
         again.commit,
         project.commit
     );
-    let second = elsewhere.path().join("dist");
+    copy_compiler(project, &again)?;
+    let second = elsewhere.join("dist");
     dist::make(&again, arches, &second, false)?;
+    Ok(second)
+}
+
+/// Copies the C compiler's wheel, which is checked again where it is unpacked.
+fn copy_compiler(from: &Project, to: &Project) -> anyhow::Result<()> {
+    let item = c_compiler::pinned(from)?;
+    let path = from.download_dir().join(&item.name);
+    if !path.is_file() {
+        return Ok(());
+    }
+    fs::create_dir_all(to.download_dir())?;
+    fs::copy(&path, to.download_dir().join(&item.name))
+        .with_context(|| format!("cannot copy {}", path.display()))?;
+    Ok(())
+}
+
+/// Fails with the first difference of two releases.
+fn compare(first: &Path, second: &Path) -> anyhow::Result<()> {
     let sums = |dist: &Path| {
         let path = dist.join(release::SUMS);
         fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
     };
-    if let Some(line) = first_difference(&sums(first)?, &sums(&second)?) {
-        let position = difference::first(&Tree::read(first)?, &Tree::read(&second)?);
+    if let Some(line) = first_difference(&sums(first)?, &sums(second)?) {
+        let position = difference::first(&Tree::read(first)?, &Tree::read(second)?);
         bail!(
-            "the same commit has other bytes at another path: {line}; first in {}",
+            "the same commit has other bytes elsewhere: {line}; first in {}",
             position.unwrap_or_default()
         );
     }
-    let names: Vec<_> = arches.list().into_iter().map(Arch::name).collect();
-    ui::note(&format!(
-        "the same bytes from two paths: {}",
-        names.join(", ")
-    ));
     Ok(())
 }
 

@@ -6,6 +6,7 @@ mod forgeries;
 use std::path::{Path, PathBuf};
 
 use airgap::{
+    build::Build,
     commands::{trust, verify::print_release},
     signatures::{self, Trust},
     verify::{self, Checkout, Standard, Verified},
@@ -14,10 +15,12 @@ use anyhow::{Context as _, bail, ensure};
 
 use super::{checkout, images};
 use crate::{
+    arch::Arch,
     difference,
     project::Project,
     release::{self, Release},
     sbom::{self, Network},
+    toolchain,
     tree::Tree,
     ui,
 };
@@ -77,6 +80,7 @@ pub(crate) fn verified(dir: &Path, trust: &Trust) -> anyhow::Result<Verified> {
         standard(release, commit.as_deref(), &checkout)
     })?;
     compare_with_crates(&verified.release)?;
+    compare_with_tools(&verified.release)?;
     Ok(verified)
 }
 
@@ -101,6 +105,51 @@ fn compare_with_crates(release: &Release) -> anyhow::Result<()> {
             Ok(())
         }
     }
+}
+
+/// Compares what the programs were built with to the tools of this machine, if the release is of this checkout and its commit.
+///
+/// Uncommitted changes say nothing of that: a rehearsal of a release has programs of an earlier one.
+fn compare_with_tools(release: &Release) -> anyhow::Result<()> {
+    let Ok(project) = Project::open() else {
+        return Ok(());
+    };
+    if release.commit != project.commit || project.is_dirty() {
+        return Ok(());
+    }
+    let arches: Option<Vec<_>> = release
+        .architectures
+        .iter()
+        .map(|name| Arch::parse(name))
+        .collect();
+    let arches = arches.context("the release has unknown architectures")?;
+    if let Some(here) = toolchain::record(&project, &arches)? {
+        return check_build(release, &here);
+    }
+    ui::note(
+        "the record of what the programs were built with is not compared, since the tools are not all here: \
+         `cargo xtask build` names them",
+    );
+    Ok(())
+}
+
+/// Fails unless the release was built with the tools and flags of this machine.
+fn check_build(release: &Release, here: &Build) -> anyhow::Result<()> {
+    let build = release.build.as_ref();
+    let build = build.with_context(|| {
+        format!(
+            "{} does not say what the programs were built with: make the release again",
+            release::FILE
+        )
+    })?;
+    let differences = build.differences(here);
+    ensure!(
+        differences.is_empty(),
+        "{}: the programs were built with other tools or flags than this checkout's, there and here: {}",
+        release::FILE,
+        differences.join("; ")
+    );
+    Ok(())
 }
 
 /// Fails unless the release is the one of a tag, which is at `commit`.
@@ -167,6 +216,7 @@ mod tests {
             epoch: 0,
             toolchain: String::new(),
             trusted_key: None,
+            build: None,
             architectures: Vec::new(),
             image_prefix: chart::ImagePrefix::DEFAULT,
             images: Vec::new(),
@@ -192,6 +242,32 @@ mod tests {
         ] {
             assert!(!is_checkout(commit, checkout), "{commit} {checkout:?}");
         }
+    }
+
+    fn build(linker: &str) -> Build {
+        Build {
+            rustc: "1.95.0".to_owned(),
+            rustc_commit: "c0ffee".to_owned(),
+            llvm: String::new(),
+            cargo: String::new(),
+            linker: linker.to_owned(),
+            c_compiler: String::new(),
+            c_compiler_lock: archive::digest::sha256(b""),
+            crates: archive::digest::sha256(b""),
+            targets: std::collections::BTreeMap::new(),
+        }
+    }
+
+    #[test]
+    fn release_of_other_tools_is_refused() {
+        let mut release = release("5.0.0", "abc");
+        let error = check_build(&release, &build("LLD 22")).unwrap_err();
+        assert!(error.to_string().contains("does not say"), "{error}");
+        release.build = Some(build("LLD 22"));
+        check_build(&release, &build("LLD 22")).unwrap();
+        let error = check_build(&release, &build("LLD 23")).unwrap_err();
+        let expected = "linker is `LLD 22` and `LLD 23`";
+        assert!(error.to_string().contains(expected), "{error}");
     }
 
     #[test]

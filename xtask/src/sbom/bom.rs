@@ -259,9 +259,7 @@ fn toolchain(version: &str, triple: &str) -> Vec<(String, Component)> {
         )
     };
     let cpe = |product: &str, version: &str| format!("cpe:2.3:a:{product}:{version}:*:*:*:*:*:*:*");
-    let libc = if triple.contains("musl") {
-        library("musl", None, "MIT", cpe("musl-libc:musl", "*"))
-    } else if triple.contains("windows") {
+    let libc = if triple.contains("windows") {
         library(
             "mingw-w64",
             None,
@@ -269,7 +267,7 @@ fn toolchain(version: &str, triple: &str) -> Vec<(String, Component)> {
             cpe("mingw-w64:mingw-w64", "*"),
         )
     } else {
-        library("glibc", None, "LGPL-2.1-or-later", cpe("gnu:glibc", "*"))
+        library("musl", None, "MIT", cpe("musl-libc:musl", "*"))
     };
     let std = library(
         "rust-std",
@@ -353,7 +351,7 @@ mod tests {
         assert_eq!(serde.purl.as_deref(), Some("pkg:cargo/serde@1.0.229"));
         assert_eq!(serde.licence.as_deref(), Some("MIT OR Apache-2.0"));
         let arm = program(Arch::Arm);
-        assert!(arm.components.contains_key("toolchain-glibc"));
+        assert!(arm.components.contains_key("toolchain-musl"));
     }
 
     #[test]

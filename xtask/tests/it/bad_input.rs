@@ -184,7 +184,7 @@ fn missing_toolchain_is_reported_with_a_hint() {
     let rustc = tools.path().join("rustc");
     let write_rustc = |release: &str| {
         let text = format!(
-            "#!/bin/sh\ncase $1 in -vV) echo 'release: {release}' ;; *) echo /no/such/dir ;; esac\n"
+            "#!/bin/sh\ncase $1 in -vV) echo 'release: {release}'; echo 'commit-hash: c0ffee' ;; *) echo /no/such/dir ;; esac\n"
         );
         fs::write(&rustc, text).unwrap();
         fs::set_permissions(&rustc, fs::Permissions::from_mode(0o755)).unwrap();
@@ -203,8 +203,9 @@ fn missing_toolchain_is_reported_with_a_hint() {
     write_rustc(pin);
     let missing = [
         "cannot build for arm64, arm",
-        "`rustup target add aarch64-unknown-linux-musl armv7-unknown-linux-gnueabihf`",
-        "`apt-get install --yes gcc-aarch64-linux-gnu",
+        "`rustup target add aarch64-unknown-linux-musl`",
+        "`rustup component add rust-src`",
+        "`cargo xtask download --lock xtask/zig-",
         "--install",
         "--arch",
     ];

@@ -8,4 +8,5 @@ mod push;
 mod registry;
 mod release;
 mod server;
+mod shared_builds;
 mod tls;

@@ -1,13 +1,20 @@
 //! `--desks`: builds the kubectl plugin for the machines of operators that are no nodes.
 
-use std::{collections::BTreeMap, fs};
+use std::{collections::BTreeMap, ffi::OsString, fs};
 
 use airgap::{desk::Desk, kubectl_archives};
 use anyhow::{Context as _, ensure};
 use xshell::cmd;
 
-use super::{foreign_variables, remaps};
-use crate::{desks::Facts, elf, programs, project::Project, toolchain, tree::Tree, ui};
+use crate::{
+    build_environment::{self, remaps},
+    desks::Facts,
+    elf, programs,
+    project::Project,
+    toolchain,
+    tree::Tree,
+    ui,
+};
 
 /// The plugins by desk.
 pub(crate) type Plugins = BTreeMap<Desk, Vec<u8>>;
@@ -55,6 +62,7 @@ fn compile(project: &Project, desk: Desk) -> anyhow::Result<Vec<u8>> {
         rustflags,
         ..
     } = Facts::of(desk);
+    build_environment::check_settings(project, &[triple])?;
     let run = programs::run_of(kubectl_archives::PROGRAM)?;
     let mut rustflags: Vec<String> = rustflags.iter().map(|&flag| flag.into()).collect();
     let mut cflags = Vec::new();
@@ -63,29 +71,28 @@ fn compile(project: &Project, desk: Desk) -> anyhow::Result<Vec<u8>> {
         cflags.push(format!("-ffile-prefix-map={from}={to}"));
     }
     let lower = triple.replace('-', "_");
+    let upper = lower.to_uppercase();
+    let variables: Vec<(String, OsString)> = vec![
+        ("CARGO_TARGET_DIR".to_owned(), project.target.clone().into()),
+        (format!("CARGO_TARGET_{upper}_LINKER"), cc.into()),
+        (format!("CC_{lower}"), cc.into()),
+        (format!("CFLAGS_{lower}"), cflags.join(" ").into()),
+        (
+            "CARGO_ENCODED_RUSTFLAGS".to_owned(),
+            rustflags.join("\u{1f}").into(),
+        ),
+    ];
     let shell = project.shell()?;
-    shell.set_var("CARGO_TARGET_DIR", &project.target);
-    shell.set_var(format!("CARGO_TARGET_{}_LINKER", lower.to_uppercase()), cc);
-    shell.set_var(format!("CC_{lower}"), cc);
-    shell.set_var(format!("CFLAGS_{lower}"), cflags.join(" "));
-    shell.set_var("CARGO_ENCODED_RUSTFLAGS", rustflags.join("\u{1f}"));
-    shell.set_var("CARGO_INCREMENTAL", "0");
-    shell.set_var("SOURCE_DATE_EPOCH", "0");
-    shell.set_var("LC_ALL", "C");
-    shell.set_var("TZ", "UTC");
     let (profile, packages) = (run.profile, run.programs.iter());
     let packages: Vec<_> = packages
         .flat_map(|(package, _)| ["--package", package])
         .collect();
     ui::note(&format!("building {} {}", desk.name(), packages.join(" ")));
-    let mut build = cmd!(
+    let build = cmd!(
         shell,
         "cargo build --locked --profile {profile} --target {triple} {packages...} --bins"
     );
-    for name in foreign_variables() {
-        build = build.env_remove(name);
-    }
-    build
+    build_environment::apply(build, &variables)
         .quiet()
         .run()
         .with_context(|| format!("cannot build for {}", desk.name()))?;

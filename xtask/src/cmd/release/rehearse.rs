@@ -77,6 +77,8 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         architectures: arches,
         image_prefix: project.images.clone(),
         trusted_key: former.trusted_key,
+        // The programs are those of the other release.
+        build: former.build.clone(),
     };
     let tree = ui::step("generate and airgap", || {
         dist::compose(

@@ -107,6 +107,7 @@ fn origin(settings: &BuildSettings<'_>) -> Origin {
         epoch: 0,
         toolchain: "1.95.0".into(),
         trusted_key: None,
+        build: None,
         architectures: ARCHES.to_vec(),
     }
 }
