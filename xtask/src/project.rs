@@ -49,6 +49,7 @@ pub(crate) struct Project {
 pub(crate) const TRUSTED_KEY: &str = "MULTUS_TRUSTED_KEY";
 
 /// A key that is built into `multus-distro`, which then takes signed archives alone.
+#[derive(Debug, Clone)]
 pub(crate) struct TrustedKey {
     pub(crate) id: Digest,
     /// The key in the form in which it is built in, which has no comments and one kind of line ends.
@@ -93,6 +94,15 @@ impl Project {
             images: images.image_prefix.clone(),
             ..self
         }
+    }
+
+    /// Opens another checkout for a build with the settings of this one.
+    pub(crate) fn elsewhere(&self, root: PathBuf, target: PathBuf) -> anyhow::Result<Self> {
+        Ok(Self {
+            images: self.images.clone(),
+            trusted_key: self.trusted_key.clone(),
+            ..Self::at(root, target)?
+        })
     }
 
     /// Returns the settings that charts and images take.

@@ -17,7 +17,7 @@ use crate::{
     c_compiler,
     cmd::dist,
     difference,
-    project::Project,
+    project::{ImageNames, Project},
     release,
     tree::Tree,
     ui,
@@ -43,10 +43,12 @@ pub(crate) struct Args {
     /// Install what is missing: Rust targets, the sources of Rust's standard library, the C compiler, and what makes a root
     #[arg(long)]
     install: bool,
+    #[command(flatten)]
+    names: ImageNames,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let project = Project::open()?;
+    let project = Project::open()?.with_images(&args.names);
     if args.root.is_some() {
         root::ensure_tools(args.install)?;
     }
@@ -97,7 +99,7 @@ fn make_at_another_path(
     .quiet()
     .run()
     .context("cannot clone the checkout")?;
-    let again = Project::at(root, elsewhere.join("target"))?;
+    let again = project.elsewhere(root, elsewhere.join("target"))?;
     ensure!(
         again.commit == project.commit,
         "the clone is at {}, the checkout at {}",

@@ -12,7 +12,7 @@ use xshell::{Shell, cmd};
 use crate::{
     arch::{Arch, Facts, Std},
     build_environment, c_compiler,
-    project::Project,
+    project::{Project, TRUSTED_KEY},
     ui,
 };
 
@@ -40,15 +40,16 @@ const RUSTUP: &str = "/opt/toolchains";
 const CARGO: &str = "/opt/crates";
 const MIRROR: &str = "/srv/mirror";
 const OUT: &str = "/srv/elsewhere/dist";
+const KEY: &str = "/srv/trusted key.pem";
 
-/// Runs in the root as another user: `$1` is the commit, `$2` the architectures.
+/// Runs in the root as another user: `$1` is the commit, `$2` the architectures, `$3` the prefix of images.
 const SCRIPT: &str = r#"set -e
 umask 077
 git clone --quiet /srv/origin.git /srv/elsewhere/checkout
 cd /srv/elsewhere/checkout
 git checkout --quiet --detach "$1"
 cp -r /srv/mirror/. /srv/elsewhere/built/download
-exec cargo xtask dist --arch "$2" --out /srv/elsewhere/dist"#;
+exec cargo xtask dist --arch "$2" --image-prefix "$3" --out /srv/elsewhere/dist"#;
 
 /// Sets another name of the machine, and becomes another user: `$1` is the root, the rest the program.
 const ENTER: &str =
@@ -150,6 +151,7 @@ pub(crate) fn make(
     let shell = project.shell()?;
     let arches: Vec<_> = arches.iter().map(|arch| arch.name()).collect();
     let (arches, commit) = (arches.join(","), &project.commit);
+    let images = project.images.to_string();
     let mut variables: Vec<_> = [
         ("HOME", HOME),
         ("PATH", "/usr/bin:/bin:/usr/sbin:/sbin"),
@@ -164,6 +166,9 @@ pub(crate) fn make(
     .collect();
     let toolchain = toolchain(&root)?;
     variables[1] = format!("PATH={toolchain}/bin:/usr/bin:/bin:/usr/sbin:/sbin");
+    if project.trusted_key.is_some() {
+        variables.push(format!("{TRUSTED_KEY}={KEY}"));
+    }
     // The limit on parallel work is the machine's and not the build's.
     if let Ok(jobs) = std::env::var("CARGO_BUILD_JOBS") {
         variables.push(format!("CARGO_BUILD_JOBS={jobs}"));
@@ -172,7 +177,7 @@ pub(crate) fn make(
     ui::note(&format!("making the release in a root of {suite}"));
     cmd!(
         shell,
-        "unshare --mount --pid --uts --fork --kill-child {proc} sh -c {ENTER} sh {root} env -i {variables...} sh -c {SCRIPT} sh {commit} {arches}"
+        "unshare --mount --pid --uts --fork --kill-child {proc} sh -c {ENTER} sh {root} env -i {variables...} sh -c {SCRIPT} sh {commit} {arches} {images}"
     )
     .quiet()
     .run()
@@ -268,6 +273,9 @@ fn furnish(project: &Project, arches: &[Arch], root: &Path) -> anyhow::Result<()
             wheel.display()
         )
     })?;
+    if let Some(key) = &project.trusted_key {
+        fs::write(inside(root, KEY), &key.pem)?;
+    }
     let (crates, srv) = (inside(root, CARGO), inside(root, "/srv"));
     cmd!(shell, "chown -R {USER} {crates} {srv}")
         .quiet()
