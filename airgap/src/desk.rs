@@ -3,8 +3,12 @@
 use anyhow::{Context as _, ensure};
 use object::{
     LittleEndian,
+    macho::{self, MachHeader64},
     pe::IMAGE_FILE_MACHINE_AMD64,
-    read::pe::{ImageNtHeaders as _, PeFile64},
+    read::{
+        macho::{LoadCommandVariant, MachHeader as _},
+        pe::{ImageNtHeaders as _, PeFile64},
+    },
 };
 
 use crate::tree::Tree;
@@ -15,6 +19,8 @@ pub const PROGRAM: &str = "kubectl-multus";
 /// A kind of machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Desk {
+    DarwinAmd64,
+    DarwinArm64,
     WindowsAmd64,
 }
 
@@ -33,12 +39,17 @@ const OF_WINDOWS: &[&str] = &[
     "ws2_32.dll",
 ];
 
+/// The directories of macOS that have the libraries which its programs may load.
+const OF_MACOS: &[&str] = &["/System/Library/Frameworks/", "/usr/lib/"];
+
 impl Desk {
-    pub const ALL: [Self; 1] = [Self::WindowsAmd64];
+    pub const ALL: [Self; 3] = [Self::DarwinAmd64, Self::DarwinArm64, Self::WindowsAmd64];
 
     /// Returns the name of its directory in `bin/`.
     pub fn name(self) -> &'static str {
         match self {
+            Self::DarwinAmd64 => "darwin-amd64",
+            Self::DarwinArm64 => "darwin-arm64",
             Self::WindowsAmd64 => "windows-amd64",
         }
     }
@@ -46,6 +57,8 @@ impl Desk {
     /// Returns operating system and architecture as Go names them.
     pub fn os_and_arch(self) -> (&'static str, &'static str) {
         match self {
+            Self::DarwinAmd64 => ("darwin", "amd64"),
+            Self::DarwinArm64 => ("darwin", "arm64"),
             Self::WindowsAmd64 => ("windows", "amd64"),
         }
     }
@@ -53,6 +66,7 @@ impl Desk {
     /// Returns the name of the plugin.
     pub fn program(self) -> String {
         match self {
+            Self::DarwinAmd64 | Self::DarwinArm64 => PROGRAM.to_owned(),
             Self::WindowsAmd64 => format!("{PROGRAM}.exe"),
         }
     }
@@ -71,6 +85,8 @@ impl Desk {
     /// Fails unless the program runs there with nothing but the system.
     pub fn check(self, bytes: &[u8]) -> anyhow::Result<()> {
         match self {
+            Self::DarwinAmd64 => check_macos(bytes, macho::CPU_TYPE_X86_64),
+            Self::DarwinArm64 => check_macos(bytes, macho::CPU_TYPE_ARM64),
             Self::WindowsAmd64 => check_windows(bytes),
         }
     }
@@ -98,6 +114,41 @@ fn check_windows(bytes: &[u8]) -> anyhow::Result<()> {
     Ok(())
 }
 
+fn check_macos(bytes: &[u8], cpu: macho::CpuType) -> anyhow::Result<()> {
+    let context = "no 64-bit program for macOS";
+    let header = MachHeader64::<LittleEndian>::parse(bytes, 0).context(context)?;
+    ensure!(header.is_little_endian(), context);
+    let found = header.cputype(LittleEndian);
+    ensure!(
+        found == cpu,
+        "its processor {found:x} is not {cpu:x}, that of its name"
+    );
+    let mut is_signed = false;
+    let mut commands = header.load_commands(LittleEndian, bytes, 0)?;
+    while let Some(command) = commands.next()? {
+        match command.variant()? {
+            LoadCommandVariant::Dylib(library) => {
+                let name = command.string(LittleEndian, library.dylib.name)?;
+                let name = String::from_utf8_lossy(name);
+                ensure!(
+                    OF_MACOS.iter().any(|dir| name.starts_with(dir)),
+                    "it requires {name}, which macOS does not have"
+                );
+            }
+            LoadCommandVariant::LinkeditData(_) => {
+                is_signed |= command.cmd() == macho::LC_CODE_SIGNATURE;
+            }
+            _ => {}
+        }
+    }
+    // The kernel ends a program without one; a signature that names no author is enough.
+    ensure!(
+        is_signed || cpu != macho::CPU_TYPE_ARM64,
+        "it has no code signature, without which macOS starts nothing on arm64"
+    );
+    Ok(())
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
@@ -116,6 +167,51 @@ pub(crate) mod tests {
         bytes[0x58..0x5a].copy_from_slice(&[0x0b, 0x02]);
         bytes.extend_from_slice(text);
         bytes
+    }
+
+    /// Returns a program for macOS that loads a library, with a code signature on demand.
+    fn program_for_macos(cpu: macho::CpuType, library: &str, is_signed: bool) -> Vec<u8> {
+        const DYLIB: u32 = 24;
+        let command = |kind: macho::LoadCommandType, content: &[u8]| {
+            let size = u32::try_from(8 + content.len()).expect("commands are short");
+            [&words(&[kind.0, size]), content].concat()
+        };
+        let mut name = library.as_bytes().to_owned();
+        name.resize((name.len() + 1).next_multiple_of(8), 0);
+        let load = [words(&[DYLIB, 0, 1, 1]), name].concat();
+        let mut commands = vec![command(macho::LC_LOAD_DYLIB, &load)];
+        if is_signed {
+            commands.push(command(macho::LC_CODE_SIGNATURE, &words(&[0, 0])));
+        }
+        let number = u32::try_from(commands.len()).expect("there are few");
+        let commands = commands.concat();
+        let size = u32::try_from(commands.len()).expect("they are short");
+        let header = [0xfeed_facf, cpu.0, 0, 2, number, size, 0, 0];
+        [words(&header), commands].concat()
+    }
+
+    fn words(words: &[u32]) -> Vec<u8> {
+        words.iter().flat_map(|word| word.to_le_bytes()).collect()
+    }
+
+    #[test]
+    fn program_for_macos_loads_the_systems_libraries_alone_and_is_signed() {
+        let system = "/usr/lib/libSystem.B.dylib";
+        let sound = program_for_macos(macho::CPU_TYPE_ARM64, system, true);
+        Desk::DarwinArm64.check(&sound).unwrap();
+        let intel = program_for_macos(macho::CPU_TYPE_X86_64, system, false);
+        Desk::DarwinAmd64.check(&intel).unwrap();
+        let refused = |desk: Desk, bytes: &[u8], expected: &str| {
+            let error = desk.check(bytes).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        };
+        refused(Desk::DarwinAmd64, &sound, "its processor");
+        refused(Desk::DarwinArm64, &intel, "its processor");
+        let foreign = program_for_macos(macho::CPU_TYPE_ARM64, "/opt/lib/x.dylib", true);
+        refused(Desk::DarwinArm64, &foreign, "it requires /opt/lib/x.dylib");
+        let unsigned = program_for_macos(macho::CPU_TYPE_ARM64, system, false);
+        refused(Desk::DarwinArm64, &unsigned, "no code signature");
+        refused(Desk::DarwinArm64, b"\x7fELF", "no 64-bit program for macOS");
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use airgap::desk::Desk;
 use anyhow::{Context as _, bail, ensure};
 use archive::digest::{Digest, sha256};
 use xshell::{Shell, cmd};
@@ -17,6 +18,7 @@ use zip::ZipArchive;
 
 use crate::{
     arch::{Arch, C_FLAGS, Facts},
+    desks,
     lock::{self, Item},
     project::Project,
     ui,
@@ -34,9 +36,7 @@ const TOP: &str = "ziglang/";
 /// Parts of the wheel for other systems and languages, which are half of it.
 const UNUSED: &[&str] = &[
     "lib/docs/",
-    "lib/libc/darwin/",
     "lib/libc/glibc/",
-    "lib/libc/mingw/",
     "lib/libc/wasi/",
     "lib/libcxx/",
     "lib/libcxxabi/",
@@ -46,6 +46,10 @@ const UNUSED: &[&str] = &[
 
 /// The file with the version of the C library.
 const MUSL_VERSION: &str = "lib/libc/musl/src/internal/version.h";
+
+/// Arguments of rustc that are left out, as patterns of the shell: the compiler links the C runtime of Windows, and its own functions for
+/// what processors lack, without being asked.
+const LEFT_OUT: &str = "-lmsvcrt | */libcompiler_builtins-*.rlib";
 
 /// Objects that Rust links besides the start file, and that musl needs nothing in.
 const EMPTY_OBJECTS: &[&str] = &["crti.o", "crtbegin.o", "crtend.o", "crtn.o"];
@@ -133,8 +137,15 @@ impl CCompiler {
     }
 
     fn at(project: &Project, item: &Item) -> Self {
-        let sha256 = item.sha256.hex();
-        let name = format!("zig-{}-{}", item.version, &sha256[..16]);
+        let wheel = item.sha256.hex();
+        let parts = [
+            wheel.as_str(),
+            include_str!("c_compiler.rs"),
+            include_str!("arch.rs"),
+            include_str!("desks.rs"),
+        ];
+        let key = sha256(parts.join("\n").as_bytes()).hex();
+        let name = format!("zig-{}-{}", item.version, &key[..16]);
         Self {
             dir: project.cache_dir().join(name),
         }
@@ -142,7 +153,17 @@ impl CCompiler {
 
     /// Returns the compiler for an architecture.
     pub(crate) fn cc(&self, arch: Arch) -> PathBuf {
-        self.dir.join(format!("cc-{}", arch.name()))
+        self.cc_for(arch.name())
+    }
+
+    /// Returns the compiler for a kind of machine by its name in a release.
+    pub(crate) fn cc_for(&self, machine: &str) -> PathBuf {
+        self.dir.join(format!("cc-{machine}"))
+    }
+
+    /// Returns the list of names in the C library of macOS.
+    pub(crate) fn macos_c_library(&self) -> PathBuf {
+        self.dir.join("lib/libc/darwin/libSystem.tbd")
     }
 
     /// Returns the archiver.
@@ -286,6 +307,11 @@ fn write_programs(dir: &Path) -> anyhow::Result<()> {
         let arguments = format!("cc -target {c_target} -mcpu={c_cpu}");
         programs.push((format!("cc-{}", arch.name()), arguments));
     }
+    for desk in Desk::ALL {
+        let target = desks::Facts::of(desk).c_target;
+        let arguments = format!("cc -target {target} -mcpu=baseline");
+        programs.push((format!("cc-{}", desk.name()), arguments));
+    }
     for (name, arguments) in programs {
         let path = dir.join(name);
         fs::write(&path, program(&arguments))?;
@@ -301,6 +327,13 @@ fn program(arguments: &str) -> String {
          # Made by cargo xtask.\n\
          dir=${{0%/*}}\n\
          export ZIG_GLOBAL_CACHE_DIR=\"$dir/cache\" ZIG_LOCAL_CACHE_DIR=\"$dir/cache\"\n\
+         for argument; do\n  \
+           shift\n  \
+           case $argument in\n    \
+             {LEFT_OUT}) ;;\n    \
+             *) set -- \"$@\" \"$argument\" ;;\n  \
+           esac\n\
+         done\n\
          exec \"$dir/zig\" {arguments} \"$@\"\n"
     )
 }
@@ -331,7 +364,7 @@ mod tests {
         let names = [
             "ziglang/zig",
             "ziglang/lib/std/a.zig",
-            "ziglang/lib/libc/mingw/b.c",
+            "ziglang/lib/libc/glibc/b.c",
             "ziglang-1.dist-info/METADATA",
         ];
         unpack(wheel(&names), dir.path()).unwrap();
@@ -365,7 +398,10 @@ mod tests {
         write_programs(&dir).unwrap();
         let compiler = CCompiler { dir: dir.clone() };
         let output = |program: &Path| {
-            let output = Command::new(program).args(["-c", "x y"]).output().unwrap();
+            let output = Command::new(program)
+                .args(["-c", "x y", "-lmsvcrt", "/a/libcompiler_builtins-1.rlib"])
+                .output()
+                .unwrap();
             String::from_utf8(output.stdout).unwrap()
         };
         let cache = dir.join("cache").display().to_string();

@@ -1,4 +1,4 @@
-//! The desks of a release: one table of their build tools.
+//! The desks of a release: one table of how the kubectl plugin is built for them. The C compiler is that of the other programs.
 
 use airgap::desk::Desk;
 
@@ -6,27 +6,50 @@ use airgap::desk::Desk;
 pub(crate) struct Facts {
     /// Rust's target.
     pub(crate) triple: &'static str,
-    /// The C compiler, which is the linker too.
-    pub(crate) cc: &'static str,
-    /// A library that comes with the compiler's headers.
-    pub(crate) library: &'static str,
-    /// The Debian package with them.
-    pub(crate) package: &'static str,
+    /// The C compiler's target.
+    pub(crate) c_target: &'static str,
+    pub(crate) linker: Linker,
     pub(crate) rustflags: &'static [&'static str],
 }
 
-const WINDOWS_AMD64: Facts = Facts {
-    triple: "x86_64-pc-windows-gnu",
-    cc: "x86_64-w64-mingw32-gcc",
-    library: "libmingw32.a",
-    package: "gcc-mingw-w64-x86-64-win32",
-    // The linker writes the time into a program otherwise.
-    rustflags: &["-Clink-arg=-Wl,--no-insert-timestamp"],
+/// The program that links for a desk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Linker {
+    /// The toolchain's own, with stand-ins for the libraries of macOS.
+    Own,
+    /// The C compiler, which has the libraries of mingw-w64 in sources.
+    CCompiler,
+}
+
+const DARWIN_AMD64: Facts = Facts {
+    triple: "x86_64-apple-darwin",
+    c_target: "x86_64-macos.11.0-none",
+    linker: Linker::Own,
+    rustflags: &[],
 };
+
+const DARWIN_ARM64: Facts = Facts {
+    triple: "aarch64-apple-darwin",
+    c_target: "aarch64-macos.11.0-none",
+    linker: Linker::Own,
+    rustflags: &[],
+};
+
+const WINDOWS_AMD64: Facts = Facts {
+    triple: "x86_64-pc-windows-gnullvm",
+    c_target: "x86_64-windows-gnu",
+    linker: Linker::CCompiler,
+    rustflags: &[],
+};
+
+/// The oldest macOS that the plugin runs on, as the C compiler's targets have it.
+pub(crate) const OLDEST_MACOS: &str = "11.0";
 
 impl Facts {
     pub(crate) fn of(desk: Desk) -> &'static Self {
         match desk {
+            Desk::DarwinAmd64 => &DARWIN_AMD64,
+            Desk::DarwinArm64 => &DARWIN_ARM64,
             Desk::WindowsAmd64 => &WINDOWS_AMD64,
         }
     }

@@ -13,6 +13,7 @@ mod desks;
 mod difference;
 mod fetch;
 mod lock;
+mod macos_sdk;
 mod packages;
 mod pages;
 mod programs;

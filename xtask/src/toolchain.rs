@@ -31,8 +31,6 @@ struct Missing {
     components: Vec<&'static str>,
     /// The lock of the C compiler.
     c_compiler: Option<String>,
-    /// Debian's, with the C compilers for desks.
-    packages: Vec<&'static str>,
 }
 
 /// Returns what programs are built with, as the tools report themselves, or `None` when one is not installed. Fails when the Rust compiler
@@ -168,29 +166,19 @@ pub(crate) fn ensure_installed(project: &Project, arches: &[Arch]) -> anyhow::Re
     }
 }
 
-/// Fails unless everything for these desks is installed; with `install`, installs it first.
+/// Returns the C compiler, unless something for these desks is not installed.
 pub(crate) fn ensure_installed_for_desks(
     project: &Project,
     desks: &[Desk],
-    install: bool,
-) -> anyhow::Result<()> {
-    let shell = project.shell()?;
-    let mut missing = find_missing_for_desks(&shell, desks)?;
-    if install && missing != Missing::default() {
-        install_missing(&shell, &missing)?;
-        missing = find_missing_for_desks(&shell, desks)?;
-        ensure!(
-            missing == Missing::default(),
-            "still missing after the installation: {}",
+) -> anyhow::Result<CCompiler> {
+    let missing = find_missing_for_desks(project, desks)?;
+    match CCompiler::find(project)? {
+        Some(compiler) if missing == Missing::default() => Ok(compiler),
+        _ => bail!(
+            "cannot build for desks: run {}, or add --install, or leave out --desks",
             missing.commands().join(" and ")
-        );
+        ),
     }
-    ensure!(
-        missing == Missing::default(),
-        "cannot build for desks: run {}, or add --install, or leave out --desks",
-        missing.commands().join(" and ")
-    );
-    Ok(())
 }
 
 fn complaint(arches: &[Arch], missing: &Missing) -> String {
@@ -220,7 +208,6 @@ impl Missing {
             command("rustup target add", &self.targets),
             command("rustup component add", &self.components),
             command("cargo xtask download --lock", &lock),
-            command("apt-get install --yes", &self.packages),
         ]
         .into_iter()
         .flatten()
@@ -247,43 +234,18 @@ fn find_missing(project: &Project, arches: &[Arch]) -> anyhow::Result<Missing> {
     Ok(missing)
 }
 
-/// Returns the versions of the C compilers for these desks.
-pub(crate) fn versions_for_desks(project: &Project, desks: &[Desk]) -> anyhow::Result<String> {
+fn find_missing_for_desks(project: &Project, desks: &[Desk]) -> anyhow::Result<Missing> {
     let shell = project.shell()?;
-    let compilers = desks.iter().map(|desk| desks::Facts::of(*desk).cc);
-    let versions: Vec<_> = compilers.map(|cc| version(&shell, cc)).collect();
-    Ok(versions.join("\n"))
-}
-
-/// Returns a program's name with what it prints of its version: nothing where it is not installed.
-fn version(shell: &Shell, program: &str) -> String {
-    let version = cmd!(shell, "{program} --version")
-        .quiet()
-        .ignore_stderr()
-        .read();
-    format!("{program}: {}", version.unwrap_or_default())
-}
-
-fn find_missing_for_desks(shell: &Shell, desks: &[Desk]) -> anyhow::Result<Missing> {
     let mut missing = Missing::default();
-    for facts in desks.iter().map(|desk| desks::Facts::of(*desk)) {
-        if !target_libdir(shell, facts.triple)?.is_dir() {
-            missing.targets.push(facts.triple);
-        }
-        if !has_library(shell, facts.cc, facts.library) {
-            missing.packages.push(facts.package);
+    for triple in desks.iter().map(|desk| desks::Facts::of(*desk).triple) {
+        if !target_libdir(&shell, triple)?.is_dir() {
+            missing.targets.push(triple);
         }
     }
+    if CCompiler::find(project)?.is_none() {
+        missing.c_compiler = Some(c_compiler::lock()?);
+    }
     Ok(missing)
-}
-
-/// Returns whether the compiler is installed and finds a static library: it prints the bare name of a file that it cannot find.
-fn has_library(shell: &Shell, cc: &str, library: &str) -> bool {
-    let found = cmd!(shell, "{cc} -print-file-name={library}")
-        .quiet()
-        .ignore_stderr()
-        .read();
-    found.is_ok_and(|path| path.contains('/'))
 }
 
 /// Installs what rustup has of what is missing.
@@ -292,10 +254,15 @@ pub(crate) fn install(project: &Project, arches: &[Arch]) -> anyhow::Result<()> 
     install_missing(&project.shell()?, &missing)
 }
 
+/// Installs what rustup has of what is missing for desks.
+pub(crate) fn install_for_desks(project: &Project, desks: &[Desk]) -> anyhow::Result<()> {
+    let missing = find_missing_for_desks(project, desks)?;
+    install_missing(&project.shell()?, &missing)
+}
+
 /// Installs all but the C compiler, which is downloaded.
 fn install_missing(shell: &Shell, missing: &Missing) -> anyhow::Result<()> {
     let (targets, components) = (&missing.targets, &missing.components);
-    let packages = &missing.packages;
     if !targets.is_empty() {
         ui::note(&format!("installing Rust targets {}", targets.join(" ")));
         cmd!(shell, "rustup target add {targets...}")
@@ -310,41 +277,6 @@ fn install_missing(shell: &Shell, missing: &Missing) -> anyhow::Result<()> {
             .run()
             .with_context(|| format!("cannot add parts of the toolchain; {RUSTUP}"))?;
     }
-    if packages.is_empty() {
-        return Ok(());
-    }
-    let is_root = cmd!(shell, "id -u").quiet().read()? == "0";
-    if !is_root || !Path::new("/etc/debian_version").exists() {
-        bail!(
-            "packages are installed as root on Debian or Ubuntu only; elsewhere install the equivalent of: {}",
-            packages.join(" ")
-        );
-    }
-    debian(shell, packages)
-}
-
-/// Installs Debian packages; updates the package lists only if the present ones do not suffice.
-fn debian(shell: &Shell, packages: &[&str]) -> anyhow::Result<()> {
-    ui::note(&format!("installing packages {}", packages.join(" ")));
-    let install = || {
-        cmd!(
-            shell,
-            "apt-get install --yes --no-install-recommends --quiet=2 {packages...}"
-        )
-        .env("DEBIAN_FRONTEND", "noninteractive")
-        .quiet()
-        .ignore_stdout()
-        .run()
-    };
-    let context = || format!("cannot install packages {}", packages.join(" "));
-    if install().is_err() {
-        cmd!(shell, "apt-get update --quiet=2")
-            .quiet()
-            .ignore_stdout()
-            .run()
-            .with_context(context)?;
-        install().with_context(context)?;
-    }
     Ok(())
 }
 
@@ -358,12 +290,11 @@ mod tests {
             targets: vec!["a-b-c"],
             components: vec!["rust-src"],
             c_compiler: Some("xtask/zig-x.lock".to_owned()),
-            packages: vec!["gcc-x", "libc-x"],
         };
         assert_eq!(
             complaint(&[Arch::Amd64, Arch::Arm], &missing),
             "cannot build for amd64, arm: run `rustup target add a-b-c` and `rustup component add rust-src` \
-             and `cargo xtask download --lock xtask/zig-x.lock` and `apt-get install --yes gcc-x libc-x`, \
+             and `cargo xtask download --lock xtask/zig-x.lock`, \
              or add --install, or leave the architecture out with --arch"
         );
     }
@@ -390,21 +321,5 @@ mod tests {
         assert!(version.starts_with("LLD "), "{version}");
         let error = linker_version(&shell, "no-such-host").unwrap_err();
         assert!(error.to_string().contains("no-such-host"), "{error}");
-    }
-
-    #[test]
-    fn compilers_for_desks_report_themselves() {
-        let shell = Shell::new().unwrap();
-        // One that is installed wherever Rust programs are linked.
-        let cc = version(&shell, "cc");
-        let number = cc.strip_prefix("cc: ").unwrap();
-        assert!(number.contains(|c: char| c.is_ascii_digit()), "{cc}");
-        assert_eq!(version(&shell, "no-such-compiler"), "no-such-compiler: ");
-    }
-
-    #[test]
-    fn absent_compiler_has_no_static_libc() {
-        let shell = Shell::new().unwrap();
-        assert!(!has_library(&shell, "no-such-compiler-gcc", "libc.a"));
     }
 }

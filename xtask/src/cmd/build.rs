@@ -41,7 +41,7 @@ pub(crate) struct Args {
     out: PathBuf,
     #[command(flatten)]
     desks: desks::Desks,
-    /// Install what is missing: Rust targets, the sources of Rust's standard library, and the C compiler; as root on Debian also that of --desks
+    /// Install what is missing: Rust targets, the sources of Rust's standard library, and the C compiler
     #[arg(long)]
     install: bool,
     #[command(flatten)]

@@ -52,7 +52,7 @@ use crate::{
 /// Make the complete release and verify it
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  cargo xtask dist --install\n  cargo xtask dist --arch amd64 --out /tmp/dist\n  cargo xtask dist --desks --install          with kubectl-multus for Windows\n  cargo xtask dist --image-prefix registry.example/team/hardened-\n  MULTUS_TRUSTED_KEY=release.pub cargo xtask dist       nodes install images that this key signed, and no others"
+    after_help = "Examples:\n  cargo xtask dist --install\n  cargo xtask dist --arch amd64 --out /tmp/dist\n  cargo xtask dist --desks --install          with kubectl-multus for macOS and Windows\n  cargo xtask dist --image-prefix registry.example/team/hardened-\n  MULTUS_TRUSTED_KEY=release.pub cargo xtask dist       nodes install images that this key signed, and no others"
 )]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -62,7 +62,7 @@ pub(crate) struct Args {
     out: PathBuf,
     #[command(flatten)]
     desks: Desks,
-    /// Install what is missing: Rust targets, the sources of Rust's standard library, and the C compiler; as root on Debian also that of --desks
+    /// Install what is missing: Rust targets, the sources of Rust's standard library, and the C compiler
     #[arg(long)]
     install: bool,
     #[command(flatten)]
@@ -315,9 +315,7 @@ fn key(project: &Project, arches: &[Arch], desks: Desks) -> anyhow::Result<Optio
     let mut more = vec![project.commit.as_str(), &epoch, &build, &images];
     more.extend(trusted_key.as_deref());
     more.extend(arches.iter().map(|arch| arch.name()));
-    let for_desks = toolchain::versions_for_desks(project, desks.list())?;
     more.extend(desks.list().iter().map(|desk| desk.name()));
-    more.push(&for_desks);
     project.key(&dirs, &more).map(Some)
 }
 

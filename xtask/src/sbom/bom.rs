@@ -259,15 +259,15 @@ fn toolchain(version: &str, triple: &str) -> Vec<(String, Component)> {
         )
     };
     let cpe = |product: &str, version: &str| format!("cpe:2.3:a:{product}:{version}:*:*:*:*:*:*:*");
-    let libc = if triple.contains("windows") {
-        library(
-            "mingw-w64",
-            None,
-            "ZPL-2.1",
-            cpe("mingw-w64:mingw-w64", "*"),
-        )
+    let libc = if triple.contains("apple") {
+        // Programs load the system's.
+        None
+    } else if triple.contains("windows") {
+        let cpe = cpe("mingw-w64:mingw-w64", "*");
+        Some(library("mingw-w64", None, "ZPL-2.1", cpe))
     } else {
-        library("musl", None, "MIT", cpe("musl-libc:musl", "*"))
+        let cpe = cpe("musl-libc:musl", "*");
+        Some(library("musl", None, "MIT", cpe))
     };
     let std = library(
         "rust-std",
@@ -275,7 +275,7 @@ fn toolchain(version: &str, triple: &str) -> Vec<(String, Component)> {
         "MIT OR Apache-2.0",
         cpe("rust-lang:rust", version),
     );
-    vec![std, libc]
+    [std].into_iter().chain(libc).collect()
 }
 
 /// Returns an expression as SPDX writes it: manifests of old crates have a slash for `OR`.

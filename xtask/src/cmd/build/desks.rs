@@ -6,10 +6,13 @@ use airgap::{desk::Desk, kubectl_archives};
 use anyhow::{Context as _, ensure};
 use xshell::cmd;
 
+use super::install_compiler;
 use crate::{
+    arch::{C_FLAGS, LINKER},
     build_environment::{self, remaps},
-    desks::Facts,
-    elf, programs,
+    c_compiler::CCompiler,
+    desks::{Facts, Linker, OLDEST_MACOS},
+    elf, macos_sdk, programs,
     project::Project,
     toolchain,
     tree::Tree,
@@ -22,7 +25,7 @@ pub(crate) type Plugins = BTreeMap<Desk, Vec<u8>>;
 /// The option `--desks`, which some commands share.
 #[derive(Debug, Clone, Copy, Default, clap::Args)]
 pub(crate) struct Desks {
-    /// Build kubectl-multus for Windows too, with Debian's gcc-mingw-w64-x86-64
+    /// Build kubectl-multus for macOS and Windows too
     #[arg(long)]
     desks: bool,
 }
@@ -36,9 +39,16 @@ impl Desks {
     /// Builds the plugin for each of them.
     pub(crate) fn build(self, project: &Project, install: bool) -> anyhow::Result<Plugins> {
         let desks = self.list();
-        toolchain::ensure_installed_for_desks(project, desks, install)?;
+        if desks.is_empty() {
+            return Ok(Plugins::new());
+        }
+        if install {
+            toolchain::install_for_desks(project, desks)?;
+            install_compiler(project)?;
+        }
+        let compiler = toolchain::ensure_installed_for_desks(project, desks)?;
         let plugins = desks.iter().map(|&desk| {
-            let bytes = compile(project, desk)?;
+            let bytes = compile(project, &compiler, desk)?;
             check(project, desk, &bytes).with_context(|| format!("cannot ship {}", desk.path()))?;
             Ok((desk, bytes))
         });
@@ -55,33 +65,43 @@ pub(crate) fn tree(plugins: &Plugins) -> Tree {
     tree
 }
 
-fn compile(project: &Project, desk: Desk) -> anyhow::Result<Vec<u8>> {
-    let Facts {
-        triple,
-        cc,
-        rustflags,
-        ..
-    } = Facts::of(desk);
+fn compile(project: &Project, compiler: &CCompiler, desk: Desk) -> anyhow::Result<Vec<u8>> {
+    let facts = Facts::of(desk);
+    let triple = facts.triple;
     build_environment::check_settings(project, &[triple])?;
     let run = programs::run_of(kubectl_archives::PROGRAM)?;
-    let mut rustflags: Vec<String> = rustflags.iter().map(|&flag| flag.into()).collect();
-    let mut cflags = Vec::new();
+    let mut rustflags: Vec<String> = facts.rustflags.iter().map(|&flag| flag.into()).collect();
+    let mut c_flags: Vec<String> = C_FLAGS.iter().map(|&flag| flag.into()).collect();
     for (from, to) in remaps(project)? {
         rustflags.push(format!("--remap-path-prefix={from}={to}"));
-        cflags.push(format!("-ffile-prefix-map={from}={to}"));
+        c_flags.push(format!("-ffile-prefix-map={from}={to}"));
     }
     let lower = triple.replace('-', "_");
     let upper = lower.to_uppercase();
-    let variables: Vec<(String, OsString)> = vec![
+    let cc = compiler.cc_for(desk.name());
+    let mut variables: Vec<(String, OsString)> = vec![
         ("CARGO_TARGET_DIR".to_owned(), project.target.clone().into()),
-        (format!("CARGO_TARGET_{upper}_LINKER"), cc.into()),
-        (format!("CC_{lower}"), cc.into()),
-        (format!("CFLAGS_{lower}"), cflags.join(" ").into()),
+        ("CRATE_CC_NO_DEFAULTS".to_owned(), "1".into()),
+        (format!("CC_{lower}"), cc.clone().into()),
+        (format!("AR_{lower}"), compiler.ar().into()),
+        (format!("CFLAGS_{lower}"), c_flags.join(" ").into()),
         (
             "CARGO_ENCODED_RUSTFLAGS".to_owned(),
             rustflags.join("\u{1f}").into(),
         ),
     ];
+    let linker = format!("CARGO_TARGET_{upper}_LINKER");
+    match facts.linker {
+        Linker::CCompiler => variables.push((linker, cc.into())),
+        Linker::Own => variables.extend([
+            (linker, LINKER.into()),
+            (
+                "SDKROOT".to_owned(),
+                macos_sdk::write(project, compiler)?.into(),
+            ),
+            ("MACOSX_DEPLOYMENT_TARGET".to_owned(), OLDEST_MACOS.into()),
+        ]),
+    }
     let shell = project.shell()?;
     let (profile, packages) = (run.profile, run.programs.iter());
     let packages: Vec<_> = packages
