@@ -85,7 +85,25 @@ pub enum Error {
 
 /// Makes a chart from the archive of another chart.
 pub fn derive(tgz: &[u8], options: &DeriveOptions) -> Result<Derived, Error> {
-    let mut package = Package::read(tgz)?;
+    let (package, changes) = change(Package::read(tgz)?, options)?;
+    let mentions = package.files.iter().filter(|file| {
+        let text = String::from_utf8_lossy(&file.bytes);
+        options.drop.iter().any(|name| text.contains(name.as_str()))
+    });
+    let mentions = mentions.map(|file| file.path.clone()).collect();
+    Ok(Derived {
+        file_name: format!("{}-{}.tgz", options.name, options.version),
+        tgz: package.pack()?,
+        changes,
+        mentions,
+    })
+}
+
+/// Returns the new chart, and a line for each change.
+pub(crate) fn change(
+    mut package: Package,
+    options: &DeriveOptions,
+) -> Result<(Package, Vec<String>), Error> {
     if !is_name(&options.name) {
         return Err(Error::Name(options.name.clone()));
     }
@@ -114,17 +132,7 @@ pub fn derive(tgz: &[u8], options: &DeriveOptions) -> Result<Derived, Error> {
         file.set("version", &options.version)
     })?;
     package.metadata = package::read_metadata(&package.files)?;
-    let mentions = package.files.iter().filter(|file| {
-        let text = String::from_utf8_lossy(&file.bytes);
-        options.drop.iter().any(|name| text.contains(name.as_str()))
-    });
-    let mentions = mentions.map(|file| file.path.clone()).collect();
-    Ok(Derived {
-        file_name: format!("{}-{}.tgz", options.name, options.version),
-        tgz: package.pack()?,
-        changes,
-        mentions,
-    })
+    Ok((package, changes))
 }
 
 /// Gives a chart another version; every other line stays.

@@ -3,27 +3,26 @@
 //!
 //! A target returns whether it accepted its input, and panics when an accepted input breaks an invariant of its reader.
 
-use archive::{digest::sha256, gzip, tar::is_plain};
+use archive::{digest::sha256, tar::is_plain};
 
 use crate::{
-    derive::{DeriveOptions, derive},
+    derive::{self, DeriveOptions},
     edit::Document,
     index::{
         check::{self, Repository},
-        merge::{Listing, merge},
+        merge::{Listing, add},
         read::Index,
     },
     metadata::Metadata,
     oci,
     pack::is_stray_file,
-    package::Package,
+    package::{File, Package},
     version::Version,
 };
 
 /// A packed chart, given as the tar archive in it.
 pub fn archives(tar: &[u8]) -> bool {
-    let input = &gzip::compress(tar);
-    let Ok(package) = Package::read(input) else {
+    let Ok(package) = Package::from_tar(tar) else {
         return false;
     };
     assert!(package.files.iter().all(|file| is_plain(&file.path)));
@@ -33,53 +32,66 @@ pub fn archives(tar: &[u8]) -> bool {
         .filter(|file| file.path == "Chart.yaml");
     assert_eq!(descriptions.count(), 1);
     // Names of 100 bytes and more can be read but not written.
-    if let Ok(packed) = package.pack() {
-        let again = Package::read(&packed).expect("a chart is read as it is packed");
+    if let Ok(packed) = package.to_tar() {
+        let again = Package::from_tar(&packed).expect("a chart is read as it is packed");
         assert_eq!(again, package);
     }
-    if let Ok(artifact) = oci::artifact(input, None) {
-        assert_eq!(&artifact.blobs[1].1, input);
+    if let Ok(artifact) = oci::artifact_of(package, b"archive", None) {
+        assert!(!artifact.tag.contains(['+', '/']), "{}", artifact.tag);
+        assert_eq!(artifact.blobs[1].1, b"archive");
     }
-    derived(input, &package);
     true
 }
 
-/// Derives charts and asserts that all other files keep their bytes and their order.
-fn derived(input: &[u8], package: &Package) {
-    for drop in [
-        &[][..],
-        &["sub".to_owned()],
-        &["other".to_owned(), "two".to_owned()],
-    ] {
-        let options = DeriveOptions {
-            name: "b".to_owned(),
-            version: "1.0.0".to_owned(),
-            drop: drop.to_vec(),
-        };
-        let Ok(derived) = derive(input, &options) else {
-            continue;
-        };
-        let after = Package::read(&derived.tgz).expect("a derived chart is read");
-        assert_eq!(
-            (
-                after.metadata.name.as_str(),
-                after.metadata.version.as_str()
-            ),
-            ("b", "1.0.0")
-        );
-        assert!(!after.files.iter().any(|file| is_stray_file(&file.path)));
-        let names = |package: &Package| package.metadata.dependencies.len();
-        assert!(names(&after) + drop.len() >= names(package));
-        let mut before = package.files.iter();
-        for file in &after.files {
-            let former = before
-                .find(|former| former.path == file.path)
-                .expect("files keep their order");
-            let is_edited =
-                ["Chart.yaml", "values.yaml", "requirements.yaml"].contains(&file.path.as_str());
-            assert!(is_edited || former == file, "{} has changed", file.path);
-        }
+/// A chart from which another one is derived: in the first line the subcharts to leave out, then its files, each a line with its path and
+/// the content, ended by a zero byte.
+pub fn derivations(input: &[u8]) -> bool {
+    let line_of = |bytes: &[u8]| {
+        let end = bytes.iter().position(|byte| *byte == b'\n');
+        let (line, rest) = bytes.split_at(end.unwrap_or(bytes.len()));
+        let line = String::from_utf8_lossy(line).into_owned();
+        (line, rest.get(1..).unwrap_or_default().to_vec())
+    };
+    let (drop, files) = line_of(input);
+    let files = files.split(|byte| *byte == 0).map(line_of);
+    let files = files.map(|(path, bytes)| File {
+        path,
+        mode: 0o644,
+        bytes,
+    });
+    let Ok(package) = Package::from_files(files.collect()) else {
+        return false;
+    };
+    let drop: Vec<_> = drop.split_whitespace().map(str::to_owned).collect();
+    derived(&package, drop)
+}
+
+/// Derives a chart and asserts that all other files keep their bytes and their order.
+fn derived(package: &Package, drop: Vec<String>) -> bool {
+    let dropped = drop.len();
+    let options = DeriveOptions {
+        name: "b".to_owned(),
+        version: "1.0.0".to_owned(),
+        drop,
+    };
+    let Ok((after, _)) = derive::change(package.clone(), &options) else {
+        return false;
+    };
+    let found = (&after.metadata.name[..], &after.metadata.version[..]);
+    assert_eq!(found, ("b", "1.0.0"));
+    assert!(!after.files.iter().any(|file| is_stray_file(&file.path)));
+    let names = |package: &Package| package.metadata.dependencies.len();
+    assert!(names(&after) + dropped >= names(package));
+    let mut before = package.files.iter();
+    for file in &after.files {
+        let former = before
+            .find(|former| former.path == file.path)
+            .expect("files keep their order");
+        let is_edited =
+            ["Chart.yaml", "values.yaml", "requirements.yaml"].contains(&file.path.as_str());
+        assert!(is_edited || former == file, "{} has changed", file.path);
     }
+    true
 }
 
 /// The index of a repository, alone and with another chart merged into it.
@@ -93,20 +105,20 @@ pub fn indexes(input: &[u8]) -> bool {
         digest: sha256(b""),
         url: "assets/a/a-4.2.0.tgz".to_owned(),
     };
+    let listing = std::slice::from_ref(&listing);
     let text = String::from_utf8_lossy(input);
     let Ok(before) = Index::read(&text) else {
         return false;
     };
     let now = "2026-01-01T00:00:00Z";
-    if let Ok(merged) = merge(Some(&text), std::slice::from_ref(&listing), now) {
-        let after = Index::read(&merged.text).expect("a merged index is read");
+    if let Ok((merged, after)) = add(text.into_owned(), before.clone(), listing, now, false) {
         assert_eq!(check::compare(&before, &after).len(), duplicates(&before));
         assert_eq!(
             after.entries().count(),
             before.entries().count() + merged.added.len()
         );
-        let again = merge(Some(&merged.text), std::slice::from_ref(&listing), now);
-        let again = again.expect("an index takes a chart that it has");
+        let again = add(merged.text.clone(), after, listing, now, false);
+        let (again, _) = again.expect("an index takes a chart that it has");
         assert_eq!((again.text, again.added.len()), (merged.text, 0));
     }
     let repository = Repository {
@@ -178,6 +190,11 @@ mod tests {
     }
 
     #[test]
+    fn derivations() {
+        corpus::run("chart_derivations", super::derivations);
+    }
+
+    #[test]
     fn indexes() {
         corpus::run("chart_indexes", super::indexes);
     }
@@ -194,7 +211,17 @@ mod tests {
 
     #[test]
     fn generated_archives() {
-        run(|random| with_checksums(&archive(random)), archives);
+        run(
+            |random| with_checksums(&archive(random)),
+            |tar| {
+                for drop in [&[][..], &["sub"], &["other", "two"]] {
+                    if let Ok(package) = Package::from_tar(tar) {
+                        derived(&package, drop.iter().map(|one| (*one).to_owned()).collect());
+                    }
+                }
+                archives(tar)
+            },
+        );
     }
 
     const NAMES: &[&str] = &[

@@ -38,7 +38,15 @@ pub struct Artifact {
 
 /// Makes the artifact of a chart's archive, and of its signature for Helm.
 pub fn artifact(tgz: &[u8], provenance: Option<&[u8]>) -> Result<Artifact, package::Error> {
-    let package = Package::read(tgz)?;
+    artifact_of(Package::read(tgz)?, tgz, provenance)
+}
+
+/// Makes the artifact of a chart that was read from this archive.
+pub(crate) fn artifact_of(
+    package: Package,
+    tgz: &[u8],
+    provenance: Option<&[u8]>,
+) -> Result<Artifact, package::Error> {
     // The version becomes a part of addresses, so an invalid one is refused.
     package.version()?;
     let metadata = package.metadata;

@@ -102,7 +102,12 @@ struct Requirements {
 impl Package {
     /// Reads a `.tgz`.
     pub fn read(tgz: &[u8]) -> Result<Self, Error> {
-        let entries = read::entries(&gzip::decompress(tgz, MAX_TAR)?, &LIMITS)?;
+        Self::from_tar(&gzip::decompress(tgz, MAX_TAR)?)
+    }
+
+    /// Reads the tar archive in a `.tgz`.
+    pub(crate) fn from_tar(tar: &[u8]) -> Result<Self, Error> {
+        let entries = read::entries(tar, &LIMITS)?;
         let mut directory = None;
         let mut files = Vec::new();
         for entry in entries {
@@ -140,12 +145,17 @@ impl Package {
 
     /// Packs the files in their order: the same package gives the same bytes on every machine and at any time.
     pub fn pack(&self) -> Result<Vec<u8>, tar::Error> {
+        Ok(gzip::compress(&self.to_tar()?))
+    }
+
+    /// Returns the tar archive that [`Self::pack`] compresses.
+    pub(crate) fn to_tar(&self) -> Result<Vec<u8>, tar::Error> {
         let entry = |file: &File| {
             let path = format!("{}/{}", self.metadata.name, file.path);
             Entry::file(path, file.mode, file.bytes.clone())
         };
         let entries: Vec<_> = self.files.iter().map(entry).collect();
-        Ok(gzip::compress(&tar::write_in_order(&entries)?))
+        tar::write_in_order(&entries)
     }
 
     /// Parses the version as leniently as Helm does.

@@ -84,6 +84,20 @@ pub enum Error {
 
 /// Adds charts to an index, or begins one; `now` is an RFC 3339 time. Charts that are listed already with the same bytes change nothing.
 pub fn merge(index: Option<&str>, new: &[Listing], now: &str) -> Result<Merged, Error> {
+    let text = index.unwrap_or(EMPTY);
+    let known = Index::read(text)?;
+    let (merged, _) = add(text.to_owned(), known, new, now, index.is_none())?;
+    Ok(merged)
+}
+
+/// Adds charts to an index that was read from this text. Returns the new index with its text.
+pub(crate) fn add(
+    text: String,
+    mut known: Index,
+    new: &[Listing],
+    now: &str,
+    is_new: bool,
+) -> Result<(Merged, Index), Error> {
     let mut new: Vec<_> = new
         .iter()
         .map(|one| Ok((version(&one.metadata)?, one)))
@@ -92,10 +106,9 @@ pub fn merge(index: Option<&str>, new: &[Listing], now: &str) -> Result<Merged, 
         (one.metadata.name.cmp(&other.metadata.name)).then_with(|| right.order(left))
     });
     let mut merged = Merged {
-        text: index.unwrap_or(EMPTY).to_owned(),
+        text,
         added: Vec::new(),
     };
-    let mut known = Index::read(&merged.text)?;
     for (version, listing) in new {
         let name = &listing.metadata.name;
         let list = known.versions(name);
@@ -116,15 +129,16 @@ pub fn merge(index: Option<&str>, new: &[Listing], now: &str) -> Result<Merged, 
     }
     let former = known.content.get("generated").and_then(Value::as_str);
     let is_newer = former.and_then(instant) > instant(now);
-    if !is_newer && (!merged.added.is_empty() || index.is_none()) {
+    if !is_newer && (!merged.added.is_empty() || is_new) {
         merged.text = lines::set_generated(&merged.text, now);
         let mut intended = known.content;
         intended.insert("generated".into(), now.into());
-        if Index::read(&merged.text)?.content != intended {
+        known = Index::read(&merged.text)?;
+        if known.content != intended {
             return Err(Error::Layout("the time".to_owned()));
         }
     }
-    Ok(merged)
+    Ok((merged, known))
 }
 
 /// Returns the seconds and the fraction of an RFC 3339 time, comparable with others.

@@ -65,6 +65,21 @@ pub fn gather(
     path: &Path,
     release: Option<Release>,
 ) -> Result<(Vec<ConfigFile>, Release), ConfigError> {
+    follow(
+        path,
+        release,
+        |path| root.read(path, MAX_FILE),
+        |dir| root.list(dir).unwrap_or_default(),
+    )
+}
+
+/// Follows the imports of a file, given what reads a file and what lists the names in a directory.
+pub(crate) fn follow(
+    path: &Path,
+    release: Option<Release>,
+    read: impl Fn(&Path) -> Result<Vec<u8>, RootError>,
+    list: impl Fn(&Path) -> Vec<String>,
+) -> Result<(Vec<ConfigFile>, Release), ConfigError> {
     if !path.is_absolute() {
         let path = path.to_owned();
         return Err(ConfigError::Relative { path });
@@ -76,11 +91,9 @@ pub fn gather(
         if files.iter().any(|file| file.path == path) {
             continue;
         }
-        let table = parse(&path, &root.read(&path, MAX_FILE)?)?;
+        let table = parse(&path, &read(&path)?)?;
         let release = *release.get_or_insert_with(|| Release::for_config(config_version(&table)));
-        let imports = imports(&path, &table, release, |dir| {
-            root.list(dir).unwrap_or_default()
-        });
+        let imports = imports(&path, &table, release, &list);
         let exceeded = |bound: String| ConfigError::Bounds {
             path: path.clone(),
             bound,
@@ -119,7 +132,7 @@ fn imports(
     parent: &Path,
     table: &Table,
     release: Release,
-    mut list: impl FnMut(&Path) -> Vec<String>,
+    list: impl Fn(&Path) -> Vec<String>,
 ) -> Vec<PathBuf> {
     let Some(Value::Array(imports)) = table.get("imports") else {
         return Vec::new();

@@ -8,6 +8,8 @@ mod files;
 mod release;
 
 pub use effective::{DEFAULT_ADDRESS, Effective, effective};
+#[cfg(any(test, fuzzing))]
+pub(crate) use files::follow;
 pub(crate) use files::parse;
 pub use files::{ConfigError, ConfigFile, gather};
 pub use release::Release;

@@ -36,27 +36,32 @@ const CARGO_FUZZ: &str = "0.13.2";
 const SLICE: Duration = Duration::from_mins(5);
 /// The most bytes of a target's corpus in the tree.
 const CORPUS_BUDGET: u64 = 6 << 10;
+/// The time of each target in a run with no other limit.
+const DEFAULT_SECONDS: u64 = 60;
+/// The executions that each target has had before a release, on the sources of that release.
+const MINIMUM: u64 = 100_000_000;
+/// The record in the tree, which a release is checked against.
+const COMMITTED_RECORD: &str = "fuzz/record.json";
 
 /// Run the fuzz targets guided by coverage, and count their executions
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  cargo xtask fuzz --install\n  cargo xtask fuzz --seconds 600 plan_annotations chart_edits\n  cargo xtask fuzz --executions 100000000\n  cargo xtask fuzz plan_annotations --input target/fuzz/artifacts/plan_annotations/crash-1234\n  cargo xtask fuzz --check 100000000"
+    after_help = "Examples:\n  cargo xtask fuzz --install\n  cargo xtask fuzz --seconds 600 plan_annotations chart_edits\n  cargo xtask fuzz --executions 100000000 --minutes 300\n  cargo xtask fuzz plan_annotations --input target/fuzz/artifacts/plan_annotations/crash-1234\n  cargo xtask fuzz --check 100000000\n  cargo xtask fuzz --save --from /tmp/night/xtask/fuzz.json"
 )]
 pub(crate) struct Args {
     /// Targets to run; all of fuzz/Cargo.toml unless set
     #[arg(value_name = "TARGET")]
     targets: Vec<String>,
-    /// Run each target for this many seconds
-    #[arg(
-        long,
-        value_name = "N",
-        default_value_t = 60,
-        conflicts_with = "executions"
-    )]
-    seconds: u64,
-    /// Run each target until it had this many executions on its present sources, those of former runs included
+    /// Run each target for this many seconds; 60 unless --executions is set
+    #[arg(long, value_name = "N")]
+    seconds: Option<u64>,
+    /// Run each target until it had this many executions on its present sources, those of former runs included; with --seconds at
+    /// least as long too
     #[arg(long, value_name = "N")]
     executions: Option<u64>,
+    /// End after this many minutes, whatever is left; the targets take turns, so each gets its share
+    #[arg(long, value_name = "N")]
+    minutes: Option<u64>,
     /// Run so many targets at a time; as many as there are cores unless set
     #[arg(long, value_name = "N")]
     jobs: Option<NonZero<usize>>,
@@ -70,28 +75,88 @@ pub(crate) struct Args {
     #[arg(long)]
     update_corpus: bool,
     /// Run nothing; fail and name the targets that had fewer executions on their present sources
-    #[arg(long, value_name = "N", conflicts_with_all = ["executions", "input", "update_corpus", "install"])]
+    #[arg(long, value_name = "N", conflicts_with_all = RUNNING)]
     check: Option<u64>,
+    /// Run nothing; write the executions on the present sources to fuzz/record.json, which `release check` reads
+    #[arg(long, conflicts_with_all = RUNNING, conflicts_with = "check")]
+    save: bool,
+    /// Save what is recorded in this file too, which is target/xtask/fuzz.json of another machine
+    #[arg(long, value_name = "FILE", requires = "save")]
+    from: Vec<PathBuf>,
 }
+
+/// The options of a run.
+const RUNNING: [&str; 8] = [
+    "targets",
+    "seconds",
+    "executions",
+    "minutes",
+    "jobs",
+    "install",
+    "input",
+    "update_corpus",
+];
 
 impl Args {
     /// Returns the arguments of a run of all targets, each for so long.
     pub(crate) fn all(seconds: u64, install: bool) -> Self {
         Self {
             targets: Vec::new(),
-            seconds,
+            seconds: Some(seconds),
             executions: None,
+            minutes: None,
             jobs: None,
             install,
             input: None,
             update_corpus: false,
             check: None,
+            save: false,
+            from: Vec::new(),
         }
+    }
+
+    fn goal(&self) -> Goal {
+        let seconds = match (self.seconds, self.executions) {
+            (None, None) => DEFAULT_SECONDS,
+            (seconds, _) => seconds.unwrap_or_default(),
+        };
+        Goal {
+            time: Duration::from_secs(seconds),
+            executions: self.executions.unwrap_or_default(),
+        }
+    }
+}
+
+/// The end of a target's run: it took this time, and the target had so many executions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Goal {
+    time: Duration,
+    executions: u64,
+}
+
+impl Goal {
+    /// Returns the limit of the next process of a target that ran for `spent` and had `executions`; none when it is done.
+    fn next(&self, spent: Duration, executions: u64) -> Option<Limit> {
+        let time = self.time.saturating_sub(spent);
+        let left = self.executions.saturating_sub(executions);
+        if time >= Duration::from_secs(1) {
+            return Some(Limit {
+                executions: None,
+                time: time.min(SLICE),
+            });
+        }
+        (left > 0).then_some(Limit {
+            executions: Some(left),
+            time: SLICE,
+        })
     }
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let project = Project::open()?;
+    if args.save {
+        return save(&project, &args.from);
+    }
     if let Some(minimum) = args.check {
         return check(&project, minimum);
     }
@@ -111,7 +176,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             .with_context(|| format!("{} fails on {}", target.name, input.display()));
     }
     let reports = run_all(&project, &targets, &dirs, args)?;
-    let record = Record::read(&record_path(&project))?;
+    let record = known(&project)?;
     ui::data(&table(&reports, &targets, &record))?;
     let failures: Vec<_> = reports.iter().filter_map(Report::failure).collect();
     for failure in &failures {
@@ -131,30 +196,77 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 }
 
 /// Fails unless each target had at least so many executions on its present sources; names those that had fewer.
-pub(crate) fn check(project: &Project, minimum: u64) -> anyhow::Result<()> {
+fn check(project: &Project, minimum: u64) -> anyhow::Result<()> {
     let targets = Targets::read(&project.root)?;
-    let record = Record::read(&record_path(project))?;
-    let lacking: Vec<_> = targets
-        .0
-        .iter()
-        .map(|target| (target, record.executions(&target.name, &target.sources)))
-        .filter(|(_, executions)| *executions < minimum)
-        .map(|(target, executions)| format!("{:24} {executions:>12}", target.name))
-        .collect();
-    for line in &lacking {
-        ui::note(line);
+    if let Some(lacking) = lacking(&targets, &known(project)?, minimum) {
+        bail!("{lacking}: run `cargo xtask fuzz --executions {minimum}`");
     }
-    ensure!(
-        lacking.is_empty(),
-        "{} of {} had fewer than {minimum} executions on the present sources: run `cargo xtask fuzz --executions {minimum}`",
-        lacking.len(),
-        counted(targets.0.len(), "fuzz target")
-    );
     ui::note(&format!(
         "each of {} had {minimum} executions or more",
         counted(targets.0.len(), "fuzz target")
     ));
     Ok(())
+}
+
+/// Fails unless the record in a checkout has enough executions of each target, on the sources of that checkout, for a release.
+pub(crate) fn ensure_fuzzed(root: &Path) -> anyhow::Result<()> {
+    let record = Record::read(&root.join(COMMITTED_RECORD))?;
+    if let Some(lacking) = lacking(&Targets::read(root)?, &record, MINIMUM) {
+        bail!(
+            "{lacking} by {COMMITTED_RECORD}: run `cargo xtask fuzz --executions {MINIMUM}`, then `cargo xtask fuzz --save`, and commit"
+        );
+    }
+    Ok(())
+}
+
+/// Names the targets that had fewer executions on their present sources.
+fn lacking(targets: &Targets, record: &Record, minimum: u64) -> Option<String> {
+    let executions = |target: &Target| record.executions(&target.name, &target.sources);
+    let lacking = targets.0.iter().filter(|one| executions(one) < minimum);
+    let lacking: Vec<_> = lacking
+        .map(|target| format!("{} had {}", target.name, executions(target)))
+        .collect();
+    (!lacking.is_empty()).then(|| {
+        format!(
+            "{} of {} had fewer than {minimum} executions on the present sources ({})",
+            lacking.len(),
+            counted(targets.0.len(), "fuzz target"),
+            lacking.join(", ")
+        )
+    })
+}
+
+/// Writes into the tree all that is known of the present sources.
+fn save(project: &Project, others: &[PathBuf]) -> anyhow::Result<()> {
+    let mut record = known(project)?;
+    for path in others {
+        ensure!(
+            path.exists(),
+            "{} does not exist: name the file target/xtask/fuzz.json of another machine",
+            path.display()
+        );
+        record.merge(Record::read(path)?);
+    }
+    let targets = Targets::read(&project.root)?;
+    record.retain(|run| {
+        let mut present = targets.0.iter();
+        present.any(|target| target.name == run.target && target.sources == run.sources)
+    });
+    record.write(&project.root.join(COMMITTED_RECORD))?;
+    let enough = |target: &&Target| record.executions(&target.name, &target.sources) >= MINIMUM;
+    ui::note(&format!(
+        "{COMMITTED_RECORD}: {} of {} have the {MINIMUM} executions of a release",
+        targets.0.iter().filter(enough).count(),
+        counted(targets.0.len(), "fuzz target")
+    ));
+    Ok(())
+}
+
+/// Returns the executions that this machine recorded, and those of the record in the tree.
+fn known(project: &Project) -> anyhow::Result<Record> {
+    let mut record = Record::read(&record_path(project))?;
+    record.merge(Record::read(&project.root.join(COMMITTED_RECORD))?);
+    Ok(record)
 }
 
 fn record_path(project: &Project) -> PathBuf {
@@ -246,6 +358,7 @@ pub(crate) fn check_lock(shell: &Shell) -> anyhow::Result<()> {
 }
 
 /// The runs of one target.
+#[derive(Default)]
 struct Report {
     name: String,
     executions: u64,
@@ -265,7 +378,7 @@ impl Report {
     }
 }
 
-/// Runs the targets, several at a time.
+/// Runs the targets, several at a time; they take turns.
 fn run_all(
     project: &Project,
     targets: &Targets,
@@ -274,15 +387,30 @@ fn run_all(
 ) -> anyhow::Result<Vec<Report>> {
     let cores = thread::available_parallelism().map_or(1, NonZero::get);
     let jobs = args.jobs.map_or(cores, NonZero::get);
-    let waiting: Mutex<VecDeque<_>> = Mutex::new(targets.0.iter().collect());
+    let end = args
+        .minutes
+        .map(|minutes| Instant::now() + Duration::from_secs(60 * minutes));
+    let time_left = || {
+        let left = end.map(|end| end.saturating_duration_since(Instant::now()));
+        left.unwrap_or(Duration::MAX)
+    };
     let progress = Progress::new(targets.0.len());
+    let turns = targets
+        .0
+        .iter()
+        .map(|target| Turns::new(project, target, dirs));
+    let waiting: Mutex<VecDeque<_>> = Mutex::new(turns.collect::<anyhow::Result<_>>()?);
     let next = || waiting.lock().expect("no holder panics").pop_front();
     let worker = || {
         let mut reports = Vec::new();
-        while let Some(target) = next() {
-            let report = run_one(project, target, dirs, args, &progress)?;
-            progress.end_of(&report);
-            reports.push(report);
+        // Each target that is not waiting has a worker, which goes on with it.
+        while let Some(mut turns) = next() {
+            if turns.take(project, args.goal(), time_left(), &progress)? {
+                waiting.lock().expect("no holder panics").push_back(turns);
+            } else {
+                progress.end_of(&turns.report);
+                reports.push(turns.report);
+            }
         }
         anyhow::Ok(reports)
     };
@@ -300,73 +428,77 @@ fn run_all(
     Ok(reports)
 }
 
-/// Runs a target slice by slice.
-fn run_one(
-    project: &Project,
-    target: &Target,
-    dirs: &Dirs,
-    args: &Args,
-    progress: &Progress,
-) -> anyhow::Result<Report> {
-    let engine = Engine {
-        program: dirs.program(&target.name)?,
-        corpus: dirs.of("corpus", &target.name),
-        seeds: seeds_dir(&project.root, &target.name),
-        artifacts: dirs.of("artifacts", &target.name),
-        temporary: dirs.of("tmp", &target.name),
-    };
-    engine.prepare()?;
-    let path = record_path(project);
-    let start = Instant::now();
-    let mut report = Report {
-        name: target.name.clone(),
-        executions: 0,
-        time: Duration::ZERO,
-        coverage: 0,
-        finding: None,
-    };
-    loop {
-        let former = Record::read(&path)?.executions(&target.name, &target.sources);
-        let limit = match args.executions {
-            Some(wanted) => Limit {
-                executions: wanted.checked_sub(former).filter(|left| *left > 0),
-                time: SLICE,
-            },
-            None => Limit {
-                executions: None,
-                time: Duration::from_secs(args.seconds)
-                    .saturating_sub(start.elapsed())
-                    .min(SLICE),
-            },
+/// A target that runs process by process.
+struct Turns<'a> {
+    target: &'a Target,
+    engine: Engine,
+    report: Report,
+}
+
+impl<'a> Turns<'a> {
+    fn new(project: &Project, target: &'a Target, dirs: &Dirs) -> anyhow::Result<Self> {
+        let engine = Engine {
+            program: dirs.program(&target.name)?,
+            corpus: dirs.of("corpus", &target.name),
+            seeds: seeds_dir(&project.root, &target.name),
+            artifacts: dirs.of("artifacts", &target.name),
+            temporary: dirs.of("tmp", &target.name),
         };
-        let is_done = match args.executions {
-            Some(_) => limit.executions.is_none(),
-            None => limit.time < Duration::from_secs(1),
+        engine.prepare()?;
+        let report = Report {
+            name: target.name.clone(),
+            ..Report::default()
         };
-        if is_done || report.finding.is_some() {
-            return Ok(report);
-        }
+        Ok(Self {
+            target,
+            engine,
+            report,
+        })
+    }
+
+    /// Runs one process of the target. Returns whether the target needs another one.
+    fn take(
+        &mut self,
+        project: &Project,
+        goal: Goal,
+        time_left: Duration,
+        progress: &Progress,
+    ) -> anyhow::Result<bool> {
+        let Target { name, sources } = self.target;
+        let former = known(project)?.executions(name, sources);
+        let limit = goal.next(self.report.time, former);
+        let Some(limit) = limit.filter(|_| time_left >= Duration::from_secs(1)) else {
+            return Ok(false);
+        };
+        let limit = Limit {
+            time: limit.time.min(time_left),
+            ..limit
+        };
+        let start = Instant::now();
         let Outcome {
             executions,
             coverage,
             finding,
-        } = engine.run(limit, |so_far| progress.show(&target.name, so_far))?;
+        } = self
+            .engine
+            .run(limit, |so_far| progress.show(name, so_far))?;
+        let report = &mut self.report;
         report.executions += executions;
-        report.time = start.elapsed();
+        report.time += start.elapsed();
         report.coverage = report.coverage.max(coverage);
         report.finding = finding;
         // The sources of a target that fails will change.
-        if report.finding.is_none() {
-            Record::add(
-                &path,
-                Run {
-                    target: target.name.clone(),
-                    commit: project.commit.clone(),
-                    sources: target.sources.clone(),
-                    executions,
-                },
-            )?;
+        if report.finding.is_some() {
+            return Ok(false);
         }
+        let run = Run {
+            target: name.clone(),
+            commit: project.commit.clone(),
+            sources: sources.clone(),
+            executions,
+        };
+        Record::add(&record_path(project), run)?;
+        Ok(true)
     }
 }
 
@@ -524,5 +656,141 @@ mod tests {
         let table = table(&[report], &targets, &record);
         let fields: Vec<_> = table.lines().nth(1).unwrap().split_whitespace().collect();
         assert_eq!(fields, ["a_b", "10", "5", "3", "90", "FAILS"]);
+    }
+
+    #[test]
+    fn target_runs_for_its_time_and_until_it_had_its_executions() {
+        let goal = |args: &[&str]| {
+            #[derive(clap::Parser)]
+            struct Line {
+                #[command(flatten)]
+                args: Args,
+            }
+            let line = [&["fuzz"], args].concat();
+            <Line as clap::Parser>::parse_from(line).args.goal()
+        };
+        let seconds = Duration::from_secs;
+        let next = |args: &[&str], spent: u64, executions: u64| {
+            let limit = goal(args).next(seconds(spent), executions)?;
+            Some((limit.time.as_secs(), limit.executions))
+        };
+        assert_eq!(next(&[], 0, 0), Some((60, None)));
+        assert_eq!(next(&[], 60, 0), None);
+        let executions = ["--executions", "10"];
+        assert_eq!(next(&executions, 0, 3), Some((300, Some(7))));
+        assert_eq!(next(&executions, 9000, 3), Some((300, Some(7))));
+        assert_eq!(next(&executions, 0, 10), None);
+        let both = ["--executions", "10", "--seconds", "400"];
+        assert_eq!(next(&both, 0, 20), Some((300, None)));
+        assert_eq!(next(&both, 300, 20), Some((100, None)));
+        assert_eq!(next(&both, 400, 20), None);
+        assert_eq!(next(&both, 400, 2), Some((300, Some(8))));
+    }
+
+    #[test]
+    fn nights_go_on_from_each_other_until_a_release_has_enough() {
+        let text = include_str!("../../../.github/workflows/nightly.yml");
+        let (_, job) = text.split_once("\n  fuzz:\n").unwrap();
+        let (job, _) = job.split_once("\n  deny:\n").unwrap();
+        let position = |step: &str| {
+            let found = job.find(step);
+            found.unwrap_or_else(|| panic!("there is no {step}: {job}"))
+        };
+        // The artifact has the directory that all of its files are in as its own.
+        let restored = position(" --name fuzz --dir target;");
+        let run = position(&format!(
+            "cargo xtask fuzz --seconds 60 --executions {MINIMUM} --minutes "
+        ));
+        let kept = position(
+            "          name: fuzz\n          path: |\n            target/fuzz/corpus\n            target/xtask/fuzz.json\n",
+        );
+        let findings = position("path: target/fuzz/artifacts\n");
+        assert!(restored < run && run < kept && kept < findings, "{job}");
+        assert!(job[run..kept].contains("if: always()"), "{job}");
+        assert_eq!(job.matches(": write").count(), 0, "{job}");
+    }
+
+    /// A checkout with one target, and the sources of that target.
+    fn checkout(text: &str) -> (tempfile::TempDir, String) {
+        let dir = tempfile::tempdir().unwrap();
+        for (path, text) in [
+            ("fuzz/Cargo.toml", "[[bin]]\nname = \"own_things\"\n"),
+            ("fuzz/Cargo.lock", "checksum = \"1\"\n"),
+            ("fuzz/fuzz_targets/own_things.rs", ""),
+            ("own/Cargo.toml", ""),
+            ("own/src/lib.rs", text),
+        ] {
+            let path = dir.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        let sources = Targets::read(dir.path()).unwrap().0.remove(0).sources;
+        (dir, sources)
+    }
+
+    #[test]
+    fn release_needs_a_record_of_its_own_sources() {
+        let (dir, sources) = checkout("");
+        let path = dir.path().join(COMMITTED_RECORD);
+        let refused = |dir: &tempfile::TempDir, expected: &[&str]| {
+            let error = format!("{:#}", ensure_fuzzed(dir.path()).unwrap_err());
+            for text in expected {
+                assert!(error.contains(text), "no {text} in {error}");
+            }
+        };
+        let commands = "run `cargo xtask fuzz --executions 100000000`";
+        refused(&dir, &["1 of 1 fuzz target", "own_things had 0", commands]);
+        let run = |sources: &str, executions| Run {
+            target: "own_things".to_owned(),
+            commit: "c".to_owned(),
+            sources: sources.to_owned(),
+            executions,
+        };
+        Record::add(&path, run("other", MINIMUM)).unwrap();
+        Record::add(&path, run(&sources, MINIMUM - 1)).unwrap();
+        let save = "then `cargo xtask fuzz --save`, and commit";
+        refused(&dir, &["own_things had 99999999", "fuzz/record.json", save]);
+        Record::add(&path, run(&sources, 1)).unwrap();
+        ensure_fuzzed(dir.path()).unwrap();
+        fs::write(dir.path().join("own/src/lib.rs"), "// changed").unwrap();
+        refused(&dir, &["own_things had 0"]);
+    }
+
+    #[test]
+    fn saved_record_has_the_executions_of_all_machines_on_the_present_sources() {
+        let (dir, sources) = checkout("");
+        let root = dir.path().to_owned();
+        let project = Project {
+            target: root.join("target"),
+            root,
+            version: String::new(),
+            images: chart::ImagePrefix::DEFAULT,
+            commit: "c".to_owned(),
+            epoch: 0,
+            toolchain: String::new(),
+            trusted_key: None,
+        };
+        let run = |commit: &str, sources: &str, executions| Run {
+            target: "own_things".to_owned(),
+            commit: commit.to_owned(),
+            sources: sources.to_owned(),
+            executions,
+        };
+        let (own, other) = (record_path(&project), dir.path().join("other.json"));
+        Record::add(&own, run("a", &sources, 5)).unwrap();
+        Record::add(&own, run("b", &sources, 7)).unwrap();
+        Record::add(&own, run("b", "former", 100)).unwrap();
+        // A machine that went on from the record of this one counted its executions again.
+        Record::add(&other, run("b", &sources, 9)).unwrap();
+        Record::add(&other, run("c", &sources, 30)).unwrap();
+        save(&project, std::slice::from_ref(&other)).unwrap();
+        let saved = Record::read(&dir.path().join(COMMITTED_RECORD)).unwrap();
+        assert_eq!(saved.executions("own_things", &sources), 5 + 9 + 30);
+        assert_eq!(saved.executions("own_things", "former"), 0);
+        fs::remove_file(&own).unwrap();
+        assert_eq!(known(&project).unwrap(), saved);
+        let error = save(&project, &["missing.json".into()]).unwrap_err();
+        let error = error.to_string();
+        assert!(error.starts_with("missing.json does not exist"), "{error}");
     }
 }

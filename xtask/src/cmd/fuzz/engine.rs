@@ -4,6 +4,7 @@ use std::{
     collections::VecDeque,
     fs,
     io::{BufRead as _, BufReader},
+    ops::RangeInclusive,
     path::{Path, PathBuf},
     process::{Command, Stdio},
     time::Duration,
@@ -15,6 +16,8 @@ use super::dictionary;
 
 /// Seconds after which an input counts as one that never ends; the machine may be busy.
 const TIMEOUT: u32 = 30;
+/// The bounds of the longest input of a target: longer ones are slow, and reach nothing that shorter ones do not.
+const LONGEST: RangeInclusive<usize> = 512..=16 << 10;
 /// How many lines before the end explain a failure.
 const LAST_LINES: usize = 200;
 
@@ -65,8 +68,11 @@ impl Engine {
     /// Runs the target; `show` is called with the number of executions so far.
     pub(super) fn run(&self, limit: Limit, mut show: impl FnMut(u64)) -> anyhow::Result<Outcome> {
         let prefix = |name: &str, path: &Path| format!("-{name}={}", path.display());
+        let seeds = files(&self.seeds)?;
+        let longest = longest_input(seeds.iter().map(|(_, bytes)| bytes.len()));
         let mut command = Command::new(&self.program);
         command
+            .arg(format!("-max_len={longest}"))
             .arg(prefix("artifact_prefix", &self.artifacts.join("")))
             .arg(prefix("dict", &self.dictionary()))
             .arg(format!("-max_total_time={}", limit.time.as_secs().max(1)))
@@ -128,6 +134,12 @@ impl Engine {
         }
         Ok(())
     }
+}
+
+/// Returns the length of the longest input that libFuzzer makes: room for two of the corpus in the tree.
+fn longest_input(seeds: impl Iterator<Item = usize>) -> usize {
+    let longest = seeds.max().unwrap_or_default();
+    (2 * longest).clamp(*LONGEST.start(), *LONGEST.end())
 }
 
 /// Returns the files of a directory, sorted, with their content.
@@ -200,6 +212,13 @@ mod tests {
             reader.line(line);
         }
         reader.outcome
+    }
+
+    #[test]
+    fn inputs_have_room_for_two_of_the_corpus() {
+        assert_eq!(longest_input([3, 4608, 0].into_iter()), 9216);
+        assert_eq!(longest_input([20].into_iter()), 512);
+        assert_eq!(longest_input([1 << 20].into_iter()), 16 << 10);
     }
 
     #[test]

@@ -12,6 +12,8 @@ use archive::durable;
 use serde::{Deserialize, Serialize};
 
 const SCHEMA: u32 = 1;
+/// A record that goes from night to night has at most this many runs of a target.
+const MOST_RUNS: usize = 100;
 
 /// The file, whose runs of one target on one commit are one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,8 +65,18 @@ impl Record {
             lock.lock()?;
             let mut record = Self::read(path)?;
             record.count(run);
+            record.write(path)
+        };
+        write().with_context(|| format!("cannot write {}", path.display()))
+    }
+
+    /// Replaces the file.
+    pub(super) fn write(&self, path: &Path) -> anyhow::Result<()> {
+        let write = || {
             let temporary = path.with_extension("new");
-            fs::write(&temporary, serde_json::to_vec_pretty(&record)?)?;
+            let mut text = serde_json::to_vec_pretty(self)?;
+            text.push(b'\n');
+            fs::write(&temporary, text)?;
             durable::rename(&temporary, path)?;
             anyhow::Ok(())
         };
@@ -72,14 +84,48 @@ impl Record {
     }
 
     fn count(&mut self, run: Run) {
-        let same = self.runs.iter_mut().find(|other| {
+        match self.same(&run) {
+            Some(other) => other.executions += run.executions,
+            None => self.push(run),
+        }
+    }
+
+    /// Adds what another record has. Of runs that are in both the longer counts: one record may have begun as a copy of the other.
+    pub(super) fn merge(&mut self, other: Self) {
+        for run in other.runs {
+            match self.same(&run) {
+                Some(own) => own.executions = own.executions.max(run.executions),
+                None => self.push(run),
+            }
+        }
+    }
+
+    /// Keeps the runs that fulfil the condition, in the order of their targets and commits.
+    pub(super) fn retain(&mut self, is_kept: impl Fn(&Run) -> bool) {
+        self.runs.retain(is_kept);
+        self.runs
+            .sort_by(|one, other| (&one.target, &one.commit).cmp(&(&other.target, &other.commit)));
+    }
+
+    fn same(&mut self, run: &Run) -> Option<&mut Run> {
+        self.runs.iter_mut().find(|other| {
             (&other.target, &other.commit, &other.sources)
                 == (&run.target, &run.commit, &run.sources)
-        });
-        match same {
-            Some(other) => other.executions += run.executions,
-            None => self.runs.push(run),
+        })
+    }
+
+    /// Adds a run; of the runs of its target the oldest ones are forgotten.
+    fn push(&mut self, run: Run) {
+        let of_target = self.runs.iter().filter(|other| other.target == run.target);
+        if of_target.count() >= MOST_RUNS
+            && let Some(oldest) = self
+                .runs
+                .iter()
+                .position(|other| other.target == run.target)
+        {
+            self.runs.remove(oldest);
         }
+        self.runs.push(run);
     }
 
     /// Returns how many executions a target had on these sources, on whatever commits.
@@ -122,6 +168,34 @@ mod tests {
         assert_eq!(record.runs.len(), 4);
         assert_eq!(record.executions("a", "x"), 18);
         assert_eq!(record.executions("a", "z"), 0);
+    }
+
+    #[test]
+    fn runs_in_both_records_count_once() {
+        let record = |runs: &[Run]| Record {
+            runs: runs.to_vec(),
+            ..Record::default()
+        };
+        let mut own = record(&[run("a", "1", "x", 10), run("b", "1", "x", 1)]);
+        own.merge(record(&[
+            run("a", "1", "x", 12),
+            run("a", "2", "x", 5),
+            run("b", "1", "x", 0),
+        ]));
+        assert_eq!(own.executions("a", "x"), 17);
+        assert_eq!(own.executions("b", "x"), 1);
+    }
+
+    #[test]
+    fn oldest_runs_of_a_target_are_forgotten() {
+        let mut record = Record::default();
+        record.count(run("b", "1", "x", 1));
+        for commit in 0..=MOST_RUNS {
+            record.count(run("a", &commit.to_string(), "x", 1));
+        }
+        assert_eq!(record.executions("a", "x"), MOST_RUNS as u64);
+        assert_eq!(record.executions("b", "x"), 1);
+        assert!(record.runs.iter().all(|run| run.commit != "0"));
     }
 
     #[test]
