@@ -33,6 +33,8 @@ pub mod referrers;
 pub mod registries;
 pub mod registry;
 pub mod release;
+#[cfg(test)]
+mod sample;
 pub mod sbom;
 pub mod sets;
 pub mod signatures;

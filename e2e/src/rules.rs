@@ -38,7 +38,7 @@ pub(crate) struct Options {
     /// rules: exchange the release's programs and the peer's while pods run
     #[arg(long, requires = "peer")]
     exchange: bool,
-    /// rules, load, plugins: only cases whose names contain this
+    /// rules, load, plugins, upgrade: only cases whose names contain this
     #[arg(long, value_name = "TEXT")]
     case: Option<String>,
     /// rules: without the system calls that the oldest supported kernel does not have
@@ -149,7 +149,8 @@ impl Options {
         }
     }
 
-    fn selects(&self, name: &str) -> bool {
+    /// Returns whether a name is that of a wanted case.
+    pub(crate) fn selects(&self, name: &str) -> bool {
         self.case
             .as_ref()
             .is_none_or(|text| name.contains(text.as_str()))

@@ -12,10 +12,10 @@ use crate::protocol::{Call, with_config};
 use crate::{interface, meta};
 
 /// Returns whether a plugin accepts a configuration.
-type Reader = fn(&Call) -> bool;
+pub(crate) type Reader = fn(&Call) -> bool;
 
 /// The configurations' readers, by the name of the plugin.
-const READERS: &[(&str, Reader)] = &[
+pub(crate) const READERS: &[(&str, Reader)] = &[
     ("bandwidth", meta::bandwidth::fuzz),
     ("bridge", interface::bridge::fuzz),
     ("dhcp", dhcp::fuzz),

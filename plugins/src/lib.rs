@@ -21,6 +21,8 @@ mod program;
 
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
+#[cfg(test)]
+mod page;
 
 use std::io::Write;
 use std::path::Path;

@@ -1,40 +1,16 @@
 //! A directory with archives of two architectures, and every fault that a copy of it may have.
 
-use archive::{
-    oci::{Descriptor, History, ImageConfig, Manifest, Platform, RootFs, RunConfig},
-    tar,
-};
+use archive::tar;
 
 use super::*;
-use crate::{delta, medium, pack};
+use crate::{delta, medium, pack, sample};
 
 type Files = BTreeMap<String, Vec<u8>>;
 
 /// Returns an archive's content: one image with one program.
 fn part(architecture: &str) -> Layout {
     let mut part = Layout::default();
-    let tar = tar::write(&[Entry::file("program", 0o755, architecture)]).unwrap();
-    let platform = Platform {
-        architecture: architecture.to_owned(),
-        os: "linux".to_owned(),
-        variant: None,
-    };
-    let config = ImageConfig {
-        created: String::new(),
-        platform: platform.clone(),
-        config: RunConfig::default(),
-        rootfs: RootFs {
-            kind: "layers".to_owned(),
-            diff_ids: vec![sha256(&tar)],
-        },
-        history: Vec::<History>::new(),
-    };
-    let config = part.add(oci::CONFIG, oci::to_bytes(&config));
-    let layer = zstd::compress(&tar, zstd::ARCHIVE).unwrap();
-    let layer = part.add(oci::LAYER_ZSTD, layer);
-    let manifest = Manifest::of(config, vec![layer]);
-    let mut manifest: Descriptor = part.add(oci::MANIFEST, oci::to_bytes(&manifest));
-    manifest.platform = Some(platform);
+    let manifest = sample::manifest(&mut part, architecture, architecture);
     part.images.push(manifest.named(NAME));
     part
 }
@@ -62,7 +38,7 @@ fn seal(files: &mut Files, architecture: &str) {
     files.insert(format!("sha256sum-{architecture}.txt"), sums.into_bytes());
 }
 
-fn sample() -> Files {
+fn medium_files() -> Files {
     let mut files = of("amd64", &part("amd64"));
     files.extend(of("arm64", &part("arm64")));
     files
@@ -83,7 +59,7 @@ const LIST: &str = "multus-images.linux-amd64.txt";
 
 #[test]
 fn complete_directory_and_the_files_for_one_node_are_sound() {
-    let found = dir(&sample()).unwrap();
+    let found = dir(&medium_files()).unwrap();
     assert_eq!(found.len(), 2);
     assert_eq!(found[0].archives, [ZST, GZ]);
     assert_eq!(found[1].images[0].reference, NAME);
@@ -188,7 +164,7 @@ fn program_for_operators_is_covered_and_may_be_left_out() {
 
 #[test]
 fn plain_lists_have_tags_and_the_others_say_digests() {
-    let files = sample();
+    let files = medium_files();
     let lists: Vec<_> = files
         .iter()
         .filter(|(name, _)| name.contains("image") && !name.contains(".tar."))
@@ -203,27 +179,27 @@ fn plain_lists_have_tags_and_the_others_say_digests() {
 
 #[test]
 fn file_that_does_not_match_the_checksums_is_named() {
-    let mut cut = sample();
+    let mut cut = medium_files();
     cut.get_mut(ZST).unwrap().truncate(200);
     refused(
         &cut,
         &format!("{ZST} is not the file that sha256sum-amd64.txt names"),
     );
-    let mut extra = sample();
+    let mut extra = medium_files();
     extra.insert("notes.txt".into(), Vec::new());
     refused(&extra, "notes.txt does not belong there");
-    let mut renamed = sample();
+    let mut renamed = medium_files();
     let bytes = renamed.remove(ZST).unwrap();
     renamed.insert("images.tar.zst".into(), bytes);
     refused(&renamed, "images.tar.zst does not belong there");
-    let mut damaged = sample();
+    let mut damaged = medium_files();
     damaged.insert("sha256sum-amd64.txt".into(), b"x".to_vec());
     refused(&damaged, "sha256sum-amd64.txt is damaged");
 }
 
 /// Asserts that a changed file is refused although its checksum was rewritten.
 fn forged(change: impl FnOnce(&mut Files), expected: &str) {
-    let mut files = sample();
+    let mut files = medium_files();
     change(&mut files);
     seal(&mut files, "amd64");
     refused(&files, expected);
@@ -232,10 +208,10 @@ fn forged(change: impl FnOnce(&mut Files), expected: &str) {
 #[test]
 fn every_list_is_covered_by_checksums_and_compared_with_the_archive() {
     for list in lists::names("amd64") {
-        let mut changed = sample();
+        let mut changed = medium_files();
         changed.get_mut(&list).unwrap().push(b'x');
         refused(&changed, &format!("{list} is not the file that sha256sum-"));
-        let mut less = sample();
+        let mut less = medium_files();
         less.remove(&list);
         refused(&less, &format!("{list} is missing"));
         let other = b"docker.io/own/y:v1\n".to_vec();

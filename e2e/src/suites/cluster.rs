@@ -9,8 +9,8 @@ mod moving;
 mod plugins;
 mod pod_requests;
 mod pods;
-mod rolling;
 mod standalone;
+mod stream;
 
 use std::path::Path;
 
@@ -41,6 +41,8 @@ pub(crate) const NEEDS: Needs = Needs {
 
 /// The data directory of the first node.
 const K3S_DATA: &str = "/var/lib/rancher/k3s";
+/// The namespace of every Multus here.
+pub(super) const NAMESPACE_NAME: &str = "kube-system";
 pub(super) const NAMESPACE: &str = "--namespace=kube-system";
 
 pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed> {
@@ -133,7 +135,7 @@ pub(crate) struct ClusterFixture<'a> {
 
 impl ClusterFixture<'_> {
     /// Follows a step of a page, on the node with the control plane.
-    fn follow(&self, reader: &Reader, page: &str, step: &str) -> anyhow::Result<()> {
+    pub(super) fn follow(&self, reader: &Reader, page: &str, step: &str) -> anyhow::Result<()> {
         reader.follow(page, step, || {
             let mut shell = self.cluster.server().command("bash");
             shell

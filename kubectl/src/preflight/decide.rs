@@ -316,7 +316,7 @@ fn of_installations(
                     (None, None) => add(
                         Verdict::Changes,
                         format!(
-                            "upstream's {kind} Multus, which no Helm release owns; two of them on a node would write the same configuration, and running pods keep their networks: delete this DaemonSet right before the installation"
+                            "upstream's {kind} Multus, which no Helm release owns; running pods keep their networks: delete this DaemonSet once the new daemons are ready, which serve next to it, and not before, since pods that start meanwhile would silently get their default network alone"
                         ),
                     ),
                 }
@@ -541,19 +541,21 @@ fn steps(
                 .to_owned(),
         );
     }
-    for one in installed {
+    // Those that neither our chart nor the distro replaces.
+    let (of_other_charts, without_release): (Vec<_>, Vec<_>) = installed
+        .iter()
+        .filter(|one| matches!(one.kind, Kind::Thin | Kind::Thick) && one.chart.is_none())
+        .partition(|one| one.set.release.is_some());
+    for one in of_other_charts {
+        // Helm would delete what the new release had taken over, so the old one goes first.
         let (namespace, release) = one.release();
-        match (one.kind, one.chart, &one.set.release) {
-            (Kind::Thin | Kind::Thick, None, Some(_)) => {
-                steps.push(format!("helm uninstall --namespace {namespace} {release}"));
-            }
-            (Kind::Thin | Kind::Thick, None, None) => steps.push(format!(
-                "kubectl delete daemonset --namespace {} {}",
-                one.set.namespace, one.set.name
-            )),
-            _ => {}
-        }
+        steps.push(format!("helm uninstall --namespace {namespace} {release}"));
     }
+    // Upstream's daemon deletes its configuration when it ends, so ours has to serve before.
+    let last = without_release.iter().map(|one| {
+        let (namespace, name) = (&one.set.namespace, &one.set.name);
+        format!("kubectl delete daemonset --namespace {namespace} {name}")
+    });
     let Choice {
         chart,
         namespace,
@@ -570,6 +572,7 @@ fn steps(
             "remove `multus` from `cni` in /etc/rancher/{distro}/config.yaml of each server"
         ));
         steps.push(format!("start each server with `multus-distro server --multus -- {distro} server`; `multus-distro install` makes that permanent"));
+        steps.extend(last);
         return steps;
     }
     let key = (namespace.clone(), release.clone());
@@ -600,6 +603,12 @@ fn steps(
     steps.push(format!(
         "{upgrade} {namespace} {release} {chart}-{VERSION}.tgz{files}"
     ));
+    if !without_release.is_empty() {
+        steps.push(format!(
+            "kubectl rollout status --namespace {namespace} daemonset/{release}"
+        ));
+    }
+    steps.extend(last);
     steps
 }
 

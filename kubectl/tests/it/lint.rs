@@ -59,6 +59,44 @@ fn objects_of_the_pages_are_valid() {
     }
 }
 
+/// The keys of every configuration, each in a definition of its own.
+#[test]
+fn examples_of_definitions_are_valid() {
+    let pages = docs::Pages::of_checkout().unwrap();
+    let page = &pages.get("docs/definitions.md").unwrap().text;
+    let (_, section) = page.split_once("\n## Of every configuration\n").unwrap();
+    let (table, _) = section.split_once("\n\nUnknown keys").unwrap();
+    let rows: Vec<_> = table
+        .lines()
+        .filter(|line| line.starts_with("| `"))
+        .collect();
+    assert!(rows.len() > 10, "{rows:?}");
+    for row in rows {
+        let cells: Vec<_> = row.trim_matches('|').split('|').map(str::trim).collect();
+        let example = cells[1].trim_matches('`');
+        if example.is_empty() {
+            assert!(cells[2].contains("never by you"), "{row}");
+            continue;
+        }
+        for key in cells[0].split('`').skip(1).step_by(2) {
+            assert!(example.contains(&format!("\"{key}\":")), "{row}");
+        }
+        let mut config = serde_json::from_str::<serde_json::Value>(&format!("{{{example}}}"))
+            .unwrap_or_else(|error| panic!("{row}: {error}"));
+        let is_list = config.get("plugins").is_some();
+        let defaults = [("cniVersion", json!("1.0.0")), ("type", json!("bridge"))];
+        for (key, value) in defaults {
+            if config.get(key).is_none() && (key != "type" || !is_list) {
+                config[key] = value;
+            }
+        }
+        let object = json!({"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
+            "metadata": {"name": "shop"}, "spec": {"config": config.to_string()}});
+        let (status, report) = answer(&["lint", "--strict", "-"], &object.to_string());
+        assert_eq!(status, 0, "{row}: {report}");
+    }
+}
+
 #[test]
 fn errors_name_file_line_and_object() {
     let dir = tempfile::tempdir().unwrap();

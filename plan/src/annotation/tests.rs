@@ -248,7 +248,7 @@ fn no_text_makes_the_parser_panic() {
     }
 }
 
-/// The page for people has each key with its meaning, and those that a request for bandwidth or ports consists of.
+/// The page for people has each key with its meaning and an example, and those that a request for bandwidth or ports consists of.
 #[test]
 fn page_of_annotations_has_every_key() {
     let pages = docs::Pages::of_checkout().unwrap();
@@ -263,10 +263,19 @@ fn page_of_annotations_has_every_key() {
         "protocol",
         "hostIP",
     ];
+    let examples = ["docs/annotations.md", "docs/pods.md"].map(|path| {
+        let blocks = pages.get(path).unwrap().blocks.iter();
+        blocks.map(|block| block.text.as_str()).collect::<String>()
+    });
     for key in KEYS {
         assert!(
             page.contains(&format!("\n| `{key}` | ")),
             "docs/annotations.md lacks {key}"
+        );
+        let example = format!("\"{key}\":");
+        assert!(
+            examples.iter().any(|text| text.contains(&example)),
+            "no example has {key}"
         );
     }
     for key in inner {

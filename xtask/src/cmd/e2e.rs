@@ -47,7 +47,7 @@ pub(crate) struct Args {
     /// plugins: test the plugins in this directory instead of the release's
     #[arg(long, value_name = "DIR", conflicts_with = "dist")]
     plugins: Option<PathBuf>,
-    /// rules, load, plugins: run only cases whose names contain this
+    /// rules, load, plugins, upgrade: run only cases whose names contain this
     #[arg(long, value_name = "TEXT")]
     case: Option<String>,
     /// rules: print which case shows which rule, and test nothing

@@ -1,45 +1,13 @@
 //! Deltas of a small release for two architectures, made and applied.
 
-use archive::{
-    layout::Layout,
-    oci::{self, Descriptor, ImageConfig, Index, Manifest, Platform, RootFs, RunConfig},
-};
+use archive::layout::Layout;
 
 use super::*;
-use crate::{arch::Arch, check, medium::ProgramsByArch, zstd};
+use crate::{arch::Arch, check, medium::ProgramsByArch, sample};
 
 /// Returns a layout with one image for two architectures.
 fn release(content: &str) -> Layout {
-    let mut layout = Layout::default();
-    let mut manifests = Vec::new();
-    for arch in ["amd64", "arm64"] {
-        let layer = archive::tar::write(&[Entry::file("program", 0o755, content)]).unwrap();
-        let platform = Platform {
-            architecture: arch.to_owned(),
-            os: "linux".to_owned(),
-            variant: None,
-        };
-        let config = ImageConfig {
-            created: String::new(),
-            platform: platform.clone(),
-            config: RunConfig::default(),
-            rootfs: RootFs {
-                kind: "layers".to_owned(),
-                diff_ids: vec![sha256(&layer)],
-            },
-            history: Vec::new(),
-        };
-        let config = layout.add(oci::CONFIG, oci::to_bytes(&config));
-        let layer = zstd::compress(&layer, zstd::LAYER).unwrap();
-        let layer = layout.add(oci::LAYER_ZSTD, layer);
-        let manifest = oci::to_bytes(&Manifest::of(config, vec![layer]));
-        let mut manifest: Descriptor = layout.add(oci::MANIFEST, manifest);
-        manifest.platform = Some(platform);
-        manifests.push(manifest);
-    }
-    let index = layout.add(oci::INDEX, oci::to_bytes(&Index::of(manifests)));
-    layout.images.push(index.named("docker.io/own/x:v1"));
-    layout
+    sample::layout("docker.io/own/x:v1", &["amd64", "arm64"], content)
 }
 
 /// Returns programs for operators that pass for static ones.

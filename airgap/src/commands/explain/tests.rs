@@ -3,7 +3,6 @@
 use archive::{
     digest::sha256,
     layout::Layout,
-    oci::{self, ImageConfig, Index, Manifest, Platform, RootFs, RunConfig},
     tar::{self, Entry},
 };
 
@@ -11,37 +10,12 @@ use super::*;
 use crate::{
     lists,
     medium::{self, ProgramsByArch},
-    zstd,
+    sample,
 };
 
 /// Returns a layout with one image for one architecture.
 fn layout(content: &str) -> Layout {
-    let mut layout = Layout::default();
-    let tar = tar::write(&[Entry::file("program", 0o755, content)]).unwrap();
-    let platform = Platform {
-        architecture: "amd64".to_owned(),
-        os: "linux".to_owned(),
-        variant: None,
-    };
-    let config = ImageConfig {
-        created: String::new(),
-        platform: platform.clone(),
-        config: RunConfig::default(),
-        rootfs: RootFs {
-            kind: "layers".to_owned(),
-            diff_ids: vec![sha256(&tar)],
-        },
-        history: Vec::new(),
-    };
-    let config = layout.add(oci::CONFIG, oci::to_bytes(&config));
-    let layer = zstd::compress(&tar, zstd::LAYER).unwrap();
-    let layer = layout.add(oci::LAYER_ZSTD, layer);
-    let manifest = oci::to_bytes(&Manifest::of(config, vec![layer]));
-    let mut manifest = layout.add(oci::MANIFEST, manifest);
-    manifest.platform = Some(platform);
-    let index = layout.add(oci::INDEX, oci::to_bytes(&Index::of(vec![manifest])));
-    layout.images.push(index.named(NAME));
-    layout
+    sample::layout(NAME, &["amd64"], content)
 }
 
 const NAME: &str = "docker.io/own/x:v1";

@@ -43,7 +43,7 @@ pub(crate) const PUBLISHED: &[ReleaseSpec] = &[
 ];
 
 /// Paths of the programs in upstream's images.
-const PROGRAMS: [(&str, &str); 6] = [
+pub(super) const PROGRAMS: [(&str, &str); 6] = [
     ("multus", "/usr/src/multus-cni/bin/multus"),
     ("multus-daemon", "/usr/src/multus-cni/bin/multus-daemon"),
     ("multus-shim", "/usr/src/multus-cni/bin/multus-shim"),

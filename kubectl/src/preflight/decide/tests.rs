@@ -249,7 +249,7 @@ fn without_explicit_values_those_of_the_release_are_used() {
 }
 
 #[test]
-fn installations_of_upstream_that_no_upgrade_replaces_are_removed_first() {
+fn installations_of_upstream_that_no_upgrade_replaces_are_removed() {
     for command in ["/thin_entrypoint", "/usr/src/multus-cni/bin/multus-daemon"] {
         let objects = [node(), plain(command), storage(), pod("storage")];
         check(
@@ -257,12 +257,21 @@ fn installations_of_upstream_that_no_upgrade_replaces_are_removed_first() {
             &[(
                 CHANGES,
                 "kube-system/kube-multus-ds",
-                &["no Helm release owns", "delete this DaemonSet"],
+                &["no Helm release owns", "once the new daemons are ready"],
             )],
         );
+        // Upstream's daemon takes its configuration along, so it goes when ours serves.
         let steps = decided(&objects, &json!({})).steps;
+        let [crd, main, ready, delete] = &steps[..] else {
+            panic!("{steps:?}");
+        };
+        assert!(crd.starts_with("helm upgrade") && main.starts_with("helm upgrade"));
         assert_eq!(
-            steps[0],
+            ready,
+            "kubectl rollout status --namespace kube-system daemonset/rke2-multus"
+        );
+        assert_eq!(
+            delete,
             "kubectl delete daemonset --namespace kube-system kube-multus-ds"
         );
     }

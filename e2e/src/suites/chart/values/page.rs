@@ -9,6 +9,12 @@ use super::rows::{Outcome, ROWS};
 
 const REFERENCE: &str = include_str!("../../../../../chart/template/main/README.md");
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/values.md");
+/// The placeholders of the template with what a build of this project has there; the version differs between releases.
+const PLACEHOLDERS: [(&str, &str); 3] = [
+    ("@VERSION@", "X.Y.Z"),
+    ("@IMAGE_REGISTRY@", ""),
+    ("@IMAGE_REPOSITORY@", "multusrs/multus"),
+];
 /// The value that holds the daemon's configuration.
 const DAEMON: &str = "config.daemon_conf";
 const HEAD: &str = "# Values
@@ -148,7 +154,11 @@ fn page() -> String {
     let options = entries(options);
     let rows: Vec<_> = options.iter().collect();
     table(&mut text, &rows, daemon_example);
-    text.replace("@VERSION@", "X.Y.Z")
+    PLACEHOLDERS
+        .iter()
+        .fold(text, |text, (placeholder, value)| {
+            text.replace(placeholder, value)
+        })
 }
 
 #[test]
@@ -168,6 +178,7 @@ fn page_of_values_is_current() {
 #[test]
 fn every_value_is_on_the_page() {
     let page = page();
+    assert!(!page.contains('@'), "a placeholder is left");
     for row in ROWS {
         let line = format!("| `{}` |", row.path);
         let has_effect = !row.path.starts_with("rke2-whereabouts.");
