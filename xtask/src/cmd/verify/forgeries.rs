@@ -846,13 +846,13 @@ fn forged_archives_of_plugins_are_named() {
     );
     forged(
         other(&[Entry::file(PROGRAM, 0o755, "other")]),
-        "its program is not the one in bin/",
+        "its multus-cni-plugins is not that of the release",
     );
     forged(
         other(&[Entry::file(PROGRAM, 0o644, program)]),
-        "the mode of its program is 644",
+        "the mode of its multus-cni-plugins is 644",
     );
-    forged(other(&[]), "it has no multus-cni-plugins");
+    forged(other(&licences), "it has no multus-cni-plugins");
     forged(
         other(&[good.clone(), Entry::link("macvlan", "evil")]),
         "macvlan does not belong there",
