@@ -4,20 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context as _, bail, ensure};
-use archive::{
-    digest::{Digest, sha256},
-    gzip,
-    read::{self, Limits},
-    tar::{self, Entry, Kind},
-};
+use archive::digest::{Digest, sha256};
 
 pub use crate::desk::PROGRAM;
-use crate::{
-    arch::Arch,
-    desk::Desk,
-    sbom::{LICENCE, NOTICES},
-    tree::Tree,
-};
+use crate::{arch::Arch, desk::Desk, program_archive, tree::Tree};
 
 /// The directory of the archives in a release.
 pub const DIR: &str = "kubectl/";
@@ -25,14 +15,6 @@ pub const DIR: &str = "kubectl/";
 pub const MANIFEST: &str = "kubectl/multus.yaml";
 /// The address below which a forge has the files of a release.
 const DOWNLOADS: &str = concat!(env!("CARGO_PKG_REPOSITORY"), "/releases/download");
-
-/// The most bytes that are unpacked.
-const MAX_UNPACKED: u64 = 64 << 20;
-const LIMITS: Limits = Limits {
-    entries: 10,
-    total: MAX_UNPACKED,
-    links: false,
-};
 
 /// A machine that the plugin is built for, with names as Go and krew have them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -97,21 +79,14 @@ pub fn tree(
     let mut tree = Tree::default();
     let mut digests = Vec::new();
     for machine in Machine::all_in(release, arches) {
-        let program = Entry::file(&machine.program, 0o755, machine.program(release)?);
-        let archive = pack(program, licences)?;
+        let program = machine.program(release)?;
+        let archive = program_archive::pack(&machine.program, program, &[], licences)?;
         let digest = sha256(&archive);
         tree.add(format!("{DIR}{}", machine.archive(version)), archive);
         digests.push((machine, digest));
     }
     tree.add(MANIFEST, manifest(version, &digests));
     Ok(tree)
-}
-
-fn pack(program: Entry, licences: &BTreeMap<String, String>) -> anyhow::Result<Vec<u8>> {
-    let licences = licences.iter();
-    let licences = licences.map(|(name, text)| Entry::file(name, 0o644, text.as_bytes()));
-    let entries: Vec<_> = licences.chain([program]).collect();
-    Ok(gzip::compress(&tar::write(&entries)?))
 }
 
 /// Returns the manifest for archives with these digests.
@@ -178,41 +153,23 @@ pub fn check(
 
 fn check_archive(archive: &[u8], machine: &Machine, tree: &Tree) -> anyhow::Result<()> {
     let program = machine.program(tree)?;
-    let mut missing = BTreeSet::from([machine.program.as_str()]);
-    let licences = [LICENCE, NOTICES].into_iter();
-    missing.extend(licences.filter(|name| tree.get(name).is_some()));
-    for entry in read::entries(&gzip::decompress(archive, MAX_UNPACKED)?, &LIMITS)? {
-        let name = entry.path.as_str();
-        let Kind::File(bytes) = &entry.kind else {
-            bail!("{name} does not belong there");
-        };
-        ensure!(missing.remove(name), "{name} does not belong there");
-        let (expected, mode) = if name == machine.program {
-            (Some(program), 0o755)
-        } else {
-            (tree.get(name), 0o644)
-        };
-        ensure!(
-            expected == Some(bytes),
-            "its {name} is not that of the release"
-        );
-        ensure!(
-            entry.mode == mode,
-            "the mode of its {name} is {:o}",
-            entry.mode
-        );
-    }
-    match missing.first() {
-        Some(name) => bail!("it has no {name}"),
+    let links = program_archive::check(archive, &machine.program, program, tree)?;
+    match links.first() {
+        Some(link) => bail!("{link} does not belong there"),
         None => Ok(()),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use archive::{
+        gzip,
+        tar::{self, Entry},
+    };
     use serde_yaml::Value;
 
     use super::*;
+    use crate::sbom::{LICENCE, NOTICES};
 
     const ARCHES: [Arch; 2] = [Arch::Amd64, Arch::Arm];
     const AMD64: &str = "kubectl/kubectl-multus-v9.8.7-linux-amd64.tar.gz";
@@ -305,11 +262,12 @@ mod tests {
                 &|tree| tree.add(AMD64, replace(&[program("amd64", 0o755)])),
                 "it has no LICENSE",
             );
-            let extra = Entry::file("more", 0o644, "");
-            refused(
-                &|tree| tree.add(AMD64, with(&[program("amd64", 0o755), extra.clone()])),
-                "more does not belong there",
-            );
+            for extra in [Entry::file("more", 0o644, ""), Entry::link("more", PROGRAM)] {
+                refused(
+                    &|tree| tree.add(AMD64, with(&[program("amd64", 0o755), extra.clone()])),
+                    "more does not belong there",
+                );
+            }
             refused(
                 &|tree| tree.add(MANIFEST, manifest("9.8.7", &[])),
                 "kubectl/multus.yaml does not follow from the archives",

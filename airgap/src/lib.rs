@@ -27,6 +27,7 @@ pub mod medium;
 pub mod names;
 pub mod pack;
 pub mod plugin_archives;
+mod program_archive;
 pub mod pull;
 pub mod push;
 pub mod referrers;

@@ -13,6 +13,7 @@ use anyhow::{Context as _, ensure};
 use self::{
     each_node::{EachNode, image, our_image},
     published_release::{CRD_NAME, NAME, PUBLISHED, PublishedRelease, ReleaseSpec},
+    upstream_manifest::UpstreamManifest,
 };
 use super::cluster::{ClusterFixture, NAMESPACE};
 use crate::{
@@ -44,6 +45,17 @@ pub(crate) fn run(
             .peer()
             .context("set the directory of upstream's programs with --peer")
     })?;
+    if let Some(text) = options.case() {
+        let published = PUBLISHED.iter().map(|one| one.name);
+        let mut names = published.chain(UpstreamManifest::ALL.map(UpstreamManifest::name));
+        report.check(&format!("a way has `{text}` in its name"), || {
+            ensure!(
+                names.any(|name| options.selects(name)),
+                "none has; they are `v4.3.008, thin`, `v4.3.017, thick`, `thick manifest` and `thin manifest`"
+            );
+            Ok(())
+        })?;
+    }
     let cluster = report.check("two nodes with the standard directories are Ready", || {
         Cluster::start(env, NODES)
     })?;

@@ -2,6 +2,8 @@
 
 #[cfg(test)]
 mod forgeries;
+#[cfg(test)]
+mod sample;
 
 use std::path::{Path, PathBuf};
 

@@ -239,7 +239,7 @@ fn merge_refuses_what_is_not_a_repository_of_the_layout() {
     refused(
         into("rpeo", "k3s"),
         FAILED,
-        &["there is no directory rpeo: correct --into"],
+        &["there is no directory rpeo: name another one, or make it, empty, for a new repository"],
     );
     assert!(!dir.path().join("rpeo").exists());
     write(dir.path(), "other/notes.txt", b"");

@@ -24,7 +24,6 @@ pub(super) fn our_image(fixture: &ClusterFixture) -> anyhow::Result<String> {
 }
 
 /// The nodes of a cluster, with the same pods on each.
-#[derive(Clone, Copy)]
 pub(super) struct EachNode<'a>(pub(super) &'a ClusterFixture<'a>);
 
 impl EachNode<'_> {

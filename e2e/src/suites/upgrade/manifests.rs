@@ -35,7 +35,7 @@ pub(super) fn run(
     peer: &Path,
     report: &mut Report,
 ) -> Result<(), CheckFailed> {
-    let mut kinds = [UpstreamManifest::Thick, UpstreamManifest::Thin]
+    let mut kinds = UpstreamManifest::ALL
         .into_iter()
         .filter(|one| options.selects(one.name()))
         .peekable();

@@ -20,6 +20,9 @@ pub(super) enum UpstreamManifest {
 }
 
 impl UpstreamManifest {
+    /// Both manifests.
+    pub(super) const ALL: [Self; 2] = [Self::Thick, Self::Thin];
+
     /// Returns the name by which the suite reports it.
     pub(super) fn name(self) -> &'static str {
         match self {

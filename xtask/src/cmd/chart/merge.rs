@@ -196,7 +196,7 @@ fn ensure_repository(dir: &Path) -> anyhow::Result<()> {
     let name = dir.display();
     ensure!(
         dir.is_dir(),
-        "there is no directory {name}: correct --into, or make an empty directory for a new repository"
+        "there is no directory {name}: name another one, or make it, empty, for a new repository"
     );
     let context = || format!("cannot read {name}");
     let mut entries = fs::read_dir(dir).with_context(context)?;
@@ -210,7 +210,7 @@ fn ensure_repository(dir: &Path) -> anyhow::Result<()> {
     let is_empty = !entries.any(|entry| is_other(&entry));
     ensure!(
         !is_source && (is_empty || dir.join(INDEX).is_file()),
-        "{name} is not a charts repository: name a directory with {INDEX}, or an empty one, with --into"
+        "{name} is not a charts repository: name a directory with {INDEX}, or an empty one"
     );
     Ok(())
 }
@@ -228,7 +228,7 @@ fn ensure_layout(
     let found = unpacked.or_else(|| RepositoryLayout::of_assets(paths));
     if let Some(found) = found.filter(|found| *found != layout) {
         let found = found.as_str();
-        bail!("{name} is laid out as {found}-charts: give --layout {found}, or correct --into");
+        bail!("{name} is laid out as {found}-charts: give --layout {found}, or another directory");
     }
     Ok(())
 }

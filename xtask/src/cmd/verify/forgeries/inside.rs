@@ -1,8 +1,12 @@
 //! Forged lists of what is inside, and forged licences.
 
-use super::{ARCHES, append, forged, refused, release, release_of, reseal};
+use super::{append, forged, refused};
 use crate::{
-    cmd::verify::{Standard, verify::check},
+    cmd::verify::{
+        Standard,
+        sample::{ARCHES, release, release_of, reseal},
+        verify::check,
+    },
     release::Release,
     sbom,
     tree::Tree,
