@@ -10,7 +10,7 @@ use std::{
 };
 
 use archive::{
-    delta::{self, Image},
+    delta::{self, Content, Image},
     digest::sha256,
     gzip,
     layout::{self, Layout},
@@ -20,7 +20,7 @@ use archive::{
     verify,
 };
 
-use crate::{arch::Arch, bundle, elf, lists, signatures, zstd};
+use crate::{arch::Arch, bundle, elf, lists, zstd};
 
 /// Largest layer or archive that is unpacked.
 pub const MAX_UNPACKED: u64 = 1 << 30;
@@ -38,6 +38,8 @@ pub struct SoundArchives {
     pub architecture: String,
     pub archives: Vec<String>,
     pub is_delta: bool,
+    /// The delta has the signed checksums of what it makes, whoever signed them.
+    pub is_signed_delta: bool,
     /// The name of the program for operators, which may be left out.
     pub program: Option<String>,
     pub images: Vec<Image>,
@@ -110,7 +112,7 @@ pub fn dir(files: &BTreeMap<String, Vec<u8>>) -> Result<Vec<SoundArchives>, Erro
             claimed.insert(name.clone());
             check_sums(files, name, architecture, &mut claimed)?;
             // Its signature, if it has one: who made it is another question.
-            claimed.insert(signatures::sums_signature(name));
+            claimed.insert(format!("{name}{}", lists::SIGNATURE));
             architectures.push(architecture);
         }
     }
@@ -135,13 +137,9 @@ fn check_sums(
     let damaged = || Error::Damaged(sums.to_owned());
     let text = std::str::from_utf8(&files[sums]).map_err(|_| damaged())?;
     let named = lists::parse_sums(text).ok_or_else(damaged)?;
-    let delta = lists::delta_name(architecture);
-    let is_delta = named.len() == 1 && named[0].0 == delta;
-    let required = if is_delta {
-        vec![delta]
-    } else {
-        lists::names(architecture)
-    };
+    let delta = delta_of(sums, &files[sums]);
+    let is_delta = delta.is_some();
+    let required = delta.map_or_else(|| lists::names(architecture), |delta| vec![delta]);
     let is_named = |file: &String| named.iter().any(|(name, _)| name == file);
     if !required.iter().all(is_named) {
         return Err(damaged());
@@ -172,8 +170,8 @@ fn check_archives(
     architecture: &str,
 ) -> Result<SoundArchives, Error> {
     let name = lists::delta_name(architecture);
-    if let Some(bytes) = files.get(&name) {
-        return check_delta(name, bytes, architecture);
+    if files.contains_key(&name) {
+        return check_delta(files, name, architecture);
     }
     let [zst, gz] = lists::archives(architecture);
     let mut first: Option<(String, Vec<u8>)> = None;
@@ -181,6 +179,7 @@ fn check_archives(
         architecture: architecture.to_owned(),
         archives: Vec::new(),
         is_delta: false,
+        is_signed_delta: false,
         program: None,
         images: Vec::new(),
     };
@@ -228,12 +227,31 @@ fn check_program(
     }
 }
 
-/// Checks all that can be known of a delta without the former release.
-fn check_delta(name: String, bytes: &[u8], architecture: &str) -> Result<SoundArchives, Error> {
-    let content = delta::check(&read(&name, bytes)?).map_err(|source| Error::Delta {
-        name: name.clone(),
+/// Returns the delta that a checksum file names, if it names nothing else.
+pub fn delta_of(sums: &str, text: &[u8]) -> Option<String> {
+    let architecture = sums.strip_prefix("sha256sum-")?.strip_suffix(".txt")?;
+    let named = lists::parse_sums(std::str::from_utf8(text).ok()?)?;
+    let delta = lists::delta_name(architecture);
+    (named.len() == 1 && named[0].0 == delta).then_some(delta)
+}
+
+/// Checks all that can be known of a delta in a directory without the former release, but for its checksum.
+pub fn delta(files: &BTreeMap<String, Vec<u8>>, name: &str) -> Result<Content, Error> {
+    let bytes = files.get(name);
+    let bytes = bytes.ok_or_else(|| Error::Missing(name.to_owned()))?;
+    delta::check(&read(name, bytes)?).map_err(|source| Error::Delta {
+        name: name.to_owned(),
         source,
-    })?;
+    })
+}
+
+/// Checks that a delta is for the architecture in its name.
+fn check_delta(
+    files: &BTreeMap<String, Vec<u8>>,
+    name: String,
+    architecture: &str,
+) -> Result<SoundArchives, Error> {
+    let content = delta(files, &name)?;
     if content.architecture != architecture {
         return Err(Error::Architecture {
             name,
@@ -245,6 +263,7 @@ fn check_delta(name: String, bytes: &[u8], architecture: &str) -> Result<SoundAr
         architecture: content.architecture,
         archives: vec![name],
         is_delta: true,
+        is_signed_delta: content.signed.is_some(),
         program: None,
         images: content.images,
     })
@@ -257,12 +276,12 @@ fn check_lists(
     part: &Layout,
     archive: &str,
 ) -> Result<(), Error> {
-    let tags = lists::references(part);
+    let tags = lists::references(&part.images);
     let text = |name: &str| String::from_utf8_lossy(files.get(name).map_or(&[], Vec::as_slice));
     let lists = lists::tag_lists(architecture).map(|list| (text(&list) == tags, list));
     let by_digest = lists::digest_list(architecture);
     let more = [
-        (text(&by_digest) == lists::digests(part), by_digest),
+        (text(&by_digest) == lists::digests(&part.images), by_digest),
         (
             // The digests in it are those of indexes, which no archive holds.
             lists::without_digests(&text(lists::ALL_DIGESTS)) == tags,

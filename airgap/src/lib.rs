@@ -22,7 +22,6 @@ pub mod exports;
 pub mod http;
 pub mod image;
 pub mod kubectl_archives;
-pub mod lists;
 pub mod medium;
 pub mod names;
 pub mod pack;
@@ -45,6 +44,8 @@ pub mod tree;
 pub mod ui;
 pub mod verify;
 pub mod zstd;
+
+pub use archive::lists;
 
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;

@@ -40,8 +40,10 @@ enum Command {
     )]
     Explain(explain::Args),
     /// Rebuild archives, lists and checksums of a release from a former one and deltas, bit by bit the same
+    ///
+    /// A delta to a signed release carries its signature, and --out gets it.
     #[command(
-        after_help = "Examples:\n  multus-airgap apply /media/delta --base /srv/airgap --out /srv/airgap-new\n  multus-distro images install /srv/airgap-new        then, on each node"
+        after_help = "Examples:\n  multus-airgap apply /media/delta --base /srv/airgap --out /srv/airgap-new\n  multus-airgap apply /media/delta --base /srv/airgap --out /srv/airgap-new --key release.pub\n  multus-distro images install /srv/airgap-new        then, on each node"
     )]
     Apply(apply::Args),
     /// Send images, with the lists of what is inside of them, and charts to a registry; a second run sends nothing

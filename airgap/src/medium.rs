@@ -5,7 +5,12 @@
 use std::collections::BTreeMap;
 
 use anyhow::ensure;
-use archive::{digest::sha256, layout::Layout, tar::Entry};
+use archive::{
+    delta::{SignedSums, with_signature},
+    digest::sha256,
+    layout::Layout,
+    tar::Entry,
+};
 
 use crate::{
     bundle,
@@ -17,6 +22,8 @@ use crate::{
 
 /// The programs for operators by architecture.
 pub type ProgramsByArch = BTreeMap<String, Vec<u8>>;
+/// The signed checksum files of a release by architecture.
+pub type SignedByArch = BTreeMap<String, SignedSums>;
 
 /// Returns the files for all these architectures, by their path on the medium.
 pub fn tree(
@@ -25,7 +32,7 @@ pub fn tree(
     programs: &ProgramsByArch,
 ) -> anyhow::Result<Tree> {
     let mut tree = Tree::default();
-    let all_digests = lists::digests(layout);
+    let all_digests = lists::digests(&layout.images);
     for architecture in architectures {
         let part = bundle::slice(layout, architecture)?;
         let archive = delta::archive(&part)?;
@@ -51,15 +58,17 @@ pub fn add(tree: &mut Tree, architecture: &str, files: BTreeMap<String, Vec<u8>>
 
 /// Returns the deltas from one layout to another and their checksums, which the command `apply` reads.
 ///
-/// Each side is a layout with the programs for operators.
+/// Each side is a layout with the programs for operators. Deltas that make just what the owner of the new release signed carry that
+/// signature.
 pub fn deltas(
     (base, former): (&Layout, &ProgramsByArch),
     (new, programs): (&Layout, &ProgramsByArch),
+    signed: &SignedByArch,
     architectures: &[&str],
 ) -> anyhow::Result<Tree> {
     let mut tree = Tree::default();
     // The digests of indexes, which no slice has, for the lists that are made of the delta.
-    let all_digests = Entry::file(lists::ALL_DIGESTS, 0o644, lists::digests(new));
+    let all_digests = Entry::file(lists::ALL_DIGESTS, 0o644, lists::digests(&new.images));
     for architecture in architectures {
         let slice = |layout: &Layout| bundle::slice(layout, architecture);
         let (old, new) = (slice(base)?, slice(new)?);
@@ -75,8 +84,17 @@ pub fn deltas(
         };
         let mut entries = delta::make(&old, &new, programs)?;
         entries.push(all_digests.clone());
-        let (bytes, packed) = pack::bytes(&entries, zstd::ARCHIVE)?;
         let name = lists::delta_name(architecture);
+        if let Some(signed) = signed.get(*architecture) {
+            match with_signature(&entries, signed) {
+                Ok(complete) => entries = complete,
+                Err(error) => ui::note(&format!(
+                    "{name} is not signed, since it makes other files than {} of the new release, which is: {error}",
+                    lists::sums_name(architecture)
+                )),
+            }
+        }
+        let (bytes, packed) = pack::bytes(&entries, zstd::ARCHIVE)?;
         ui::note(&format!("{name}: {} bytes", bytes.len()));
         let sums = lists::sums([(name.as_str(), packed.digest)]);
         tree.add(lists::sums_name(architecture), sums);
@@ -95,15 +113,11 @@ pub fn files(
     all_digests: &str,
     program: Option<Program>,
 ) -> BTreeMap<String, Vec<u8>> {
-    let mut files = BTreeMap::new();
-    let tags = lists::references(part);
-    for list in lists::tag_lists(architecture) {
-        files.insert(list, tags.clone().into_bytes());
-    }
-    let all_digests = all_digests.to_owned().into_bytes();
-    files.insert(lists::ALL_DIGESTS.to_owned(), all_digests);
-    let digests = lists::digests(part).into_bytes();
-    files.insert(lists::digest_list(architecture), digests);
+    let texts = lists::texts(architecture, &part.images, all_digests);
+    let texts = texts.into_iter();
+    let mut files: BTreeMap<_, _> = texts
+        .map(|(name, text)| (name, text.into_bytes()))
+        .collect();
     let mut sums: Vec<_> = files
         .iter()
         .map(|(name, bytes)| (name.clone(), sha256(bytes)))

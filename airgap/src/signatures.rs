@@ -10,21 +10,25 @@ mod sign;
 mod statement;
 mod verify;
 
+use std::{fs, path::Path};
+
+use anyhow::{Context as _, ensure};
 use archive::digest::Digest;
 
 pub use self::{
     image::{Signed, attach, signed},
     provenance::{Build, Dependency},
     sign::{sign, state},
-    verify::{Report, Statement, Trust, check, check_medium, check_sums},
+    verify::{Report, Statement, Trust, check, check_delta, check_medium, check_sums},
 };
 use crate::{
+    lists,
     release::SUMS,
     tree::{Limit, Tree},
 };
 
 /// The ending of a signature in base64.
-pub const ENDING: &str = ".sig";
+pub const ENDING: &str = lists::SIGNATURE;
 /// The ending of a bundle of Sigstore.
 pub const BUNDLE: &str = ".sigstore.json";
 /// The directory of the statements about how a release was made, one for each builder.
@@ -77,6 +81,18 @@ pub fn sums_bundle() -> String {
 /// Returns the path of the statement by a key.
 pub fn provenance_path(key: &Digest) -> String {
     format!("{PROVENANCE}{}{BUNDLE}", key.hex())
+}
+
+/// Reads the signature in a file, but none that is larger than any.
+pub fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
+    let context = || format!("cannot read {}", path.display());
+    let size = fs::metadata(path).with_context(context)?.len();
+    ensure!(
+        size <= MAX_SIZE,
+        "{} has {size} bytes, and a signature has at most {MAX_SIZE}: copy it again",
+        path.display()
+    );
+    fs::read(path).with_context(context)
 }
 
 /// Takes the signatures out of a release, and returns them.

@@ -7,14 +7,14 @@ use std::{
 };
 
 use anyhow::{Context as _, bail};
-use archive::{layout::Layout, tar::Entry};
+use archive::{delta::SignedSums, layout::Layout, tar::Entry};
 
 use crate::{
     arch::Arch,
     bundle,
     check::{self, SoundArchives},
     lists,
-    medium::ProgramsByArch,
+    medium::{ProgramsByArch, SignedByArch},
     release, signatures,
     tree::Tree,
 };
@@ -78,6 +78,31 @@ impl Source {
         let names = Arch::ALL.into_iter().map(Arch::name);
         let found = names.filter_map(|arch| Some((arch.to_owned(), fs::read(path(arch)?).ok()?)));
         found.collect()
+    }
+
+    /// Returns the checksum files that have a signature, whoever made it.
+    pub fn signed_sums(&self) -> anyhow::Result<SignedByArch> {
+        let dir = match self {
+            Self::Release(dir) => dir.join("airgap"),
+            Self::Medium(dir) => dir.clone(),
+            Self::Archive(_) => return Ok(SignedByArch::new()),
+        };
+        let mut found = SignedByArch::new();
+        for arch in Arch::ALL.into_iter().map(Arch::name) {
+            let name = lists::sums_name(arch);
+            let path = dir.join(signatures::sums_signature(&name));
+            if !path.is_file() {
+                continue;
+            }
+            let sums = dir.join(name);
+            let context = |path: &Path| format!("cannot read {}", path.display());
+            let signed = SignedSums {
+                sums: fs::read_to_string(&sums).with_context(|| context(&sums))?,
+                signature: signatures::read(&path)?,
+            };
+            found.insert(arch.to_owned(), signed);
+        }
+        Ok(found)
     }
 }
 

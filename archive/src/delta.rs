@@ -2,6 +2,9 @@
 //!
 //! A delta is an archive of its own: its description first, then the new archive's index, the list of all images, new blobs as they are,
 //! changed layers as differences, and the program for operators, whole or as a difference. What a difference makes is known only when it is applied.
+//!
+//! A delta to a signed release also has that release's checksum file and its signature. They say what the delta has to make, byte by byte, so
+//! whoever has the key knows before anything is applied that no part of it is of anybody else.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     digest::{Digest, sha256},
     layout::blob_path,
+    lists,
     oci::{self, Index, Manifest},
     tar::{Entry, Kind},
 };
@@ -19,13 +23,19 @@ pub const FILE: &str = "delta.json";
 /// The index of the new archive.
 pub const INDEX: &str = "index.json";
 /// The list of the new release's images with the digests that a registry has for them, also in a release's airgap directory.
-pub const LIST: &str = "multus-images-digests.txt";
+pub const LIST: &str = lists::ALL_DIGESTS;
 /// The directory of differences.
 pub const PATCHES: &str = "patches/";
 /// The program for operators, or its difference to the former one.
 pub const PROGRAM: &str = "program";
-/// The version of the format.
+/// The checksum file of the new release for the architecture, where its owner signed it.
+pub const SUMS: &str = "sha256sum.txt";
+/// The signature over [`SUMS`].
+pub const SIGNATURE: &str = "sha256sum.txt.sig";
+/// The version of the format without signed checksums.
 pub const SCHEMA: u32 = 2;
+/// The version of the format with signed checksums, which earlier programs do not read.
+const SIGNED: u32 = 3;
 /// The former version, which has no program.
 const WITHOUT_PROGRAM: u32 = 1;
 
@@ -95,6 +105,17 @@ pub struct Content {
     pub images: Vec<Image>,
     /// The text of [`LIST`].
     pub list: String,
+    /// The signed checksums of what the delta makes. Who signed them is for the caller to check.
+    pub signed: Option<SignedSums>,
+}
+
+/// The checksum file of a release for one architecture, with the signature of its owner.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SignedSums {
+    /// The text of the checksum file.
+    pub sums: String,
+    /// The signature in base64.
+    pub signature: Vec<u8>,
 }
 
 /// Why a delta cannot be used.
@@ -112,6 +133,12 @@ pub enum Error {
     /// The list has other images than the index.
     #[error("{LIST} in the delta does not list its images")]
     List,
+    /// The signed checksums are of something else.
+    #[error("{SUMS} in the delta has another digest for {0} than what the delta makes")]
+    Signed(String),
+    /// The signed checksums are in another form.
+    #[error("{SUMS} in the delta names other files than the delta makes")]
+    SignedFiles,
 }
 
 /// Returns the bytes of a part.
@@ -128,7 +155,7 @@ pub fn description(delta: &[Entry]) -> Result<Delta, Error> {
     let bytes = file(delta, FILE).map_err(|_| Error::NoDelta)?;
     let found = oci::from_bytes::<Delta>(bytes).ok();
     found
-        .filter(|found| [WITHOUT_PROGRAM, SCHEMA].contains(&found.schema))
+        .filter(|found| [WITHOUT_PROGRAM, SCHEMA, SIGNED].contains(&found.schema))
         .ok_or(Error::NoDelta)
 }
 
@@ -167,7 +194,7 @@ pub fn check(delta: &[Entry]) -> Result<Content, Error> {
     let damaged = || Error::Part(INDEX.to_owned());
     let mut images = Vec::new();
     let mut architectures = BTreeSet::new();
-    for image in index.manifests {
+    for image in &index.manifests {
         ensure_known(&image.digest)?;
         if let Some(bytes) = blobs.get(&image.digest) {
             let manifest: Manifest = oci::from_bytes(bytes).map_err(|_| damaged())?;
@@ -180,7 +207,8 @@ pub fn check(delta: &[Entry]) -> Result<Content, Error> {
             reference: reference.ok_or_else(damaged)?.clone(),
             digest: image.digest,
         });
-        architectures.insert(image.platform.ok_or_else(damaged)?.architecture);
+        let platform = image.platform.as_ref().ok_or_else(damaged)?;
+        architectures.insert(platform.architecture.clone());
     }
     let listed: BTreeSet<&str> = list
         .lines()
@@ -191,14 +219,73 @@ pub fn check(delta: &[Entry]) -> Result<Content, Error> {
         return Err(Error::List);
     }
     let mut architectures = architectures.into_iter();
-    match (architectures.next(), architectures.next()) {
-        (Some(architecture), None) => Ok(Content {
-            architecture,
-            images,
-            list,
-        }),
-        _ => Err(damaged()),
+    let (Some(architecture), None) = (architectures.next(), architectures.next()) else {
+        return Err(damaged());
+    };
+    let signed = if description.schema == SIGNED {
+        let expected = checksums(&description, &architecture, &index, &list);
+        Some(signed_sums(delta, &expected)?)
+    } else {
+        None
+    };
+    Ok(Content {
+        architecture,
+        images,
+        list,
+        signed,
+    })
+}
+
+/// Returns a delta with the signed checksums of the release that it makes; fails when they are those of another one.
+pub fn with_signature(delta: &[Entry], signed: &SignedSums) -> Result<Vec<Entry>, Error> {
+    let mut description = description(delta)?;
+    description.schema = SIGNED;
+    let mut entries = vec![Entry::file(FILE, 0o644, oci::to_bytes(&description))];
+    entries.extend(delta.iter().filter(|entry| entry.path != FILE).cloned());
+    entries.push(Entry::file(SUMS, 0o644, signed.sums.as_bytes()));
+    entries.push(Entry::file(SIGNATURE, 0o644, signed.signature.as_slice()));
+    check(&entries)?;
+    Ok(entries)
+}
+
+/// Returns the checksums of all files that the new release has for the architecture.
+fn checksums(
+    description: &Delta,
+    architecture: &str,
+    index: &Index,
+    list: &str,
+) -> BTreeMap<String, Digest> {
+    let texts = lists::texts(architecture, &index.manifests, list);
+    let texts = texts.into_iter();
+    let mut sums: BTreeMap<_, _> = texts
+        .map(|(name, text)| (name, sha256(text.as_bytes())))
+        .collect();
+    let [zst, gz] = lists::archives(architecture);
+    sums.insert(zst, description.full.zst);
+    sums.insert(gz, description.full.gz);
+    let program = description.program;
+    sums.extend(program.map(|program| (lists::program_name(architecture), program.digest)));
+    sums
+}
+
+/// Returns the signed checksums in a delta, which must be exactly these.
+fn signed_sums(delta: &[Entry], expected: &BTreeMap<String, Digest>) -> Result<SignedSums, Error> {
+    let text = String::from_utf8_lossy(file(delta, SUMS)?).into_owned();
+    let signature = file(delta, SIGNATURE)?.to_owned();
+    let found = lists::parse_sums(&text).ok_or_else(|| Error::Part(SUMS.to_owned()))?;
+    let other = found
+        .iter()
+        .find(|(name, digest)| expected.get(name).is_some_and(|known| known != digest));
+    if let Some((name, _)) = other {
+        return Err(Error::Signed(name.clone()));
     }
+    if !found.iter().map(|(name, _)| name).eq(expected.keys()) {
+        return Err(Error::SignedFiles);
+    }
+    Ok(SignedSums {
+        sums: text,
+        signature,
+    })
 }
 
 /// Returns the blobs in a delta, each with the digest in its name; refuses what its description does not name.
@@ -219,6 +306,7 @@ fn blobs<'a>(delta: &'a [Entry], description: &Delta) -> Result<BTreeMap<Digest,
             && description.patches.contains_key(&digest)
         {
         } else if path == PROGRAM && description.program.is_some_and(|one| one.is_in_delta()) {
+        } else if [SUMS, SIGNATURE].contains(&path) && description.schema == SIGNED {
         } else if ![FILE, INDEX, LIST].contains(&path) {
             return Err(Error::Foreign(path.to_owned()));
         }

@@ -8,6 +8,7 @@ pub mod digest;
 pub mod durable;
 pub mod gzip;
 pub mod layout;
+pub mod lists;
 pub mod oci;
 pub mod read;
 pub mod tar;

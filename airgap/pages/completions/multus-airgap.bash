@@ -52,7 +52,7 @@ _multus__airgap() {
             return 0
             ;;
         multus__subcmd__airgap__subcmd__apply)
-            opts="-h --base --out --help"
+            opts="-h --base --out --key --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -63,6 +63,10 @@ _multus__airgap() {
                     return 0
                     ;;
                 --out)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --key)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -40,7 +40,8 @@ complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand explain" -l 
 complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand explain" -s h -l help -d 'Print help'
 complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand apply" -l base -d 'Directory with the archives of the former release, or one archive in either form' -r -F
 complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand apply" -l out -d 'Directory to write, with the files of the release\'s airgap/' -r -F
-complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand apply" -s h -l help -d 'Print help'
+complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand apply" -l key -d 'Also check that the owner of this public key signed what each delta makes, before it is applied; PEM, ECDSA P-256 or Ed25519' -r -F
+complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand apply" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand push" -l charts-to -d 'Send charts below this repository, as team/helm for REGISTRY/team/helm/rke2-multus; below charts/ of the path of REGISTRY unless set' -r
 complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand push" -l user -d 'User of the registry, with the password in `MULTUS_REGISTRY_PASSWORD`; the login that docker, podman or skopeo stores unless set' -r
 complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand push" -l plain-http -d 'Connect without TLS to this registry; without a host to the mirrors, or to the registry itself when there is no mirror' -r

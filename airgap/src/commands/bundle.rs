@@ -74,8 +74,10 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let tree = if let Some(base) = &args.base {
         let base = Source::of(base)?;
         let (base, former) = (base.layout()?, base.programs());
+        let signed = source.signed_sums()?;
         ui::step("delta", || {
-            medium::deltas((&base, &former), (&layout, &programs), &names)
+            let new = (&layout, &programs);
+            medium::deltas((&base, &former), new, &signed, &names)
         })?
     } else {
         ui::step("bundle", || medium::tree(&layout, &names, &programs))?

@@ -340,7 +340,7 @@ fn attachments(from: &Source, target: &Target<'_>) -> anyhow::Result<Vec<attach:
 /// Says which images get other digests than the release's: those of a directory without the archives of all its architectures.
 fn note_other_digests(dir: &Path, layout: &Layout) {
     let listed = std::fs::read_to_string(dir.join(lists::ALL_DIGESTS)).unwrap_or_default();
-    for line in lists::digests(layout).lines() {
+    for line in lists::digests(&layout.images).lines() {
         if !listed.lines().any(|known| known == line) {
             ui::note(&format!(
                 "{line}: the digest is not the one of {}, since the directory has not all architectures, or a publisher made the index",

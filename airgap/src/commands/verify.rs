@@ -79,13 +79,15 @@ fn check_medium(dir: &Path, trust: &Trust, json: bool) -> anyhow::Result<()> {
         let signed = signatures::check_medium(&files, key);
         report.signed =
             signed.with_context(|| format!("{} is not to be trusted", dir.display()))?;
-    } else {
-        let mut names = files.keys();
-        report.has_unchecked = names.any(|name| signatures::is_medium_signature(name));
     }
-    trust::note_unchecked(&report);
     let sound = ui::step("verify", || Ok(check::dir(&files)?))
         .with_context(|| format!("{} is not sound", dir.display()))?;
+    if trust.key.is_none() {
+        let mut names = files.keys();
+        report.has_unchecked = names.any(|name| signatures::is_medium_signature(name))
+            || sound.iter().any(|one| one.is_signed_delta);
+    }
+    trust::note_unchecked(&report);
     if json {
         let items: Vec<_> = sound
             .iter()
@@ -137,6 +139,7 @@ mod tests {
                 architecture: "arm".to_owned(),
                 archives: ["a.tar.zst", "a.tar.gz"].map(str::to_owned).to_vec(),
                 is_delta,
+                is_signed_delta: false,
                 images: vec![image.clone(); images],
                 program: None,
             })

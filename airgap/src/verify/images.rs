@@ -248,11 +248,8 @@ fn check_airgap(
     if !standard.is_checkout() {
         return check_other_sums(tree, path, claimed);
     }
-    let tags = lists::references(&slice);
-    let tag_lists = lists::tag_lists(arch).map(|name| (name, tags.clone()));
-    let all_digests = (lists::ALL_DIGESTS.to_owned(), lists::digests(layout));
-    let digests = (lists::digest_list(arch), lists::digests(&slice));
-    for (name, text) in tag_lists.into_iter().chain([all_digests, digests]) {
+    let all_digests = lists::digests(&layout.images);
+    for (name, text) in lists::texts(arch, &slice.images, &all_digests) {
         let path = format!("airgap/{name}");
         claim_same(tree, claimed, path, text.as_bytes(), "oci/")?;
         sums.push((name, sha256(text.as_bytes())));

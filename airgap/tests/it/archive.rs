@@ -140,11 +140,11 @@ fn archive_is_complete_and_in_order() {
     assert_eq!(back, part);
     let images = verify::images(&back, &unpack).expect("sound");
     assert_eq!(images[0].platforms[0].platform, platform("arm", Some("v7")));
-    let list = lists::digests(&back);
+    let list = lists::digests(&back.images);
     let expected = format!("docker.io/multusrs/multus:v5.0.0@{}\n", images[0].digest);
     assert_eq!(list, expected);
     assert_eq!(
-        lists::references(&back),
+        lists::references(&back.images),
         "docker.io/multusrs/multus:v5.0.0\n"
     );
 }

@@ -9,4 +9,5 @@ mod push;
 mod registry;
 mod sample;
 mod signatures;
+mod signed_deltas;
 mod verify;

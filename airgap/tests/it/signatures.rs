@@ -71,11 +71,21 @@ fn image(tree: &Tree, ending: &str) -> String {
     format!("signatures/{}{ending}", release.images[0].digest.hex())
 }
 
-/// Runs `verify` on a release with the keys in files next to it.
-fn verify(dir: &Path, args: &[&str]) -> Command {
+/// Writes the public keys into a directory.
+pub(crate) fn write_keys(dir: &Path) {
     for (name, [_, public]) in [("owner.pub", OWNER), ("other.pub", OTHER)] {
         fs::write(dir.join(name), public).expect("it is of this test");
     }
+}
+
+/// Returns the signature of the other builder over a text.
+pub(crate) fn by_other(text: &[u8]) -> Vec<u8> {
+    key(OTHER).sign_text(text).into_bytes()
+}
+
+/// Runs `verify` on a release with the keys in files next to it.
+fn verify(dir: &Path, args: &[&str]) -> Command {
+    write_keys(dir);
     let mut command = command(&["verify", "release"]);
     command.current_dir(dir).args(args);
     command
@@ -308,6 +318,134 @@ fn harm_to_files_is_refused_by_name() {
             },
             BY_OWNER,
             "bin/amd64/multus-distro",
+        ),
+    ]);
+}
+
+/// Changes files of a release as if its owner had made and signed them so.
+fn signed_all_the_same(tree: &mut Tree, change: impl FnOnce(&mut Tree)) {
+    signatures::take(tree);
+    change(tree);
+    sample::reseal(tree);
+    sign(tree);
+}
+
+/// Replaces a text in the documents of both formats about a subject, or in the one that is named.
+fn replace(tree: &mut Tree, path: &str, from: &str, to: &str) {
+    let mut count = 0;
+    let is_meant = |name: &&String| *name == path || name.starts_with(&format!("{path}."));
+    let names: Vec<_> = tree.0.keys().filter(is_meant).cloned().collect();
+    for name in names {
+        let text = String::from_utf8_lossy(tree.get(&name).expect("it is of this test"));
+        let changed = text.replace(from, to);
+        count += usize::from(changed != text);
+        tree.add(name, changed);
+    }
+    assert!(count > 0, "no {path} has {from}");
+}
+
+#[test]
+fn harm_to_the_lists_of_what_is_inside_is_refused_by_name() {
+    const SHIM: &str = "sbom/arm/multus-shim";
+    let (cyclonedx, spdx) = (format!("{SHIM}.cdx.json"), format!("{SHIM}.spdx.json"));
+    let digest = |tree: &Tree, path: &str| {
+        let bytes = tree.get(path).expect("the release has this file");
+        sha256(bytes).hex()
+    };
+    let manifest = |tree: &Tree| {
+        let described = tree.get(release::FILE).expect("it is of this test");
+        let release = Release::parse(described).expect("it is of this test");
+        release.images[0].platforms[1].manifest.hex()
+    };
+    refuse_all(&[
+        (
+            &|tree| damage(tree, &cyclonedx),
+            BY_OWNER,
+            "sbom/arm/multus-shim.cdx.json: its sha256 is",
+        ),
+        (
+            &|tree| drop(tree.0.remove(&spdx)),
+            BY_OWNER,
+            "sbom/arm/multus-shim.spdx.json is missing",
+        ),
+        (
+            &|tree| tree.add("sbom/arm/more.cdx.json", "{}"),
+            BY_OWNER,
+            "sbom/arm/more.cdx.json is not in SHA256SUMS",
+        ),
+        // A component is hidden, and all checksums agree with the change.
+        (
+            &|tree| {
+                let mut files = std::mem::take(tree);
+                let kept = signatures::take(&mut files);
+                replace(&mut files, "sbom/arm/multus-distro", "serde", "sered");
+                sample::reseal(&mut files);
+                files.extend(kept);
+                *tree = files;
+            },
+            BY_OWNER,
+            "SHA256SUMS.sig: it is not by this key over these bytes",
+        ),
+        // The owner of the key signed it all the same.
+        (
+            &|tree| signed_all_the_same(tree, |tree| replace(tree, &cyclonedx, "serde", "sered")),
+            BY_OWNER,
+            "sbom/arm/multus-shim.cdx.json and sbom/arm/multus-shim.spdx.json differ about serde 1.0.0",
+        ),
+        (
+            &|tree| {
+                signed_all_the_same(tree, |tree| {
+                    let distro = digest(tree, "bin/arm/multus-distro");
+                    let other = digest(tree, "bin/amd64/multus-distro");
+                    replace(tree, "sbom/arm/multus-distro", &distro, &other);
+                });
+            },
+            BY_OWNER,
+            "sbom/arm/multus-distro: it is about another file than the one of this release",
+        ),
+        (
+            &|tree| signed_all_the_same(tree, |tree| replace(tree, SHIM, "serde", "sered")),
+            BY_OWNER,
+            "sbom/arm/image-multus: it does not list sered, which multus-shim has",
+        ),
+        (
+            &|tree| {
+                let distro = "sbom/amd64/multus-distro";
+                signed_all_the_same(tree, |tree| replace(tree, distro, "serde", "sered"));
+            },
+            BY_OWNER,
+            "THIRD-PARTY.txt has no licence of sered 1.0.0",
+        ),
+        (
+            &|tree| {
+                signed_all_the_same(tree, |tree| {
+                    let archive = "sbom/arm/multus-airgap-images-arm.tar.zst";
+                    let other = digest(tree, "LICENSE");
+                    replace(tree, archive, &manifest(tree), &other);
+                });
+            },
+            BY_OWNER,
+            "it has no docker.io/multusrs/multus:v9.8.7",
+        ),
+        (
+            &|tree| signed_all_the_same(tree, |tree| drop(tree.0.remove(&spdx))),
+            BY_OWNER,
+            "sbom/arm/multus-shim.spdx.json is missing",
+        ),
+        (
+            &|tree| {
+                signed_all_the_same(tree, |tree| {
+                    for ending in ["cdx.json", "spdx.json"] {
+                        copy(
+                            tree,
+                            &format!("{SHIM}.{ending}"),
+                            &format!("sbom/arm/x.{ending}"),
+                        );
+                    }
+                });
+            },
+            BY_OWNER,
+            "sbom/arm/x: the release has no such program, image or archive",
         ),
     ]);
 }

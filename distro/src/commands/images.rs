@@ -75,10 +75,16 @@ fn install(args: &InstallArgs) -> anyhow::Result<()> {
             "neither K3s nor RKE2 has data on this node: name the distro with --distro".to_owned(),
         ))?;
     let source = ArchiveDir::read(&args.dir, images::arch())?;
-    if let Some(trusted) = trusted_key::find(args.key.as_deref())? {
-        source.check_signatures(&trusted)?;
+    let trusted = trusted_key::find(args.key.as_deref())?;
+    if let Some(trusted) = &trusted {
+        source.check_signatures(trusted)?;
     }
     let checked = source.check()?;
+    if trusted.is_some() {
+        for delta in source.deltas() {
+            images::verify_delta(&source.path(delta), trusted.as_ref())?;
+        }
+    }
     let archives = source.archives(images::arch())?;
     images::verify_archives(&source, &archives)?;
     note(&format!(

@@ -58,12 +58,15 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 fn verify_archives(dir: &Path, trusted: Option<TrustedKey>) -> anyhow::Result<()> {
     let arch = images::arch();
     let source = ArchiveDir::read(dir, arch)?;
-    if let Some(trusted) = trusted {
-        for name in source.check_signatures(&trusted)? {
-            print(&format!(
-                "ok  signed by {}  {name}\n",
-                trusted.key.id().hex()
-            ))?;
+    let print_signed = |name: &str| {
+        let key = trusted.as_ref().map(|trusted| trusted.key.id().hex());
+        key.map_or(Ok(()), |key| {
+            print(&format!("ok  signed by {key}  {name}\n"))
+        })
+    };
+    if let Some(trusted) = &trusted {
+        for name in source.check_signatures(trusted)? {
+            print_signed(name)?;
         }
     }
     for file in source.check()? {
@@ -71,7 +74,9 @@ fn verify_archives(dir: &Path, trusted: Option<TrustedKey>) -> anyhow::Result<()
     }
     for delta in source.deltas() {
         let path = source.path(delta);
-        for name in images::verify_delta(&path)? {
+        let images = images::verify_delta(&path, trusted.as_ref())?;
+        print_signed(delta)?;
+        for name in images {
             print(&format!("ok  {name}  {}\n", path.display()))?;
         }
     }

@@ -10,6 +10,7 @@ use std::{
 
 use airgap::lists;
 use archive::{
+    delta::SignedSums,
     digest::sha256,
     gzip,
     layout::Layout,
@@ -474,6 +475,61 @@ fn delta_becomes_an_installed_archive() {
     assert!(installed.status.success(), "{installed:?}");
     let installed = case.installed().with_file_name(zst);
     assert_eq!(fs::read(installed).unwrap(), expected[zst]);
+}
+
+#[test]
+fn with_a_key_only_deltas_to_what_its_owner_signed_are_verified() {
+    let key = signing::SecretKey::from_pem(KEY).unwrap();
+    let (arch, dir) = (arch(), tempfile::tempdir().unwrap());
+    let (medium, data) = (dir.path().join("medium"), dir.path().join("data"));
+    let (public, other) = (dir.path().join("release.pub"), dir.path().join("other.pub"));
+    fs::write(&public, PUBLIC).unwrap();
+    fs::write(&other, OTHER).unwrap();
+    let (former, new) = (layout(arch, "former"), layout(arch, "new"));
+    let unsigned = delta_entries(&former, &new);
+    let sums = release(arch, &new).remove(&lists::sums_name(arch)).unwrap();
+    let sums = String::from_utf8(sums).unwrap();
+    let signed = SignedSums {
+        signature: key.sign_text(sums.as_bytes()).into_bytes(),
+        sums,
+    };
+    let signed = archive::delta::with_signature(&unsigned, &signed).unwrap();
+    let name = lists::delta_name(arch);
+    let both = |key: &Path| {
+        let install = ["images", "install", path(&medium), "--distro", "k3s"];
+        let more = ["--data-dir", path(&data), "--key", path(key)];
+        let verify = run(&["verify", path(&medium), "--key", path(key)]);
+        [verify, run(&[&install[..], &more].concat())]
+    };
+    let refused = |entries: &[Entry], key: &Path, expected: &str| {
+        write_all(&medium, &deltas(arch, entries));
+        for output in both(key) {
+            let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert_eq!(output.status.code(), Some(1), "{stderr}");
+            assert!(stderr.contains(expected), "no `{expected}` in {stderr}");
+        }
+        assert!(!data.exists(), "nothing is installed");
+    };
+    refused(
+        &unsigned,
+        &public,
+        &format!("{name} is not signed, and the key "),
+    );
+    let expected = format!("{name}: it is not by this key over these bytes");
+    refused(&signed, &other, &expected);
+    let mut cut = signed.clone();
+    cut.retain(|entry| entry.path != archive::delta::SIGNATURE);
+    refused(&cut, &public, "sha256sum.txt.sig is missing in the delta");
+    write_all(&medium, &deltas(arch, &signed));
+    let [verified, installed] = both(&public);
+    let stdout = String::from_utf8_lossy(&verified.stdout).into_owned();
+    let line = format!("ok  signed by {}  {name}\n", key.public().id().hex());
+    assert!(
+        verified.status.success() && stdout.contains(&line),
+        "{verified:?}"
+    );
+    let stderr = String::from_utf8_lossy(&installed.stderr).into_owned();
+    assert!(stderr.contains("is a delta: make the archives"), "{stderr}");
 }
 
 #[test]

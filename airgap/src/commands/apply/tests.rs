@@ -32,7 +32,7 @@ fn applied_deltas_are_the_releases_airgap_directory() {
     let (of_old, of_new) = (programs("old"), programs("new"));
     let former = medium::tree(&old, &arches, &of_old).unwrap();
     former.update(&path("former/airgap"), &[]).unwrap();
-    let patches = medium::deltas((&old, &of_old), (&new, &of_new), &arches).unwrap();
+    let patches = medium::deltas((&old, &of_old), (&new, &of_new), &[].into(), &arches).unwrap();
     patches.update(&path("delta"), &[]).unwrap();
     let found = Tree::read_medium(&path("delta"), signatures::MEDIUM_LIMIT)
         .unwrap()
@@ -41,7 +41,7 @@ fn applied_deltas_are_the_releases_airgap_directory() {
     let found = check::dir(&found.map(|(path, file)| (path, file.bytes)).collect());
     assert!(found.unwrap().iter().all(|one| one.is_delta));
     for base in ["former", "former/airgap"] {
-        to_dir(&path(base), &path("delta"), &path("airgap")).unwrap();
+        to_dir(&path(base), &path("delta"), &path("airgap"), None).unwrap();
         let expected = medium::tree(&new, &arches, &of_new).unwrap();
         let made = Tree::read(&path("airgap")).unwrap();
         assert_eq!(made, expected);
@@ -63,7 +63,7 @@ fn applied_deltas_are_the_releases_airgap_directory() {
     );
     // The delta of one architecture makes the files for that one.
     let one = path("delta/multus-airgap-delta-arm64.tar.zst");
-    to_dir(&path("former"), &one, &path("one")).unwrap();
+    to_dir(&path("former"), &one, &path("one"), None).unwrap();
     let made = Tree::read(&path("one")).unwrap();
     assert!(made.get("sha256sum-arm64.txt").is_some() && made.get("sha256sum-amd64.txt").is_none());
     let program = lists::program_name("arm64");
@@ -73,7 +73,7 @@ fn applied_deltas_are_the_releases_airgap_directory() {
     std::fs::create_dir(path("archives")).unwrap();
     let former = path("former/airgap").join(&archive);
     std::fs::copy(former, path("archives").join(&archive)).unwrap();
-    to_dir(&path("archives"), &one, &path("without")).unwrap();
+    to_dir(&path("archives"), &one, &path("without"), None).unwrap();
     let mut expected = made;
     expected.0.remove(&program);
     let made = Tree::read(&path("without")).unwrap();
@@ -82,13 +82,13 @@ fn applied_deltas_are_the_releases_airgap_directory() {
     check::dir(&files.collect()).unwrap();
     // A damaged delta is refused before anything is written.
     std::fs::write(&one, "x").unwrap();
-    let error = to_dir(&path("former"), &path("delta"), &path("never"));
+    let error = to_dir(&path("former"), &path("delta"), &path("never"), None);
     let error = error.unwrap_err().to_string();
     assert!(
         error.contains("is not the file that sha256sum-arm64.txt names"),
         "{error}"
     );
-    let error = to_dir(&path("former"), &one, &path("x.tar.zst"));
+    let error = to_dir(&path("former"), &one, &path("x.tar.zst"), None);
     let error = error.unwrap_err().to_string();
     assert!(error.contains("name a directory"), "{error}");
     assert!(!path("never").exists());

@@ -53,6 +53,8 @@ pub(super) enum Content {
         /// The program for operators.
         #[serde(skip_serializing_if = "Option::is_none")]
         program: Option<Digest>,
+        /// It has the signed checksums of what it makes, whoever signed them.
+        signed: bool,
         images: Vec<Name>,
     },
     /// A list of images.
@@ -260,6 +262,7 @@ fn of_delta(entries: &[Entry]) -> anyhow::Result<Content> {
         blobs,
         patches,
         program: description.program.map(|program| program.digest),
+        signed: content.signed.is_some(),
         images: images.collect(),
     })
 }

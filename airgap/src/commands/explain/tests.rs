@@ -78,7 +78,7 @@ fn every_file_of_a_directory_of_archives_is_explained() {
 #[test]
 fn delta_names_its_base_and_what_it_makes() {
     let (old, new) = (layout("old"), layout("new"));
-    let tree = medium::deltas((&old, &none()), (&new, &none()), &["amd64"]).unwrap();
+    let tree = medium::deltas((&old, &none()), (&new, &none()), &[].into(), &["amd64"]).unwrap();
     let name = lists::delta_name("amd64");
     let delta = explained(&name, tree.get(&name).unwrap());
     let former = medium::tree(&old, &["amd64"], &none()).unwrap();

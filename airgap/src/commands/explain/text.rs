@@ -40,6 +40,7 @@ pub(super) fn of(name: &str, size: u64, content: &Content) -> String {
             blobs,
             patches,
             program,
+            signed,
             images,
         } => {
             lines.push(format!("from the archive {base}, uncompressed"));
@@ -55,6 +56,10 @@ pub(super) fn of(name: &str, size: u64, content: &Content) -> String {
             if let Some(digest) = program {
                 let name = lists::program_name(architecture);
                 lines.push(format!("makes {name} {digest}"));
+            }
+            if *signed {
+                let name = lists::sums_name(architecture);
+                lines.push(format!("makes {name} with a signature, not checked"));
             }
             for image in images {
                 lines.push(format!("image {} ({})", image.reference, image.digest));

@@ -47,8 +47,10 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
             read(base, &arches)?,
             Source::Release(base.clone()).programs(),
         );
+        let signed = Source::Release(args.out.clone()).signed_sums()?;
         let tree = ui::step("delta", || {
-            medium::deltas((&base, &former), (&layout, &programs), &names(&arches))
+            let new = (&layout, &programs);
+            medium::deltas((&base, &former), new, &signed, &names(&arches))
         })?;
         tree.update(&args.delta, &[])?;
         (tree, &args.delta)

@@ -1,13 +1,20 @@
-//! Image lists and checksum files, in the forms that existing tools read.
+//! Image lists and checksum files, in the forms that existing tools read, and the names that they and what they are about have.
 
-use archive::{digest::Digest, layout::Layout, oci};
+use std::collections::BTreeMap;
+
+use crate::{
+    digest::Digest,
+    oci::{self, Descriptor},
+};
 
 /// The list for all architectures, with tags: the form that skopeo and the distros' scripts read.
 pub const ALL_IMAGES: &str = "multus-images.txt";
 /// The list for all architectures, with tags and the digests that a registry has for them.
-pub const ALL_DIGESTS: &str = archive::delta::LIST;
+pub const ALL_DIGESTS: &str = "multus-images-digests.txt";
 /// The list for all architectures under the name that K3s' own tree uses.
 pub const K3S: &str = "k3s/image-list-multus.txt";
+/// The ending of the signature of a checksum file.
+pub const SIGNATURE: &str = ".sig";
 
 /// Returns the name of an architecture's archive, without the ending of its compression.
 pub fn archive_name(architecture: &str) -> String {
@@ -57,9 +64,8 @@ pub fn names(architecture: &str) -> Vec<String> {
 }
 
 /// Returns one name with its tag per line, sorted.
-pub fn references(layout: &Layout) -> String {
-    let mut names: Vec<_> = layout
-        .images
+pub fn references(images: &[Descriptor]) -> String {
+    let mut names: Vec<_> = images
         .iter()
         .filter_map(|image| Some(format!("{}\n", image.annotations.get(oci::REF_NAME)?)))
         .collect();
@@ -67,10 +73,9 @@ pub fn references(layout: &Layout) -> String {
     names.concat()
 }
 
-/// Returns one full reference per line, with tag and digest, sorted. The digest is the one that the layout has for the name.
-pub fn digests(layout: &Layout) -> String {
-    let mut lines: Vec<String> = layout
-        .images
+/// Returns one full reference per line, with tag and digest, sorted. The digest is that of the descriptor with the name.
+pub fn digests(images: &[Descriptor]) -> String {
+    let mut lines: Vec<String> = images
         .iter()
         .filter_map(|image| {
             let name = image.annotations.get(oci::REF_NAME)?;
@@ -90,6 +95,20 @@ pub fn without_digests(list: &str) -> String {
     let mut names: Vec<_> = names.collect();
     names.sort();
     names.concat()
+}
+
+/// Returns the text of every list of an architecture by its name, made from its images and the text of [`ALL_DIGESTS`].
+pub fn texts(
+    architecture: &str,
+    images: &[Descriptor],
+    all_digests: &str,
+) -> BTreeMap<String, String> {
+    let tags = references(images);
+    let tag_lists = tag_lists(architecture).map(|name| (name, tags.clone()));
+    let mut texts = BTreeMap::from(tag_lists);
+    texts.insert(ALL_DIGESTS.to_owned(), all_digests.to_owned());
+    texts.insert(digest_list(architecture), digests(images));
+    texts
 }
 
 /// Returns the text that `sha256sum -c` reads: hash, two spaces, name; sorted by name.
@@ -116,7 +135,7 @@ pub fn parse_sums(text: &str) -> Option<Vec<(String, Digest)>> {
 
 #[cfg(test)]
 mod tests {
-    use archive::digest::sha256;
+    use crate::digest::sha256;
 
     use super::*;
 
