@@ -9,7 +9,7 @@ mod moving;
 mod plugins;
 mod pod_requests;
 mod pods;
-mod rolling;
+pub(super) mod rolling;
 mod standalone;
 
 use std::path::Path;

@@ -101,7 +101,8 @@ impl ClusterFixture<'_> {
     }
 }
 
-fn is_rolled_out(api: &ApiClient, chart: &str) -> anyhow::Result<bool> {
+/// Returns whether every pod of a DaemonSet is of its present form, and available.
+pub(in crate::suites) fn is_rolled_out(api: &ApiClient, chart: &str) -> anyhow::Result<bool> {
     let path = format!("/apis/apps/v1/namespaces/kube-system/daemonsets/{chart}");
     let set = api.request("GET", &path, &Value::Null)?.json()?;
     let status = &set["status"];
