@@ -35,7 +35,7 @@ pub(crate) struct Cluster {
     pub(crate) control: ControlPlane,
     /// For frequent requests: a kubectl process for each would take the machine's CPU from the programs under test.
     pub(crate) api: ApiClient,
-    _network: NodeNetwork,
+    network: NodeNetwork,
 }
 
 /// Nodes that differ in layout, runtime and plugins.
@@ -92,7 +92,7 @@ impl Cluster {
             members,
             control,
             api,
-            _network: network,
+            network,
         };
         sh::until(90, "every node is Ready", || {
             cluster.kubectl(&[
@@ -108,6 +108,11 @@ impl Cluster {
             Ok(())
         })?;
         Ok(cluster)
+    }
+
+    /// Starts a machine on the nodes' LAN that is no node of the cluster.
+    pub(crate) fn machine(&self, env: &TestEnv, number: u8) -> anyhow::Result<Node> {
+        Node::start(env, &self.network, number, &[&env.bin])
     }
 
     /// Returns the node with the control plane.

@@ -4,12 +4,14 @@ mod suites;
 
 mod rules;
 
+mod checkout;
 mod cluster;
 mod control_plane;
 mod daemon;
 mod drivers;
 mod node;
 mod programs;
+mod registry;
 mod single_node;
 
 mod file_server;
@@ -18,6 +20,7 @@ mod kubectl_plugin;
 mod pages;
 mod report;
 mod sh;
+mod signing_key;
 mod test_env;
 
 use std::{

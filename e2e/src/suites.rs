@@ -12,6 +12,7 @@ mod helmchart;
 mod load;
 mod netns;
 pub(crate) mod plugins;
+mod published;
 pub(crate) mod scale;
 pub(crate) mod service;
 mod upgrade;
@@ -65,6 +66,8 @@ pub(crate) enum Suite {
     Helmchart,
     /// A cluster of different kinds of nodes
     Cluster,
+    /// A release and its successor, published to a registry and installed from it, and from a medium without a network
+    Published,
     /// Nodes that meet over a VPN: tailscale, flannel and a cluster on a LAN that is blocked
     Vpn,
     /// Hundreds of daemons and one API server, whose load is measured
@@ -92,6 +95,7 @@ impl Suite {
             Self::Devices => "devices",
             Self::Helmchart => "helmchart",
             Self::Cluster => "cluster",
+            Self::Published => "published",
             Self::Vpn => "vpn",
             Self::Scale => "scale",
             Self::Upgrade => "upgrade",
@@ -122,6 +126,7 @@ impl Suite {
             Self::Devices => &devices::NEEDS,
             Self::Helmchart => &helmchart::NEEDS,
             Self::Cluster => &cluster::NEEDS,
+            Self::Published => &published::NEEDS,
             Self::Vpn => &vpn::NEEDS,
             Self::Upgrade => &upgrade::NEEDS,
             Self::Bench => options.needs(),
@@ -156,6 +161,7 @@ impl Suite {
             Self::Devices => devices::run(env, report),
             Self::Helmchart => helmchart::run(env, report),
             Self::Cluster => cluster::run(env, report),
+            Self::Published => published::run(env, report),
             Self::Vpn => vpn::run(env, report),
             Self::Scale => scale::run(env, options.scale, options.faults.is_long(), report),
             Self::Upgrade => upgrade::run(env, options.rules, report),

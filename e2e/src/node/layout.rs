@@ -65,6 +65,14 @@ pub(crate) const K3S_PLUGINS: &[&str] = &[
     "portmap",
 ];
 
+impl NodePaths {
+    /// Returns the directory with a file for each registry, next to containerd's configuration, as K3s and RKE2 have it.
+    pub(crate) fn registries(&self) -> String {
+        let dir = self.config.rsplit_once('/').map_or("", |(dir, _)| dir);
+        format!("{dir}/certs.d")
+    }
+}
+
 impl Layout {
     /// Returns whether such a node has a plugin.
     pub(crate) fn has(self, plugin: &str) -> bool {
@@ -147,18 +155,21 @@ pub(crate) fn containerd(
         bin_dir,
         ..
     } = paths;
+    let registries = paths.registries();
     let head =
         format!("root = \"{root}\"\nstate = \"{state}\"\n[grpc]\n  address = \"{socket}\"\n");
     let common = "  disable_apparmor = true\n  restrict_oom_score_adj = true\n";
     match containerd_version {
         ContainerdVersion::V1 => format!(
             "version = 2\n{head}[plugins.\"io.containerd.grpc.v1.cri\"]\n  sandbox_image = \"{pause}\"\n{common}\
-             [plugins.\"io.containerd.grpc.v1.cri\".cni]\n  bin_dir = \"{bin_dir}\"\n  conf_dir = \"{conf_dir}\"\n"
+             [plugins.\"io.containerd.grpc.v1.cri\".cni]\n  bin_dir = \"{bin_dir}\"\n  conf_dir = \"{conf_dir}\"\n\
+             [plugins.\"io.containerd.grpc.v1.cri\".registry]\n  config_path = \"{registries}\"\n"
         ),
         ContainerdVersion::V2 => format!(
             "version = 3\n{head}[plugins.'io.containerd.cri.v1.images'.pinned_images]\n  sandbox = \"{pause}\"\n\
              [plugins.'io.containerd.cri.v1.runtime']\n{common}\
-             [plugins.'io.containerd.cri.v1.runtime'.cni]\n  bin_dirs = [\"{bin_dir}\"]\n  conf_dir = \"{conf_dir}\"\n"
+             [plugins.'io.containerd.cri.v1.runtime'.cni]\n  bin_dirs = [\"{bin_dir}\"]\n  conf_dir = \"{conf_dir}\"\n\
+             [plugins.'io.containerd.cri.v1.images'.registry]\n  config_path = \"{registries}\"\n"
         ),
     }
 }

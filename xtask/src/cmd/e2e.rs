@@ -101,6 +101,8 @@ pub(crate) enum Suite {
     Helmchart,
     /// A mixed cluster
     Cluster,
+    /// A release and its successor, published to a registry and installed from it, and from a medium without a network
+    Published,
     /// Nodes that meet over a VPN
     Vpn,
     /// Hundreds of daemons as the nodes of one API server, and what that costs

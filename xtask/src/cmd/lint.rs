@@ -309,15 +309,86 @@ mod tests {
         let (head, jobs) = text.split_once("\njobs:\n").unwrap();
         assert!(head.ends_with("\npermissions: {}"), "{head}");
         let (dist, rest) = jobs.split_once("\n  e2e:\n").unwrap();
-        let (e2e, publish) = rest.split_once("\n  publish:\n").unwrap();
-        assert!(publish.contains("    needs: e2e\n"));
-        assert!(e2e.contains("    needs: dist\n"));
-        let rights = |job: &str| job.matches(": write").count();
-        assert_eq!((rights(dist), rights(e2e), rights(publish)), (0, 0, 1));
-        // The one that may write runs nothing of the checkout.
-        assert!(!publish.contains("checkout@") && !publish.contains("cargo"));
+        let (e2e, rest) = rest.split_once("\n  sign:\n").unwrap();
+        let (sign, rest) = rest.split_once("\n  registry:\n").unwrap();
+        let (registry, publish) = rest.split_once("\n  publish:\n").unwrap();
+        for (job, after) in [
+            (e2e, "dist"),
+            (sign, "e2e"),
+            (registry, "sign"),
+            (publish, "registry"),
+        ] {
+            assert!(job.contains(&format!("    needs: {after}\n")), "{after}");
+        }
+        let rights = |job: &str| {
+            let lines = job.lines().map(|line| line.trim().to_owned());
+            lines.filter(|line| line.ends_with(": write")).collect::<Vec<_>>()
+        };
+        let none: Vec<String> = Vec::new();
+        for job in [dist, e2e, sign] {
+            assert_eq!(rights(job), none);
+        }
+        assert_eq!(rights(registry), ["packages: write"]);
+        assert_eq!(rights(publish), ["contents: write"]);
+        // The one that may write to the repository checks out the branch with charts, and runs nothing.
+        let checkouts = |job: &str| job.matches("checkout@").count();
+        let of_charts = publish.matches("          ref: charts\n").count();
+        assert_eq!((checkouts(publish), of_charts), (1, 1));
+        assert!(!publish.contains("cargo"));
+        // No other job keeps credentials of a checkout.
+        for job in [dist, e2e, sign, registry] {
+            let without = job.matches("persist-credentials: false\n").count();
+            assert_eq!(checkouts(job), without);
+        }
         // Root does nothing: what builds need is pinned, and belongs to the user who builds.
         assert!(!dist.contains("sudo "));
+    }
+
+    /// The private key is in one step of a job without rights, the token of the registry in one step of another one; the program was built
+    /// before either.
+    #[test]
+    fn release_workflow_shows_its_secrets_to_single_steps() {
+        let text = include_str!("../../../.github/workflows/release.yaml");
+        let steps = |job: &str| -> Vec<String> {
+            let (_, rest) = text.split_once(&format!("\n  {job}:\n")).unwrap();
+            let end = rest.match_indices("\n  ").find(|(at, _)| {
+                let next = rest[at + 3..].chars().next();
+                next.is_some_and(|c| c.is_ascii_lowercase())
+            });
+            let job = end.map_or(rest, |(at, _)| &rest[..at]);
+            job.split("\n      - ").map(str::to_owned).collect()
+        };
+        let position = |steps: &[String], part: &str| {
+            let found = steps.iter().position(|step| step.contains(part));
+            found.unwrap_or_else(|| panic!("no step has {part}: {steps:?}"))
+        };
+        assert_eq!(text.matches("secrets.").count(), 1);
+        let sign = steps("sign");
+        let signs = position(&sign, "RELEASE_KEY: ${{ secrets.RELEASE_KEY }}\n");
+        assert!(position(&sign, "cargo xtask release check --tag") < signs);
+        let step = &sign[signs];
+        let [file, without, signed, removed] = [
+            "(umask 077; printf '%s\\n' \"${RELEASE_KEY:?",
+            "unset RELEASE_KEY\n",
+            "cargo xtask sign --key \"$RUNNER_TEMP/release.key\" ",
+            "trap 'rm --force \"$RUNNER_TEMP/release.key\"' EXIT\n",
+        ]
+        .map(|part| {
+            step.find(part)
+                .unwrap_or_else(|| panic!("no {part}: {step}"))
+        });
+        assert!(removed < file && file < without && without < signed);
+        assert_eq!(step.matches("cargo ").count(), 1, "{step}");
+        let checked = position(&sign, " --key /tmp/signed/release.pub\n");
+        let published = position(&sign, "cargo xtask release publish --dist ");
+        assert!(signs < checked && checked < published);
+        let registry = steps("registry");
+        let token = position(&registry, "MULTUS_REGISTRY_PASSWORD: ${{ github.token }}\n");
+        assert!(position(&registry, "cargo xtask release check --tag") < token);
+        assert!(registry[token].contains("--key /tmp/signed/release.pub\n"));
+        assert!(!sign.concat().contains("github.token"));
+        // Every job that publishes has the public key that was announced.
+        assert!(sign.concat().contains("${{ vars.RELEASE_PUBLIC_KEY }}\n"));
     }
 
     #[test]
@@ -352,7 +423,8 @@ mod tests {
     fn release_is_tested_and_published_as_one_archive() {
         let text = include_str!("../../../.github/workflows/release.yaml");
         let (dist, rest) = text.split_once("\n  e2e:\n").unwrap();
-        let (e2e, publish) = rest.split_once("\n  publish:\n").unwrap();
+        let (e2e, rest) = rest.split_once("\n  sign:\n").unwrap();
+        let (sign, publish) = rest.split_once("\n  publish:\n").unwrap();
         let position = |job: &str, step: &str| {
             let found = job.find(step);
             found.unwrap_or_else(|| panic!("there is no {step}: {job}"))
@@ -379,10 +451,15 @@ mod tests {
         let tested = format!("cargo xtask e2e \"$suite\" --dist \"/tmp/release/{archive}\" ");
         let tested = position(e2e, &tested);
         assert!(unpacked < verified && verified < tested);
+        // The same archive is signed, and what is published comes from that.
+        let from = position(sign, &format!("/tmp/release/files/{archive}.tar\"\n"));
+        let signed = position(sign, "cargo xtask sign ");
+        let files = position(sign, "--files /tmp/signed/files ");
+        assert!(from < signed && signed < files);
         let checked = position(publish, "- run: sha256sum --check SHA256SUMS\n");
         let published = position(publish, "gh release create ");
         assert!(checked < published);
-        assert!(publish[published..].contains(" files/*\n"));
+        assert!(publish[published..].contains(" signed/files/*\n"));
         // Each program runs on the kind of machine that it is for; there is none for arm.
         let runners = e2e
             .lines()

@@ -6,11 +6,11 @@ use anyhow::{Context as _, ensure};
 
 use super::{
     fixture::{AirgapFixture, PASSWORD, REGISTRY, USER, text},
-    signed::{self, Signed, reference},
+    signed::{Signed, reference},
 };
 use crate::{
     report::{CheckFailed, Report},
-    sh,
+    sh, signing_key,
     test_env::{TestEnv, arch},
 };
 
@@ -109,7 +109,7 @@ fn images(env: &TestEnv, fixture: &AirgapFixture, signed: &Signed) -> anyhow::Re
     }
     let provenance = ["--type", "slsaprovenance1", &image];
     sh::run(&mut run(&signed.key, "verify-attestation", &provenance)?)?;
-    let stranger = signed::make_keys(env, "stranger", true)?.1;
+    let stranger = signing_key::make(env, "stranger", true)?.1;
     for args in [
         &[image.as_str()][..],
         &["--new-bundle-format=false", &image],

@@ -1,29 +1,28 @@
 //! A node with a registry, on which `cargo xtask`'s program and both versions of containerd run.
 
 use std::{
-    fs,
     path::{Path, PathBuf},
     process::{Command, Output},
 };
 
 use anyhow::{Context as _, ensure};
 
+pub(super) use crate::registry::{PASSWORD, USER};
 use crate::{
+    checkout,
     node::{Node, layout::ContainerdVersion, network::NodeNetwork},
+    registry::Registry,
     sh,
     test_env::TestEnv,
 };
 
 /// The registry's address on the node's loopback.
 pub(super) const REGISTRY: &str = "127.0.0.1:5000";
-/// The registry's only user.
-pub(super) const USER: &str = "e2e";
-pub(super) const PASSWORD: &str = "for this run alone";
 
 pub(super) struct AirgapFixture {
     pub(super) node: Node,
     xtask: PathBuf,
-    log: PathBuf,
+    registry: Registry,
     _network: NodeNetwork,
 }
 
@@ -35,58 +34,20 @@ pub(super) struct Store {
 
 impl AirgapFixture {
     pub(super) fn start(env: &TestEnv) -> anyhow::Result<Self> {
-        // Cargo puts both programs into one directory.
-        let xtask = std::env::current_exe()?.with_file_name("xtask");
-        ensure!(
-            xtask.exists(),
-            "{} is missing: start this suite with `cargo xtask e2e airgap`",
-            xtask.display()
-        );
+        let xtask = checkout::xtask()?;
         let network = NodeNetwork::new()?;
         let node = Node::start(env, &network, 1, &[&env.bin])?;
-        let fixture = Self {
-            log: env.dir.join("log/n1-registry.log"),
+        Ok(Self {
+            registry: Registry::start(&node, REGISTRY)?,
             node,
             xtask,
             _network: network,
-        };
-        fixture.start_registry()?;
-        Ok(fixture)
-    }
-
-    fn start_registry(&self) -> anyhow::Result<()> {
-        let dir = self.node.dir.join("registry");
-        fs::create_dir_all(&dir)?;
-        let users = sh::run(Command::new("htpasswd").args(["-Bbn", USER, PASSWORD]))?;
-        fs::write(dir.join("htpasswd"), users.trim())?;
-        let config = dir.join("config.yml");
-        let (storage, users) = (dir.join("storage"), dir.join("htpasswd"));
-        fs::write(
-            &config,
-            format!(
-                "version: 0.1\nstorage:\n  filesystem:\n    rootdirectory: {}\nhttp:\n  addr: {REGISTRY}\nauth:\n  htpasswd:\n    realm: e2e\n    path: {}\n",
-                storage.display(),
-                users.display()
-            ),
-        )?;
-        self.node.serve("registry", "docker-registry", |command| {
-            command.arg("serve").arg(&config)
-        })?;
-        sh::until(20, "the registry answers", || self.curl(&["/v2/"])).map(drop)
+        })
     }
 
     /// Sends a request to the registry as its user; the first argument is the path.
     pub(super) fn curl(&self, args: &[&str]) -> anyhow::Result<String> {
-        let (path, more) = args.split_first().context("a request has a path")?;
-        let mut command = self.node.command("curl");
-        command.args(["--silent", "--show-error", "--fail", "--user"]);
-        command.arg(format!("{USER}:{PASSWORD}")).args(more);
-        sh::run(command.arg(format!("http://{REGISTRY}{path}")))
-    }
-
-    /// Returns the program of `cargo xtask`.
-    pub(super) fn xtask_program(&self) -> &Path {
-        &self.xtask
+        self.registry.curl(&self.node, args)
     }
 
     /// Runs xtask on the node as the registry's user.
@@ -139,10 +100,8 @@ impl AirgapFixture {
     }
 
     /// Counts the lines of the registry's log that contain all these texts.
-    pub(super) fn logged_requests(&self, args: &[&str]) -> anyhow::Result<usize> {
-        let log = fs::read_to_string(&self.log)?;
-        let has = |line: &&str| args.iter().all(|word| line.contains(word));
-        Ok(log.lines().filter(has).count())
+    pub(super) fn logged_requests(&self, texts: &[&str]) -> anyhow::Result<usize> {
+        self.registry.logged_requests(texts)
     }
 
     /// Starts a containerd with an empty store.

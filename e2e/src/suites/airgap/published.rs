@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use super::fixture::{AirgapFixture, PASSWORD, REGISTRY, USER, text};
 use crate::{
+    checkout::Checkout,
     file_server::FileServer,
     report::{CheckFailed, Report},
     sh,
@@ -28,6 +29,7 @@ struct Trial<'a> {
     env: &'a TestEnv,
     fixture: &'a AirgapFixture,
     dir: PathBuf,
+    clone: Checkout,
     first: String,
 }
 
@@ -63,14 +65,16 @@ pub(super) fn run(
 
 impl<'a> Trial<'a> {
     fn start(env: &'a TestEnv, fixture: &'a AirgapFixture) -> anyhow::Result<Self> {
+        let dir = env.dir.join("publication");
+        fs::create_dir_all(&dir)?;
         let trial = Self {
             env,
             fixture,
-            dir: env.dir.join("publication"),
+            clone: Checkout::copy(dir.join("clone"))?,
+            dir,
             first: env.version()?,
         };
         fs::create_dir_all(trial.charts())?;
-        trial.check_out()?;
         let published = trial.publish(&env.dist, "files-first")?;
         ensure!(published["version"] == *trial.first, "{published}");
         let charts = published["charts"].as_array().map(Vec::len);
@@ -100,21 +104,6 @@ impl<'a> Trial<'a> {
         Ok(trial)
     }
 
-    /// Copies this checkout, without the branches and tags that it happens to have.
-    fn check_out(&self) -> anyhow::Result<()> {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-        let root = fs::canonicalize(root)?;
-        let mut clone = Command::new("git");
-        clone.args(["-c", "safe.directory=*", "clone", "--quiet", "--depth=1"]);
-        let from = format!("file://{}", root.display());
-        sh::run(clone.arg(from).arg(self.clone()))?;
-        fs::remove_dir_all(self.clone().join(".git"))?;
-        self.git(&["init", "--quiet", "--initial-branch=main"])?;
-        self.git(&["add", "--all", "--force"])?;
-        self.git(&["commit", "--quiet", "--message", "copy"])
-            .map(drop)
-    }
-
     fn is_stable(&self) -> bool {
         !self.first.contains('-')
     }
@@ -138,41 +127,8 @@ impl<'a> Trial<'a> {
         sh::run(verify.arg("--allow-dirty")).map(drop)
     }
 
-    fn clone(&self) -> PathBuf {
-        self.dir.join("clone")
-    }
-
     fn charts(&self) -> PathBuf {
         self.dir.join("charts")
-    }
-
-    /// Runs xtask in the clone, with the cache of this checkout.
-    fn in_clone(&self, args: &[&str]) -> Command {
-        let program = self.fixture.xtask_program();
-        let mut command = Command::new(program);
-        command
-            .args(args)
-            .current_dir(self.clone())
-            .env("CARGO_MANIFEST_DIR", self.clone().join("xtask"));
-        if let Some(target) = program.ancestors().nth(2) {
-            command.env("CARGO_TARGET_DIR", target);
-        }
-        command
-    }
-
-    fn git(&self, args: &[&str]) -> anyhow::Result<String> {
-        let mut git = Command::new("git");
-        git.current_dir(self.clone());
-        for setting in [
-            "safe.directory=*",
-            "user.name=e2e",
-            "user.email=e2e@example",
-            "commit.gpgSign=false",
-            "tag.gpgSign=false",
-        ] {
-            git.args(["-c", setting]);
-        }
-        sh::run(git.args(args))
     }
 
     /// Publishes a release everywhere; the files go into a directory of this name.
@@ -199,12 +155,13 @@ impl<'a> Trial<'a> {
             "--json",
         ];
         let mut command = self.fixture.xtask_command(&args, true);
-        command.env("CARGO_MANIFEST_DIR", self.clone().join("xtask"));
+        self.clone.of(&mut command);
         Ok(command)
     }
 
-    /// Cuts a version in the clone, with a line of the changelog, and makes its release.
+    /// Cuts a version in the clone, and makes its release.
     fn release(&self, version: &str) -> anyhow::Result<PathBuf> {
+<<<<<<< HEAD
         self.change(version)?;
         sh::run(&mut self.in_clone(&["release", "bump", version]))?;
         let changed = self.git(&["diff", "--name-only"])?;
@@ -217,23 +174,12 @@ impl<'a> Trial<'a> {
         self.git(&["tag", &tag])?;
         let check = ["release", "check", "--tag", &tag, "--allow-unfuzzed"];
         sh::run(&mut self.in_clone(&check))?;
+=======
+        self.clone.cut(version)?;
+>>>>>>> h-path
         let out = self.dir.join(version);
-        let programs = self.env.dist.clone();
-        let args = ["release", "rehearse", "--programs", text(&programs)?];
-        sh::run(self.in_clone(&args).arg("--out").arg(&out))?;
+        self.clone.rehearse(&self.env.dist, &out)?;
         Ok(out)
-    }
-
-    /// Adds a line to the changelog.
-    fn change(&self, entry: &str) -> anyhow::Result<()> {
-        let path = self.clone().join("CHANGELOG.md");
-        let title = "\n## Unreleased\n";
-        let changelog = fs::read_to_string(&path)?;
-        let with = changelog.replacen(title, &format!("{title}\n- Change for {entry}.\n"), 1);
-        ensure!(changelog != with, "the changelog has no {title}");
-        fs::write(&path, with)?;
-        self.git(&["commit", "--quiet", "--all", "--message", entry])
-            .map(drop)
     }
 
     /// Decides about the next versions; refused ones change nothing.
@@ -249,15 +195,15 @@ impl<'a> Trial<'a> {
         let next = format!("{major}.{}.0", minor + 1);
         let backport = format!("{major}.{minor}.{}", patch + 1);
         let line = format!("release-{major}.{minor}");
-        self.change("both")?;
-        self.git(&["branch", &line])?;
+        self.clone.change("both")?;
+        self.clone.git(&["branch", &line])?;
         self.refused(&["release", "bump", "0.0.1"], "choose a greater version")?;
         self.refused(&["release", "bump", &backport], "switch to its branch")?;
-        fs::write(self.clone().join("stray"), "")?;
+        fs::write(self.clone.dir.join("stray"), "")?;
         self.refused(&["release", "bump", &next], "uncommitted changes")?;
-        fs::remove_file(self.clone().join("stray"))?;
+        fs::remove_file(self.clone.dir.join("stray"))?;
         ensure!(
-            self.git(&["status", "--porcelain"])?.is_empty(),
+            self.clone.git(&["status", "--porcelain"])?.is_empty(),
             "files changed"
         );
         Ok((next, backport))
@@ -265,7 +211,7 @@ impl<'a> Trial<'a> {
 
     fn refused(&self, args: &[&str], expected: &str) -> anyhow::Result<()> {
         self.fixture
-            .ensure_fails(&mut self.in_clone(args), expected)
+            .ensure_fails(&mut self.clone.xtask(args), expected)
     }
 
     fn succeed(&self, next: &str) -> anyhow::Result<()> {
@@ -293,7 +239,7 @@ impl<'a> Trial<'a> {
         let before = self.digest("latest")?;
         let line = line_of(backport);
         let branch = line.replacen('v', "release-", 1);
-        self.git(&["switch", "--quiet", &branch])?;
+        self.clone.git(&["switch", "--quiet", &branch])?;
         self.refused(
             &["release", "bump", &next.replacen(".0", ".1", 1)],
             "is for the versions",
@@ -315,7 +261,7 @@ impl<'a> Trial<'a> {
     /// Puts other bytes under names of the successor, each in a place of its own.
     fn refuses(&self, next: &str) -> anyhow::Result<()> {
         // The notes are those of the branch.
-        self.git(&["switch", "--quiet", "main"])?;
+        self.clone.git(&["switch", "--quiet", "main"])?;
         let dist = self.dir.join(next);
         let login = format!("{USER}:{PASSWORD}");
         let image = |tag: &str| format!("docker://{REGISTRY}/taken/{IMAGE}:{tag}");
@@ -452,7 +398,7 @@ impl<'a> Trial<'a> {
         );
         let charts = self.charts();
         let args = ["chart", "index", "--check", text(&charts)?];
-        sh::run(&mut self.in_clone(&args)).map(drop)
+        sh::run(&mut self.clone.xtask(&args)).map(drop)
     }
 
     /// Returns the digest that a tag of the image has in the registry.

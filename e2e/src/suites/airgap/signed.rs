@@ -11,7 +11,7 @@ use anyhow::ensure;
 use super::fixture::{AirgapFixture, PASSWORD, REGISTRY, USER, text};
 use crate::{
     report::{CheckFailed, Report},
-    sh,
+    sh, signing_key,
     test_env::{TestEnv, arch},
 };
 
@@ -55,6 +55,10 @@ pub(super) fn run(
     report.check(
         "with a key multus-distro installs what its owner signed, and nothing else",
         || install(env, fixture, &p256, &ed25519),
+    )?;
+    report.check(
+        "a delta to a signed release is checked with its key, and makes the signed directory",
+        || apply_delta(env, fixture, &p256, &ed25519),
     )
 }
 
@@ -68,7 +72,7 @@ impl Signed {
         let dist = env.dir.join(format!("signed-{name}"));
         let mut copy = Command::new("cp");
         sh::run(copy.arg("--recursive").args([&env.dist, &dist]))?;
-        let (secret, key) = make_keys(env, name, is_ed25519)?;
+        let (secret, key) = signing_key::make(env, name, is_ed25519)?;
         let dir = text(&dist)?;
         // The release of a suite may be one of a checkout with changes.
         let sign = ["sign", "--allow-dirty", "--dist", dir, "--key"];
@@ -109,27 +113,6 @@ impl Signed {
     fn keyring(&self) -> PathBuf {
         self.dist.join("charts/keyring.gpg")
     }
-}
-
-/// Makes a private key and its public half with openssl.
-pub(super) fn make_keys(
-    env: &TestEnv,
-    name: &str,
-    is_ed25519: bool,
-) -> anyhow::Result<(PathBuf, PathBuf)> {
-    let [secret, key] = ["key", "pub"].map(|end| env.dir.join(format!("{name}.{end}")));
-    let algorithm: &[&str] = if is_ed25519 {
-        &["ed25519"]
-    } else {
-        &["EC", "-pkeyopt", "ec_paramgen_curve:P-256"]
-    };
-    let mut make = Command::new("openssl");
-    make.args(["genpkey", "-algorithm"]).args(algorithm);
-    sh::run(make.arg("-out").arg(&secret))?;
-    let mut public = Command::new("openssl");
-    public.args(["pkey", "-pubout", "-in"]).arg(&secret);
-    sh::run(public.arg("-out").arg(&key))?;
-    Ok((secret, key))
 }
 
 /// Returns an image of the signed release in the registry, by its path there.
@@ -258,4 +241,53 @@ fn install(
     let images = fs::read_dir(data.join("agent/images"))?;
     ensure!(images.count() == 1, "one archive is installed");
     Ok(())
+}
+
+/// Makes a delta from the former release of the suite, and the signed directory of the delta.
+fn apply_delta(
+    env: &TestEnv,
+    fixture: &AirgapFixture,
+    signed: &Signed,
+    other: &Signed,
+) -> anyhow::Result<()> {
+    let [former, delta, applied] =
+        ["former/airgap", "signed-delta", "signed-applied"].map(|name| env.dir.join(name));
+    let command = |program: &str, args: &[&str], key: Option<&Path>| {
+        let mut command = fixture.node.command(env.program(program));
+        command.args(args);
+        if let Some(key) = key {
+            command.arg("--key").arg(key);
+        }
+        command
+    };
+    let own = Some(signed.key.as_path());
+    let (base, to, out) = (text(&former)?, text(&delta)?, text(&applied)?);
+    let bundle = ["bundle", text(&signed.dist)?, "--base", base, "--out", to];
+    sh::run(command("multus-airgap", &bundle, None).args(["--arch", arch()]))?;
+    let verify = ["verify", to];
+    let apply = ["apply", to, "--base", base, "--out", out];
+    let expected = "it is not by this key over these bytes";
+    for args in [&verify[..], &apply] {
+        let mut command = command("multus-airgap", args, Some(&other.key));
+        fixture.ensure_fails(&mut command, expected)?;
+    }
+    ensure!(!applied.exists(), "something was applied");
+    sh::run(&mut command("multus-distro", &verify, own))?;
+    sh::run(&mut command("multus-airgap", &verify, own))?;
+    sh::run(&mut command("multus-airgap", &apply, own))?;
+    for name in ["", ".sig"].map(|end| format!("sha256sum-{}.txt{end}", arch())) {
+        let expected = fs::read(signed.dist.join("airgap").join(&name))?;
+        ensure!(fs::read(applied.join(&name))? == expected, "{name} differs");
+    }
+    let data = env.dir.join("signed-delta-data");
+    let install = [
+        "images",
+        "install",
+        out,
+        "--distro",
+        "k3s",
+        "--data-dir",
+        text(&data)?,
+    ];
+    sh::run(&mut command("multus-distro", &install, own)).map(drop)
 }

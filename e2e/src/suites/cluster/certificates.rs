@@ -192,7 +192,7 @@ impl ClusterFixture<'_> {
         self.wait_until_rolled_out(&set)
     }
 
-    pub(super) fn wait_until_rolled_out(&self, what: &str) -> anyhow::Result<()> {
+    pub(in crate::suites) fn wait_until_rolled_out(&self, what: &str) -> anyhow::Result<()> {
         let args = ["rollout", "status", what, NAMESPACE, "--timeout=120s"];
         self.cluster.kubectl(&args).map(drop)
     }
