@@ -322,7 +322,9 @@ mod tests {
         }
         let rights = |job: &str| {
             let lines = job.lines().map(|line| line.trim().to_owned());
-            lines.filter(|line| line.ends_with(": write")).collect::<Vec<_>>()
+            lines
+                .filter(|line| line.ends_with(": write"))
+                .collect::<Vec<_>>()
         };
         let none: Vec<String> = Vec::new();
         for job in [dist, e2e, sign] {

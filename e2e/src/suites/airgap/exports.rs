@@ -75,7 +75,10 @@ pub(super) fn run(
             let dir = env.dir.join("agent-images");
             fs::create_dir(&dir)?;
             for ending in ["gz", "zst"] {
-                fs::copy(archive(env, ending), dir.join(format!("multus.tar.{ending}")))?;
+                fs::copy(
+                    archive(env, ending),
+                    dir.join(format!("multus.tar.{ending}")),
+                )?;
             }
             let digests = read_images(env, fixture, &["archives", text(&dir)?])?;
             ensure!(digests == configurations(env, fixture)?, "{digests:?}");

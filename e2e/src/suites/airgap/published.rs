@@ -161,22 +161,7 @@ impl<'a> Trial<'a> {
 
     /// Cuts a version in the clone, and makes its release.
     fn release(&self, version: &str) -> anyhow::Result<PathBuf> {
-<<<<<<< HEAD
-        self.change(version)?;
-        sh::run(&mut self.in_clone(&["release", "bump", version]))?;
-        let changed = self.git(&["diff", "--name-only"])?;
-        ensure!(
-            changed == "CHANGELOG.md\nCargo.lock\nCargo.toml\nfuzz/Cargo.lock\n",
-            "{changed}"
-        );
-        self.git(&["commit", "--quiet", "--all", "--message", version])?;
-        let tag = format!("v{version}");
-        self.git(&["tag", &tag])?;
-        let check = ["release", "check", "--tag", &tag, "--allow-unfuzzed"];
-        sh::run(&mut self.in_clone(&check))?;
-=======
         self.clone.cut(version)?;
->>>>>>> h-path
         let out = self.dir.join(version);
         self.clone.rehearse(&self.env.dist, &out)?;
         Ok(out)
