@@ -50,7 +50,7 @@ pub(super) struct Outcome {
 }
 
 impl Engine {
-    /// Makes the directories and writes the dictionary.
+    /// Makes the directories and writes the dictionary, which is empty for a corpus without text.
     pub(super) fn prepare(&self) -> anyhow::Result<()> {
         for dir in [&self.corpus, &self.artifacts, &self.temporary] {
             fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
@@ -65,16 +65,19 @@ impl Engine {
         self.temporary.join("words.dict")
     }
 
-    /// Runs the target; `show` is called with the number of executions so far.
-    pub(super) fn run(&self, limit: Limit, mut show: impl FnMut(u64)) -> anyhow::Result<Outcome> {
+    /// Returns the command of a process of the target.
+    fn command(&self, limit: Limit) -> anyhow::Result<Command> {
         let prefix = |name: &str, path: &Path| format!("-{name}={}", path.display());
         let seeds = files(&self.seeds)?;
         let longest = longest_input(seeds.iter().map(|(_, bytes)| bytes.len()));
+        let dictionary = self.dictionary();
+        // libFuzzer refuses an empty one.
+        let has_words = fs::metadata(&dictionary).is_ok_and(|file| file.len() > 0);
         let mut command = Command::new(&self.program);
         command
             .arg(format!("-max_len={longest}"))
             .arg(prefix("artifact_prefix", &self.artifacts.join("")))
-            .arg(prefix("dict", &self.dictionary()))
+            .args(has_words.then(|| prefix("dict", &dictionary)))
             .arg(format!("-max_total_time={}", limit.time.as_secs().max(1)))
             .arg(format!("-timeout={TIMEOUT}"))
             .arg("-print_final_stats=1")
@@ -84,7 +87,13 @@ impl Engine {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped());
-        let mut child = command
+        Ok(command)
+    }
+
+    /// Runs the target; `show` is called with the number of executions so far.
+    pub(super) fn run(&self, limit: Limit, mut show: impl FnMut(u64)) -> anyhow::Result<Outcome> {
+        let mut child = self
+            .command(limit)?
             .spawn()
             .with_context(|| format!("cannot start {}", self.program.display()))?;
         let stderr = child.stderr.take().context("stderr is a pipe")?;
@@ -219,6 +228,32 @@ mod tests {
         assert_eq!(longest_input([3, 4608, 0].into_iter()), 9216);
         assert_eq!(longest_input([20].into_iter()), 512);
         assert_eq!(longest_input([1 << 20].into_iter()), 16 << 10);
+    }
+
+    #[test]
+    fn dictionary_without_words_is_not_given() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        let engine = Engine {
+            program: path("target"),
+            corpus: path("corpus"),
+            seeds: path("seeds"),
+            artifacts: path("artifacts"),
+            temporary: path("tmp"),
+        };
+        fs::create_dir(&engine.seeds).unwrap();
+        let limit = Limit {
+            executions: None,
+            time: Duration::from_secs(1),
+        };
+        for (name, seed, expected) in [("frame", &b"\xff\xfe"[..], 0), ("list", b"name", 1)] {
+            fs::write(engine.seeds.join(name), seed).unwrap();
+            engine.prepare().unwrap();
+            let command = engine.command(limit).unwrap();
+            let args = command.get_args().map(|arg| arg.to_string_lossy());
+            let dictionaries = args.filter(|arg| arg.starts_with("-dict="));
+            assert_eq!(dictionaries.count(), expected, "{name}");
+        }
     }
 
     #[test]
