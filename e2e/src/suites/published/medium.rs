@@ -138,14 +138,15 @@ impl<'a> MediumInstall<'a> {
         &self.fixture.cluster.members[1]
     }
 
-    /// Returns a command whose root directory is that of the operator's machine.
+    /// Returns a command whose root directory is that of the operator's machine, and which has no variables of this one.
     fn command(&self, args: &[&str]) -> Command {
         let mut command = self.operator.command("chroot");
         command
             .arg(&self.root)
             .args(["/bin/env", "PATH=/bin", "HOME=/tmp"])
             .args(args)
-            .env_remove("DOCKER_CONFIG")
+            .env_clear()
+            .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
             .env("MULTUS_REGISTRY_PASSWORD", PASSWORD);
         command
     }
@@ -320,10 +321,11 @@ impl<'a> MediumInstall<'a> {
 
     /// Waits until every daemon is of the release: on the one node pulled through the mirror, on the other one imported.
     fn ensure_deployed(&self, release: &SignedRelease) -> anyhow::Result<()> {
-        let (fixture, image) = (self.fixture, &release.image);
-        fixture.wait_until_updated(image)?;
-        fixture.ensure_image(self.k3s(), image, &release.digest)?;
+        let fixture = self.fixture;
+        // The charts leave docker.io out of it.
         let path = release.path_of_image();
+        fixture.wait_until_updated(path)?;
+        fixture.ensure_image(self.k3s(), &release.image, &release.digest)?;
         let (repository, tag) = path.rsplit_once(':').context("the image has a tag")?;
         let manifest = format!("/v2/{repository}/manifests/{tag}");
         let words = [&*self.k3s().node.address(), "containerd/", &manifest];
@@ -332,7 +334,13 @@ impl<'a> MediumInstall<'a> {
             asked > 0,
             "the node did not ask the site's registry for {tag}"
         );
-        fixture.ensure_pulled_none(self.rke2(), image)
+        let on_k3s = fixture.is_pulled(self.k3s(), path)?;
+        let on_rke2 = fixture.is_pulled(self.rke2(), path)?;
+        ensure!(
+            on_k3s && !on_rke2,
+            "{path} was pulled by k3s: {on_k3s}, by rke2: {on_rke2}"
+        );
+        Ok(())
     }
 
     fn apply(&self) -> anyhow::Result<()> {
