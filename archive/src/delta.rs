@@ -302,12 +302,17 @@ fn blobs<'a>(delta: &'a [Entry], description: &Delta) -> Result<BTreeMap<Digest,
                 return Err(Error::Part(path.to_owned()));
             }
             found.insert(digest, bytes.as_slice());
-        } else if let Some(Ok(digest)) = digest(PATCHES)
-            && description.patches.contains_key(&digest)
-        {
-        } else if path == PROGRAM && description.program.is_some_and(|one| one.is_in_delta()) {
-        } else if [SUMS, SIGNATURE].contains(&path) && description.schema == SIGNED {
-        } else if ![FILE, INDEX, LIST].contains(&path) {
+            continue;
+        }
+        let is_named = match path {
+            FILE | INDEX | LIST => true,
+            PROGRAM => description.program.is_some_and(|one| one.is_in_delta()),
+            SUMS | SIGNATURE => description.schema == SIGNED,
+            _ => {
+                matches!(digest(PATCHES), Some(Ok(digest)) if description.patches.contains_key(&digest))
+            }
+        };
+        if !is_named {
             return Err(Error::Foreign(path.to_owned()));
         }
     }

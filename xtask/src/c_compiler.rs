@@ -12,7 +12,10 @@ use std::{
 
 use airgap::desk::Desk;
 use anyhow::{Context as _, bail, ensure};
-use archive::digest::{Digest, sha256};
+use archive::{
+    digest::{Digest, sha256},
+    durable,
+};
 use xshell::{Shell, cmd};
 use zip::ZipArchive;
 
@@ -129,7 +132,7 @@ impl CCompiler {
             let file = File::open(&wheel)?;
             unpack(file, staging.path())?;
             write_programs(staging.path())?;
-            fs::rename(staging.keep(), &compiler.dir)?;
+            durable::rename(&staging.keep(), &compiler.dir)?;
             anyhow::Ok(())
         })
         .with_context(context)?;

@@ -7,7 +7,7 @@ use std::{
 };
 
 use anyhow::{Context as _, ensure};
-use archive::digest::sha256;
+use archive::{digest::sha256, durable};
 use xshell::cmd;
 
 use crate::{
@@ -92,7 +92,7 @@ fn make(project: &Project, compiler: &CCompiler, arch: Arch, dir: &Path) -> anyh
         fs::copy(&library, &to).with_context(|| format!("cannot copy {}", library.display()))?;
     }
     compiler.make_libc(&project.shell()?, arch, &libc)?;
-    fs::rename(&root, dir).with_context(|| format!("cannot write {}", dir.display()))
+    durable::rename(&root, dir).with_context(|| format!("cannot write {}", dir.display()))
 }
 
 /// Builds the library and returns its files.

@@ -133,7 +133,7 @@ fn index(entries: &mut [Entry], change: impl FnOnce(&mut Index)) {
 /// Takes a part from another delta.
 fn take(entries: &mut [Entry], other: &Tree, piece: &str, path: &str) {
     let mut from = self::entries(other.get(piece).expect("it is of this test"));
-    *bytes(entries, path) = bytes(&mut from, path).clone();
+    bytes(entries, path).clone_from(bytes(&mut from, path));
 }
 
 #[test]
@@ -398,17 +398,14 @@ fn harm_to_what_a_signed_delta_makes_is_refused_by_name() {
 /// A difference has no digest of its own: what it makes has one, and its owner signed that.
 #[test]
 fn harm_to_differences_is_refused_before_anything_is_written() {
-    let patch = |parts: &[Entry]| {
-        let mut found = parts.iter().filter(|one| one.path.starts_with(PATCHES));
-        found.next().map(|entry| entry.path.clone())
-    };
     let sound = entries(Case::get().deltas.get(PIECE).expect("it is of this test"));
     let mut harms: Vec<Harm<'_>> = vec![(
         &|parts: &mut Vec<Entry>| damage(parts, PROGRAM),
         "program is missing in the delta, or damaged",
     )];
-    let path = patch(&sound).expect("a layer is made of the former one");
-    let harm = |parts: &mut Vec<Entry>| damage(parts, &path);
-    harms.push((&harm, &path));
+    let difference = sound.iter().find(|one| one.path.starts_with(PATCHES));
+    let path = &difference.expect("a layer is made of the former one").path;
+    let harm = |parts: &mut Vec<Entry>| damage(parts, path);
+    harms.push((&harm, path));
     refuse_all(&harms, true);
 }

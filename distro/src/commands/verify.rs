@@ -35,7 +35,8 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if let Some(dir) = &args.dir {
-        return verify_archives(dir, trusted_key::find(args.key.as_deref())?);
+        let trusted = trusted_key::find(args.key.as_deref())?;
+        return verify_archives(dir, trusted.as_ref());
     }
     let root = Root::open("/")?;
     let installation = detect::find(&root, args.distro, args.data_dir.as_deref())
@@ -55,16 +56,16 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 
 /// Checks the signature and the checksums first, then every digest inside the deltas and this architecture's archives, then that all images of the charts
 /// are there.
-fn verify_archives(dir: &Path, trusted: Option<TrustedKey>) -> anyhow::Result<()> {
+fn verify_archives(dir: &Path, trusted: Option<&TrustedKey>) -> anyhow::Result<()> {
     let arch = images::arch();
     let source = ArchiveDir::read(dir, arch)?;
     let print_signed = |name: &str| {
-        let key = trusted.as_ref().map(|trusted| trusted.key.id().hex());
+        let key = trusted.map(|trusted| trusted.key.id().hex());
         key.map_or(Ok(()), |key| {
             print(&format!("ok  signed by {key}  {name}\n"))
         })
     };
-    if let Some(trusted) = &trusted {
+    if let Some(trusted) = trusted {
         for name in source.check_signatures(trusted)? {
             print_signed(name)?;
         }
@@ -74,7 +75,7 @@ fn verify_archives(dir: &Path, trusted: Option<TrustedKey>) -> anyhow::Result<()
     }
     for delta in source.deltas() {
         let path = source.path(delta);
-        let images = images::verify_delta(&path, trusted.as_ref())?;
+        let images = images::verify_delta(&path, trusted)?;
         print_signed(delta)?;
         for name in images {
             print(&format!("ok  {name}  {}\n", path.display()))?;

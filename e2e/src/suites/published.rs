@@ -147,19 +147,6 @@ impl ClusterFixture<'_> {
         self.wait_until_ready(CHART)
     }
 
-    /// Fails unless a node has an image by this name and digest, with all its content.
-    fn ensure_image(&self, member: &Member, name: &str, digest: &str) -> anyhow::Result<()> {
-        let ctr = |command: &str| {
-            let mut ctr = member.runtime.ctr(&member.node);
-            sh::run(ctr.args(["images", command, &format!("name=={name}")]))
-        };
-        let (found, checked) = (ctr("list")?, ctr("check")?);
-        ensure!(found.contains(digest), "{name} is not {digest}: {found}");
-        let is_complete = checked.contains("complete") && !checked.contains("incomplete");
-        ensure!(is_complete, "{checked}");
-        Ok(())
-    }
-
     /// Returns whether the kubelet of a node pulled an image by this name.
     fn is_pulled(&self, member: &Member, name: &str) -> anyhow::Result<bool> {
         let events = self.cluster.get(&["events", NAMESPACE])?;
@@ -190,4 +177,17 @@ struct RunningPod {
     name: String,
     container: String,
     addresses: Addresses,
+}
+
+/// Fails unless a node has an image by this name and digest, with all its content.
+fn ensure_image(member: &Member, name: &str, digest: &str) -> anyhow::Result<()> {
+    let ctr = |command: &str| {
+        let mut ctr = member.runtime.ctr(&member.node);
+        sh::run(ctr.args(["images", command, &format!("name=={name}")]))
+    };
+    let (found, checked) = (ctr("list")?, ctr("check")?);
+    ensure!(found.contains(digest), "{name} is not {digest}: {found}");
+    let is_complete = checked.contains("complete") && !checked.contains("incomplete");
+    ensure!(is_complete, "{checked}");
+    Ok(())
 }

@@ -13,7 +13,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use serde_json::Value;
 
 use super::{
-    CHART, ClusterFixture,
+    CHART, ClusterFixture, ensure_image,
     releases::{Releases, SignedRelease},
 };
 use crate::{
@@ -325,7 +325,7 @@ impl<'a> MediumInstall<'a> {
         // The charts leave docker.io out of it.
         let path = release.path_of_image();
         fixture.wait_until_updated(path)?;
-        fixture.ensure_image(self.k3s(), &release.image, &release.digest)?;
+        ensure_image(self.k3s(), &release.image, &release.digest)?;
         let (repository, tag) = path.rsplit_once(':').context("the image has a tag")?;
         let manifest = format!("/v2/{repository}/manifests/{tag}");
         let words = [&*self.k3s().node.address(), "containerd/", &manifest];

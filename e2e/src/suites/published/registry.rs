@@ -7,7 +7,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use serde_json::{Value, json};
 
 use super::{
-    CHART, ClusterFixture,
+    CHART, ClusterFixture, ensure_image,
     releases::{Releases, SignedRelease},
 };
 use crate::{
@@ -170,7 +170,7 @@ impl<'a> RegistryInstall<'a> {
             let words = [&*member.node.address(), "containerd/", &manifest];
             let asked = self.registry.logged_requests(&words)?;
             ensure!(asked > 0, "the node did not ask the registry for {tag}");
-            self.fixture.ensure_image(member, &image, &release.digest)
+            ensure_image(member, &image, &release.digest)
         })
     }
 
