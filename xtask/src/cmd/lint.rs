@@ -381,7 +381,8 @@ mod tests {
         });
         assert!(removed < file && file < without && without < signed);
         assert_eq!(step.matches("cargo ").count(), 1, "{step}");
-        let checked = position(&sign, " --key /tmp/signed/release.pub\n");
+        let check = "cargo xtask release check --tag \"$GITHUB_REF_NAME\" --dist \"/tmp/release/multus-rs-$GITHUB_REF_NAME\" --key ";
+        let checked = position(&sign, check);
         let published = position(&sign, "cargo xtask release publish --dist ");
         assert!(signs < checked && checked < published);
         let registry = steps("registry");
