@@ -119,11 +119,33 @@ impl Manager {
             dirs.extend(indicator.and_then(Path::parent));
             let watch = DirectoryWatch::with_parents(&self.root, &dirs);
             let pause = self.update(&target);
-            tokio::select! {
-                () = async { changed_or_never(watch).await; sleep(pause).await } => {}
-                () = sleep(PERIOD) => {}
-                changed = targets.changed() => if changed.is_err() { return },
+            let is_over = tokio::select! {
+                () = changed_or_never(watch) => {
+                    if pause == SETTLE {
+                        self.restore();
+                    }
+                    tokio::select! {
+                        () = sleep(pause) => false,
+                        changed = targets.changed() => changed.is_err(),
+                    }
+                }
+                () = sleep(PERIOD) => false,
+                changed = targets.changed() => changed.is_err(),
+            };
+            if is_over {
+                return;
             }
+        }
+    }
+
+    /// Writes the file at once when it is gone, as when upstream's daemon ends, which removes the file of its name. A pod that starts
+    /// without it gets the default network alone. Everything else waits until the changes have settled.
+    fn restore(&mut self) {
+        let serves = self.readiness.reason_closed(Gate::Socket).is_none();
+        let lost = self.valid.clone();
+        if let Some(lost) = lost.filter(|valid| serves && !self.root.exists(&valid.path)) {
+            // The next update reports what keeps the file from being written.
+            let _ = self.put(&lost);
         }
     }
 

@@ -305,6 +305,34 @@ fn a_failed_write_leaves_the_previous_file() {
     assert_eq!(fixture.read(OURS), valid);
 }
 
+#[test]
+fn removed_file_is_restored_before_the_directory_is_read_again() {
+    let mut fixture = Fixture::new();
+    fixture.manager.restore();
+    assert!(fixture.names("/net.d").is_empty(), "nothing was valid yet");
+    fixture.write("/net.d/10-a.conflist", DEFAULT_NETWORK);
+    assert_eq!(fixture.update(), None);
+    let valid = fixture.read(OURS);
+    fixture.write("/net.d/10-a.conflist", "{");
+    fixture.root.remove(OURS).unwrap();
+    fixture.manager.restore();
+    assert_eq!(fixture.read(OURS), valid);
+    fixture.write(OURS, "of another program");
+    fixture.manager.restore();
+    assert_eq!(fixture.read(OURS), "of another program");
+}
+
+#[test]
+fn daemon_without_the_socket_restores_nothing() {
+    let mut fixture = Fixture::new();
+    fixture.write("/net.d/10-a.conflist", DEFAULT_NETWORK);
+    fixture.update();
+    fixture.manager.readiness = Arc::new(Readiness::new(&[Gate::Socket, Gate::Configuration]));
+    fixture.root.remove(OURS).unwrap();
+    fixture.manager.restore();
+    assert!(!fixture.root.exists(OURS));
+}
+
 #[tokio::test]
 async fn a_removed_or_renamed_file_is_restored() {
     let fixture = Fixture::new();
