@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
+pub mod elf;
 pub mod fuzz;
 
 #[cfg(feature = "api-server")]

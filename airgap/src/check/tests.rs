@@ -131,12 +131,7 @@ fn delta_is_checked_as_far_as_it_goes_without_the_former_release() {
 
 #[test]
 fn program_for_operators_is_covered_and_may_be_left_out() {
-    let program = |class: u8, machine: u8| {
-        let mut bytes = vec![0; 64];
-        bytes[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
-        (bytes[4], bytes[16], bytes[18]) = (class, 2, machine);
-        bytes
-    };
+    let program = |machine| testkit::elf::static_program(true, machine, b"");
     let with = |bytes: &[u8]| {
         let part = part("amd64");
         let archive = delta::archive(&part).unwrap();
@@ -145,20 +140,20 @@ fn program_for_operators_is_covered_and_may_be_left_out() {
         medium::files("amd64", &part, archive, &list, program)
     };
     let name = lists::program_name("amd64");
-    let mut files = with(&program(2, 62));
+    let mut files = with(&program(62));
     assert_eq!(dir(&files).unwrap()[0].program, Some(name.clone()));
     files.get_mut(&name).unwrap().push(0);
     refused(&files, &format!("{name} is not the file that sha256sum-"));
     files.remove(&name);
     assert_eq!(dir(&files).unwrap()[0].program, None);
     // One for another machine, or no program at all, with matching checksums.
-    refused(&with(&program(2, 183)), &format!("{name}: ELF machine 183"));
+    refused(&with(&program(183)), &format!("{name}: ELF machine 183"));
     refused(
         &with(b"#!/bin/sh"),
         &format!("{name}: no ELF file for amd64"),
     );
     let mut uncovered = of("amd64", &part("amd64"));
-    uncovered.insert(name.clone(), program(2, 62));
+    uncovered.insert(name.clone(), program(62));
     refused(&uncovered, &format!("{name} does not belong there"));
 }
 

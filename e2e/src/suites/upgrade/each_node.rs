@@ -27,6 +27,25 @@ pub(super) fn our_image(fixture: &ClusterFixture) -> anyhow::Result<String> {
 pub(super) struct EachNode<'a>(pub(super) &'a ClusterFixture<'a>);
 
 impl EachNode<'_> {
+    /// Waits until every node has the daemon of this `DaemonSet`, and its configuration.
+    pub(super) fn wait_until_served_by(&self, set: &str) -> anyhow::Result<()> {
+        sh::until(120, "the DaemonSet is rolled out", || {
+            let set = format!("daemonset/{set}");
+            let args = ["rollout", "status", NAMESPACE, "--timeout=1s", &set];
+            self.0.cluster.kubectl(&args)
+        })?;
+        self.0.each(|member| {
+            let directory = &member.runtime.paths.conf_dir;
+            sh::until(30, "its configuration is installed", || {
+                let names = member.node.list(directory)?;
+                // Without a daemon the configuration is a list when that of the default network is one.
+                let found = names.iter().any(|name| name.starts_with("00-multus.conf"));
+                ensure!(found, "in {directory} are {names:?}");
+                Ok(())
+            })
+        })
+    }
+
     /// Creates a pod on every node, and checks that all have both networks.
     pub(super) fn make(&self, name: &str) -> anyhow::Result<()> {
         let cluster = &self.0.cluster;

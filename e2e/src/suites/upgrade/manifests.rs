@@ -81,7 +81,7 @@ impl Journey<'_> {
             fs::write(self.reader.path(FILE), &manifest)?;
             let cluster = &self.fixture.cluster;
             cluster.control.apply_text(cluster.server(), &manifest)?;
-            self.wait_until_upstream_serves()?;
+            self.nodes.wait_until_served_by(DAEMON_SET)?;
             sh::until(30, "definitions can be made", || {
                 cluster.apply(&[objects::storage()])
             })?;
@@ -117,7 +117,7 @@ impl Journey<'_> {
             &of("back, upstream's deletes our pods and starts its own"),
             || {
                 self.follow("manifests-back")?;
-                self.wait_until_upstream_serves()?;
+                self.nodes.wait_until_served_by(DAEMON_SET)?;
                 self.nodes.ensure_defined()?;
                 self.nodes.have("ours")?;
                 self.nodes.make("back")?;
@@ -203,23 +203,6 @@ impl Journey<'_> {
             "the steps are {steps:#?}"
         );
         Ok(())
-    }
-
-    fn wait_until_upstream_serves(&self) -> anyhow::Result<()> {
-        let cluster = &self.fixture.cluster;
-        sh::until(120, "upstream's DaemonSet is rolled out", || {
-            let set = format!("daemonset/{DAEMON_SET}");
-            cluster.kubectl(&["rollout", "status", NAMESPACE, "--timeout=1s", &set])
-        })?;
-        self.fixture.each(|member| {
-            let directory = &member.runtime.paths.conf_dir;
-            sh::until(30, "its configuration is installed", || {
-                let names = member.node.list(directory)?;
-                let found = names.iter().any(|name| name.starts_with("00-multus.conf"));
-                ensure!(found, "in {directory} are {names:?}");
-                Ok(())
-            })
-        })
     }
 
     fn wait_until_upstream_is_gone(&self) -> anyhow::Result<()> {

@@ -7,6 +7,7 @@ use std::{
 
 use anyhow::ensure;
 
+use super::each_node::EachNode;
 use crate::{
     programs::{image::Image, published_charts},
     sh,
@@ -137,21 +138,7 @@ impl<'a> PublishedRelease<'a> {
 
     /// Waits until every node has its daemon, and its configuration.
     pub(crate) fn wait_until_deployed(&self) -> anyhow::Result<()> {
-        let cluster = &self.fixture.cluster;
-        sh::until(120, "the published DaemonSet is rolled out", || {
-            let args = ["rollout", "status", NAMESPACE, "--timeout=1s"];
-            cluster.kubectl(&[&args[..], &[&format!("daemonset/{NAME}")]].concat())
-        })?;
-        self.fixture.each(|member| {
-            let directory = &member.runtime.paths.conf_dir;
-            sh::until(30, "its configuration is installed", || {
-                let names = member.node.list(directory)?;
-                // Without a daemon the configuration is a list when that of the default network is one.
-                let found = names.iter().any(|name| name.starts_with("00-multus.conf"));
-                ensure!(found, "in {directory} are {names:?}");
-                Ok(())
-            })
-        })
+        EachNode(self.fixture).wait_until_served_by(NAME)
     }
 
     /// Returns whether these are images of this release, and at least one.

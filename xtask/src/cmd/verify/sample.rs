@@ -24,15 +24,7 @@ pub(super) const ARCHES: [Arch; 2] = [Arch::Amd64, Arch::Arm];
 
 /// Returns the smallest file that passes for a static program, followed by a text.
 pub(super) fn program(arch: Arch, text: &[u8]) -> Vec<u8> {
-    let mut bytes = vec![0; 64];
-    bytes[..7].copy_from_slice(b"\x7fELF\x01\x01\x01");
-    if arch.is_64() {
-        bytes[4] = 2;
-    }
-    bytes[16] = 2;
-    bytes[18..20].copy_from_slice(&arch.machine().0.to_le_bytes());
-    bytes.extend_from_slice(text);
-    bytes
+    testkit::elf::static_program(arch.is_64(), arch.machine().0, text)
 }
 
 pub(super) fn programs(arch: Arch, embedded: &[u8]) -> Binaries {
