@@ -3,13 +3,13 @@
 use std::{ffi::OsStr, process::Command};
 
 /// Prepares the namespaces, then becomes the program. `/run` has network namespaces, locks and state, `/tmp` files of tests; `/sys` shows the devices of a
-/// network namespace only when it is mounted in it.
+/// network namespace only when it is mounted in it. A checkout below `/tmp` stays visible: its programs find `/tmp` as it is.
 const SETUP: &str = "\
 mount -t tmpfs -o mode=755 run /run
 mkdir /run/netns /run/lock
 mount -t tmpfs -o mode=755 state /var/lib
 mkdir /var/lib/cni /var/lib/misc
-mount -t tmpfs tmp /tmp
+case \"$1\" in /tmp/*) ;; *) mount -t tmpfs tmp /tmp ;; esac
 mount -t sysfs sysfs /sys
 ip link set lo up
 exec \"$@\"
