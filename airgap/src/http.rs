@@ -45,8 +45,8 @@ pub enum SetupError {
     Proxy(&'static str),
     #[error("cannot use the certificates in {path}: {reason}")]
     Certificates { path: PathBuf, reason: String },
-    #[error("cannot read the certificates of SSL_CERT_FILE and SSL_CERT_DIR: {0}")]
-    Roots(String),
+    #[error("cannot set up TLS")]
+    Tls(#[source] rustls::Error),
     #[error("cannot set up the HTTP client")]
     Client(#[from] reqwest::Error),
     #[error("cannot set up the HTTP client")]

@@ -6,7 +6,7 @@ use reqwest::{StatusCode, Url};
 use rustls::InvalidMessage;
 use serde_json::Value;
 
-use super::proxy::Proxy;
+use super::{proxy::Proxy, tls::Unreadable};
 
 /// Why a request failed.
 #[derive(Debug, thiserror::Error)]
@@ -23,6 +23,8 @@ pub enum Failure {
     NoTls(String),
     #[error("{0}'s certificate is not trusted: name its CA in SSL_CERT_FILE")]
     Certificate(String),
+    #[error(transparent)]
+    Unreadable(#[from] Unreadable),
     /// The certificate is trusted, but not valid.
     #[error("{host}'s certificate is not valid")]
     Invalid {
@@ -65,6 +67,11 @@ impl Failure {
             }
             Some(rustls::Error::InvalidCertificate(fault)) => {
                 use rustls::CertificateError as Fault;
+                if let Fault::Other(fault) = fault
+                    && let Some(reason) = fault.0.downcast_ref::<Unreadable>()
+                {
+                    return Self::Unreadable(reason.clone());
+                }
                 return match fault {
                     // `CaUsedAsEndEntity` is one of the faults that rustls has no variant for. A signature is bad when a trusted CA has
                     // the name of the right one, as a CA that was made again.
@@ -108,6 +115,7 @@ impl Failure {
             Self::TimedOut | Self::ProxyRefused(_) | Self::Proxy { .. } | Self::Protocol(_) => true,
             Self::NoTls(_)
             | Self::Certificate(_)
+            | Self::Unreadable(_)
             | Self::Invalid { .. }
             | Self::ProxyLogin(_)
             | Self::TooLarge(_)

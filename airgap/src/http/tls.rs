@@ -10,7 +10,8 @@ use std::{
 };
 
 use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
+    CertificateError, ClientConfig, DigitallySignedStruct, Error, OtherError, RootCertStore,
+    SignatureScheme,
     client::{
         WebPkiServerVerifier,
         danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
@@ -26,19 +27,23 @@ use super::{Environment, SetupError};
 /// The variables that name trusted certificates, which replace the machine's own list.
 const VARIABLES: [&str; 2] = ["SSL_CERT_FILE", "SSL_CERT_DIR"];
 
+/// Why nobody is trusted: the variables name no file that can be read. It is no error before a server shows a certificate.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("cannot read the certificates of SSL_CERT_FILE and SSL_CERT_DIR: {0}")]
+pub struct Unreadable(String);
+
 /// Returns the configuration for a host.
 pub(super) fn config(
     environment: &Environment<'_>,
     host: Option<&str>,
 ) -> Result<ClientConfig, SetupError> {
     let native = rustls_native_certs::load_native_certs();
-    // A machine without a list of its own may connect without TLS.
     let is_named = VARIABLES
         .iter()
         .any(|name| (environment.variable)(name).is_some());
-    if let (true, true, Some(error)) = (is_named, native.certs.is_empty(), native.errors.first()) {
-        return Err(SetupError::Roots(error.to_string()));
-    }
+    let error = native.errors.first();
+    let error = error.filter(|_| is_named && native.certs.is_empty());
+    let unreadable = error.map(|error| Unreadable(error.to_string()));
     let certs_d = environment.certs_d;
     let mut trusted = native.certs;
     let mut identity = None;
@@ -59,10 +64,10 @@ pub(super) fn config(
         }
     }
     let provider = Arc::new(ring::default_provider());
-    let verifier = Arc::new(Verifier::new(trusted, Arc::clone(&provider)));
+    let verifier = Arc::new(Verifier::new(trusted, unreadable, Arc::clone(&provider)));
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
-        .map_err(|error| SetupError::Roots(error.to_string()))?
+        .map_err(SetupError::Tls)?
         .dangerous()
         .with_custom_certificate_verifier(verifier);
     match identity {
@@ -103,11 +108,16 @@ struct Verifier {
     /// `None` without any trusted certificate.
     chains: Option<Arc<WebPkiServerVerifier>>,
     trusted: Vec<CertificateDer<'static>>,
+    unreadable: Option<Unreadable>,
     provider: Arc<CryptoProvider>,
 }
 
 impl Verifier {
-    fn new(trusted: Vec<CertificateDer<'static>>, provider: Arc<CryptoProvider>) -> Self {
+    fn new(
+        trusted: Vec<CertificateDer<'static>>,
+        unreadable: Option<Unreadable>,
+        provider: Arc<CryptoProvider>,
+    ) -> Self {
         let mut roots = RootCertStore::empty();
         // A machine's own list may have certificates that webpki cannot use.
         roots.add_parsable_certificates(trusted.iter().cloned());
@@ -115,8 +125,20 @@ impl Verifier {
         Self {
             chains: chains.build().ok(),
             trusted,
+            unreadable,
             provider,
         }
+    }
+
+    /// Returns why a certificate is refused that no trusted one signed.
+    fn unknown(&self) -> Error {
+        let unreadable = self
+            .unreadable
+            .clone()
+            .map(|reason| OtherError(Arc::new(reason)));
+        unreadable
+            .map_or(CertificateError::UnknownIssuer, CertificateError::Other)
+            .into()
     }
 }
 
@@ -136,7 +158,7 @@ impl ServerCertVerifier for Verifier {
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
         let Some(chains) = &self.chains else {
-            return Err(CertificateError::UnknownIssuer.into());
+            return Err(self.unknown());
         };
         let (name, response) = (server_name, ocsp_response);
         match chains.verify_server_cert(end_entity, intermediates, name, response, now) {

@@ -97,12 +97,23 @@ fn certificate_is_trusted_by_its_authority_or_by_itself() {
         refused(elsewhere, FAILED, &[&expected]);
         assert_eq!(server.targets().len(), requests);
     }
-    let absent = trusting(pull(dir.path(), "127.0.0.1:1", &[]), &file("absent"));
+}
+
+#[test]
+fn unreadable_list_of_certificates_is_an_error_for_tls_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = registry(Authority::generate().server(), None);
+    let pull_with =
+        |at: &str, args: &[&str]| trusting(pull(dir.path(), at, args), &dir.path().join("absent"));
     refused(
-        absent,
+        pull_with(&host(&server), &[]),
         FAILED,
         &["cannot read the certificates of SSL_CERT_FILE", "absent"],
     );
+    let plain = Server::start(|_, _| response("404 Not Found", b""));
+    let at = plain.base.replace("http://", "");
+    refused(pull_with(&at, &["--plain-http"]), FAILED, &["has no x/y"]);
+    assert!(!plain.targets().is_empty());
 }
 
 #[test]
