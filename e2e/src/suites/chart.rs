@@ -12,6 +12,7 @@ mod oci;
 mod pages;
 mod release_test;
 pub(super) mod render;
+mod scripts;
 mod server;
 mod standalone;
 mod superset;
@@ -41,6 +42,12 @@ pub(crate) const NEEDS: Needs = Needs {
         ("sysctl", "procps"),
     ],
     modules: &[Module::Helm, Module::Kubernetes],
+};
+
+/// The programs of the checks with the scripts of k3s-charts, which take minutes to build.
+pub(crate) const PACKAGES_NEEDS: Needs = Needs {
+    debian: &[("git", "git"), ("patch", "patch")],
+    modules: &[Module::ChartsBuildScripts],
 };
 
 const CHARTS: [&str; 4] = [
@@ -73,6 +80,11 @@ const REFUSED: &[(&str, &str)] = &[
     ("serviceAccount.name=null", "name"),
     ("manifests=null", "manifests"),
 ];
+
+/// Suite `packages`: the packages tree, made into charts by the scripts of a charts repository.
+pub(crate) fn run_packages(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed> {
+    scripts::run(env, report)
+}
 
 pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed> {
     for name in CHARTS {

@@ -16,6 +16,7 @@ use crate::{
     test_env::TestEnv,
 };
 
+const LAYOUT: &str = "rke2-charts";
 const NAME: &str = "rke2-multus";
 const SUBCHART: &str = "rke2-whereabouts";
 /// A text that a template cannot have by chance.
@@ -28,7 +29,7 @@ pub(super) fn of_today(env: &TestEnv) -> anyhow::Result<()> {
         published_charts::archive(NEW)?,
         published_charts::archive(NEW_CRD)?,
     );
-    export(&out, &[&main, &crd], &[])?;
+    export(LAYOUT, &out, &[&main, &crd], &[])?;
     let package = out.join("packages").join(NAME);
     let description = fs::read_to_string(package.join("package.yaml"))?;
     let number = description
@@ -79,11 +80,12 @@ pub(super) fn over_today(env: &TestEnv) -> anyhow::Result<()> {
         env.dir.join("packages-changes"),
     );
     let names = ["--image-prefix", PREFIX];
-    export(&whole, &[], &names)?;
+    export(LAYOUT, &whole, &[], &names)?;
     let main = published_charts::archive(NEW)?;
     let base = main.display().to_string();
     let url = format!("https://rke2-charts.rancher.io/assets/{NAME}/{NEW}");
     export(
+        LAYOUT,
         &changes,
         &[],
         &[&names[..], &["--base", &base, "--url", &url]].concat(),
@@ -131,14 +133,20 @@ pub(super) fn over_today(env: &TestEnv) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn export(out: &Path, charts: &[&PathBuf], more: &[&str]) -> anyhow::Result<()> {
+/// Writes the packages tree of a repository: of these archives, or else of the checkout's charts.
+pub(super) fn export(
+    layout: &str,
+    out: &Path,
+    charts: &[&PathBuf],
+    more: &[&str],
+) -> anyhow::Result<()> {
     let out = out.display().to_string();
     let charts: Vec<_> = charts
         .iter()
         .map(|path| path.display().to_string())
         .collect();
     let charts: Vec<_> = charts.iter().map(String::as_str).collect();
-    let args = ["chart", "export", "--layout", "rke2-charts", "--out", &out];
+    let args = ["chart", "export", "--layout", layout, "--out", &out];
     xtask(&[&args, more, &charts].concat()).map(drop)
 }
 
@@ -159,7 +167,7 @@ fn append_version(chart: &Path, number: &str) -> anyhow::Result<()> {
 }
 
 /// Unpacks an archive; returns the chart's directory.
-fn unpacked(env: &TestEnv, archive: &Path) -> anyhow::Result<PathBuf> {
+pub(super) fn unpacked(env: &TestEnv, archive: &Path) -> anyhow::Result<PathBuf> {
     let to = env
         .dir
         .join("unpacked")
@@ -181,7 +189,7 @@ fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
 }
 
 /// Returns the files below a directory by their paths.
-fn files(dir: &Path) -> anyhow::Result<BTreeMap<PathBuf, Vec<u8>>> {
+pub(super) fn files(dir: &Path) -> anyhow::Result<BTreeMap<PathBuf, Vec<u8>>> {
     let mut found = BTreeMap::new();
     let mut open = vec![dir.to_owned()];
     while let Some(next) = open.pop() {
