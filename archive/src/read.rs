@@ -49,6 +49,9 @@ pub enum Error {
     Total(u64),
 }
 
+/// The bits of a mode that an entry keeps.
+const PERMISSIONS: u32 = 0o7777;
+
 /// Reads all entries of an archive, in its order.
 pub fn entries(bytes: &[u8], limits: &Limits) -> Result<Vec<Entry>, Error> {
     let mut found = Vec::new();
@@ -86,7 +89,8 @@ pub fn entries(bytes: &[u8], limits: &Limits) -> Result<Vec<Entry>, Error> {
         if is_dir.insert(path.clone(), kind == Kind::Dir).is_some() {
             return Err(Error::Duplicate(path));
         }
-        let mode = entry.header().mode().map_err(Error::Damaged)?;
+        // Some writers put the type of the file above the permissions, as in a file system.
+        let mode = entry.header().mode().map_err(Error::Damaged)? & PERMISSIONS;
         found.push(Entry { path, mode, kind });
     }
     Ok(found)
@@ -170,6 +174,21 @@ mod tests {
             ..LIMITS
         };
         assert_eq!(super::entries(&bytes, &limits).unwrap(), entries);
+    }
+
+    #[test]
+    fn mode_is_permissions_alone() {
+        for (written, expected) in [(0o644, 0o644), (0o100_755, 0o755), (0o62_464_755, 0o4755)] {
+            let mut header = tar::Header::new_ustar();
+            header.set_path("x").unwrap();
+            header.set_entry_type(EntryType::Regular);
+            header.set_size(0);
+            let digits = format!("{written:08o}");
+            header.as_old_mut().mode.copy_from_slice(digits.as_bytes());
+            header.set_cksum();
+            let bytes = [header.as_bytes().as_slice(), &[0; 1024]].concat();
+            assert_eq!(entries(&bytes, &LIMITS).unwrap()[0].mode, expected);
+        }
     }
 
     #[test]
