@@ -27,6 +27,28 @@ pub(crate) fn xtask() -> anyhow::Result<PathBuf> {
     Ok(xtask)
 }
 
+/// Makes a directory a repository with one commit of all its files.
+pub(crate) fn init(dir: &Path) -> anyhow::Result<()> {
+    git(dir, &["init", "--quiet", "--initial-branch=main"])?;
+    git(dir, &["add", "--all", "--force"])?;
+    git(dir, &["commit", "--quiet", "--message", "copy"]).map(drop)
+}
+
+fn git(dir: &Path, args: &[&str]) -> anyhow::Result<String> {
+    let mut git = Command::new("git");
+    git.current_dir(dir);
+    for setting in [
+        "safe.directory=*",
+        "user.name=e2e",
+        "user.email=e2e@example",
+        "commit.gpgSign=false",
+        "tag.gpgSign=false",
+    ] {
+        git.args(["-c", setting]);
+    }
+    sh::run(git.args(args))
+}
+
 impl Checkout {
     /// Copies this checkout, without the branches and tags that it happens to have.
     pub(crate) fn copy(dir: PathBuf) -> anyhow::Result<Self> {
@@ -41,9 +63,7 @@ impl Checkout {
             dir,
             xtask: xtask()?,
         };
-        copy.git(&["init", "--quiet", "--initial-branch=main"])?;
-        copy.git(&["add", "--all", "--force"])?;
-        copy.git(&["commit", "--quiet", "--message", "copy"])?;
+        init(&copy.dir)?;
         Ok(copy)
     }
 
@@ -64,18 +84,7 @@ impl Checkout {
     }
 
     pub(crate) fn git(&self, args: &[&str]) -> anyhow::Result<String> {
-        let mut git = Command::new("git");
-        git.current_dir(&self.dir);
-        for setting in [
-            "safe.directory=*",
-            "user.name=e2e",
-            "user.email=e2e@example",
-            "commit.gpgSign=false",
-            "tag.gpgSign=false",
-        ] {
-            git.args(["-c", setting]);
-        }
-        sh::run(git.args(args))
+        git(&self.dir, args)
     }
 
     /// Adds a line to the changelog.

@@ -24,7 +24,7 @@ pub enum Failure {
     #[error("{0}'s certificate is not trusted: name its CA in SSL_CERT_FILE")]
     Certificate(String),
     #[error(transparent)]
-    Unreadable(#[from] Unreadable),
+    Unreadable(Unreadable),
     /// The certificate is trusted, but not valid.
     #[error("{host}'s certificate is not valid")]
     Invalid {

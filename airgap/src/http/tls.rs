@@ -27,7 +27,7 @@ use super::{Environment, SetupError};
 /// The variables that name trusted certificates, which replace the machine's own list.
 const VARIABLES: [&str; 2] = ["SSL_CERT_FILE", "SSL_CERT_DIR"];
 
-/// Why nobody is trusted: the variables name no file that can be read. It is no error before a server shows a certificate.
+/// The variables name no certificate that can be read. Only a connection with TLS fails for it.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("cannot read the certificates of SSL_CERT_FILE and SSL_CERT_DIR: {0}")]
 pub struct Unreadable(String);
@@ -43,7 +43,10 @@ pub(super) fn config(
         .any(|name| (environment.variable)(name).is_some());
     let error = native.errors.first();
     let error = error.filter(|_| is_named && native.certs.is_empty());
-    let unreadable = error.map(|error| Unreadable(error.to_string()));
+    let without_trusted = match error.map(|error| Unreadable(error.to_string())) {
+        Some(unreadable) => CertificateError::Other(OtherError(Arc::new(unreadable))),
+        None => CertificateError::UnknownIssuer,
+    };
     let certs_d = environment.certs_d;
     let mut trusted = native.certs;
     let mut identity = None;
@@ -64,7 +67,11 @@ pub(super) fn config(
         }
     }
     let provider = Arc::new(ring::default_provider());
-    let verifier = Arc::new(Verifier::new(trusted, unreadable, Arc::clone(&provider)));
+    let verifier = Arc::new(Verifier::new(
+        trusted,
+        without_trusted,
+        Arc::clone(&provider),
+    ));
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(SetupError::Tls)?
@@ -105,17 +112,16 @@ fn unusable<E: fmt::Display>(path: &Path) -> impl Fn(E) -> SetupError + '_ {
 
 /// Verifies certificates of servers.
 struct Verifier {
-    /// `None` without any trusted certificate.
-    chains: Option<Arc<WebPkiServerVerifier>>,
+    /// The fault of every certificate where none is trusted.
+    chains: Result<Arc<WebPkiServerVerifier>, CertificateError>,
     trusted: Vec<CertificateDer<'static>>,
-    unreadable: Option<Unreadable>,
     provider: Arc<CryptoProvider>,
 }
 
 impl Verifier {
     fn new(
         trusted: Vec<CertificateDer<'static>>,
-        unreadable: Option<Unreadable>,
+        without_trusted: CertificateError,
         provider: Arc<CryptoProvider>,
     ) -> Self {
         let mut roots = RootCertStore::empty();
@@ -123,22 +129,10 @@ impl Verifier {
         roots.add_parsable_certificates(trusted.iter().cloned());
         let chains = WebPkiServerVerifier::builder_with_provider(roots.into(), provider.clone());
         Self {
-            chains: chains.build().ok(),
+            chains: chains.build().map_err(|_| without_trusted),
             trusted,
-            unreadable,
             provider,
         }
-    }
-
-    /// Returns why a certificate is refused that no trusted one signed.
-    fn unknown(&self) -> Error {
-        let unreadable = self
-            .unreadable
-            .clone()
-            .map(|reason| OtherError(Arc::new(reason)));
-        unreadable
-            .map_or(CertificateError::UnknownIssuer, CertificateError::Other)
-            .into()
     }
 }
 
@@ -157,9 +151,7 @@ impl ServerCertVerifier for Verifier {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        let Some(chains) = &self.chains else {
-            return Err(self.unknown());
-        };
+        let chains = self.chains.as_ref().map_err(Clone::clone)?;
         let (name, response) = (server_name, ocsp_response);
         match chains.verify_server_cert(end_entity, intermediates, name, response, now) {
             // webpki checks the times of a certificate before it finds one of these faults.

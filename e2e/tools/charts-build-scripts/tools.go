@@ -1,6 +1,6 @@
 //go:build tools
 
-// Package tools pins the program with which rke2-charts makes its charts from packages.
+// Package tools pins the program with which k3s-charts makes its charts of packages.
 package tools
 
 import (

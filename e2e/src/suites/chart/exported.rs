@@ -59,16 +59,7 @@ pub(super) fn of_today(env: &TestEnv) -> anyhow::Result<()> {
     for (chart, archive) in [(&of_main, &main), (&of_crd, &crd)] {
         append_version(chart, number)?;
         let expected = unpacked(env, archive)?;
-        let (found, expected) = (files(chart)?, files(&expected)?);
-        ensure!(
-            found.keys().eq(expected.keys()),
-            "{:?} and {:?}",
-            found.keys(),
-            expected.keys()
-        );
-        for (path, bytes) in &expected {
-            ensure!(found[path] == *bytes, "{} differs", path.display());
-        }
+        check_same(&files(chart)?, &files(&expected)?)?;
     }
     Ok(())
 }
@@ -188,8 +179,25 @@ fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Files by their paths.
+pub(super) type Files = BTreeMap<PathBuf, Vec<u8>>;
+
+/// Fails when a file is missing, superfluous or different.
+pub(super) fn check_same(found: &Files, expected: &Files) -> anyhow::Result<()> {
+    ensure!(
+        found.keys().eq(expected.keys()),
+        "{:?} and {:?}",
+        found.keys(),
+        expected.keys()
+    );
+    for (path, bytes) in expected {
+        ensure!(found[path] == *bytes, "{} differs", path.display());
+    }
+    Ok(())
+}
+
 /// Returns the files below a directory by their paths.
-pub(super) fn files(dir: &Path) -> anyhow::Result<BTreeMap<PathBuf, Vec<u8>>> {
+pub(super) fn files(dir: &Path) -> anyhow::Result<Files> {
     let mut found = BTreeMap::new();
     let mut open = vec![dir.to_owned()];
     while let Some(next) = open.pop() {

@@ -9,8 +9,9 @@ use std::{
 use anyhow::{Context as _, ensure};
 use serde_json::Value;
 
-use super::exported::{export, files, unpacked};
+use super::exported::{check_same, export, files, unpacked};
 use crate::{
+    checkout,
     file_server::FileServer,
     programs::published_charts::{self, NEW},
     report::{CheckFailed, Report},
@@ -19,7 +20,7 @@ use crate::{
 };
 
 const NAME: &str = "k3s-multus";
-/// What the repository has besides its packages.
+/// The repository's own settings, in `configuration.yaml`.
 const CONFIGURATION: &str = "helmRepo:\n  cname: charts.k3s.io\n";
 
 pub(super) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed> {
@@ -62,14 +63,7 @@ impl<'a> Repository<'a> {
         fs::create_dir_all(&dir)?;
         fs::write(dir.join("configuration.yaml"), CONFIGURATION)?;
         export("k3s-charts", &dir, &[], more)?;
-        let git = |args: &[&str]| {
-            let mut git = Command::new("git");
-            let person = ["-c", "user.name=a", "-c", "user.email=a@example"];
-            sh::run(git.args(person).args(args).current_dir(&dir)).map(drop)
-        };
-        git(&["init", "--quiet"])?;
-        git(&["add", "--all"])?;
-        git(&["commit", "--quiet", "--message", "export"])?;
+        checkout::init(&dir)?;
         let scripts = &env.bin;
         Ok(Self { scripts, dir })
     }
@@ -99,15 +93,7 @@ impl<'a> Repository<'a> {
             ensure!(of_made["version"] == version.as_str(), "{of_made}");
             of_made["version"] = released.as_str().into();
             ensure!(of_made == of_release, "{of_made} and {of_release}");
-            ensure!(
-                made.keys().eq(expected.keys()),
-                "{:?} and {:?}",
-                made.keys(),
-                expected.keys()
-            );
-            for (path, bytes) in &expected {
-                ensure!(made[path] == *bytes, "{name}: {} differs", path.display());
-            }
+            check_same(&made, &expected).with_context(|| name.clone())?;
         }
         Ok(())
     }

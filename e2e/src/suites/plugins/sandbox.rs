@@ -8,8 +8,7 @@ use std::{
 };
 
 /// Prepares the namespaces, then becomes the program. `/run` has network namespaces, locks and state, `/tmp` files of tests; `/sys` shows the devices of a
-/// network namespace only when it is mounted in it. The directory that `$0` names in
-/// the old `/tmp` is also in the new one.
+/// network namespace only when it is mounted in it. The directory that `$0` names in the old `/tmp` is also in the new one.
 const SETUP: &str = "\
 mount -t tmpfs -o mode=755 run /run
 mkdir /run/netns /run/lock
