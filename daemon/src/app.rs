@@ -44,10 +44,13 @@ use crate::{
         service::Service,
         socket::{self, Socket},
     },
+    statuses::{self, Statuses},
 };
 
 /// Pause before a failed attempt is repeated.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
+/// Limit for writing the statuses of pods that were attached just now, when this daemon ends.
+const WRITING: Duration = Duration::from_secs(2);
 /// Limit for detaching stale containers while uninstalling; the kubelet kills the pod after 30 s.
 const DETACHING: Duration = Duration::from_secs(15);
 
@@ -168,6 +171,7 @@ impl App {
         let definitions = Arc::new(Definitions::new(identity.crd_chart()));
         let cluster = Arc::<OnceLock<Cluster>>::default();
         let exec = Arc::new(exec(&config, &root, &identity));
+        let statuses = Arc::<Statuses>::default();
         let service = Service {
             engine: Engine::new(
                 Arc::clone(&exec) as _,
@@ -180,6 +184,7 @@ impl App {
                 Arc::clone(&metrics),
             ))
             .with_metrics(Arc::clone(&metrics))
+            .with_statuses(Arc::clone(&statuses))
             .with_devices(Arc::new(NodeDevices {
                 root: Arc::clone(&root),
                 kubelet_dir: config.kubelet_dir.clone(),
@@ -191,6 +196,7 @@ impl App {
             config: Arc::clone(&config),
             readiness: Arc::clone(&readiness),
             metrics: Arc::clone(&metrics),
+            statuses,
             failures: RecentFailures::default(),
             busy: watch::Sender::new(0),
             withdrawn: watch::Sender::new(false),
@@ -248,6 +254,8 @@ impl App {
         let (sender, targets) = watch::channel(None);
         let reconciling = tokio::spawn(Arc::clone(reconciler).run(sender));
         tokio::spawn(Arc::clone(self).replay());
+        tokio::spawn(statuses::write(Arc::clone(service)));
+        tokio::spawn(statuses::resend(Arc::clone(service)));
         tokio::spawn(stale::detach_at_start(
             Arc::clone(reconciler),
             Arc::clone(service),
@@ -313,7 +321,11 @@ impl App {
             self.reconciler.uninstall();
         }
         tasks.stop.notify_one();
-        tasks.serving.await.context("the server ended early")
+        let served = tasks.serving.await.context("the server ended early");
+        // What is left is pending in the state, and the next daemon writes it.
+        let written = statuses::all_written(&self.service.statuses);
+        let _ = tokio::time::timeout(WRITING, written).await;
+        served
     }
 
     async fn detach_stale(&self) {

@@ -20,6 +20,7 @@ pub mod state;
 pub mod config_manager;
 pub mod hotplug;
 pub mod reconcile;
+pub mod statuses;
 
 pub mod access;
 pub mod certificate;

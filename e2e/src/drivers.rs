@@ -181,8 +181,18 @@ fn plugins_got(node: &Node, interface: &str, id: &str) -> anyhow::Result<bool> {
     Ok(false)
 }
 
-/// Fails unless the pod's network status has exactly these devices.
+/// Fails unless the pod's network status has exactly these devices. It is written while the pod starts.
 pub(crate) fn ensure_status(
+    cluster: &Cluster,
+    pod: &str,
+    devices: &DevicesByInterface,
+) -> anyhow::Result<()> {
+    sh::until(10, "the network status", || {
+        compare_status(cluster, pod, devices)
+    })
+}
+
+fn compare_status(
     cluster: &Cluster,
     pod: &str,
     devices: &DevicesByInterface,

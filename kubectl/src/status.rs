@@ -189,9 +189,9 @@ fn added_at(events: &[Event], status: &NetworkStatus) -> Option<u64> {
     let end = format!("] from {}", status.name);
     let mut newest_first = events.iter().rev();
     let added = newest_first.find(|event| {
+        let mut networks = event.message.split(plan::EVENT_SEPARATOR);
         event.reason == "AddedInterface"
-            && event.message.starts_with(&begin)
-            && event.message.ends_with(&end)
+            && networks.any(|text| text.starts_with(&begin) && text.ends_with(&end))
     });
     added.map(|event| event.at)
 }

@@ -8,7 +8,10 @@ use std::{
     fmt::Debug,
     fs::File,
     io::{self, Read, Write},
-    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
+    os::{
+        fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
+        unix::fs::FileExt as _,
+    },
     path::{Component, Path, PathBuf},
     sync::Arc,
 };
@@ -427,6 +430,16 @@ impl Directory {
             Ok(file)
         };
         write().map_err(|error: io::Error| fail("write", &self.path.join(name), error))
+    }
+
+    /// Overwrites a part of a file in place and does not wait for the disk. A symbolic link is refused with `ELOOP`.
+    pub fn overwrite(&self, name: impl AsRef<OsStr>, bytes: &[u8], at: u64) -> Result<()> {
+        let name = name.as_ref();
+        let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        rustix::fs::openat(&self.fd, name, flags, Mode::empty())
+            .map_err(io::Error::from)
+            .and_then(|file| File::from(file).write_all_at(bytes, at))
+            .map_err(|error| fail("write", &self.path.join(name), error))
     }
 
     /// Replaces a file atomically, by a temporary file in the same directory and a rename. The temporary file of a crashed write is

@@ -20,6 +20,26 @@ pub struct Attached {
     pub device_info: Option<Map<String, Value>>,
 }
 
+/// The most bytes of an event's text in the API.
+const EVENT_BYTES: usize = 1024;
+/// Stands between the networks in the text of one event.
+pub const EVENT_SEPARATOR: &str = "; ";
+
+/// Returns the texts of the `AddedInterface` events about networks that were attached together: one, unless that would be too long for the API.
+pub fn added_events(attached: &[Attached]) -> Vec<String> {
+    let mut texts: Vec<String> = Vec::new();
+    for text in attached.iter().filter_map(Attached::event) {
+        match texts.last_mut() {
+            Some(last) if last.len() + EVENT_SEPARATOR.len() + text.len() <= EVENT_BYTES => {
+                last.push_str(EVENT_SEPARATOR);
+                last.push_str(&text);
+            }
+            _ => texts.push(text),
+        }
+    }
+    texts
+}
+
 impl Attached {
     /// Returns the text of the pod's `AddedInterface` event, or `None` for a network whose result has neither interface nor
     /// address.

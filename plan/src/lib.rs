@@ -32,7 +32,7 @@ mod routes;
 pub use annotation::{
     AnnotationError, KEYS as ANNOTATION_KEYS, Selection, parse as parse_annotation,
 };
-pub use attached::Attached;
+pub use attached::{Attached, EVENT_SEPARATOR, added_events};
 pub use device::{Device, Devices, assign_devices, required_devices};
 pub use error::PlanError;
 pub use family::Family;

@@ -20,7 +20,13 @@ pub use ownership::{OwnObjects, Ownership};
 pub use store::{Definitions, PodKey, Pods};
 pub use watch::{watch_definitions, watch_pods};
 
-use std::{cell::Cell, sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use cni::types::CniError;
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -41,8 +47,7 @@ use retry::with_retries;
 const WATCH_TIMEOUT: Duration = Duration::from_millis(2500);
 /// The time limit of a read with all its tries.
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
-/// The time limit of writing the status with all its tries. It is written last, when all networks are attached, and they are detached
-/// again when it fails. Together with the steps before it an ADD ends within half a minute.
+/// The time limit of writing a status with all its tries, before the writer takes what may be a newer one.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Access to the API server for threads that may block.
@@ -141,19 +146,10 @@ impl Cluster {
     }
 
     /// Writes the network status into the pod. A deleted pod is not an error.
-    pub fn write_status(&self, pod: &PodView, text: &str) -> Result<(), CniError> {
-        let written = self.wait_for(STATUS_TIMEOUT, ("patch", "pods/status"), |time| {
-            status::write(&self.client, pod, text, time)
-        });
-        written.map_err(|reason| {
-            CniError::new(
-                CniError::TRY_AGAIN_LATER,
-                format!(
-                    "cannot write the network status of pod {}/{}: {reason}; the pod starts once the API server accepts it",
-                    pod.namespace, pod.name
-                ),
-            )
-        })
+    pub(crate) async fn write_status(&self, pod: &PodView, text: &str) -> Result<(), ApiError> {
+        let request = ("patch", "pods/status");
+        let write = |time| status::write(&self.client, pod, text, time);
+        self.retried(STATUS_TIMEOUT, request, write).await
     }
 
     /// Queues an event about the pod and returns at once. A repeated event raises the count of the first one.
@@ -175,8 +171,22 @@ impl Cluster {
         self.events.send(event, reason);
     }
 
-    /// Runs a request with retries to its end. The retries are counted in the metrics of its verb and resource.
+    /// Runs a request with retries to its end and blocks meanwhile.
     fn wait_for<T, F>(
+        &self,
+        timeout: Duration,
+        request: (&str, &str),
+        attempt: impl Fn(Duration) -> F,
+    ) -> Result<T, ApiError>
+    where
+        F: Future<Output = Result<T, ApiError>>,
+    {
+        self.runtime
+            .block_on(self.retried(timeout, request, attempt))
+    }
+
+    /// Runs a request with retries. The retries are counted in the metrics of its verb and resource.
+    async fn retried<T, F>(
         &self,
         timeout: Duration,
         (verb, resource): (&str, &str),
@@ -185,13 +195,13 @@ impl Cluster {
     where
         F: Future<Output = Result<T, ApiError>>,
     {
-        let is_first = Cell::new(true);
+        let is_first = AtomicBool::new(true);
         let counted = |time| {
-            if !is_first.replace(false) {
+            if !is_first.swap(false, Ordering::Relaxed) {
                 self.metrics.api_retry(verb, resource);
             }
             attempt(time)
         };
-        self.runtime.block_on(with_retries(timeout, counted))
+        with_retries(timeout, counted).await
     }
 }

@@ -91,7 +91,8 @@ impl Engine {
         let _guard = self.locks.lock(&store, &request.container_id);
         request.cancellation.check()?;
         refuse_known(&store, request)?;
-        let mut state = planned::state(request, netconf, pod, &attachments)?;
+        let mut state =
+            planned::state(request, netconf, pod, &attachments, self.statuses.is_some())?;
         let cache = self.cache_dir(&store)?;
         let pod_ref = state.pod.clone();
         let context = DelegateContext::new(request, &pod_ref, netconf, &cache);
@@ -120,6 +121,7 @@ impl Engine {
                         attached.unsupported.extend(others);
                     }
                 }
+                self.put_status(&store, &state.container_id, pod, &attached);
                 Ok(Added {
                     result: attached[0].result.clone(),
                     attached,

@@ -130,6 +130,9 @@ impl Engine {
             store,
             ..
         } = removal;
+        if let Some(statuses) = &self.statuses {
+            statuses.cancel(&request.container_id);
+        }
         cached_results::complete(&mut state, &removal.entries, netconf);
         if state.delegates.is_empty() {
             info!("DEL found no state or cached result of the container");
@@ -200,7 +203,7 @@ impl Engine {
     /// They may never have been attached, so a failed DEL of one is not retried.
     fn add_guesses(&self, removal: &Removal<'_>, state: &mut State, pod: &PodView) {
         let attachments = self.guess(removal, pod);
-        match planned::state(removal.request, removal.netconf, pod, &attachments) {
+        match planned::state(removal.request, removal.netconf, pod, &attachments, false) {
             Ok(guessed) => {
                 state.pod = guessed.pod;
                 for mut delegate in guessed.delegates {

@@ -55,6 +55,7 @@ use self::node_files::NodeFiles;
 use crate::devices::{DeviceSource, NoDevices};
 use crate::metrics::Metrics;
 use crate::state::{PodRef, Store, boot_id};
+use crate::statuses::Statuses;
 
 use self::node_plugins::NodePlugins;
 
@@ -148,6 +149,8 @@ pub struct Engine {
     files: NodeFiles,
     definitions: Arc<dyn Definitions>,
     devices: Arc<dyn DeviceSource>,
+    /// Gets the statuses of pods; an engine without it writes none.
+    statuses: Option<Arc<Statuses>>,
     locks: locks::Locks,
     /// An ADD holds it shared while it writes its first record, GC holds it exclusively while it reports valid attachments to
     /// plugins.
@@ -195,6 +198,7 @@ impl Engine {
             root,
             definitions,
             devices: Arc::new(NoDevices),
+            statuses: None,
             locks: locks::Locks::default(),
             gc_lock: RwLock::default(),
             status: status::Cache::default(),
@@ -242,6 +246,13 @@ impl Engine {
         self
     }
 
+    /// Hands the statuses of pods over to `statuses`.
+    #[must_use]
+    pub fn with_statuses(mut self, statuses: Arc<Statuses>) -> Self {
+        self.statuses = Some(statuses);
+        self
+    }
+
     /// The node's file tree.
     pub fn root(&self) -> &Root {
         &self.root
@@ -274,8 +285,12 @@ impl Engine {
     }
 
     fn store(&self, netconf: &Netconf) -> Store {
+        Store::new(Arc::clone(&self.root), &netconf.cni_dir).in_boot(self.boot_id())
+    }
+
+    fn boot_id(&self) -> Option<Arc<str>> {
         let boot = self.boot.get_or_init(|| boot_id(&self.root));
-        Store::new(Arc::clone(&self.root), &netconf.cni_dir).in_boot(boot.clone())
+        boot.clone()
     }
 
     /// The directories that are searched for plugins, in order: the configured one, the runtime's `CNI_PATH`, our own. A value puts

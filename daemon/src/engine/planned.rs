@@ -8,12 +8,13 @@ use plan::{Attachment, PodView};
 use super::{ContainerRequest, invocation};
 use crate::state::{Delegate, Progress, State};
 
-/// Returns the state of a pod in which all attachments are planned, or an error when an interface name is invalid.
+/// Returns the state of a pod in which all attachments are planned and a status is to be written if `status_pending` says so, or an error when an interface name is invalid.
 pub(super) fn state(
     request: &ContainerRequest,
     netconf: &Netconf,
     pod: &PodView,
     attachments: &[Attachment],
+    status_pending: bool,
 ) -> Result<State, CniError> {
     let delegates = attachments.iter().enumerate().map(|(index, attachment)| {
         let ifname = attachment.ifname(index, request.ifname.as_str());
@@ -27,7 +28,7 @@ pub(super) fn state(
         netns: request.netns.clone(),
         pod: pod.into(),
         delegates: delegates.collect::<Result<_, CniError>>()?,
-        status_pending: false,
+        status_pending,
         failing_since: None,
         rebooted: false,
     })

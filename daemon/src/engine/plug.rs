@@ -2,6 +2,7 @@
 //! state is written before each step. A failure undoes what was attached with the failed network, and nothing that was there before.
 
 mod explicit;
+mod pending_status;
 mod reconcile;
 
 pub use reconcile::Reconciled;

@@ -4,4 +4,5 @@
 mod queue;
 mod reconciler;
 
+pub(crate) use queue::Queue;
 pub use reconciler::{PodReconciler, run};

@@ -1,5 +1,5 @@
-//! The queue of pods to reconcile: each pod is reconciled by one task at a time, and a pod that fails waits longer each time. Callers pass the
-//! time, so the queue reads no clock.
+//! The queue of pods to work on, to reconcile them or to write their statuses: one task at a time works on a pod, and a pod that fails waits
+//! longer each time. Callers pass the time, so the queue reads no clock.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ const CONCURRENCY: usize = 8;
 
 /// The pods to reconcile.
 #[derive(Debug, Default)]
-pub(super) struct Queue {
+pub(crate) struct Queue {
     pods: HashMap<PodKey, Item>,
 }
 
@@ -28,14 +28,14 @@ struct Item {
 
 impl Queue {
     /// Makes a pod due now and resets its backoff.
-    pub(super) fn put(&mut self, pod: PodKey, now: Instant) {
+    pub(crate) fn put(&mut self, pod: PodKey, now: Instant) {
         let item = self.pods.entry(pod).or_default();
         item.due = Some(now);
         item.failures = 0;
     }
 
     /// Takes the pods that are due, as many as may run at once.
-    pub(super) fn take(&mut self, now: Instant) -> Vec<PodKey> {
+    pub(crate) fn take(&mut self, now: Instant) -> Vec<PodKey> {
         let running = self.pods.values().filter(|item| item.is_running).count();
         let mut taken = Vec::new();
         for (pod, item) in &mut self.pods {
@@ -50,13 +50,13 @@ impl Queue {
     }
 
     /// Returns the time at which the next pod is due.
-    pub(super) fn next(&self) -> Option<Instant> {
+    pub(crate) fn next(&self) -> Option<Instant> {
         let waiting = self.pods.values().filter(|item| !item.is_running);
         waiting.filter_map(|item| item.due).min()
     }
 
     /// Ends the reconciliation of a pod. A pod that failed becomes due after its backoff.
-    pub(super) fn done(&mut self, pod: &PodKey, succeeded: bool, now: Instant) {
+    pub(crate) fn done(&mut self, pod: &PodKey, succeeded: bool, now: Instant) {
         let Some(item) = self.pods.get_mut(pod) else {
             return;
         };

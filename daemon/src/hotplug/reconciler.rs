@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Instant};
 
 use cni::CniError;
-use plan::{PodView, network_status};
+use plan::PodView;
 use tokio::{sync::mpsc::UnboundedReceiver, task::JoinSet};
 use tracing::{info, info_span, warn};
 
@@ -112,20 +112,8 @@ fn reconcile_containers(
                 report_failure(service, cluster, pod, failure);
             }
             Ok(reconciled) => {
-                let status = reconciled
-                    .networks
-                    .as_deref()
-                    .and_then(network_status::build);
+                service.statuses.wake();
                 succeeded &= report(service, cluster, pod, reconciled);
-                if let Some(status) = status {
-                    let written = cluster.write_status(pod, &status);
-                    let recorded = written.and_then(|()| engine.status_written(&id, &netconf));
-                    succeeded &= recorded
-                        .inspect_err(
-                            |error| warn!(%error, "cannot write the status of a running pod"),
-                        )
-                        .is_ok();
-                }
             }
         }
     }

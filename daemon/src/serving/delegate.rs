@@ -12,7 +12,7 @@ use crate::{
     call::CniCall,
     engine,
     errors::failure::VerbError,
-    serving::service::{Service, report_attached},
+    serving::service::{Answer, Served, Service},
 };
 
 /// Serves `/delegate`; logged and counted like any verb.
@@ -20,27 +20,24 @@ pub(crate) fn delegate(
     service: &Service,
     call: &CniCall,
     raw_request: &Request,
-) -> Result<Vec<u8>, CniError> {
-    service.observed(call, || dispatch(service, call, raw_request))
+    answer: Answer<'_>,
+) {
+    service.observed(call, answer, || dispatch(service, call, raw_request));
 }
 
-fn dispatch(
-    service: &Service,
-    call: &CniCall,
-    raw_request: &Request,
-) -> Result<Vec<u8>, VerbError> {
+fn dispatch(service: &Service, call: &CniCall, raw_request: &Request) -> Result<Served, VerbError> {
     let netconf = service.effective_netconf()?;
     let config = || plan::explicit_config(&raw_request.config, &netconf).map_err(CniError::from);
     let engine = &service.engine;
     match (call.command, &call.request) {
         (Command::Status, _) => {
             engine.status_explicit(&call.path, &netconf, &config()?)?;
-            Ok(Vec::new())
+            Ok(Served::default())
         }
         (Command::Check, Some(request)) => {
             service.on_known_node()?;
             engine.check_explicit(request, &netconf, &config()?)?;
-            Ok(Vec::new())
+            Ok(Served::default())
         }
         (Command::Del, Some(request)) => {
             service.on_known_node()?;
@@ -51,7 +48,7 @@ fn dispatch(
                 network = config.name,
                 "detached a network from a running pod"
             );
-            Ok(Vec::new())
+            Ok(Served::default())
         }
         (Command::Add, Some(request)) => {
             service.on_known_node()?;
@@ -72,8 +69,8 @@ fn add(
     request: &engine::ContainerRequest,
     raw_request: &Request,
     netconf: &Netconf,
-) -> Result<Vec<u8>, VerbError> {
-    let (cluster, pod) = service.pod_for_add(call)?;
+) -> Result<Served, VerbError> {
+    let (_, pod) = service.pod_for_add(call)?;
     let attachment = service
         .engine
         .explicit_attachment(
@@ -92,8 +89,10 @@ fn add(
         ifname = attached.ifname,
         "attached a network to a running pod"
     );
-    report_attached(cluster, &pod, std::slice::from_ref(&attached));
-    Ok(Response::new(attached.result).to_json())
+    Ok(Served {
+        body: Response::new(attached.result.clone()).to_json(),
+        attached: Some((pod, vec![attached])),
+    })
 }
 
 /// Returns the interface attributes of the request as the keys of an annotation's element.

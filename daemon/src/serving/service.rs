@@ -7,7 +7,7 @@ use std::{
 
 use api::{Request, Response};
 use cni::{env::Command, types::CniError};
-use plan::{Attached, PodView, daemon_config::Config, netconf::Netconf, network_status};
+use plan::{Attached, PodView, daemon_config::Config, netconf::Netconf};
 use tokio::sync::watch;
 use tracing::{debug, info, info_span, warn};
 
@@ -15,7 +15,7 @@ use crate::{
     call::CniCall,
     cluster::Cluster,
     config_manager,
-    engine::{self, Added, Engine},
+    engine::{self, Engine},
     errors::{
         failure::{Failure, VerbError},
         recent::RecentFailures,
@@ -25,6 +25,7 @@ use crate::{
     readiness::{Gate, Readiness},
     serving::{Bodies, Queue},
     state::PodRef,
+    statuses::Statuses,
 };
 
 /// Serves CNI requests.
@@ -45,6 +46,8 @@ pub struct Service {
     pub busy: watch::Sender<usize>,
     /// True while shims connect to another daemon, or to none because this one is shutting down.
     pub withdrawn: watch::Sender<bool>,
+    /// The network statuses that are not written yet.
+    pub statuses: Arc<Statuses>,
     /// Decides when each verb begins.
     pub queue: Arc<Queue>,
     /// The memory that large requests share.
@@ -60,6 +63,18 @@ pub(crate) enum EntryFailure {
     First,
     /// The last one: the DEL is not retried.
     Last,
+}
+
+/// Gets the answer to a request, once.
+pub(crate) type Answer<'a> = &'a mut dyn FnMut(Result<Vec<u8>, CniError>);
+
+/// The outcome of a verb that succeeded.
+#[derive(Debug, Default)]
+pub(crate) struct Served {
+    /// The body of the answer.
+    pub(crate) body: Vec<u8>,
+    /// The networks that were attached, and their pod.
+    pub(crate) attached: Option<(Arc<PodView>, Vec<Attached>)>,
 }
 
 /// Counts a verb as in flight until it is dropped.
@@ -78,9 +93,9 @@ impl Service {
         Busy(self.busy.clone())
     }
 
-    /// Serves `/cni`: the body of a 200, or the error that becomes a 400.
-    pub(crate) fn cni(&self, call: &CniCall, raw_request: &Request) -> Result<Vec<u8>, CniError> {
-        self.observed(call, || self.dispatch(call, raw_request))
+    /// Serves `/cni`; see [`observed`](Self::observed).
+    pub(crate) fn cni(&self, call: &CniCall, raw_request: &Request, answer: Answer<'_>) {
+        self.observed(call, answer, || self.dispatch(call, raw_request));
     }
 
     /// Replays a journaled DEL.
@@ -89,9 +104,10 @@ impl Service {
         if let Some(request) = &mut call.request {
             request.replayed = true;
         }
-        let done = self.cni(&call, request);
+        let mut done = Ok(());
+        self.cni(&call, request, &mut |answer| done = answer.map(drop));
         self.metrics.replayed(done.is_ok());
-        done.map(drop)
+        done
     }
 
     /// Reports a failing DEL of the journal in an event: its first and its last failure, not every attempt.
@@ -107,12 +123,14 @@ impl Service {
         }
     }
 
-    /// Serves one verb, logs and counts its outcome, and reports a failure under one id.
+    /// Serves one verb, logs and counts its outcome, and reports a failure under one id. `answer` gets the body of a 200, or the error that becomes
+    /// a 400, before the pod's events are written: nothing that the runtime does not need delays it.
     pub(crate) fn observed(
         &self,
         call: &CniCall,
-        serve: impl FnOnce() -> Result<Vec<u8>, VerbError>,
-    ) -> Result<Vec<u8>, CniError> {
+        answer: Answer<'_>,
+        serve: impl FnOnce() -> Result<Served, VerbError>,
+    ) {
         let (id, ifname) = call
             .request
             .as_ref()
@@ -128,13 +146,23 @@ impl Service {
         let outcome = serve();
         self.metrics
             .verb(call.command.as_str(), outcome.is_ok(), start.elapsed());
-        if outcome.is_ok() {
-            debug!("request served");
-            if call.command == Command::Add {
-                self.failures.forget(&pod_name);
+        let VerbError { error, event } = match outcome {
+            Ok(Served { body, attached }) => {
+                answer(Ok(body));
+                self.statuses.wake();
+                debug!("request served");
+                if call.command == Command::Add {
+                    self.failures.forget(&pod_name);
+                }
+                if let (Some(cluster), Some((pod, attached))) = (self.cluster.get(), attached) {
+                    report_attached(cluster, &pod, &attached);
+                    cluster.notify_if_annotation_changed(&pod);
+                }
+                return;
             }
-        }
-        outcome.map_err(|VerbError { error, event }| {
+            Err(error) => error,
+        };
+        {
             let failure = Failure::new(call, error);
             if let (Some(cluster), Some(event)) = (self.cluster.get(), event) {
                 let message = event.message.as_deref().unwrap_or(&failure.error.msg);
@@ -150,11 +178,11 @@ impl Service {
                 details = failure.error.details,
                 "request failed"
             );
-            failure.for_runtime()
-        })
+            answer(Err(failure.for_runtime()));
+        }
     }
 
-    fn dispatch(&self, call: &CniCall, raw_request: &Request) -> Result<Vec<u8>, VerbError> {
+    fn dispatch(&self, call: &CniCall, raw_request: &Request) -> Result<Served, VerbError> {
         let netconf = self.config.netconf(&raw_request.config);
         let netconf = netconf.map_err(CniError::from)?;
         if call.command != Command::Status
@@ -162,7 +190,8 @@ impl Service {
         {
             // Delegates cannot run before the runtime is known, but the runtime must still be able to delete a pod.
             if let (Command::Del, Some(request)) = (call.command, &call.request) {
-                return Ok(self.journal_del(raw_request, request, &reason)?);
+                self.journal_del(raw_request, request, &reason)?;
+                return Ok(Served::default());
             }
             return Err(not_known_yet(&reason).into());
         }
@@ -174,13 +203,16 @@ impl Service {
             (Command::Del, Some(request)) => self.del(call, request, &netconf),
             (Command::Check, Some(request)) => {
                 self.engine.check(request, &netconf)?;
-                Ok(Vec::new())
+                Ok(Served::default())
             }
             (Command::Gc, _) => {
                 self.engine.gc(&call.path, &netconf)?;
-                Ok(Vec::new())
+                Ok(Served::default())
             }
-            (Command::Status, _) => Ok(self.status(call, &netconf)?),
+            (Command::Status, _) => {
+                self.status(call, &netconf)?;
+                Ok(Served::default())
+            }
             (command, _) => {
                 let text = format!("{command} is not served here");
                 Err(CniError::new(CniError::INVALID_ENVIRONMENT, text).into())
@@ -199,11 +231,11 @@ impl Service {
         known.map_err(|reason| not_known_yet(&reason))
     }
 
-    fn status(&self, call: &CniCall, netconf: &Netconf) -> Result<Vec<u8>, CniError> {
+    fn status(&self, call: &CniCall, netconf: &Netconf) -> Result<(), CniError> {
         if let Some(problem) = self.readiness.problem() {
             return Err(CniError::new(CniError::PLUGIN_NOT_AVAILABLE, problem));
         }
-        self.engine.status(&call.path, netconf).map(|()| Vec::new())
+        self.engine.status(&call.path, netconf)
     }
 
     fn add(
@@ -211,16 +243,14 @@ impl Service {
         call: &CniCall,
         request: &engine::ContainerRequest,
         netconf: &Netconf,
-    ) -> Result<Vec<u8>, VerbError> {
-        let (cluster, pod) = self.pod_for_add(call)?;
-        let attached = self.engine.add(request, netconf, &pod).and_then(|added| {
-            report(cluster, &pod, &added).inspect_err(|_| self.undo(request, netconf))?;
-            Ok(added)
-        });
-        let added = attached.map_err(|error| VerbError::of_add(&pod, error))?;
-        cluster.notify_if_annotation_changed(&pod);
-        info!(networks = added.attached.len(), "attached");
-        Ok(Response::new(added.result).to_json())
+    ) -> Result<Served, VerbError> {
+        let (_, pod) = self.pod_for_add(call)?;
+        let added = self.engine.add(request, netconf, &pod);
+        let added = added.map_err(|error| VerbError::of_add(&pod, error))?;
+        Ok(Served {
+            body: Response::new(added.result).to_json(),
+            attached: Some((pod, added.attached)),
+        })
     }
 
     /// The pod of a request that attaches, and access to the API server, or an error while the daemon is not ready to attach.
@@ -251,7 +281,7 @@ impl Service {
         call: &CniCall,
         request: &engine::ContainerRequest,
         netconf: &Netconf,
-    ) -> Result<Vec<u8>, VerbError> {
+    ) -> Result<Served, VerbError> {
         let pod = self.pod_for_del(call);
         let detached = self.engine.del(request, netconf, pod.as_deref());
         detached.map_err(|error| match &call.pod {
@@ -259,7 +289,7 @@ impl Service {
             Some(pod) if !request.replayed => VerbError::of_del(pod.pod_ref(), error),
             _ => error.into(),
         })?;
-        Ok(Vec::new())
+        Ok(Served::default())
     }
 
     /// Journals a DEL for a later replay, as the shim does while no daemon answers.
@@ -268,7 +298,7 @@ impl Service {
         raw_request: &Request,
         request: &engine::ContainerRequest,
         reason: &str,
-    ) -> Result<Vec<u8>, CniError> {
+    ) -> Result<(), CniError> {
         let netns = request.netns.as_deref().unwrap_or_default();
         let name = api::journal::file_name(&request.container_id, &request.ifname, netns);
         journal::put(self.engine.root(), &self.config.cni_dir, &name, raw_request).map_err(
@@ -283,14 +313,7 @@ impl Service {
             reason,
             "this node is not known yet: DEL journaled for replay"
         );
-        Ok(Vec::new())
-    }
-
-    /// Detaches a pod whose ADD fails after its networks were attached.
-    fn undo(&self, request: &engine::ContainerRequest, netconf: &Netconf) {
-        if let Err(error) = self.engine.del(request, netconf, None) {
-            warn!(%error, "cannot undo a failed ADD");
-        }
+        Ok(())
     }
 
     /// The pod of a container without state. A pod with another uid is a different pod.
@@ -304,17 +327,10 @@ impl Service {
     }
 }
 
-/// Writes the pod's network status and its events.
-fn report(cluster: &Cluster, pod: &PodView, added: &Added) -> Result<(), CniError> {
-    if let Some(status) = network_status::build(&added.attached) {
-        cluster.write_status(pod, &status)?;
-    }
-    report_attached(cluster, pod, &added.attached);
-    Ok(())
-}
-
+/// Logs which networks were attached to a pod, and reports them in one event.
 pub(crate) fn report_attached(cluster: &Cluster, pod: &PodView, attached: &[Attached]) {
-    for message in attached.iter().filter_map(Attached::event) {
+    info!(networks = attached.len(), "attached");
+    for message in plan::added_events(attached) {
         cluster.event(pod, false, "AddedInterface", message);
     }
     for message in attached.iter().filter_map(Attached::warning) {

@@ -11,6 +11,7 @@ use hyper::{
     body::{Bytes, Incoming},
     header::{CONTENT_TYPE, HeaderValue},
 };
+use tokio::sync::oneshot;
 use tracing::{debug, error};
 
 use super::{
@@ -70,21 +71,31 @@ pub(crate) async fn verb(
             return not_begun(caller, &error);
         }
     };
+    let (sender, receiver) = oneshot::channel();
     let served = tokio::task::spawn_blocking(move || {
         // The thread owns these, not the connection: a verb that has begun goes on when its client disconnects.
         let _running = (busy, turn, share, queued.start());
+        let mut sender = Some(sender);
+        let mut answer = |answer| {
+            if let Some(sender) = sender.take() {
+                // The client may have disconnected.
+                let _ = sender.send(answer);
+            }
+        };
         match endpoint {
-            Endpoint::Cni => service.cni(&call, &raw_request),
-            Endpoint::Delegate => delegate(&service, &call, &raw_request),
+            Endpoint::Cni => service.cni(&call, &raw_request, &mut answer),
+            Endpoint::Delegate => delegate(&service, &call, &raw_request, &mut answer),
         }
     });
-    let served = served.await;
+    let answer = receiver.await;
     client.is_served = true;
-    match served {
+    match answer {
         Ok(Ok(bytes)) => reply(StatusCode::OK, bytes),
         Ok(Err(error)) => failed(&error),
-        Err(panic) => {
-            error!(error = %error_line(&panic), "a request handler panicked");
+        Err(_) => {
+            let panic = served.await.err();
+            let panic = panic.map(|panic| error_line(&panic));
+            error!(error = panic, "a request handler panicked");
             failed(&CniError::new(
                 CniError::INTERNAL,
                 "internal error: see the log of multus-daemon",

@@ -133,14 +133,6 @@ pub enum Progress {
     Removed,
 }
 
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde passes fields by reference"
-)]
-fn is_false(flag: &bool) -> bool {
-    !*flag
-}
-
 #[cfg(test)]
 pub(crate) mod faults;
 #[cfg(any(test, fuzzing))]

@@ -26,7 +26,11 @@ const EARLIER_BOOT: &str = "";
 const SECTOR: usize = 512;
 /// The beginning of an entry, up to the word for its progress.
 const BEFORE_WORD: &str = "{\"progress\":\"";
-/// The two words have the same length, so one can replace the other in a file that is on disk already.
+/// The beginning of the field that says that a status is pending, up to its word.
+const BEFORE_PENDING: &str = ",\"untold\":";
+/// The words of a field that changes have the same length, so one can replace the other in a file that is on disk already.
+const PENDING: &str = "true ";
+const NOT_PENDING: &str = "false";
 const PLANNED: &str = "planned";
 const STARTED: &str = "started";
 
@@ -48,7 +52,7 @@ pub(super) struct Sidecar {
     ifname: String,
     netns: Option<String>,
     pod: PodRef,
-    #[serde(rename = "untold", default, skip_serializing_if = "super::is_false")]
+    #[serde(rename = "untold", default, skip_serializing)]
     status_pending: bool,
     /// Is valid only in the boot in which it was written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -116,23 +120,40 @@ pub(super) fn encode(
     };
     let mut bytes = json(&sidecar);
     bytes.pop();
+    if state.status_pending {
+        blanks_until_in_one_sector(&mut bytes, BEFORE_PENDING.len(), PENDING.len());
+        bytes.extend(BEFORE_PENDING.bytes().chain(PENDING.bytes()));
+    }
     bytes.extend(b",\"delegates\":[");
     let mut words = Vec::with_capacity(state.delegates.len());
     for (index, delegate) in state.delegates.iter().enumerate() {
         if index > 0 {
             bytes.push(b',');
         }
-        // Blanks move the word so that it lies in one sector.
-        let mut at = bytes.len() + BEFORE_WORD.len();
-        while at / SECTOR != (at + PLANNED.len() - 1) / SECTOR {
-            bytes.push(b' ');
-            at += 1;
-        }
-        words.push(at);
+        blanks_until_in_one_sector(&mut bytes, BEFORE_WORD.len(), PLANNED.len());
+        words.push(bytes.len() + BEFORE_WORD.len());
         bytes.extend(json(&entry(delegate)));
     }
     bytes.extend(b"]}");
     Encoded { bytes, words }
+}
+
+/// Appends blanks until a word of `length` bytes lies in one sector when `before` bytes precede it.
+fn blanks_until_in_one_sector(bytes: &mut Vec<u8>, before: usize, length: usize) {
+    let is_split = |at: usize| at / SECTOR != (at + length - 1) / SECTOR;
+    while is_split(bytes.len() + before) {
+        bytes.push(b' ');
+    }
+}
+
+/// Returns what changes in a file once its status is not pending any more: the new bytes, all in one sector, and their offset. No other place of
+/// the file has these bytes, since quotes in a JSON string are escaped.
+pub(super) fn not_pending(file: &[u8]) -> Option<(&'static [u8], u64)> {
+    let field = [BEFORE_PENDING, PENDING].concat();
+    let at = file
+        .windows(field.len())
+        .position(|window| window == field.as_bytes())?;
+    Some((NOT_PENDING.as_bytes(), (at + BEFORE_PENDING.len()) as u64))
 }
 
 fn json(value: &impl Serialize) -> Vec<u8> {

@@ -132,6 +132,11 @@ impl Store {
         self
     }
 
+    /// The directory, as a path of the node.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
     /// The directory of cached results, as a path of the node.
     pub fn results_dir(&self) -> PathBuf {
         self.dir.join(RESULTS_DIR)
@@ -252,6 +257,26 @@ impl Store {
         if !is_unchanged {
             // With other networks, an upstream file from before the previous one would not belong to the sidecar.
             write(&state_dir, id.as_str(), &upstream_file, Durability::Synced)?;
+        }
+        Ok(())
+    }
+
+    /// Records that the container's status is not pending any more. It overwrites one word in place and does not wait for the disk: when a
+    /// power cut takes the word, the container is gone, too. A container without such a record is a success.
+    pub fn clear_status_pending(&self, id: &ContainerId) -> Result<(), StateError> {
+        let name = sidecar_name(id);
+        let dir = match self.own_dir(false) {
+            Ok(dir) => dir,
+            Err(error) if error.is_not_found() => return Ok(()),
+            Err(error) => return Err(error.into()),
+        };
+        let bytes = match self.read(&dir, &name) {
+            Ok(bytes) => bytes,
+            Err(error) if error.is_not_found() => return Ok(()),
+            Err(error) => return Err(error.into()),
+        };
+        if let Some((word, at)) = sidecar::not_pending(&bytes) {
+            dir.overwrite(&name, word, at)?;
         }
         Ok(())
     }

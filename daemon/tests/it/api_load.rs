@@ -34,14 +34,24 @@ fn patches(node: &NodeFixture) -> Vec<ReceivedRequest> {
 
 /// Serves 50 ADDs at once, each with its status patch.
 fn serve_burst(node: &NodeFixture) -> Daemon {
+    let names: Vec<_> = (0..50).map(|number| format!("cart-{number}")).collect();
+    for name in &names {
+        let mut pod = pod("node-a", None);
+        pod["metadata"]["name"] = name.as_str().into();
+        node.api.put(Kind::Pod, pod);
+    }
     let daemon = node.start().ready();
-    let adding: Vec<_> = (0..50)
-        .map(|number| daemon.cni_meanwhile(&node.request("ADD", &format!("c{number}"))))
-        .collect();
+    let adding = names.iter().map(|name| {
+        let mut request = node.request("ADD", name);
+        let args = request.env.get_mut("CNI_ARGS").unwrap();
+        *args = args.replace("K8S_POD_NAME=cart;", &format!("K8S_POD_NAME={name};"));
+        daemon.cni_meanwhile(&request)
+    });
+    let adding: Vec<_> = adding.collect();
     for add in adding {
         add.join().unwrap().unwrap().result();
     }
-    assert_eq!(patches(node).len(), 50);
+    assert_eq!(node.api.wait_for_patches(50).len(), 50);
     daemon
 }
 
@@ -98,6 +108,7 @@ fn status_patch_requests_only_metadata_in_the_response() {
     node.run_pod(None);
     let daemon = node.start().ready();
     daemon.cni(&node.request("ADD", "c1")).result();
+    node.api.wait_for_patches(1);
     let patches = patches(&node);
     assert_eq!(patches.len(), 1);
     assert!(patches[0].accept.starts_with(METADATA), "{patches:?}");

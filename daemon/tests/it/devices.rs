@@ -114,7 +114,7 @@ fn networks_get_devices_in_the_order_of_containers() {
         device_ids(&node),
         expected.map(|(what, id)| (what.to_owned(), id))
     );
-    let (_, patch) = node.api.patches().pop().unwrap();
+    let (_, patch) = node.api.wait_for_patches(1).pop().unwrap();
     let text = &patch["metadata"]["annotations"]["k8s.v1.cni.cncf.io/network-status"];
     let status: Value = serde_json::from_str(text.as_str().unwrap()).unwrap();
     assert_eq!(

@@ -118,7 +118,7 @@ fn status_of_a_change_is_retried() {
     node.api.refuse_patches(Some(403));
     change(&node, "zebra");
     node.wait_for_call("ADD zebra net1");
-    daemon.until_logged("the status of a running pod", 1);
+    daemon.until_logged("cannot write a network status", 1);
     node.api.refuse_patches(None);
     until_status(&node, &["pod0", "net1"]);
     assert_eq!(node.order().len(), 2, "{:?}", node.order());
@@ -195,7 +195,7 @@ fn delegate_is_plugged_checked_and_unplugged() {
     node.configure(&json!({"cniVersion": "0.4.0", "name": "mine", "capabilities": {"mac": true}}));
     let daemon = node.start().ready();
     daemon.cni(&node.request("ADD", "c1")).result();
-    let patches = node.api.patches().len();
+    let patches = node.api.wait_for_patches(1).len();
     let result = send(&daemon, &delegate(&node, "ADD", "ext0")).result();
     assert_eq!(result.interfaces[0].name, "ext0");
     until_event(&node, "AddedInterface: Add ext0 [10.0.0.5/24] from stripes");

@@ -147,8 +147,9 @@ fn daemon_uses_all_its_rights() {
     node.api.wait_for_request("/daemonsets");
     for times in 1..=2 {
         daemon.cni(&node.request("ADD", "c1")).result();
+        node.api.wait_for_patches(times);
         daemon.cni(&node.request("DEL", "c1")).done();
-        node.api.wait_for_event_counts(2 * times);
+        node.api.wait_for_event_counts(times as u64);
     }
     assert_eq!(used(&node.api.requests()), granted(DAEMON));
 }

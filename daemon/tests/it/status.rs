@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::node::NodeFixture;
+use crate::{node::NodeFixture, wait_for};
 
 #[test]
 fn status_command_and_metrics_show_served_verbs() {
@@ -15,6 +15,12 @@ fn status_command_and_metrics_show_served_verbs() {
         String::from_utf8(output.stdout).unwrap()
     };
     daemon.cni(&node.request("ADD", "c1")).result();
+    node.api.wait_for_patches(1);
+    wait_for("the metric of the patch", || {
+        let text = String::from_utf8(daemon.send("GET", api::PATH_METRICS, b"").body).unwrap();
+        text.contains("resource=\"pods/status\",code=\"200\"} 1\n")
+            .then_some(())
+    });
     let text = String::from_utf8(daemon.send("GET", api::PATH_METRICS, b"").body).unwrap();
     for line in [
         "multus_ready 1\n",

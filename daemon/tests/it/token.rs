@@ -34,10 +34,13 @@ fn replaced_token_is_used_at_once() {
     node.write("token", "first");
     let daemon = node.start().ready();
     daemon.cni(&node.request("ADD", "c1")).result();
+    node.api.wait_for_patches(1);
     node.write("token", "second\n");
     daemon.cni(&node.request("ADD", "c2")).result();
+    node.api.wait_for_patches(2);
     node.remove("token");
     daemon.cni(&node.request("ADD", "c3")).result();
+    node.api.wait_for_patches(3);
     assert_eq!(writers(&node), ["first", "second", "second"]);
 }
 

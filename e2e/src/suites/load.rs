@@ -215,7 +215,9 @@ fn ensure_attached(
     if let Outcome::Refused(error) = added {
         bail!("ADD: {error}");
     }
-    let networks = objects::status(&fixture.pod(container.pod)?)?;
+    let networks = sh::until(10, "the network status", || {
+        objects::status(&fixture.pod(container.pod)?)
+    })?;
     let calls = fixture.calls()?;
     let of_container = calls.iter().filter(|call| call.container == container.id);
     let mut dels = of_container.filter(|call| call.verb == "DEL");

@@ -238,6 +238,12 @@ impl ApiServer {
         self.shared.lock().patches.clone()
     }
 
+    /// Waits for `count` accepted patches of pods' statuses, which may come after the answers to ADDs.
+    pub fn wait_for_patches(&self, count: usize) -> Vec<(String, Value)> {
+        let store = self.wait_until("patches", |store| store.patches.len() >= count);
+        store.patches.clone()
+    }
+
     /// Waits for `count` events. Returns all events as `reason: message`.
     pub fn wait_for_events(&self, count: usize) -> Vec<String> {
         let store = self.wait_until("events", |store| store.events.len() >= count);

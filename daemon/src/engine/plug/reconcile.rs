@@ -16,7 +16,7 @@ use tracing::{info, warn};
 use super::{RunningContainer, delegate};
 use crate::engine::failure::{failed, name_taken};
 use crate::engine::invocation::{self, DelegateContext};
-use crate::engine::stale::{default_ifname, in_store};
+use crate::engine::stale::in_store;
 use crate::engine::{AddError, Cancellation, ContainerRequest, Engine, cached_results, routes};
 use crate::state::{Delegate, PodRef, Progress, State};
 
@@ -27,7 +27,7 @@ pub struct Reconciled {
     pub attached: Vec<Attached>,
     /// Networks that were detached: name and interface.
     pub detached: Vec<(String, String)>,
-    /// All networks of the pod, when its status has to be written.
+    /// All networks of the pod, when its status was handed over.
     pub networks: Option<Vec<Attached>>,
     /// Errors of networks that could not be detached.
     pub detach_errors: Vec<CniError>,
@@ -118,26 +118,15 @@ impl Engine {
         running.state.status_pending = true;
         running.name_all();
         let mut reconciled = running.apply(steps);
-        reconciled.networks = Some(running.networks());
+        let networks = running.networks();
+        self.put_status(&store, id, pod, &networks);
+        reconciled.networks = Some(networks);
         Ok(reconciled)
-    }
-
-    /// Records that the pod's status was written.
-    pub fn status_written(&self, id: &ContainerId, netconf: &Netconf) -> Result<(), CniError> {
-        let store = self.store(netconf);
-        let _guard = self.locks.lock(&store, id);
-        match store.load(id, &default_ifname())? {
-            Some(mut state) if state.status_pending => {
-                state.status_pending = false;
-                Ok(store.record(&state)?)
-            }
-            _ => Ok(()),
-        }
     }
 
     /// Returns the request by which a container's networks are changed, or `None` unless it runs, belongs to this pod, and its ADD
     /// was completed.
-    fn running(
+    pub(super) fn running(
         &self,
         state: &State,
         entries: &[Cached],

@@ -147,9 +147,7 @@ fn fault_in_hot_plug_leaves_nothing_or_is_reconciled() {
             [r#""cbr0""#, r#""shop/a""#, r#""shop/b""#, r#""shop/b""#]
         );
         assert!(of("progress").iter().all(|one| one == "started"), "{state}");
-        fixture
-            .engine
-            .status_written(&"c1".parse().unwrap(), &fixture.netconf())?;
+        fixture.status_written("c1")?;
         assert!(
             fixture.reconcile("c1", WANTED)?.networks.is_none(),
             "the status is written"

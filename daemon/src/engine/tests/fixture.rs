@@ -20,6 +20,8 @@ use crate::engine::{
     ReadinessPolling, Reconciled,
 };
 
+use crate::statuses::{PodStatus, Statuses};
+
 /// One call of a plugin.
 #[derive(Debug, Clone)]
 pub(super) struct PluginCall {
@@ -362,6 +364,29 @@ impl Fixture {
             .engine
             .reconcile(&id, &self.netconf(), &pod(networks), path);
         reconciled.map_err(CniError::from)
+    }
+
+    /// Restarts the daemon with statuses that nothing writes.
+    pub(super) fn with_statuses(&mut self) -> Arc<Statuses> {
+        let statuses = Arc::<Statuses>::default();
+        let Self {
+            root,
+            plugins,
+            nads,
+            uptime,
+            abandoned,
+            ..
+        } = self;
+        let engine = engine(root, plugins, nads, uptime, abandoned);
+        self.engine = engine.with_statuses(Arc::clone(&statuses));
+        statuses
+    }
+
+    /// Records that the container's status was written.
+    pub(super) fn status_written(&self, id: &str) -> Result<(), CniError> {
+        let (id, dir) = (id.parse().unwrap(), self.netconf().cni_dir);
+        let status = PodStatus::new(&pod(""), id, dir.into(), String::new());
+        self.engine.status_written(&status)
     }
 
     /// Reads the sidecar of a container.

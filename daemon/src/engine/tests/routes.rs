@@ -242,11 +242,7 @@ fn detached_network_restores_the_default_route() {
     assert_eq!(cached(&fixture), expected);
     assert_eq!(reconciled.networks.unwrap()[0].result.routes.len(), 3);
     // A second run changes nothing.
-    let id = "c1".parse().unwrap();
-    fixture
-        .engine
-        .status_written(&id, &fixture.netconf())
-        .unwrap();
+    fixture.status_written("c1").unwrap();
     assert!(fixture.reconcile("c1", "").unwrap().networks.is_none());
     assert!(
         take_set_routes(&fixture).is_empty()
@@ -344,11 +340,7 @@ fn failed_restore_of_a_route_is_retried() {
     for part in ["shop/cart-0", "IPv4 default route", "cbr0"] {
         assert!(error.contains(part), "no {part} in {error}");
     }
-    let id = "c1".parse().unwrap();
-    fixture
-        .engine
-        .status_written(&id, &fixture.netconf())
-        .unwrap();
+    fixture.status_written("c1").unwrap();
     let reconciled = fixture.reconcile("c1", "").unwrap();
     assert!(reconciled.detach_errors.is_empty(), "{reconciled:?}");
     assert_eq!(take_set_routes(&fixture), ["IPv4: 10.244.0.1 eth0"]);

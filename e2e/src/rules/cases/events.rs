@@ -88,8 +88,13 @@ fn of_success_counted(harness: &Harness) -> anyhow::Result<()> {
     let pod = harness.pod("again-and-again", "a")?;
     for times in 1..=3 {
         harness.add(&pod)?;
-        let events = of_reason(harness, &pod, "AddedInterface", 2 * times)?;
-        ensure!(events.len() == 2, "{events:?}");
+        sh::until(10, "the counted events", || {
+            let mut events = harness.events(&pod)?;
+            events.retain(|event| event["reason"] == "AddedInterface");
+            let are_counted = events.iter().all(|event| event["count"] == times);
+            ensure!(!events.is_empty() && are_counted, "{events:?}");
+            Ok(())
+        })?;
         harness.del(&pod)?;
     }
     Ok(())

@@ -46,7 +46,7 @@ pub(super) const CASES: &[Case] = &[
     ),
     own_daemon(
         "pod-add-without-api-server",
-        &["pod.api-server-down", "rollback.status-annotation"],
+        &["pod.api-server-down", "status-annotation.retried"],
         add_without_api_server,
     ),
     own_daemon(
@@ -148,12 +148,10 @@ fn add_without_api_server(harness: &Harness) -> anyhow::Result<()> {
     harness.start_daemon(&DaemonSetup::Plain.file())?;
     let pod = harness.pod("unwritten", "a")?;
     harness.wait_for_watch()?;
-    while_down(harness, || {
-        harness.verb("ADD", &pod)?.error()?;
-        harness.expect_calls(&pod, &WITH_A)?;
-        ensure!(!harness.state_file(&pod).exists(), "the state is left");
-        Ok(())
-    })
+    while_down(harness, || harness.add(&pod).map(drop))?;
+    let networks = harness.network_status(&pod)?;
+    ensure!(networks.len() == 2, "{networks:?}");
+    harness.del(&pod).map(drop)
 }
 
 fn del_without_api_server(harness: &Harness) -> anyhow::Result<()> {

@@ -25,10 +25,5 @@ pub(super) const SUBJECT: Subject = Subject {
             "A pod that was undone has no state.",
             Ours,
         ),
-        fix(
-            "rollback.status-annotation",
-            "A status annotation that cannot be written undoes the pod.",
-            Ours,
-        ),
     ],
 };

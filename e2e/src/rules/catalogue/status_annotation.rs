@@ -125,6 +125,11 @@ pub(super) const SUBJECT: Subject = Subject {
             "A pod that was not attached gets no status annotation.",
             Upstream,
         ),
+        fix(
+            "status-annotation.retried",
+            "A status annotation that cannot be written does not fail the pod: it is written later.",
+            Ours,
+        ),
         must(
             "status-annotation.at-del",
             "`DEL` leaves the status annotation as it is.",

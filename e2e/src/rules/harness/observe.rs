@@ -163,8 +163,15 @@ impl Harness {
         Ok(serde_json::from_slice(&bytes)?)
     }
 
-    /// Returns the entries of the pod's status annotation.
+    /// Returns the entries of the pod's status annotation, as soon as the pod's state does not say that it is still to be written.
     pub(crate) fn network_status(&self, pod: &Pod) -> anyhow::Result<Vec<Value>> {
+        let sidecar = format!("/var/lib/cni/multus/.multus-rs/{}.json", pod.id);
+        sh::until(10, "the status is written", || {
+            let state = fs::read(self.node().path(&sidecar)).unwrap_or_default();
+            let state: Value = serde_json::from_slice(&state).unwrap_or_default();
+            ensure!(state["untold"] != true, "it is pending");
+            Ok(())
+        })?;
         let path = format!("/api/v1/namespaces/{}/pods/{}", pod.namespace, pod.name);
         let object = self.api("GET", &path, &Value::Null)?.json()?;
         let text = object["metadata"]["annotations"][STATUS]

@@ -187,7 +187,10 @@ impl Stream<'_> {
 fn is_complete(pod: &Value) -> anyhow::Result<bool> {
     match pod["status"]["phase"].as_str().unwrap_or_default() {
         "Running" => {
-            let status = objects::status(pod)?;
+            let Ok(status) = objects::status(pod) else {
+                // It is written while the pod starts; a pod that stays without it fails the stream's deadline.
+                return Ok(false);
+            };
             let interfaces: Vec<_> = status.iter().map(|(_, name, _)| name.as_str()).collect();
             ensure!(interfaces == ["eth0", "net1"], "it has {status:?}");
             Ok(true)

@@ -28,29 +28,25 @@ const OUTAGES: &[Outage] = &[
         name: "refuses connections",
         begin: |fixture| set_proxy(fixture, Condition::Refusing),
         end: open_proxy,
-        error: Some("onnect"),
-        is_retriable: true,
+        error: None,
     },
     Outage {
         name: "accepts connections and sends nothing",
         begin: |fixture| set_proxy(fixture, Condition::Silent),
         end: open_proxy,
-        error: Some("no answer within"),
-        is_retriable: true,
+        error: None,
     },
     Outage {
         name: "is slow",
         begin: |fixture| set_proxy(fixture, Condition::Slow),
         end: open_proxy,
         error: None,
-        is_retriable: true,
     },
     Outage {
         name: "is reachable and unreachable in turn",
         begin: |fixture| set_proxy(fixture, Condition::Flapping),
         end: open_proxy,
         error: None,
-        is_retriable: true,
     },
     Outage {
         name: "was killed",
@@ -66,15 +62,13 @@ const OUTAGES: &[Outage] = &[
                 .control
                 .start_server(&single_node.node, Components::ApiServer)
         },
-        error: Some("network status"),
-        is_retriable: true,
+        error: None,
     },
     Outage {
         name: "grants the daemon nothing (403)",
         begin: |fixture| fixture.kubectl(&["delete", "clusterrolebinding", "multus"]),
         end: |fixture| fixture.apply(&[daemon::role_binding()]),
-        error: Some("403"),
-        is_retriable: true,
+        error: None,
     },
     Outage {
         name: "has no network definitions (404)",
@@ -84,7 +78,6 @@ const OUTAGES: &[Outage] = &[
         },
         end: |fixture| fixture.create_definitions(),
         error: Some("storage"),
-        is_retriable: false,
     },
     Outage {
         name: "rejects the daemon's token (401)",
@@ -94,8 +87,7 @@ const OUTAGES: &[Outage] = &[
             fixture.apply(&daemon::service_account())
         },
         end: |fixture| fixture.write_token(),
-        error: Some("401"),
-        is_retriable: true,
+        error: None,
     },
     Outage {
         name: "has the certificate of another authority",
@@ -106,8 +98,7 @@ const OUTAGES: &[Outage] = &[
                 .replace_authority(&single_node.node, Components::ApiServer)
         },
         end: |fixture| fixture.write_token(),
-        error: Some("certificate"),
-        is_retriable: true,
+        error: None,
     },
 ];
 

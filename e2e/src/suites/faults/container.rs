@@ -98,8 +98,19 @@ impl<'a> Container<'a> {
         }
     }
 
-    /// Fails unless the pod has all its networks, and result, state and network status say the same.
+    /// Fails unless the pod has all its networks, and result, state and network status say the same. The status is written after the answer.
     pub(super) fn ensure_complete(&self, result: &Value) -> anyhow::Result<()> {
+        self.ensure_attached(result)?;
+        sh::until(10, "the network status", || self.ensure_status())
+    }
+
+    /// Fails unless the network status says what the pod has.
+    pub(super) fn ensure_status(&self) -> anyhow::Result<()> {
+        objects::ensure_status(&self.fixture.object(&self.pod.name)?, &self.inside()?)
+    }
+
+    /// Fails unless the pod has all its networks, and result and state say the same.
+    pub(super) fn ensure_attached(&self, result: &Value) -> anyhow::Result<()> {
         let inside = self.inside()?;
         let names: Vec<_> = inside.keys().map(String::as_str).collect();
         ensure!(names == INTERFACES, "ADD succeeded, inside are {inside:?}");
@@ -117,7 +128,7 @@ impl<'a> Container<'a> {
             known == INTERFACES.map(str::to_owned).into(),
             "the state has {known:?}"
         );
-        objects::ensure_status(&self.fixture.object(&self.pod.name)?, &inside)
+        Ok(())
     }
 
     /// Returns the interfaces of the namespace except `lo`, those without an address included.

@@ -8,12 +8,14 @@ use super::{
     container::{Container, Outcome},
     fixture::{FaultsFixture, Pod},
 };
-use crate::{node::inspect, sh, single_node::TRY_AGAIN_LATER};
+use crate::{node::inspect, sh};
 
 /// No ADD takes longer while a daemon serves.
 const ADD_WITHIN: Duration = Duration::from_secs(30);
 /// No DEL needs the API server.
 const DEL_WITHIN: Duration = Duration::from_secs(10);
+/// Seconds until a status is written after an outage: the daemon's longest pause before it tries again is a minute.
+const WRITTEN_WITHIN: u64 = 90;
 /// Seconds until all works after an outage: the API server believes a token for a minute, and watches come back after half of one.
 pub(super) const RECOVERED_WITHIN: u64 = 90;
 
@@ -25,10 +27,8 @@ pub(super) struct Outage {
     pub(super) name: &'static str,
     pub(super) begin: Step,
     pub(super) end: Step,
-    /// Text of the ADD's error, next to the pod's name; `None` when an ADD may succeed during the outage.
+    /// Text of the ADD's error, next to the pod's name; `None` when an ADD succeeds during the outage, and its status is written afterwards.
     pub(super) error: Option<&'static str>,
-    /// Whether the error asks the runtime to try again later.
-    pub(super) is_retriable: bool,
 }
 
 impl Outage {
@@ -48,17 +48,30 @@ impl Outage {
         ensure!(took < DEL_WITHIN, "DEL took {took:?}");
         let mut attempt = 0;
         // The daemon may notice an outage a moment later.
-        sh::until(60, "ADD is refused", || {
+        sh::until(60, "ADD ends as it should", || {
             attempt += 1;
             let name = format!("{} during {attempt}", self.name);
             match self.add_meanwhile(fixture, new, &name) {
                 Ok(true) => Ok(Ok(())),
-                Ok(false) => bail!("ADD succeeded"),
+                Ok(false) => bail!("ADD succeeded too early"),
                 // Another attempt would not make this right.
                 Err(wrong) => Ok(Err(wrong)),
             }
         })??;
+        let late = Container::new(
+            fixture,
+            new,
+            &format!("{} and waits for its status", self.name),
+        )?;
+        if self.error.is_none() {
+            late.add()?;
+        }
         (self.end)(fixture)?;
+        if self.error.is_none() {
+            let what = "the status of a pod that was attached during the outage";
+            sh::until(WRITTEN_WITHIN, what, || late.ensure_status())?;
+            late.remove()?;
+        }
         sh::until(RECOVERED_WITHIN, "ADD succeeds after the outage", || {
             attempt += 1;
             let name = format!("{} after {attempt}", self.name);
@@ -86,20 +99,19 @@ impl Outage {
         ensure!(took < ADD_WITHIN, "ADD took {took:?}");
         let is_as_expected = match added {
             Outcome::Done(result) => {
-                container.ensure_complete(&result)?;
+                container.ensure_attached(&result)?;
                 self.error.is_none()
             }
-            Outcome::Refused { code, text } => {
-                for part in [pod.name.as_str()].into_iter().chain(self.error) {
+            Outcome::Refused { text, .. } => {
+                let error = self
+                    .error
+                    .with_context(|| format!("ADD was refused: {text}"))?;
+                for part in [pod.name.as_str(), error] {
                     ensure!(
                         text.contains(part),
                         "the error does not contain `{part}`: {text}"
                     );
                 }
-                ensure!(
-                    !self.is_retriable || code == TRY_AGAIN_LATER,
-                    "not code 11: {text}"
-                );
                 let left = inspect::pod_artifacts(&fixture.single_node.node)?;
                 ensure!(left.is_empty(), "a failed ADD left {}", left.join(", "));
                 true

@@ -1,0 +1,138 @@
+//! The task that writes statuses, and the search for those that an earlier daemon did not write.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use cmdline::error_line;
+use cni::types::CniError;
+use tokio::task::{self, JoinSet};
+use tracing::{debug, info_span, warn};
+
+use super::{PodStatus, Statuses};
+use crate::{cluster::Cluster, errors::shorten, readiness::Gate, serving::service::Service};
+
+/// The pauses before the state of all containers is searched for pending statuses again. The first one is longer than a daemon that was
+/// replaced takes to end.
+const SEARCH_AGAIN: [Duration; 2] = [Duration::from_mins(1), Duration::from_mins(10)];
+/// Stands for the verb in failures of a status.
+const STATUS: &str = "network status";
+
+/// Writes statuses for ever.
+pub async fn write(service: Arc<Service>) {
+    let statuses = Arc::clone(&service.statuses);
+    let mut tasks = JoinSet::new();
+    service.readiness.wait_open(&[Gate::Watches]).await;
+    loop {
+        if let Some(cluster) = service.cluster.get() {
+            for status in statuses.take(Instant::now()) {
+                let (service, cluster) = (Arc::clone(&service), cluster.clone());
+                tasks.spawn(async move { write_one(&service, &cluster, status).await });
+            }
+        }
+        let due = async {
+            match statuses.next() {
+                Some(due) => tokio::time::sleep_until(due.into()).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = statuses.woken() => {}
+            Some(_) = tasks.join_next() => {}
+            () = due => {}
+        }
+    }
+}
+
+/// Returns when there is no status left to write.
+pub async fn all_written(statuses: &Statuses) {
+    while !statuses.is_empty() {
+        statuses.ended().await;
+    }
+}
+
+async fn write_one(service: &Arc<Service>, cluster: &Cluster, status: PodStatus) {
+    if status.has_failed() && !is_pending(service, &status).await {
+        service.statuses.finish(&status);
+        service.statuses.done(&status, true, Instant::now());
+        return;
+    }
+    let written = cluster.write_status(&status.pod, &status.text).await;
+    let is_written = written.is_ok();
+    match written {
+        Ok(()) => {
+            if status.has_failed() {
+                service.failures.forget(&status.pod_name());
+            }
+            let (service, status) = (Arc::clone(service), status.clone());
+            let recorded =
+                task::spawn_blocking(move || service.engine.status_written(&status)).await;
+            if let Ok(Err(error)) = recorded {
+                warn!(%error, "cannot record that a network status was written, it is written again later");
+            }
+        }
+        Err(error) => report(service, cluster, &status, &error_line(&error)),
+    }
+    service.statuses.done(&status, is_written, Instant::now());
+}
+
+/// Returns whether the container still waits for this status. Another daemon of the node may have detached it meanwhile.
+async fn is_pending(service: &Arc<Service>, status: &PodStatus) -> bool {
+    let (service, status) = (Arc::clone(service), status.clone());
+    let is_pending = task::spawn_blocking(move || service.engine.is_status_pending(&status));
+    is_pending.await.unwrap_or(true)
+}
+
+/// Reports a failure: the first one in a warning and an event, each one to `kubectl multus`.
+fn report(service: &Service, cluster: &Cluster, status: &PodStatus, reason: &str) {
+    let pod = status.pod_name();
+    let _span = info_span!("status", pod, container_id = %status.container).entered();
+    let text = format!("cannot write the network status of pod {pod}: {reason}; it is retried");
+    let error = CniError::new(CniError::TRY_AGAIN_LATER, text);
+    let id = shorten::id(&pod, &error, &[]);
+    service.failures.note(&id, &pod, STATUS, &error);
+    if status.has_failed() {
+        debug!(id, reason, "cannot write a network status, it is retried");
+    } else {
+        warn!(id, reason, "cannot write a network status, it is retried");
+        let message = shorten::event(&error.msg, &id, &pod);
+        cluster.event(&status.pod, true, "FailedNetworkStatus", message);
+    }
+}
+
+/// Sends the statuses that are pending in the state of running containers: at the start of this daemon, and now and then for what a daemon
+/// left that ended after it.
+pub async fn resend(service: Arc<Service>) {
+    let gates = [Gate::Discovery, Gate::Journal, Gate::Watches, Gate::Socket];
+    service.readiness.wait_open(&gates).await;
+    let mut pauses = SEARCH_AGAIN.into_iter();
+    let mut pause = SEARCH_AGAIN[0];
+    loop {
+        let searching = Arc::clone(&service);
+        if let Err(error) = task::spawn_blocking(move || search(&searching)).await {
+            warn!(%error, "the search for pending network statuses ended early");
+        }
+        service.statuses.wake();
+        pause = pauses.next().unwrap_or(pause);
+        tokio::time::sleep(pause).await;
+    }
+}
+
+fn search(service: &Service) {
+    let Some(cluster) = service.cluster.get() else {
+        return;
+    };
+    let search = || -> Result<(), CniError> {
+        let netconf = service.effective_netconf()?;
+        for (id, owner) in service.engine.pending_statuses(&netconf)? {
+            if let Some(pod) = cluster.watched_pod(&owner.namespace, &owner.name) {
+                service.engine.resend_status(&id, &netconf, &pod)?;
+            }
+        }
+        Ok(())
+    };
+    if let Err(error) = search() {
+        warn!(%error, "cannot search for pending network statuses");
+    }
+}
