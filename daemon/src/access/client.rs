@@ -13,7 +13,7 @@ use hyper::{
     http::{Uri, uri::PathAndQuery},
 };
 use serde::{Serialize, de::DeserializeOwned};
-use tokio::time::timeout;
+use tokio::{sync::Notify, time::timeout};
 
 use super::{
     connections::{Connections, Route},
@@ -35,11 +35,16 @@ const METADATA: &str =
 const METADATA_LIST: &str =
     "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
 
+/// The path of the small request that shows whether a connection works. Every client may send it, and a refusal is an answer, too.
+const PING: &str = "/livez/ping";
+
 /// Access to the API server; clones share their connections.
 #[derive(Clone)]
 pub struct Client {
     source: Source,
     metrics: Option<Arc<Metrics>>,
+    /// Notified of each request that succeeds.
+    succeeded: Arc<Notify>,
 }
 
 #[derive(Clone)]
@@ -115,6 +120,7 @@ impl From<Source> for Client {
         Self {
             source,
             metrics: None,
+            succeeded: Arc::default(),
         }
     }
 }
@@ -146,6 +152,11 @@ impl Client {
         Self::from(Source::Newest(current))
     }
 
+    /// Returns what is notified of each request that succeeds, other than those whose answer is read in chunks.
+    pub(crate) fn succeeded(&self) -> &Notify {
+        &self.succeeded
+    }
+
     /// Sends a request and reads its complete answer within `time_limit`, which does not include the wait for other requests.
     pub(crate) async fn send(
         &self,
@@ -156,6 +167,9 @@ impl Client {
         let answer = self.exchange(api_request, time_limit).await;
         if let Some(pending) = pending {
             pending.ended(outcome(&answer));
+        }
+        if answer.is_ok() {
+            self.succeeded.notify_waiters();
         }
         answer
     }
@@ -189,7 +203,7 @@ impl Client {
                 Err(failure)
             }
             (Err(_), Some(connection)) => {
-                route.pool.suspect(&connection);
+                route.pool.overdue(&connection);
                 Err(ApiError::timed_out(time_limit))
             }
             (Err(_), None) => Err(ApiError::timed_out(time_limit)),
@@ -238,7 +252,7 @@ impl Client {
         };
         match head {
             Err(_) => {
-                route.pool.suspect(&connection);
+                route.pool.overdue(&connection);
                 Err(ApiError::timed_out(time_limit))
             }
             Ok(Err(failure)) => {
@@ -292,7 +306,12 @@ impl Client {
         let request = request(route, api_request)?;
         let opened = route.pool.acquire().await;
         let opened = opened.map_err(|error| ApiError::broken(error_line(&error)))?;
-        let response = connection.insert(opened).send(request).await;
+        let connection = connection.insert(opened);
+        let is_dead = connection.is_dead(ping(route));
+        let response = tokio::select! {
+            response = connection.send(request) => response,
+            () = is_dead => return Err(ApiError::broken("the connection does not answer")),
+        };
         let response = response.map_err(|error| ApiError::broken(error_line(&error)))?;
         if response.status() == hyper::StatusCode::UNAUTHORIZED {
             route.refused();
@@ -360,6 +379,16 @@ fn request(
         headers.insert(AUTHORIZATION, value);
     }
     Ok(request)
+}
+
+/// Returns the request that shows whether a connection works.
+fn ping(route: &Route) -> Request<super::connect::Body> {
+    let mut request = Request::new(Bytes::new().into());
+    *request.uri_mut() = absolute(&route.server, &Uri::from_static(PING));
+    if let Some(value) = route.authorization() {
+        request.headers_mut().insert(AUTHORIZATION, value);
+    }
+    request
 }
 
 async fn refusal(response: Response<Incoming>) -> ApiError {

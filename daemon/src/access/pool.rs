@@ -1,9 +1,12 @@
 //! The connection pool. All requests share one HTTP/2 connection where the server speaks it; else each has an HTTP/1 connection, which is
-//! kept for later requests. A connection on which an answer did not arrive in time takes no further request: the next try uses another
-//! one, while requests that still run on the old one, such as a watch, may continue there.
+//! kept for later requests. A connection that is dead takes no further request: the next try uses another one, while requests that still
+//! run on the old one, such as a watch, may continue there.
+//!
+//! A slow API server is no dead connection: each further connection would be more load for it. A small request decides which of the two
+//! it is when an answer does not arrive. With HTTP/1, a connection without an answer can carry no other request, so it is given up.
 
 use std::sync::{
-    Mutex, MutexGuard, PoisonError,
+    Arc, Mutex, MutexGuard, PoisonError,
     atomic::{AtomicU64, Ordering},
 };
 
@@ -11,7 +14,7 @@ use hyper::{Request, Response, Uri, body::Incoming, header::HOST, http::HeaderVa
 use tokio::{
     sync::{Semaphore, SemaphorePermit},
     task::AbortHandle,
-    time::{Duration, Instant, timeout},
+    time::{Duration, Instant, sleep, timeout},
 };
 
 use super::connect::{Body, ConnectError, Connector, Sender};
@@ -24,6 +27,10 @@ const CONCURRENCY_HTTP1: usize = 8;
 const FIRST_TIMEOUT: Duration = Duration::from_millis(300);
 /// Servers close idle connections. A connection that was idle for this time is not used again.
 const MAX_IDLE: Duration = Duration::from_secs(45);
+/// A request without an answer for this time makes its connection be pinged. A healthy server answers in milliseconds.
+const PING_AFTER: Duration = Duration::from_secs(1);
+/// A connection whose ping has no answer for this time is dead. A server that is only busy answers it earlier.
+const PING_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The connections to one API server with one set of credentials.
 pub(super) struct Pool {
@@ -51,6 +58,8 @@ struct Open {
 struct Http2 {
     number: u64,
     sender: hyper::client::conn::http2::SendRequest<Body>,
+    /// The end of the last ping, and whether it was answered. The lock is held during a ping, so that one serves all requests that wait.
+    pinged: Arc<tokio::sync::Mutex<Option<(Instant, bool)>>>,
 }
 
 /// A connection that takes one request at a time.
@@ -120,7 +129,14 @@ impl Pool {
         self.connect().await
     }
 
-    /// Reports that no answer arrived on this connection. Neither it nor any older connection is used again.
+    /// Reports that an answer did not arrive on this connection in time. Whether a connection of HTTP/2 is dead, pings decide.
+    pub(super) fn overdue(&self, connection: &PooledConnection) {
+        if matches!(connection.0, Protocol::Http1(_)) {
+            self.suspect(connection);
+        }
+    }
+
+    /// Reports that this connection is broken or dead. Neither it nor any older connection is used again.
     pub(super) fn suspect(&self, connection: &PooledConnection) {
         let number = match &connection.0 {
             Protocol::Http2(connection) => connection.number,
@@ -165,7 +181,12 @@ impl Pool {
         let mut open = self.lock();
         Ok(PooledConnection(match sender {
             Sender::Http2(sender) => {
-                let connection = Http2 { number, sender };
+                let pinged = Arc::default();
+                let connection = Http2 {
+                    number,
+                    sender,
+                    pinged,
+                };
                 open.is_http1 = false;
                 open.http2 = Some(connection.clone());
                 Protocol::Http2(connection)
@@ -201,6 +222,44 @@ impl PooledConnection {
                 connection.sender.ready().await?;
                 in_origin_form(&mut request);
                 connection.sender.send_request(request).await
+            }
+        }
+    }
+}
+
+impl PooledConnection {
+    /// Returns a future that ends if the connection is dead, as far as `ping` shows that; else it stays pending. It is for use while a
+    /// request waits for its answer.
+    pub(super) fn is_dead(&self, ping: Request<Body>) -> impl Future<Output = ()> + use<> {
+        let shared = match &self.0 {
+            Protocol::Http2(connection) => Some(connection.clone()),
+            Protocol::Http1(_) => None,
+        };
+        async move {
+            sleep(PING_AFTER).await;
+            let is_dead = match shared {
+                Some(connection) => !connection.answers(ping).await,
+                None => false,
+            };
+            if !is_dead {
+                std::future::pending().await
+            }
+        }
+    }
+}
+
+impl Http2 {
+    /// Whether the server answers on this connection, now or to another request's ping just before.
+    async fn answers(mut self, ping: Request<Body>) -> bool {
+        let mut pinged = self.pinged.lock().await;
+        match *pinged {
+            Some((at, is_alive)) if at.elapsed() < PING_AFTER => is_alive,
+            _ => {
+                // A refusal is an answer, too.
+                let answer = timeout(PING_TIMEOUT, self.sender.send_request(ping)).await;
+                let is_alive = matches!(answer, Ok(Ok(_)));
+                *pinged = Some((Instant::now(), is_alive));
+                is_alive
             }
         }
     }

@@ -9,12 +9,9 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::access::{ApiError, ApiErrorKind};
 
-/// The time limit of each of the first tries; up to half of it is added. A healthy server answers in milliseconds, and a hanging one is
-/// given up early.
-const TRY: Duration = Duration::from_secs(1);
-/// From this try on the time limit doubles with each: a server that is slow but does not hang would never get to answer otherwise.
-const SLOW_FROM: u32 = 3;
-const LONGEST_TRY: Duration = Duration::from_secs(6);
+/// The time limit of each try; up to a quarter of it is added. It is long, because a server that is slow does not become faster when it
+/// gets the same request again. A dead connection is noticed much earlier, by its client.
+const TRY: Duration = Duration::from_secs(8);
 /// The pause before the second try, doubled with each.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
@@ -22,7 +19,12 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(10);
 /// With less time than this left there is no further try.
 const SHORTEST_TRY: Duration = Duration::from_millis(200);
+/// The time that is left for the last try.
+const LAST_TRY: Duration = Duration::from_millis(1500);
+/// The pause after a 401: the token is read again, and a server that has just started gets to know its authenticators.
+const UNAUTHORIZED_PAUSE: Duration = Duration::from_secs(1);
 
+const UNAUTHORIZED: u16 = 401;
 const CONFLICT: u16 = 409;
 const TOO_MANY_REQUESTS: u16 = 429;
 
@@ -31,6 +33,8 @@ const TOO_MANY_REQUESTS: u16 = 429;
 pub(crate) struct Tried {
     /// The number of failed tries.
     pub(crate) tries: u32,
+    /// The number of tries that ended with a 401. The first is retried with the token that is current then.
+    pub(crate) unauthorized: u32,
     /// The time since the first try began.
     pub(crate) elapsed: Duration,
 }
@@ -46,6 +50,7 @@ pub(crate) fn next(
     let is_temporary = match kind {
         ApiErrorKind::Broken | ApiErrorKind::TimedOut => true,
         ApiErrorKind::Invalid => false,
+        ApiErrorKind::Refused(UNAUTHORIZED) => tried.unauthorized <= 1,
         ApiErrorKind::Refused(code) => {
             matches!(code, CONFLICT | TOO_MANY_REQUESTS | 500..=599)
         }
@@ -56,18 +61,19 @@ pub(crate) fn next(
     let pause = match retry_after {
         // Never earlier than the server wants, and not all daemons at the same moment.
         Some(wanted) => wanted.min(LONGEST_RETRY_AFTER).mul_f64(1.0 + random / 4.0),
+        None if kind == ApiErrorKind::Refused(UNAUTHORIZED) => {
+            backoff(1, UNAUTHORIZED_PAUSE, UNAUTHORIZED_PAUSE, random)
+        }
         None => backoff(tried.tries, FIRST_PAUSE, LONGEST_PAUSE, random),
     };
     // The last pause is shortened, so that one more try fits into the time limit.
-    let last = left.saturating_sub(TRY + TRY / 2);
+    let last = left.saturating_sub(LAST_TRY);
     Some(pause.min(last.max(left.saturating_sub(SHORTEST_TRY) / 2)))
 }
 
-/// Returns the time limit of one try after `failed` failed ones.
-pub(crate) fn time_of_try(failed: u32, random: f64) -> Duration {
-    let time = TRY.mul_f64(1.0 + random / 2.0);
-    let doublings = (failed + 1).saturating_sub(SLOW_FROM).min(8);
-    (time * (1 << doublings)).min(LONGEST_TRY)
+/// Returns the time limit of one try.
+fn time_of_try(random: f64) -> Duration {
+    TRY.mul_f64(1.0 + random / 4.0)
 }
 
 /// Returns a pause that doubles with each failure up to `longest`, reduced by a random part of at most half.
@@ -86,10 +92,10 @@ where
     F: Future<Output = Result<T, ApiError>>,
 {
     let start = Instant::now();
-    let mut tries = 0;
+    let (mut tries, mut unauthorized) = (0, 0);
     loop {
         let left = time_limit.saturating_sub(start.elapsed());
-        let time = time_of_try(tries, random()).min(left);
+        let time = time_of_try(random()).min(left);
         let answer = timeout(left, attempt(time)).await;
         let failure = match answer {
             Ok(Ok(answer)) => return Ok(answer),
@@ -97,8 +103,10 @@ where
             Err(_) => ApiError::timed_out(time_limit),
         };
         tries += 1;
+        unauthorized += u32::from(failure.code() == Some(UNAUTHORIZED));
         let so_far = Tried {
             tries,
+            unauthorized,
             elapsed: start.elapsed(),
         };
         match next(
@@ -143,7 +151,7 @@ mod tests {
             (TimedOut, true),
             (Invalid, false),
             (Refused(400), false),
-            (Refused(401), false),
+            (Refused(401), true),
             (Refused(403), false),
             (Refused(404), false),
             (Refused(409), true),
@@ -154,6 +162,7 @@ mod tests {
         ] {
             let tried = Tried {
                 tries: 1,
+                unauthorized: 1,
                 elapsed: ms(1),
             };
             let pause = next(tried, kind, None, TIME_LIMIT, 0.5);
@@ -183,6 +192,7 @@ mod tests {
         ] {
             let tried = Tried {
                 tries,
+                unauthorized: 0,
                 elapsed: ms(elapsed),
             };
             let pause = next(tried, silent, retry_after.map(ms), TIME_LIMIT, random);
@@ -191,19 +201,22 @@ mod tests {
     }
 
     #[test]
-    fn time_limits_of_tries_grow_for_a_slow_server() {
-        for (failed, random, expected) in [
-            (0, 0.0, 1000),
-            (0, 1.0, 1500),
-            (1, 0.5, 1250),
-            (2, 0.0, 1000),
-            (3, 0.0, 2000),
-            (4, 0.0, 4000),
-            (5, 1.0, 6000),
-            (u32::MAX - 1, 1.0, 6000),
-        ] {
-            assert_eq!(time_of_try(failed, random), ms(expected), "{failed}");
+    fn second_refusal_of_the_credential_is_final() {
+        let refused = ApiErrorKind::Refused(401);
+        for (unauthorized, expected) in [(1, Some(ms(1000))), (2, None)] {
+            let tried = Tried {
+                tries: 2,
+                unauthorized,
+                elapsed: ms(1),
+            };
+            assert_eq!(next(tried, refused, None, TIME_LIMIT, 1.0), expected);
         }
+    }
+
+    #[test]
+    fn slow_server_gets_one_try_of_some_seconds() {
+        assert_eq!(time_of_try(0.0), ms(8000));
+        assert_eq!(time_of_try(1.0), ms(10_000));
     }
 
     #[test]

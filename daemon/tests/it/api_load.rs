@@ -114,34 +114,63 @@ fn status_patch_requests_only_metadata_in_the_response() {
     assert!(patches[0].accept.starts_with(METADATA), "{patches:?}");
 }
 
-/// The first patch of an ADD is never answered.
-fn hangs_once(node: &NodeFixture) {
+/// The second patch is never answered. Returns it and the next one.
+fn hung_patch(node: &NodeFixture) -> [ReceivedRequest; 2] {
     node.run_pod(None);
     let daemon = node.start().ready();
     daemon.cni(&node.request("ADD", "c1")).result();
+    wait_for("the first patch", || {
+        (patches(node).len() == 1).then_some(())
+    });
     node.api.hang_next_patches(1);
-    let start = Instant::now();
     daemon.cni(&node.request("ADD", "c2")).result();
-    let took = start.elapsed();
-    assert!(took >= Duration::from_secs(1), "{took:?}");
-    let all = patches(node);
-    let [_, hung, next] = all.as_slice() else {
-        panic!("{all:?}");
-    };
-    assert_ne!(hung.connection, next.connection);
-    // Later patches use the connection of the last one.
-    daemon.cni(&node.request("ADD", "c3")).result();
-    assert_eq!(patches(node)[3].connection, next.connection);
+    wait_for("another try", || {
+        let [_, hung, next] = patches(node).try_into().ok()?;
+        Some([hung, next])
+    })
 }
 
 #[test]
 fn hung_patch_is_retried_on_another_connection() {
-    hangs_once(&NodeFixture::new());
+    let [hung, next] = hung_patch(&NodeFixture::new());
+    assert_ne!(hung.connection, next.connection);
 }
 
 #[test]
-fn hung_patch_is_retried_on_another_connection_of_http2() {
-    hangs_once(&node_http2());
+fn hung_patch_is_retried_on_a_connection_of_http2_that_works() {
+    let [hung, next] = hung_patch(&node_http2());
+    assert_eq!(hung.connection, next.connection);
+}
+
+/// Runs a pod that the watch does not have, so that its ADD reads it. Returns the number of these reads, and that of connections which
+/// the ADD opened.
+fn reads_of_a_pod(node: &NodeFixture) -> (usize, usize) {
+    node.api.put(Kind::Pod, pod("node-b", None));
+    let daemon = node.start().ready();
+    node.api.wait_for_watch(Kind::Pod);
+    node.api.wait_for_watch(Kind::Definition);
+    let before = node.api.connections();
+    daemon.cni(&node.request("ADD", "c1")).result();
+    let requests = node.api.requests();
+    let reads = requests
+        .iter()
+        .filter(|request| request.method_and_path == "GET /api/v1/namespaces/shop/pods/cart");
+    (reads.count(), node.api.connections() - before)
+}
+
+#[test]
+fn slow_server_gets_each_request_once_and_on_one_connection() {
+    let node = node_http2();
+    node.api
+        .delay_reads("/pods/cart", Duration::from_millis(3500));
+    assert_eq!(reads_of_a_pod(&node), (1, 0));
+}
+
+#[test]
+fn refused_credential_is_used_once_more() {
+    let node = NodeFixture::new();
+    node.api.refuse_next_reads("/pods/cart", 401, 1);
+    assert_eq!(reads_of_a_pod(&node).0, 2);
 }
 
 #[test]
@@ -153,8 +182,10 @@ fn retry_after_of_a_busy_server_is_respected() {
     node.api.refuse_next_patches(429, 1);
     let start = Instant::now();
     daemon.cni(&node.request("ADD", "c1")).result();
+    wait_for("another patch", || {
+        (patches(&node).len() == 2).then_some(())
+    });
     assert!(start.elapsed() >= Duration::from_secs(2));
-    assert_eq!(patches(&node).len(), 2);
 }
 
 #[test]
@@ -162,7 +193,7 @@ fn one_connection_of_http2_serves_a_burst() {
     let node = node_http2();
     node.run_pod(None);
     let _daemon = serve_burst(&node);
-    // On a slow machine a request without an answer in a second gets another connection.
+    // On a slow machine two requests open the first connection.
     let connections = node.api.connections();
     assert!(connections <= 2, "{connections}");
 }
@@ -256,6 +287,7 @@ fn dead_connection_is_left_at_once_by_patches_and_soon_by_watches() {
     node.api.wait_for_watch(Kind::Definition);
     proxy.go_dead();
     daemon.cni(&node.request("ADD", "c1")).result();
+    wait_for("the patch", || (patches(&node).len() == 1).then_some(()));
     assert_eq!(node.api.connections(), 2);
     node.define("zebra");
     node.api.put(Kind::Pod, pod("node-a", Some("zebra")));

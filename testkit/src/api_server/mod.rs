@@ -159,6 +159,14 @@ impl ApiServer {
         self.shared.lock().put(kind, &mut object);
     }
 
+    /// Creates an object or changes it, and no watch reports that.
+    pub fn put_unseen(&self, kind: Kind, mut object: Value) {
+        let mut store = self.shared.lock();
+        let watchers = std::mem::take(&mut store.watchers);
+        store.put(kind, &mut object);
+        store.watchers = watchers;
+    }
+
     /// Deletes an object, which has to exist.
     pub fn delete(&self, kind: Kind, namespace: &str, name: &str) {
         let mut store = self.shared.lock();
@@ -198,11 +206,26 @@ impl ApiServer {
         self.shared.lock().hung_patches = times;
     }
 
+    /// From now on reads of paths with this end are answered after this time.
+    pub fn delay_reads(&self, end: &str, delay: Duration) {
+        self.shared.lock().delayed = Some((end.to_owned(), delay));
+    }
+
     /// From now on reads of paths with this end are refused with this status.
     pub fn refuse_reads(&self, end: &str, status: u16) {
+        self.refuse_next_reads(end, status, usize::MAX);
+    }
+
+    /// The next reads of paths with this end are refused with this status.
+    pub fn refuse_next_reads(&self, end: &str, status: u16, times: usize) {
         let status = StatusCode::from_u16(status).unwrap();
         let mut store = self.shared.lock();
-        store.unreadable.push((end.to_owned(), status));
+        store.unreadable.push((end.to_owned(), status, times));
+    }
+
+    /// Ends all watches. They can continue at their version.
+    pub fn end_watches(&self) {
+        self.shared.lock().watchers.clear();
     }
 
     /// Drops the history of changes, as a compaction of etcd does, and ends all watches.

@@ -95,7 +95,7 @@ async fn route(
         Err(_) => Value::Null,
     };
     let segments: Vec<&str> = path.split('/').skip(1).collect();
-    let is_list_form;
+    let (is_list_form, delay);
     let user = {
         let mut store = shared.lock();
         let user = match store.signer.user(peer, &head.headers) {
@@ -117,16 +117,24 @@ async fn route(
         };
         store.requests.push(received.clone());
         shared.changed.notify_all();
-        let mut unreadable = store.unreadable.iter();
-        if let Some((_, status)) = unreadable.find(|(end, _)| path.ends_with(end)) {
+        let mut unreadable = store.unreadable.iter_mut();
+        let is_meant =
+            |(end, _, times): &&mut (String, _, usize)| path.ends_with(&*end) && *times > 0;
+        if let Some((_, status, times)) = unreadable.find(is_meant) {
+            *times -= 1;
             return reply(refusal(*status));
         }
         if let Some(answers) = &store.fixed_answers {
             return reply(answers.get(path).cloned().unwrap_or_else(not_found));
         }
         is_list_form = received.accept.contains("PartialObjectMetadataList");
+        let delayed = store.delayed.as_ref();
+        delay = delayed.and_then(|(end, delay)| path.ends_with(end).then_some(*delay));
         received.user
     };
+    if let Some(delay) = delay {
+        tokio::time::sleep(delay).await;
+    }
     let hangs = head.method == Method::PATCH && path.ends_with("/status") && {
         let mut store = shared.lock();
         let hangs = store.hung_patches > 0;
@@ -180,6 +188,18 @@ async fn route(
                 name,
             ],
         ) => object(&store, Kind::Claim, namespace, name),
+        (
+            Method::GET,
+            [
+                "apis",
+                "k8s.cni.cncf.io",
+                "v1",
+                "namespaces",
+                namespace,
+                "network-attachment-definitions",
+                name,
+            ],
+        ) => object(&store, Kind::Definition, namespace, name),
         (
             Method::PATCH | Method::PUT,
             ["api", "v1", "namespaces", namespace, "pods", name, "status"],

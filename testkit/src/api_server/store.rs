@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeMap,
     sync::{Condvar, Mutex, MutexGuard},
+    time::Duration,
 };
 
 use hyper::{StatusCode, body::Bytes};
@@ -70,8 +71,10 @@ pub(super) struct Store {
     pub(super) retry_after: Option<u64>,
     /// How many of the next patches get no answer.
     pub(super) hung_patches: usize,
-    /// Ends of paths that cannot be read, and the status of the refusal.
-    pub(super) unreadable: Vec<(String, StatusCode)>,
+    /// Ends of paths that cannot be read, the status of the refusal, and how many more are refused.
+    pub(super) unreadable: Vec<(String, StatusCode, usize)>,
+    /// The end of paths whose answer is delayed, and the delay.
+    pub(super) delayed: Option<(String, Duration)>,
     /// A watch that begins before this version is answered with 410.
     pub(super) compacted: u64,
     pub(super) connections: usize,
