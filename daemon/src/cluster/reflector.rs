@@ -30,6 +30,7 @@ const SUCCESS_AFTER: Duration = Duration::from_secs(5);
 /// The version that stands for whatever the API server's cache has.
 const ANY: &str = "0";
 
+const BAD_REQUEST: u16 = 400;
 const NOT_FOUND: u16 = 404;
 const GONE: u16 = 410;
 const GATEWAY_TIMEOUT: u16 = 504;
@@ -215,10 +216,11 @@ fn after_watch(position: &mut Position, watched: Result<(), ApiError>, lasted: D
         }
         Err(failure) => {
             position.failures += 1;
-            // The kind was deleted, or the answer makes no sense: only a list shows the current objects.
+            // The kind was deleted, or the answer makes no sense: only a list shows the current objects. Any other refusal concerns the
+            // request, and a busy server must not get a list instead of a watch.
             if matches!(
                 failure.kind,
-                ApiErrorKind::Refused(_) | ApiErrorKind::Invalid
+                ApiErrorKind::Refused(BAD_REQUEST | NOT_FOUND) | ApiErrorKind::Invalid
             ) {
                 position.watched_from = None;
             }
@@ -484,9 +486,28 @@ mod tests {
         // A watch that lasted resets the pauses.
         let step = after_watch(&mut position, broken(), Duration::from_mins(1));
         assert_eq!(step.pause(1.0).as_secs(), 1);
-        let step = after_watch(&mut position, refused(403), Duration::ZERO);
-        assert_eq!(step.pause(1.0).as_secs(), 2);
-        assert_eq!(position.watched_from, None);
+        assert_eq!(position.watched_from.as_deref(), Some("7"));
+    }
+
+    #[test]
+    fn a_refused_watch_continues_from_its_last_version() {
+        for (code, expected) in [
+            (400, None),
+            (401, Some("7")),
+            (403, Some("7")),
+            (404, None),
+            (410, None),
+            (429, Some("7")),
+            (500, Some("7")),
+            (503, Some("7")),
+            (504, Some("7")),
+        ] {
+            let mut position = Position::default();
+            list(&mut position, "7");
+            let step = after_watch(&mut position, refused(code), Duration::ZERO);
+            assert_eq!(position.watched_from.as_deref(), expected, "{code}");
+            assert!(step.pause(0.0) >= Duration::from_millis(500), "{code}");
+        }
     }
 
     #[test]

@@ -209,6 +209,28 @@ fn few_connections_of_http1_serve_a_burst() {
 }
 
 #[test]
+fn refused_watches_continue_without_another_list() {
+    let node = NodeFixture::new();
+    node.run_pod(None);
+    let _daemon = node.start().ready();
+    node.api.wait_for_watch(Kind::Pod);
+    node.api.wait_for_watch(Kind::Definition);
+    node.api.refuse_next_reads("/pods", 429, 1);
+    node.api
+        .refuse_next_reads("/network-attachment-definitions", 503, 1);
+    node.api.end_watches();
+    let count = |method: &str| {
+        let requests = node.api.requests();
+        let is = |request: &&ReceivedRequest| request.method_and_path.starts_with(method);
+        requests.iter().filter(is).count()
+    };
+    wait_for("watches after the refused ones", || {
+        (count("WATCH ") >= 6).then_some(())
+    });
+    assert_eq!(count("GET "), 2);
+}
+
+#[test]
 fn lost_history_leads_to_new_lists() {
     let node = NodeFixture::new();
     node.run_pod(None);
