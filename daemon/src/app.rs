@@ -364,6 +364,9 @@ impl App {
     fn connect(&self, client: Client) {
         let (pods, metrics) = (Arc::clone(&self.pods), Arc::clone(&self.metrics));
         let cluster = Cluster::new(client, Handle::current(), pods, metrics);
+        let reader = cluster.clone();
+        let read = move |namespace: &str, name: &str| reader.definition(namespace, name);
+        self.definitions.read_with(Box::new(read));
         // Nothing else sets it.
         let _ = self.cluster.set(cluster);
     }

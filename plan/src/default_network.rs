@@ -65,11 +65,17 @@ fn named(name: &str, inputs: Inputs<'_>) -> Result<Attachment, PlanError> {
     if let Some(nad) = inputs.definitions.nad(&netconf.multus_namespace, name) {
         return definition::from_nad(&nad, None, inputs);
     }
-    let draft = on_disk::find(name, inputs)?.ok_or_else(|| PlanError::NoNetwork {
-        name: name.to_owned(),
-        namespace: netconf.multus_namespace.clone(),
-        dir: netconf.conf_dir.clone(),
-    })?;
+    let Some(draft) = on_disk::find(name, inputs)? else {
+        // Last, since a name of a configuration on disk is no definition's, and each ADD would read one.
+        return match definition::read(&netconf.multus_namespace, name, inputs)? {
+            Some(nad) => definition::from_nad(&nad, None, inputs),
+            None => Err(PlanError::NoNetwork {
+                name: name.to_owned(),
+                namespace: netconf.multus_namespace.clone(),
+                dir: netconf.conf_dir.clone(),
+            }),
+        };
+    };
     finish(draft, inputs).map_err(|reason| PlanError::File {
         path: netconf.conf_dir.clone(),
         reason: format!("configuration \"{name}\": {reason}"),

@@ -1,5 +1,7 @@
 //! Turns a network attachment definition, or the file on disk that it refers to, into an attachment.
 
+use std::sync::Arc;
+
 use super::annotation::Selection;
 use super::draft::Draft;
 use super::{Attachment, Device, Inputs, Nad, PlanError, generated_config, on_disk};
@@ -26,7 +28,11 @@ pub(super) fn attachment(
             name: name.clone(),
         });
     }
-    let nad = inputs.definitions.nad(namespace, name).ok_or_else(|| {
+    let nad = match inputs.definitions.nad(namespace, name) {
+        Some(nad) => Some(nad),
+        None => read(namespace, name, inputs)?,
+    };
+    let nad = nad.ok_or_else(|| {
         let (namespace, name) = (namespace.clone(), name.clone());
         match inputs.definitions.missing_crd() {
             None => PlanError::NoDefinition { namespace, name },
@@ -38,6 +44,20 @@ pub(super) fn attachment(
         }
     })?;
     from_nad(&nad, Some(selection), inputs)
+}
+
+/// Reads a definition that the watch does not have.
+pub(super) fn read(
+    namespace: &str,
+    name: &str,
+    inputs: Inputs<'_>,
+) -> Result<Option<Arc<Nad>>, PlanError> {
+    let read = inputs.definitions.read(namespace, name);
+    read.map_err(|reason| PlanError::UnreadDefinition {
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+        reason,
+    })
 }
 
 /// Returns the attachment for a definition.

@@ -42,6 +42,18 @@ pub enum PlanError {
         /// The chart that installs the kind.
         chart: String,
     },
+    /// The watch has no such definition, and the API server does not tell whether it exists.
+    #[error(
+        "cannot read network-attachment-definition ({name}) in namespace ({namespace}): {reason}; the pod starts once the API server answers"
+    )]
+    UnreadDefinition {
+        /// The namespace of the definition.
+        namespace: String,
+        /// The name of the definition.
+        name: String,
+        /// Why it cannot be read.
+        reason: String,
+    },
     /// A definition is in a namespace that this pod may not use.
     #[error(
         "namespace isolation enabled, annotation violates permission, pod is in namespace {pod_namespace} but refers to target namespace {namespace}: define {name} in {pod_namespace}, or let the admin add {namespace} to globalNamespaces"
@@ -283,6 +295,7 @@ impl PlanError {
             Self::ClusterNetwork { cause, .. } | Self::DefaultNetwork { cause, .. } => cause.code(),
             Self::NoDefinition { .. }
             | Self::NoCrd { .. }
+            | Self::UnreadDefinition { .. }
             | Self::NoNetwork { .. }
             | Self::File { .. }
             | Self::NoFile { .. }

@@ -39,6 +39,12 @@ pub trait Definitions: Send + Sync {
     /// Returns one definition.
     fn nad(&self, namespace: &str, name: &str) -> Option<Arc<Nad>>;
 
+    /// Looks a definition up where they come from, for a name that nothing else resolves: a watch may lag behind. `None` means that there
+    /// is none, an error that nobody knows.
+    fn read(&self, _namespace: &str, _name: &str) -> Result<Option<Arc<Nad>>, String> {
+        Ok(None)
+    }
+
     /// Returns the chart that installs the CRD, where the cluster lacks it.
     fn missing_crd(&self) -> Option<String> {
         None

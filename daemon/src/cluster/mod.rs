@@ -30,7 +30,10 @@ use std::{
 
 use cni::types::CniError;
 use k8s_openapi::api::core::v1::ObjectReference;
-use plan::{PodView, objects::PodMetadata};
+use plan::{
+    Nad, PodView,
+    objects::{self, Definition, PodMetadata},
+};
 use serde_json::Value;
 use tokio::runtime::Handle;
 
@@ -105,6 +108,25 @@ impl Cluster {
                     "error waiting for pod: {namespace}/{name} is not in the watch and the API server did not answer: {reason}"
                 ),
             )),
+        }
+    }
+
+    /// Returns a definition that the watch does not show, or `None` where it does not exist. A role of one's own may lack this right; then
+    /// the watch decides.
+    pub fn definition(&self, namespace: &str, name: &str) -> Result<Option<Arc<Nad>>, String> {
+        // An annotation may hold any text, which must not become another path.
+        if ![namespace, name].into_iter().all(api_path::is_name) {
+            return Ok(None);
+        }
+        let request = ApiRequest::get(api_path::definition(namespace, name));
+        let verb = ("get", "network-attachment-definitions");
+        let response = self.wait_for(READ_TIMEOUT, verb, |time| {
+            self.client.object::<Definition>(&request, time)
+        });
+        match response {
+            Ok(definition) => Ok(Some(objects::nad(definition))),
+            Err(failure) if matches!(failure.code(), Some(403 | 404)) => Ok(None),
+            Err(failure) => Err(failure.to_string()),
         }
     }
 

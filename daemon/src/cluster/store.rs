@@ -123,10 +123,16 @@ fn networks_changed(before: &PodView, now: &PodView) -> bool {
     before.uid == now.uid && before.networks() != now.networks()
 }
 
+/// Reads one definition from the API server.
+pub(super) type ReadDefinition =
+    Box<dyn Fn(&str, &str) -> Result<Option<Arc<Nad>>, String> + Send + Sync>;
+
 /// The definitions of the cluster.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Definitions {
     nads: RwLock<HashMap<Key, Arc<Nad>>>,
+    /// Decides whether a definition exists that the watch does not show; unset until there is access to the API server.
+    reader: OnceLock<ReadDefinition>,
     /// The chart that installs the CRD, for messages.
     crd_chart: String,
     lacks_crd: AtomicBool,
@@ -139,6 +145,11 @@ impl Definitions {
             crd_chart,
             ..Self::default()
         }
+    }
+
+    /// Reads definitions that the watch does not show. The first reader stays.
+    pub fn read_with(&self, reader: ReadDefinition) {
+        let _ = self.reader.set(reader);
     }
 
     /// Records that the cluster has no such kind.
@@ -178,6 +189,12 @@ impl plan::Definitions for Definitions {
             .unwrap_or_else(PoisonError::into_inner)
             .get(&key(namespace, name))
             .cloned()
+    }
+
+    /// What is read is not stored: it may be deleted already, and the watch might have said so before.
+    fn read(&self, namespace: &str, name: &str) -> Result<Option<Arc<Nad>>, String> {
+        let reader = self.reader.get();
+        reader.map_or(Ok(None), |read| read(namespace, name))
     }
 
     fn missing_crd(&self) -> Option<String> {

@@ -15,16 +15,13 @@ use crate::{
 pub(crate) const RESOURCE: &str = "vendor.example/nic";
 const SOCKET: &str = "var/lib/kubelet/pod-resources/kubelet.sock";
 
-/// Adds a definition with a resource.
-pub(crate) fn define_with_resource(node: &NodeFixture, name: &str, resource: &str) {
+/// A definition with a resource.
+pub(crate) fn definition_with_resource(name: &str, resource: &str) -> Value {
     let config = json!({"cniVersion": "1.0.0", "type": name});
-    node.api.put(
-        Kind::Definition,
-        json!({
-            "metadata": {"namespace": "shop", "name": name, "annotations": {"k8s.v1.cni.cncf.io/resourceName": resource}},
-            "spec": {"config": config.to_string()},
-        }),
-    );
+    json!({
+        "metadata": {"namespace": "shop", "name": name, "annotations": {"k8s.v1.cni.cncf.io/resourceName": resource}},
+        "spec": {"config": config.to_string()},
+    })
 }
 
 /// Adds a claim with this device to a pod.
@@ -73,7 +70,8 @@ fn node() -> NodeFixture {
         node.define(name);
     }
     for name in ["zebra", "ape"] {
-        define_with_resource(&node, name, RESOURCE);
+        node.api
+            .put(Kind::Definition, definition_with_resource(name, RESOURCE));
     }
     node
 }
@@ -202,7 +200,8 @@ fn unallocated_claim_is_an_error() {
 #[test]
 fn definition_may_name_the_claim() {
     let node = node();
-    define_with_resource(&node, "ape", "cart-nic");
+    let ape = definition_with_resource("ape", "cart-nic");
+    node.api.put(Kind::Definition, ape);
     let mut all = list(&[&[]]);
     all.pod_resources[0].containers[0].dynamic_resources = vec![DynamicResource {
         claim_name: "cart-nic".to_owned(),

@@ -139,11 +139,7 @@ impl NodeFixture {
     /// Adds a definition to the namespace `shop`, and installs a plugin of the same name for it.
     pub(crate) fn define(&self, name: &str) {
         self.install_plugin(name);
-        let config = json!({"cniVersion": "1.0.0", "type": name, "kept": [1, "two"]});
-        self.api.put(
-            Kind::Definition,
-            json!({"metadata": {"namespace": "shop", "name": name}, "spec": {"config": config.to_string()}}),
-        );
+        self.api.put(Kind::Definition, definition(name));
     }
 
     /// Adds the pod `shop/cart` of this node, with these networks.
@@ -325,6 +321,12 @@ impl Drop for PluginBlock {
         // Closing the FIFO afterwards unblocks the plugin, which reads the end of the file.
         let _ = fs::remove_file(&self.path);
     }
+}
+
+/// The definition `shop/<name>` of the plugin of that name.
+pub(crate) fn definition(name: &str) -> Value {
+    let config = json!({"cniVersion": "1.0.0", "type": name, "kept": [1, "two"]});
+    json!({"metadata": {"namespace": "shop", "name": name}, "spec": {"config": config.to_string()}})
 }
 
 /// The pod `shop/cart` on a node.

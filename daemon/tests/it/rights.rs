@@ -134,11 +134,10 @@ fn used(asks: &[ReceivedRequest]) -> Rights {
 #[test]
 fn daemon_uses_all_its_rights() {
     let node = NodeFixture::new();
-    node.define("zebra");
+    node.install_plugin("zebra");
     // A pod of another node is not in the watch, so the daemon gets it.
     let mut pod = pod("node-b", Some("zebra"));
     devices::claim(&node, &mut pod, "0000:18:02.5");
-    devices::define_with_resource(&node, "zebra", devices::RESOURCE);
     node.api.put(Kind::Pod, pod);
     node.api.put(
         Kind::DaemonSet,
@@ -150,6 +149,9 @@ fn daemon_uses_all_its_rights() {
         .env("MULTUS_DAEMONSET", "multus");
     let daemon = node.start_with(command).ready();
     node.api.wait_for_request("/daemonsets");
+    // Neither is a definition that is as new as the pod.
+    let definition = devices::definition_with_resource("zebra", devices::RESOURCE);
+    node.api.put_unseen(Kind::Definition, definition);
     for times in 1..=2 {
         daemon.cni(&node.request("ADD", "c1")).result();
         node.api.wait_for_patches(times);

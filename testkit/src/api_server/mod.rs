@@ -160,11 +160,8 @@ impl ApiServer {
     }
 
     /// Creates an object or changes it, and no watch reports that.
-    pub fn put_unseen(&self, kind: Kind, mut object: Value) {
-        let mut store = self.shared.lock();
-        let watchers = std::mem::take(&mut store.watchers);
-        store.put(kind, &mut object);
-        store.watchers = watchers;
+    pub fn put_unseen(&self, kind: Kind, object: Value) {
+        self.shared.lock().put_unseen(kind, object);
     }
 
     /// Deletes an object, which has to exist.

@@ -101,6 +101,11 @@ impl Store {
         self.announce(kind, if existed { "MODIFIED" } else { "ADDED" }, object);
     }
 
+    /// Stores an object without a change that a watch would report.
+    pub(super) fn put_unseen(&mut self, kind: Kind, object: Value) {
+        self.objects.insert(key(kind, &object), object);
+    }
+
     pub(super) fn signing_request(&self, name: &str) -> (StatusCode, Value) {
         let key = (Kind::SigningRequest, String::new(), name.to_owned());
         let Some(mut request) = self.objects.get(&key).cloned() else {
