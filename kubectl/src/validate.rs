@@ -342,7 +342,8 @@ fn each_network(pod: &Pod, netconf: &Netconf, known: &KnownDefinitions) -> Vec<D
         if is_configured_on_node(&selection, known) {
             continue;
         }
-        let attachment = plan::selected_attachment(&pod.view, selection, inputs(netconf, known));
+        let attachment =
+            plan::selected_attachment(&pod.view, selection, &[], inputs(netconf, known));
         let checked = attachment.and_then(|attachment| {
             let one = std::slice::from_ref(&attachment);
             plan::requests::check(one, netconf.unsupported_requests)?;
@@ -379,7 +380,7 @@ pub(crate) fn attachments(
     let inputs = inputs(netconf, known);
     selections
         .into_iter()
-        .filter_map(|selection| plan::selected_attachment(&pod.view, selection, inputs).ok())
+        .filter_map(|selection| plan::selected_attachment(&pod.view, selection, &[], inputs).ok())
         .collect()
 }
 

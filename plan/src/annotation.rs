@@ -4,9 +4,10 @@
 use std::net::IpAddr;
 
 use cni::env::IfName;
+use serde::de::IgnoredAny;
 use serde_json::{Map, Value, json};
 
-use super::address;
+use super::{address, limits::MAX_NETWORKS};
 use crate::json::{self as keys, WrongType};
 
 /// The known keys of an entry in the annotation's JSON form. Other keys are ignored, as upstream ignores them.
@@ -73,6 +74,12 @@ pub enum AnnotationError {
         name: String,
         /// The item as written.
         item: String,
+    },
+    /// More networks than a pod can have.
+    #[error("it requests {count} networks, but a pod may request {MAX_NETWORKS}: remove some")]
+    TooMany {
+        /// The number of entries.
+        count: usize,
     },
     /// No name at all.
     #[error("{entry} names no network: add a name, or remove the entry")]
@@ -154,7 +161,17 @@ pub fn parse(text: &str, default_namespace: &str) -> Result<Vec<Selection>, Anno
     if text.is_empty() {
         return Ok(Vec::new());
     }
-    let mut selections = if text.contains(['[', '{', '"']) {
+    let is_json = text.contains(['[', '{', '"']);
+    // Nothing is built before the number of entries is known, since a text of some kilobytes can have very many.
+    let count = if is_json {
+        serde_json::from_str(text).map_or(0, |entries: Vec<IgnoredAny>| entries.len())
+    } else {
+        text.split(',').count()
+    };
+    if count > MAX_NETWORKS {
+        return Err(AnnotationError::TooMany { count });
+    }
+    let mut selections = if is_json {
         parse_json(text)?
     } else {
         text.split(',').map(parse_item).collect::<Result<_, _>>()?

@@ -2,6 +2,7 @@
 //! of the auxiliary chain. The files are read again for every plan, so that a change takes effect with the next pod.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use cni::version::Version;
 use serde_json::{Map, Value, json};
@@ -69,7 +70,7 @@ pub(super) fn auxiliary(inputs: Inputs<'_>) -> Result<Option<Attachment>, PlanEr
     Ok(Some(Attachment {
         name: name.clone(),
         is_default: false,
-        config: draft.finish().map_err(unusable)?,
+        config: Arc::new(draft.finish().map_err(unusable)?),
         selection: None,
         device: None,
     }))

@@ -1,6 +1,7 @@
 //! Resolves the networks that the cluster's owner configured: the default network, and additional ones for every pod.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use super::chain;
 use super::draft::Draft;
@@ -128,7 +129,7 @@ fn first_of(dir: &Path, inputs: Inputs<'_>) -> Result<Draft, PlanError> {
 
 fn finish(mut draft: Draft, inputs: Inputs<'_>) -> Result<Attachment, String> {
     draft.version_if_missing(&inputs.netconf.cni_version);
-    let config = draft.finish()?;
+    let config = Arc::new(draft.finish()?);
     Ok(Attachment {
         name: config.name.clone(),
         is_default: false,

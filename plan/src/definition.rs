@@ -7,9 +7,11 @@ use super::draft::Draft;
 use super::{Attachment, Device, Inputs, Nad, PlanError, generated_config, on_disk};
 
 /// Returns the attachment for a pod's selection. Isolation never closes `open_namespaces`, of which the pod's own is the first.
+/// An equal selection in `earlier` shares its configuration.
 pub(super) fn attachment(
     selection: Selection,
     open_namespaces: &[&str],
+    earlier: &[Attachment],
     inputs: Inputs<'_>,
 ) -> Result<Attachment, PlanError> {
     let Selection {
@@ -26,6 +28,21 @@ pub(super) fn attachment(
                 .to_owned(),
             namespace: namespace.clone(),
             name: name.clone(),
+        });
+    }
+    let is_equal = |one: &&Attachment| {
+        one.selection.as_ref().is_some_and(|other| {
+            let names = (&other.namespace, &other.name);
+            names == (namespace, name) && other.cni_args == selection.cni_args
+        })
+    };
+    if let Some(equal) = earlier.iter().find(is_equal) {
+        return Ok(Attachment {
+            name: equal.name.clone(),
+            is_default: false,
+            config: Arc::clone(&equal.config),
+            selection: Some(selection),
+            device: equal.device.clone(),
         });
     }
     let nad = match inputs.definitions.nad(namespace, name) {
@@ -101,7 +118,7 @@ pub(super) fn from_nad(
     Ok(Attachment {
         name,
         is_default: false,
-        config: draft.finish().map_err(unusable)?,
+        config: Arc::new(draft.finish().map_err(unusable)?),
         selection,
         device: nad.resource_name.as_ref().map(|resource| Device {
             resource: resource.clone(),

@@ -1,6 +1,7 @@
 //! Assigns devices to networks: the n-th network that requires a resource gets the pod's n-th device of that resource.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::draft::Draft;
 use super::{Attachment, PlanError};
@@ -61,7 +62,7 @@ pub fn assign_devices(
         };
         let mut draft = Draft::parse(attachment.config.bytes()).map_err(unusable)?;
         draft.set_device(&id);
-        attachment.config = draft.finish().map_err(unusable)?;
+        attachment.config = Arc::new(draft.finish().map_err(unusable)?);
         device.id = Some(id);
     }
     Ok(())
@@ -79,7 +80,7 @@ mod tests {
         Attachment {
             name: name.to_owned(),
             is_default: false,
-            config: NetworkConfig::parse(config.to_string().as_bytes()).unwrap(),
+            config: Arc::new(NetworkConfig::parse(config.to_string().as_bytes()).unwrap()),
             selection: None,
             device: resource.map(|resource| Device {
                 resource: resource.to_owned(),

@@ -3,7 +3,7 @@
 use cni::config::NetworkConfig;
 use serde_json::{Map, Value, json};
 
-use super::is_multus;
+use super::{is_multus, limits};
 
 /// A configuration that is not complete yet.
 pub(super) struct Draft {
@@ -85,6 +85,7 @@ impl Draft {
         if args.is_empty() {
             return Ok(());
         }
+        self.check_plugins()?;
         self.original = None;
         if !self.is_list() {
             return merge_args(&mut self.map, args);
@@ -119,8 +120,9 @@ impl Draft {
         }
     }
 
-    /// Parses the completed configuration, which fails without plugins or with an empty type.
+    /// Parses the completed configuration, which fails without plugins, with too many, or with an empty type.
     pub(super) fn finish(self) -> Result<NetworkConfig, String> {
+        self.check_plugins()?;
         let bytes = match self.original {
             Some(bytes) => bytes,
             None => serde_json::to_vec(&self.map).expect("a JSON map always serialises"),
@@ -131,6 +133,11 @@ impl Draft {
     /// Whether this is a list. A non-empty `type` at the top makes it a single configuration, whatever else it has.
     pub(super) fn is_list(&self) -> bool {
         text(&self.map, "type").is_empty()
+    }
+
+    fn check_plugins(&self) -> Result<(), String> {
+        let plugins = self.map.get("plugins").and_then(Value::as_array);
+        limits::check_plugins(plugins.map_or(0, Vec::len))
     }
 
     fn set(&mut self, key: &str, value: Value) {

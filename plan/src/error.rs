@@ -222,6 +222,16 @@ pub enum PlanError {
         super::DEFAULT_NETWORK_ANNOTATION
     )]
     NoDefault,
+    /// The configurations of a pod's networks are too large together.
+    #[error(
+        "the configurations of the pod's networks have {bytes} bytes together, but a pod may have {limit}: select fewer networks, or smaller ones"
+    )]
+    TooLarge {
+        /// The bytes of all configurations that were built so far.
+        bytes: usize,
+        /// The limit.
+        limit: usize,
+    },
     /// A pod requests something that no plugin of the network supports.
     #[error(
         "network {network}: no plugin serves the request for {requests}: add the capability, drop the request, or set unservedRequests to event"

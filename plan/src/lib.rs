@@ -23,6 +23,7 @@ mod family;
 mod generated_config;
 mod inputs;
 mod json;
+mod limits;
 mod on_disk;
 mod pod;
 mod requested;
@@ -41,6 +42,7 @@ pub use inputs::{
     RESOURCE_ANNOTATION,
 };
 pub use json::WrongType;
+pub use limits::check_size;
 pub use pod::{
     DEFAULT_NETWORK_ANNOTATION, LEGACY_ANNOTATION, NETWORKS_ANNOTATION, POD_ANNOTATIONS, PodView,
     STATIC_POD_ANNOTATION, is_static, pod_not_found,
@@ -49,6 +51,7 @@ pub use requested::Requested;
 pub use routes::check_selections;
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use cni::config::NetworkConfig;
 use serde_json::{Map, Value};
@@ -62,8 +65,8 @@ pub struct Attachment {
     pub name: String,
     /// Whether this is the default network, whose result the runtime gets.
     pub is_default: bool,
-    /// The configuration for the plugins.
-    pub config: NetworkConfig,
+    /// The configuration for the plugins, shared by the networks that select one definition in the same way.
+    pub config: Arc<NetworkConfig>,
     /// The entry of the pod's annotation that selected this network, if an annotation did.
     pub selection: Option<Selection>,
     /// The device that the definition requires.
@@ -91,20 +94,22 @@ pub fn attachments(
     let (chosen, first) = (pod.and_then(PodView::default_network), legacy.next());
     let mut attachments = vec![match (chosen, first, pod) {
         (Some(text), ..) => pod_default_network(pod, text, inputs)?,
-        (None, Some(first), Some(pod)) => definition::attachment(first, &[&pod.namespace], inputs)?,
+        (None, Some(first), Some(pod)) => {
+            definition::attachment(first, &[&pod.namespace], &[], inputs)?
+        }
         _ => default_network::resolve(inputs)?,
     }];
     attachments.extend(default_network::further(pod, inputs)?);
     if let Some(pod) = pod {
         for selection in selections(pod, inputs.netconf)? {
-            attachments.push(definition::attachment(
-                selection,
-                &[&pod.namespace],
-                inputs,
-            )?);
+            let attachment =
+                definition::attachment(selection, &[&pod.namespace], &attachments, inputs)?;
+            attachments.push(attachment);
+            check_size(std::iter::empty(), &attachments)?;
         }
     }
     attachments.extend(chain::auxiliary(inputs)?);
+    check_size(std::iter::empty(), &attachments)?;
     allowed::check(&attachments, pod, inputs.netconf)?;
     routes::check(&attachments)?;
     attachments[0].is_default = true;
@@ -125,13 +130,14 @@ pub fn selections(pod: &PodView, netconf: &Netconf) -> Result<Vec<Selection>, Pl
     Ok(legacy.into_iter().skip(1).chain(present).collect())
 }
 
-/// Returns the attachment for one selection of a pod that already runs.
+/// Returns the attachment for one selection of a pod that already runs; it shares the configuration of an equal one in `earlier`.
 pub fn selected_attachment(
     pod: &PodView,
     selection: Selection,
+    earlier: &[Attachment],
     inputs: Inputs<'_>,
 ) -> Result<Attachment, PlanError> {
-    let attachment = definition::attachment(selection, &[&pod.namespace], inputs)?;
+    let attachment = definition::attachment(selection, &[&pod.namespace], earlier, inputs)?;
     admit(attachment, pod, inputs)
 }
 
@@ -174,7 +180,7 @@ pub fn explicit_attachment(
     let attachment = Attachment {
         name: config.name.clone(),
         is_default: false,
-        config,
+        config: Arc::new(config),
         selection: Some(selection),
         device: None,
     };
@@ -194,7 +200,7 @@ fn admit(
 }
 
 /// Returns the configuration of the default network, as every pod without annotations gets it.
-pub fn default_network_config(inputs: Inputs<'_>) -> Result<NetworkConfig, PlanError> {
+pub fn default_network_config(inputs: Inputs<'_>) -> Result<Arc<NetworkConfig>, PlanError> {
     let attachment = default_network::resolve(inputs)?;
     refuse_multus(&attachment)?;
     allowed::check(std::slice::from_ref(&attachment), None, inputs.netconf)?;
@@ -259,7 +265,7 @@ fn pod_default_network(
     match (selections.pop(), selections.is_empty()) {
         (Some(selection), true) => {
             let open_namespaces = [pod.namespace.as_str(), namespace];
-            definition::attachment(selection, &open_namespaces, inputs)
+            definition::attachment(selection, &open_namespaces, &[], inputs)
         }
         (Some(_), false) => Err(PlanError::ManyDefaults),
         (None, _) => Err(PlanError::NoDefault),

@@ -3,6 +3,7 @@
 mod default_network;
 mod default_route;
 mod fixture;
+mod limits;
 mod original;
 mod properties;
 mod values;

@@ -87,7 +87,7 @@ pub(super) fn complete(state: &mut State, entries: &[Entry], netconf: &Netconf) 
             && config.cni_version.is_empty()
             && let Ok(version) = netconf.cni_version.parse::<Version>()
         {
-            delegate.config = config.with_version(version);
+            delegate.config = config.with_version(version).into();
         }
     }
     if state.pod == PodRef::default()
@@ -151,7 +151,8 @@ fn cached_delegate(entry: &Entry) -> Result<Delegate, String> {
         name: entry.network_name.clone(),
         ifname: IfName::parse(&entry.if_name).map_err(|error| error.to_string())?,
         config: NetworkConfig::parse_named(&entry.config, &entry.network_name)
-            .map_err(|error| error.to_string())?,
+            .map_err(|error| error.to_string())?
+            .into(),
         requested: Requested::default(),
         capability_args: entry.capability_args.clone(),
         args: Some(entry.cni_args.clone()).filter(|args| !args.is_empty()),

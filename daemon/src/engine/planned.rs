@@ -1,5 +1,7 @@
 //! The state of planned attachments, before any plugin runs.
 
+use std::sync::Arc;
+
 use cni::env::IfName;
 use cni::types::CniError;
 use plan::netconf::Netconf;
@@ -38,7 +40,7 @@ pub(super) fn delegate(attachment: &Attachment, ifname: IfName, netconf: &Netcon
     Delegate {
         name: attachment.name.clone(),
         ifname,
-        config: attachment.config.clone(),
+        config: Arc::clone(&attachment.config),
         requested: invocation::requested(attachment),
         capability_args: invocation::capability_args(attachment, netconf),
         args: None,

@@ -13,6 +13,7 @@ mod explicit;
 mod faults;
 mod gc;
 mod hand_off;
+mod limits;
 mod pending_status;
 mod power;
 mod reconcile;

@@ -26,6 +26,8 @@ mod upstream;
 pub(crate) use boot::boot_id;
 pub use store::{AddRecord, StateError, Store, own_dir, remove_locks};
 
+use std::sync::Arc;
+
 use cni::config::NetworkConfig;
 use cni::env::{ContainerId, IfName};
 use cni::types::Route;
@@ -98,8 +100,8 @@ pub struct Delegate {
     pub name: String,
     /// The interface in the container.
     pub ifname: IfName,
-    /// The complete configuration.
-    pub config: NetworkConfig,
+    /// The complete configuration, shared with its plan.
+    pub config: Arc<NetworkConfig>,
     /// The pod's requests for this network.
     pub requested: Requested,
     /// The capability arguments of its ADD.

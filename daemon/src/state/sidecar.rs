@@ -236,7 +236,7 @@ fn delegate(entry: Entry) -> Result<Delegate, String> {
     Ok(Delegate {
         name: entry.name,
         ifname: entry.ifname.parse().map_err(text)?,
-        config: NetworkConfig::parse(&bytes).map_err(text)?,
+        config: NetworkConfig::parse(&bytes).map_err(text)?.into(),
         requested: entry.requested,
         capability_args: entry.capability_args,
         args: None,

@@ -56,7 +56,7 @@ fn delegate(name: &str, ifname: &str, config: &str, progress: Progress) -> Deleg
     Delegate {
         name: name.to_owned(),
         ifname: ifname.parse().unwrap(),
-        config: NetworkConfig::parse(config.as_bytes()).unwrap(),
+        config: NetworkConfig::parse(config.as_bytes()).unwrap().into(),
         requested: Requested::default(),
         capability_args: Map::new(),
         args: None,

@@ -50,6 +50,25 @@ fn short_form_errors() {
 }
 
 #[test]
+fn annotations_with_too_many_networks_are_refused_with_their_number() {
+    let times = |entry: &str, count| vec![entry; count].join(",");
+    assert_eq!(parse(&times("a", 64), "shop").unwrap().len(), 64);
+    let objects = |count| format!("[{}]", times(r#"{"name":"a"}"#, count));
+    assert_eq!(parse(&objects(64), "shop").unwrap().len(), 64);
+    for (text, count) in [
+        (times("a", 65), "65"),
+        (times("x", 100_000), "100000"),
+        (objects(65), "65"),
+        (format!("[{}]", times("{}", 100_000)), "100000"),
+        (format!("[{}]", times("7", 131_071)), "131071"),
+    ] {
+        let expected =
+            format!("it requests {count} networks, but a pod may request 64: remove some");
+        assert_eq!(parse(&text, "shop").unwrap_err().to_string(), expected);
+    }
+}
+
+#[test]
 fn json_form() {
     check("[]", &[]);
     check(

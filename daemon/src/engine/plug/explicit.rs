@@ -161,7 +161,7 @@ fn cached_delegate(
     let mut delegate = Delegate {
         name: config.name.clone(),
         ifname: request.ifname.clone(),
-        config: config.clone(),
+        config: config.clone().into(),
         requested: Requested::default(),
         capability_args: Map::new(),
         args: None,

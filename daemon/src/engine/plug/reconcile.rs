@@ -183,7 +183,10 @@ impl Engine {
         let mut attachments = Vec::new();
         for index in &new {
             let selection = selections[*index].clone();
-            attachments.push(plan::selected_attachment(pod, selection, inputs).map_err(refused)?);
+            let attachment = plan::selected_attachment(pod, selection, &attachments, inputs);
+            attachments.push(attachment.map_err(refused)?);
+            let present = staying.delegates.iter().map(|delegate| &*delegate.config);
+            plan::check_size(present, &attachments).map_err(refused)?;
         }
         requests::check(&attachments, netconf.unsupported_requests).map_err(refused)?;
         self.assign_devices(&mut attachments, pod, Some(&staying))

@@ -47,7 +47,9 @@ fn delegate(name: &str, ifname: &str, plugins: &[&str], progress: Progress) -> D
     Delegate {
         name: format!("shop/{name}"),
         ifname: ifname.parse().unwrap(),
-        config: NetworkConfig::parse(config.to_string().as_bytes()).unwrap(),
+        config: NetworkConfig::parse(config.to_string().as_bytes())
+            .unwrap()
+            .into(),
         requested: Requested::default(),
         capability_args: Map::new(),
         args: None,

@@ -204,7 +204,7 @@ pub(in crate::state) fn from_upstream(
                 },
                 args: None,
                 name: saved.name,
-                config: saved.config,
+                config: saved.config.into(),
                 requested: saved.requested,
                 progress: Progress::Unknown,
                 displaced: Vec::new(),
