@@ -44,6 +44,16 @@ pub enum StateError {
         /// The state with the delegates that can still be read.
         partial: Box<State>,
     },
+    /// The record would be too large to be read again.
+    #[error(
+        "the networks of container {id} need a record of {bytes} bytes, but {MAX_BYTES} can be read: attach fewer networks"
+    )]
+    TooLarge {
+        /// The container.
+        id: ContainerId,
+        /// The bytes of the larger file.
+        bytes: usize,
+    },
     /// A file operation failed.
     #[error("state: {0}")]
     Io(#[from] RootError),
@@ -216,6 +226,7 @@ impl Store {
         let id = &state.container_id;
         let upstream_file = upstream::encode(state.delegates.iter());
         let encoded = sidecar::encode(state, &upstream_file, None, self.boot());
+        check_size(id, &[&upstream_file, &encoded.bytes])?;
         let (own_dir, name) = (self.own_dir(true)?, sidecar_name(id));
         #[cfg(test)]
         super::faults::create_step(&own_dir, &name)?;
@@ -247,6 +258,7 @@ impl Store {
         // Until the file is replaced, too, the new sidecar has to count next to the present file.
         let before = present.as_deref().filter(|_| !is_unchanged);
         let encoded = sidecar::encode(state, &upstream_file, before, self.boot());
+        check_size(id, &[&upstream_file, &encoded.bytes])?;
         // With the same networks the old sidecar may survive instead: after a reboot, everything in it counts as begun.
         let durability = if is_unchanged {
             self.if_boot_is_known(Durability::Complete)
@@ -435,6 +447,20 @@ fn remove(dir: &Directory, name: &str) -> Result<bool, StateError> {
         }
         removed => Ok(removed?),
     }
+}
+
+/// Refuses a record of which a file could not be read again.
+fn check_size(id: &ContainerId, files: &[&[u8]]) -> Result<(), StateError> {
+    let bytes = files
+        .iter()
+        .map(|file| file.len())
+        .max()
+        .unwrap_or_default();
+    if bytes as u64 >= MAX_BYTES {
+        let id = id.clone();
+        return Err(StateError::TooLarge { id, bytes });
+    }
+    Ok(())
 }
 
 fn sidecar_name(id: &ContainerId) -> String {

@@ -383,3 +383,26 @@ fn keys_of_the_sidecar_are_stable() {
     assert_eq!(requested["wishes"], json!({"mac": "02:00"}));
     assert_eq!(requested["plugged"], true);
 }
+
+#[test]
+fn record_that_could_not_be_read_again_is_refused() {
+    let fixture = Fixture::new();
+    let config = |bytes| json!({"type": "t", "name": "n", "note": "x".repeat(bytes)}).to_string();
+    let state = |bytes| State {
+        delegates: vec![delegate("n", "net1", &config(bytes), Progress::Started)],
+        ..State::unknown(&id(), &"eth0".parse().unwrap())
+    };
+    let (large, too_large) = (state(8 << 20), state(13 << 20));
+    for written in [
+        fixture.store.begin(&too_large).map(drop),
+        fixture.store.record(&too_large),
+    ] {
+        let error = written.unwrap_err();
+        assert!(matches!(error, StateError::TooLarge { .. }), "{error}");
+        assert!(fixture.store.known().unwrap().is_empty());
+    }
+    fixture.store.begin(&large).unwrap();
+    assert_eq!(fixture.load().unwrap(), Some(large.clone()));
+    fixture.store.record(&too_large).unwrap_err();
+    assert_eq!(fixture.load().unwrap(), Some(large));
+}
