@@ -1,6 +1,7 @@
 //! Finding and running one plugin, behind a trait: the daemon runs plugins in the node's mount namespace, tests use a fake.
 
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -73,6 +74,12 @@ pub enum ExecError {
         /// The cause.
         reason: String,
     },
+    /// A signal ended the plugin, so it cannot have cleaned up after itself.
+    #[error(transparent)]
+    Killed(CniError),
+    /// The plugin was not run, because the caller no longer wants it.
+    #[error(transparent)]
+    Stopped(CniError),
     /// The plugin ran and failed with this error.
     #[error(transparent)]
     Plugin(#[from] CniError),
@@ -98,7 +105,7 @@ impl ExecError {
     /// Returns the error of the protocol: the plugin's own, or one of this library for a plugin that reported none.
     pub fn to_cni(&self) -> CniError {
         match self {
-            Self::Plugin(error) => error.clone(),
+            Self::Plugin(error) | Self::Killed(error) | Self::Stopped(error) => error.clone(),
             Self::TimedOut { .. } | Self::Unavailable { .. } => {
                 CniError::new(CniError::TRY_AGAIN_LATER, self.to_string())
             }
@@ -163,8 +170,12 @@ pub fn stdout_of(output: Output, path: &Path) -> Result<Vec<u8>, ExecError> {
     if output.status.success() {
         return Ok(output.stdout);
     }
+    let failed = match output.status.signal() {
+        Some(_) => ExecError::Killed,
+        None => ExecError::Plugin,
+    };
     if let Some(error) = CniError::parse(&output.stdout) {
-        return Err(ExecError::Plugin(error));
+        return Err(failed(error));
     }
     let name = path
         .file_name()
@@ -180,7 +191,7 @@ pub fn stdout_of(output: Output, path: &Path) -> Result<Vec<u8>, ExecError> {
         msg.push_str(": ");
         msg.push_str(&excerpt(text));
     }
-    Err(ExecError::Plugin(CniError::new(CniError::INTERNAL, msg)))
+    Err(failed(CniError::new(CniError::INTERNAL, msg)))
 }
 
 /// Fails unless the plugin's name is one component of a path.

@@ -68,14 +68,18 @@ pub enum ChainError {
 
 impl ChainError {
     /// Returns how many plugins of a failed ADD certainly have something to undo: those before the plugin that failed by itself and so
-    /// cleaned up after itself. `None` when that is not known, as of a plugin that was killed.
+    /// cleaned up after itself, or was not run. `None` when that is not known, as of a plugin that was killed.
     pub fn attached(&self) -> Option<usize> {
         match self {
             Self::Plugin {
-                source: ExecError::TimedOut { .. } | ExecError::TooMuchOutput { .. },
+                index,
+                source:
+                    ExecError::Plugin(_)
+                    | ExecError::NotFound { .. }
+                    | ExecError::Name(_)
+                    | ExecError::Stopped(_),
                 ..
-            } => None,
-            Self::Plugin { index, .. } => Some(*index),
+            } => Some(*index),
             _ => None,
         }
     }
@@ -102,7 +106,8 @@ impl ChainError {
                 network,
                 plugin,
                 command,
-                source: ExecError::Plugin(error),
+                source:
+                    ExecError::Plugin(error) | ExecError::Killed(error) | ExecError::Stopped(error),
                 ..
             } => {
                 format!(

@@ -114,6 +114,23 @@ fn failed_add_reports_how_many_plugins_attached() {
         None,
         "the plugin was killed while it worked"
     );
+    let unavailable = || ExecError::Unavailable {
+        path: "/bb".into(),
+        reason: "the process that starts plugins has ended".to_owned(),
+    };
+    let broken = || ExecError::Io {
+        path: "/bb".into(),
+        source: std::io::ErrorKind::BrokenPipe.into(),
+    };
+    let killed = || ExecError::Killed(CniError::new(999, "signal: 9 (SIGKILL)"));
+    for unknown in [unavailable, broken, killed] {
+        assert_eq!(attached(unknown), None, "nothing says how far it came");
+    }
+    assert_eq!(
+        attached(|| ExecError::Stopped(CniError::new(11, "given up"))),
+        Some(1),
+        "it did not run"
+    );
     let unusable = Recorder::new(|_, _| Ok("[".to_owned()));
     let dir = tempfile::tempdir().unwrap();
     let error = chain::add(&unusable, &network("1.0.0"), &invocation(&dir)).unwrap_err();

@@ -34,7 +34,7 @@ fn run(script: &str, stdin: &[u8], limits: Limits) -> Result<Vec<u8>, ExecError>
 
 fn failure(script: &str) -> CniError {
     match run(script, b"", Limits::default()).unwrap_err() {
-        ExecError::Plugin(error) => error,
+        ExecError::Plugin(error) | ExecError::Killed(error) => error,
         other => panic!("{other}"),
     }
 }
@@ -234,4 +234,17 @@ fn program_that_cannot_start_is_an_io_error() {
         "{error}"
     );
     assert!(error.to_string().starts_with("cannot run /absent/plugin: "));
+}
+
+#[test]
+fn plugin_that_a_signal_ended_has_not_failed_by_itself() {
+    for script in [
+        "kill -9 $$",
+        "echo '{\"code\":7,\"msg\":\"x\"}'; kill -9 $$",
+    ] {
+        let error = run(script, b"", Limits::default()).unwrap_err();
+        assert!(matches!(error, ExecError::Killed(_)), "{error}");
+    }
+    let error = run("exit 137", b"", Limits::default()).unwrap_err();
+    assert!(matches!(error, ExecError::Plugin(_)), "{error}");
 }

@@ -1,5 +1,6 @@
 //! A network that can never be detached must not keep its pod Terminating: retries of DEL, and when they end.
 
+use cni::exec::ExecError;
 use cni::types::CniError;
 use serde_json::{Value, json};
 
@@ -239,4 +240,31 @@ fn uncertain_delegate_of_a_failed_add_is_reported_as_abandoned() {
     fixture.add("c1", "a,b").unwrap_err();
     fixture.del("c1").unwrap();
     assert_eq!(fixture.abandoned(), ["b net2 "]);
+}
+
+#[test]
+fn network_whose_plugin_was_killed_in_its_add_is_retried() {
+    for killed in [
+        || ExecError::Killed(CniError::new(999, "signal: 9 (SIGKILL)")),
+        || ExecError::Unavailable {
+            path: "/opt/cni/bin/bridge".into(),
+            reason: "the process that starts plugins has ended".to_owned(),
+        },
+    ] {
+        let fixture = Fixture::new();
+        fixture.on_run(move |call| match call.text().as_str() {
+            "ADD bridge net2" => Err(killed()),
+            "DEL bridge net2" => Err(CniError::new(7, "not now").into()),
+            _ => Ok(()),
+        });
+        fixture.add("c1", "a,b").unwrap_err();
+        let error = fixture.del("c1").unwrap_err();
+        assert!(error.msg.contains("not now"), "{}", error.msg);
+        assert!(fixture.abandoned().is_empty());
+        fixture.on_call(|_| Ok(()));
+        fixture.calls();
+        fixture.del("c1").unwrap();
+        fixture.check_calls(&["DEL bridge net2"]);
+        assert!(fixture.files().is_empty(), "{:?}", fixture.files());
+    }
 }

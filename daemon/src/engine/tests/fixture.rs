@@ -44,7 +44,7 @@ impl PluginCall {
 pub(super) type SetRoutes = (Family, Vec<DefaultRoute>);
 
 /// Runs at each call of a plugin, after the call was recorded.
-type Hook = Arc<dyn Fn(&PluginCall) -> Result<(), CniError> + Send + Sync>;
+type Hook = Arc<dyn Fn(&PluginCall) -> Result<(), ExecError> + Send + Sync>;
 
 #[derive(Default)]
 pub(super) struct Plugins {
@@ -308,6 +308,14 @@ impl Fixture {
     pub(super) fn on_call(
         &self,
         hook: impl Fn(&PluginCall) -> Result<(), CniError> + Send + Sync + 'static,
+    ) {
+        self.on_run(move |call| hook(call).map_err(ExecError::from));
+    }
+
+    /// The same with errors of running the plugin.
+    pub(super) fn on_run(
+        &self,
+        hook: impl Fn(&PluginCall) -> Result<(), ExecError> + Send + Sync + 'static,
     ) {
         *self.plugins.hook.lock().unwrap() = Some(Arc::new(hook));
     }
