@@ -4,6 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use crate::process::{self, Limits, Output, RunError};
 use crate::types::CniError;
@@ -23,6 +24,17 @@ pub trait Exec: Send + Sync {
         env: &[(String, String)],
         stdin: &[u8],
     ) -> Result<Vec<u8>, ExecError>;
+
+    /// The same within this time, if the implementation limits the time of programs. A shorter limit of its own remains.
+    fn run_within(
+        &self,
+        _time: Duration,
+        path: &Path,
+        env: &[(String, String)],
+        stdin: &[u8],
+    ) -> Result<Vec<u8>, ExecError> {
+        self.run(path, env, stdin)
+    }
 }
 
 /// The reason why a plugin could not be run or failed.

@@ -12,6 +12,7 @@ use tracing::{debug, warn};
 use super::del::Outcome;
 use super::failure::{failed, name_taken};
 use super::invocation::DelegateContext;
+use super::verb_exec::VerbExec;
 use super::{ContainerRequest, Engine, planned};
 use crate::readiness;
 use crate::state::{AddRecord, Delegate, PodRef, Progress, State, Store};
@@ -226,7 +227,8 @@ impl Engine {
         self.copy_device_info(delegate, &context.request.container_id);
         debug!(network = delegate.name, ifname = %delegate.ifname, "running ADD of a delegate");
         let kind = delegate.config.kind();
-        let add = || chain::add(&*self.exec, &delegate.config, &invocation);
+        let exec = VerbExec::attaching(&*self.exec, context);
+        let add = || chain::add(&exec, &delegate.config, &invocation);
         let result = match self.metrics.timed_delegate(kind, "ADD", add) {
             Ok(result) => result,
             Err(error) => {

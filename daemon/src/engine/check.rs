@@ -6,6 +6,7 @@ use cni::version::Version;
 use plan::netconf::Netconf;
 
 use super::invocation::DelegateContext;
+use super::verb_exec::VerbExec;
 use super::{ContainerRequest, Engine, cached_results};
 use crate::state::Progress;
 
@@ -44,7 +45,8 @@ impl Engine {
             }
             if delegate.config.version() >= Version::V0_4_0 {
                 let invocation = context.invocation(delegate, index == 0);
-                let check = || chain::check(&*self.exec, &delegate.config, &invocation);
+                let exec = VerbExec::attaching(&*self.exec, &context);
+                let check = || chain::check(&exec, &delegate.config, &invocation);
                 let kind = delegate.config.kind();
                 let checked = self.metrics.timed_delegate(kind, "CHECK", check);
                 checked.map_err(|error| error.to_cni().context(&prefix))?;

@@ -15,6 +15,7 @@ use tracing::{debug, error, info, warn};
 
 use super::expiry::{self, Obstacle, Verdict};
 use super::invocation::{CacheDir, DelegateContext};
+use super::verb_exec::VerbExec;
 use super::{ContainerRequest, Engine, cached_results, planned};
 use crate::state::{Delegate, PodRef, Progress, State, StateError, Store};
 
@@ -274,7 +275,8 @@ impl Engine {
             error: failed(context.pod, &config.name, error),
         };
         let start = Instant::now();
-        let removed = chain::del_partly(&*self.exec, config, &invocation, attached);
+        let exec = VerbExec::detaching(&*self.exec, context, index == 0);
+        let removed = chain::del_partly(&exec, config, &invocation, attached);
         let done = removed.as_ref().is_ok_and(Vec::is_empty);
         self.metrics
             .delegate(config.kind(), "DEL", done, start.elapsed());

@@ -9,6 +9,7 @@ use plan::netconf::Netconf;
 use plan::{Attachment, Requested, Selection, requests};
 use serde_json::{Map, Value, json};
 
+use super::verb_exec::Deadlines;
 use super::{ContainerRequest, Engine, Interfaces, LinkProbe, device_info};
 use crate::state::{Delegate, PodRef, Store};
 
@@ -24,6 +25,7 @@ pub(super) struct DelegateContext<'a> {
     pub(super) pod: &'a PodRef,
     pub(super) path: Vec<PathBuf>,
     pub(super) cache: &'a CacheDir,
+    pub(super) deadlines: Deadlines,
     /// The interfaces of the container's network namespace, opened when first needed.
     interfaces: OnceCell<Box<dyn Interfaces>>,
 }
@@ -40,6 +42,7 @@ impl<'a> DelegateContext<'a> {
             pod,
             path: Engine::search_path(netconf, &request.path),
             cache,
+            deadlines: Deadlines::of(&request.cancellation),
             interfaces: OnceCell::new(),
         }
     }

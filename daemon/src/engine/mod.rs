@@ -28,6 +28,7 @@ mod plug;
 mod routes;
 mod stale;
 mod status;
+mod verb_exec;
 
 pub use add::{AddError, Added};
 pub use del::Abandoned;
@@ -41,7 +42,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use api::plugins::PLUGIN_DIR;
 use cni::env::{ContainerId, IfName};
@@ -110,19 +111,37 @@ pub struct ContainerRequest {
 }
 
 /// Says that the runtime no longer waits for an answer. Its DEL may then come at any moment.
-#[derive(Debug, Clone, Default)]
-pub struct Cancellation(Arc<AtomicBool>);
+#[derive(Debug, Clone)]
+pub struct Cancellation {
+    is_cancelled: Arc<AtomicBool>,
+    /// When the request came.
+    since: Instant,
+}
+
+impl Default for Cancellation {
+    fn default() -> Self {
+        Self::since(Instant::now())
+    }
+}
 
 impl Cancellation {
+    /// The cancellation of a request that came at this time.
+    fn since(since: Instant) -> Self {
+        Self {
+            is_cancelled: Arc::default(),
+            since,
+        }
+    }
+
     /// Marks the request as one that the runtime no longer waits for.
     pub fn cancel(&self) {
-        self.0.store(true, Ordering::SeqCst);
+        self.is_cancelled.store(true, Ordering::SeqCst);
     }
 
     /// Returns an error when the runtime no longer waits: an ADD must not go on then, since its DEL may have been answered
     /// already.
     fn check(&self) -> Result<(), CniError> {
-        if self.0.load(Ordering::SeqCst) {
+        if self.is_cancelled.load(Ordering::SeqCst) {
             let text = "the runtime has given up waiting for this ADD";
             return Err(CniError::new(CniError::TRY_AGAIN_LATER, text));
         }

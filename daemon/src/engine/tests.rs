@@ -6,6 +6,7 @@ mod add;
 mod adopted_results;
 mod arguments;
 mod cached_results;
+mod deadlines;
 mod del;
 mod del_retry;
 mod device_info;

@@ -278,6 +278,20 @@ impl Exec for RuntimeExec {
         env: &[(String, String)],
         stdin: &[u8],
     ) -> Result<Vec<u8>, ExecError> {
+        self.run_within(Duration::MAX, path, env, stdin)
+    }
+
+    fn run_within(
+        &self,
+        time: Duration,
+        path: &Path,
+        env: &[(String, String)],
+        stdin: &[u8],
+    ) -> Result<Vec<u8>, ExecError> {
+        let limits = &Limits {
+            time: self.limits.time.map(|own| own.min(time)),
+            ..self.limits.clone()
+        };
         let output = self.on_spawner(path, |current| {
             let variables = environment::of_call(path, env);
             let request = Request {
@@ -296,7 +310,7 @@ impl Exec for RuntimeExec {
                 .spawner
                 .call(&request, theirs.each_ref().map(AsFd::as_fd))?;
             drop(theirs);
-            match process::exchange(call.as_fd(), streams, stdin, &self.limits) {
+            match process::exchange(call.as_fd(), streams, stdin, limits) {
                 Ok((stdout, stderr)) => Ok(Ok(Output {
                     status: call.status()?,
                     stdout,
@@ -311,7 +325,7 @@ impl Exec for RuntimeExec {
                 }
             }
         })?;
-        let output = output.map_err(|broken| ExecError::from_run(broken, path, &self.limits))?;
+        let output = output.map_err(|broken| ExecError::from_run(broken, path, limits))?;
         let stderr = output.stderr.trim_ascii();
         if output.status.success() && !stderr.is_empty() {
             let stderr = String::from_utf8_lossy(stderr);

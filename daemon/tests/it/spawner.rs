@@ -176,6 +176,20 @@ fn late_plugin_is_killed_with_its_process_group() {
 }
 
 #[test]
+fn plugin_gets_the_time_that_its_verb_has_left() {
+    let fixture = Fixture::within(Some(Duration::from_mins(2)));
+    let program = fixture.plugin("sleep 600");
+    let late = fixture
+        .exec
+        .run_within(Duration::from_secs(1), &program, &[], b"");
+    let error = late.unwrap_err();
+    assert!(
+        matches!(error, ExecError::TimedOut { seconds: 1, .. }),
+        "{error}"
+    );
+}
+
+#[test]
 fn grandchild_that_keeps_the_pipes_does_not_delay_the_call() {
     let fixture = Fixture::new();
     let before = Instant::now();

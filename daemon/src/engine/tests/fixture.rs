@@ -28,6 +28,8 @@ pub(super) struct PluginCall {
     pub(super) plugin: String,
     pub(super) env: BTreeMap<String, String>,
     pub(super) stdin: Value,
+    /// Its time limit.
+    pub(super) time: Duration,
 }
 
 impl PluginCall {
@@ -84,7 +86,18 @@ impl Exec for Plugins {
         env: &[(String, String)],
         stdin: &[u8],
     ) -> Result<Vec<u8>, ExecError> {
+        self.run_within(Duration::MAX, path, env, stdin)
+    }
+
+    fn run_within(
+        &self,
+        time: Duration,
+        path: &Path,
+        env: &[(String, String)],
+        stdin: &[u8],
+    ) -> Result<Vec<u8>, ExecError> {
         let call = PluginCall {
+            time,
             plugin: path.file_name().unwrap().to_str().unwrap().to_owned(),
             env: env.iter().cloned().collect(),
             stdin: serde_json::from_slice(stdin).unwrap(),
