@@ -23,6 +23,8 @@ use crate::version::Version;
 pub const KIND: &str = "cniCacheV1";
 /// A longer file is no entry.
 const MAX_BYTES: u64 = 32 << 20;
+/// The longest file name of Linux.
+const MAX_NAME: usize = 255;
 
 /// The cached result of one attachment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -94,6 +96,17 @@ pub enum CacheError {
         /// The cause.
         reason: String,
     },
+    /// The network's name leaves no room for the rest of the file name.
+    #[error(
+        "network name {network:?} has {} characters, but results of this container are cached under at most {limit}: set a shorter \"name\" in the network's configuration",
+        network.len()
+    )]
+    NameTooLong {
+        /// The network.
+        network: String,
+        /// The most characters that such a name can have.
+        limit: usize,
+    },
     /// A name cannot be part of a file name.
     #[error(transparent)]
     Name(#[from] EnvError),
@@ -115,6 +128,24 @@ pub fn path(
 ) -> Result<PathBuf, CacheError> {
     check_network_name(network)?;
     Ok(dir.join(format!("{network}-{container}-{ifname}")))
+}
+
+/// Fails for a network whose name is too long for the files of an entry.
+pub fn check_length(
+    network: &str,
+    container: &ContainerId,
+    ifname: &IfName,
+) -> Result<(), CacheError> {
+    let rest = temporary_path(&path(Path::new(""), "n", container, ifname)?);
+    let rest = rest.as_os_str().len() - "n".len();
+    let limit = MAX_NAME.saturating_sub(rest);
+    if network.len() > limit {
+        return Err(CacheError::NameTooLong {
+            network: network.to_owned(),
+            limit,
+        });
+    }
+    Ok(())
 }
 
 /// Writes an entry: a temporary file, then a rename. Like the reference library it does not sync: a power cut also ends the kernel

@@ -97,23 +97,33 @@ pub fn cache_result(
     .map_err(|source| cache_error(config, source))
 }
 
+/// What did not succeed of a DEL that detached a network.
+#[derive(Debug)]
+pub struct Detached {
+    /// The failures of plugins that may have had nothing to undo.
+    pub failed: Vec<ChainError>,
+    /// The reason why the cached result is still there.
+    pub cache_error: Option<ChainError>,
+}
+
 /// DEL: runs every plugin in reverse order, from 0.4.0 on with the cached result. It works without a cached result or with a damaged one.
 pub fn del(
     exec: &dyn Exec,
     config: &NetworkConfig,
     invocation: &Invocation,
 ) -> Result<(), ChainError> {
-    del_partly(exec, config, invocation, config.plugins.len()).map(|_none| ())
+    let detached = del_partly(exec, config, invocation, config.plugins.len())?;
+    detached.cache_error.map_or(Ok(()), Err)
 }
 
 /// DEL after an ADD that succeeded in the first `attached` plugins only. The others run, too, but may have nothing to undo, or no
-/// configuration that they can read: their failures stop nothing and are returned.
+/// configuration that they can read: their failures stop nothing and are returned. So is a failure to remove the cached result.
 pub fn del_partly(
     exec: &dyn Exec,
     config: &NetworkConfig,
     invocation: &Invocation,
     attached: usize,
-) -> Result<Vec<ChainError>, ChainError> {
+) -> Result<Detached, ChainError> {
     let previous = if config.version() < Version::V0_4_0 {
         None
     } else {
@@ -142,14 +152,17 @@ pub fn del_partly(
             Err(error) => return Err(error),
         }
     }
-    cache::remove(
+    let removed = cache::remove(
         &invocation.cache_dir,
         &config.name,
         &invocation.container_id,
         &invocation.ifname,
-    )
-    .map_err(|source| cache_error(config, source))?;
-    Ok(failed)
+    );
+    let cache_error = removed.map_err(|source| cache_error(config, source)).err();
+    Ok(Detached {
+        failed,
+        cache_error,
+    })
 }
 
 /// CHECK: runs every plugin in order, each with the cached result.

@@ -148,7 +148,7 @@ fn del_partly_fails_only_for_plugins_that_attached() {
     chain::add(&Recorder::succeeding(), &config, &invocation).unwrap();
     let exec = failing("bb", "DEL");
     let failed = chain::del_partly(&exec, &config, &invocation, 1).unwrap();
-    assert_eq!(failed.len(), 1);
+    assert_eq!(failed.failed.len(), 1);
     assert_eq!(exec.runs(), ["DEL bb", "DEL a"]);
     assert!(cache::list(&invocation.cache_dir).unwrap().is_empty());
     let exec = failing("a", "DEL");

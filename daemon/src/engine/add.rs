@@ -139,6 +139,7 @@ impl Engine {
     /// Refuses what would fail later anyway: a missing plugin, an interface name that is taken.
     fn check_before(&self, context: &DelegateContext<'_>, state: &State) -> Result<(), CniError> {
         for delegate in &state.delegates {
+            context.check_name(delegate)?;
             for plugin in &delegate.config.plugins {
                 self.exec
                     .find(&plugin.kind, &context.path)

@@ -277,12 +277,19 @@ impl Engine {
         let start = Instant::now();
         let exec = VerbExec::detaching(&*self.exec, context, index == 0);
         let removed = chain::del_partly(&exec, config, &invocation, attached);
-        let done = removed.as_ref().is_ok_and(Vec::is_empty);
+        let done = removed.as_ref().is_ok_and(|done| done.failed.is_empty());
         self.metrics
             .delegate(config.kind(), "DEL", done, start.elapsed());
         match removed {
-            Ok(ignored) if ignored.is_empty() => delegate.progress = Progress::Removed,
-            Ok(ignored) => outcome.uncertain.extend(ignored.iter().map(failed)),
+            Ok(done) => {
+                if let Some(error) = done.cache_error {
+                    warn!(%error, "cannot remove the cached result of a detached network");
+                }
+                outcome.uncertain.extend(done.failed.iter().map(failed));
+                if done.failed.is_empty() {
+                    delegate.progress = Progress::Removed;
+                }
+            }
             Err(error) => outcome.failures.push(failed(&error)),
         }
         self.remove_device_info(delegate, &context.request.container_id);

@@ -2,6 +2,7 @@
 
 use std::{cell::OnceCell, io, path::PathBuf};
 
+use cni::cache;
 use cni::chain::Invocation;
 use cni::types::CniError;
 use node::root::{self, Directory, RootError};
@@ -9,6 +10,7 @@ use plan::netconf::Netconf;
 use plan::{Attachment, Requested, Selection, requests};
 use serde_json::{Map, Value, json};
 
+use super::failure::failed;
 use super::verb_exec::Deadlines;
 use super::{ContainerRequest, Engine, Interfaces, LinkProbe, device_info};
 use crate::state::{Delegate, PodRef, Store};
@@ -56,6 +58,15 @@ impl<'a> DelegateContext<'a> {
             self.interfaces.get_or_init(|| open)
         };
         interfaces.contains(ifname)
+    }
+
+    /// Refuses a network whose results could not be cached.
+    pub(super) fn check_name(&self, delegate: &Delegate) -> Result<(), CniError> {
+        let (id, ifname) = (&self.request.container_id, &delegate.ifname);
+        cache::check_length(&delegate.config.name, id, ifname).map_err(|error| {
+            let cause = CniError::new(CniError::INVALID_NETWORK_CONFIG, error.to_string());
+            failed(self.pod, delegate, cause)
+        })
     }
 
     pub(super) fn invocation(&self, delegate: &Delegate, is_default: bool) -> Invocation {

@@ -159,8 +159,9 @@ impl RunningContainer<'_> {
         Ok(())
     }
 
-    /// Refuses a delegate of which a plugin is missing.
+    /// Refuses a delegate of which a plugin is missing, or whose results could not be cached.
     fn check_plugins(&self, delegate: &Delegate) -> Result<(), CniError> {
+        self.context.check_name(delegate)?;
         for plugin in &delegate.config.plugins {
             let found = self.engine.exec.find(&plugin.kind, &self.context.path);
             found.map_err(|error| failed(&self.state.pod, delegate, error.to_cni()))?;

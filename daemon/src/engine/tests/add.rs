@@ -390,3 +390,31 @@ fn concurrent_add_and_del_of_one_container_do_not_interleave() {
         assert!(fixture.files().is_empty());
     }
 }
+
+#[test]
+fn network_whose_results_cannot_be_cached_is_refused_before_anything_runs() {
+    let fixture = Fixture::new();
+    let config = |length| {
+        let name = "n".repeat(length);
+        format!(r#"{{"cniVersion":"1.0.0","name":"{name}","type":"macvlan"}}"#)
+    };
+    let id = "c".repeat(64);
+    fixture.nad("fits", &config(180));
+    fixture.nad("long", &config(181));
+    fixture.add(&id, "fits").unwrap();
+    fixture.calls();
+    let plugged = fixture.reconcile(&id, "fits,long").unwrap_err();
+    fixture.del(&id).unwrap();
+    fixture.calls();
+    let added = fixture.add(&id, "long").unwrap_err();
+    for error in [plugged, added] {
+        assert!(
+            error.msg.contains("181 characters") && error.msg.contains("shorter \"name\""),
+            "{}",
+            error.msg
+        );
+    }
+    fixture.check_calls(&[]);
+    fixture.del(&id).unwrap();
+    assert!(fixture.files().is_empty(), "{:?}", fixture.files());
+}

@@ -253,3 +253,13 @@ fn check_fails_after_a_partial_del() {
         .unwrap_err();
     assert!(error.msg.contains("network \"neta\""), "{}", error.msg);
 }
+
+#[test]
+fn cached_result_that_cannot_be_removed_does_not_fail_del() {
+    let fixture = Fixture::new();
+    fixture.add("c1", "a").unwrap();
+    // A directory in the place of the temporary file cannot be removed as a file.
+    fixture.put("var/lib/cni/multus/results/.neta-c1-net1.tmp/x", "");
+    fixture.del("c1").unwrap();
+    assert!(!fixture.files().contains(&"/c1".to_owned()));
+}
