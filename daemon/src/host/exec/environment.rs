@@ -27,7 +27,8 @@ const SECRETS: &[&str] = &[
     "PASSWORD",
     "PASSWD",
     "CREDENTIAL",
-    "PRIVATE_KEY",
+    "_KEY",
+    "APIKEY",
 ];
 
 /// Returns the variables of the CNI specification for the plugin at this path.
@@ -99,6 +100,9 @@ mod tests {
             "K3S_TOKEN",
             "db_password",
             "AWS_SECRET_ACCESS_KEY",
+            "AWS_ACCESS_KEY_ID",
+            "registry_api_key",
+            "APIKEY",
         ];
         let variables = names.iter().map(|name| (name.into(), "x".into()));
         let passed: Vec<_> = of_plugins(variables).into_iter().map(|one| one.0).collect();
