@@ -196,7 +196,7 @@ mod tests {
                 "labels": {"a": "b"}, "ownerReferences": [{"kind": "ReplicaSet"}],
                 "annotations": {
                     "k8s.v1.cni.cncf.io/networks": "zebra", "other": "x",
-                    "kubernetes.io/config.source": "file"
+                    "kubernetes.io/config.mirror": "a8712c00"
                 },
                 "managedFields": [{"fieldsV1": {"f:metadata": {"f:annotations": {"\".": {}}}}}]
             },

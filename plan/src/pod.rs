@@ -16,8 +16,9 @@ pub const POD_ANNOTATIONS: &[&str] = &[
     DEFAULT_NETWORK_ANNOTATION,
     LEGACY_ANNOTATION,
 ];
-/// Annotation that distinguishes a static pod from one that was created through the API.
-pub const STATIC_POD_ANNOTATION: &str = "kubernetes.io/config.source";
+/// Annotation by which the kubelet marks the object that shows a static pod in the API. The kubelet runs no pod that has it from the API,
+/// so only a real static pod is attached with it. `kubernetes.io/config.source` would not do, since every author of a pod may set it.
+pub const STATIC_POD_ANNOTATION: &str = "kubernetes.io/config.mirror";
 
 /// One pod, reduced to what its networks depend on.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -86,9 +87,7 @@ impl PodView {
 
 /// Whether a pod with these annotations is static.
 pub fn is_static(annotations: &BTreeMap<String, String>) -> bool {
-    annotations
-        .get(STATIC_POD_ANNOTATION)
-        .is_some_and(|source| source != "api")
+    annotations.contains_key(STATIC_POD_ANNOTATION)
 }
 
 /// Returns the error of an ADD for a pod that the API does not know, or no longer knows. Its sandbox will be torn down anyway.
@@ -129,14 +128,13 @@ mod tests {
     }
 
     #[test]
-    fn the_config_source_marks_static_pods() {
-        let of = |value: &str| {
-            is_static(&BTreeMap::from([(
-                STATIC_POD_ANNOTATION.to_owned(),
-                value.to_owned(),
-            )]))
+    fn only_the_kubelets_mirror_is_a_static_pod() {
+        let of = |pairs: &[(&str, &str)]| {
+            let owned = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
+            is_static(&pairs.iter().map(owned).collect())
         };
-        assert!(of("file") && of("http"));
-        assert!(!of("api") && !is_static(&BTreeMap::new()));
+        let source = ("kubernetes.io/config.source", "file");
+        assert!(of(&[source, ("kubernetes.io/config.mirror", "a8712c00")]));
+        assert!(!of(&[source]) && !of(&[]));
     }
 }

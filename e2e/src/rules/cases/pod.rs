@@ -89,7 +89,10 @@ fn with_another_uid(harness: &Harness) -> anyhow::Result<()> {
 
 fn static_pod(harness: &Harness) -> anyhow::Result<()> {
     let form = PodSpec {
-        annotations: vec![("kubernetes.io/config.source", "file".to_owned())],
+        annotations: vec![
+            ("kubernetes.io/config.source", "file".to_owned()),
+            ("kubernetes.io/config.mirror", "a8712c00".to_owned()),
+        ],
         ..PodSpec::default()
     };
     let pod = harness.pod_with("static", &form)?;
