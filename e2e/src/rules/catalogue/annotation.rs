@@ -112,7 +112,7 @@ pub(super) const SUBJECT: Subject = Subject {
         ),
         must(
             "annotation.ipam-claim",
-            "`ipam-claim-reference` is left to the plugin.",
+            "`ipam-claim-reference` is accepted and not handed on: a plugin that serves claims reads the pod itself.",
             NetworkPlumbing("Multi-Net-Spec v1.3, section 4.1.2.1.11"),
         ),
         fix(
