@@ -144,7 +144,7 @@ pub static OPTIONS: &[Opt] = &[
     opt("detachOnUninstall", Bool, Some("false"), Daemon, "Whether an uninstall first detaches deleted pods, and leaves the runtime the default networks' results of pods that run."),
     opt("dynamicNetworks", Bool, Some("false"), Daemon, "Whether a changed networks annotation of a running pod attaches and detaches."),
     opt("connectionLimit", Int, None, Daemon, "The most connections of the socket at once, including probes; without it there is no limit."),
-    opt("verbsAtOnce", Int, None, Daemon, "The most ADDs and DELs at once, up to 1000; others wait, and the pods' namespaces take turns. Without it four for each processor, at least 8. CHECK, GC and STATUS have slots of their own."),
+    opt("verbsAtOnce", Int, None, Daemon, "The most ADDs and DELs at once, up to 1000, half of them of one namespace; others wait, and the pods' namespaces take turns. One that has run for three seconds no longer counts, up to four times as many. Without it four for each processor, at least 8. CHECK, GC and STATUS have slots of their own."),
     opt("perNodeCertificate", Object, None, Daemon, "A client certificate for each node: enabled, bootstrapKubeconfig, certDir, certDuration; without it the daemon uses its pod's service account."),
     opt("multusConfigFile", Text, Some("\"auto\""), Daemon, "`auto`, or the path of a configuration to install as it is."),
     opt("multusMasterCNI", Text, Some("\"\""), Daemon, "File name of the default network's configuration; empty takes the first."),

@@ -14,7 +14,10 @@ use crate::{
     errors::shorten,
     readiness::Gate,
     reconcile::node::NodeReconciler,
-    serving::service::{Service, report_attached},
+    serving::{
+        self,
+        service::{Service, report_attached},
+    },
 };
 
 /// Stands for the verb in failures of a reconciliation.
@@ -45,7 +48,14 @@ pub async fn run(pod_reconciler: PodReconciler, mut changed: UnboundedReceiver<P
         for pod in queue.take(Instant::now()) {
             let pod_reconciler = Arc::clone(&pod_reconciler);
             tasks.spawn(async move {
-                let succeeded = reconcile(pod_reconciler, pod.clone()).await;
+                let entry = serving::hot_plug_entry(&pod.0);
+                let succeeded = match pod_reconciler.service.queue.turn(entry).await {
+                    Ok(_turn) => reconcile(pod_reconciler, pod.clone()).await,
+                    Err(error) => {
+                        warn!(%error, "cannot reconcile a running pod yet, it is retried");
+                        false
+                    }
+                };
                 (pod, succeeded)
             });
         }

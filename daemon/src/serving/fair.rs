@@ -1,10 +1,18 @@
 //! Decides which request runs next: a plain data structure without clock, thread or lock, so that its rules can be tested alone.
 //!
 //! Each lane has slots of its own, so that CHECK and STATUS never wait behind ADD and DEL. Within a lane, namespaces take turns, and within a
-//! namespace entries run in the order of arrival. No namespace and no verb ever gets the last quarter of a lane's slots, so that plugins
-//! that hang for one of them leave room for others. Only one entry of a container runs at a time, in the order of arrival.
+//! namespace entries run in the order of arrival. A namespace gets half of a lane's slots and a verb three quarters, so that plugins that
+//! hang for one namespace leave room for the same verb of others. An entry that has run for long waits more than it works: it gives its slot
+//! back, so that plugins that hang delay others for that time at most. Then only the lane's maximum counts it, by the same shares.
+//! Only one entry of a container runs at a time, in the order of arrival.
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::{
+    collections::{BTreeMap, HashMap, HashSet, VecDeque},
+    time::{Duration, Instant},
+};
+
+/// The most running entries of a lane, for each of its slots.
+pub(super) const MOST_PER_SLOT: usize = 4;
 
 /// The part of the queue in which an entry waits and runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -15,6 +23,8 @@ pub(crate) enum Lane {
     Check,
     /// STATUS.
     Status,
+    /// Reconciliations of running pods.
+    HotPlug,
 }
 
 impl Lane {
@@ -24,6 +34,7 @@ impl Lane {
             Self::Change => "change",
             Self::Check => "check",
             Self::Status => "status",
+            Self::HotPlug => "hot-plug",
         }
     }
 }
@@ -39,17 +50,21 @@ pub(crate) struct Entry {
     pub(crate) container: Option<String>,
 }
 
-/// The most entries at once.
+/// The slots of each lane, and how they are shared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Limits {
-    /// Running ADDs and DELs.
+    /// Slots for ADDs and DELs.
     pub(crate) changes: usize,
-    /// Running CHECKs and GCs.
+    /// Slots for CHECKs and GCs.
     pub(crate) checks: usize,
-    /// Running STATUSes.
+    /// Slots for STATUSes.
     pub(crate) statuses: usize,
-    /// Waiting entries of all lanes.
+    /// Slots for reconciliations of running pods.
+    pub(crate) hot_plugs: usize,
+    /// The most waiting entries of all lanes.
     pub(crate) waiting: usize,
+    /// An entry gives its slot back when it has run for this time.
+    pub(crate) slot_time: Duration,
 }
 
 impl Limits {
@@ -58,18 +73,21 @@ impl Limits {
             Lane::Change => self.changes,
             Lane::Check => self.checks,
             Lane::Status => self.statuses,
+            Lane::HotPlug => self.hot_plugs,
         }
         .max(1)
     }
+}
 
-    /// The most slots of a lane that one namespace, or one verb, may use at once.
-    fn share(&self, lane: Lane) -> usize {
-        let slots = self.slots(lane);
-        match slots {
-            1 => 1,
-            _ => slots - (slots / 4).max(1),
-        }
-    }
+/// Returns whether one more entry may run next to these with so many slots: a namespace gets half of them, and a verb three quarters.
+fn fits<'a>(entry: &Entry, slots: usize, running: impl Iterator<Item = &'a Entry> + Clone) -> bool {
+    let of_verb = running.clone().filter(|one| one.verb == entry.verb);
+    let of_namespace = running
+        .clone()
+        .filter(|one| one.namespace == entry.namespace);
+    running.count() < slots
+        && of_verb.count() < (slots - (slots / 4).max(1)).max(1)
+        && of_namespace.count() < (slots / 2).max(1)
 }
 
 /// An entry's number; later entries have higher ones.
@@ -82,7 +100,13 @@ pub(crate) struct FairQueue {
     next: Id,
     waiting: BTreeMap<Lane, Waiting>,
     waiting_count: usize,
-    working: HashMap<Id, Entry>,
+    working: HashMap<Id, Running>,
+}
+
+#[derive(Debug)]
+struct Running {
+    entry: Entry,
+    since: Instant,
 }
 
 /// The waiting entries of one lane.
@@ -135,17 +159,27 @@ impl FairQueue {
     }
 
     /// Returns the entries that begin now.
-    pub(crate) fn start(&mut self) -> Vec<Id> {
+    pub(crate) fn start(&mut self, now: Instant) -> Vec<Id> {
         let mut started = Vec::new();
         let lanes: Vec<Lane> = self.waiting.keys().copied().collect();
         for lane in lanes {
-            while let Some((id, entry)) = self.take(lane) {
+            while let Some((id, entry)) = self.take(lane, now) {
                 self.waiting_count -= 1;
-                self.working.insert(id, entry);
+                self.working.insert(id, Running { entry, since: now });
                 started.push(id);
             }
         }
         started
+    }
+
+    /// Returns the time at which the next running entry gives its slot back, whether it runs already or begins later; waiting entries may
+    /// begin then.
+    pub(crate) fn next_free_slot(&self, now: Instant) -> Instant {
+        let slot_time = self.limits.slot_time;
+        let ends = self.working.values().map(|one| one.since + slot_time);
+        ends.filter(|end| *end > now)
+            .min()
+            .unwrap_or(now + slot_time)
     }
 
     pub(crate) fn waiting(&self) -> usize {
@@ -157,19 +191,19 @@ impl FairQueue {
     }
 
     /// Takes the next entry of a lane: of the first namespace in turn with an entry that may begin.
-    fn take(&mut self, lane: Lane) -> Option<(Id, Entry)> {
-        let limits = self.limits;
-        let working = || self.working.values().filter(|entry| entry.lane == lane);
-        if working().count() >= limits.slots(lane) {
+    fn take(&mut self, lane: Lane, now: Instant) -> Option<(Id, Entry)> {
+        let slots = self.limits.slots(lane);
+        let most = slots.saturating_mul(MOST_PER_SLOT);
+        let of_lane = self.working.values().filter(|one| one.entry.lane == lane);
+        let has_slot = |one: &&Running| now < one.since + self.limits.slot_time;
+        let with_slot = of_lane.clone().filter(has_slot).map(|one| &one.entry);
+        let running = of_lane.map(|one| &one.entry);
+        if with_slot.clone().count() >= slots || running.clone().count() >= most {
             return None;
         }
-        let share = limits.share(lane);
         let may_begin = |entry: &Entry| {
-            working().filter(|one| one.verb == entry.verb).count() < share
-                && working()
-                    .filter(|one| one.namespace == entry.namespace)
-                    .count()
-                    < share
+            fits(entry, slots, with_slot.clone())
+                && fits(entry, most, running.clone())
                 && !self.has_running(entry.container.as_deref())
         };
         let waiting = self.waiting.get(&lane)?;
@@ -193,7 +227,7 @@ impl FairQueue {
     fn has_running(&self, container: Option<&str>) -> bool {
         container.is_some_and(|id| {
             let mut working = self.working.values();
-            working.any(|entry| entry.container.as_deref() == Some(id))
+            working.any(|one| one.entry.container.as_deref() == Some(id))
         })
     }
 }
@@ -241,7 +275,9 @@ mod tests {
         changes: 4,
         checks: 2,
         statuses: 1,
+        hot_plugs: 2,
         waiting: 100,
+        slot_time: Duration::from_secs(3),
     };
 
     fn add(namespace: &str, container: &str) -> Entry {
@@ -265,29 +301,53 @@ mod tests {
     }
 
     #[test]
-    fn last_slots_are_denied_to_a_busy_namespace_and_a_busy_verb() {
-        let mut fair = FairQueue::new(LIMITS);
-        for number in 0..10 {
-            join(&mut fair, add("a", &format!("a{number}")));
+    fn busy_namespace_leaves_slots_for_the_same_verb_of_others_and_a_busy_verb_for_other_verbs() {
+        let (mut fair, now) = (FairQueue::new(LIMITS), Instant::now());
+        let of_a = [0; 10].map(|_| {
+            let container = format!("a{}", fair.next);
+            join(&mut fair, add("a", &container))
+        });
+        assert_eq!(fair.start(now), of_a[..2]);
+        let of_b = join(&mut fair, add("b", "b0"));
+        let of_the_namespace = join(&mut fair, del("a", "x"));
+        assert_eq!(fair.start(now), [of_b]);
+        let of_the_verb = join(&mut fair, add("c", "c0"));
+        let neither = join(&mut fair, del("d", "d0"));
+        assert_eq!(fair.start(now), [neither]);
+        fair.leave(of_b);
+        assert_eq!(fair.start(now), [of_the_verb]);
+        assert_eq!(fair.waiting(), 9);
+        fair.leave(of_a[0]);
+        assert_eq!(fair.start(now), [of_a[2]]);
+        for id in &of_a {
+            fair.leave(*id);
         }
-        assert_eq!(fair.start(), [0, 1, 2]);
-        let other = join(&mut fair, add("b", "b0"));
-        let of_the_same = join(&mut fair, del("a", "x"));
-        assert_eq!(
-            fair.start(),
-            [0; 0],
-            "ADDs of b share the verb, DELs of a the namespace"
-        );
-        let both = join(&mut fair, del("b", "b1"));
-        assert_eq!(fair.start(), [both]);
-        fair.leave(0);
-        assert_eq!(fair.start(), [3], "b has just had its turn");
-        fair.leave(1);
-        assert_eq!(fair.start(), [other]);
-        assert_eq!(fair.waiting(), 7);
-        fair.leave(2);
-        fair.leave(both);
-        assert_eq!(fair.start(), [4, of_the_same]);
+        assert_eq!(fair.start(now), [of_the_namespace]);
+    }
+
+    #[test]
+    fn entry_that_runs_for_long_gives_its_slot_back_up_to_a_maximum() {
+        let (mut fair, mut now) = (FairQueue::new(LIMITS), Instant::now());
+        let join_add = |fair: &mut FairQueue, namespace: &str| {
+            let container = format!("{}", fair.next);
+            join(fair, add(namespace, &container))
+        };
+        for _ in 0..20 {
+            join_add(&mut fair, "a");
+        }
+        let mut running = 0;
+        // Half of the slots begin each time, up to half of the maximum.
+        for expected in [2, 4, 6, 8, 8] {
+            running += fair.start(now).len();
+            assert_eq!(running, expected);
+            let next = fair.next_free_slot(now);
+            assert_eq!(next, now + LIMITS.slot_time);
+            let before = next.checked_sub(Duration::from_millis(1)).unwrap();
+            assert_eq!(fair.start(before), [0; 0]);
+            now = next;
+        }
+        let other = join_add(&mut fair, "b");
+        assert_eq!(fair.start(now), [other]);
     }
 
     #[test]
@@ -301,7 +361,7 @@ mod tests {
             join(&mut fair, add(namespace, &container));
         }
         let mut order = Vec::new();
-        while let [id] = fair.start()[..] {
+        while let [id] = fair.start(Instant::now())[..] {
             order.push(id);
             fair.leave(id);
         }
@@ -320,25 +380,29 @@ mod tests {
             ..add("a", "c1")
         };
         let check = join(&mut fair, check);
-        assert_eq!(fair.start(), [first, third]);
+        assert_eq!(fair.start(Instant::now()), [first, third]);
         fair.leave(first);
-        assert_eq!(fair.start(), [second]);
+        assert_eq!(fair.start(Instant::now()), [second]);
         fair.leave(second);
-        assert_eq!(fair.start(), [check]);
+        assert_eq!(fair.start(Instant::now()), [check]);
     }
 
     #[test]
     fn del_waits_for_an_earlier_add_that_has_no_slot() {
         let mut fair = FairQueue::new(LIMITS);
-        for number in 0..3 {
-            join(&mut fair, add("a", &format!("a{number}")));
+        for namespace in ["a", "c", "d"] {
+            join(&mut fair, add(namespace, namespace));
         }
-        fair.start();
+        fair.start(Instant::now());
         join(&mut fair, add("b", "c1"));
         let del = join(&mut fair, del("b", "c1"));
-        assert_eq!(fair.start(), [0; 0]);
+        assert_eq!(fair.start(Instant::now()), [0; 0]);
         fair.leave(3);
-        assert_eq!(fair.start(), [del], "the ADD's client disconnected");
+        assert_eq!(
+            fair.start(Instant::now()),
+            [del],
+            "the ADD's client disconnected"
+        );
     }
 
     #[test]
@@ -347,7 +411,7 @@ mod tests {
         for number in 0..20 {
             join(&mut fair, add(&number.to_string(), &number.to_string()));
         }
-        fair.start();
+        fair.start(Instant::now());
         let status = Entry {
             lane: Lane::Status,
             namespace: String::new(),
@@ -355,7 +419,7 @@ mod tests {
             container: None,
         };
         let status = join(&mut fair, status);
-        assert_eq!(fair.start(), [status]);
+        assert_eq!(fair.start(Instant::now()), [status]);
     }
 
     #[test]
@@ -371,6 +435,8 @@ mod tests {
         assert_eq!(fair.join(add("a", "c")), Some(2));
     }
 
+    const LANES: [Lane; 4] = [Lane::Change, Lane::Check, Lane::Status, Lane::HotPlug];
+
     /// One operation on the queue.
     #[derive(Debug, Clone)]
     enum Step {
@@ -382,10 +448,12 @@ mod tests {
         },
         /// Removes an entry, counted from the oldest.
         Leave(usize),
+        /// Lets milliseconds pass.
+        Wait(u64),
     }
 
     fn steps() -> impl Strategy<Value = Vec<Step>> {
-        let lane = prop_oneof![Just(Lane::Change), Just(Lane::Check), Just(Lane::Status)];
+        let lane = prop::sample::select(&LANES[..]);
         let join = (lane, 0..4_u8, any::<bool>(), 0..6_u8).prop_map(
             |(lane, namespace, verb, container)| Step::Join {
                 lane,
@@ -394,7 +462,8 @@ mod tests {
                 container,
             },
         );
-        let step = prop_oneof![3 => join, 2 => (0..16_usize).prop_map(Step::Leave)];
+        let leave = (0..16_usize).prop_map(Step::Leave);
+        let step = prop_oneof![6 => join, 4 => leave, 1 => (0..5000_u64).prop_map(Step::Wait)];
         prop::collection::vec(step, 0..120)
     }
 
@@ -414,7 +483,8 @@ mod tests {
             let limits = Limits { changes, waiting, ..LIMITS };
             let mut fair = FairQueue::new(limits);
             let mut present: BTreeMap<Id, Entry> = BTreeMap::new();
-            let mut started: Vec<Id> = Vec::new();
+            let mut started: Vec<(Id, Instant)> = Vec::new();
+            let mut now = Instant::now();
             let finish = std::iter::repeat_n(Step::Leave(0), 200);
             for step in steps.into_iter().chain(finish) {
                 match step {
@@ -429,11 +499,13 @@ mod tests {
                     }
                     // The oldest running entry ends, or the client of any waiting one disconnects.
                     Step::Leave(0) => {
-                        if let Some(id) = started.iter().find(|id| present.contains_key(id)) {
+                        let mut ids = started.iter().map(|(id, _)| id);
+                        if let Some(id) = ids.find(|id| present.contains_key(id)) {
                             fair.leave(*id);
                             present.remove(id);
                         }
                     }
+                    Step::Wait(milliseconds) => now += Duration::from_millis(milliseconds),
                     Step::Leave(number) => {
                         if let Some(id) = present.keys().nth(number).copied() {
                             fair.leave(id);
@@ -441,24 +513,28 @@ mod tests {
                         }
                     }
                 }
-                for id in fair.start() {
-                    prop_assert!(!started.contains(&id), "{} twice", id);
+                let is_started = |started: &[(Id, Instant)], id: Id| started.iter().any(|(one, _)| *one == id);
+                for id in fair.start(now) {
+                    prop_assert!(!is_started(&started, id), "{} twice", id);
                     let mine = &present[&id];
                     let earlier = |(one, other): (&Id, &Entry)| {
-                        *one < id && !started.contains(one) && other.lane == mine.lane
+                        *one < id && !is_started(&started, *one) && other.lane == mine.lane
                             && other.namespace == mine.namespace && mine.container.is_some()
                             && other.container == mine.container
                     };
                     prop_assert!(!present.iter().any(earlier), "{} passed one of its container", id);
-                    started.push(id);
+                    started.push((id, now));
                 }
-                let working: Vec<&Entry> = present.iter().filter(|(id, _)| started.contains(id)).map(|(_, e)| e).collect();
-                for lane in [Lane::Change, Lane::Check, Lane::Status] {
-                    let count = working.iter().filter(|entry| entry.lane == lane).count();
-                    prop_assert!(count <= limits.slots(lane));
+                let working = started.iter().filter_map(|(id, since)| Some((present.get(id)?, *since)));
+                let working: Vec<(&Entry, Instant)> = working.collect();
+                for lane in LANES {
+                    let of_lane = working.iter().filter(|(entry, _)| entry.lane == lane);
+                    let with_slot = of_lane.clone().filter(|(_, since)| now < *since + limits.slot_time);
+                    prop_assert!(with_slot.count() <= limits.slots(lane));
+                    prop_assert!(of_lane.count() <= limits.slots(lane) * MOST_PER_SLOT);
                 }
-                for (index, one) in working.iter().enumerate() {
-                    prop_assert!(one.container.is_none() || working[..index].iter().all(|other| other.container != one.container));
+                for (index, (one, _)) in working.iter().enumerate() {
+                    prop_assert!(one.container.is_none() || working[..index].iter().all(|(other, _)| other.container != one.container));
                 }
                 prop_assert_eq!(fair.waiting(), present.len() - working.len());
             }

@@ -17,11 +17,11 @@ pub mod service;
 mod snapshot;
 mod verb;
 
-use std::thread::available_parallelism;
+use std::{thread::available_parallelism, time::Duration};
 
 use cni::env::Command;
 
-use self::fair::{Entry, Lane, Limits};
+use self::fair::{Entry, Lane, Limits, MOST_PER_SLOT};
 use crate::{
     call::{CniCall, PodName},
     journal::Subject,
@@ -31,18 +31,21 @@ pub use body::Bodies;
 pub use queue::Queue;
 pub(crate) use verb::{Endpoint, verb};
 
-/// The number of ADDs and DELs that run at once: for each processor, and at least.
+/// The slots for ADDs and DELs: for each processor, and at least.
 const PER_PROCESSOR: usize = 4;
 const LEAST: usize = 8;
-/// The number of CHECKs and GCs, and of STATUSes, that run at once.
+/// The slots for CHECKs and GCs, for STATUSes, and for reconciliations of running pods.
 const CHECKS: usize = 4;
 const STATUSES: usize = 4;
+const HOT_PLUGS: usize = 8;
+/// The time after which a request gives its slot back: longer than any plugin works that does not wait.
+const SLOT_TIME: Duration = Duration::from_secs(3);
 /// The most waiting requests; a node usually has up to 110 pods, rarely more than 250.
 const WAITING: usize = 2000;
-/// Threads for work outside the queue: inspecting running pods, files, reading the journal.
+/// Threads for work outside the queue: files, reading the journal.
 const OTHER_THREADS: usize = 32;
 
-/// The most ADDs and DELs at once, unless the daemon's file sets another number.
+/// The slots for ADDs and DELs, unless the daemon's file sets another number.
 fn changes(configured: Option<usize>) -> usize {
     let processors = available_parallelism().map_or(1, usize::from);
     configured.unwrap_or_else(|| (processors * PER_PROCESSOR).max(LEAST))
@@ -54,13 +57,18 @@ pub(crate) fn limits(configured: Option<usize>) -> Limits {
         changes: changes(configured),
         checks: CHECKS,
         statuses: STATUSES,
+        hot_plugs: HOT_PLUGS,
         waiting: WAITING,
+        slot_time: SLOT_TIME,
     }
 }
 
 /// The most blocking threads at one time.
 pub fn threads(configured: Option<usize>) -> usize {
-    changes(configured).saturating_add(CHECKS + STATUSES + OTHER_THREADS)
+    let slots = changes(configured).saturating_add(CHECKS + STATUSES + HOT_PLUGS);
+    slots
+        .saturating_mul(MOST_PER_SLOT)
+        .saturating_add(OTHER_THREADS)
 }
 
 fn lane(command: Command) -> Lane {
@@ -82,6 +90,16 @@ fn entry(call: &CniCall) -> Entry {
             .map_or_else(String::new, |pod| pod.namespace.clone()),
         verb: call.command.as_str(),
         container: container.map(|request| request.container_id.to_string()),
+    }
+}
+
+/// The entry of a running pod that is reconciled with its annotations.
+pub(crate) fn hot_plug_entry(namespace: &str) -> Entry {
+    Entry {
+        lane: Lane::HotPlug,
+        namespace: namespace.to_owned(),
+        verb: "hot plug",
+        container: None,
     }
 }
 

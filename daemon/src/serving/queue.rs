@@ -3,6 +3,7 @@
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Instant,
 };
 
 use tokio::sync::oneshot;
@@ -18,6 +19,8 @@ struct Inner {
     fair: FairQueue,
     /// Wakes the tasks that wait for their turn.
     wakers: HashMap<Id, oneshot::Sender<()>>,
+    /// Whether a task starts entries as soon as others give their slots back.
+    has_timer: bool,
 }
 
 /// Too many requests wait already.
@@ -37,6 +40,7 @@ impl Queue {
         Self(Mutex::new(Inner {
             fair: FairQueue::new(limits),
             wakers: HashMap::new(),
+            has_timer: false,
         }))
     }
 
@@ -48,7 +52,11 @@ impl Queue {
             let waiting = inner.fair.waiting();
             let id = inner.fair.join(entry).ok_or(Full(waiting))?;
             inner.wakers.insert(id, waker);
-            inner.start();
+            inner.start(Instant::now());
+            if inner.fair.waiting() > 0 && !inner.has_timer {
+                inner.has_timer = true;
+                tokio::spawn(Arc::clone(self).start_over_time());
+            }
             Turn {
                 queue: Arc::clone(self),
                 id,
@@ -57,6 +65,22 @@ impl Queue {
         // It cannot fail: the queue keeps the sender until the turn is dropped.
         let _ = begin.await;
         Ok(turn)
+    }
+
+    /// Starts entries as soon as others give their slots back, for as long as any wait.
+    async fn start_over_time(self: Arc<Self>) {
+        loop {
+            let next = {
+                let (mut inner, now) = (self.inner(), Instant::now());
+                inner.start(now);
+                if inner.fair.waiting() == 0 {
+                    inner.has_timer = false;
+                    return;
+                }
+                inner.fair.next_free_slot(now)
+            };
+            tokio::time::sleep_until(next.into()).await;
+        }
     }
 
     /// The number of waiting entries.
@@ -76,8 +100,8 @@ impl Queue {
 }
 
 impl Inner {
-    fn start(&mut self) {
-        for id in self.fair.start() {
+    fn start(&mut self, now: Instant) {
+        for id in self.fair.start(now) {
             if let Some(waker) = self.wakers.remove(&id) {
                 // A task that was dropped meanwhile leaves the queue with its turn.
                 let _ = waker.send(());
@@ -91,24 +115,30 @@ impl Drop for Turn {
         let mut inner = self.queue.inner();
         inner.wakers.remove(&self.id);
         inner.fair.leave(self.id);
-        inner.start();
+        inner.start(Instant::now());
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use futures::FutureExt;
 
     use super::super::fair::Lane;
     use super::*;
 
+    const LIMITS: Limits = Limits {
+        changes: 1,
+        checks: 1,
+        statuses: 1,
+        hot_plugs: 1,
+        waiting: 8,
+        slot_time: Duration::from_mins(10),
+    };
+
     fn queue(waiting: usize) -> Arc<Queue> {
-        Arc::new(Queue::new(Limits {
-            changes: 1,
-            checks: 1,
-            statuses: 1,
-            waiting,
-        }))
+        Arc::new(Queue::new(Limits { waiting, ..LIMITS }))
     }
 
     fn entry(namespace: &str) -> Entry {
@@ -129,6 +159,23 @@ mod tests {
         drop(first);
         drop(second.await.unwrap());
         assert_eq!(queue.waiting(), 0);
+    }
+
+    #[tokio::test]
+    async fn next_entries_begin_while_others_run_for_long() {
+        let queue = Arc::new(Queue::new(Limits {
+            slot_time: Duration::from_millis(10),
+            ..LIMITS
+        }));
+        let turns = async {
+            // The timer ends when no entry waits, and begins again.
+            for namespace in ["a", "b"] {
+                let both = [0; 2].map(|_| queue.turn(entry(namespace)));
+                drop(futures::future::join_all(both).await);
+            }
+        };
+        let begun = tokio::time::timeout(Duration::from_mins(1), turns).await;
+        assert!(begun.is_ok());
     }
 
     #[tokio::test]

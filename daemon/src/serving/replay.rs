@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// The number of entries that are replayed at once. The request queue has slots for other requests next to them.
-const CONCURRENCY: usize = 4;
+const CONCURRENCY: usize = 3;
 /// The period after which the journal is read again when the watch reported no change.
 const PERIOD: Duration = Duration::from_mins(1);
 /// The pause before a journal that cannot be read is read again.

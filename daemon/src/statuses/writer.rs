@@ -7,7 +7,10 @@ use std::{
 
 use cmdline::error_line;
 use cni::types::CniError;
-use tokio::task::{self, JoinSet};
+use tokio::{
+    sync::Semaphore,
+    task::{self, JoinSet},
+};
 use tracing::{debug, info_span, warn};
 
 use super::{PodStatus, Statuses};
@@ -16,6 +19,8 @@ use crate::{cluster::Cluster, errors::shorten, readiness::Gate, serving::service
 /// The pauses before the state of all containers is searched for pending statuses again. The first one is longer than a daemon that was
 /// replaced takes to end.
 const SEARCH_AGAIN: [Duration; 2] = [Duration::from_mins(1), Duration::from_mins(10)];
+/// The statuses that are written at once.
+const CONCURRENCY: usize = 8;
 /// Stands for the verb in failures of a status.
 const STATUS: &str = "network status";
 
@@ -23,12 +28,18 @@ const STATUS: &str = "network status";
 pub async fn write(service: Arc<Service>) {
     let statuses = Arc::clone(&service.statuses);
     let mut tasks = JoinSet::new();
+    let slots = Arc::new(Semaphore::new(CONCURRENCY));
     service.readiness.wait_open(&[Gate::Watches]).await;
     loop {
         if let Some(cluster) = service.cluster.get() {
             for status in statuses.take(Instant::now()) {
                 let (service, cluster) = (Arc::clone(&service), cluster.clone());
-                tasks.spawn(async move { write_one(&service, &cluster, status).await });
+                let slots = Arc::clone(&slots);
+                tasks.spawn(async move {
+                    // Nothing closes the semaphore.
+                    let _slot = slots.acquire().await;
+                    write_one(&service, &cluster, status).await;
+                });
             }
         }
         let due = async {

@@ -2,8 +2,6 @@
 
 use std::fs;
 
-use serde_json::json;
-
 use crate::{node::NodeFixture, wait_for};
 
 const SOCKET: &str = "run/multus/multus.sock";
@@ -50,14 +48,14 @@ fn next_daemon_takes_over_while_the_old_one_finishes() {
 #[test]
 fn requests_waiting_at_the_old_daemon_are_sent_to_the_new_one() {
     let node = NodeFixture::new();
-    node.configure(&json!({"verbsAtOnce": 1}));
     node.run_pod(None);
     let old = node.start().ready().by_own_name();
     let gate = node.block_plugin("primary", "ADD");
     let adding = old.cni_meanwhile(&node.request("ADD", "c1"));
     node.wait_for_call("ADD primary pod0");
-    let queued = old.cni_held_meanwhile(&node.request("ADD", "c2"), 100_000);
-    let deleting = old.cni_held_meanwhile(&node.request("DEL", "c3"), 0);
+    // They wait for the ADD of their container.
+    let queued = old.cni_held_meanwhile(&node.request("ADD", "c1"), 100_000);
+    let deleting = old.cni_held_meanwhile(&node.request("DEL", "c1"), 0);
     let _new = node.start().by_own_name().ready();
     old.until_replaced();
     for waiting in [queued, deleting] {
