@@ -4,6 +4,8 @@ pub mod wire;
 
 pub mod journal;
 
+pub mod presence;
+
 pub mod options;
 
 pub mod plugins;

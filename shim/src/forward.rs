@@ -1,15 +1,19 @@
 //! Forwarding each verb to a daemon that is ready, is starting, or does not run.
 //!
 //! ADD, CHECK and GC are sent at once, and a daemon that is not ready holds them. Without a daemon they wait for one, within the time
-//! that a runtime allows, and then ask for a retry (code 11). STATUS never waits. DEL waits briefly and is then journaled for the daemon,
-//! so that a pod can always be removed and nothing leaks.
+//! that a runtime allows, and then ask for a retry (code 11). DEL waits briefly and is then journaled for the daemon, so that a pod can
+//! always be removed and nothing leaks. STATUS waits for a moment and then succeeds if a daemon served the node a moment ago: the
+//! runtime has the configuration and this program, and one failure makes the node NotReady, with all its pods. Code 50 is for what the
+//! daemon itself reports, and for a daemon that stays away.
 
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::time::{Duration, Instant, SystemTime};
 
-use api::Response;
 use api::wire::to_json;
+use api::{Response, presence};
 use cni::convert::result_to;
 use cni::{CniError, Command};
+use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, utimensat};
 use serde_json::Value;
 
 use crate::call::CniCall;
@@ -24,6 +28,9 @@ pub(crate) struct Timing {
     pub(crate) ready: Duration,
     /// How long DEL waits for a daemon before it is journaled.
     pub(crate) reachable: Duration,
+    /// How long STATUS waits for a daemon: less than the 2 s that `crictl` allows, and far less than the 30 s after which a kubelet calls
+    /// the runtime down.
+    pub(crate) answering: Duration,
     /// The timeouts of STATUS.
     pub(crate) status: Timeouts,
     /// The timeouts of the other verbs.
@@ -36,6 +43,7 @@ impl Default for Timing {
         Self {
             ready: seconds(50),
             reachable: seconds(2),
+            answering: seconds(1),
             status: Timeouts {
                 connect: seconds(1),
                 response: seconds(10),
@@ -112,21 +120,45 @@ fn not_begun_reason(response: &HttpResponse) -> String {
 }
 
 fn status(call: &CniCall, timing: &Timing) -> Result<Option<Value>, CniError> {
-    let none = Duration::ZERO;
-    match send(
-        &call.socket,
-        api::PATH_CNI,
-        none,
-        &body(call),
-        timing.status,
-    ) {
-        Ok(response) => read(call, &response),
-        Err(error) => Err(unavailable(
-            call,
-            CniError::PLUGIN_NOT_AVAILABLE,
-            &error.to_string(),
-        )),
+    let body = body(call);
+    let mut retry = Retry::new(&call.socket, Instant::now() + timing.answering);
+    loop {
+        let none = Duration::ZERO;
+        let reason = match send(&call.socket, api::PATH_CNI, none, &body, timing.status) {
+            Ok(response) if response.not_begun => not_begun_reason(&response),
+            Ok(response) => {
+                return read(call, &response).inspect(|_| note_success(&call.socket));
+            }
+            Err(error) => error.to_string(),
+        };
+        if !retry.wait() {
+            let dir = call.socket.parent().unwrap_or(Path::new("/"));
+            if presence::is_recent(dir, SystemTime::now()) {
+                return Ok(None);
+            }
+            let reason = format!(
+                "{reason}; none has served this node for {} s: see why its pod does not run",
+                presence::GRACE.as_secs()
+            );
+            return Err(unavailable(call, CniError::PLUGIN_NOT_AVAILABLE, &reason));
+        }
     }
+}
+
+/// Sets the time of the socket, by which a later STATUS knows that a daemon served a moment ago.
+fn note_success(socket: &Path) {
+    const fn at(nanoseconds: i64) -> Timespec {
+        Timespec {
+            tv_sec: 0,
+            tv_nsec: nanoseconds,
+        }
+    }
+    let times = Timestamps {
+        last_access: at(UTIME_OMIT),
+        last_modification: at(UTIME_NOW),
+    };
+    // Best effort: without it only the time at which the daemon took the socket counts.
+    let _ = utimensat(CWD, socket, &times, AtFlags::SYMLINK_NOFOLLOW);
 }
 
 fn del(call: &CniCall, timing: &Timing) -> Result<Option<Value>, CniError> {
@@ -267,12 +299,30 @@ mod tests {
         Timing {
             ready: Duration::from_millis(60),
             reachable: Duration::from_millis(60),
+            answering: Duration::from_millis(60),
             status: timeouts,
             work: timeouts,
         }
     }
 
+    /// Makes the directory and the socket in it look as if no daemon had served for a year.
+    fn set_old(dir: &TempDir) {
+        let old = SystemTime::now() - Duration::from_hours(24 * 365);
+        std::fs::File::open(dir.path())
+            .and_then(|dir| dir.set_modified(old))
+            .unwrap();
+        let since = old.duration_since(SystemTime::UNIX_EPOCH).unwrap();
+        let time = Timespec::try_from(since).unwrap();
+        let times = Timestamps {
+            last_access: time,
+            last_modification: time,
+        };
+        let socket = dir.path().join(api::SOCKET_NAME);
+        let _ = utimensat(CWD, &socket, &times, AtFlags::SYMLINK_NOFOLLOW);
+    }
+
     fn error(dir: &TempDir, command: &str) -> CniError {
+        set_old(dir);
         forward(&call(dir, command), &short()).unwrap_err()
     }
 

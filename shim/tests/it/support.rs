@@ -1,13 +1,16 @@
 //! A scripted daemon that records its requests, and the shim run against it.
 
+use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::{Duration, SystemTime};
 
 use api::Request;
+use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 
@@ -63,13 +66,38 @@ impl ShimFixture {
         &self,
         script: impl Fn(&str, &[u8]) -> Option<String> + Send + Sync + 'static,
     ) {
-        let listener = UnixListener::bind(self.path().join("multus.sock")).unwrap();
+        let listener = UnixListener::bind(self.socket()).unwrap();
         let requests = Arc::clone(&self.requests);
         thread::spawn(move || {
             for stream in listener.incoming() {
                 serve(stream.unwrap(), &script, &requests);
             }
         });
+    }
+
+    /// Leaves the socket of a daemon that was killed.
+    pub(crate) fn leave_dead_socket(&self) {
+        drop(UnixListener::bind(self.socket()).unwrap());
+    }
+
+    /// Sets the times of the socket and its directory to so many seconds before now.
+    pub(crate) fn set_age(&self, seconds: u64) {
+        let time = SystemTime::now() - Duration::from_secs(seconds);
+        let set = |directory: File| directory.set_modified(time).unwrap();
+        File::open(self.path()).map(set).unwrap();
+        if self.socket().exists() {
+            let time = time.duration_since(SystemTime::UNIX_EPOCH).unwrap();
+            let time = Timespec::try_from(time).unwrap();
+            let times = Timestamps {
+                last_access: time,
+                last_modification: time,
+            };
+            utimensat(CWD, &self.socket(), &times, AtFlags::empty()).unwrap();
+        }
+    }
+
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.path().join(api::SOCKET_NAME)
     }
 
     pub(crate) fn path(&self) -> &Path {

@@ -2,23 +2,67 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use api::Request;
 
-use crate::support::{ShimFixture, env, ok, run};
+use crate::support::{ShimFixture, env, ok, run, with_status};
 
 #[test]
-fn status_fails_at_once() {
-    let start = Instant::now();
-    let error = ShimFixture::without_daemon().run("STATUS").error();
-    assert_eq!(error.code, 50);
-    assert!(error.msg.contains("multus.sock"), "{error}");
-    assert!(
-        start.elapsed() < Duration::from_secs(2),
-        "{:?}",
-        start.elapsed()
-    );
+fn status_succeeds_while_a_daemon_restarts() {
+    for is_killed in [true, false] {
+        let fixture = ShimFixture::without_daemon();
+        if is_killed {
+            fixture.leave_dead_socket();
+        }
+        fixture.set_age(25);
+        assert_eq!(fixture.run("STATUS").success(), "");
+    }
+}
+
+#[test]
+fn status_fails_once_a_daemon_stays_away() {
+    for (is_killed, reason) in [(true, "Connection refused"), (false, "No such file")] {
+        let fixture = ShimFixture::without_daemon();
+        if is_killed {
+            fixture.leave_dead_socket();
+        }
+        fixture.set_age(31);
+        let error = fixture.run("STATUS").error();
+        assert_eq!(error.code, 50);
+        for part in ["multus.sock", reason, "see why its pod does not run"] {
+            assert!(error.msg.contains(part), "{error}");
+        }
+    }
+}
+
+#[test]
+fn status_of_a_node_without_a_daemon_is_the_answer_of_the_next_one() {
+    let fixture = ShimFixture::without_daemon();
+    fixture.set_age(31);
+    std::thread::scope(|scope| {
+        let shim = scope.spawn(|| fixture.run("STATUS"));
+        let problem = r#"{"code":50,"msg":"watches: no answer"}"#;
+        fixture.start_daemon(|_, _| Some(with_status(400, problem)));
+        let error = shim.join().unwrap().error();
+        assert!(
+            error.code == 50 && error.msg.contains("watches: no answer"),
+            "{error}"
+        );
+    });
+    assert_eq!(fixture.calls().len(), 1);
+}
+
+#[test]
+fn only_a_successful_status_counts_as_served() {
+    let old = Duration::from_secs(500);
+    for (response, is_noted) in [(ok(""), true), (with_status(400, "{}"), false)] {
+        let fixture = ShimFixture::responding(response);
+        fixture.set_age(1000);
+        fixture.run("STATUS");
+        let time = fixture.socket().metadata().unwrap().modified().unwrap();
+        assert_eq!(time.elapsed().unwrap() < old, is_noted);
+    }
 }
 
 #[test]

@@ -252,10 +252,19 @@ fn del_without_daemon(harness: &Harness) -> anyhow::Result<()> {
 }
 
 fn status_without_daemon(harness: &Harness) -> anyhow::Result<()> {
-    harness
-        .spawn_shim(&env("STATUS"), config("1.1.0").to_string().as_bytes())?
-        .within(10)?
-        .has_code(50)
+    let status = || {
+        harness
+            .spawn_shim(&env("STATUS"), config("1.1.0").to_string().as_bytes())?
+            .within(10)
+    };
+    let fake = harness.fake_daemon_answering(200, "")?;
+    status()?.success()?;
+    drop(fake);
+    status()?.success()?;
+    // The shim sees that the socket was removed a moment ago.
+    let directory = ["touch", "--date=1 minute ago", FAKE_DAEMON_DIR];
+    harness.node().run(&directory)?;
+    status()?.has_code(50)
 }
 
 fn log_file(harness: &Harness) -> anyhow::Result<()> {

@@ -32,7 +32,7 @@ pub(super) const SUBJECT: Subject = Subject {
         ),
         fix(
             "status.without-daemon",
-            "`STATUS` without a daemon fails at once with code 50.",
+            "Without a daemon `STATUS` succeeds for half a minute after the last one served, and then fails with code 50.",
             Cni("SPEC 1.1.0, section 2: STATUS"),
         ),
     ],
