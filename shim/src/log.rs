@@ -6,6 +6,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use rustix::fs::OFlags;
+
 use crate::output;
 
 /// The log levels, the quietest first.
@@ -50,10 +52,13 @@ impl Log {
             output::write_all(rustix::stdio::stderr(), line.as_bytes());
         }
         if let Some(file) = &self.file {
+            // Others may write to the directory, and a link of theirs must not lead us to another file.
+            let no_link = OFlags::NOFOLLOW.bits().cast_signed();
             let file = OpenOptions::new()
                 .append(true)
                 .create(true)
                 .mode(0o600)
+                .custom_flags(no_link)
                 .open(file);
             let _ = file.map(|file| output::write_all(file.as_fd(), line.as_bytes()));
         }

@@ -145,6 +145,20 @@ fn journaled_del_is_logged() {
 }
 
 #[test]
+fn log_file_that_is_a_link_is_not_followed() {
+    let fixture = ShimFixture::without_daemon();
+    let (file, link) = (fixture.path().join("theirs"), fixture.path().join("link"));
+    fs::write(&file, "").unwrap();
+    std::os::unix::fs::symlink(&file, &link).unwrap();
+    let mut config = fixture.config("0.4.0");
+    config.insert("logFile".to_owned(), link.to_str().into());
+    config.insert("logLevel".to_owned(), "error".into());
+    let stdin = serde_json::to_vec(&config).unwrap();
+    run("multus-shim", &env("DEL"), &stdin).success();
+    assert_eq!(fs::read_to_string(file).unwrap(), "");
+}
+
+#[test]
 fn del_that_cannot_be_journaled_asks_for_a_retry() {
     let fixture = ShimFixture::without_daemon();
     // A file in place of the directory makes the write fail for root, too.
