@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Request {
-    /// The environment of the shim as the runtime started it.
+    /// The variables `CNI_*` of the shim as the runtime started it; others are not used.
     #[serde(default, deserialize_with = "or_default")]
     pub env: BTreeMap<String, String>,
     /// The shim's stdin; base64 on the wire.

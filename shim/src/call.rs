@@ -18,7 +18,7 @@ const MAX_STDIN: u64 = 8 << 20;
 /// The time in which the runtime has to close the shim's stdin, so that the shim cannot wait for ever.
 const STDIN_TIME: Duration = Duration::from_secs(30);
 
-/// The environment as the runtime set it.
+/// The variables of the CNI specification as the runtime set them. Others may be secrets, and neither the daemon nor a replay uses them.
 pub(crate) struct Variables(pub(crate) Vec<(String, String)>);
 
 impl Variables {
@@ -60,13 +60,12 @@ impl Environment {
         let mut wrong = Vec::new();
         let mut variables = Variables(Vec::new());
         for (key, value) in all {
-            match (key.into_string(), value.into_string()) {
-                (Ok(key), Ok(value)) => variables.0.push((key, value)),
-                (Ok(key), Err(_)) if key.starts_with("CNI_") => {
-                    wrong.push(format!("{key} is not UTF-8"));
-                }
-                // The daemon does not need it, and JSON cannot carry it.
-                _ => {}
+            let Some(key) = key.into_string().ok().filter(|key| key.starts_with("CNI_")) else {
+                continue;
+            };
+            match value.into_string() {
+                Ok(value) => variables.0.push((key, value)),
+                Err(_) => wrong.push(format!("{key} is not UTF-8")),
             }
         }
         let invalid = |msg: String| CniError::new(CniError::INVALID_ENVIRONMENT, msg);

@@ -19,13 +19,7 @@ pub(crate) fn write(call: &CniCall) -> io::Result<PathBuf> {
         .as_ref()
         .expect("DEL is about an attachment");
     let name = api::journal::file_name(container_id, ifname, call.netns());
-    // Other variables of the runtime may be secrets, and the replay does not need them.
-    let env = call
-        .variables
-        .0
-        .iter()
-        .filter(|(key, _)| key.starts_with("CNI_"));
-    let request = to_json(env.cloned(), &call.stdin, None);
+    let request = to_json(call.variables.0.iter().cloned(), &call.stdin, None);
     write_file(&dir, &name, &request).map_err(with_path)?;
     Ok(dir.join(name))
 }

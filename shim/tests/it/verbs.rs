@@ -52,6 +52,22 @@ fn add_forwards_environment_and_stdin_and_prints_the_result() {
 }
 
 #[test]
+fn other_variables_of_the_runtime_stay_with_the_shim() {
+    let fixture = ShimFixture::responding(ok(""));
+    let mut variables = env("DEL");
+    for name in ["K3S_TOKEN", "PATH", "CNIX"] {
+        variables.push((name, "swordfish".to_owned()));
+    }
+    let stdin = serde_json::to_vec(&fixture.config("1.1.0")).unwrap();
+    run("multus-shim", &variables, &stdin).success();
+    let expected = env("DEL")
+        .into_iter()
+        .map(|(key, value)| (key.to_owned(), value))
+        .collect();
+    assert_eq!(fixture.calls()[0].env, expected);
+}
+
+#[test]
 fn add_prints_the_version_of_the_configuration() {
     let expected = json!({
         "cniVersion": "0.4.0",

@@ -80,7 +80,6 @@ fn env(verb: &str) -> Vec<(&str, &str)> {
             "K8S_POD_NAMESPACE=default;K8S_POD_NAME=none;K8S_POD_UID=none",
         ),
         ("CNI_PATH", "/opt/cni/bin"),
-        ("E2E_EXTRA", "a=b c"),
     ]
 }
 

@@ -8,7 +8,7 @@ use super::{
 pub(super) const SUBJECT: Subject = Subject {
     name: "forward",
     title: "From the shim to the daemon",
-    introduction: "The shim sends its environment and its configuration to the daemon's unix socket, and hands the daemon's answer to the container runtime. Most cases put a server of the suite in the daemon's place.",
+    introduction: "The shim sends its variables `CNI_*` and its configuration to the daemon's unix socket, and hands the daemon's answer to the container runtime. Most cases put a server of the suite in the daemon's place.",
     rules: &[
         must(
             "forward.socket-dir",
@@ -17,7 +17,7 @@ pub(super) const SUBJECT: Subject = Subject {
         ),
         must(
             "forward.request",
-            "The shim's environment and its configuration reach the daemon unchanged.",
+            "The shim's variables `CNI_*` and its configuration reach the daemon unchanged.",
             Upstream,
         ),
         must(
