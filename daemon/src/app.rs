@@ -6,7 +6,7 @@
 use std::{
     ffi::OsString,
     sync::{Arc, Mutex, OnceLock, PoisonError},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use anyhow::Context;
@@ -231,6 +231,9 @@ impl App {
 
     /// Opens the daemon's own socket, on which it serves before it takes the name that shims connect to.
     fn open_socket(&self) -> anyhow::Result<Socket> {
+        if socket::was_served_lately(&self.root, &self.config.socket_dir) {
+            self.readiness.begin_restart(Instant::now());
+        }
         socket::sweep(&self.root, &self.config.socket_dir);
         let id = self.identity.id();
         Socket::bind(Arc::clone(&self.root), &self.config.socket_dir, &id)
@@ -472,7 +475,10 @@ impl App {
         let gates = [Gate::Discovery, Gate::Journal, Gate::Watches];
         while socket::is_served(&self.root, &self.config.socket_dir) {
             tokio::select! {
-                () = self.readiness.wait_open(&gates) => return,
+                () = self.readiness.wait_open(&gates) => {
+                    self.readiness.begin_restart(Instant::now());
+                    return;
+                }
                 () = tokio::time::sleep(TRY_AGAIN) => {}
             }
         }

@@ -4,8 +4,10 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     path::Path,
     sync::{Mutex, MutexGuard, PoisonError},
+    time::Instant,
 };
 
+use api::presence::GRACE;
 use tokio::sync::Notify;
 use tracing::{info, warn};
 
@@ -59,6 +61,8 @@ struct Gates {
     never_open: BTreeSet<Gate>,
     /// True while another daemon serves this node's pods.
     is_standby: bool,
+    /// Until then the start of this daemon is the restart of one that served a moment ago.
+    restarts_until: Option<Instant>,
     /// Notes for operators, by subject; pods are served all the same.
     notes: BTreeMap<&'static str, String>,
 }
@@ -100,6 +104,7 @@ impl Readiness {
                 closed: reasons,
                 never_open: closed.iter().copied().collect(),
                 is_standby: false,
+                restarts_until: None,
                 notes: BTreeMap::new(),
             }),
             changed: Notify::new(),
@@ -206,6 +211,21 @@ impl Readiness {
             .map(|(gate, reason)| format!("{gate:?}: {reason}").to_lowercase_first())
             .collect();
         (!lines.is_empty()).then(|| lines.join("; "))
+    }
+
+    /// Remembers that a daemon before this one served pods a moment ago.
+    pub(crate) fn begin_restart(&self, now: Instant) {
+        self.gates().restarts_until = Some(now + GRACE);
+    }
+
+    /// Returns whether nothing but a restart keeps the daemon from being ready: its end, or for a short time its start. The runtime is
+    /// not told of it, since a node whose STATUS fails becomes NotReady, with all its pods.
+    pub(crate) fn is_restarting(&self, now: Instant) -> bool {
+        let gates = self.gates();
+        let is_start = gates.restarts_until.is_some_and(|until| now < until);
+        let passes =
+            |gate: &Gate| *gate == Gate::Shutdown || (is_start && gates.never_open.contains(gate));
+        !gates.closed.is_empty() && gates.closed.keys().all(passes)
     }
 
     /// Returns why a gate is closed, or `None` when it is open.
@@ -320,6 +340,25 @@ mod tests {
         readiness.close(Gate::Watches, "no answer");
         assert_eq!(readiness.was_open(Gate::Watches), Ok(()));
         readiness.wait_was_open(&[Gate::Watches]).await;
+    }
+
+    #[test]
+    fn only_start_and_end_are_a_restart() {
+        let now = Instant::now();
+        let readiness = Readiness::new(&[Gate::Watches, Gate::Shim]);
+        assert!(!readiness.is_restarting(now), "no daemon was before it");
+        readiness.begin_restart(now);
+        readiness.close(Gate::Watches, "no answer");
+        assert!(readiness.is_restarting(now));
+        assert!(!readiness.is_restarting(now + GRACE), "it takes too long");
+        readiness.open(Gate::Watches);
+        assert!(readiness.is_restarting(now));
+        readiness.open(Gate::Shim);
+        assert!(!readiness.is_restarting(now), "it is ready");
+        readiness.close(Gate::Shutdown, "shutting down");
+        assert!(readiness.is_restarting(now + GRACE));
+        readiness.close(Gate::Shim, "no space");
+        assert!(!readiness.is_restarting(now), "it was ready before");
     }
 
     #[tokio::test]

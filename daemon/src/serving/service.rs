@@ -232,6 +232,9 @@ impl Service {
     }
 
     fn status(&self, call: &CniCall, netconf: &Netconf) -> Result<(), CniError> {
+        if self.readiness.is_restarting(Instant::now()) {
+            return Ok(());
+        }
         if let Some(problem) = self.readiness.problem() {
             return Err(CniError::new(CniError::PLUGIN_NOT_AVAILABLE, problem));
         }

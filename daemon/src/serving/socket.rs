@@ -11,6 +11,7 @@ use std::{
     os::{fd::OwnedFd, unix::fs::PermissionsExt},
     path::{Path, PathBuf},
     sync::Arc,
+    time::SystemTime,
 };
 
 use anyhow::Context;
@@ -206,6 +207,12 @@ impl Drop for Socket {
 /// Returns whether any daemon accepts connections at the public name.
 pub fn is_served(root: &Root, dir: &Path) -> bool {
     is_served_at(root, &dir.join(api::SOCKET_NAME))
+}
+
+/// Returns whether a daemon served shims a moment ago. Ask before [`sweep`] and [`Socket::bind`], which change the directory.
+pub fn was_served_lately(root: &Root, dir: &Path) -> bool {
+    root.open_dir(dir)
+        .is_ok_and(|dir| api::presence::is_recent(&proc_path(&dir), SystemTime::now()))
 }
 
 /// Returns whether a process accepts connections at a path.
