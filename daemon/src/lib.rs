@@ -32,6 +32,7 @@ pub mod host;
 pub mod logging;
 pub mod metrics;
 pub mod readiness;
+pub mod watchdog;
 
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;

@@ -18,7 +18,7 @@ use daemon::{
     host::{exec, limits},
     logging,
     readiness::Purpose,
-    serving,
+    serving, watchdog,
 };
 use plan::daemon_config::{self, Config};
 use tracing::warn;
@@ -278,6 +278,7 @@ fn serve(context: CommandContext, format: LogFormat, purpose: Purpose) -> anyhow
     );
     limits::raise();
     let runtime = runtime_with(serving::threads(config.verbs_at_once))?;
+    watchdog::start(runtime.handle().clone())?;
     let outcome = runtime.block_on(app::run(config, root, context.identity, purpose));
     // Threads that wait for a hanging plugin are left behind; the next start ends the plugin.
     runtime.shutdown_background();

@@ -355,7 +355,7 @@ fn arguments(env: &TestEnv) -> anyhow::Result<()> {
             commands.insert(command);
         }
     }
-    ensure!(commands.len() == 4, "{commands:?}");
+    ensure!(commands.len() == 3, "{commands:?}");
     ensure!(
         understands(&["run".to_owned(), "--namespace-isolation=true".to_owned()]).is_err(),
         "the program accepts an unknown argument"
