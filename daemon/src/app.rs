@@ -250,7 +250,11 @@ impl App {
             };
             tokio::spawn(hotplug::run(pod_reconciler, self.pods.listen()));
         }
-        let leasing = tokio::spawn(dhcp::run(Arc::clone(reconciler), self.config.dhcp));
+        let leasing = tokio::spawn(dhcp::run(
+            Arc::clone(reconciler),
+            Arc::clone(&self.cluster),
+            self.config.dhcp,
+        ));
         if let Some(port) = self.config.metrics_port {
             tokio::spawn(metrics_port::serve(Arc::clone(service), port));
         }
@@ -272,7 +276,11 @@ impl App {
     fn spawn_standalone(self: &Arc<Self>, socket: Socket) -> Tasks {
         let reconciler = &self.reconciler;
         tokio::spawn(Arc::clone(self).follow_daemon_set());
-        let leasing = tokio::spawn(dhcp::run(Arc::clone(reconciler), self.config.dhcp));
+        let leasing = tokio::spawn(dhcp::run(
+            Arc::clone(reconciler),
+            Arc::clone(&self.cluster),
+            self.config.dhcp,
+        ));
         if let Some(port) = self.config.metrics_port {
             tokio::spawn(metrics_port::serve(Arc::clone(&self.service), port));
         }

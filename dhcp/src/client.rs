@@ -1,7 +1,8 @@
 //! The states of a client (RFC 2131, section 4.4), without I/O.
 //!
 //! The caller hands in the messages that arrive and the time when it reaches [`Client::deadline`], and carries out the [`Action`]s that
-//! come back. A client ends with [`Action::Failed`]; what then becomes of the interface is the caller's choice, as is a new client.
+//! come back. A search that finds no lease ends with [`Action::Failed`]. A client that has had a lease does not end by itself: after
+//! [`Action::Lost`] it asks for the same address until a server grants it again.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -102,13 +103,15 @@ pub struct Outgoing {
 pub enum Action {
     /// Send a message.
     Send(Box<Outgoing>),
-    /// Keep the lease: a new one, or the old one with new times and perhaps other options.
+    /// Keep the lease: a new one, or the old one with new times and perhaps other options. The address of a lost lease may be used again.
     Keep(Box<Lease>),
-    /// The client has ended. The address of a lease must no longer be used.
+    /// The lease is no longer valid: its address must not be used until it is granted again. A second one has a further reason.
+    Lost(Failure),
+    /// The client has ended without a lease.
     Failed(Failure),
 }
 
-/// Why a client has ended.
+/// Why a client has no lease, or no longer has one.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Failure {
     /// No server has granted a lease in time.
@@ -127,8 +130,8 @@ pub enum Failure {
         /// The server's words.
         reason: String,
     },
-    /// A server has renewed the lease for another address.
-    #[error("the DHCP server has renewed the lease of {0} for {1}")]
+    /// A server grants or offers another address than that of the lease.
+    #[error("the DHCP server no longer grants {0}, but {1}")]
     Changed(Ipv4Addr, Ipv4Addr),
 }
 
@@ -150,7 +153,21 @@ enum State {
     Renewing(Lease),
     /// It asks all servers to renew the lease.
     Rebinding(Lease),
+    /// It asks all servers whether it may use the address of its former lease (INIT-REBOOT). A server that tests whether an address is
+    /// in use before it offers it does not do so here, where the interface still has the address.
+    Rebooting,
     Ended,
+}
+
+/// A lease that is refused or over, and that the client wants again.
+#[derive(Clone, Debug)]
+struct Former {
+    lease: Lease,
+    reason: Failure,
+    /// Until when its address may be used still; `None` once it is lost.
+    usable_until: Option<Duration>,
+    /// Another address that a server offers.
+    other: Option<Ipv4Addr>,
 }
 
 /// A client of one interface.
@@ -159,6 +176,8 @@ pub struct Client {
     config: Config,
     random: Random,
     state: State,
+    /// The lease to be granted again, while there is no other.
+    former: Option<Former>,
     transaction: u32,
     /// When the client began to look for a lease, or to renew it.
     began: Duration,
@@ -187,6 +206,19 @@ impl Client {
         client
     }
 
+    /// Goes on with a lease that an earlier client has lost. Its first message is due at once.
+    pub fn regain(config: Config, lease: Lease, now: Duration) -> Self {
+        let mut client = Self::new(config, State::Selecting, now);
+        client.former = Some(Former {
+            reason: Failure::Expired(lease.address()),
+            lease,
+            usable_until: None,
+            other: None,
+        });
+        client.deadline = Some(now);
+        client
+    }
+
     fn new(config: Config, state: State, now: Duration) -> Self {
         let mut random = Random(config.seed);
         Self {
@@ -194,6 +226,7 @@ impl Client {
             random,
             config,
             state,
+            former: None,
             began: now,
             sent: now,
             count: 0,
@@ -212,18 +245,30 @@ impl Client {
         !matches!(self.state, State::Bound(_) | State::Ended)
     }
 
-    /// Returns the lease, also while it is renewed.
+    /// Returns the lease whose address may be used, also while it is renewed.
     pub fn lease(&self) -> Option<&Lease> {
         match &self.state {
             State::Bound(lease) | State::Renewing(lease) | State::Rebinding(lease) => Some(lease),
-            State::Selecting | State::Requesting(_) | State::Ended => None,
+            State::Selecting | State::Requesting(_) | State::Rebooting | State::Ended => {
+                let former = self.former.as_ref()?;
+                former.usable_until.map(|_| &former.lease)
+            }
         }
+    }
+
+    /// Returns the lease that was lost and that the client asks for.
+    pub fn lost(&self) -> Option<&Lease> {
+        let former = self.former.as_ref()?;
+        former.usable_until.is_none().then_some(&former.lease)
     }
 
     /// Does what is due at this time.
     pub fn advance(&mut self, now: Duration) -> Vec<Action> {
         if self.deadline.is_none_or(|deadline| now < deadline) {
             return Vec::new();
+        }
+        if let Some(failure) = self.lose(now) {
+            return self.search_anew(failure, now);
         }
         let action = match std::mem::replace(&mut self.state, State::Ended) {
             State::Selecting => self.select_again(now),
@@ -234,8 +279,10 @@ impl Client {
                     self.select_again(now)
                 }
             }
+            State::Rebooting if self.count_in_state < REQUESTS => self.enter(State::Rebooting, now),
+            State::Rebooting => self.enter(State::Selecting, now),
             State::Bound(lease) | State::Renewing(lease) | State::Rebinding(lease) => {
-                self.renew(lease, now)
+                return self.renew(lease, now);
             }
             State::Ended => {
                 self.deadline = None;
@@ -245,30 +292,84 @@ impl Client {
         vec![action]
     }
 
+    /// Returns why the former lease is lost, once its time is over or another address is offered in its place. Each reason is returned
+    /// once.
+    fn lose(&mut self, now: Duration) -> Option<Failure> {
+        let former = self.former.as_mut()?;
+        let is_usable = former.usable_until.is_some();
+        let is_known = matches!(former.reason, Failure::Changed(..));
+        if let Some(other) = former.other
+            && (is_usable || !is_known)
+        {
+            former.reason = Failure::Changed(former.lease.address(), other);
+        } else if !is_usable || !has_passed(former.usable_until, now) {
+            return None;
+        }
+        former.usable_until = None;
+        Some(former.reason.clone())
+    }
+
+    /// Reports the loss of the former lease and looks for a server that grants its address.
+    fn search_anew(&mut self, failure: Failure, now: Duration) -> Vec<Action> {
+        self.restart(now);
+        let action = self.enter(State::Selecting, now);
+        vec![Action::Lost(failure), action]
+    }
+
+    /// Asks all servers for the address of a lease that is refused or over. Without a time until which it may be used it is lost.
+    fn reclaim(
+        &mut self,
+        lease: Lease,
+        reason: Failure,
+        usable_until: Option<Duration>,
+        now: Duration,
+    ) -> Vec<Action> {
+        self.former = Some(Former {
+            lease,
+            reason: reason.clone(),
+            usable_until,
+            other: None,
+        });
+        if usable_until.is_none() {
+            return self.search_anew(reason, now);
+        }
+        self.restart(now);
+        vec![self.enter(State::Rebooting, now)]
+    }
+
+    fn restart(&mut self, now: Duration) {
+        self.began = now;
+        self.count = 0;
+        self.count_in_state = 0;
+        self.transaction = self.random.next();
+    }
+
     fn select_again(&mut self, now: Duration) -> Action {
-        if now >= self.began + self.config.retry.limit {
+        if self.former.is_none() && now >= self.began + self.config.retry.limit {
             return self.end(Failure::NoLease(self.config.retry.limit));
         }
         self.enter(State::Selecting, now)
     }
 
     /// Asks for the lease's renewal, as far as it has progressed; the machine may have slept through some of its times.
-    fn renew(&mut self, lease: Lease, now: Duration) -> Action {
-        let has_passed = |time: Option<Duration>| time.is_some_and(|time| now >= time);
-        if has_passed(lease.expires()) {
-            return self.end(Failure::Expired(lease.address()));
+    fn renew(&mut self, lease: Lease, now: Duration) -> Vec<Action> {
+        let is_first = self.count_in_state == 0;
+        if has_passed(lease.expires(), now) {
+            // Where no server was asked in time, since no client ran or the machine slept, the interface keeps its address for a few
+            // requests.
+            let grace = is_first.then(|| now + REQUESTS * self.config.retry.fast_pause);
+            let reason = Failure::Expired(lease.address());
+            return self.reclaim(lease, reason, grace, now);
         }
-        let is_first = matches!(self.count_in_state, 0);
         if is_first {
-            self.began = now;
-            self.count = 0;
-            self.transaction = self.random.next();
+            self.restart(now);
         }
-        if has_passed(lease.rebinds()) {
-            self.enter(State::Rebinding(lease), now)
+        let state = if has_passed(lease.rebinds(), now) {
+            State::Rebinding(lease)
         } else {
-            self.enter(State::Renewing(lease), now)
-        }
+            State::Renewing(lease)
+        };
+        vec![self.enter(state, now)]
     }
 
     fn end(&mut self, failure: Failure) -> Action {
@@ -290,14 +391,14 @@ impl Client {
         self.count_in_state += 1;
         let outgoing = self.message(now);
         self.deadline = match &self.state {
-            State::Selecting | State::Requesting(_) => {
+            State::Selecting | State::Requesting(_) | State::Rebooting => {
                 let pause = self.config.retry.after(self.count);
-                let jittered = self.random.jitter(pause);
-                Some(
-                    (now + jittered)
-                        .min(self.began + self.config.retry.limit)
-                        .max(now),
-                )
+                let next = now + self.random.jitter(pause);
+                let end = match &self.former {
+                    None => Some(self.began + self.config.retry.limit),
+                    Some(former) => former.usable_until,
+                };
+                Some(end.map_or(next, |end| next.min(end)).max(now))
             }
             State::Renewing(lease) => next_try(now, lease.rebinds()),
             State::Rebinding(lease) => next_try(now, lease.expires()),
@@ -324,8 +425,8 @@ impl Client {
         let options = &mut outgoing.message.options;
         options.set(code::MAXIMUM_SIZE, MAXIMUM_SIZE.to_be_bytes());
         match &self.state {
-            State::Selecting => {
-                if let Some(wish) = self.config.wish {
+            State::Selecting | State::Rebooting => {
+                if let Some(wish) = self.wish() {
                     options.set(code::REQUESTED_ADDRESS, wish.octets());
                 }
             }
@@ -360,6 +461,12 @@ impl Client {
         outgoing
     }
 
+    /// Returns the address that the client asks for. Of a former lease it takes no other: the pod cannot change its address.
+    fn wish(&self) -> Option<Ipv4Addr> {
+        let former = self.former.as_ref().map(|former| former.lease.address());
+        former.or(self.config.wish)
+    }
+
     /// Sets the client identifier: type 0, which is no hardware address, and the text.
     fn identify(&self, message: &mut Message) {
         let text = self.config.identifier.as_bytes();
@@ -391,8 +498,20 @@ impl Client {
     fn take_offer(&mut self, message: &Message, now: Duration) -> Vec<Action> {
         let server = message.options.address(code::SERVER_IDENTIFIER);
         let address = message.your_address;
-        match (&self.state, server) {
-            (State::Selecting, Some(server)) if !address.is_unspecified() => {
+        match (&self.state, server, &mut self.former) {
+            (State::Selecting, Some(_), Some(former))
+                if !address.is_unspecified() && address != former.lease.address() =>
+            {
+                // Another server may still offer the address. One that did not grant the lease need not know it.
+                if server == former.lease.server() || former.usable_until.is_none() {
+                    former.other = Some(address);
+                }
+                Vec::new()
+            }
+            (State::Selecting, Some(server), former) if !address.is_unspecified() => {
+                if let Some(former) = former {
+                    former.other = None;
+                }
                 self.count_in_state = 0;
                 vec![self.enter(State::Requesting(Offer { address, server }), now)]
             }
@@ -406,10 +525,12 @@ impl Client {
             State::Requesting(offer) if address == offer.address => {}
             State::Renewing(lease) | State::Rebinding(lease) => {
                 if address != lease.address() {
-                    let failure = Failure::Changed(lease.address(), address);
-                    return vec![self.end(failure)];
+                    let reason = Failure::Changed(lease.address(), address);
+                    let (lease, end) = (lease.clone(), lease.expires());
+                    return self.reclaim(lease, reason, end, now);
                 }
             }
+            State::Rebooting if self.wish() == Some(address) => {}
             _ => return Vec::new(),
         }
         let lease = Lease {
@@ -422,11 +543,12 @@ impl Client {
             renewal + self.random.below((until_rebinding / 10).min(SPREAD))
         });
         self.count_in_state = 0;
+        self.former = None;
         self.state = State::Bound(lease.clone());
         vec![Action::Keep(Box::new(lease))]
     }
 
-    /// A refused offer makes the client look again, after a pause; a refused renewal ends it.
+    /// A refused offer makes the client look again, after a pause. A refused lease is asked for again, of all servers.
     fn take_nak(&mut self, message: &Message, now: Duration) -> Vec<Action> {
         let server = message.options.address(code::SERVER_IDENTIFIER);
         match &self.state {
@@ -441,21 +563,32 @@ impl Client {
             }
             State::Renewing(lease) | State::Rebinding(lease) => {
                 let reason = message.options.get(code::MESSAGE).unwrap_or_default();
-                let failure = Failure::Refused {
+                let reason = Failure::Refused {
                     address: lease.address(),
                     server: server.unwrap_or(Ipv4Addr::UNSPECIFIED),
                     reason: String::from_utf8_lossy(reason).into_owned(),
                 };
-                vec![self.end(failure)]
+                let (lease, end) = (lease.clone(), lease.expires());
+                self.reclaim(lease, reason, end, now)
+            }
+            // The word of another server than that of the lease says nothing: it need not know the lease.
+            State::Rebooting if server.is_none() || server == self.former_server() => {
+                self.count_in_state = 0;
+                vec![self.enter(State::Selecting, now)]
             }
             _ => Vec::new(),
         }
+    }
+
+    fn former_server(&self) -> Option<Ipv4Addr> {
+        self.former.as_ref()?.lease.server()
     }
 
     /// Gives the lease back, if there is one, and ends. No reply will come.
     pub fn release(&mut self) -> Option<Outgoing> {
         let lease = self.lease()?.clone();
         self.state = State::Ended;
+        self.former = None;
         self.deadline = None;
         let server = lease.server()?;
         let mut message = Message::new(Kind::Release, self.random.next(), self.config.mac);
@@ -471,6 +604,10 @@ impl Client {
             destination_mac: lease.way_to_server(),
         })
     }
+}
+
+fn has_passed(time: Option<Duration>, now: Duration) -> bool {
+    time.is_some_and(|time| now >= time)
 }
 
 /// Returns when a renewal is tried again: after half of the time that is left, or when that is over.

@@ -98,6 +98,9 @@ pub fn lives(input: &[u8]) -> bool {
                     assert_eq!(client.lease(), Some(&*lease));
                     check_lease(&lease);
                 }
+                Action::Lost(_) => {
+                    assert!(client.lease().is_none() && client.lost().is_some());
+                }
                 Action::Failed(_) => {
                     assert!(client.deadline().is_none() && client.lease().is_none());
                 }

@@ -1,7 +1,8 @@
 //! A pod's network namespace and the interface in it that a lease is for, by the requests of netdevice(7): an index, a hardware address
-//! and a flag need no netlink.
+//! and a flag need no netlink. Addresses and routes do ([`crate::removal`]).
 
 use std::io;
+use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::{self, Mode, OFlags};
@@ -9,6 +10,7 @@ use rustix::ioctl::{Opcode, Updater, ioctl};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
+use crate::removal::Configuration;
 use crate::{Mac, Socket};
 
 /// Requests of `linux/sockios.h`.
@@ -134,6 +136,40 @@ impl Interface {
         };
         let state = if is_up { "up" } else { "down" };
         set().map_err(|error| format!("cannot set {} {state}: {error}", self.name))
+    }
+
+    /// Returns its addresses and routes.
+    pub(crate) fn configuration(&self) -> Result<Configuration, String> {
+        let read = |socket: &mut _| Configuration::read(socket, self.index);
+        self.with_netlink("list the addresses and routes", read)
+    }
+
+    /// Takes an address of its configuration away.
+    pub(crate) fn remove(
+        &self,
+        configuration: &Configuration,
+        address: Ipv4Addr,
+    ) -> Result<(), String> {
+        self.with_netlink("take the address off", |socket| {
+            configuration.remove(socket, address)
+        })
+    }
+
+    /// Puts a configuration back.
+    pub(crate) fn restore(&self, configuration: &Configuration) -> Result<(), String> {
+        self.with_netlink("put all addresses and routes back on", |socket| {
+            configuration.restore(socket)
+        })
+    }
+
+    fn with_netlink<T>(
+        &self,
+        what: &str,
+        work: impl FnOnce(&mut netlink::Socket) -> io::Result<T>,
+    ) -> Result<T, String> {
+        let opened = self.namespace.enter(|| netlink::Socket::open(None));
+        let done = opened.and_then(|opened| work(&mut opened?));
+        done.map_err(|error| format!("cannot {what} {}: {error}", self.name))
     }
 
     /// Opens a socket for DHCP on it.

@@ -15,6 +15,7 @@ pub mod options;
 pub mod socket;
 
 mod interface;
+mod removal;
 pub mod service;
 pub mod store;
 pub mod wire;

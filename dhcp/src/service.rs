@@ -1,6 +1,9 @@
 //! Holds leases: one thread that waits for requests of plugins, for replies of servers and for the times of leases. It enters a pod's
 //! network namespace to open a socket and stays in none: an open socket, too, keeps the interfaces of a deleted pod alive, so there is
 //! one only while a reply is awaited.
+//!
+//! An address whose lease is lost is taken off its interface, and put back when a server grants it again. Servers are asked for it for as
+//! long as the interface exists.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -15,12 +18,15 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::frame::SERVER_PORT;
 use crate::interface::{Identity, Interface, Namespace};
+use crate::removal::Configuration;
 use crate::store::{Store, Stored};
 use crate::wire::{Answer, Ask, Grant, Verb};
 use crate::{Action, Client, Config, Failure, Lease, Mac, Outgoing, Retry, Socket};
 
 /// How long a plugin may take to write its request or to read its answer; it does so at once.
 const PEER_TIME: Duration = Duration::from_secs(2);
+/// How long a server may take to answer: one that tests an address before it offers it takes about three seconds.
+const REPLY_TIME: Duration = Duration::from_secs(10);
 /// How long a request may be.
 const REQUEST_LIMIT: u64 = 1 << 20;
 
@@ -54,11 +60,15 @@ pub enum Event<'a> {
     Resumed(Ipv4Addr),
     /// The lease was renewed.
     Renewed(Ipv4Addr),
+    /// The lease is no longer valid, and the address taken off the interface.
+    Lost(&'a Failure),
+    /// A server has granted the address again whose lease was lost, and it is back on the interface.
+    Regained(Ipv4Addr),
     /// The lease was given back.
     Released(Ipv4Addr),
     /// The lease's pod or interface no longer exists.
     Orphaned(Ipv4Addr),
-    /// There is no lease, or none any longer.
+    /// No lease was found.
     Failed(&'a Failure),
     /// Something else went wrong; the client goes on where it can.
     Trouble(&'a str),
@@ -71,6 +81,11 @@ impl fmt::Display for Event<'_> {
             Self::Granted(address) => write!(formatter, "has the lease of {address}"),
             Self::Resumed(address) => write!(formatter, "holds the lease of {address}"),
             Self::Renewed(address) => write!(formatter, "has renewed the lease of {address}"),
+            Self::Lost(failure) => write!(
+                formatter,
+                "has lost its lease, whose address is taken off the interface: {failure}"
+            ),
+            Self::Regained(address) => write!(formatter, "has the lease of {address} again"),
             Self::Released(address) => write!(formatter, "releases the lease of {address}"),
             Self::Orphaned(address) => {
                 write!(
@@ -92,7 +107,11 @@ struct Held {
     mac: Mac,
     /// Whether the next grant is a renewal.
     is_renewed: bool,
+    /// What was on the interface before the address of a lost lease was taken off.
+    removed: Option<Configuration>,
     socket: Option<Socket>,
+    /// When the socket is closed unless another message is sent.
+    listens_until: Duration,
     /// The plugins that wait for the lease.
     waiting: Vec<UnixStream>,
 }
@@ -124,17 +143,25 @@ impl<H: Host> Service<H> {
             let has_pod = service.store.is_of_this_boot(&stored) && service.may_exist(&stored);
             let address = lease.address();
             let config = service.config(&stored.ask, stored.mac);
+            let client = match stored.removed {
+                None => Client::resume(config, lease, now()),
+                Some(_) => Client::regain(config, lease, now()),
+            };
             let held = Held {
-                client: Client::resume(config, lease, now()),
+                client,
                 netns: stored.netns,
                 mac: stored.mac,
                 ask: stored.ask,
                 is_renewed: true,
+                removed: stored.removed,
                 socket: None,
+                listens_until: Duration::ZERO,
                 waiting: Vec::new(),
             };
             if has_pod {
-                service.host.record(&name, &Event::Resumed(address));
+                if held.removed.is_none() {
+                    service.host.record(&name, &Event::Resumed(address));
+                }
                 service.leases.insert(name, held);
             } else {
                 orphans.push(held);
@@ -188,6 +215,9 @@ impl<H: Host> Service<H> {
             for name in readable {
                 self.with_held(&name, Self::receive);
             }
+            for held in self.leases.values_mut() {
+                held.socket.take_if(|_| held.listens_until <= now());
+            }
             let due: Vec<_> = self
                 .leases
                 .iter()
@@ -213,11 +243,11 @@ impl<H: Host> Service<H> {
         listener: &UnixListener,
         stop: &impl AsFd,
     ) -> io::Result<Option<(bool, Vec<String>)>> {
-        let first = self
-            .leases
-            .values()
-            .filter_map(|held| held.client.deadline())
-            .min();
+        let times = self.leases.values().flat_map(|held| {
+            let closes = held.socket.as_ref().map(|_| held.listens_until);
+            [held.client.deadline(), closes]
+        });
+        let first = times.flatten().min();
         let timeout = match first {
             Some(time) => Some(
                 Timespec::try_from(time.saturating_sub(now()))
@@ -306,6 +336,7 @@ impl<H: Host> Service<H> {
                             }
                         };
                     }
+                    held.listens_until = now() + REPLY_TIME;
                     let sent = held.socket.as_ref().map(|socket| socket.send(&outgoing));
                     if let Some(Err(error)) = sent {
                         // Another message follows after a pause.
@@ -317,11 +348,9 @@ impl<H: Host> Service<H> {
                         return false;
                     }
                 }
+                Action::Lost(failure) => self.lose(held, &failure),
                 Action::Failed(failure) => {
                     self.record(held, &Event::Failed(&failure));
-                    if held.waiting.is_empty() {
-                        self.take_down(held);
-                    }
                     answer_all(held, &Answer::Failed(in_short(&failure)));
                     return false;
                 }
@@ -337,23 +366,23 @@ impl<H: Host> Service<H> {
     fn is_worth_another_try(&self, held: &Held) -> bool {
         let found = self.interface(&held.ask, Some(held.netns));
         let is_deleted = found.is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
-        held.client.lease().is_some() && !is_deleted
+        lease_of(&held.client).is_some() && !is_deleted
     }
 
     /// Keeps a lease and answers the plugins that wait for it. A lease that is of no use is given back.
     fn keep(&self, held: &mut Held, lease: &Lease) -> bool {
         let address = lease.address();
-        let event = if held.is_renewed {
+        let event = if held.removed.is_some() {
+            self.restore(held);
+            Event::Regained(address)
+        } else if held.is_renewed {
             Event::Renewed(address)
         } else {
             Event::Granted(address)
         };
         held.is_renewed = true;
         self.record(held, &event);
-        let stored = Stored::new(&held.ask, held.netns, held.mac, lease);
-        if let Err(error) = self.store.keep(stored) {
-            self.trouble(held, &format!("cannot store the lease: {error}"));
-        }
+        self.store(held, lease);
         match Grant::of(lease) {
             Ok(grant) => {
                 answer_all(held, &Answer::Done(Some(grant)));
@@ -371,19 +400,52 @@ impl<H: Host> Service<H> {
         }
     }
 
-    /// Takes an interface down whose address must no longer be used.
-    fn take_down(&self, held: &Held) {
-        let interface = self.interface(&held.ask, Some(held.netns));
-        let interface = interface.map_err(|error| error.to_string());
-        match interface.and_then(|interface| interface.set_up(false)) {
-            Ok(()) => self.trouble(held, "takes the interface down"),
-            Err(reason) => self.trouble(held, &reason),
+    fn store(&self, held: &Held, lease: &Lease) {
+        let mut stored = Stored::new(&held.ask, held.netns, held.mac, lease);
+        stored.removed.clone_from(&held.removed);
+        if let Err(error) = self.store.keep(stored) {
+            self.trouble(held, &format!("cannot store the lease: {error}"));
         }
     }
 
-    fn open_socket(&self, held: &Held) -> Result<Socket, String> {
+    /// Takes the address of a lost lease off its interface. It is stored before that what was there: a daemon may end in between.
+    fn lose(&self, held: &mut Held, failure: &Failure) {
+        self.record(held, &Event::Lost(failure));
+        let Some(lease) = held.client.lost().cloned() else {
+            return;
+        };
+        if held.removed.is_some() {
+            return;
+        }
+        let take_off = |held: &mut Held| -> Result<(), String> {
+            let interface = self.own_interface(held)?;
+            let configuration = held.removed.insert(interface.configuration()?).clone();
+            self.store(held, &lease);
+            interface.remove(&configuration, lease.address())
+        };
+        if let Err(reason) = take_off(held) {
+            self.trouble(held, &reason);
+        }
+    }
+
+    /// Puts back what was on the interface before its lease was lost.
+    fn restore(&self, held: &mut Held) {
+        let Some(configuration) = held.removed.take() else {
+            return;
+        };
+        let interface = self.own_interface(held);
+        if let Err(reason) = interface.and_then(|interface| interface.restore(&configuration)) {
+            self.trouble(held, &reason);
+        }
+    }
+
+    fn own_interface(&self, held: &Held) -> Result<Interface, String> {
         let interface = self.interface(&held.ask, Some(held.netns));
-        interface.map_err(|error| error.to_string())?.open()
+        interface.map_err(|error| error.to_string())
+    }
+
+    fn open_socket(&self, held: &Held) -> Result<Socket, String> {
+        self.own_interface(held)?.open()
     }
 
     /// Finds the interface of a request, in the namespace of this identity if there is one. The error is of the kind `NotFound` when it
@@ -407,6 +469,13 @@ impl<H: Host> Service<H> {
 
     fn dispatch(&mut self, ask: Ask, mut stream: UnixStream) {
         let name = ask.client.clone();
+        // The interface of a new ADD has nothing of the lease that was lost.
+        if ask.verb == Verb::Allocate {
+            let is_lost = |held: &mut Held| held.client.lost().is_some();
+            self.leases
+                .extract_if(|client, held| *client == name && is_lost(held))
+                .for_each(drop);
+        }
         match (ask.verb, self.leases.get_mut(&name)) {
             (Verb::Allocate, Some(held)) => match held.client.lease().map(Grant::of) {
                 Some(Ok(grant)) => answer(&mut stream, &Answer::Done(Some(grant))),
@@ -462,7 +531,9 @@ impl<H: Host> Service<H> {
             netns,
             mac,
             is_renewed: false,
+            removed: None,
             socket: None,
+            listens_until: Duration::ZERO,
             waiting: Vec::new(),
         };
         Ok((held, actions))
@@ -488,7 +559,7 @@ impl<H: Host> Service<H> {
     /// Gives the lease of a pod back that no longer exists. A client with an identifier of its own may come back under it, and gets its
     /// address again if the server still knows the lease.
     fn abandon(&self, held: &mut Held) {
-        let Some(address) = held.client.lease().map(Lease::address) else {
+        let Some(address) = lease_of(&held.client).map(Lease::address) else {
             return;
         };
         self.record(held, &Event::Orphaned(address));
@@ -517,6 +588,11 @@ impl<H: Host> Service<H> {
     fn trouble(&self, held: &Held, text: &str) {
         self.record(held, &Event::Trouble(text));
     }
+}
+
+/// Returns the lease of a client, also one that it has lost.
+fn lease_of(client: &Client) -> Option<&Lease> {
+    client.lease().or_else(|| client.lost())
 }
 
 /// Sends a message from this process's network namespace: servers recognise a lease by client and address, not by the sender.

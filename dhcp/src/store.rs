@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha512};
 
 use crate::interface::Identity;
+use crate::removal::Configuration;
 use crate::wire::Ask;
 use crate::{Lease, Mac, Message};
 
@@ -41,6 +42,9 @@ pub struct Stored {
     began: u64,
     server_mac: Mac,
     ack: Vec<u8>,
+    /// What was on the interface when the lease was lost and its address taken off. The next lease puts it back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) removed: Option<Configuration>,
 }
 
 const SCHEMA: u32 = 1;
@@ -56,6 +60,7 @@ impl Stored {
             began: u64::try_from(lease.began.as_millis()).unwrap_or_default(),
             server_mac: lease.server_mac,
             ack: lease.ack.encode(),
+            removed: None,
         }
     }
 

@@ -14,12 +14,13 @@ use std::{
         },
     },
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, OnceLock},
     thread,
     time::Duration,
 };
 
 use anyhow::Context as _;
+use cni::env::IfName;
 use dhcp::{
     service::{Event, Host, Options, Service},
     store::Store,
@@ -33,16 +34,20 @@ use tokio::sync::oneshot;
 use tracing::{debug, info, warn};
 
 use crate::{
+    cluster::Cluster,
     host::{
         dhcp_server,
         exec::{RuntimeExec, open_netns},
     },
     metrics::Metrics,
+    state::{self, PodRef},
 };
 
 /// The mode of the directories of socket and leases, and of the socket.
 const DIR_MODE: u32 = 0o700;
 const SOCKET_MODE: u32 = 0o600;
+/// How many characters of the cause an event has.
+const CAUSE_LENGTH: usize = 300;
 /// The pause before the lock on the leases is tried again.
 const LOCK_PAUSE: Duration = Duration::from_millis(50);
 
@@ -63,7 +68,7 @@ impl Paths {
         Self {
             socket: dhcp::wire::SOCKET.into(),
             former_socket: dhcp::wire::REFERENCE_SOCKET.into(),
-            leases: crate::state::own_dir(state_dir).join("dhcp"),
+            leases: state::own_dir(state_dir).join("dhcp"),
         }
     }
 
@@ -80,7 +85,7 @@ impl Paths {
 }
 
 /// The parts of the daemon that the service needs.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Parts {
     /// The node.
     pub root: Arc<Root>,
@@ -88,6 +93,10 @@ pub struct Parts {
     pub exec: Arc<RuntimeExec>,
     /// Gets the number of leases, and what happens to them.
     pub metrics: Arc<Metrics>,
+    /// The directory of the state, which says whose container a lease is for.
+    pub cni_dir: PathBuf,
+    /// Gets events about pods, once there is access to it.
+    pub cluster: Arc<OnceLock<Cluster>>,
 }
 
 /// A running service. It ends when this is dropped, or with the process.
@@ -257,18 +266,25 @@ impl Host for NodeHost {
             Event::Resumed(address) => debug!(client, %address, "a DHCP lease is held again"),
             Event::Renewed(address) => debug!(client, %address, "a DHCP lease was renewed"),
             Event::Released(address) => info!(client, %address, "a DHCP lease was released"),
+            Event::Lost(reason) => {
+                warn!(client, %reason, "a DHCP lease is lost: its address is taken off the interface until a server grants it again");
+            }
+            Event::Regained(address) => {
+                info!(client, %address, "a lost DHCP lease was granted again");
+            }
             Event::Orphaned(address) => {
                 info!(client, %address, "a DHCP lease has no interface any longer");
             }
             Event::Failed(reason) => warn!(client, %reason, "a DHCP lease has failed"),
             Event::Trouble(reason) => warn!(client, reason, "trouble with a DHCP lease"),
         }
+        self.report(client, event);
         let counted = match event {
-            Event::Granted(_) => "granted",
+            Event::Granted(_) | Event::Regained(_) => "granted",
             Event::Renewed(_) => "renewed",
             Event::Released(_) => "released",
             Event::Orphaned(_) => "orphaned",
-            Event::Failed(_) => "failed",
+            Event::Lost(_) | Event::Failed(_) => "failed",
             Event::Searching | Event::Resumed(_) | Event::Trouble(_) => return,
         };
         self.0.metrics.dhcp_event(counted);
@@ -279,12 +295,52 @@ impl Host for NodeHost {
     }
 }
 
+impl NodeHost {
+    /// Writes an event about the pod of a lease: nothing else tells its owner that the interface has no address.
+    fn report(&self, client: &str, event: &Event<'_>) {
+        let Some((is_warning, reason, message)) = pod_event(client, event) else {
+            return;
+        };
+        if let (Some(cluster), Some(pod)) = (self.0.cluster.get(), self.pod(client)) {
+            cluster.event_about(&pod, is_warning, reason, message);
+        }
+    }
+
+    /// Returns the pod of a lease, if the container was attached by this node's daemon.
+    fn pod(&self, client: &str) -> Option<PodRef> {
+        let (container, _) = client.split_once('/')?;
+        let ifname = IfName::parse("eth0").ok()?;
+        let store = state::Store::new(Arc::clone(&self.0.root), &self.0.cni_dir);
+        let state = store.load(&container.parse().ok()?, &ifname).ok()??;
+        (!state.pod.name.is_empty()).then_some(state.pod)
+    }
+}
+
+/// Returns what the owner of a pod needs to know of its lease: whether it is a warning, its reason and its message.
+fn pod_event(client: &str, event: &Event<'_>) -> Option<(bool, &'static str, String)> {
+    let (_, ifname) = client.rsplit_once('/')?;
+    match event {
+        Event::Lost(failure) => {
+            // A refusal has the server's words, however many.
+            let cause: String = failure.to_string().chars().take(CAUSE_LENGTH).collect();
+            let message =
+                format!("{ifname} has no address until a DHCP server grants it again: {cause}");
+            Some((true, "DhcpLeaseLost", message))
+        }
+        Event::Regained(address) => {
+            let message = format!("{ifname} has its address {address} again");
+            Some((false, "DhcpLeaseRegained", message))
+        }
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::{fs, io::Write as _, net::Shutdown, os::unix::fs::MetadataExt as _};
 
     use dhcp::{
-        Kind as MessageKind, Message,
+        Failure, Kind as MessageKind, Message,
         options::code,
         wire::{Answer, Ask, Verb},
     };
@@ -294,7 +350,7 @@ mod tests {
     use crate::host::exec::ExecContext;
 
     struct Fixture {
-        _dir: tempfile::TempDir,
+        dir: tempfile::TempDir,
         paths: Paths,
         root: Arc<Root>,
     }
@@ -308,7 +364,7 @@ mod tests {
                 leases: dir.path().join("state/dhcp"),
             };
             Self {
-                _dir: dir,
+                dir,
                 paths,
                 root: Arc::new(Root::open("/").unwrap()),
             }
@@ -319,13 +375,18 @@ mod tests {
         }
 
         fn start_with(&self, metrics: Arc<Metrics>) -> anyhow::Result<DhcpService> {
+            DhcpService::start(self.parts(metrics), &self.paths, &self.root)
+        }
+
+        fn parts(&self, metrics: Arc<Metrics>) -> Parts {
             let exec = RuntimeExec::new(Arc::clone(&self.root), ExecContext::default());
-            let parts = Parts {
+            Parts {
                 root: Arc::clone(&self.root),
                 exec: Arc::new(exec),
                 metrics,
-            };
-            DhcpService::start(parts, &self.paths, &self.root)
+                cni_dir: self.dir.path().join("state"),
+                cluster: Arc::default(),
+            }
         }
 
         /// Sends a request, as the plugin does.
@@ -420,6 +481,34 @@ mod tests {
         drop(service);
         fixture.paths.remove(&fixture.root, &fixture.root);
         assert!(!fixture.paths.leases.exists(), "there are no leases");
+    }
+
+    #[test]
+    fn pod_of_a_lost_lease_gets_an_event() {
+        let fixture = Fixture::new();
+        let host = NodeHost(fixture.parts(Arc::default()));
+        let store = state::Store::new(Arc::clone(&fixture.root), &host.0.cni_dir);
+        let pod = PodRef {
+            namespace: "shop".to_owned(),
+            name: "cart".to_owned(),
+            uid: "u".to_owned(),
+        };
+        let attached = state::State {
+            pod: pod.clone(),
+            ..state::State::unknown(&"c".parse().unwrap(), &"eth0".parse().unwrap())
+        };
+        store.record(&attached).unwrap();
+        assert_eq!(host.pod("c/n/net1"), Some(pod));
+        assert_eq!(host.pod("other/n/net1"), None);
+
+        let failure = Failure::Expired([10, 9, 0, 5].into());
+        let expected = "net1 has no address until a DHCP server grants it again: no DHCP server has renewed the lease of 10.9.0.5 before it expired";
+        let lost = pod_event("c/n/net1", &Event::Lost(&failure));
+        assert_eq!(lost, Some((true, "DhcpLeaseLost", expected.to_owned())));
+        let regained = pod_event("c/n/net1", &Event::Regained([10, 9, 0, 5].into()));
+        let expected = "net1 has its address 10.9.0.5 again".to_owned();
+        assert_eq!(regained, Some((false, "DhcpLeaseRegained", expected)));
+        assert_eq!(pod_event("c/n/net1", &Event::Searching), None);
     }
 
     #[test]

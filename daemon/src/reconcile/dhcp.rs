@@ -3,12 +3,17 @@
 
 mod keeper;
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{
+    path::Path,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use node::root::Root;
 use tracing::{info, warn};
 
 use crate::{
+    cluster::Cluster,
     host::{
         dhcp_server,
         dhcp_service::{DhcpService, Parts, Paths, SocketName},
@@ -26,8 +31,12 @@ const START_AGAIN: Duration = Duration::from_secs(1);
 /// The pause between two checks of the socket's name where no event reports its loss.
 const CHECK_PERIOD: Duration = Duration::from_secs(30);
 
-/// Runs for ever. Of two daemons only the one that serves the node takes part.
-pub async fn run(reconciler: Arc<NodeReconciler>, is_wanted: bool) {
+/// Runs for ever. Of two daemons only the one that serves the node takes part. `cluster` gets events about pods.
+pub async fn run(
+    reconciler: Arc<NodeReconciler>,
+    cluster: Arc<OnceLock<Cluster>>,
+    is_wanted: bool,
+) {
     let paths = Paths::new(&reconciler.config.cni_dir);
     if !is_wanted {
         let gates = [Gate::Discovery, Gate::Socket];
@@ -36,7 +45,7 @@ pub async fn run(reconciler: Arc<NodeReconciler>, is_wanted: bool) {
         return;
     }
     let keeper = Keeper::new(Arc::clone(&reconciler));
-    tokio::join!(hold_leases(reconciler, paths), keeper.run());
+    tokio::join!(hold_leases(reconciler, cluster, paths), keeper.run());
 }
 
 /// Ends everything that this or an earlier daemon has started for DHCP; leases of running pods stay on disk.
@@ -48,12 +57,16 @@ pub fn remove(reconciler: &NodeReconciler, paths: &Paths) {
 }
 
 /// Keeps a service running. One whose socket has lost its name ends: the next daemon serves.
-async fn hold_leases(reconciler: Arc<NodeReconciler>, paths: Paths) {
+async fn hold_leases(
+    reconciler: Arc<NodeReconciler>,
+    cluster: Arc<OnceLock<Cluster>>,
+    paths: Paths,
+) {
     let mut last_logged = None;
     loop {
         let gates = [Gate::Discovery, Gate::Socket];
         reconciler.readiness.wait_open(&gates).await;
-        match start(&reconciler, &paths).await {
+        match start(&reconciler, &cluster, &paths).await {
             Ok(mut service) => {
                 last_logged = None;
                 let name = service.name();
@@ -81,13 +94,20 @@ async fn hold_leases(reconciler: Arc<NodeReconciler>, paths: Paths) {
     }
 }
 
-async fn start(reconciler: &Arc<NodeReconciler>, paths: &Paths) -> anyhow::Result<DhcpService> {
+async fn start(
+    reconciler: &Arc<NodeReconciler>,
+    cluster: &Arc<OnceLock<Cluster>>,
+    paths: &Paths,
+) -> anyhow::Result<DhcpService> {
     let (reconciler, paths) = (Arc::clone(reconciler), paths.clone());
+    let cluster = Arc::clone(cluster);
     let start = move || {
         let parts = Parts {
             root: Arc::clone(&reconciler.root),
             exec: Arc::clone(&reconciler.exec),
             metrics: Arc::clone(&reconciler.metrics),
+            cni_dir: reconciler.config.cni_dir.clone(),
+            cluster,
         };
         let seen = Seen::by_plugins(&reconciler.exec.context())?;
         DhcpService::start(parts, &paths, seen.root())
@@ -219,9 +239,13 @@ mod tests {
         daemons[1]
             .readiness
             .close(Gate::Socket, "the other daemon serves");
-        let tasks = daemons
-            .each_ref()
-            .map(|daemon| tokio::spawn(hold_leases(Arc::clone(daemon), paths.clone())));
+        let tasks = daemons.each_ref().map(|daemon| {
+            tokio::spawn(hold_leases(
+                Arc::clone(daemon),
+                Arc::default(),
+                paths.clone(),
+            ))
+        });
         served(&paths.socket).await;
         let (root, socket) = (Arc::clone(&daemons[0].root), paths.socket.clone());
         let owner = root.identity(&socket);

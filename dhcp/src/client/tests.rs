@@ -266,42 +266,182 @@ fn lease_is_renewed_by_its_server_then_by_any() {
     );
 }
 
-#[test]
-fn lease_that_no_server_renews_expires() {
-    let mut client = bound(config(), seconds(0));
-    let failure = loop {
+/// Lets a client pass its deadlines in silence until it loses the lease; returns when, why, and what it sent before that. The search
+/// for another begins at once.
+fn lose(client: &mut Client) -> (Duration, Failure, Vec<Outgoing>) {
+    let mut before = Vec::new();
+    loop {
         let now = client.deadline().unwrap();
-        let actions = client.advance(now);
-        if !matches!(&actions[..], [Action::Send(_)]) {
-            assert_eq!(now, seconds(800));
-            break failed(actions);
+        match <[Action; 2]>::try_from(client.advance(now)) {
+            Ok([Action::Lost(failure), Action::Send(discover)]) => {
+                assert_eq!(discover.message.kind, Kind::Discover);
+                assert_eq!((client.lease(), wish(&discover)), (None, Some(ADDRESS)));
+                return (now, failure, before);
+            }
+            Ok(other) => panic!("{other:?}"),
+            Err(actions) => before.push(sent(actions)),
         }
-    };
-    assert_eq!(failure, Failure::Expired(ADDRESS));
-    assert_eq!(client.lease(), None);
+    }
+}
+
+/// The address that a message asks for.
+fn wish(outgoing: &Outgoing) -> Option<Ipv4Addr> {
+    let options = &outgoing.message.options;
+    options.address(code::REQUESTED_ADDRESS)
+}
+
+/// Checks that a message asks all servers for the address that the interface has still.
+fn check_reboot(outgoing: &Outgoing) {
+    assert_eq!(outgoing.message.kind, Kind::Request);
+    assert_eq!(wish(outgoing), Some(ADDRESS));
+    assert_eq!(
+        outgoing.message.options.get(code::SERVER_IDENTIFIER),
+        None,
+        "the request is for all"
+    );
+    assert_eq!(outgoing.destination, Ipv4Addr::BROADCAST);
+    assert_eq!(
+        (outgoing.source, outgoing.message.client_address),
+        (Ipv4Addr::UNSPECIFIED, Ipv4Addr::UNSPECIFIED)
+    );
+}
+
+/// Grants the lease to a client that has lost it, and which the server hears from now on.
+fn grant_again(client: &mut Client) {
+    let now = client.deadline().unwrap();
+    let discover = sent(client.advance(now));
+    assert_eq!(wish(&discover), Some(ADDRESS));
+    let request = sent(client.receive(&reply(Kind::Offer, &discover.message), SERVER_MAC, now));
+    let actions = client.receive(&reply(Kind::Ack, &request.message), SERVER_MAC, now);
+    assert!(
+        matches!(&actions[..], [Action::Keep(lease)] if lease.address() == ADDRESS),
+        "{actions:?}"
+    );
+    assert_eq!((client.lost(), client.waits_for_reply()), (None, false));
+    let renewal = client.deadline().unwrap();
+    assert!((now + seconds(400)..=now + seconds(410)).contains(&renewal));
 }
 
 #[test]
-fn refused_or_changed_renewal_ends_the_client() {
+fn lease_that_no_server_renews_is_lost_until_one_returns() {
     let mut client = bound(config(), seconds(0));
-    let renewal = sent(client.advance(seconds(420))).message;
-    let mut other = client.clone();
-    let mut nak = reply(Kind::Nak, &renewal);
-    nak.options.set(code::MESSAGE, "address not available");
-    let failure = failed(client.receive(&nak, SERVER_MAC, seconds(421)));
+    let (now, failure, _) = lose(&mut client);
+    assert_eq!((now, failure), (seconds(800), Failure::Expired(ADDRESS)));
+    assert_eq!(client.lost().map(Lease::address), Some(ADDRESS));
+    assert_eq!(client.release(), None, "there is nothing to give back");
+    // The search has no end, and a server that returns is asked within about a minute.
+    let mut last = now;
+    while last < seconds(100_000) {
+        let now = client.deadline().unwrap();
+        assert!(now > last && now <= last + seconds(63), "{last:?} {now:?}");
+        assert_eq!(wish(&sent(client.advance(now))), Some(ADDRESS));
+        last = now;
+    }
+    grant_again(&mut client);
+}
+
+#[test]
+fn refused_lease_is_asked_for_while_it_lasts() {
+    let refused = || {
+        let mut client = bound(config(), seconds(0));
+        let renewal = sent(client.advance(seconds(420))).message;
+        let mut nak = reply(Kind::Nak, &renewal);
+        nak.options.set(code::MESSAGE, "address not available");
+        let reboot = sent(client.receive(&nak, SERVER_MAC, seconds(421)));
+        check_reboot(&reboot);
+        assert_ne!(reboot.message.transaction, renewal.transaction);
+        assert_eq!(client.lease().map(Lease::address), Some(ADDRESS));
+        (client, reboot)
+    };
+
+    // Another server knows the lease.
+    let (mut client, reboot) = refused();
+    let ack = reply(Kind::Ack, &reboot.message);
+    let actions = client.receive(&ack, [9; 6], seconds(422));
+    assert!(matches!(&actions[..], [Action::Keep(_)]), "{actions:?}");
+    assert!(client.deadline().unwrap() >= seconds(821));
+
+    // The server refuses once more, and then offers the address.
+    let (mut client, reboot) = refused();
+    let mut foreign = reply(Kind::Nak, &reboot.message);
+    foreign.options.set(code::SERVER_IDENTIFIER, [10, 0, 0, 9]);
+    assert!(client.receive(&foreign, [9; 6], seconds(422)).is_empty());
+    let nak = reply(Kind::Nak, &reboot.message);
+    let discover = sent(client.receive(&nak, SERVER_MAC, seconds(422)));
+    assert_eq!(discover.message.kind, Kind::Discover);
+    assert!(client.lease().is_some());
+    grant_again(&mut client);
+
+    // No server answers.
+    let (mut client, _) = refused();
+    let (now, failure, before) = lose(&mut client);
+    assert_eq!(now, seconds(800));
     assert_eq!(
         failure.to_string(),
         "the DHCP server 10.0.0.1 refuses to renew the lease of 10.0.0.50: \"address not available\""
     );
-    assert_eq!((client.deadline(), client.waits_for_reply()), (None, false));
+    let (reboots, discovers) = before.split_at(3);
+    reboots.iter().for_each(check_reboot);
+    let are_searches = discovers
+        .iter()
+        .all(|outgoing| outgoing.message.kind == Kind::Discover);
+    assert!(are_searches && !discovers.is_empty(), "{discovers:?}");
+    grant_again(&mut client);
+}
 
+#[test]
+fn address_that_the_server_gave_away_is_lost_at_once() {
+    const OTHER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 51);
+    let mut client = bound(config(), seconds(0));
+    let renewal = sent(client.advance(seconds(420))).message;
     let mut ack = reply(Kind::Ack, &renewal);
-    ack.your_address = Ipv4Addr::new(10, 0, 0, 51);
-    let failure = failed(other.receive(&ack, SERVER_MAC, seconds(421)));
-    assert_eq!(
-        failure,
-        Failure::Changed(ADDRESS, Ipv4Addr::new(10, 0, 0, 51))
-    );
+    ack.your_address = OTHER;
+    check_reboot(&sent(client.receive(&ack, SERVER_MAC, seconds(421))));
+    let mut discover = loop {
+        let now = client.deadline().unwrap();
+        let outgoing = sent(client.advance(now));
+        if outgoing.message.kind == Kind::Discover {
+            break outgoing.message;
+        }
+    };
+    // A server that did not grant the lease may know nothing of it.
+    for server in [[10, 0, 0, 9], SERVER.octets()] {
+        let now = client.deadline().unwrap();
+        let mut offer = reply(Kind::Offer, &discover);
+        offer.your_address = OTHER;
+        offer.options.set(code::SERVER_IDENTIFIER, server);
+        assert!(client.receive(&offer, SERVER_MAC, now).is_empty());
+        if server == SERVER.octets() {
+            let (lost, failure, before) = lose(&mut client);
+            assert_eq!((lost, before.len()), (now, 0));
+            assert_eq!(failure, Failure::Changed(ADDRESS, OTHER));
+        } else {
+            discover = sent(client.advance(now)).message;
+        }
+    }
+    // A reason is reported once.
+    let now = client.deadline().unwrap();
+    let discover = sent(client.advance(now));
+    let mut offer = reply(Kind::Offer, &discover.message);
+    offer.your_address = OTHER;
+    assert!(client.receive(&offer, SERVER_MAC, now).is_empty());
+    grant_again(&mut client);
+}
+
+#[test]
+fn lost_lease_for_which_another_address_is_offered_has_a_further_reason() {
+    let lease = bound(config(), seconds(0)).lease().unwrap().clone();
+    let mut client = Client::regain(config(), lease, seconds(900));
+    assert_eq!(client.deadline(), Some(seconds(900)));
+    assert_eq!(client.lease(), None);
+    let discover = sent(client.advance(seconds(900)));
+    let mut offer = reply(Kind::Offer, &discover.message);
+    offer.your_address = Ipv4Addr::new(10, 0, 0, 51);
+    assert!(client.receive(&offer, SERVER_MAC, seconds(900)).is_empty());
+    let (_, failure, before) = lose(&mut client);
+    assert_eq!(before.len(), 0);
+    assert_eq!(failure, Failure::Changed(ADDRESS, offer.your_address));
+    grant_again(&mut client);
 }
 
 #[test]
@@ -314,7 +454,25 @@ fn resumed_client_takes_the_step_that_is_due() {
     assert!(resume(399).is_empty());
     assert_eq!(sent(resume(400)).destination, SERVER);
     assert_eq!(sent(resume(700)).destination, Ipv4Addr::BROADCAST);
-    assert_eq!(failed(resume(800)), Failure::Expired(ADDRESS));
+    check_reboot(&sent(resume(800)));
+}
+
+#[test]
+fn lease_that_expired_without_a_client_is_asked_for_before_it_is_lost() {
+    let lease = bound(config(), seconds(0)).lease().unwrap().clone();
+    let mut client = Client::resume(config(), lease, seconds(5000));
+    let reboot = sent(client.advance(seconds(5000)));
+    check_reboot(&reboot);
+    let mut granted = client.clone();
+    let (now, failure, before) = lose(&mut client);
+    assert_eq!((now, failure), (seconds(5008), Failure::Expired(ADDRESS)));
+    before.iter().for_each(check_reboot);
+    assert!(before.len() >= 2, "{before:?}");
+    grant_again(&mut client);
+
+    let ack = reply(Kind::Ack, &reboot.message);
+    let actions = granted.receive(&ack, SERVER_MAC, seconds(5001));
+    assert!(matches!(&actions[..], [Action::Keep(_)]), "{actions:?}");
 }
 
 #[test]

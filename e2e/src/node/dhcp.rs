@@ -70,6 +70,24 @@ pub(crate) fn start_server(node: &Node) -> anyhow::Result<Service> {
     serve(node, LAN, PREFIX)
 }
 
+/// Starts the server behind the bridge once more, with the leases that it has.
+pub(crate) fn serve_again(node: &Node) -> anyhow::Result<Service> {
+    serve(node, LAN, PREFIX)
+}
+
+/// Lets the daemon's leases of an hour be over, while no daemon runs.
+pub(crate) fn expire_leases(node: &Node) -> anyhow::Result<()> {
+    for name in leases(node)? {
+        let file = node.path(LEASES).join(name);
+        let text = fs::read_to_string(&file)?;
+        // The option for the time of the lease, as the file has the server's message.
+        let (hour, second) = ("51,4,0,0,14,16", "51,4,0,0,0,1");
+        ensure!(text.contains(hour), "the lease is {text}");
+        fs::write(file, text.replace(hour, second))?;
+    }
+    Ok(())
+}
+
 /// Starts a server on the network of the node's `eth0`, in a namespace of its own: a macvlan does not reach its own parent.
 pub(crate) fn start_neighbour(node: &Node) -> anyhow::Result<Service> {
     let own = format!("{NEIGHBOUR_PREFIX}1/24");

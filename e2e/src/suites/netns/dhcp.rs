@@ -14,6 +14,7 @@ use crate::{
         inspect::nothing_left,
     },
     report::{CheckFailed, Report},
+    sh,
     single_node::DAEMON_CONFIG,
 };
 
@@ -48,7 +49,7 @@ impl NetnsFixture<'_> {
                 Ok((before, daemon))
             },
         )?;
-        let daemon = self.own_dhcp(daemon, report)?;
+        let (daemon, server) = self.own_dhcp(daemon, server, report)?;
         report.check(
             "DHCP: the former service of the node's plugin was left alone",
             || {
@@ -68,7 +69,12 @@ impl NetnsFixture<'_> {
     }
 
     /// Checks the daemon's own service, while the service of the node's plugin runs as well.
-    fn own_dhcp(&self, mut daemon: Service, report: &mut Report) -> Result<Service, CheckFailed> {
+    fn own_dhcp(
+        &self,
+        mut daemon: Service,
+        mut server: Service,
+        report: &mut Report,
+    ) -> Result<(Service, Service), CheckFailed> {
         let node = &self.single_node.node;
         let address = report.check(
             "DHCP: with its own plugins first the daemon holds the leases",
@@ -95,10 +101,40 @@ impl NetnsFixture<'_> {
                     dhcp::wait_for_message(node, ACK, &address, before)?;
                 }
                 ensure!(dhcp::searches(node)? == searches);
-                let show = ["ip", "netns", "exec", "own", "ip", "-o", "address"];
-                let inside = node.run(&show)?;
-                ensure!(inside.contains(&address), "the pod has {inside}");
-                Ok(())
+                self.ensure_address("own", &address)
+            },
+        )?;
+        report.check(
+            "DHCP: a lease that expired while no daemon ran is granted again",
+            || {
+                node.end(&daemon, "KILL")?;
+                dhcp::expire_leases(node)?;
+                let before = dhcp::messages(node, ACK, &address)?;
+                daemon = self.start_daemon()?;
+                dhcp::wait_for_message(node, ACK, &address, before)?;
+                self.ensure_address("own", &address)
+            },
+        )?;
+        report.check(
+            "DHCP: the address of a lease that no server grants is off, and back with the server",
+            || {
+                node.end(&server, "TERM")?;
+                node.end(&daemon, "KILL")?;
+                dhcp::expire_leases(node)?;
+                daemon = self.start_daemon()?;
+                sh::until(60, "the address is off", || {
+                    ensure!(self.ensure_address("own", &address).is_err());
+                    Ok(())
+                })?;
+                server = dhcp::serve_again(node)?;
+                sh::until(90, "the address is back", || {
+                    self.ensure_address("own", &address)
+                })?;
+                sh::until(10, "the pod has an event", || {
+                    let events = self.single_node.control.kubectl(node, &["get", "events"])?;
+                    ensure!(events.contains("DhcpLeaseLost"), "{events}");
+                    Ok(())
+                })
             },
         )?;
         report.check("DHCP: a DEL gives the lease back", || {
@@ -138,7 +174,7 @@ impl NetnsFixture<'_> {
                 self.ensure_no_leases()
             },
         )?;
-        Ok(daemon)
+        Ok((daemon, server))
     }
 
     /// Creates a pod on the server's network; returns its address there.
@@ -148,6 +184,13 @@ impl NetnsFixture<'_> {
         ensure!(address.starts_with(dhcp::PREFIX), "{address}");
         let (address, _) = address.split_once('/').context("it has no length")?;
         Ok(address.to_owned())
+    }
+
+    fn ensure_address(&self, pod: &str, address: &str) -> anyhow::Result<()> {
+        let show = ["ip", "netns", "exec", pod, "ip", "-o", "address"];
+        let inside = self.single_node.node.run(&show)?;
+        ensure!(inside.contains(address), "the pod has {inside}");
+        Ok(())
     }
 
     fn ensure_services(&self, expected: &[String]) -> anyhow::Result<()> {

@@ -38,8 +38,8 @@ pub(super) fn run(fixture: &PluginsFixture<'_>, report: &mut Report) {
             lease_is_renewed_and_after_the_servers_restart_rebound,
         ),
         (
-            "DHCP client: server that gave the address away refuses the renewal",
-            server_that_gave_the_address_away_refuses_the_renewal,
+            "DHCP client: refused lease is asked for until it is granted again",
+            refused_lease_is_asked_for_until_it_is_granted_again,
         ),
         (
             "DHCP client: wished address comes back and replies may be broadcast",
@@ -199,7 +199,7 @@ impl Network {
                 match action {
                     Action::Send(outgoing) => socket.send(&outgoing).unwrap(),
                     Action::Keep(lease) => return Ok(*lease),
-                    Action::Failed(failure) => return Err(failure),
+                    Action::Lost(failure) | Action::Failed(failure) => return Err(failure),
                 }
             }
             let pause = client.deadline().unwrap().saturating_sub(now());
@@ -343,7 +343,7 @@ fn lease_is_renewed_and_after_the_servers_restart_rebound() {
     assert_eq!(network.log().matches("DHCPDISCOVER").count(), 0);
 }
 
-fn server_that_gave_the_address_away_refuses_the_renewal() {
+fn refused_lease_is_asked_for_until_it_is_granted_again() {
     let mut network = Network::new("nak", &[RANGE, T1, T2]);
     let (client, lease) = network.acquire(network.config());
     ip(&format!(
@@ -360,22 +360,18 @@ fn server_that_gave_the_address_away_refuses_the_renewal() {
     drop(client);
     let mut client = Client::resume(network.config(), lease, now());
     let failure = network.run(&mut client, Vec::new()).unwrap_err();
+    let other = Ipv4Addr::new(10, 44, 0, 60);
+    assert_eq!(failure, Failure::Changed(ADDRESS, other));
     assert!(
-        matches!(
-            failure,
-            Failure::Refused {
-                address: ADDRESS,
-                ..
-            }
-        ),
-        "{failure:?}"
+        network.log().contains("DHCPNAK(s0) 10.44.0.50"),
+        "{}",
+        network.log()
     );
-    let config = Config {
-        wish: Some(ADDRESS),
-        ..network.config()
-    };
-    let (_, lease) = network.acquire(config);
-    assert_eq!(lease.address(), Ipv4Addr::new(10, 44, 0, 60));
+    // It takes no other address, and the server that has its own again grants it.
+    network.stop_server();
+    network.start_server(&[RANGE, "--no-ping"]);
+    let lease = network.run(&mut client, Vec::new()).unwrap();
+    assert_eq!(lease.address(), ADDRESS);
 }
 
 fn wished_address_comes_back_and_replies_may_be_broadcast() {
