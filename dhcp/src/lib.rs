@@ -14,6 +14,7 @@ pub mod message;
 pub mod options;
 pub mod socket;
 
+mod filter;
 mod interface;
 mod removal;
 pub mod service;

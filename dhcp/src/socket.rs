@@ -9,15 +9,14 @@ use rustix::net::{self, AddressFamily, Protocol, RecvFlags, SendFlags, SocketFla
 use crate::client::Outgoing;
 use crate::frame::{self, Addresses};
 use crate::message::Message;
-use crate::{Mac, message};
+use crate::{Mac, filter, message};
 
 /// `ETH_P_IP`.
 const ETHERTYPE_IPV4: u16 = 0x0800;
 /// Frames are shorter; jumbo frames that are cut off are no DHCP messages.
 const FRAME_LENGTH: usize = 2048;
 
-/// A socket for the IPv4 frames of one interface. It stays in the network namespace in which it was opened. While it is open the
-/// kernel copies every IPv4 frame of the interface to it, so it is open only as long as a reply is awaited.
+/// A socket for the messages to clients on one interface. It stays in the network namespace in which it was opened, and keeps that alive.
 #[derive(Debug)]
 pub struct Socket {
     fd: OwnedFd,
@@ -36,6 +35,7 @@ impl Socket {
             flags,
             None::<Protocol>,
         )?;
+        filter::attach(&fd)?;
         net::bind(&fd, &PacketAddress::new(interface))?;
         Ok(Self { fd, mac })
     }
