@@ -250,14 +250,20 @@ fn exchange(call: &Call, ipam: &Ipam, verb: Verb) -> std::result::Result<Option<
         Verb::Release => "DHCP.Release",
     };
     let what = || format!("error calling {method}");
-    let ask = Ask {
+    let mut ask = Ask {
         verb,
         client: client_identifier(&call.container_id, &call.network, &call.ifname),
         netns: absolute(&call.netns)?,
         ifname: call.ifname.clone(),
-        provide: provided(&ipam.provide, &call.args).map_err(|error| error.context(&what()))?,
-        request: requested(&ipam.request).map_err(|error| error.context(&what()))?,
+        provide: Vec::new(),
+        request: Vec::new(),
     };
+    // A lease keeps the options of its ADD, and a definition that was changed since then must not stop a DEL.
+    if verb == Verb::Allocate {
+        ask.provide =
+            provided(&ipam.provide, &call.args).map_err(|error| error.context(&what()))?;
+        ask.request = requested(&ipam.request).map_err(|error| error.context(&what()))?;
+    }
     let bytes = serde_json::to_vec(&ask).context(what)?;
     let answer = request(ipam, verb, &bytes, what)?;
     if answer.starts_with(b"HTTP/") {
@@ -519,6 +525,19 @@ mod tests {
         assert_eq!(ask.provide, provided);
         assert_eq!(ask.request, [121]);
         assert_eq!(ask.verb, Verb::Allocate);
+    }
+
+    #[test]
+    fn option_of_no_known_name_fails_an_add_and_not_a_del() {
+        let socket = tempfile::tempdir().unwrap().path().join("none.sock");
+        let config = serde_json::json!({"ipam": {
+            "type": "dhcp", "daemonSocketPath": socket,
+            "provide": [{"option": "hostname", "value": "x"}], "request": [{"option": "router"}],
+        }});
+        let call = Call::with_config(&config.to_string(), "");
+        let error = add(&call).unwrap_err();
+        assert!(error.msg.contains("Can not parse option"), "{error}");
+        del(&call).unwrap();
     }
 
     #[test]
