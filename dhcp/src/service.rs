@@ -498,7 +498,9 @@ impl<H: Host> Service<H> {
                         held,
                         &Answer::Failed("the container was deleted".to_owned()),
                     );
-                    service.release(held);
+                    if !held.ask.names_itself() {
+                        service.release(held);
+                    }
                     false
                 });
                 answer(&mut stream, &Answer::Done(None));
@@ -752,6 +754,26 @@ mod tests {
         assert_eq!(host.take(), expected);
         assert_eq!(service.leases.len(), 2);
         assert_eq!(store.all().len(), 2);
+    }
+
+    #[test]
+    fn lease_of_a_client_that_names_itself_stays_at_the_server() {
+        let (dir, host) = (tempfile::tempdir().unwrap(), Recorder::default());
+        let store = Store::new(dir.path());
+        let mut named = stored("named", "own", 1);
+        named.ask.provide = vec![(code::CLIENT_IDENTIFIER, "web-0".to_owned())];
+        store.keep(named).unwrap();
+        store.keep(stored("other", "own", 2)).unwrap();
+        let mut service = resume(dir.path(), &host);
+        host.take();
+        for client in ["named", "other"] {
+            let (stream, plugin) = UnixStream::pair().unwrap();
+            service.dispatch(ask(Verb::Release, client, "own"), stream);
+            let answer: Answer = serde_json::from_reader(plugin).unwrap();
+            assert_eq!(answer, Answer::Done(None));
+        }
+        assert_eq!(host.take(), ["other releases the lease of 127.9.0.2"]);
+        assert!(service.leases.is_empty() && store.all().is_empty());
     }
 
     #[test]
