@@ -18,6 +18,8 @@ use crate::{BROADCAST, Mac};
 const MAXIMUM_SIZE: u16 = 1500;
 /// How often a request is sent before the client looks for another server.
 const REQUESTS: u32 = 4;
+/// After so many messages without an answer the client asks for broadcasts: its link may deliver nothing else.
+const MESSAGES_BEFORE_BROADCAST: u32 = 2;
 /// The shortest pause between two renewals (RFC 2131, section 4.4.5).
 const RENEWAL_PAUSE: Duration = Duration::from_mins(1);
 /// Renewals of many clients that began together are spread over at most this time.
@@ -36,7 +38,8 @@ pub struct Config {
     pub request: Vec<u8>,
     /// Options that every message to a server has; one for the client identifier takes the identifier's place.
     pub provide: Vec<(u8, Vec<u8>)>,
-    /// Whether servers must broadcast their replies, for links on which an interface hears nothing else before it has an address.
+    /// Whether servers must broadcast their replies from the first one on, for links on which an interface hears nothing else before it
+    /// has an address.
     pub broadcast: bool,
     /// The address that the client had before and would like to have again.
     pub wish: Option<Ipv4Addr>,
@@ -389,6 +392,9 @@ impl Client {
         self.sent = now;
         self.count += 1;
         self.count_in_state += 1;
+        if !matches!(self.state, State::Renewing(_) | State::Rebinding(_)) {
+            self.config.broadcast |= self.count_in_state > MESSAGES_BEFORE_BROADCAST;
+        }
         let outgoing = self.message(now);
         self.deadline = match &self.state {
             State::Selecting | State::Requesting(_) | State::Rebooting => {

@@ -17,6 +17,11 @@ use crate::{Mac, Socket};
 const GET_FLAGS: Opcode = 0x8913;
 const SET_FLAGS: Opcode = 0x8914;
 const GET_HARDWARE_ADDRESS: Opcode = 0x8927;
+/// Netlink's description of a link, whose fixed part is a `struct ifinfomsg`.
+const RTM_GETLINK: u16 = 18;
+const LINK_FIXED: usize = 16;
+const IFLA_LINKINFO: u16 = 18;
+const IFLA_INFO_KIND: u16 = 1;
 /// `IFF_UP`.
 const UP: u16 = 1;
 /// `ARPHRD_ETHER`.
@@ -138,6 +143,17 @@ impl Interface {
         set().map_err(|error| format!("cannot set {} {state}: {error}", self.name))
     }
 
+    /// Returns whether it is an ipvlan, as far as the kernel says.
+    pub(crate) fn is_ipvlan(&self) -> bool {
+        let mut fixed = [0; LINK_FIXED];
+        fixed[4..8].copy_from_slice(&self.index.to_ne_bytes());
+        let get = |socket: &mut netlink::Socket| {
+            socket.get(netlink::Message::new(RTM_GETLINK, 0, &fixed))
+        };
+        self.with_netlink("read the kind of", get)
+            .is_ok_and(|link| link_kind(&link).as_deref() == Some("ipvlan"))
+    }
+
     /// Returns its addresses and routes.
     pub(crate) fn configuration(&self) -> Result<Configuration, String> {
         let read = |socket: &mut _| Configuration::read(socket, self.index);
@@ -193,6 +209,13 @@ impl Interface {
     }
 }
 
+/// Returns the kind of a link that the kernel describes.
+fn link_kind(link: &[u8]) -> Option<String> {
+    let attributes = netlink::Attributes(link.get(LINK_FIXED..)?);
+    let information = attributes.nested(IFLA_LINKINFO)?;
+    information.get(IFLA_INFO_KIND).map(netlink::codec::text)
+}
+
 /// `struct ifreq` (`linux/if.h`) of 64-bit machines; that of 32-bit machines is shorter.
 #[repr(C, align(8))]
 struct Request {
@@ -237,6 +260,21 @@ mod tests {
             error.to_string(),
             "error looking up \"none0\": Link not found"
         );
+    }
+
+    #[test]
+    fn kind_of_a_link_is_in_its_description() {
+        let mut message = netlink::Message::new(16, 0, &[0; LINK_FIXED]);
+        message
+            .put_text(3, "net1")
+            .nest(IFLA_LINKINFO, |information| {
+                information.put_text(IFLA_INFO_KIND, "ipvlan");
+            });
+        let bytes = message.finish(0, 1);
+        let link = &bytes[netlink::codec::HEADER..];
+        assert_eq!(link_kind(link).as_deref(), Some("ipvlan"));
+        assert_eq!(link_kind(&link[..LINK_FIXED]), None);
+        assert!(!Interface::find(own(), "lo").unwrap().is_ipvlan());
     }
 
     #[test]

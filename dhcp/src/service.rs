@@ -196,7 +196,7 @@ impl<H: Host> Service<H> {
             provide: provide
                 .map(|(code, value)| (*code, value.as_bytes().to_vec()))
                 .collect(),
-            broadcast: self.options.broadcast,
+            broadcast: self.options.broadcast || ask.broadcast,
             wish: None,
             retry: self.options.retry,
             seed: seed(),
@@ -520,10 +520,12 @@ impl<H: Host> Service<H> {
         }
     }
 
-    fn start(&self, ask: Ask) -> Result<(Held, Vec<Action>), String> {
+    fn start(&self, mut ask: Ask) -> Result<(Held, Vec<Action>), String> {
         let interface = self.interface(&ask, None);
         let interface = interface.map_err(|error| error.to_string())?;
         interface.set_up(true)?;
+        // All links of a parent have its hardware address: what is sent to that one goes by an address that is not there yet.
+        ask.broadcast |= interface.is_ipvlan();
         let (mac, netns) = (interface.mac()?, interface.netns());
         self.host.record(&ask.client, &Event::Searching);
         let (client, actions) = Client::start(self.config(&ask, mac), now());
@@ -701,6 +703,7 @@ mod tests {
             ifname: "lo".to_owned(),
             provide: Vec::new(),
             request: vec![3, 1],
+            broadcast: false,
         }
     }
 

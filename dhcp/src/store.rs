@@ -181,6 +181,7 @@ mod tests {
             ifname: "eth0".to_owned(),
             provide: vec![(12, "pod".to_owned())],
             request: vec![3, 1],
+            broadcast: false,
         };
         let stored = Stored::new(&ask, (4, 99), lease.ack.mac, &lease);
         assert_eq!(stored.lease(), Some(lease));

@@ -40,6 +40,9 @@ pub struct Ask {
     pub provide: Vec<(u8, String)>,
     /// Options from the server.
     pub request: Vec<u8>,
+    /// Whether servers must broadcast their replies.
+    #[serde(default)]
+    pub broadcast: bool,
 }
 
 /// The answer of the service.

@@ -398,6 +398,7 @@ mod tests {
                 ifname: "net1".to_owned(),
                 provide: Vec::new(),
                 request: Vec::new(),
+                broadcast: false,
             };
             let mut stream = UnixStream::connect(&self.paths.socket).unwrap();
             stream

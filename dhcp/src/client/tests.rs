@@ -529,6 +529,23 @@ fn provided_identifier_takes_the_place_of_the_own_one() {
 }
 
 #[test]
+fn client_without_an_answer_asks_for_broadcasts() {
+    let (mut client, actions) = Client::start(config(), seconds(0));
+    let mut discover = sent(actions).message;
+    let mut wanted = vec![discover.wants_broadcast];
+    for _ in 0..2 {
+        let now = client.deadline().unwrap();
+        discover = sent(client.advance(now)).message;
+        wanted.push(discover.wants_broadcast);
+    }
+    assert_eq!(wanted, [false, false, true]);
+    // What let the offer arrive is kept.
+    let offer = reply(Kind::Offer, &discover);
+    let request = sent(client.receive(&offer, SERVER_MAC, seconds(9)));
+    assert!(request.message.wants_broadcast);
+}
+
+#[test]
 fn seeds_make_transactions_differ() {
     let transaction = |seed| {
         sent(Client::start(Config { seed, ..config() }, seconds(0)).1)

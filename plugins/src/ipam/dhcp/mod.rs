@@ -49,6 +49,8 @@ struct Ipam {
     socket: String,
     provide: Vec<Provide>,
     request: Vec<Request>,
+    /// Whether servers must broadcast their replies.
+    broadcast: bool,
     /// The metric of the routes; 0 is the kernel's default.
     priority: i64,
 }
@@ -257,6 +259,7 @@ fn exchange(call: &Call, ipam: &Ipam, verb: Verb) -> std::result::Result<Option<
         ifname: call.ifname.clone(),
         provide: Vec::new(),
         request: Vec::new(),
+        broadcast: ipam.broadcast,
     };
     // A lease keeps the options of its ADD, and a definition that was changed since then must not stop a DEL.
     if verb == Verb::Allocate {
@@ -513,7 +516,7 @@ mod tests {
             serde_json::from_str::<Ask>(&request).unwrap()
         });
         let config = serde_json::json!({"ipam": {
-            "type": "dhcp", "daemonSocketPath": path, "priority": 77,
+            "type": "dhcp", "daemonSocketPath": path, "priority": 77, "broadcast": true,
             "provide": [{"option": "12", "fromArg": "K8S_POD_NAME"}, {"option": "60", "value": "class"}],
             "request": [{"skipDefault": true}, {"option": "121"}],
         }});
@@ -524,6 +527,7 @@ mod tests {
         let provided = [(12, "web-0".to_owned()), (60, "class".to_owned())];
         assert_eq!(ask.provide, provided);
         assert_eq!(ask.request, [121]);
+        assert!(ask.broadcast);
         assert_eq!(ask.verb, Verb::Allocate);
     }
 
