@@ -25,6 +25,11 @@ const IFLA_INFO_DATA: u16 = 2;
 const IFLA_INFO_SLAVE_KIND: u16 = 4;
 const IFLA_LINK_NETNSID: u16 = 37;
 const IFLA_PROMISCUITY: u16 = 30;
+const IFLA_ALT_IFNAME: u16 = 53;
+
+/// The longest name of a link, and the longest alternative one.
+const NAME_LIMIT: usize = 15;
+const ALT_NAME_LIMIT: usize = 127;
 
 /// Flags of a link (`linux/if.h`).
 pub(crate) const IFF_UP: u32 = 0x1;
@@ -189,11 +194,20 @@ impl NewLink<'_> {
 }
 
 impl Netlink {
-    /// Returns the link of this name, or ENODEV.
+    /// Returns the link of this name, which may be an alternative one, or ENODEV.
     pub(crate) fn link_by_name(&mut self, name: &str) -> Result<Link, Errno> {
+        let kind = match name.len() {
+            0..=NAME_LIMIT => IFLA_IFNAME,
+            ..=ALT_NAME_LIMIT => IFLA_ALT_IFNAME,
+            _ => return Err(Errno::ENODEV),
+        };
         let mut message = Message::new(RTM_GETLINK, 0, &ifinfo(0, 0, 0));
-        message.put_text(IFLA_IFNAME, name);
-        self.one_link(message)
+        message.put_text(kind, name);
+        self.one_link(message).map_err(|error| match error {
+            // Kernels before 5.5 have no alternative names, and find no name in the request.
+            Errno::EINVAL if kind == IFLA_ALT_IFNAME => Errno::ENODEV,
+            other => other,
+        })
     }
 
     /// Returns the link of this index, or ENODEV.
@@ -451,6 +465,12 @@ mod tests {
                 .iter()
                 .any(|other| other.name == "lo")
         );
-        assert_eq!(netlink.link_by_name("no-such-link"), Err(Errno::ENODEV));
+        for name in [
+            "no-such-link".to_owned(),
+            "x".repeat(127),
+            "x".repeat(70_000),
+        ] {
+            assert_eq!(netlink.link_by_name(&name), Err(Errno::ENODEV), "{name}");
+        }
     }
 }
