@@ -368,11 +368,16 @@ pub(crate) fn delete_link(netlink: &mut Netlink, name: &str) -> Result<Option<Li
             )));
         }
     };
+    remove_link(netlink, &link).map(|()| Some(link))
+}
+
+/// Deletes a link; one that is gone by now is fine.
+pub(crate) fn remove_link(netlink: &mut Netlink, link: &Link) -> Result<()> {
     match netlink.delete_link(link.index) {
-        Ok(()) => Ok(Some(link)),
-        Err(Errno::ENODEV) => Ok(None),
+        Ok(()) | Err(Errno::ENODEV) => Ok(()),
         Err(error) => Err(Failure::internal(format!(
-            "failed to delete {name:?}: {error}"
+            "failed to delete {:?}: {error}",
+            link.name
         ))),
     }
 }

@@ -10,6 +10,7 @@ mod emulator;
 mod kills;
 mod mixed;
 mod reference;
+mod renamed;
 
 pub(crate) mod cell;
 mod compare;
@@ -98,6 +99,7 @@ pub(crate) fn run(
         return Ok(());
     }
     cleanup::run(&fixture, report);
+    renamed::run(&fixture, report);
     dhcp_client::run(&fixture, report);
     kills::run(&fixture, faults, report);
     Ok(())

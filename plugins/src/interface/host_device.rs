@@ -183,6 +183,21 @@ fn first_entry(directory: &Path, is_wanted: impl Fn(&str) -> bool) -> Option<Str
         .min()
 }
 
+impl Selector {
+    /// Returns whether a link that has its former name as its alias is the one that was found.
+    fn matches(&self, link: &Link) -> bool {
+        match self {
+            Self::Name(name) => link.alias == *name || link.other_names.contains(name),
+            Self::Mac(mac) => link.mac == *mac,
+            Self::Directory(directory) => {
+                let device = directory.parent().and_then(Path::file_name);
+                device.is_some_and(|device| device == link.device.as_str())
+                    || first_entry(directory, |_| true).is_some_and(|name| name == link.name)
+            }
+        }
+    }
+}
+
 /// Returns the link of the device.
 fn find(selector: &Selector, host: &mut Netlink) -> Result<Link> {
     match selector {
@@ -420,33 +435,60 @@ fn give_back(call: &Call, config: &Config, sysfs: &Sysfs) -> Result<()> {
                 .context(|| format!("failed to rename device {ifname:?} to {:?}", link.alias))
         });
     };
-    let link = match container.netlink.link_by_name(ifname) {
-        Ok(link) => link,
-        Err(Errno::ENODEV) => return Ok(()),
-        Err(error) => {
-            return Err(Failure::internal(format!(
-                "failed to find {ifname:?} in containerNS: {error}"
-            )));
-        }
+    let links = container
+        .netlink
+        .links()
+        .context(|| format!("failed to find {ifname:?} in containerNS"))?;
+    let listed = call.prev_result().ok().flatten().unwrap_or_default();
+    let mac = listed
+        .interfaces
+        .iter()
+        .find(|interface| interface.name == *ifname && !interface.sandbox.is_empty())
+        .map(|interface| interface.mac.as_str());
+    let selector = config.selector(sysfs).ok();
+    match device(&links, ifname, selector.as_ref(), mac) {
+        Some(link) => Host::open()?.move_out(&mut container, link),
+        None => Ok(()),
+    }
+}
+
+/// Returns the link of the attachment among those of the container, where a pod may have renamed it, changed its hardware address, and
+/// given its name to another link. The alias tells it from links on top of it, which may have its address. The configuration says most
+/// about it, then the hardware address in the previous result, then the name.
+fn device<'a>(
+    links: &'a [Link],
+    ifname: &str,
+    selector: Option<&Selector>,
+    mac: Option<&str>,
+) -> Option<&'a Link> {
+    let has_mac = |link: &Link| mac.is_some_and(|mac| !mac.is_empty() && mac == link.mac_text());
+    let signs = |link: &&Link| {
+        let is_device = selector.is_some_and(|selector| selector.matches(link));
+        let has_alias = !link.alias.is_empty();
+        [has_alias, is_device, has_mac(link), link.name == ifname]
     };
-    Host::open()?.move_out(&mut container, &link)
+    // A link that lost its alias is still reported, if it is nothing else.
+    let is_candidate = |link: &&Link| match signs(link) {
+        [true, is_device, has_mac, has_name] => is_device || has_mac || has_name,
+        [false, _, has_mac, has_name] => has_mac && has_name,
+    };
+    links.iter().filter(is_candidate).max_by_key(signs)
 }
 
 /// Returns the link that lost its container: when a network namespace ends, the kernel moves the hardware in it to the host, down and
-/// with the container's name. An alias that somebody else gave to a link of the host is left alone.
+/// with the container's name, or with one of its own (`dev7`) where that is taken. An alias that somebody else gave to a link of the
+/// host is left alone.
 fn stray<'a>(links: &'a [Link], ifname: &str, selector: &Selector) -> Option<&'a Link> {
-    let is_device = |link: &Link| match selector {
-        Selector::Name(name) => link.alias == *name,
-        Selector::Mac(mac) => link.mac == *mac,
-        Selector::Directory(directory) => {
-            first_entry(directory, |_| true).is_some_and(|name| name == link.name)
-        }
+    let is_lost = |link: &Link| {
+        let number = link.name.strip_prefix("dev");
+        let has_kernels_name = number.is_some_and(|number| number.parse::<u32>().is_ok());
+        link.name == ifname || has_kernels_name || selector == &Selector::Name(link.alias.clone())
     };
     links.iter().find(|link| {
-        link.name == ifname
-            && !link.is_up()
+        !link.is_up()
             && !link.alias.is_empty()
-            && is_device(link)
+            && is_lost(link)
+            && selector.matches(link)
             && links.iter().all(|other| other.name != link.alias)
     })
 }
@@ -615,15 +657,18 @@ mod tests {
         );
     }
 
-    #[test]
-    fn link_that_lost_its_container_is_found() {
-        let link = |name: &str, alias: &str, flags: u32| Link {
+    fn link(name: &str, alias: &str, flags: u32) -> Link {
+        Link {
             name: name.to_owned(),
             alias: alias.to_owned(),
             mac: vec![2; 6],
             flags,
             ..Link::default()
-        };
+        }
+    }
+
+    #[test]
+    fn link_that_lost_its_container_is_found() {
         let by_name = Selector::Name("ens1".to_owned());
         let by_mac = Selector::Mac(vec![2; 6]);
         let (_root, sysfs) = sysfs();
@@ -633,25 +678,80 @@ mod tests {
         assert_eq!(stray(&links, "net1", &by_name), Some(&lost));
         assert_eq!(stray(&links, "net1", &by_mac), Some(&lost));
         assert_eq!(stray(&links, "net1", &by_directory), None);
-        let named_as_in_sysfs = link("ens1", "ens7", 0);
-        assert_eq!(
-            stray(
-                std::slice::from_ref(&named_as_in_sysfs),
-                "ens1",
-                &by_directory
-            ),
-            Some(&named_as_in_sysfs)
-        );
+        for (name, alias, device, selector) in [
+            // As the directory shows it, and on kernels that name the device.
+            ("ens1", "ens7", "", &by_directory),
+            ("ens1", "ens7", "0000:00:01.0", &by_directory),
+            // Two pods' net1 came back at once.
+            ("dev7", "ens1", "", &by_mac),
+            ("dev7", "ens1", "0000:00:01.0", &by_directory),
+            // The pod had renamed it.
+            ("vpp0", "ens1", "", &by_name),
+        ] {
+            let lost = Link {
+                device: device.to_owned(),
+                ..link(name, alias, 0)
+            };
+            let ifname = if name == "ens1" { "ens1" } else { "net1" };
+            let links = [lost];
+            assert_eq!(stray(&links, ifname, selector), links.first(), "{links:?}");
+        }
         for other in [
             // Not the device, up, without a name to return to, and with a name that is taken.
             vec![link("net1", "ens2", 0)],
             vec![link("net1", "ens1", 1)],
             vec![link("net1", "", 0)],
             vec![lost.clone(), link("ens1", "", 0)],
-            vec![link("net2", "ens1", 0)],
         ] {
             assert_eq!(stray(&other, "net1", &by_name), None, "{other:?}");
         }
+        // The administrator's alias of a link that came back before.
+        assert_eq!(stray(&[link("ens1", "uplink", 0)], "net1", &by_mac), None);
+    }
+
+    #[test]
+    fn device_is_found_under_any_name() {
+        let (_root, sysfs) = sysfs();
+        let by_name = Selector::Name("ens1".to_owned());
+        let by_other_name = Selector::Name("enp0s31f6longname0".to_owned());
+        let by_mac = Selector::Mac(vec![2; 6]);
+        let by_directory = Selector::Directory(sysfs.pci.join("0000:00:01.0/net"));
+        let ours = Link {
+            other_names: vec!["enp0s31f6longname0".to_owned()],
+            device: "0000:00:01.0".to_owned(),
+            ..link("vpp0", "ens1", 1)
+        };
+        let links = [
+            link("eth0", "", 1),
+            // On top of ours, with its address and the name that it had.
+            link("net1", "", 1),
+            Link {
+                mac: vec![4; 6],
+                ..link("net2", "ens2", 1)
+            },
+            ours.clone(),
+        ];
+        let mac = Some("02:02:02:02:02:02");
+        let selectors = [&by_name, &by_other_name, &by_mac, &by_directory];
+        for (selector, mac) in selectors
+            .map(|selector| (Some(selector), None))
+            .into_iter()
+            .chain([(None, mac), (Some(&by_name), mac)])
+        {
+            let found = device(&links, "net1", selector, mac);
+            assert_eq!(found, Some(&ours), "{selector:?}");
+        }
+        // Another attachment's device, and links that only have the name or the address.
+        let others = &links[..3];
+        for selector in [None, Some(&by_name), Some(&by_directory)] {
+            assert_eq!(device(others, "net1", selector, None), None, "{selector:?}");
+        }
+        // The definition has changed since: name and alias are left.
+        let former = [link("net1", "ens1", 1)];
+        let selector = Some(&Selector::Name("ens9".to_owned()));
+        assert_eq!(device(&former, "net1", selector, None), former.first());
+        // The alias was lost, which DEL reports.
+        assert_eq!(device(&links[1..2], "net1", None, mac), links.get(1));
     }
 
     #[test]

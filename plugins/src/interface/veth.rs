@@ -6,7 +6,7 @@ use cni::CniResult;
 use cni::types::{Dns, Interface};
 use serde::Deserialize;
 
-use crate::attachment::{Container, delete_link, random_veth_name};
+use crate::attachment::{Container, delete_link, random_veth_name, remove_link};
 use crate::error::{Context, Failure, Result};
 use crate::ip::Cidr;
 use crate::kernel::link::{Link, NewLink, ifinfo};
@@ -140,11 +140,14 @@ pub(crate) fn undo(host: &mut Netlink, name: &str) {
     let _ = delete_link(host, name);
 }
 
-/// Deletes a pair by the container's end, for DEL.
+/// Deletes the attachment's pair, for DEL.
 pub(crate) fn remove(call: &Call) -> Result<()> {
-    match Container::open_if_present(&call.netns)? {
-        Some(mut container) => container.delete_link(&call.ifname).map(|_| ()),
-        None => remove_by_host_end(call),
+    let Some(mut container) = Container::open_if_present(&call.netns)? else {
+        return remove_by_host_end(call);
+    };
+    match container_end(call, &mut container)? {
+        Some(link) => remove_link(&mut container.netlink, &link),
+        None => Ok(()),
     }
 }
 
@@ -153,25 +156,57 @@ pub(crate) fn remove_with_addresses(call: &Call) -> Result<Vec<Cidr>> {
     let Some(mut container) = Container::open_if_present(&call.netns)? else {
         return remove_by_host_end(call).map(|()| Vec::new());
     };
-    let ifname = &call.ifname;
-    let addresses = match container.netlink.link_by_name(ifname) {
-        Ok(link) => container
-            .netlink
-            .addresses(link.index)
-            .context(|| format!("failed to get IP addresses for {ifname:?}"))?,
-        Err(Errno::ENODEV) => return Ok(Vec::new()),
-        Err(error) => {
-            return Err(Failure::internal(format!(
-                "failed to lookup {ifname:?}: {error}"
-            )));
-        }
+    let Some(link) = container_end(call, &mut container)? else {
+        return Ok(Vec::new());
     };
-    container.delete_link(ifname)?;
+    let addresses = container
+        .netlink
+        .addresses(link.index)
+        .context(|| format!("failed to get IP addresses for {:?}", link.name))?;
+    remove_link(&mut container.netlink, &link)?;
     Ok(addresses
         .into_iter()
         .map(|address| address.cidr)
         .filter(|cidr| is_global_unicast(cidr.address))
         .collect())
+}
+
+/// Returns the container's end of the attachment's pair. Its name is not enough: a pod may rename the link and give the name to another
+/// one, as KubeVirt's bridge binding does. The previous result lists the host's end, whose other end is ours; without it, the link of
+/// the name is ours if its other end is on the host.
+fn container_end(call: &Call, container: &mut Container) -> Result<Option<Link>> {
+    let mut host = Netlink::open().context(|| "failed to open a netlink socket".to_owned())?;
+    let listed = call.prev_result().ok().flatten().unwrap_or_default();
+    for interface in listed.interfaces {
+        if interface.sandbox.is_empty()
+            && let Ok(ours) = host.link_by_name(&interface.name)
+            && let Some(theirs) = other_end(&ours, &mut container.netlink)
+        {
+            return Ok(Some(theirs));
+        }
+    }
+    let ifname = &call.ifname;
+    match container.netlink.link_by_name(ifname) {
+        Ok(theirs) => Ok(other_end(&theirs, &mut host).map(|_| theirs)),
+        Err(Errno::ENODEV) => Ok(None),
+        Err(error) => Err(Failure::internal(format!(
+            "failed to lookup {ifname:?}: {error}"
+        ))),
+    }
+}
+
+/// Returns the other end of a pair if it is in the network namespace of the socket.
+fn other_end(link: &Link, namespace: &mut Netlink) -> Option<Link> {
+    let other = namespace.link_by_index(link.parent?).ok()?;
+    are_pair(link, &other).then_some(other)
+}
+
+/// Returns whether two links of different network namespaces are the ends of a pair.
+fn are_pair(one: &Link, other: &Link) -> bool {
+    let is_end = |link: &Link, of: &Link| {
+        is_veth(link) && link.has_remote_parent && link.parent == Some(of.index)
+    };
+    is_end(one, other) && is_end(other, one)
 }
 
 /// Deletes a pair by the host's end that the previous result names. A namespace whose path is removed lives on, with its links, as
@@ -378,6 +413,33 @@ mod tests {
             (interface(mac, "/run/netns/pod"), link(KIND, true)),
         ] {
             assert!(!is_host_end(&interface, &link), "{interface:?} {link:?}");
+        }
+    }
+
+    #[test]
+    fn ends_of_a_pair_name_each_other() {
+        let end = |index, parent| Link {
+            index,
+            parent: Some(parent),
+            kind: KIND.to_owned(),
+            has_remote_parent: true,
+            ..Link::default()
+        };
+        assert!(are_pair(&end(7, 2), &end(2, 7)));
+        // Another pod's end, a link of another kind, and a pair whose ends are both in the pod.
+        for other in [
+            end(2, 9),
+            Link {
+                kind: "macvlan".to_owned(),
+                ..end(2, 7)
+            },
+            Link {
+                has_remote_parent: false,
+                ..end(2, 7)
+            },
+        ] {
+            assert!(!are_pair(&end(7, 2), &other), "{other:?}");
+            assert!(!are_pair(&other, &end(7, 2)), "{other:?}");
         }
     }
 

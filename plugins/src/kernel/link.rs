@@ -25,7 +25,9 @@ const IFLA_INFO_DATA: u16 = 2;
 const IFLA_INFO_SLAVE_KIND: u16 = 4;
 const IFLA_LINK_NETNSID: u16 = 37;
 const IFLA_PROMISCUITY: u16 = 30;
+const IFLA_PROP_LIST: u16 = 52;
 const IFLA_ALT_IFNAME: u16 = 53;
+const IFLA_PARENT_DEV_NAME: u16 = 56;
 
 /// The longest name of a link, and the longest alternative one.
 const NAME_LIMIT: usize = 15;
@@ -77,6 +79,10 @@ pub(crate) struct Link {
     pub(crate) data: Vec<u8>,
     /// The kind of its master, as a port sees it.
     pub(crate) port_kind: String,
+    /// Its alternative names.
+    pub(crate) other_names: Vec<String>,
+    /// The name of the hardware's device on its bus (`0000:18:02.5`); empty without hardware, and on kernels before 5.14.
+    pub(crate) device: String,
 }
 
 impl Link {
@@ -120,6 +126,12 @@ impl Link {
                 IFLA_TXQLEN => link.tx_queue = u32_at(value, 0).unwrap_or_default(),
                 IFLA_PROMISCUITY => link.promiscuity = u32_at(value, 0).unwrap_or_default(),
                 IFLA_IFALIAS => link.alias = text(value),
+                IFLA_PARENT_DEV_NAME => link.device = text(value),
+                IFLA_PROP_LIST => {
+                    let properties = Attributes(value);
+                    let names = properties.filter(|(kind, _)| *kind == IFLA_ALT_IFNAME);
+                    link.other_names = names.map(|(_, value)| text(value)).collect();
+                }
                 IFLA_LINKINFO => {
                     let info = Attributes(value);
                     link.kind = info.get(IFLA_INFO_KIND).map(text).unwrap_or_default();
@@ -472,5 +484,22 @@ mod tests {
         ] {
             assert_eq!(netlink.link_by_name(&name), Err(Errno::ENODEV), "{name}");
         }
+    }
+
+    #[test]
+    fn other_names_and_the_device_are_read() {
+        let mut message = Message::new(RTM_NEWLINK, 0, &ifinfo(7, 0, 0));
+        message
+            .put_text(IFLA_IFNAME, "eth0")
+            .put_text(IFLA_PARENT_DEV_NAME, "0000:18:02.5");
+        message.nest(IFLA_PROP_LIST, |properties| {
+            for name in ["enp24s2f5", "enx020000000001"] {
+                properties.put_text(IFLA_ALT_IFNAME, name);
+            }
+        });
+        let link = Link::parse(&message.finish(0, 1)[16..]).unwrap();
+        assert_eq!(link.name, "eth0");
+        assert_eq!(link.other_names, ["enp24s2f5", "enx020000000001"]);
+        assert_eq!(link.device, "0000:18:02.5");
     }
 }
