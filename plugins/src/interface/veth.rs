@@ -73,26 +73,22 @@ impl Pair<'_> {
 
 /// Creates a pair whose ends are both on the host, down, and returns the name of the other end.
 pub(crate) fn create_on_host(host: &mut Netlink, ifname: &str, mtu: Option<u32>) -> Result<String> {
-    let is_there = host.link_by_name(ifname).is_ok();
-    let name = with_random_name(
-        ifname,
-        || is_there,
-        |name| {
-            let link = NewLink {
-                name: ifname,
-                kind: KIND,
-                mtu,
-                ..NewLink::default()
-            };
-            let peer = NewLink {
-                name,
-                mtu,
-                tx_queue: HOST_QUEUE,
-                ..NewLink::default()
-            };
-            host.request(link.message(|data| put_peer(data, &peer)))
-        },
-    )?;
+    let is_there = || Netlink::open().is_ok_and(|mut host| host.link_by_name(ifname).is_ok());
+    let name = with_random_name(ifname, is_there, |name| {
+        let link = NewLink {
+            name: ifname,
+            kind: KIND,
+            mtu,
+            ..NewLink::default()
+        };
+        let peer = NewLink {
+            name,
+            mtu,
+            tx_queue: HOST_QUEUE,
+            ..NewLink::default()
+        };
+        host.request(link.message(|data| put_peer(data, &peer)))
+    })?;
     ignore_router_advertisements(&name);
     Ok(name)
 }

@@ -1,5 +1,7 @@
 //! The bridge as a link of the host: creating it, its addresses as a gateway, and the interface that is the gateway of a VLAN.
 
+use cni::CniError;
+
 use crate::attachment::link_by_name;
 use crate::error::{Context, Failure, Result};
 use crate::interface::bridge::config::Plan;
@@ -146,7 +148,8 @@ impl Change {
     }
 }
 
-/// Returns the interface that is the gateway of a VLAN: one end of a pair whose other end is a port of the bridge in that VLAN.
+/// Returns the interface that is the gateway of a VLAN: one end of a pair whose other end is a port of the bridge in that VLAN. One
+/// that is there may be half made, by a plugin that was killed or is at work now, so it gets whatever it lacks.
 pub(super) fn ensure_vlan_interface(
     host: &mut Netlink,
     bridge: &Link,
@@ -154,62 +157,110 @@ pub(super) fn ensure_vlan_interface(
     preserve_default_vlan: bool,
 ) -> Result<Link> {
     let name = format!("{}.{vlan}", bridge.name);
-    match host.link_by_name(&name) {
-        Ok(link) => return Ok(link),
-        Err(Errno::ENODEV) => {}
-        Err(error) => {
+    let failed = |error: CniError| error.context(&format!("faild to create vlan gateway {name:?}"));
+    let mut made = None;
+    let found = match host.link_by_name(&name) {
+        Err(Errno::ENODEV) => {
+            let mtu = Some(bridge.mtu).filter(|mtu| *mtu != 0);
+            made = Some(veth::create_on_host(host, &name, mtu));
+            // Another container's ADD may have made it in the meantime.
+            host.link_by_name(&name)
+        }
+        other => other,
+    };
+    let link = match (found, made.as_ref()) {
+        (Ok(link), _) => link,
+        (Err(_), Some(Err(error))) => return Err(failed(error.clone())),
+        (Err(error), _) => {
             return Err(Failure::internal(format!(
                 "failed to find interface {name:?}: {error}"
             )));
         }
+    };
+    let completed = complete(host, bridge, &link, vlan, preserve_default_vlan);
+    if completed.is_err()
+        && let Some(Ok(other_end)) = made
+    {
+        veth::undo(host, &other_end);
     }
-    create_vlan_interface(host, bridge, &name, vlan, preserve_default_vlan)
-        .map_err(|error| error.context(&format!("faild to create vlan gateway {name:?}")))?;
-    let link = host
-        .link_by_name(&name)
-        .context(|| format!("failed to lookup {name:?}"))?;
-    host.set_up(link.index)
-        .context(|| format!("failed to up {name:?}"))?;
+    completed.map_err(failed)?;
     Ok(link)
 }
 
-fn create_vlan_interface(
+/// Connects the pair of a VLAN's gateway with the bridge. Every step may be repeated.
+fn complete(
     host: &mut Netlink,
     bridge: &Link,
-    name: &str,
+    link: &Link,
     vlan: u16,
     preserve_default_vlan: bool,
 ) -> Result<()> {
-    let mtu = Some(bridge.mtu).filter(|mtu| *mtu != 0);
-    let other_end = veth::create_on_host(host, name, mtu)?;
-    let connected = connect(host, bridge, &other_end, vlan, preserve_default_vlan);
-    if connected.is_err() {
-        veth::undo(host, &other_end);
+    let other_end = link.parent.and_then(|index| host.link_by_index(index).ok());
+    let Some(other_end) = other_end.filter(|other_end| is_own_pair(link, other_end, bridge)) else {
+        return Ok(());
+    };
+    for end in [&other_end, link] {
+        if !end.is_up() {
+            host.set_up(end.index)
+                .context(|| format!("failed to set {:?} up", end.name))?;
+        }
     }
-    connected
+    port::connect(host, bridge, &other_end)?;
+    let vlans = [Vlans::one(vlan, VLAN_PVID | VLAN_UNTAGGED)];
+    port::set_vlans(host, bridge, &other_end, &vlans, preserve_default_vlan)
 }
 
-fn connect(
-    host: &mut Netlink,
-    bridge: &Link,
-    name: &str,
-    vlan: u16,
-    preserve_default_vlan: bool,
-) -> Result<()> {
-    let link = host
-        .link_by_name(name)
-        .context(|| format!("failed to lookup {name:?}"))?;
-    host.set_up(link.index)
-        .context(|| format!("failed to set {name:?} up"))?;
-    port::connect(host, bridge, &link)?;
-    let vlans = [Vlans::one(vlan, VLAN_PVID | VLAN_UNTAGGED)];
-    port::set_vlans(host, bridge, &link, &vlans, preserve_default_vlan)
+/// Returns whether a gateway's interface is a pair as this plugin makes it. Others, such as a VLAN interface of the bridge itself or a
+/// pair with another bridge, are the administrator's, who sees to them.
+fn is_own_pair(link: &Link, other_end: &Link, bridge: &Link) -> bool {
+    let is_end = |end: &Link, of: &Link| {
+        veth::is_veth(end) && !end.has_remote_parent && end.parent == Some(of.index)
+    };
+    is_end(link, other_end)
+        && is_end(other_end, link)
+        && other_end.master.is_none_or(|master| master == bridge.index)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::protocol::Call;
+
+    #[test]
+    fn pair_of_another_bridge_is_left_alone() {
+        let end = |index, parent, master| Link {
+            index,
+            parent: Some(parent),
+            master,
+            kind: veth::KIND.to_owned(),
+            ..Link::default()
+        };
+        let bridge = Link {
+            index: 3,
+            ..Link::default()
+        };
+        let gateway = end(8, 7, None);
+        // Half made, and finished.
+        for master in [None, Some(3)] {
+            assert!(is_own_pair(&gateway, &end(7, 8, master), &bridge));
+        }
+        let remote = Link {
+            has_remote_parent: true,
+            ..end(7, 8, None)
+        };
+        let vlan = Link {
+            kind: "vlan".to_owned(),
+            ..end(8, 3, None)
+        };
+        for (link, other_end) in [
+            (&gateway, &end(7, 8, Some(4))),
+            (&gateway, &end(7, 9, None)),
+            (&gateway, &remote),
+            (&vlan, &bridge),
+        ] {
+            assert!(!is_own_pair(link, other_end, &bridge), "{other_end:?}");
+        }
+    }
 
     fn check(present: &[&str], wanted: &str, force: bool, expected: Option<(&[&str], bool)>) {
         let cidrs = |texts: &[&str]| -> Vec<Cidr> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::error::{Context, Failure, Result};
 use crate::interface::bridge::config::Plan;
 use crate::kernel::Netlink;
-use crate::kernel::bridge_port::Vlans;
+use crate::kernel::bridge_port::{VLAN_PVID, VLAN_UNTAGGED, Vlans};
 use crate::kernel::link::{IF_OPER_UP, Link};
 
 const IFLA_BR_VLAN_DEFAULT_PVID: u16 = 39;
@@ -54,7 +54,7 @@ pub(super) fn connect(host: &mut Netlink, bridge: &Link, link: &Link) -> Result<
         .context(|| format!("failed to connect {name:?} to bridge {bridge_name}"))
 }
 
-/// Gives a new port its VLANs, and takes it out of the bridge's default VLAN unless it stays there.
+/// Gives a port its VLANs, and takes it out of the bridge's default VLAN unless it stays there.
 pub(super) fn set_vlans(
     host: &mut Netlink,
     bridge: &Link,
@@ -63,7 +63,10 @@ pub(super) fn set_vlans(
     preserve_default_vlan: bool,
 ) -> Result<()> {
     let name = &port.name;
-    if let Some(default) = default_vlan(bridge).filter(|_| !preserve_default_vlan) {
+    // The kernel puts a new port into the default VLAN like this, so that a port that is in use need not leave it for a moment.
+    let stays = |id: u16| vlans.contains(&Vlans::one(id, VLAN_PVID | VLAN_UNTAGGED));
+    let left = default_vlan(bridge).filter(|id| !preserve_default_vlan && !stays(*id));
+    if let Some(default) = left {
         host.delete_port_vlans(port.index, &[Vlans::one(default, 0)])
             .context(|| format!("failed to remove default vlan on interface {name:?}"))?;
     }
