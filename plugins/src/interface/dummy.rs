@@ -89,7 +89,8 @@ pub(crate) fn check(call: &Call) -> Result<()> {
 
 /// Fails when the IPAM plugin could serve no ADD.
 pub(crate) fn status(call: &Call) -> Result<()> {
-    load(call)?.ipam.status(call)
+    let config: Config = call.config()?;
+    config.ipam.require_status(call)
 }
 
 #[cfg(test)]

@@ -244,8 +244,7 @@ pub(crate) fn check(call: &Call) -> Result<()> {
 /// Fails when the IPAM plugin could serve no ADD.
 pub(crate) fn status(call: &Call) -> Result<()> {
     let config: Config = call.config()?;
-    config.ipam.require()?;
-    config.ipam.status(call)
+    config.ipam.require_status(call)
 }
 
 /// Ends masquerading for attachments that exist no more, as the IPAM plugin releases their addresses.

@@ -170,8 +170,7 @@ fn check_values(config: &Config, link: &Link) -> Result<()> {
 /// Fails when the IPAM plugin could serve no ADD.
 pub(crate) fn status(call: &Call) -> Result<()> {
     let config: Config = call.config()?;
-    config.ipam.require()?;
-    config.ipam.status(call)
+    config.ipam.require_status(call)
 }
 
 /// Fuzz target: returns whether the configuration is accepted; nothing is done with it.

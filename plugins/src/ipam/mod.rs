@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use cni::convert;
 use cni::exec::{DirectExec, Exec};
 use cni::types::Route;
-use cni::{CniResult, Command};
+use cni::{CniError, CniResult, Command};
 use serde::Deserialize;
 
 use crate::error::{Failure, Result, or_undo};
@@ -66,6 +66,12 @@ impl IpamConfig {
             return Ok(());
         }
         Err(Failure::internal("no plugin name provided"))
+    }
+
+    /// STATUS of a plugin that cannot do without an IPAM plugin.
+    pub(crate) fn require_status(&self, call: &Call) -> Result<()> {
+        self.require().map_err(unavailable)?;
+        self.status(call)
     }
 
     /// ADD: returns the addresses for the container.
@@ -141,7 +147,7 @@ impl IpamConfig {
         if !self.is_set() {
             return Ok(());
         }
-        match self.locate(call)? {
+        match self.locate(call).map_err(unavailable)? {
             Program::Own(plugin) => (plugin.status)(call),
             Program::Other(path) => run(&path, call, Command::Status).map(|_| ()),
         }
@@ -184,6 +190,14 @@ impl IpamConfig {
 enum Program {
     Own(&'static Plugin),
     Other(PathBuf),
+}
+
+/// Returns an error of STATUS: no ADD can be served.
+fn unavailable(error: CniError) -> CniError {
+    CniError {
+        code: CniError::PLUGIN_NOT_AVAILABLE,
+        ..error
+    }
 }
 
 fn is_this_program(path: &Path) -> bool {
@@ -232,4 +246,33 @@ pub(crate) fn canonical_route(mut route: Route) -> Result<Route> {
         route.gw = gateway.to_string();
     }
     Ok(route)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plugin_without_its_ipam_plugin_is_not_available() {
+        let status = |ipam: &str| {
+            let call = Call::with_config(&format!(r#"{{"ipam": {ipam}}}"#), "");
+            let config: IpamConfig = serde_json::from_str(ipam).unwrap();
+            let error = config.require_status(&call).unwrap_err();
+            (error.code, error.msg)
+        };
+        let unavailable = CniError::PLUGIN_NOT_AVAILABLE;
+        assert_eq!(
+            status("{}"),
+            (unavailable, "no plugin name provided".to_owned())
+        );
+        assert_eq!(status(r#"{"type": "none"}"#).0, unavailable);
+    }
+
+    #[test]
+    fn dhcp_without_its_service_is_not_available() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = serde_json::json!({"ipam": {"daemonSocketPath": dir.path().join("none")}});
+        let error = dhcp::status(&Call::with_config(&config.to_string(), "")).unwrap_err();
+        assert_eq!(error.code, CniError::PLUGIN_NOT_AVAILABLE);
+    }
 }

@@ -105,7 +105,7 @@ pub(crate) fn check(call: &Call) -> Result<()> {
 pub(crate) fn status(call: &Call) -> Result<()> {
     connect(&load(call)?.sockets())
         .map(|_| ())
-        .map_err(|refusal| refusal.unserved().into_error())
+        .map_err(|refusal| super::unavailable(refusal.unserved().into_error()))
 }
 
 fn load(call: &Call) -> Result<Ipam> {
