@@ -16,6 +16,7 @@ use dhcp::wire::{self, Answer, Ask, Grant, Verb};
 use serde::Deserialize;
 
 use crate::error::{Cause, Context, Failure, Result, warn};
+use crate::ip::Cidr;
 use crate::kernel::route::RT_SCOPE_LINK;
 use crate::protocol::Call;
 
@@ -53,6 +54,9 @@ struct Ipam {
     broadcast: bool,
     /// The metric of the routes; 0 is the kernel's default.
     priority: i64,
+    /// Whether the server's gateway and default route are left out.
+    #[serde(rename = "skipdefault")]
+    skip_default: bool,
 }
 
 /// An option that the server gets.
@@ -79,7 +83,7 @@ pub(crate) fn add(call: &Call) -> Result<CniResult> {
     let grant = exchange(call, &ipam, Verb::Allocate)
         .map_err(Unserved::into_error)?
         .ok_or_else(|| Failure::internal("the DHCP daemon has granted no lease"))?;
-    Ok(result(grant, ipam.priority))
+    Ok(result(grant, &ipam))
 }
 
 /// Gives the lease back. The service knows nothing of a lease that was given back before. Without a service DEL succeeds, so that the
@@ -360,12 +364,17 @@ fn requested(request: &[Request]) -> Result<Vec<u8>> {
 }
 
 /// Returns the result of a granted lease. A route to the link has the scope of the link and a gateway of zeros.
-fn result(grant: Grant, priority: i64) -> CniResult {
-    let routes = grant.routes.into_iter().map(|route| ResultRoute {
+fn result(grant: Grant, ipam: &Ipam) -> CniResult {
+    let skips = |route: &wire::Route| {
+        let destination = route.destination.parse::<Cidr>();
+        ipam.skip_default && destination.is_ok_and(|destination| destination.length == 0)
+    };
+    let routes = grant.routes.into_iter().filter(|route| !skips(route));
+    let routes = routes.map(|route| ResultRoute {
         dst: route.destination,
         scope: route.gateway.is_none().then_some(RT_SCOPE_LINK.into()),
         gw: route.gateway.unwrap_or_else(|| "0.0.0.0".to_owned()),
-        priority,
+        priority: ipam.priority,
         ..ResultRoute::default()
     });
     CniResult {
@@ -373,7 +382,11 @@ fn result(grant: Grant, priority: i64) -> CniResult {
         ips: vec![IpConfig {
             interface: None,
             address: grant.address,
-            gateway: grant.gateway,
+            gateway: if ipam.skip_default {
+                String::new()
+            } else {
+                grant.gateway
+            },
         }],
         ..CniResult::default()
     }
@@ -553,28 +566,44 @@ mod tests {
         );
     }
 
-    #[test]
-    fn routes_to_the_link_have_its_scope() {
-        let route = |gateway: Option<&str>| wire::Route {
-            destination: "10.9.0.0/16".to_owned(),
+    /// Returns the gateway, and of each route destination, gateway, scope and metric.
+    fn shown(config: &str) -> (String, Vec<(String, String, Option<i64>, i64)>) {
+        let route = |destination: &str, gateway: Option<&str>| wire::Route {
+            destination: destination.to_owned(),
             gateway: gateway.map(str::to_owned),
         };
-        let result = result(
-            Grant {
-                address: "10.0.0.5/24".to_owned(),
-                gateway: "10.0.0.1".to_owned(),
-                routes: vec![route(None), route(Some("10.0.0.9"))],
-            },
-            100,
-        );
-        let shown: Vec<_> = result
-            .routes
-            .iter()
-            .map(|route| (route.gw.as_str(), route.scope, route.priority))
-            .collect();
-        assert_eq!(
-            shown,
-            [("0.0.0.0", Some(253), 100), ("10.0.0.9", None, 100)]
-        );
+        let grant = Grant {
+            address: "10.0.0.5/24".to_owned(),
+            gateway: "10.0.0.1".to_owned(),
+            routes: vec![
+                route("0.0.0.0/0", Some("10.0.0.1")),
+                route("10.9.0.0/16", None),
+                route("10.8.0.0/16", Some("10.0.0.9")),
+            ],
+        };
+        let result = result(grant, &serde_json::from_str(config).unwrap());
+        let routes = result.routes.into_iter();
+        let routes = routes.map(|route| (route.dst, route.gw, route.scope, route.priority));
+        (result.ips[0].gateway.clone(), routes.collect())
+    }
+
+    #[test]
+    fn routes_to_the_link_have_its_scope() {
+        let (gateway, routes) = shown(r#"{"priority": 100}"#);
+        let row = |dst: &str, gw: &str, scope| (dst.to_owned(), gw.to_owned(), scope, 100);
+        let expected = [
+            row("0.0.0.0/0", "10.0.0.1", None),
+            row("10.9.0.0/16", "0.0.0.0", Some(253)),
+            row("10.8.0.0/16", "10.0.0.9", None),
+        ];
+        assert_eq!((gateway.as_str(), routes), ("10.0.0.1", expected.to_vec()));
+    }
+
+    #[test]
+    fn default_route_of_the_server_is_left_out_on_request() {
+        let (gateway, routes) = shown(r#"{"skipdefault": true}"#);
+        let destinations: Vec<_> = routes.into_iter().map(|(dst, ..)| dst).collect();
+        assert_eq!(gateway, "");
+        assert_eq!(destinations, ["10.9.0.0/16", "10.8.0.0/16"]);
     }
 }
