@@ -10,13 +10,13 @@ use cni::types::{IpConfig, Route as ResultRoute};
 use crate::error::{Context, Failure, Result};
 use crate::ip::{self, Cidr};
 use crate::kernel::address::{IFA_F_DADFAILED, IFA_F_TENTATIVE};
-use crate::kernel::link::Link;
+use crate::kernel::link::{IFF_RUNNING, Link};
 use crate::kernel::netns::Namespace;
 use crate::kernel::route::{AddRoute, Route};
 use crate::kernel::{Errno, Netlink, sysctl};
 use crate::protocol::{open_netns, open_netns_if_present};
 
-/// How long duplicate address detection may take.
+/// How long the carrier may take; duplicate address detection may take as long again.
 const SETTLE_LIMIT: Duration = Duration::from_secs(5);
 /// The kernel sends no notice when detection ends, so the addresses are read again after this time.
 const SETTLE_INTERVAL: Duration = Duration::from_millis(20);
@@ -119,6 +119,8 @@ impl Container {
         let request = Route {
             gateway,
             priority: unsigned(route.priority),
+            mtu: unsigned(route.mtu),
+            advmss: unsigned(route.advmss),
             table: route
                 .table
                 .map_or(crate::kernel::route::RT_TABLE_MAIN, unsigned),
@@ -335,12 +337,27 @@ pub(crate) fn settle_addresses(netlink: &mut Netlink, link: &Link) -> Result<()>
                 link.name, address.cidr.address
             )));
         }
-        let is_tentative = addresses
+        let tentative = addresses
             .iter()
-            .any(|address| address.flags & IFA_F_TENTATIVE != 0);
-        // Without a carrier the kernel never begins the detection, so time ends the wait without an error.
-        if !is_tentative || Instant::now() >= deadline {
+            .find(|address| address.flags & IFA_F_TENTATIVE != 0);
+        let Some(tentative) = tentative else {
             return Ok(());
+        };
+        let now = Instant::now();
+        if now >= deadline {
+            let link_now = netlink.link_by_index(link.index);
+            // Without a carrier the kernel never begins the detection, so time ends the wait without an error.
+            if !link_now.is_ok_and(|link| link.flags & IFF_RUNNING != 0) {
+                return Ok(());
+            }
+            if now >= deadline + SETTLE_LIMIT {
+                return Err(Failure::internal(format!(
+                    "link {} has address {} in tentative state after {} s",
+                    link.name,
+                    tentative.cidr.address,
+                    2 * SETTLE_LIMIT.as_secs()
+                )));
+            }
         }
         std::thread::sleep(SETTLE_INTERVAL);
     }

@@ -67,52 +67,15 @@ fn load(call: &Call) -> Result<Plan> {
         .into_iter()
         .map(canonical_route)
         .collect::<Result<_>>()?;
-    let mut addresses = Vec::new();
-    for entry in &ipam.addresses {
-        let cidr: Cidr = entry.address.parse().map_err(|_| {
-            Failure::internal(format!(
-                "the 'address' field is expected to be in CIDR notation, got: '{}'",
-                entry.address
-            ))
-        })?;
-        let gateway = match entry.gateway.as_str() {
-            "" => None,
-            text => Some(ip::parse(text).map_err(|error| Failure::internal(error.to_string()))?),
-        };
-        addresses.push((cidr, gateway));
-    }
-    let args = call.known_args(&["IP", "GATEWAY"])?;
-    for text in args.list("IP") {
-        let cidr: Cidr = text.parse().map_err(|_| {
-            Failure::internal(format!(
-                "the 'ip' field is expected to be in CIDR notation, got: '{text}'"
-            ))
-        })?;
-        addresses.push((cidr, None));
-    }
-    for text in args.list("GATEWAY") {
-        let gateway = ip::parse(text)
-            .map_err(|_| Failure::internal(format!("invalid gateway address: {text}")))?;
-        for (cidr, of_address) in &mut addresses {
-            if cidr.contains(gateway) {
-                *of_address = Some(gateway);
-            }
+    let wishes = [config.runtime.ips, config.args.cni.ips];
+    let addresses = match wishes.into_iter().find(|wishes| !wishes.is_empty()) {
+        Some(wishes) => {
+            let what = "an entry in the 'ips' field is NOT";
+            let read = |text: &String| Ok((cidr(text, what)?, None));
+            wishes.iter().map(read).collect::<Result<_>>()?
         }
-    }
-    for wishes in [config.args.cni.ips, config.runtime.ips] {
-        if wishes.is_empty() {
-            continue;
-        }
-        addresses.clear();
-        for text in wishes {
-            let cidr: Cidr = text.parse().map_err(|_| {
-                Failure::internal(format!(
-                    "an entry in the 'ips' field is NOT in CIDR notation, got: '{text}'"
-                ))
-            })?;
-            addresses.push((cidr, None));
-        }
-    }
+        None => own_addresses(call, &ipam.addresses)?,
+    };
     let count = |is_v4: bool| {
         addresses
             .iter()
@@ -130,6 +93,40 @@ fn load(call: &Call) -> Result<Plan> {
         routes,
         dns: ipam.dns,
     })
+}
+
+/// Returns the addresses of the configuration, and of `CNI_ARGS` those of `IP`, for which `GATEWAY` is.
+fn own_addresses(call: &Call, entries: &[Address]) -> Result<Vec<(Cidr, Option<IpAddr>)>> {
+    let mut addresses = Vec::new();
+    for entry in entries {
+        let address = cidr(&entry.address, "the 'address' field is expected to be")?;
+        let gateway = match entry.gateway.as_str() {
+            "" => None,
+            text => Some(ip::parse(text).map_err(|error| Failure::internal(error.to_string()))?),
+        };
+        addresses.push((address, gateway));
+    }
+    let args = call.known_args(&["IP", "GATEWAY"])?;
+    let first_of_args = addresses.len();
+    for text in args.list("IP") {
+        addresses.push((cidr(text, "the 'ip' field is expected to be")?, None));
+    }
+    for text in args.list("GATEWAY") {
+        let gateway = ip::parse(text)
+            .map_err(|_| Failure::internal(format!("invalid gateway address: {text}")))?;
+        for (cidr, of_address) in &mut addresses[first_of_args..] {
+            if cidr.contains(gateway) {
+                *of_address = Some(gateway);
+            }
+        }
+    }
+    Ok(addresses)
+}
+
+/// Reads an address with its prefix length; `what` begins the error.
+fn cidr(text: &str, what: &str) -> Result<Cidr> {
+    let parsed = text.parse();
+    parsed.map_err(|_| Failure::internal(format!("{what} in CIDR notation, got: '{text}'")))
 }
 
 /// Returns the addresses.
@@ -181,6 +178,38 @@ pub(crate) fn fuzz(call: &Call) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn addresses(config: &str, args: &str) -> Result<Vec<String>> {
+        let plan = load(&Call::with_config(config, args))?;
+        let show = |(cidr, gateway): (Cidr, Option<IpAddr>)| match gateway {
+            Some(gateway) => format!("{cidr} via {gateway}"),
+            None => cidr.to_string(),
+        };
+        Ok(plan.addresses.into_iter().map(show).collect())
+    }
+
+    #[test]
+    fn replaced_addresses_need_not_be_right() {
+        let ipam = r#""ipam": {"addresses": [{"address": "to be filled in"}]}"#;
+        let args = r#""args": {"cni": {"ips": ["10.0.0.5/24"]}}"#;
+        let runtime = r#""runtimeConfig": {"ips": ["10.0.0.6/24"]}"#;
+        let of = |keys: &[&str]| addresses(&format!("{{{}}}", keys.join(", ")), "IP=nonsense");
+        assert_eq!(of(&[ipam, args]).unwrap(), ["10.0.0.5/24"]);
+        assert_eq!(of(&[ipam, args, runtime]).unwrap(), ["10.0.0.6/24"]);
+        assert_eq!(
+            of(&[ipam]).unwrap_err().msg,
+            "the 'address' field is expected to be in CIDR notation, got: 'to be filled in'"
+        );
+    }
+
+    #[test]
+    fn gateway_of_args_is_for_addresses_of_args() {
+        let config = r#"{"ipam": {"addresses": [{"address": "10.0.0.5/24"}]}}"#;
+        assert_eq!(
+            addresses(config, "IP=10.0.0.6/24;GATEWAY=10.0.0.1").unwrap(),
+            ["10.0.0.5/24", "10.0.0.6/24 via 10.0.0.1"]
+        );
+    }
 
     fn routes(dst: &str) -> Result<Vec<String>> {
         let config = format!(

@@ -35,6 +35,7 @@ const ALT_NAME_LIMIT: usize = 127;
 
 /// Flags of a link (`linux/if.h`).
 pub(crate) const IFF_UP: u32 = 0x1;
+pub(crate) const IFF_RUNNING: u32 = 0x40;
 pub(crate) const IFF_PROMISC: u32 = 0x100;
 pub(crate) const IFF_ALLMULTI: u32 = 0x200;
 

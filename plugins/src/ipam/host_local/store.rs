@@ -3,9 +3,11 @@
 //!
 //! Nothing is synced to the disk: a node that loses its power loses its containers too. What survives is read with that in mind.
 
+use std::fs::DirBuilder;
 use std::mem::MaybeUninit;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{self, AtFlags, FlockOperation, Mode, OFlags, RawDir};
@@ -37,7 +39,12 @@ impl Store {
         let path = Path::new(data_dir).join(network);
         let directory = match open_directory(&path) {
             Err(Errno::ENOENT) => {
-                std::fs::create_dir_all(&path).context(|| format!("mkdir {}", path.display()))?;
+                // Whatever the umask is, nobody else may write there.
+                DirBuilder::new()
+                    .recursive(true)
+                    .mode(0o755)
+                    .create(&path)
+                    .context(|| format!("mkdir {}", path.display()))?;
                 open_directory(&path)
             }
             other => other,
@@ -182,6 +189,8 @@ fn mark(set: usize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     fn address(host: u8) -> IpAddr {
@@ -213,6 +222,20 @@ mod tests {
         store.release(address(2)).unwrap();
         store.release(address(2)).unwrap();
         assert_eq!(store.leases().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn directories_are_written_by_their_owner_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let data_dir = dir.path().join("deep");
+        let umask = rustix::process::umask(Mode::empty());
+        let store = Store::open(data_dir.to_str().unwrap(), "net");
+        rustix::process::umask(umask);
+        drop(store.unwrap());
+        for path in [data_dir.join("net"), data_dir] {
+            let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o755, "{}", path.display());
+        }
     }
 
     #[test]
