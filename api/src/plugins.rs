@@ -7,6 +7,7 @@ pub const PROGRAM: &str = "multus-cni-plugins";
 /// The names of the plugins, in the order of the alphabet.
 pub const NAMES: &[&str] = &[
     "bandwidth",
+    "bond",
     "bridge",
     "dhcp",
     "dummy",

@@ -17,6 +17,7 @@ pub(crate) type Reader = fn(&Call) -> bool;
 /// The configurations' readers, by the name of the plugin.
 pub(crate) const READERS: &[(&str, Reader)] = &[
     ("bandwidth", meta::bandwidth::fuzz),
+    ("bond", interface::bond::fuzz),
     ("bridge", interface::bridge::fuzz),
     ("dhcp", dhcp::fuzz),
     ("firewall", meta::firewall::fuzz),

@@ -67,6 +67,11 @@ fn configuration(row: &Row) -> Value {
             config["ipam"][key] = value;
         }
     } else {
+        if row.plugin == "bond" {
+            config["mode"] = "balance-tlb".into();
+            config["miimon"] = 100.into();
+            config["links"] = json!([{"name": "net1"}, {"name": "net2"}]);
+        }
         for (key, value) in example {
             config[key] = value;
         }

@@ -19,6 +19,14 @@ pub(crate) const PLUGINS: &[Plugin] = &[
         ..Plugin::named("bandwidth")
     },
     Plugin {
+        add: crate::interface::bond::add,
+        del: crate::interface::bond::del,
+        check: crate::interface::bond::check,
+        status: crate::interface::bond::status,
+        gc: crate::interface::single::gc,
+        ..Plugin::named("bond")
+    },
+    Plugin {
         add: crate::interface::bridge::add,
         del: crate::interface::bridge::del,
         check: crate::interface::bridge::check,

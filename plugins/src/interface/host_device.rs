@@ -67,7 +67,7 @@ impl Sysfs {
 
 /// How the link is found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Selector {
+pub(super) enum Selector {
     Name(String),
     Mac(Vec<u8>),
     /// The link is the first one in this directory.
@@ -185,7 +185,7 @@ fn first_entry(directory: &Path, is_wanted: impl Fn(&str) -> bool) -> Option<Str
 
 impl Selector {
     /// Returns whether a link that has its former name as its alias is the one that was found.
-    fn matches(&self, link: &Link) -> bool {
+    pub(super) fn matches(&self, link: &Link) -> bool {
         match self {
             Self::Name(name) => link.alias == *name || link.other_names.contains(name),
             Self::Mac(mac) => link.mac == *mac,
@@ -226,13 +226,13 @@ fn find(selector: &Selector, host: &mut Netlink) -> Result<Link> {
 }
 
 /// The host's side of a move.
-struct Host {
+pub(super) struct Host {
     namespace: Namespace,
-    netlink: Netlink,
+    pub(super) netlink: Netlink,
 }
 
 impl Host {
-    fn open() -> Result<Self> {
+    pub(super) fn open() -> Result<Self> {
         let open = || {
             Ok(Self {
                 namespace: Namespace::current()?,
@@ -245,7 +245,12 @@ impl Host {
     }
 
     /// Moves a link into the container under its new name and brings it up there.
-    fn move_in(&mut self, device: &Link, container: &mut Container, ifname: &str) -> Result<Link> {
+    pub(super) fn move_in(
+        &mut self,
+        device: &Link,
+        container: &mut Container,
+        ifname: &str,
+    ) -> Result<Link> {
         let failed = |error: Errno| {
             Failure::internal(format!(
                 "failed to move link failed to move {ifname:?} (host: {:?}) to container NS: {error}",
@@ -304,7 +309,7 @@ impl Host {
     }
 
     /// Moves a link out of the container under the name that it had on the host, and leaves it down: its state there is not known.
-    fn move_out(&mut self, container: &mut Container, link: &Link) -> Result<()> {
+    pub(super) fn move_out(&mut self, container: &mut Container, link: &Link) -> Result<()> {
         let (ifname, name) = (&link.name, &link.alias);
         if name.is_empty() {
             return Err(Failure::internal(format!(
@@ -344,6 +349,25 @@ impl Host {
             }
         }
         moved
+    }
+
+    /// Gives the link that lost its container the name that it had.
+    pub(super) fn rename_stray(&mut self, ifname: &str, selector: &Selector) -> Result<()> {
+        let links = self
+            .netlink
+            .links()
+            .context(|| "failed to list node links".to_owned())?;
+        let Some(link) = stray(&links, ifname, selector) else {
+            return Ok(());
+        };
+        self.netlink
+            .rename_with_alias(link.index, &link.alias, "")
+            .context(|| {
+                format!(
+                    "failed to rename device {:?} to {:?}",
+                    link.name, link.alias
+                )
+            })
     }
 }
 
@@ -422,18 +446,10 @@ pub(crate) fn del(call: &Call) -> Result<()> {
 fn give_back(call: &Call, config: &Config, sysfs: &Sysfs) -> Result<()> {
     let ifname = call.ifname.as_str();
     let Some(mut container) = Container::open_if_present(&call.netns)? else {
-        let mut host = Host::open()?;
-        let links = host
-            .netlink
-            .links()
-            .context(|| "failed to list node links".to_owned())?;
-        let selector = config.selector(sysfs).ok();
-        let stray = selector.and_then(|selector| stray(&links, ifname, &selector));
-        return stray.map_or(Ok(()), |link| {
-            host.netlink
-                .rename_with_alias(link.index, &link.alias, "")
-                .context(|| format!("failed to rename device {ifname:?} to {:?}", link.alias))
-        });
+        return match config.selector(sysfs) {
+            Ok(selector) => Host::open()?.rename_stray(ifname, &selector),
+            Err(_) => Ok(()),
+        };
     };
     let links = container
         .netlink

@@ -1,5 +1,6 @@
 //! The plugins that make an interface, or give the container one that exists.
 
+pub(crate) mod bond;
 pub(crate) mod bridge;
 pub(crate) mod dummy;
 pub(crate) mod host_device;

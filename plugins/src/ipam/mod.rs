@@ -179,11 +179,13 @@ impl IpamConfig {
                     )),
                     other => Failure::internal(other.to_string()),
                 })?;
-        let own = OWN
-            .into_iter()
-            .find(|plugin| plugin.name == self.plugin)
-            .filter(|_| is_this_program(&path));
-        Ok(own.map_or(Program::Other(path), Program::Own))
+        if !is_this_program(&path) {
+            return Ok(Program::Other(path));
+        }
+        // Another plugin of this program would read its own name in `ipam` and start itself again and again.
+        let own = OWN.into_iter().find(|plugin| plugin.name == self.plugin);
+        own.map(Program::Own)
+            .ok_or_else(|| Failure::internal(format!("{} is no IPAM plugin", self.plugin)))
     }
 }
 

@@ -14,6 +14,7 @@ impl Errno {
     pub(crate) const EEXIST: Self = Self(17);
     pub(crate) const ENODEV: Self = Self(19);
     pub(crate) const EINVAL: Self = Self(22);
+    pub(crate) const EOPNOTSUPP: Self = Self(95);
 }
 
 impl From<rustix::io::Errno> for Errno {
