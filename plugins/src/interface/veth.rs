@@ -168,8 +168,8 @@ pub(crate) fn remove_with_addresses(call: &Call) -> Result<Vec<Cidr>> {
 }
 
 /// Returns the container's end of the attachment's pair. Its name is not enough: a pod may rename the link and give the name to another
-/// one, as KubeVirt's bridge binding does. The previous result lists the host's end, whose other end is ours; without it, the link of
-/// the name is ours if its other end is on the host.
+/// one, as pods of virtual machines do. The previous result lists the host's end, whose other end is ours; without it, the link of the
+/// name is ours if its other end is on the host.
 fn container_end(call: &Call, container: &mut Container) -> Result<Option<Link>> {
     let mut host = Netlink::open().context(|| "failed to open a netlink socket".to_owned())?;
     let listed = call.prev_result().ok().flatten().unwrap_or_default();

@@ -209,10 +209,13 @@ impl NewLink<'_> {
 impl Netlink {
     /// Returns the link of this name, which may be an alternative one, or ENODEV.
     pub(crate) fn link_by_name(&mut self, name: &str) -> Result<Link, Errno> {
-        let kind = match name.len() {
-            0..=NAME_LIMIT => IFLA_IFNAME,
-            ..=ALT_NAME_LIMIT => IFLA_ALT_IFNAME,
-            _ => return Err(Errno::ENODEV),
+        if name.len() > ALT_NAME_LIMIT {
+            return Err(Errno::ENODEV);
+        }
+        let kind = if name.len() > NAME_LIMIT {
+            IFLA_ALT_IFNAME
+        } else {
+            IFLA_IFNAME
         };
         let mut message = Message::new(RTM_GETLINK, 0, &ifinfo(0, 0, 0));
         message.put_text(kind, name);

@@ -566,8 +566,11 @@ mod tests {
         );
     }
 
-    /// Returns the gateway, and of each route destination, gateway, scope and metric.
-    fn shown(config: &str) -> (String, Vec<(String, String, Option<i64>, i64)>) {
+    /// Destination, gateway, scope and metric.
+    type ShownRoute = (String, String, Option<i64>, i64);
+
+    /// Returns the gateway and the routes.
+    fn shown(config: &str) -> (String, Vec<ShownRoute>) {
         let route = |destination: &str, gateway: Option<&str>| wire::Route {
             destination: destination.to_owned(),
             gateway: gateway.map(str::to_owned),
