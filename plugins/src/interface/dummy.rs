@@ -66,7 +66,7 @@ pub(crate) fn add(call: &Call) -> Result<CniResult> {
 /// Gives the addresses back and deletes the interface.
 pub(crate) fn del(call: &Call) -> Result<()> {
     let config: Config = call.config()?;
-    single::delete(call, &config.ipam)
+    single::delete(call, &config.ipam, KIND)
 }
 
 /// Compares the interface with the previous result.

@@ -199,7 +199,7 @@ fn configure(
 /// Gives the addresses back and deletes the interface.
 pub(crate) fn del(call: &Call) -> Result<()> {
     let config: Config = call.config()?;
-    single::delete(call, &config.ipam)
+    single::delete(call, &config.ipam, KIND)
 }
 
 /// Compares the interface with the previous result.

@@ -39,13 +39,22 @@ pub(super) fn made_interface(call: &Call, mac: String) -> Interface {
     }
 }
 
-/// DEL: gives the addresses back and deletes the interface; neither keeps the other from being done.
-pub(super) fn delete(call: &Call, ipam: &IpamConfig) -> Result<()> {
+/// DEL: gives the addresses back and deletes the interface; neither keeps the other from being done. A link of another kind, which the
+/// pod or somebody else has put under the name, stays.
+pub(super) fn delete(call: &Call, ipam: &IpamConfig, kind: &str) -> Result<()> {
     let released = ipam.del(call);
-    if let Some(mut container) = Container::open_if_present(&call.netns)? {
+    if let Some(mut container) = Container::open_if_present(&call.netns)?
+        && !has_other_kind(&mut container, &call.ifname, kind)
+    {
         container.delete_link(&call.ifname)?;
     }
     released
+}
+
+/// Returns whether the link of this name is one that the plugin has not made.
+fn has_other_kind(container: &mut Container, name: &str, kind: &str) -> bool {
+    let link = container.netlink.link_by_name(name);
+    link.is_ok_and(|link| link.kind != kind)
 }
 
 /// STATUS: fails when the IPAM plugin could serve no ADD.

@@ -17,6 +17,9 @@ use crate::protocol::Call;
 /// The context of the next program that the thread starts; links that it creates have it.
 const EXEC_LABEL: &str = "/proc/thread-self/attr/exec";
 
+/// The kernel has one kind for TUN and TAP devices.
+const KIND: &str = "tun";
+
 /// The configuration.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -238,7 +241,7 @@ fn configure(
 /// Gives the addresses back and deletes the device.
 pub(crate) fn del(call: &Call) -> Result<()> {
     let config = Config::load(call)?;
-    single::delete(call, &config.ipam)
+    single::delete(call, &config.ipam, KIND)
 }
 
 /// Compares the addresses and routes with the previous result.

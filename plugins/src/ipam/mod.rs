@@ -271,6 +271,19 @@ mod tests {
     }
 
     #[test]
+    fn plugin_of_this_program_that_has_no_addresses_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let program = std::env::current_exe().unwrap();
+        std::os::unix::fs::symlink(program, dir.path().join("ptp")).unwrap();
+        let call = Call {
+            path: dir.path().to_str().unwrap().to_owned(),
+            ..Call::with_config("{}", "")
+        };
+        let config: IpamConfig = serde_json::from_str(r#"{"type": "ptp"}"#).unwrap();
+        assert_eq!(config.add(&call).unwrap_err().msg, "ptp is no IPAM plugin");
+    }
+
+    #[test]
     fn dhcp_without_its_service_is_not_available() {
         let dir = tempfile::tempdir().unwrap();
         let config = serde_json::json!({"ipam": {"daemonSocketPath": dir.path().join("none")}});
