@@ -10,7 +10,7 @@ use serde::Deserialize;
 use crate::error::{Failure, Result};
 use crate::ip::{self, Cidr};
 use crate::ipam::canonical_route;
-use crate::protocol::Call;
+use crate::protocol::{self, Call};
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
@@ -67,6 +67,7 @@ fn load(call: &Call) -> Result<Plan> {
         .into_iter()
         .map(canonical_route)
         .collect::<Result<_>>()?;
+    let args = call.known_args(&["IP", "GATEWAY"])?;
     let wishes = [config.runtime.ips, config.args.cni.ips];
     let addresses = match wishes.into_iter().find(|wishes| !wishes.is_empty()) {
         Some(wishes) => {
@@ -74,7 +75,7 @@ fn load(call: &Call) -> Result<Plan> {
             let read = |text: &String| Ok((cidr(text, what)?, None));
             wishes.iter().map(read).collect::<Result<_>>()?
         }
-        None => own_addresses(call, &ipam.addresses)?,
+        None => own_addresses(&ipam.addresses, &args)?,
     };
     let count = |is_v4: bool| {
         addresses
@@ -96,7 +97,10 @@ fn load(call: &Call) -> Result<Plan> {
 }
 
 /// Returns the addresses of the configuration, and of `CNI_ARGS` those of `IP`, for which `GATEWAY` is.
-fn own_addresses(call: &Call, entries: &[Address]) -> Result<Vec<(Cidr, Option<IpAddr>)>> {
+fn own_addresses(
+    entries: &[Address],
+    args: &protocol::Args,
+) -> Result<Vec<(Cidr, Option<IpAddr>)>> {
     let mut addresses = Vec::new();
     for entry in entries {
         let address = cidr(&entry.address, "the 'address' field is expected to be")?;
@@ -106,7 +110,6 @@ fn own_addresses(call: &Call, entries: &[Address]) -> Result<Vec<(Cidr, Option<I
         };
         addresses.push((address, gateway));
     }
-    let args = call.known_args(&["IP", "GATEWAY"])?;
     let first_of_args = addresses.len();
     for text in args.list("IP") {
         addresses.push((cidr(text, "the 'ip' field is expected to be")?, None));
