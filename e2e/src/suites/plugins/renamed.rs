@@ -1,4 +1,4 @@
-//! DEL of links that the pod has renamed, and whose name it has given to another link, as KubeVirt's bridge binding does: what ADD made
+//! DEL of links that the pod has renamed, and whose name it has given to another link, as pods of virtual machines do: what ADD made
 //! goes, and the other link stays.
 //!
 //! The reference deletes or moves whatever has the name, so there is nothing to compare with.
