@@ -63,12 +63,24 @@ impl Socket {
 
     /// Requests all objects of a kind and returns what follows the header of each.
     pub fn dump(&mut self, message: impl Fn() -> Message) -> io::Result<Vec<Vec<u8>>> {
+        self.dump_selected(message, |_| true)
+    }
+
+    /// The same, of the objects that are selected; the others take no memory.
+    pub fn dump_selected(
+        &mut self,
+        message: impl Fn() -> Message,
+        is_selected: impl Fn(&[u8]) -> bool,
+    ) -> io::Result<Vec<Vec<u8>>> {
         let mut attempts = 0;
         loop {
             attempts += 1;
             let mut objects = Vec::new();
-            let was_interrupted =
-                self.exchange(message(), NLM_F_DUMP, |_, body| objects.push(body.to_vec()))?;
+            let was_interrupted = self.exchange(message(), NLM_F_DUMP, |_, body| {
+                if is_selected(body) {
+                    objects.push(body.to_vec());
+                }
+            })?;
             if !was_interrupted || attempts == DUMP_ATTEMPTS {
                 return Ok(objects);
             }

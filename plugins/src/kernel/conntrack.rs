@@ -28,13 +28,13 @@ impl Netlink {
         ports: &[u16],
     ) -> Result<(), Errno> {
         let family = if is_v4 { AF_INET } else { AF_INET6 };
-        let connections = self.dump(|| request(IPCTNL_MSG_CT_GET, family))?;
+        // A busy node knows hundreds of thousands.
+        let connections = self.dump_selected(
+            || request(IPCTNL_MSG_CT_GET, family),
+            |connection| is_to(&attributes(connection), ports),
+        )?;
         for connection in connections {
-            let attributes = Attributes(connection.get(4..).unwrap_or_default());
-            if !is_to(&attributes, ports) {
-                continue;
-            }
-            match self.request(deletion(family, attributes)) {
+            match self.request(deletion(family, attributes(&connection))) {
                 // It has ended meanwhile.
                 Err(Errno::ENOENT) => {}
                 outcome => outcome?,
@@ -42,6 +42,11 @@ impl Netlink {
         }
         Ok(())
     }
+}
+
+/// Returns what follows the fixed part.
+fn attributes(connection: &[u8]) -> Attributes<'_> {
+    Attributes(connection.get(4..).unwrap_or_default())
 }
 
 /// Returns whether the connection's first packet was UDP to one of the ports.

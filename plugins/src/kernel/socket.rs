@@ -41,6 +41,15 @@ impl Netlink {
         Ok(self.0.dump(message)?)
     }
 
+    /// The same, of the objects that are selected; the others take no memory.
+    pub(crate) fn dump_selected(
+        &mut self,
+        message: impl Fn() -> Message,
+        is_selected: impl Fn(&[u8]) -> bool,
+    ) -> Result<Vec<Vec<u8>>, Errno> {
+        Ok(self.0.dump_selected(message, is_selected)?)
+    }
+
     /// Sends requests that the kernel does all or not at all; the first and the last one enclose the others. Returns the first error.
     pub(crate) fn transaction(&mut self, messages: Vec<Message>) -> Result<(), Errno> {
         Ok(self.0.transaction(messages)?)
