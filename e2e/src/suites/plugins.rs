@@ -9,6 +9,7 @@ mod differential;
 mod emulator;
 mod kills;
 mod mixed;
+mod portmap;
 mod reference;
 mod renamed;
 
@@ -99,6 +100,7 @@ pub(crate) fn run(
         return Ok(());
     }
     cleanup::run(&fixture, report);
+    portmap::run(&fixture, report);
     renamed::run(&fixture, report);
     dhcp_client::run(&fixture, report);
     kills::run(&fixture, faults, report);

@@ -83,15 +83,14 @@ fn add_chains(transaction: &mut Transaction, config: &Config, address: IpAddr) {
         transaction.add_rule(&Rule::new(table, ALL).verdict(Verdict::Jump(chain)));
     }
     for (chain, point) in ENTRIES {
-        transaction
-            .add_base_chain(table, chain, nat(point, DESTINATION_NAT))
-            .flush_chain(table, chain);
-        // Conditions are in nft's own words, and only nft can read them.
+        transaction.add_base_chain(table, chain, nat(point, DESTINATION_NAT));
+        // Conditions are in nft's own words, and only nft can read them. It replaces the rule at once, so that the ports of all
+        // other containers stay open whatever becomes of it.
         if config.conditions(address).is_empty() {
             let rule = Rule::new(table, chain)
                 .local_destination()
                 .verdict(Verdict::Jump(ALL));
-            transaction.add_rule(&rule);
+            transaction.flush_chain(table, chain).add_rule(&rule);
         }
     }
     if config.snat() {
@@ -294,6 +293,27 @@ mod tests {
             lines.concat(),
             include_str!("../../../tests/fixtures/nftables/portmap.txt")
         );
+    }
+
+    #[test]
+    fn entry_rules_stay_until_nft_has_read_the_conditions() {
+        let changes_of_entries = |json| {
+            let config: Config = serde_json::from_value(json).unwrap();
+            let mut transaction = Transaction::new();
+            add_chains(&mut transaction, &config, [10, 4, 0, 5].into());
+            let changes = transaction.lines();
+            let is_of_entry = |line: &&str| {
+                let kind = line.split(' ').next().unwrap();
+                ["0a06", "0a08"].contains(&kind)
+                    && ENTRIES
+                        .iter()
+                        .any(|(chain, _)| line.contains(&crate::filter::hex(chain.as_bytes())))
+            };
+            changes.lines().filter(is_of_entry).count()
+        };
+        let with = serde_json::json!({"conditionsv4": ["ip", "saddr", "1.2.3.4"]});
+        assert_eq!(changes_of_entries(with), 0);
+        assert_eq!(changes_of_entries(serde_json::json!({})), 4);
     }
 
     #[test]
