@@ -69,11 +69,51 @@ fn layer<W>(writer: W, as_json: bool) -> Box<dyn Layer<Registry> + Send + Sync>
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
-    let layer = fmt::layer().with_writer(writer).with_ansi(false);
     if as_json {
+        let layer = fmt::layer().with_writer(writer).with_ansi(false);
         layer.json().boxed()
     } else {
+        let layer = fmt::layer().with_writer(OneLine(writer)).with_ansi(false);
         layer.boxed()
+    }
+}
+
+/// Writes each event as one line, whatever its fields contain: a line break in a pod's annotation must not forge another event. JSON has
+/// escapes of its own.
+struct OneLine<W>(W);
+
+impl<'a, W: MakeWriter<'a>> MakeWriter<'a> for OneLine<W> {
+    type Writer = OneLine<W::Writer>;
+
+    fn make_writer(&'a self) -> Self::Writer {
+        OneLine(self.0.make_writer())
+    }
+}
+
+impl<W: io::Write> io::Write for OneLine<W> {
+    /// Gets a complete event, as the formatter writes it.
+    fn write(&mut self, event: &[u8]) -> io::Result<usize> {
+        let line = event.strip_suffix(b"\n").unwrap_or(event);
+        let text = String::from_utf8_lossy(line);
+        if text.contains(char::is_control) {
+            let mut escaped = String::with_capacity(text.len() + 1);
+            for character in text.chars() {
+                if character.is_control() {
+                    escaped.extend(character.escape_default());
+                } else {
+                    escaped.push(character);
+                }
+            }
+            escaped.push('\n');
+            self.0.write_all(escaped.as_bytes())?;
+        } else {
+            self.0.write_all(event)?;
+        }
+        Ok(event.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
     }
 }
 
@@ -216,6 +256,37 @@ mod tests {
         assert!(enabled("error", Level::ERROR) && !enabled("error", Level::WARN));
         assert!(enabled("", Level::INFO) && !enabled("verbose", Level::DEBUG));
         assert!(enabled("debug", Level::DEBUG));
+    }
+
+    #[derive(Clone, Default)]
+    struct Memory(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Memory {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn fields_cannot_forge_a_line() {
+        let memory = Memory::default();
+        let writer = memory.clone();
+        let layer = layer(move || writer.clone(), false);
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
+            let error = "no luck\n2026-01-01 INFO forged\r\u{1b}[2J";
+            tracing::warn!(%error, "attaching failed\nforged, too");
+        });
+        let text = String::from_utf8(memory.0.lock().unwrap().clone()).unwrap();
+        assert_eq!(text.matches('\n').count(), 1, "{text}");
+        assert!(
+            text.ends_with('\n') && text.contains(r"no luck\n2026-01-01"),
+            "{text}"
+        );
+        assert!(!text.trim_end().contains(char::is_control), "{text}");
     }
 
     #[test]

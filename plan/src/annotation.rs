@@ -8,6 +8,7 @@ use serde::de::IgnoredAny;
 use serde_json::{Map, Value, json};
 
 use super::{address, limits::MAX_NETWORKS};
+use super::quoted::quoted;
 use crate::json::{self as keys, WrongType};
 
 /// The known keys of an entry in the annotation's JSON form. Other keys are ignored, as upstream ignores them.
@@ -59,7 +60,8 @@ pub struct Selection {
 pub enum AnnotationError {
     /// More than one separator of a kind.
     #[error(
-        "Invalid network object (failed at '{at}') in \"{item}\": write [namespace/]name[@interface]"
+        "Invalid network object (failed at '{at}') in \"{}\": write [namespace/]name[@interface]",
+        quoted(item)
     )]
     Separator {
         /// The separator.
@@ -68,7 +70,11 @@ pub enum AnnotationError {
         item: String,
     },
     /// A name that Kubernetes would not accept.
-    #[error("\"{name}\" in \"{item}\" is not a valid name: use lower case letters, digits and '-'")]
+    #[error(
+        "\"{}\" in \"{}\" is not a valid name: use lower case letters, digits and '-'",
+        quoted(name),
+        quoted(item)
+    )]
     Name {
         /// The invalid part.
         name: String,
@@ -89,7 +95,8 @@ pub enum AnnotationError {
     },
     /// An interface name that the kernel would refuse.
     #[error(
-        "Failed to parse interface name \"{name}\" (must be 1 to 15 characters without blanks, '/' and ':')"
+        "Failed to parse interface name \"{}\" (must be 1 to 15 characters without blanks, '/' and ':')",
+        quoted(name)
     )]
     Interface {
         /// The name as written.
@@ -110,7 +117,7 @@ pub enum AnnotationError {
         error: WrongType,
     },
     /// A value of the right type that is invalid.
-    #[error("{entry}: {key}: \"{value}\" is not a valid {expected}")]
+    #[error("{entry}: {key}: \"{}\" is not a valid {expected}", quoted(value))]
     Value {
         /// The entry of the list.
         entry: Entry,
@@ -120,6 +127,17 @@ pub enum AnnotationError {
         value: String,
         /// The expected kind of value, with an example.
         expected: &'static str,
+    },
+    /// An invalid hardware address. The error begins as upstream's.
+    #[error(
+        "parsePodNetworkAnnotation: failed to mac: {entry}: mac: \"{}\" is not a valid hardware address: write it as in 02:00:00:00:00:01",
+        quoted(value)
+    )]
+    Mac {
+        /// The entry of the list.
+        entry: Entry,
+        /// The value as written.
+        value: String,
     },
     /// A key without another key or value that belongs to it.
     #[error("{entry}: {what}")]
@@ -150,7 +168,7 @@ impl std::fmt::Display for Entry {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "entry {}", self.index)?;
         if !self.name.is_empty() {
-            write!(f, " (network {})", self.name)?;
+            write!(f, " (network {})", quoted(&self.name))?;
         }
         Ok(())
     }
@@ -308,12 +326,15 @@ fn parse_object(entry: &Entry, map: &Map<String, Value>) -> Result<Selection, An
         name: text("name")?.unwrap_or_default(),
         interface: interface_name(&interface.unwrap_or_default())?,
         ips,
-        mac: check(
-            "mac",
-            text("mac")?,
-            "hardware address: write it as in 02:00:00:00:00:01",
-            address::is_mac,
-        )?,
+        mac: match text("mac")? {
+            Some(value) if !address::is_mac(&value) => {
+                return Err(AnnotationError::Mac {
+                    entry: entry_of(),
+                    value,
+                });
+            }
+            mac => mac,
+        },
         infiniband_guid: check(
             "infiniband-guid",
             text("infiniband-guid")?,

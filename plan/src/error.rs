@@ -6,6 +6,7 @@ use cni::types::CniError;
 
 use super::annotation::AnnotationError;
 use super::family::Family;
+use super::quoted::quoted;
 
 /// The reason why a pod's networks cannot be planned.
 #[derive(Debug, thiserror::Error)]
@@ -22,7 +23,9 @@ pub enum PlanError {
     },
     /// A definition does not exist.
     #[error(
-        "cannot find a network-attachment-definition ({name}) in namespace ({namespace}): create it, or correct the pod's annotation"
+        "cannot find a network-attachment-definition ({}) in namespace ({}): create it, or correct the pod's annotation",
+        quoted(name),
+        quoted(namespace)
     )]
     NoDefinition {
         /// The namespace of the definition.
@@ -32,7 +35,9 @@ pub enum PlanError {
     },
     /// A definition does not exist, nor does the kind in this cluster.
     #[error(
-        "cannot find a network-attachment-definition ({name}) in namespace ({namespace}): the CRD is not installed: install {chart}"
+        "cannot find a network-attachment-definition ({}) in namespace ({}): the CRD is not installed: install {chart}",
+        quoted(name),
+        quoted(namespace)
     )]
     NoCrd {
         /// The namespace of the definition.
@@ -56,7 +61,9 @@ pub enum PlanError {
     },
     /// A definition is in a namespace that this pod may not use.
     #[error(
-        "namespace isolation enabled, annotation violates permission, pod is in namespace {pod_namespace} but refers to target namespace {namespace}: define {name} in {pod_namespace}, or let the admin add {namespace} to globalNamespaces"
+        "namespace isolation enabled, annotation violates permission, pod is in namespace {pod_namespace} but refers to target namespace {}: define {} in {pod_namespace}, or let the admin add {0} to globalNamespaces",
+        quoted(namespace),
+        quoted(name)
     )]
     Isolation {
         /// The pod's namespace.

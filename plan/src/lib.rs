@@ -26,6 +26,7 @@ mod json;
 mod limits;
 mod on_disk;
 mod pod;
+mod quoted;
 mod requested;
 pub mod requests;
 mod routes;

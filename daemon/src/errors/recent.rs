@@ -9,6 +9,8 @@ use std::{
 use api::pod_report::RecentFailure;
 use cni::types::CniError;
 
+use super::shorten;
+
 /// The number of failures that are kept.
 const KEPT: usize = 200;
 
@@ -30,8 +32,8 @@ impl RecentFailures {
             pod: pod.to_owned(),
             verb: verb.to_owned(),
             code: error.code,
-            msg: error.msg.clone(),
-            details: error.details.clone(),
+            msg: shorten::kept(&error.msg),
+            details: shorten::kept(&error.details),
             at: now(),
             count: before.map_or(1, |before| before.count.saturating_add(1)),
         });
@@ -85,6 +87,15 @@ mod tests {
         );
         failures.forget("shop/cart");
         assert_eq!(kept(&failures), [entry("shop/other", "b", 1)]);
+    }
+
+    #[test]
+    fn long_texts_are_cut() {
+        let failures = RecentFailures::default();
+        let long = "ä".repeat(100_000);
+        let error = CniError::new(7, long.clone()).with_details(long);
+        failures.note("a", "shop/cart", "ADD", &error);
+        assert!(failures.to_json().len() < 9000);
     }
 
     #[test]

@@ -8,6 +8,8 @@ use sha2::{Digest as _, Sha256};
 pub const LIMIT: usize = 300;
 /// Limit for an event that lists the addresses of an abandoned network; the API server accepts 1,024 bytes.
 const FULL_LIMIT: usize = 900;
+/// Limit in bytes for a text that is kept in memory.
+const KEPT: usize = 4 << 10;
 /// The shim's prefix of a daemon's error.
 const OF_SHIM: &str = "CmdCheck (shim): CNI request failed with status 400: ERRORED: ";
 /// Replaces the part that is cut out.
@@ -46,6 +48,16 @@ pub fn event(message: &str, id: &str, pod: &str) -> String {
 /// Returns the message for an event that is cut only where the API server would refuse it.
 pub fn event_in_full(message: &str, id: &str, pod: &str) -> String {
     text(message, id, pod, LIMIT - 1, FULL_LIMIT - 1)
+}
+
+/// Returns the beginning of a text, as much as is kept in memory. The log has all of it.
+pub(crate) fn kept(text: &str) -> String {
+    let end = text.floor_char_boundary(KEPT);
+    if end == text.len() {
+        text.to_owned()
+    } else {
+        format!("{}{}", &text[..end], GAP.trim_end())
+    }
 }
 
 /// Removes repetitions until the message has at most `room` characters, and cuts out its middle if it still has more than `most`.

@@ -69,6 +69,21 @@ fn annotations_with_too_many_networks_are_refused_with_their_number() {
 }
 
 #[test]
+fn errors_quote_long_and_odd_texts_shortly() {
+    let long = "x".repeat(100_000);
+    for text in [
+        format!("a/b/{long}"),
+        format!("{long}."),
+        format!("a@{long}"),
+        format!(r#"[{{"name":"{long}","mac":"\n{long}"}}]"#),
+        format!(r#"[{{"name":"a","ips":["\n{long}"]}}]"#),
+    ] {
+        let error = parse(&text, "shop").unwrap_err().to_string();
+        assert!(error.len() < 450 && !error.contains('\n'), "{error}");
+    }
+}
+
+#[test]
 fn json_form() {
     check("[]", &[]);
     check(
@@ -139,7 +154,10 @@ fn json_errors() {
         r#"[{"name":"a","ips":["x"]}]"#,
         "ips: \"x\" is not a valid address",
     );
-    check_error(r#"[{"name":"a","mac":"x"}]"#, "mac: \"x\"");
+    check_error(
+        r#"[{"name":"a","mac":"x"}]"#,
+        "failed to mac: entry 0 (network a): mac: \"x\"",
+    );
     check_error(
         r#"[{"name":"a","infiniband-guid":"02:00:00:00:00:01"}]"#,
         "GUID of 8 bytes",
