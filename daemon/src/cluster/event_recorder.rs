@@ -1,8 +1,8 @@
-//! Sends events about pods. A repeated event raises the count of the first one instead of becoming another object, and events whose
-//! message always differs do not accumulate.
+//! Sends events about pods. A repeated warning raises the count of the first one instead of becoming another object, and warnings whose
+//! message always differs do not accumulate. Normal events, of which a node has some for each pod, are not remembered.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
@@ -19,9 +19,16 @@ const MEMORY: Duration = Duration::from_mins(55);
 /// The number of different warnings of one pod and reason that become objects; further ones overwrite the last object.
 const MAX_DIFFERENT: usize = 8;
 
-/// The events that this daemon has sent.
+/// The warnings that this daemon has sent.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Recorder(Arc<Mutex<HashMap<Subject, Shared>>>);
+pub(super) struct Recorder(Arc<Mutex<Memory>>);
+
+#[derive(Debug, Default)]
+struct Memory {
+    known: HashMap<Subject, Shared>,
+    /// Each subject with the time at which its age is looked at, the earliest first.
+    by_age: VecDeque<(Instant, Subject)>,
+}
 
 /// The pod and the reason of an event.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -76,13 +83,16 @@ impl Recorder {
         event: Event,
         timeout: Duration,
     ) -> Result<(), ApiError> {
+        let is_warning = event.type_.as_deref() == Some("Warning");
+        if !is_warning {
+            return create(client, &event, timeout).await.map(drop);
+        }
         let shared = self.sent_for(&event);
         let mut sent = shared.lock().await;
         sent.last = Instant::now();
-        let events = api_path::events(event.metadata.namespace.as_deref().unwrap_or_default());
+        let events = events_of(&event);
         let message = event.message.clone().unwrap_or_default();
-        let is_warning = event.type_.as_deref() == Some("Warning");
-        if let Step::Count(index) = step(&sent.events, &message, is_warning) {
+        if let Step::Count(index) = step(&sent.events, &message) {
             let known = sent.events[index].clone();
             let count = known.count.saturating_add(1);
             let patch = json!({
@@ -104,10 +114,9 @@ impl Recorder {
                 Err(failure) => return Err(failure),
             }
         }
-        let request = ApiRequest::post(events, &event).metadata();
-        let created = with_retries(timeout, |time| client.object::<Created>(&request, time));
+        let created = create(client, &event, timeout).await?;
         sent.events.push(Known {
-            name: created.await?.metadata.name,
+            name: created.metadata.name,
             message,
             count: 1,
         });
@@ -123,27 +132,53 @@ impl Recorder {
             uid: text(&about.uid),
             reason: text(&event.reason),
         };
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // Subjects with a request under way are kept, whatever their age.
-        all.retain(|_, sent| {
-            sent.try_lock()
-                .map_or(true, |sent| sent.last.elapsed() < MEMORY)
-        });
-        let sent = all.entry(subject).or_insert_with(|| {
-            Arc::new(tokio::sync::Mutex::new(Sent {
-                events: Vec::new(),
-                last: Instant::now(),
-            }))
-        });
-        Arc::clone(sent)
+        let mut memory = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        memory.get(subject, Instant::now())
     }
 }
 
-fn step(known: &[Known], message: &str, is_warning: bool) -> Step {
+impl Memory {
+    /// Returns the warnings of a subject, and forgets those that are too old.
+    fn get(&mut self, subject: Subject, now: Instant) -> Shared {
+        while let Some((_, oldest)) = self.by_age.pop_front_if(|(due, _)| *due <= now) {
+            // A subject with a request under way is kept, whatever its age.
+            let last = match self.known[&oldest].try_lock() {
+                Ok(sent) => sent.last,
+                Err(_) => now,
+            };
+            if last + MEMORY <= now {
+                self.known.remove(&oldest);
+            } else {
+                self.by_age.push_back((now + MEMORY, oldest));
+            }
+        }
+        if let Some(sent) = self.known.get(&subject) {
+            return Arc::clone(sent);
+        }
+        let sent = Arc::new(tokio::sync::Mutex::new(Sent {
+            events: Vec::new(),
+            last: now,
+        }));
+        self.by_age.push_back((now + MEMORY, subject.clone()));
+        self.known.insert(subject, Arc::clone(&sent));
+        sent
+    }
+}
+
+fn events_of(event: &Event) -> String {
+    api_path::events(event.metadata.namespace.as_deref().unwrap_or_default())
+}
+
+async fn create(client: &Client, event: &Event, timeout: Duration) -> Result<Created, ApiError> {
+    let request = ApiRequest::post(events_of(event), event).metadata();
+    with_retries(timeout, |time| client.object(&request, time)).await
+}
+
+fn step(known: &[Known], message: &str) -> Step {
     let same = known.iter().position(|known| known.message == message);
     match same {
         Some(index) => Step::Count(index),
-        None if is_warning && known.len() >= MAX_DIFFERENT => Step::Count(known.len() - 1),
+        None if known.len() >= MAX_DIFFERENT => Step::Count(known.len() - 1),
         None => Step::Create,
     }
 }
@@ -162,16 +197,38 @@ mod tests {
     }
 
     #[test]
-    fn repeated_events_are_counted() {
-        assert_eq!(step(&[], "no luck 0", true), Step::Create);
-        assert_eq!(step(&known(3), "no luck 1", true), Step::Count(1));
-        assert_eq!(step(&known(3), "no luck 1", false), Step::Count(1));
-        assert_eq!(step(&known(3), "no luck 9", true), Step::Create);
+    fn repeated_warnings_are_counted() {
+        assert_eq!(step(&[], "no luck 0"), Step::Create);
+        assert_eq!(step(&known(3), "no luck 1"), Step::Count(1));
+        assert_eq!(step(&known(3), "no luck 9"), Step::Create);
     }
 
     #[test]
-    fn warnings_are_limited_but_normal_events_are_not() {
-        assert_eq!(step(&known(8), "no luck 9", true), Step::Count(7));
-        assert_eq!(step(&known(8), "no luck 9", false), Step::Create);
+    fn different_warnings_are_limited() {
+        assert_eq!(step(&known(8), "no luck 9"), Step::Count(7));
+    }
+
+    #[test]
+    fn warnings_are_forgotten_by_their_age() {
+        let subject = |pod: &str| Subject {
+            namespace: "shop".to_owned(),
+            pod: pod.to_owned(),
+            uid: String::new(),
+            reason: String::new(),
+        };
+        let (mut memory, start) = (Memory::default(), Instant::now());
+        let old = memory.get(subject("old"), start);
+        let again = memory.get(subject("again"), start);
+        let busy = memory.get(subject("busy"), start);
+        assert!(Arc::ptr_eq(&old, &memory.get(subject("old"), start)));
+        again.try_lock().unwrap().last = start + MEMORY / 2;
+        let _request = busy.try_lock().unwrap();
+        memory.get(subject("new"), start + MEMORY);
+        let is_known = |pod: &str| memory.known.contains_key(&subject(pod));
+        assert_eq!(
+            ["old", "again", "busy", "new"].map(is_known),
+            [false, true, true, true]
+        );
+        assert_eq!(memory.by_age.len(), memory.known.len());
     }
 }

@@ -152,11 +152,14 @@ fn daemon_uses_all_its_rights() {
     // Neither is a definition that is as new as the pod.
     let definition = devices::definition_with_resource("zebra", devices::RESOURCE);
     node.api.put_unseen(Kind::Definition, definition);
+    daemon.cni(&node.request("ADD", "c1")).result();
+    node.api.wait_for_patches(1);
+    daemon.cni(&node.request("DEL", "c1")).done();
+    // A repeated warning raises the count of the first one.
+    node.fail("zebra", "ADD", 117, "no bananas");
     for times in 1..=2 {
-        daemon.cni(&node.request("ADD", "c1")).result();
-        node.api.wait_for_patches(times);
-        daemon.cni(&node.request("DEL", "c1")).done();
-        node.api.wait_for_event_counts(times as u64);
+        daemon.cni(&node.request("ADD", "c2")).error();
+        node.api.wait_for_event_counts(1 + times);
     }
     assert_eq!(used(&node.api.requests()), granted(DAEMON));
 }
