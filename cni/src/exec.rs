@@ -88,10 +88,10 @@ pub enum ExecError {
     },
     /// A signal ended the plugin, so it cannot have cleaned up after itself.
     #[error(transparent)]
-    Killed(CniError),
+    Killed(Box<CniError>),
     /// The plugin was not run, because the caller no longer wants it.
     #[error(transparent)]
-    Stopped(CniError),
+    Stopped(Box<CniError>),
     /// The plugin ran and failed with this error.
     #[error(transparent)]
     Plugin(#[from] CniError),
@@ -117,7 +117,8 @@ impl ExecError {
     /// Returns the error of the protocol: the plugin's own, or one of this library for a plugin that reported none.
     pub fn to_cni(&self) -> CniError {
         match self {
-            Self::Plugin(error) | Self::Killed(error) | Self::Stopped(error) => error.clone(),
+            Self::Plugin(error) => error.clone(),
+            Self::Killed(error) | Self::Stopped(error) => (**error).clone(),
             Self::TimedOut { .. } | Self::Unavailable { .. } => {
                 CniError::new(CniError::TRY_AGAIN_LATER, self.to_string())
             }
@@ -182,9 +183,9 @@ pub fn stdout_of(output: Output, path: &Path) -> Result<Vec<u8>, ExecError> {
     if output.status.success() {
         return Ok(output.stdout);
     }
-    let failed = match output.status.signal() {
-        Some(_) => ExecError::Killed,
-        None => ExecError::Plugin,
+    let failed = |error| match output.status.signal() {
+        Some(_) => ExecError::Killed(Box::new(error)),
+        None => ExecError::Plugin(error),
     };
     if let Some(error) = CniError::parse(&output.stdout) {
         return Err(failed(error));

@@ -189,7 +189,7 @@ fn is_tunnel_name(name: &str) -> bool {
 pub(crate) fn ipam_types(nad: &Nad, netconf: &Netconf) -> Vec<String> {
     let attachment =
         plan::definition_attachment(nad, inputs(netconf, &KnownDefinitions::default()));
-    let plugins = attachment.map_or_else(|_| Vec::new(), |one| one.config.plugins);
+    let plugins = attachment.map_or_else(|_| Vec::new(), |one| one.config.plugins.clone());
     let kinds = plugins
         .iter()
         .filter_map(|plugin| plugin.value.get("ipam")?.get("type")?.as_str());
@@ -200,16 +200,8 @@ pub(crate) fn ipam_types(nad: &Nad, netconf: &Netconf) -> Vec<String> {
 pub(crate) fn plugins(nad: &Nad, netconf: &Netconf) -> Vec<String> {
     let attachment =
         plan::definition_attachment(nad, inputs(netconf, &KnownDefinitions::default()));
-    attachment.map_or_else(
-        |_| Vec::new(),
-        |one| {
-            one.config
-                .plugins
-                .into_iter()
-                .map(|plugin| plugin.kind)
-                .collect()
-        },
-    )
+    let plugins = attachment.map_or_else(|_| Vec::new(), |one| one.config.plugins.clone());
+    plugins.into_iter().map(|plugin| plugin.kind).collect()
 }
 
 fn version(attachment: &Attachment) -> Option<Diagnostic> {

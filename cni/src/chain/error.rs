@@ -107,13 +107,11 @@ impl ChainError {
                 plugin,
                 command,
                 source:
-                    ExecError::Plugin(error) | ExecError::Killed(error) | ExecError::Stopped(error),
+                    source @ (ExecError::Plugin(_) | ExecError::Killed(_) | ExecError::Stopped(_)),
                 ..
             } => {
-                format!(
-                    "plugin type={plugin:?} of network {network:?} failed ({command}): {}",
-                    error.msg
-                )
+                let cause = source.to_cni().msg;
+                format!("plugin type={plugin:?} of network {network:?} failed ({command}): {cause}")
             }
             other => other.to_string(),
         };

@@ -122,12 +122,12 @@ fn failed_add_reports_how_many_plugins_attached() {
         path: "/bb".into(),
         source: std::io::ErrorKind::BrokenPipe.into(),
     };
-    let killed = || ExecError::Killed(CniError::new(999, "signal: 9 (SIGKILL)"));
+    let killed = || ExecError::Killed(CniError::new(999, "signal: 9 (SIGKILL)").into());
     for unknown in [unavailable, broken, killed] {
         assert_eq!(attached(unknown), None, "nothing says how far it came");
     }
     assert_eq!(
-        attached(|| ExecError::Stopped(CniError::new(11, "given up"))),
+        attached(|| ExecError::Stopped(CniError::new(11, "given up").into())),
         Some(1),
         "it did not run"
     );

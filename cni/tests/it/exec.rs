@@ -34,7 +34,8 @@ fn run(script: &str, stdin: &[u8], limits: Limits) -> Result<Vec<u8>, ExecError>
 
 fn failure(script: &str) -> CniError {
     match run(script, b"", Limits::default()).unwrap_err() {
-        ExecError::Plugin(error) | ExecError::Killed(error) => error,
+        ExecError::Plugin(error) => error,
+        ExecError::Killed(error) => *error,
         other => panic!("{other}"),
     }
 }

@@ -97,7 +97,9 @@ impl Exec for VerbExec<'_> {
         env: &[(String, String)],
         stdin: &[u8],
     ) -> Result<Vec<u8>, ExecError> {
-        let time = self.time_left().map_err(ExecError::Stopped)?;
+        let time = self
+            .time_left()
+            .map_err(|error| ExecError::Stopped(error.into()))?;
         self.exec.run_within(time, path, env, stdin)
     }
 }

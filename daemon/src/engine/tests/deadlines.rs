@@ -7,7 +7,9 @@ use crate::engine::{Cancellation, ContainerRequest};
 
 /// A request that came some seconds ago.
 fn request_of(seconds: u64) -> ContainerRequest {
-    let since = Instant::now() - Duration::from_secs(seconds);
+    let since = Instant::now()
+        .checked_sub(Duration::from_secs(seconds))
+        .unwrap();
     ContainerRequest {
         cancellation: Cancellation::since(since),
         ..request("c1")

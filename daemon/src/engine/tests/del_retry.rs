@@ -245,7 +245,7 @@ fn uncertain_delegate_of_a_failed_add_is_reported_as_abandoned() {
 #[test]
 fn network_whose_plugin_was_killed_in_its_add_is_retried() {
     for killed in [
-        || ExecError::Killed(CniError::new(999, "signal: 9 (SIGKILL)")),
+        || ExecError::Killed(CniError::new(999, "signal: 9 (SIGKILL)").into()),
         || ExecError::Unavailable {
             path: "/opt/cni/bin/bridge".into(),
             reason: "the process that starts plugins has ended".to_owned(),

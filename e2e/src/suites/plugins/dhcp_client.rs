@@ -369,7 +369,7 @@ fn refused_lease_is_asked_for_until_it_is_granted_again() {
     );
     // It takes no other address, and the server that has its own again grants it.
     network.stop_server();
-    network.start_server(&[RANGE, "--no-ping"]);
+    network.start_server(&[RANGE]);
     let lease = network.run(&mut client, Vec::new()).unwrap();
     assert_eq!(lease.address(), ADDRESS);
 }

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use super::{
     PluginsFixture,
     cell::{self, Call, NETNS, Seen, Step},
+    compare::Normalizer,
 };
 use crate::report::Report;
 
@@ -52,7 +53,7 @@ fn wrong_condition(fixture: &PluginsFixture<'_>) -> anyhow::Result<()> {
         refused["status"] != 0,
         "a wrong condition is accepted: {refused}"
     );
-    let rules = |state: &Value| state["host"]["nftables"].clone();
+    let rules = |state: &Value| Normalizer::new("").normalize(&state["host"]["nftables"]);
     ensure!(
         rules(before) == rules(after),
         "the rules were {}, now {}",
