@@ -7,7 +7,10 @@
 use std::{fmt::Write as _, time::Duration};
 
 use serde::{Deserialize, de::DeserializeOwned};
-use tokio::time::{Instant, sleep};
+use tokio::{
+    sync::Notify,
+    time::{Instant, sleep},
+};
 use tracing::{debug, info, warn};
 
 use super::{
@@ -103,7 +106,26 @@ pub(crate) async fn run<T: DeserializeOwned>(
                 Level::Warn => warn!(what, %error, "the watch was interrupted"),
             }
         }
-        sleep(step.pause(random())).await;
+        pause(&step, client.succeeded()).await;
+    }
+}
+
+/// Waits before the next request. After an outage another request's success ends the wait, but not so early that requests which fail
+/// in turn would follow each other at once.
+async fn pause(step: &Step, succeeded: &Notify) {
+    let pause = step.pause(random());
+    if !step.is_outage() || pause <= FIRST_PAUSE {
+        return sleep(pause).await;
+    }
+    let success = succeeded.notified();
+    tokio::pin!(success);
+    // From now on, not from the first poll on.
+    success.as_mut().enable();
+    let least = FIRST_PAUSE.mul_f64(0.5 + random() / 2.0);
+    sleep(least).await;
+    tokio::select! {
+        () = success => {}
+        () = sleep(pause.saturating_sub(least)) => {}
     }
 }
 
@@ -149,6 +171,13 @@ impl Step {
             retry_after: failure.retry_after,
             failure: Some((failure, level)),
         }
+    }
+
+    /// Whether the API server did not answer. A refusal does not end with the success of another request.
+    fn is_outage(&self) -> bool {
+        self.failure.as_ref().is_some_and(|(failure, _)| {
+            matches!(failure.kind, ApiErrorKind::Broken | ApiErrorKind::TimedOut)
+        })
     }
 
     fn pause(&self, random: f64) -> Duration {
@@ -526,6 +555,27 @@ mod tests {
         assert!(matches!(step.failure, Some((_, Level::Info))));
         let (step, _) = after_list(&mut position, refused::<List<u8>>(404));
         assert!(matches!(step.failure, Some((_, Level::Debug))));
+    }
+
+    #[tokio::test]
+    async fn success_of_another_request_ends_the_pause_after_an_outage() {
+        let succeeded = Notify::new();
+        let paused = async |failure| {
+            let step = Step::after(9, failure, Level::Warn);
+            let start = Instant::now();
+            let success = async {
+                tokio::task::yield_now().await;
+                succeeded.notify_waiters();
+            };
+            let limit = Duration::from_secs(3);
+            let both = async { tokio::join!(pause(&step, &succeeded), success) };
+            let is_over = tokio::time::timeout(limit, both).await.is_ok();
+            is_over.then(|| start.elapsed())
+        };
+        let woken = paused(ApiError::broken("refused")).await.unwrap();
+        assert!(woken >= FIRST_PAUSE / 2, "{woken:?}");
+        let busy = ApiError::refused(429, None, b"");
+        assert_eq!(paused(busy).await, None);
     }
 
     #[test]
