@@ -242,7 +242,7 @@ impl PooledConnection {
                 None => false,
             };
             if !is_dead {
-                std::future::pending().await
+                std::future::pending::<()>().await;
             }
         }
     }

@@ -119,7 +119,7 @@ async fn route(
         shared.changed.notify_all();
         let mut unreadable = store.unreadable.iter_mut();
         let is_meant =
-            |(end, _, times): &&mut (String, _, usize)| path.ends_with(&*end) && *times > 0;
+            |(end, _, times): &&mut (String, _, usize)| path.ends_with(end.as_str()) && *times > 0;
         if let Some((_, status, times)) = unreadable.find(is_meant) {
             *times -= 1;
             return reply(refusal(*status));
