@@ -18,6 +18,15 @@ const DEFAULT_CONF_DIR: &str = "/etc/cni/net.d";
 /// The names of the CRI plugin's table: up to version 2, and from version 3 on.
 const CRI: &str = "io.containerd.grpc.v1.cri";
 const CRI_RUNTIME: &str = "io.containerd.cri.v1.runtime";
+/// The keys that stay in the older table.
+const STREAMING: [&str; 6] = [
+    "disable_tcp_service",
+    "enable_tls_streaming",
+    "stream_idle_timeout",
+    "stream_server_address",
+    "stream_server_port",
+    "x509_key_pair_streaming",
+];
 
 /// The effective configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -138,7 +147,7 @@ fn migrated(file: &ConfigFile, release: Release, notes: &mut Vec<String>) -> Tab
     {
         cni.entry("bin_dirs").or_insert(Value::Array(vec![dir]));
     }
-    if version >= 3 {
+    if version >= 3 && old.keys().any(|key| !STREAMING.contains(&key.as_str())) {
         notes.push(format!(
             "{} has the table of version 2 in a file of version {version}",
             file.path.display()

@@ -307,3 +307,16 @@ fn releases_are_parsed() {
         assert_eq!(Release::parse(text), expected, "{text}");
     }
 }
+
+#[test]
+fn older_table_of_streaming_keys_alone_is_no_note() {
+    let notes = |key: &str| {
+        let text =
+            format!("version = 3\n[plugins.'io.containerd.grpc.v1.cri']\n{key} = \"127.0.0.1\"\n");
+        node(&[("config.toml", &text)]).read(Some(NEW)).notes
+    };
+    // As K3s writes it.
+    assert_eq!(notes("stream_server_address"), [""; 0]);
+    let other = notes("sandbox_image");
+    assert!(other[0].contains("the table of version 2"), "{other:?}");
+}
