@@ -27,7 +27,7 @@ use cni::{
     process::{self, Limits, Output, Streams},
 };
 use node::{process::Process, root::Root};
-use tracing::info;
+use tracing::debug;
 
 use self::{
     spawner::{Failure, Launcher, Spawner},
@@ -329,7 +329,8 @@ impl Exec for RuntimeExec {
         let stderr = output.stderr.trim_ascii();
         if output.status.success() && !stderr.is_empty() {
             let stderr = String::from_utf8_lossy(stderr);
-            info!(plugin = %path.display(), %stderr, "a plugin wrote to stderr");
+            // Escaped: its lines must not look like lines of the log.
+            debug!(plugin = %path.display(), ?stderr, "a plugin wrote to stderr");
         }
         stdout_of(output, path)
     }
