@@ -18,7 +18,7 @@ use tracing::warn;
 use self::pending::Pending;
 use crate::{call::CniCall, host::dir_watch::DirectoryWatch};
 
-pub(crate) use self::pending::{PATIENCE, Subject, Verdict};
+pub(crate) use self::pending::Subject;
 
 const DIR_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;

@@ -10,10 +10,8 @@ use crate::state::PodRef;
 
 /// The pause after the first failure. Each further pause is twice as long.
 const MIN_BACKOFF: Duration = Duration::from_secs(5);
-/// The longest pause, before jitter.
+/// The longest pause, before jitter. Retries do not end: the runtime was told that the DEL is done, so nothing else repeats it.
 const MAX_BACKOFF: Duration = Duration::from_mins(2);
-/// How long after its first failure an entry is retried; then it waits for the next start.
-pub(crate) const PATIENCE: Duration = Duration::from_mins(10);
 
 /// Device and inode of an entry's file. They differ when the entry is written again.
 pub(crate) type Identity = Option<(u64, u64)>;
@@ -39,17 +37,6 @@ impl Subject {
     }
 }
 
-/// The consequence of a failed replay.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    /// The entry failed for the first time and is retried.
-    First,
-    /// The entry failed before and is retried.
-    Again,
-    /// The entry is no longer retried.
-    GivenUp,
-}
-
 /// The entries of the journal.
 #[derive(Debug, Default)]
 pub(crate) struct Pending(BTreeMap<PathBuf, Entry>);
@@ -60,7 +47,6 @@ struct Entry {
     identity: Identity,
     stage: Stage,
     failures: u32,
-    failing_since: Option<Instant>,
     /// Whether an ADD waits for it.
     is_urgent: bool,
 }
@@ -69,7 +55,6 @@ struct Entry {
 enum Stage {
     Due(Instant),
     Running,
-    GivenUp,
 }
 
 impl Entry {
@@ -95,7 +80,6 @@ impl Pending {
                 identity,
                 stage: Stage::Due(now),
                 failures: 0,
-                failing_since: None,
                 is_urgent: false,
             };
             self.0.insert(path, entry);
@@ -145,27 +129,19 @@ impl Pending {
         self.0.remove(path);
     }
 
-    /// Schedules the retry of a failed entry. `jitter`, between 0 and 1, keeps entries and nodes from retrying in step.
-    pub(crate) fn failed(&mut self, path: &Path, now: Instant, jitter: f64) -> Verdict {
+    /// Schedules the retry of a failed entry, and returns whether this is its first failure. `jitter`, between 0 and 1, keeps entries and
+    /// nodes from retrying in step.
+    pub(crate) fn failed(&mut self, path: &Path, now: Instant, jitter: f64) -> bool {
         let Some(entry) = self.0.get_mut(path) else {
-            return Verdict::GivenUp;
+            return false;
         };
-        let since = *entry.failing_since.get_or_insert(now);
         let backoff = MIN_BACKOFF.saturating_mul(1 << entry.failures.min(16));
-        entry.failures += 1;
+        entry.failures = entry.failures.saturating_add(1);
         entry.is_urgent = false;
-        if now.saturating_duration_since(since) >= PATIENCE {
-            entry.stage = Stage::GivenUp;
-            return Verdict::GivenUp;
-        }
         // Jitter varies the pause from three quarters to five quarters.
         let backoff = backoff.min(MAX_BACKOFF).mul_f64(0.75 + jitter / 2.0);
         entry.stage = Stage::Due(now + backoff);
-        if entry.failures == 1 {
-            Verdict::First
-        } else {
-            Verdict::Again
-        }
+        entry.failures == 1
     }
 
     /// Returns whether an ADD for this container and pod has to wait.
@@ -240,26 +216,24 @@ mod tests {
     }
 
     #[test]
-    fn backoff_doubles_and_retries_end() {
+    fn backoff_doubles_and_retries_do_not_end() {
         let (mut pending, mut now) = (Pending::default(), Instant::now());
         put(&mut pending, "a", subject("c1", ""), now);
-        let (path, start) = (Path::new("a"), now);
-        let (mut pauses, mut verdicts) = (Vec::new(), Vec::new());
-        while let Some((_, _)) = pending.take(now) {
-            verdicts.push(pending.failed(path, now, 0.5));
+        let path = Path::new("a");
+        let mut pauses = Vec::new();
+        // About a day.
+        for attempt in 0..720 {
+            assert!(pending.take(now).is_some(), "attempt {attempt}");
+            assert_eq!(pending.failed(path, now, 0.5), attempt == 0);
             assert_eq!(pending.take(now), None, "it waits for its backoff");
-            if let Some(next) = pending.next() {
-                pauses.push((next - now).as_secs());
-                now = next;
-            }
+            let next = pending.next().unwrap();
+            pauses.push((next - now).as_secs());
+            now = next;
         }
         assert_eq!(pauses[..6], [5, 10, 20, 40, 80, 120]);
-        assert_eq!(verdicts[0], Verdict::First);
-        assert_eq!(verdicts.last(), Some(&Verdict::GivenUp));
-        let others = &verdicts[1..verdicts.len() - 1];
-        assert!(others.iter().all(|one| *one == Verdict::Again));
-        assert!(now - start >= PATIENCE && now - start < PATIENCE + 2 * MAX_BACKOFF);
+        assert!(pauses[6..].iter().all(|pause| *pause == 120));
         // An entry that is written again starts from the beginning.
+        let now = now.checked_sub(Duration::from_secs(1)).unwrap();
         pending.put(path.into(), Some((0, 1)), subject("c1", ""), now);
         assert_eq!(pending.take(now), None);
         pending.put(path.into(), Some((0, 2)), subject("c1", ""), now);
@@ -285,6 +259,6 @@ mod tests {
         pending.keep(|path| path == Path::new("b"));
         assert_eq!(pending.take(now).unwrap().0, Path::new("b"));
         pending.keep(|_| false);
-        assert_eq!(pending.failed(Path::new("b"), now, 0.5), Verdict::First);
+        assert!(pending.failed(Path::new("b"), now, 0.5));
     }
 }

@@ -14,9 +14,9 @@ use tracing::{debug, info, warn};
 
 use crate::{
     host::dir_watch::changed_or_never,
-    journal::{Loaded, PATIENCE, Subject, Verdict, load, read, watch},
+    journal::{Loaded, Subject, load, read, watch},
     readiness::{Gate, Readiness},
-    serving::service::{EntryFailure, Service},
+    serving::service::Service,
 };
 
 /// The number of entries that are replayed at once. The request queue has slots for other requests next to them.
@@ -97,27 +97,11 @@ async fn replay_entry(root: Arc<Root>, service: Arc<Service>, path: PathBuf, sub
         }
         Err(reason) => {
             let now = Instant::now();
-            let verdict = service.journal.pending().failed(&path, now, jitter());
-            match verdict {
-                // The service has logged the failure itself.
-                Verdict::First | Verdict::Again => debug!(
-                    entry = %name,
-                    reason, "a DEL from the journal failed, it will be retried"
-                ),
-                Verdict::GivenUp => warn!(
-                    entry = %name,
-                    reason,
-                    minutes = PATIENCE.as_secs() / 60,
-                    "a DEL from the journal failed for too long, the next start retries it"
-                ),
-            }
-            let failure = match verdict {
-                Verdict::First => Some(EntryFailure::First),
-                Verdict::GivenUp => Some(EntryFailure::Last),
-                Verdict::Again => None,
-            };
-            if let (Some(pod), Some(failure)) = (&subject.pod, failure) {
-                service.report_entry(pod, failure, &reason);
+            let is_first = service.journal.pending().failed(&path, now, jitter());
+            // The service has logged the failure itself.
+            debug!(entry = %name, reason, "a DEL from the journal failed, it will be retried");
+            if let (Some(pod), true) = (&subject.pod, is_first) {
+                service.report_entry(pod, &reason);
             }
         }
     }

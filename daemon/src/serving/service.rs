@@ -56,15 +56,6 @@ pub struct Service {
     pub journal: Arc<Journal>,
 }
 
-/// A failure of a journaled DEL that is reported to the pod's owner.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum EntryFailure {
-    /// The first of a series.
-    First,
-    /// The last one: the DEL is not retried.
-    Last,
-}
-
 /// Gets the answer to a request, once.
 pub(crate) type Answer<'a> = &'a mut dyn FnMut(Result<Vec<u8>, CniError>);
 
@@ -110,14 +101,9 @@ impl Service {
         done
     }
 
-    /// Reports a failing DEL of the journal in an event: its first and its last failure, not every attempt.
-    pub(crate) fn report_entry(&self, pod: &PodRef, failure: EntryFailure, reason: &str) {
-        let message = match failure {
-            EntryFailure::First => format!("{reason}; it is retried"),
-            EntryFailure::Last => {
-                format!("{reason}; it is retried at the next start of the daemon")
-            }
-        };
+    /// Reports the first failure of a DEL of the journal in an event.
+    pub(crate) fn report_entry(&self, pod: &PodRef, reason: &str) {
+        let message = format!("{reason}; it is retried");
         if let Some(cluster) = self.cluster.get() {
             cluster.event_about(pod, true, "FailedDelNetwork", message);
         }
