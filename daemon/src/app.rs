@@ -33,7 +33,7 @@ use crate::{
         exec::{ExecContext, RuntimeExec},
         limits,
         links::NetnsProbe,
-        orphans,
+        orphans::{self, ProcessIdentity},
     },
     hotplug::{self, PodReconciler},
     metrics::Metrics,
@@ -44,6 +44,7 @@ use crate::{
         service::Service,
         socket::{self, Socket},
     },
+    state::Writer,
     statuses::{self, Statuses},
 };
 
@@ -185,6 +186,7 @@ impl App {
             ))
             .with_metrics(Arc::clone(&metrics))
             .with_statuses(Arc::clone(&statuses))
+            .with_writer(writer())
             .with_devices(Arc::new(NodeDevices {
                 root: Arc::clone(&root),
                 kubelet_dir: config.kubelet_dir.clone(),
@@ -525,6 +527,15 @@ fn readiness(config: &Config) -> Readiness {
         gates.push(Gate::Certificate);
     }
     Readiness::new(&gates)
+}
+
+/// This daemon as the writer of records. Without `/proc` no process is marked, and none could be found.
+fn writer() -> Option<Writer> {
+    let own = ProcessIdentity::own().ok()?;
+    Some(Writer {
+        daemon: own.to_string().into(),
+        end_plugins_of: orphans::end_plugins_of,
+    })
 }
 
 fn exec(config: &Config, root: &Arc<Root>, identity: &Identity) -> RuntimeExec {

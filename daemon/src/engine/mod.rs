@@ -55,7 +55,7 @@ use plan::{Definitions, Family, Inputs, NoPlugins, Plugins};
 use self::node_files::NodeFiles;
 use crate::devices::{DeviceSource, NoDevices};
 use crate::metrics::Metrics;
-use crate::state::{PodRef, Store, boot_id};
+use crate::state::{PodRef, Store, Writer, boot_id};
 use crate::statuses::Statuses;
 
 use self::node_plugins::NodePlugins;
@@ -181,6 +181,7 @@ pub struct Engine {
     on_abandoned: Box<OnAbandoned>,
     clock: Box<Clock>,
     boot: OnceLock<Option<Arc<str>>>,
+    writer: Option<Writer>,
     metrics: Arc<Metrics>,
 }
 
@@ -226,6 +227,7 @@ impl Engine {
             on_abandoned: Box::new(|_, _| {}),
             clock: Box::new(uptime),
             boot: OnceLock::new(),
+            writer: None,
             metrics: Arc::default(),
         }
     }
@@ -234,6 +236,13 @@ impl Engine {
     #[must_use]
     pub fn with_on_abandoned(mut self, on_abandoned: Box<OnAbandoned>) -> Self {
         self.on_abandoned = on_abandoned;
+        self
+    }
+
+    /// Names the daemon in the records that it writes.
+    #[must_use]
+    pub fn with_writer(mut self, writer: Option<Writer>) -> Self {
+        self.writer = writer;
         self
     }
 
@@ -304,7 +313,10 @@ impl Engine {
     }
 
     fn store(&self, netconf: &Netconf) -> Store {
-        Store::new(Arc::clone(&self.root), &netconf.cni_dir).in_boot(self.boot_id())
+        let store = Store::new(Arc::clone(&self.root), &netconf.cni_dir);
+        store
+            .in_boot(self.boot_id())
+            .written_by(self.writer.clone())
     }
 
     fn boot_id(&self) -> Option<Arc<str>> {

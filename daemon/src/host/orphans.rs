@@ -1,5 +1,6 @@
 //! Ends plugins that outlived their daemon. They would go on with an ADD that no daemon knows, concurrently with the DEL that undoes it, so
-//! every start ends them.
+//! every start ends them. In a rolling update the daemon before this one ends later: its plugins are ended after its end, and at the latest
+//! before a record that it wrote is used.
 //!
 //! Every plugin has its daemon's identity in its environment, and so has every plugin that it calls. A helper that a plugin leaves behind
 //! on purpose has a session of its own and is not ended. The spawner, which starts plugins, stays in the daemon's session, and so do they.
@@ -12,6 +13,7 @@ use std::{
     fs::{self, File},
     io::{self, Read},
     path::Path,
+    sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -116,6 +118,21 @@ impl Mark {
 /// Ends the plugins of ended daemons, and returns their number.
 pub fn end() -> usize {
     end_all(&is_orphan)
+}
+
+/// Ends the plugins of this daemon, by its [`ProcessIdentity`], if it has ended. Returns when none runs any more; a daemon that has ended
+/// starts no others, so this looks for them once.
+pub fn end_plugins_of(daemon: &str) {
+    static DONE: Mutex<Vec<ProcessIdentity>> = Mutex::new(Vec::new());
+    let Some(daemon) = ProcessIdentity::parse(daemon).filter(|one| !one.is_alive()) else {
+        return;
+    };
+    // Others wait for the end of the same plugins.
+    let mut done = DONE.lock().unwrap_or_else(PoisonError::into_inner);
+    if !done.contains(&daemon) {
+        end_all(&is_orphan);
+        done.push(daemon);
+    }
 }
 
 /// Ends the plugins of an ended spawner of this daemon, and returns their number.

@@ -1,8 +1,7 @@
 //! HTTP on the unix socket: paths, limits and status codes. The service handles the requests.
 
-use std::{convert::Infallible, pin::pin, sync::Arc, time::Duration};
+use std::{convert::Infallible, io, pin::pin, sync::Arc, time::Duration};
 
-use anyhow::Context;
 use cmdline::error_line;
 use futures::FutureExt;
 use http_body_util::Full;
@@ -17,7 +16,7 @@ use tokio::{net::UnixStream, task::JoinSet};
 use tracing::{debug, warn};
 
 use crate::{
-    host::dir_watch::DirectoryWatch,
+    host::{dir_watch::DirectoryWatch, orphans},
     readiness::Gate,
     serving::{
         Endpoint,
@@ -51,9 +50,14 @@ pub async fn serve(
     let limit = service.config.connection_limit.unwrap_or(usize::MAX);
     let (mut publish, mut stop) = (pin!(publish.fuse()), pin!(stop));
     let mut connections = JoinSet::new();
+    let mut had_others = false;
     loop {
         let maintained = maintain(&mut socket);
         let owner = socket.owner();
+        let has_others = socket.has_others();
+        if std::mem::replace(&mut had_others, has_others) && !has_others {
+            tokio::spawn(end_orphans());
+        }
         match (&maintained, unpublished(owner)) {
             (Ok(_), None) => service.readiness.open(Gate::Socket),
             (Ok(_), Some(reason)) => service.readiness.close_while_starting(Gate::Socket, reason),
@@ -64,14 +68,9 @@ pub async fn serve(
         // Requests that are held here are sent again to the other daemon.
         service.withdrawn.send_replace(is_standby);
         let disturbed = async {
-            match &maintained {
-                // No event reports the death of the other daemon.
-                Ok(watch) if owner == SocketOwner::OtherDaemon => {
-                    let _ = tokio::time::timeout(RETRY, watch.changed()).await;
-                }
-                Ok(watch) => watch.changed().await,
-                Err(_) => tokio::time::sleep(RETRY).await,
-            }
+            // No event reports the death of the other daemon.
+            let is_quiet = owner != SocketOwner::OtherDaemon && !has_others;
+            changed_or_due(maintained.as_ref().ok(), is_quiet).await;
         };
         let mut disturbed = pin!(disturbed);
         loop {
@@ -88,6 +87,7 @@ pub async fn serve(
                 Some(_) = connections.join_next() => {}
                 () = &mut publish => {
                     socket.publish();
+                    tokio::spawn(end_orphans());
                     break;
                 }
                 () = &mut disturbed => break,
@@ -97,13 +97,30 @@ pub async fn serve(
     }
 }
 
-/// Restores the socket's names. The returned watch reports when they change.
-fn maintain(socket: &mut Socket) -> anyhow::Result<DirectoryWatch> {
+/// Restores the socket's names. The returned watch reports when they change; a node may have no inotify instance left.
+fn maintain(socket: &mut Socket) -> anyhow::Result<io::Result<DirectoryWatch>> {
     let watch = socket.watch();
     socket.restore_names()?;
     // The first attempt fails when the directory was created just now.
-    let watch = watch.or_else(|_| socket.watch());
-    watch.context("cannot watch the socket's directory")
+    Ok(watch.or_else(|_| socket.watch()))
+}
+
+/// Returns when the names have changed, or when it is time to look at them again; without a watch, that is soon.
+async fn changed_or_due(watch: Option<&io::Result<DirectoryWatch>>, is_quiet: bool) {
+    match watch {
+        Some(Ok(watch)) if is_quiet => watch.changed().await,
+        Some(Ok(watch)) => {
+            let _ = tokio::time::timeout(RETRY, watch.changed()).await;
+        }
+        Some(Err(_)) | None => tokio::time::sleep(RETRY).await,
+    }
+}
+
+/// Ends the plugins of a daemon that served before this one, once its process has had the time to end after its socket.
+async fn end_orphans() {
+    tokio::time::sleep(RETRY).await;
+    // It cannot fail but at the end of this daemon.
+    let _ = tokio::task::spawn_blocking(orphans::end).await;
 }
 
 /// Accepts connections while a verb is in flight: a DEL is served, an ADD is told to wait. Then withdraws the socket and serves the
@@ -220,5 +237,17 @@ async fn respond(service: Arc<Service>, request: Request<Incoming>) -> Response<
             _,
         ) => reply(StatusCode::METHOD_NOT_ALLOWED, "Method not allowed\n"),
         _ => reply(StatusCode::NOT_FOUND, ""),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn names_are_looked_at_again_without_a_watch() {
+        let no_instance = Err(io::Error::from(rustix::io::Errno::MFILE));
+        let due = changed_or_due(Some(&no_instance), true);
+        assert!(tokio::time::timeout(60 * RETRY, due).await.is_ok());
     }
 }

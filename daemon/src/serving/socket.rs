@@ -130,6 +130,15 @@ impl Socket {
         }
     }
 
+    /// Returns whether another daemon accepts connections at its own name.
+    pub fn has_others(&self) -> bool {
+        let names = self.root.list(&self.dir).unwrap_or_default();
+        let mut others = names
+            .iter()
+            .filter(|name| is_own_name(name) && **name != self.own);
+        others.any(|name| is_served_at(&self.root, &self.dir.join(name)))
+    }
+
     /// Returns whether any daemon accepts connections at the public name.
     pub fn is_served(&self) -> bool {
         is_served(&self.root, &self.dir)

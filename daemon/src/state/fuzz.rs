@@ -23,7 +23,7 @@ pub fn states(input: &[u8]) -> bool {
 }
 
 fn written_again(state: &State) {
-    let written = encode(state, b"[]", None, BOOT);
+    let written = encode(state, b"[]", None, BOOT, None);
     let sidecar = Sidecar::parse(&written.bytes).expect("a sidecar is read as it is written");
     assert!(sidecar.belongs_to(&state.container_id, b"[]"));
     let again = sidecar.into_state(&state.container_id, BOOT);

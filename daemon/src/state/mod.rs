@@ -24,7 +24,7 @@ mod store;
 mod upstream;
 
 pub(crate) use boot::boot_id;
-pub use store::{AddRecord, StateError, Store, own_dir, remove_locks};
+pub use store::{AddRecord, StateError, Store, Writer, own_dir, remove_locks};
 
 use std::sync::Arc;
 

@@ -43,6 +43,9 @@ pub(super) struct Sidecar {
     /// as started. In a record without one, every step was synced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     boot: Option<String>,
+    /// The process of the daemon that wrote this; its plugins may outlive it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) daemon: Option<String>,
     sha256: String,
     /// The digest of the upstream file that is about to be replaced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -99,6 +102,7 @@ pub(super) fn encode(
     upstream_file: &[u8],
     before: Option<&[u8]>,
     boot: Option<&str>,
+    daemon: Option<&str>,
 ) -> Encoded {
     let boot = if state.rebooted {
         Some(EARLIER_BOOT)
@@ -108,6 +112,7 @@ pub(super) fn encode(
     let sidecar = Sidecar {
         schema: SCHEMA,
         boot: boot.map(str::to_owned),
+        daemon: daemon.map(str::to_owned),
         sha256: digest(upstream_file),
         sha256_before: before.map(digest),
         container_id: state.container_id.to_string(),

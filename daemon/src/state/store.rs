@@ -71,8 +71,18 @@ pub struct Store {
     root: Arc<Root>,
     dir: PathBuf,
     boot: OnceLock<Option<Arc<str>>>,
+    writer: Option<Writer>,
     state_dir: OnceLock<Arc<Directory>>,
     own_dir: OnceLock<Arc<Directory>>,
+}
+
+/// The daemon that writes records.
+#[derive(Debug, Clone)]
+pub struct Writer {
+    /// Its process.
+    pub daemon: Arc<str>,
+    /// Ends the plugins of another process that wrote records, if that has ended: they may still work on the record's container.
+    pub end_plugins_of: fn(&str),
 }
 
 /// The first record of a container, in which an ADD notes its progress.
@@ -130,6 +140,7 @@ impl Store {
             root,
             dir: dir.into(),
             boot: OnceLock::new(),
+            writer: None,
             state_dir: OnceLock::new(),
             own_dir: OnceLock::new(),
         }
@@ -139,6 +150,13 @@ impl Store {
     #[must_use]
     pub(crate) fn in_boot(mut self, boot: Option<Arc<str>>) -> Self {
         self.boot = OnceLock::from(boot);
+        self
+    }
+
+    /// Names the writer of records.
+    #[must_use]
+    pub(crate) fn written_by(mut self, writer: Option<Writer>) -> Self {
+        self.writer = writer;
         self
     }
 
@@ -170,7 +188,11 @@ impl Store {
         )?)
     }
 
-    /// Loads the state of a container. `ifname` is the interface that the runtime requests, which upstream's file does not hold.
+    fn daemon(&self) -> Option<&str> {
+        self.writer.as_ref().map(|writer| &*writer.daemon)
+    }
+
+    /// Loads the state of a container, after the end of the plugins of an ended daemon that wrote it. `ifname` is the interface that the runtime requests, which upstream's file does not hold.
     pub fn load(&self, id: &ContainerId, ifname: &IfName) -> Result<Option<State>, StateError> {
         let (bytes, damage) = match self.upstream_file(id) {
             Ok(bytes) => (bytes, None),
@@ -225,7 +247,7 @@ impl Store {
     pub fn begin(&self, state: &State) -> Result<AddRecord, StateError> {
         let id = &state.container_id;
         let upstream_file = upstream::encode(state.delegates.iter());
-        let encoded = sidecar::encode(state, &upstream_file, None, self.boot());
+        let encoded = sidecar::encode(state, &upstream_file, None, self.boot(), self.daemon());
         check_size(id, &[&upstream_file, &encoded.bytes])?;
         let (own_dir, name) = (self.own_dir(true)?, sidecar_name(id));
         #[cfg(test)]
@@ -257,7 +279,7 @@ impl Store {
         let is_unchanged = present.as_ref() == Some(&upstream_file);
         // Until the file is replaced, too, the new sidecar has to count next to the present file.
         let before = present.as_deref().filter(|_| !is_unchanged);
-        let encoded = sidecar::encode(state, &upstream_file, before, self.boot());
+        let encoded = sidecar::encode(state, &upstream_file, before, self.boot(), self.daemon());
         check_size(id, &[&upstream_file, &encoded.bytes])?;
         // With the same networks the old sidecar may survive instead: after a reboot, everything in it counts as begun.
         let durability = if is_unchanged {
@@ -385,9 +407,16 @@ impl Store {
                 return None;
             }
         };
-        Sidecar::parse(&bytes)
+        let sidecar = Sidecar::parse(&bytes)
             .inspect_err(|reason| warn!(name, reason, "cannot use the sidecar"))
-            .ok()
+            .ok()?;
+        if let (Some(writer), Some(daemon)) = (&self.writer, &sidecar.daemon)
+            && **daemon != *writer.daemon
+            && !sidecar.is_of_earlier_boot(self.boot())
+        {
+            (writer.end_plugins_of)(daemon);
+        }
+        Some(sidecar)
     }
 
     fn state_dir(&self, make: bool) -> Result<Arc<Directory>, RootError> {

@@ -83,7 +83,7 @@ fn pid_in(file: &Path) -> Pid {
 
 /// Returns whether any thread of the process runs. The first thread is a zombie as soon as it has ended, even while others still hold the
 /// files; a process whose threads are all zombies has ended.
-fn runs(pid: Pid) -> bool {
+pub(crate) fn runs(pid: Pid) -> bool {
     let threads = fs::read_dir(format!("/proc/{}/task", pid.as_raw_nonzero()));
     threads.into_iter().flatten().flatten().any(|thread| {
         let stat = fs::read_to_string(thread.path().join("stat"));

@@ -2,7 +2,9 @@
 
 use std::fs;
 
-use crate::{node::NodeFixture, wait_for};
+use rustix::process::Pid;
+
+use crate::{node::NodeFixture, spawner::runs, wait_for};
 
 const SOCKET: &str = "run/multus/multus.sock";
 const CONFIGURATION: &str = "etc/cni/net.d/00-multus.conf";
@@ -67,6 +69,26 @@ fn requests_waiting_at_the_old_daemon_are_sent_to_the_new_one() {
     let found = node.socket(SOCKET);
     found.cni(&node.request("ADD", "c2")).result();
     assert_eq!(node.state().0, ["c1", "c2"]);
+}
+
+#[test]
+fn del_waits_for_the_end_of_a_plugin_whose_daemon_was_replaced_and_killed() {
+    let node = NodeFixture::new();
+    node.run_pod(None);
+    let old = node.start().ready().by_own_name();
+    let _gate = node.block_plugin("primary", "ADD");
+    let _adding = old.cni_meanwhile(&node.request("ADD", "c1"));
+    node.wait_for_call("ADD primary pod0");
+    let new = node.start().by_own_name().ready();
+    old.until_replaced();
+    let order = fs::read_to_string(node.path("order")).unwrap();
+    let plugin = order.trim().rsplit(' ').next().unwrap();
+    let plugin = Pid::from_raw(plugin.parse().unwrap()).unwrap();
+    assert!(runs(plugin));
+    old.kill();
+    new.cni(&node.request("DEL", "c1")).done();
+    assert!(!runs(plugin), "{}", new.log());
+    assert_eq!(node.state(), (vec![], vec![]));
 }
 
 #[test]
