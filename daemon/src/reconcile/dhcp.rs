@@ -178,7 +178,12 @@ mod tests {
             unreachable!("it is an object");
         };
         let config = Arc::new(Config::parse(config).unwrap());
-        let root = Arc::new(Root::open("/").unwrap());
+        // Plugins that this machine has must not be found, and the same path leads to a file below the root and without it.
+        let here = dir.join(dir.strip_prefix("/").unwrap());
+        std::fs::create_dir_all(here.parent().unwrap()).unwrap();
+        // The second daemon of a test finds the link of the first.
+        let _ = std::os::unix::fs::symlink("/", here);
+        let root = Arc::new(Root::open(dir).unwrap());
         let exec = RuntimeExec::new(Arc::clone(&root), ExecContext::default());
         Arc::new(NodeReconciler {
             exec: Arc::new(exec.with_spawner_thread()),
