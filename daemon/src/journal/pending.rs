@@ -119,7 +119,7 @@ impl Pending {
     pub(crate) fn next(&self) -> Option<Instant> {
         let due = |entry: &Entry| match entry.stage {
             Stage::Due(due) => Some(due),
-            _ => None,
+            Stage::Running => None,
         };
         self.0.values().filter_map(due).min()
     }

@@ -50,12 +50,12 @@ pub async fn serve(
     let limit = service.config.connection_limit.unwrap_or(usize::MAX);
     let (mut publish, mut stop) = (pin!(publish.fuse()), pin!(stop));
     let mut connections = JoinSet::new();
-    let mut had_others = false;
+    let mut other_was_served = false;
     loop {
         let maintained = maintain(&mut socket);
         let owner = socket.owner();
-        let has_others = socket.has_others();
-        if std::mem::replace(&mut had_others, has_others) && !has_others {
+        let other_is_served = socket.has_others();
+        if std::mem::replace(&mut other_was_served, other_is_served) && !other_is_served {
             tokio::spawn(end_orphans());
         }
         match (&maintained, unpublished(owner)) {
@@ -69,7 +69,7 @@ pub async fn serve(
         service.withdrawn.send_replace(is_standby);
         let disturbed = async {
             // No event reports the death of the other daemon.
-            let is_quiet = owner != SocketOwner::OtherDaemon && !has_others;
+            let is_quiet = owner != SocketOwner::OtherDaemon && !other_is_served;
             changed_or_due(maintained.as_ref().ok(), is_quiet).await;
         };
         let mut disturbed = pin!(disturbed);
