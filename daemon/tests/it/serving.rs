@@ -44,6 +44,16 @@ fn early_add_is_served_once_the_daemon_is_ready() {
 }
 
 #[test]
+fn status_reports_no_problem_while_a_daemon_restarts() {
+    let mut node = NodeFixture::new();
+    node.start().ready().kill();
+    node.api.shut_down();
+    let daemon = node.start().listening();
+    assert!(daemon.problem().is_some());
+    daemon.cni(&node.request("STATUS", "")).done();
+}
+
+#[test]
 fn add_that_times_out_reports_that_nothing_was_begun() {
     let (node, daemon) = starting();
     let error = daemon.cni_held(&node.request("ADD", "c1"), 1).not_begun();
