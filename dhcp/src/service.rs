@@ -14,7 +14,10 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::time::{ClockId, clock_gettime};
+use rustix::time::{
+    ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, clock_gettime,
+    timerfd_create, timerfd_settime,
+};
 
 use crate::frame::SERVER_PORT;
 use crate::interface::{Identity, Interface, Namespace};
@@ -23,12 +26,14 @@ use crate::store::{Store, Stored};
 use crate::wire::{Answer, Ask, Grant, Verb};
 use crate::{Action, Client, Config, Failure, Lease, Mac, Outgoing, Retry, Socket};
 
-/// How long a plugin may take to write its request or to read its answer; it does so at once.
+/// How long a plugin may take to write its request; it does so at once.
 const PEER_TIME: Duration = Duration::from_secs(2);
 /// How long a server may take to answer: one that tests an address before it offers it takes about three seconds.
 const REPLY_TIME: Duration = Duration::from_secs(10);
 /// How long a request may be.
 const REQUEST_LIMIT: u64 = 1 << 20;
+/// The pause after a connection that could not be accepted, as when the process has no descriptors left.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// How clients behave.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -116,11 +121,22 @@ struct Held {
     waiting: Vec<UnixStream>,
 }
 
+/// A plugin that has not written all of its request.
+struct Caller {
+    stream: UnixStream,
+    bytes: Vec<u8>,
+    /// When it is given up.
+    ends: Duration,
+}
+
 /// The leases of a node.
 pub struct Service<H> {
     options: Options,
     store: Store,
     leases: HashMap<String, Held>,
+    callers: Vec<Caller>,
+    /// When connections are accepted again.
+    accepts_from: Duration,
     host: H,
 }
 
@@ -131,6 +147,8 @@ impl<H: Host> Service<H> {
             options,
             store,
             leases: HashMap::new(),
+            callers: Vec::new(),
+            accepts_from: Duration::ZERO,
             host,
         };
         let mut orphans = Vec::new();
@@ -205,11 +223,13 @@ impl<H: Host> Service<H> {
 
     /// Serves until there is something to read from `stop`, or its other end is closed. Plugins that wait get no answer then.
     pub fn run(mut self, listener: &UnixListener, stop: impl AsFd) -> io::Result<()> {
+        // The timeout of poll() does not go on while the machine sleeps.
+        let timer = timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::CLOEXEC)?;
         loop {
             let held = self.leases.values();
             let held = held.filter(|held| held.client.lease().is_some());
             self.host.set_held(held.count());
-            let Some((has_caller, readable)) = self.wait(listener, &stop)? else {
+            let Some((has_caller, readable)) = self.wait(listener, &stop, &timer)? else {
                 return Ok(());
             };
             for name in readable {
@@ -230,9 +250,10 @@ impl<H: Host> Service<H> {
                     service.carry_out(held, actions)
                 });
             }
-            if has_caller && let Ok((stream, _)) = listener.accept() {
-                self.serve(stream);
+            if has_caller {
+                self.accept(listener);
             }
+            self.serve_callers();
         }
     }
 
@@ -242,19 +263,20 @@ impl<H: Host> Service<H> {
         &self,
         listener: &UnixListener,
         stop: &impl AsFd,
+        timer: &OwnedFd,
     ) -> io::Result<Option<(bool, Vec<String>)>> {
-        let times = self.leases.values().flat_map(|held| {
+        let deadlines = self.leases.values().flat_map(|held| {
             let closes = held.socket.as_ref().map(|_| held.listens_until);
             [held.client.deadline(), closes]
         });
-        let first = times.flatten().min();
-        let timeout = match first {
-            Some(time) => Some(
-                Timespec::try_from(time.saturating_sub(now()))
-                    .map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?,
-            ),
-            None => None,
-        };
+        let accepts = now() >= self.accepts_from;
+        let callers = self.callers.iter().map(|caller| caller.ends);
+        let first = deadlines
+            .flatten()
+            .chain(callers)
+            .chain((!accepts).then_some(self.accepts_from))
+            .min();
+        set_timer(timer, first)?;
         let open: Vec<_> = self
             .leases
             .iter()
@@ -262,20 +284,30 @@ impl<H: Host> Service<H> {
             .collect();
         let mut fds = vec![
             PollFd::new(stop, PollFlags::IN),
-            PollFd::new(listener, PollFlags::IN),
+            PollFd::new(
+                listener,
+                if accepts {
+                    PollFlags::IN
+                } else {
+                    PollFlags::empty()
+                },
+            ),
+            PollFd::new(timer, PollFlags::IN),
         ];
         fds.extend(
             open.iter()
                 .map(|(_, socket)| PollFd::new(*socket, PollFlags::IN)),
         );
-        match poll(&mut fds, timeout.as_ref()) {
+        let streams = self.callers.iter().map(|caller| &caller.stream);
+        fds.extend(streams.map(|stream| PollFd::new(stream, PollFlags::IN)));
+        match poll(&mut fds, None) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
         let has_event = |fd: &PollFd<'_>| !fd.revents().is_empty();
         let readable = open
             .iter()
-            .zip(&fds[2..])
+            .zip(&fds[3..])
             .filter(|(_, fd)| has_event(fd))
             .map(|((name, _), _)| (*name).clone())
             .collect();
@@ -459,11 +491,30 @@ impl<H: Host> Service<H> {
         Interface::find(namespace, &ask.ifname)
     }
 
-    /// Serves the request of one connection.
-    fn serve(&mut self, mut stream: UnixStream) {
-        match read(&mut stream) {
-            Ok(ask) => self.dispatch(ask, stream),
-            Err(error) => answer(&mut stream, &Answer::Failed(error.to_string())),
+    fn accept(&mut self, listener: &UnixListener) {
+        let accepted = listener.accept().and_then(|(stream, _)| {
+            stream.set_nonblocking(true)?;
+            Ok(stream)
+        });
+        match accepted {
+            Ok(stream) => self.callers.push(Caller {
+                stream,
+                bytes: Vec::new(),
+                ends: now() + PEER_TIME,
+            }),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(_) => self.accepts_from = now() + ACCEPT_PAUSE,
+        }
+    }
+
+    /// Serves the requests that are complete. One that never is holds up nothing.
+    fn serve_callers(&mut self) {
+        for mut caller in std::mem::take(&mut self.callers) {
+            match caller.read() {
+                Ok(Some(ask)) => self.dispatch(ask, caller.stream),
+                Ok(None) => self.callers.push(caller),
+                Err(error) => answer(&mut caller.stream, &Answer::Failed(error.to_string())),
+            }
         }
     }
 
@@ -618,16 +669,34 @@ fn in_short(failure: &Failure) -> String {
     }
 }
 
-fn read(stream: &mut UnixStream) -> io::Result<Ask> {
-    stream.set_nonblocking(false)?;
-    stream.set_read_timeout(Some(PEER_TIME))?;
-    stream.set_write_timeout(Some(PEER_TIME))?;
-    let mut bytes = Vec::new();
-    stream.take(REQUEST_LIMIT).read_to_end(&mut bytes)?;
-    Ok(serde_json::from_slice(&bytes)?)
+impl Caller {
+    /// Returns the request once it is complete.
+    fn read(&mut self) -> io::Result<Option<Ask>> {
+        // What was read before an error stays.
+        let left = REQUEST_LIMIT.saturating_sub(self.bytes.len() as u64);
+        match (&self.stream).take(left).read_to_end(&mut self.bytes) {
+            Ok(_) => Ok(Some(serde_json::from_slice(&self.bytes)?)),
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
+            Err(_) if now() >= self.ends => Err(io::ErrorKind::TimedOut.into()),
+            Err(_) => Ok(None),
+        }
+    }
 }
 
-/// Writes the answer. A plugin that has ended does not read it; its container will be deleted.
+/// Lets a timer end at this time; without one it never does.
+fn set_timer(timer: &OwnedFd, end: Option<Duration>) -> io::Result<()> {
+    // Zero would stop it.
+    let end = end.map_or(Duration::ZERO, |end| end.max(Duration::from_nanos(1)));
+    let value = Itimerspec {
+        it_interval: Timespec::default(),
+        it_value: Timespec::try_from(end)
+            .map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?,
+    };
+    timerfd_settime(timer, TimerfdTimerFlags::ABSTIME, &value)?;
+    Ok(())
+}
+
+/// Writes the answer, which fits into the socket's buffer. A plugin that has ended does not read it; its container will be deleted.
 fn answer(stream: &mut UnixStream, answer: &Answer) {
     let bytes = serde_json::to_vec(answer).expect("an answer always serialises");
     let _ = stream.write_all(&bytes);
@@ -821,6 +890,9 @@ mod tests {
                 let (stop, end) = io::pipe().unwrap();
                 let listener = &listener;
                 let running = scope.spawn(move || service.run(listener, stop));
+                // It never writes its request.
+                let mut idle = UnixStream::connect(&path).unwrap();
+                idle.set_nonblocking(true).unwrap();
                 for verb in [Verb::Check, Verb::Allocate] {
                     let answer = call(&ask(verb, "alive", "own"));
                     assert_eq!(address(answer).as_deref(), Some("127.9.0.1/24"));
@@ -834,6 +906,12 @@ mod tests {
                 assert_eq!(missing, Answer::Failed(text.to_owned()));
                 let refused = call(&ask(Verb::Allocate, "other", "gone"));
                 assert!(matches!(refused, Answer::Failed(_)), "{refused:?}");
+                let idle_answer = idle.read(&mut [0]).map_err(|error| error.kind());
+                assert_eq!(
+                    idle_answer,
+                    Err(io::ErrorKind::WouldBlock),
+                    "the others waited for it"
+                );
                 drop(end);
                 running.join().unwrap().unwrap();
             });
