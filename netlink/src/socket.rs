@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::netlink::SocketAddrNetlink;
-use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::sockopt::{self, Timeout, set_socket_timeout};
 use rustix::net::{self, AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType};
 
 use crate::codec::{HEADER, Message, u16_at, u32_at};
@@ -20,6 +20,10 @@ const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
 /// A dump that changes under the reader this often is returned as it is.
 const DUMP_ATTEMPTS: usize = 5;
+/// By how much the kernel wants the buffer to be longer than a message.
+const SEND_OVERHEAD: usize = 32;
+/// What the kernel counts for a refusal besides the refused request, half of it since it doubles the size that it is given.
+const REFUSAL: usize = 512;
 
 /// A socket for requests to the kernel. The kernel's refusals are errors with its number.
 #[derive(Debug)]
@@ -96,10 +100,12 @@ impl Socket {
         let last = first + u32::try_from(messages.len()).expect("transactions are short") - 1;
         self.sequence = last;
         let mut bytes = Vec::new();
+        let count = messages.len();
         for (sequence, message) in (first..).zip(messages) {
             let flags = if sequence + 1 == last { NLM_F_ACK } else { 0 };
             bytes.extend(message.finish(flags, sequence));
         }
+        self.make_room(bytes.len(), count);
         self.send(&bytes)?;
         let mut outcome = Ok(());
         loop {
@@ -153,6 +159,26 @@ impl Socket {
         }
     }
 
+    /// Enlarges the buffers for a transaction of this many bytes: the kernel takes none that is longer than the buffer for sending, and
+    /// the other one has to hold a refusal of each request. A limit that cannot be passed is an error when the transaction meets it.
+    fn make_room(&self, bytes: usize, count: usize) {
+        let fd = &self.fd;
+        let is_short = |size: io::Result<usize>, wanted| size.is_ok_and(|size| size < wanted);
+        let size = sockopt::socket_send_buffer_size(fd).map_err(io::Error::from);
+        if is_short(size, bytes + SEND_OVERHEAD)
+            && sockopt::set_socket_send_buffer_size_force(fd, bytes).is_err()
+        {
+            let _ = sockopt::set_socket_send_buffer_size(fd, bytes);
+        }
+        let replies = bytes + REFUSAL * count;
+        let size = sockopt::socket_recv_buffer_size(fd).map_err(io::Error::from);
+        if is_short(size, 2 * replies)
+            && sockopt::set_socket_recv_buffer_size_force(fd, replies).is_err()
+        {
+            let _ = sockopt::set_socket_recv_buffer_size(fd, replies);
+        }
+    }
+
     fn send(&self, bytes: &[u8]) -> io::Result<()> {
         rustix::io::retry_on_intr(|| net::send(self.fd.as_fd(), bytes, SendFlags::empty()))?;
         Ok(())
@@ -199,6 +225,28 @@ pub(crate) fn split(bytes: &[u8]) -> Option<(Header, &[u8], &[u8])> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Sends requests of one kind, each with `length` bytes behind its header, between two that do nothing.
+    fn transact(kind: u16, length: usize, count: usize) -> io::Result<()> {
+        const NLMSG_NOOP: u16 = 1;
+        let noop = || Message::new(NLMSG_NOOP, 0, &[]);
+        let requests = (0..count).map(|_| Message::new(kind, 0, &vec![0; length]));
+        let messages = std::iter::once(noop()).chain(requests);
+        let mut socket = Socket::open(None).unwrap();
+        socket.limit_wait(Duration::from_secs(10)).unwrap();
+        socket.transaction(messages.chain([noop(), noop()]).collect())
+    }
+
+    /// The lengths are above the kernel's usual 212992 bytes, and below what it grants without privileges.
+    #[test]
+    fn transactions_may_be_longer_than_the_usual_buffers() {
+        const NLMSG_NOOP: u16 = 1;
+        const NO_KIND: u16 = 0x7ff;
+        transact(NLMSG_NOOP, 30_000, 12).unwrap();
+        let refusals = transact(NO_KIND, 20, 400).unwrap_err();
+        let unsupported = Errno::OPNOTSUPP.raw_os_error();
+        assert_eq!(refusals.raw_os_error(), Some(unsupported), "{refusals}");
+    }
 
     #[test]
     fn split_separates_messages() {
