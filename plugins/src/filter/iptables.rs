@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::fmt;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -15,6 +16,9 @@ const SYSTEM_DIRS: [&str; 3] = ["/usr/sbin", "/sbin", "/usr/local/sbin"];
 const REFUSED: i32 = 1;
 /// The status of the program when it does not understand a rule, such as one that jumps to a chain that is not there.
 const NOT_UNDERSTOOD: i32 = 2;
+
+/// How long a line for `iptables-restore` may be; its own limit differs from version to version, and is not below.
+const LINE_LENGTH: usize = 1000;
 
 /// The texts by which the program says that a chain or a rule is not there.
 const NOT_FOUND: [&str; 4] = [
@@ -135,16 +139,6 @@ impl Iptables {
             })
     }
 
-    /// Returns the names of all chains of a table.
-    pub(crate) fn chains(&self, table: &str) -> Outcome<Vec<String>> {
-        let output = self.run(&["-t", table, "-S"])?;
-        let names = output.lines().filter_map(|line| {
-            let rest = line.strip_prefix("-N ").or(line.strip_prefix("-P "))?;
-            rest.split(' ').next().map(str::to_owned)
-        });
-        Ok(names.collect())
-    }
-
     /// Returns whether a chain is there.
     pub(crate) fn has_chain(&self, table: &str, chain: &str) -> Outcome<bool> {
         Self::unless_refused(self.run(&["-t", table, "-S", chain, "1"]))
@@ -159,6 +153,25 @@ impl Iptables {
     /// Returns whether a rule is in a chain.
     pub(crate) fn has_rule(&self, table: &str, chain: &str, rule: &[String]) -> Outcome<bool> {
         Self::unless_refused(self.run_rule(&["-t", table, "-C", chain], rule))
+    }
+
+    /// Adds a chain and rules, its own and those that lead there, each as the last one of its chain: all or none, in one run.
+    pub(crate) fn add_chain(
+        &self,
+        table: &str,
+        chain: &str,
+        rules: &[(&str, Vec<String>)],
+    ) -> Outcome<()> {
+        let mut lines = vec![rule(["-N", chain])];
+        lines.extend(rules.iter().map(|(chain, words)| line("-A", chain, words)));
+        if self.restore(table, &lines) {
+            return Ok(());
+        }
+        // The chain is there already, or a rule is wrong; one by one the program says which.
+        let state = self.ensure_chain(table, chain)?;
+        rules
+            .iter()
+            .try_for_each(|(chain, rule)| self.add(state, Place::Last, table, chain, rule))
     }
 
     /// Puts a rule into a chain, unless it is there. `concerned` is the plugin's chain to which the rule belongs: nothing is in a new
@@ -225,25 +238,36 @@ impl Iptables {
         }
     }
 
-    /// Deletes a chain with its rules; that it is not there is success.
-    pub(crate) fn delete_chain(&self, table: &str, chain: &str) -> Outcome<()> {
+    /// Deletes a chain with its rules and the rules of `parent` that jump there; that something is not there is success. Rules are
+    /// found as they are, whatever they match.
+    pub(crate) fn delete_chain(&self, table: &str, parent: &str, chain: &str) -> Outcome<()> {
+        let rules = match self.list(table, parent) {
+            Err(error) if error.is_not_found() => Vec::new(),
+            rules => rules?,
+        };
+        let jumps: Vec<_> = rules
+            .into_iter()
+            .filter(|rule| rule.target() == Some(chain))
+            .map(|rule| rule.words)
+            .collect();
+        let mut lines: Vec<_> = jumps.iter().map(|jump| line("-D", parent, jump)).collect();
+        lines.extend([rule(["-F", chain]), rule(["-X", chain])]);
+        if self.restore(table, &lines) {
+            return Ok(());
+        }
+        // Another DEL may have been faster with some of them.
+        for jump in &jumps {
+            self.delete_if_present(table, parent, jump)?;
+        }
+        self.flush_and_delete(table, chain)
+    }
+
+    fn flush_and_delete(&self, table: &str, chain: &str) -> Outcome<()> {
         for command in ["-F", "-X"] {
             match self.run(&["-t", table, command, chain]) {
                 Err(error) if error.is_not_found() => return Ok(()),
                 outcome => outcome?,
             };
-        }
-        Ok(())
-    }
-
-    /// Deletes the rules of a chain that jump to another one. Rules are found as they are, whatever they match.
-    pub(crate) fn delete_jumps(&self, table: &str, chain: &str, target: &str) -> Outcome<()> {
-        let rules = match self.list(table, chain) {
-            Err(error) if error.is_not_found() => return Ok(()),
-            rules => rules?,
-        };
-        for rule in rules.iter().filter(|rule| rule.target() == Some(target)) {
-            self.delete_if_present(table, chain, &rule.words)?;
         }
         Ok(())
     }
@@ -262,8 +286,7 @@ impl Iptables {
             rules => rules?,
         };
         for chain in stale_chains(&rules, prefix, valid) {
-            self.delete_jumps(table, parent, chain)?;
-            self.delete_chain(table, chain)?;
+            self.delete_chain(table, parent, chain)?;
         }
         Ok(())
     }
@@ -286,6 +309,31 @@ impl Iptables {
         let rule = rule.iter().map(String::as_str);
         let args: Vec<_> = command.iter().copied().chain(rule).collect();
         self.run(&args)
+    }
+
+    /// Makes all changes or none with `iptables-restore`, which is beside the program. Returns whether they are made; why they are not,
+    /// the program says better of a single one.
+    fn restore(&self, table: &str, lines: &[Vec<String>]) -> bool {
+        let Some(script) = restore_script(table, lines) else {
+            return false;
+        };
+        let mut program = self.program.clone().into_os_string();
+        program.push("-restore");
+        let child = Command::new(program)
+            .args(["--noflush", "--wait"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        let Ok(mut child) = child else {
+            return false;
+        };
+        // Without the last line, which a program that ends early does not read, nothing is changed.
+        let _ = child
+            .stdin
+            .take()
+            .map(|mut stdin| stdin.write_all(script.as_bytes()));
+        child.wait().is_ok_and(|status| status.success())
     }
 
     /// Runs the program, which waits for others that hold its lock.
@@ -373,6 +421,40 @@ pub(crate) fn rule<'a>(words: impl IntoIterator<Item = &'a str>) -> Vec<String> 
     words.into_iter().map(str::to_owned).collect()
 }
 
+/// Returns the words of one change: a command, the chain that it changes, and the rule.
+fn line(command: &str, chain: &str, words: &[String]) -> Vec<String> {
+    let mut line = rule([command, chain]);
+    line.extend_from_slice(words);
+    line
+}
+
+/// Returns what makes changes to a table by `iptables-restore`; `None` when it could read a line as something else.
+fn restore_script(table: &str, lines: &[Vec<String>]) -> Option<String> {
+    let mut script = format!("*{table}\n");
+    for words in lines {
+        let words: Vec<_> = words.iter().map(|word| restore_word(word)).collect();
+        let line = words.join(" ");
+        if line.len() > LINE_LENGTH || line.contains(char::is_control) {
+            return None;
+        }
+        script.push_str(&line);
+        script.push('\n');
+    }
+    script.push_str("COMMIT\n");
+    Some(script)
+}
+
+/// Quotes a word that is more than letters, digits and what addresses and ports have.
+fn restore_word(word: &str) -> String {
+    let is_plain =
+        |character: char| character.is_ascii_alphanumeric() || "-_!.,:/[]".contains(character);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        word.to_owned()
+    } else {
+        super::quoted(word)
+    }
+}
+
 /// Splits a line into words as `iptables -S` quotes them: in double quotes, with a backslash in front of a quote.
 fn split_words(line: &str) -> Vec<String> {
     let mut words = Vec::new();
@@ -423,6 +505,26 @@ mod tests {
         assert_eq!(ListedRule::parse("-N CNI-0123"), None);
         assert_eq!(ListedRule::parse("-P INPUT ACCEPT"), None);
         assert_eq!(split_words(r#"a "" b"#), ["a", "", "b"]);
+    }
+
+    #[test]
+    fn words_are_quoted_for_restore() {
+        let words = [
+            "-A",
+            "CH",
+            "--comment",
+            r#"a "b\c" 'd'"#,
+            "",
+            "[fd00::3]:80",
+        ]
+        .map(str::to_owned);
+        assert_eq!(
+            restore_script("nat", &[words.to_vec()]).as_deref(),
+            Some("*nat\n-A CH --comment \"a \\\"b\\\\c\\\" 'd'\" \"\" [fd00::3]:80\nCOMMIT\n")
+        );
+        for word in ["a\nCOMMIT", &"a".repeat(LINE_LENGTH + 1)] {
+            assert_eq!(restore_script("nat", &[rule([word])]), None, "{word}");
+        }
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::net::IpAddr;
 
-use super::iptables::{Iptables, Place, Protocol, rule};
+use super::iptables::{Iptables, Protocol, rule};
 use super::{Backend, chain_name, hash, quoted};
 use crate::error::{Context, Failure, Result};
 use crate::ip::Cidr;
@@ -87,16 +87,17 @@ fn network_hash(network: &str) -> String {
 
 /// Masquerades what the addresses send to others than their network. Without a `backend`, it is the one that works here.
 pub(crate) fn set_up(backend: Option<&str>, addresses: &[Cidr], owner: &Owner) -> Result<()> {
-    let backend = match backend {
-        None => Backend::default_here(),
-        Some(name) => Backend::parse(name)
-            .ok_or_else(|| Failure::internal(format!("unknown ipmasq backend {name:?}")))?,
-    };
-    match backend {
+    let set_up = |backend| match backend {
         Backend::Iptables => addresses
             .iter()
             .try_for_each(|address| set_up_iptables(*address, owner)),
         Backend::Nftables => set_up_nftables(addresses, owner),
+    };
+    match backend {
+        None => Backend::likely_here().or_other(set_up),
+        Some(name) => Backend::parse(name)
+            .ok_or_else(|| Failure::internal(format!("unknown ipmasq backend {name:?}")))
+            .and_then(set_up),
     }
 }
 
@@ -168,12 +169,9 @@ fn set_up_iptables(address: Cidr, owner: &Owner) -> Result<()> {
     let iptables = Iptables::find(Protocol::of(address.address))
         .map_err(|error| error.context("failed to locate iptables"))?;
     let chain = owner.chain();
-    let (rules, entry) = iptables_rules(address, owner);
-    let state = iptables.ensure_chain("nat", &chain)?;
-    for rule in &rules {
-        iptables.add(state, Place::Last, "nat", &chain, rule)?;
-    }
-    Ok(iptables.add(state, Place::Last, "nat", "POSTROUTING", &entry)?)
+    let ([own, others], entry) = iptables_rules(address, owner);
+    let rules = [(&*chain, own), (&chain, others), ("POSTROUTING", entry)];
+    Ok(iptables.add_chain("nat", &chain, &rules)?)
 }
 
 /// Returns whether iptables can read the table of a protocol here. Where it cannot, no rules are there either.
@@ -185,8 +183,7 @@ fn delete_iptables(protocol: Protocol, chain: &str) -> Result<()> {
     let iptables =
         Iptables::find(protocol).map_err(|error| error.context("failed to locate iptables"))?;
     if iptables.has_chain("nat", chain)? {
-        iptables.delete_jumps("nat", "POSTROUTING", chain)?;
-        iptables.delete_chain("nat", chain)?;
+        iptables.delete_chain("nat", "POSTROUTING", chain)?;
     }
     Ok(())
 }

@@ -8,6 +8,7 @@ use std::fmt::Write as _;
 
 use sha2::{Digest, Sha512};
 
+use crate::error::Result;
 use crate::kernel::Netlink;
 use iptables::{Iptables, Protocol};
 
@@ -28,6 +29,25 @@ impl Backend {
             Self::Nftables
         } else {
             Self::Iptables
+        }
+    }
+
+    /// Returns what [`Self::default_here`] returns unless iptables is there and does not work, which costs a run of it to know.
+    pub(crate) fn likely_here() -> Self {
+        if Iptables::find(Protocol::V4).is_err() && supports_nftables() {
+            Self::Nftables
+        } else {
+            Self::Iptables
+        }
+    }
+
+    /// Runs `work` with this likely backend and, where another one proves to be the default, with that.
+    pub(crate) fn or_other<T>(self, work: impl Fn(Self) -> Result<T>) -> Result<T> {
+        match work(self) {
+            Err(_) if self == Self::Iptables && Self::default_here() == Self::Nftables => {
+                work(Self::Nftables)
+            }
+            outcome => outcome,
         }
     }
 

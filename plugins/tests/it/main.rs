@@ -6,3 +6,4 @@
 mod firewalld;
 mod host_local;
 mod plugin;
+mod portmap;

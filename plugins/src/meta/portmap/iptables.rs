@@ -34,14 +34,10 @@ struct Chain {
 
 impl Chain {
     fn set_up(&self, iptables: &Iptables) -> std::result::Result<(), Error> {
-        let state = iptables.ensure_chain(TABLE, &self.name)?;
-        for rule in &self.rules {
-            iptables.add(state, Place::Last, TABLE, &self.name, rule)?;
-        }
-        for entry in &self.entries {
-            iptables.add(state, Place::Last, TABLE, DNAT, &jump(entry, &self.name))?;
-        }
-        Ok(())
+        let own = self.rules.iter().map(|rule| (&*self.name, rule.clone()));
+        let entries = self.entries.iter();
+        let entries = entries.map(|entry| (DNAT, jump(entry, &self.name)));
+        iptables.add_chain(TABLE, &self.name, &own.chain(entries).collect::<Vec<_>>())
     }
 
     fn check(&self, iptables: &Iptables) -> Result<()> {
@@ -129,13 +125,13 @@ pub(super) fn stop(target: &Target<'_>) -> Result<()> {
         (Protocol::V6, "ip6tables", "ipv6"),
     ] {
         let usable = Iptables::find(protocol).and_then(|iptables| {
-            let chains = iptables.chains(TABLE)?;
+            let chains = chains(&iptables, target)?;
             Ok((iptables, chains))
         });
         match usable {
             Ok((iptables, chains)) => {
-                if let Err(error) = delete_chains(&iptables, &chains, target) {
-                    errors.push(format!("could not teardown {family} dnat: {}", error.msg));
+                if let Err(error) = delete_chains(&iptables, &chains) {
+                    errors.push(format!("could not teardown {family} dnat: {error}"));
                 }
             }
             Err(error) => unusable.push(format!("({program}) {}", error.msg)),
@@ -171,17 +167,26 @@ pub(super) fn gc(network: &str, valid: &[&str]) -> Result<()> {
     Ok(())
 }
 
-fn delete_chains(iptables: &Iptables, chains: &[String], target: &Target<'_>) -> Result<()> {
-    let delete = |parent: &str, prefix: &str| -> Result<()> {
+/// Returns the chains of the container that are there, each with the one that leads there. A node may have so many rules of others
+/// that nothing but these chains is listed.
+fn chains(
+    iptables: &Iptables,
+    target: &Target<'_>,
+) -> std::result::Result<Vec<(&'static str, String)>, Error> {
+    let mut found = Vec::new();
+    for (parent, prefix) in [(DNAT, "DN-"), (OLD_SNAT, "SN-")] {
         let name = chain_name(prefix, target.network, target.container_id);
-        if chains.contains(&name) {
-            iptables.delete_jumps(TABLE, parent, &name)?;
-            iptables.delete_chain(TABLE, &name)?;
+        if iptables.has_chain(TABLE, &name)? {
+            found.push((parent, name));
         }
-        Ok(())
-    };
-    delete(DNAT, "DN-")?;
-    delete(OLD_SNAT, "SN-")
+    }
+    Ok(found)
+}
+
+fn delete_chains(iptables: &Iptables, chains: &[(&str, String)]) -> std::result::Result<(), Error> {
+    chains
+        .iter()
+        .try_for_each(|(parent, name)| iptables.delete_chain(TABLE, parent, name))
 }
 
 /// Returns the chains that the container's rules need, those that mark first, since the container's rules jump there.

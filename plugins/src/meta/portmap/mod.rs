@@ -78,6 +78,15 @@ impl Config {
         Ok(config)
     }
 
+    /// Runs `work` with the chosen backend, or with the one that works here when the configuration names none.
+    fn with<T>(&self, backend: Backend, work: impl Fn(Backend) -> Result<T>) -> Result<T> {
+        if self.backend.is_some() {
+            work(backend)
+        } else {
+            backend.or_other(work)
+        }
+    }
+
     fn snat(&self) -> bool {
         self.snat.unwrap_or(true)
     }
@@ -107,6 +116,8 @@ impl Config {
         }
         let (chosen, name) = match self.backend.as_deref() {
             Some(name) => (Backend::parse(name), name),
+            // A wrong guess shows before anything is changed, but options decide at once.
+            None if options.is_empty() => return Ok(Some(Backend::likely_here())),
             None => match Backend::default_here() {
                 Backend::Iptables => (Some(Backend::Iptables), "iptables"),
                 Backend::Nftables => (Some(Backend::Nftables), "nftables"),
@@ -259,17 +270,19 @@ pub(crate) fn add(call: &Call) -> Result<CniResult> {
     };
     let target = Target::of(&config, call);
     let addresses = container_addresses(&result, &call.ifname)?;
-    or_undo(
-        || {
-            addresses
-                .iter()
-                .try_for_each(|address| forward(&target, backend, *address))
-        },
-        || {
-            // The error that is reported is the first one.
-            let _ = stop(&target, backend);
-        },
-    )?;
+    config.with(backend, |backend| {
+        or_undo(
+            || {
+                addresses
+                    .iter()
+                    .try_for_each(|address| forward(&target, backend, *address))
+            },
+            || {
+                // The error that is reported is the first one.
+                let _ = stop(&target, backend);
+            },
+        )
+    })?;
     Ok(result)
 }
 
@@ -330,7 +343,7 @@ pub(crate) fn del(call: &Call) -> Result<()> {
         return Ok(());
     };
     let target = Target::of(&config, call);
-    stop(&target, backend)?;
+    config.with(backend, |backend| stop(&target, backend))?;
     if config.backend.is_none() && backend == Backend::Iptables {
         // ADD may have run before the node had iptables.
         nftables::stop(&target)?;
@@ -370,13 +383,13 @@ pub(crate) fn check(call: &Call) -> Result<()> {
         return Ok(());
     };
     let target = Target::of(&config, call);
-    for address in container_addresses(&result, &call.ifname)? {
-        match backend {
-            Backend::Iptables => iptables::check(&target, address)?,
-            Backend::Nftables => nftables::check(&target, address)?,
-        }
-    }
-    Ok(())
+    let addresses = container_addresses(&result, &call.ifname)?;
+    config.with(backend, |backend| {
+        addresses.iter().try_for_each(|address| match backend {
+            Backend::Iptables => iptables::check(&target, *address),
+            Backend::Nftables => nftables::check(&target, *address),
+        })
+    })
 }
 
 /// Fuzz target: returns whether the configuration is accepted; nothing is done with it.
