@@ -258,6 +258,20 @@ impl Rule {
         .compare(Compare::Equal, &RTN_LOCAL.to_ne_bytes())
     }
 
+    /// Matches packets of a connection whose destination was replaced: `ct status dnat`.
+    pub(crate) fn replaced_destination(self) -> Self {
+        const IPS_DST_NAT: u32 = 0x20;
+        self.expression("ct", |data| {
+            const NFTA_CT_DREG: u16 = 1;
+            const NFTA_CT_KEY: u16 = 2;
+            const NFT_CT_STATUS: u32 = 2;
+            data.put_be32(NFTA_CT_KEY, NFT_CT_STATUS)
+                .put_be32(NFTA_CT_DREG, FIRST_REGISTER);
+        })
+        .mask(IPS_DST_NAT.to_ne_bytes().to_vec())
+        .compare(Compare::Different, &[0; 4])
+    }
+
     /// Replaces the destination: `dnat to 10.0.0.5:80`.
     pub(crate) fn dnat(self, address: IpAddr, port: u16) -> Self {
         let family = Family::of(address) as u32;

@@ -120,7 +120,13 @@ fn rules(target: &Target<'_>, address: IpAddr) -> Result<Vec<Rule>> {
             .dnat(address, port_number(mapping.container_port));
         rules.push(rule.comment(target.container_id));
     }
-    if target.config.snat() {
+    if target.config.snat() && target.config.masq_all {
+        let rule = Rule::new(table, MASQUERADING)
+            .address(Side::Destination, Compare::Equal, Cidr::host(address))
+            .replaced_destination()
+            .masquerade();
+        rules.push(rule.comment(target.container_id));
+    } else if target.config.snat() {
         // The answers to these would bypass the host: to the container itself, and to the host's loopback address.
         let loopback = IpAddr::from([127, 0, 0, 1]);
         let sources = [Some(address), address.is_ipv4().then_some(loopback)];
@@ -198,8 +204,8 @@ pub(super) fn check(target: &Target<'_>, container: Cidr) -> Result<()> {
     }
     let masquerading = match (target.config.snat(), address.is_ipv4()) {
         (false, _) => 0,
-        (true, false) => 1,
-        (true, true) => 2,
+        (true, true) if !target.config.masq_all => 2,
+        (true, _) => 1,
     };
     let mut netlink = open()?;
     for (chain, expected) in [(HOST_PORTS, host_ports), (MASQUERADING, masquerading)] {
@@ -314,6 +320,33 @@ mod tests {
         let with = serde_json::json!({"conditionsv4": ["ip", "saddr", "1.2.3.4"]});
         assert_eq!(changes_of_entries(with), 0);
         assert_eq!(changes_of_entries(serde_json::json!({})), 4);
+    }
+
+    #[test]
+    fn all_forwarded_connections_are_masqueraded_on_request() {
+        let masquerading = |json| {
+            let config: Config = serde_json::from_value(json).unwrap();
+            let target = Target {
+                config: &config,
+                network: "net1",
+                container_id: "cid1",
+            };
+            let mut transaction = Transaction::new();
+            for rule in rules(&target, [10, 4, 0, 5].into()).unwrap() {
+                transaction.add_rule(&rule);
+            }
+            transaction.lines()
+        };
+        // `ct`, and the key of the status with the register.
+        let forwarded = "07000100637400001400028008000200000000020800010000000001";
+        let all = masquerading(serde_json::json!({"masqall": true}));
+        assert_eq!(all.lines().count(), 1, "{all}");
+        assert!(all.contains(forwarded), "{all}");
+        let some = masquerading(serde_json::json!({}));
+        assert_eq!(some.lines().count(), 2, "{some}");
+        assert!(!some.contains(forwarded), "{some}");
+        let none = masquerading(serde_json::json!({"masqall": true, "snat": false}));
+        assert_eq!(none, "");
     }
 
     #[test]
