@@ -7,8 +7,8 @@ use cni::env::IfName;
 use serde::de::IgnoredAny;
 use serde_json::{Map, Value, json};
 
-use super::{address, limits::MAX_NETWORKS};
 use super::quoted::quoted;
+use super::{address, limits::MAX_NETWORKS};
 use crate::json::{self as keys, WrongType};
 
 /// The known keys of an entry in the annotation's JSON form. Other keys are ignored, as upstream ignores them.
