@@ -214,6 +214,7 @@ impl App {
             readiness: Arc::clone(&readiness),
             target: Mutex::default(),
             last_logged: Mutex::default(),
+            installed: Mutex::default(),
             metrics: Arc::clone(&metrics),
         };
         Arc::new(Self {

@@ -24,6 +24,16 @@ use rustix::{
 /// The prefix of temporary files.
 const TEMPORARY_PREFIX: &str = ".multus-rs-";
 
+/// The metadata that changes when a file is written or replaced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stamp {
+    file: (u64, u64),
+    size: i64,
+    mode: u32,
+    modified: (i64, u64),
+    changed: (i64, u64),
+}
+
 /// An open directory that stands for the node's `/`.
 #[derive(Debug)]
 pub struct Root {
@@ -205,6 +215,21 @@ impl Root {
     pub fn modified(&self, path: impl AsRef<Path>) -> Option<i64> {
         let fd = self.at(path.as_ref(), OFlags::PATH).ok()?;
         Some(rustix::fs::fstat(&fd).ok()?.st_mtime)
+    }
+
+    /// Returns what changes when a file is written or replaced, a link as last component not followed; `None` if there is no file.
+    pub fn stamp(&self, path: impl AsRef<Path>) -> Option<Stamp> {
+        let fd = self
+            .at(path.as_ref(), OFlags::PATH | OFlags::NOFOLLOW)
+            .ok()?;
+        let stat = rustix::fs::fstat(&fd).ok()?;
+        Some(Stamp {
+            file: (stat.st_dev, stat.st_ino),
+            size: stat.st_size,
+            mode: stat.st_mode,
+            modified: (stat.st_mtime, stat.st_mtime_nsec),
+            changed: (stat.st_ctime, stat.st_ctime_nsec),
+        })
     }
 
     /// Creates the directory and its missing parents, each with `mode`, whatever the umask.

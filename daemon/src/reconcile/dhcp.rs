@@ -191,6 +191,7 @@ mod tests {
             pod_uid: None,
             target: std::sync::Mutex::default(),
             last_logged: std::sync::Mutex::default(),
+            installed: std::sync::Mutex::default(),
             metrics: Arc::default(),
             config,
             root,

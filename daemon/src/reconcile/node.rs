@@ -15,7 +15,7 @@ use node::{
     discover::{DiscoverOptions, Report, discover},
     install::{Installation, Outcome},
     process::Process,
-    root::Root,
+    root::{Root, Stamp},
     runtime::{Rejected, Runtime},
 };
 use plan::daemon_config::Config;
@@ -66,6 +66,8 @@ pub struct NodeReconciler {
     pub metrics: Arc<Metrics>,
     /// The directories and notes that were logged last.
     pub last_logged: Mutex<Option<(CniDirs, Vec<String>)>>,
+    /// The stamps of all files that were installed last.
+    pub installed: Mutex<Vec<(PathBuf, Stamp)>>,
 }
 
 impl NodeReconciler {
@@ -227,8 +229,31 @@ impl NodeReconciler {
         silence(known.source, dirs.source, &runtime.socket, rejected)
     }
 
-    /// Installs the shim in the runtime's directory, and as `passthru` in ours, next to our plugins.
+    /// Installs the shim in the runtime's directory, and as `passthru` in ours, next to our plugins. What was installed before is not read
+    /// again while its stamps are the same: an idle node would hash megabytes twice a minute.
     fn install(&self, dirs: &CniDirs) -> anyhow::Result<()> {
+        let names = &self.config.own_plugins.names;
+        let program = (!names.is_empty()).then_some(PROGRAM);
+        let own = names.iter().copied().chain(program).chain([PASSTHRU]);
+        let mut paths: Vec<_> = own.map(|name| Path::new(PLUGIN_DIR).join(name)).collect();
+        paths.push(dirs.install_dir.join(SHIM));
+        // A path without a file makes the list shorter, so that it differs.
+        let stamps = || -> Vec<(PathBuf, Stamp)> {
+            let stamp = |path: &PathBuf| Some((path.clone(), self.root.stamp(path)?));
+            paths.iter().filter_map(stamp).collect()
+        };
+        let mut installed = self
+            .installed
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if *installed != stamps() || installed.len() != paths.len() {
+            self.install_changed(dirs)?;
+            *installed = stamps();
+        }
+        Ok(())
+    }
+
+    fn install_changed(&self, dirs: &CniDirs) -> anyhow::Result<()> {
         let shim = shipped(SHIM)?;
         let installation = Installation::multiplexer(&self.root);
         let own = Path::new(PLUGIN_DIR);

@@ -8,16 +8,20 @@ mod container;
 mod fixture;
 
 use std::{
-    fs, thread,
+    fs,
+    sync::mpsc,
+    thread,
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, anyhow, bail, ensure};
 use http::Method;
 
 use self::{
     container::{Container, Outcome, finish},
-    fixture::{DEFAULT_PLUGIN, LoadFixture, SECOND_PLUGIN, SOFT_LIMIT, pod_name, started_calls},
+    fixture::{
+        DEFAULT_PLUGIN, LoadFixture, PODS, SECOND_PLUGIN, SOFT_LIMIT, pod_name, started_calls,
+    },
 };
 use crate::{
     control_plane::{http_proxy::RequestFault, objects},
@@ -38,6 +42,8 @@ const HUNG: usize = 110;
 const PEAK_MEMORY: u64 = 24 * 1024;
 /// Time in which STATUS answers, whatever the daemon is doing.
 const STATUS_WITHIN: Duration = Duration::from_secs(1);
+/// Time in which ADD answers while plugins of another namespace hang.
+const ADD_WITHIN: Duration = Duration::from_secs(2);
 /// Time in which a daemon with a full journal is ready.
 const READY_WITHIN: Duration = Duration::from_secs(20);
 /// Time of the runtime's silence: longer than the period in which the daemon checks the runtime.
@@ -55,6 +61,10 @@ const CASES: &[Case] = &[
     (
         "hung plugin: STATUS answers while 110 containers wait",
         hung_plugin,
+    ),
+    (
+        "hung namespace: a pod of another one starts at once",
+        hung_namespace,
     ),
     (
         "hung patch: the daemon patches the status on another connection",
@@ -161,6 +171,36 @@ fn hung_plugin(fixture: &LoadFixture<'_>, _: bool) -> anyhow::Result<()> {
     fixture.wait_until_clean()
 }
 
+/// The plugin of one namespace's pods hangs, and leaves room for the ADD of another namespace.
+fn hung_namespace(fixture: &LoadFixture<'_>, _: bool) -> anyhow::Result<()> {
+    let hung = Container::many(HUNG, "of a hung namespace");
+    let other = Container::new(PODS, "of another namespace");
+    let mut gate = fixture.close_gate(SECOND_PLUGIN, "ADD")?;
+    let running = fixture.start_all("ADD", &hung)?;
+    let arrived = fixture.wait_connections(HUNG);
+    let start = Instant::now();
+    let adding = fixture.start("ADD", &other)?;
+    let (sender, receiver) = mpsc::channel();
+    let added = thread::scope(|scope| {
+        scope.spawn(|| {
+            // The receiver may have given up.
+            let _ = sender.send(adding.outcome());
+        });
+        let added = receiver.recv_timeout(ADD_WITHIN);
+        gate.open()?;
+        anyhow::Ok(added)
+    })?;
+    let took = start.elapsed();
+    finish("ADD", &hung, running)?;
+    arrived?;
+    let added = added.map_err(|_| anyhow!("no answer within {ADD_WITHIN:?}"))??;
+    ensure!(matches!(added, Outcome::Done(_)), "{added:?}");
+    say(&format!("        ADD took {took:.1?}"));
+    fixture.succeed("DEL", &other)?;
+    fixture.all_succeed("DEL", &hung)?;
+    fixture.wait_until_clean()
+}
+
 fn hung_patch(fixture: &LoadFixture<'_>, _: bool) -> anyhow::Result<()> {
     let container = Container::new(0, "hung patch");
     let path = format!("/pods/{}/status", pod_name(container.pod));
@@ -169,13 +209,15 @@ fn hung_patch(fixture: &LoadFixture<'_>, _: bool) -> anyhow::Result<()> {
         .set_fault(Method::PATCH, &path, RequestFault::Hang);
     let before = fixture.proxy.requests(&Method::PATCH, &path).len();
     let start = Instant::now();
-    let added = fixture.call("ADD", &container);
-    fixture.proxy.clear_fault();
+    let added = fixture.call("ADD", &container)?;
     let took = start.elapsed();
-    ensure_attached(fixture, &container, added?)?;
+    let attached = ensure_attached(fixture, &container, added);
+    fixture.proxy.clear_fault();
+    attached?;
     let patches = fixture.proxy.requests(&Method::PATCH, &path).len() - before;
     say(&format!("        ADD took {took:.1?}, {patches} patches"));
     ensure!(patches >= 2, "{patches} patches were sent");
+    ensure!(took < ADD_WITHIN, "ADD waited for the API server");
     fixture.succeed("DEL", &container)?;
     fixture.wait_until_clean()
 }
@@ -187,9 +229,10 @@ fn busy_api_server(fixture: &LoadFixture<'_>, _: bool) -> anyhow::Result<()> {
     let before = fixture.proxy.requests(&Method::PATCH, &path).len();
     let fault = RequestFault::Busy { seconds: SECONDS };
     fixture.proxy.set_fault(Method::PATCH, &path, fault);
-    let added = fixture.call("ADD", &container);
+    let added = fixture.call("ADD", &container)?;
+    let attached = ensure_attached(fixture, &container, added);
     fixture.proxy.clear_fault();
-    ensure_attached(fixture, &container, added?)?;
+    attached?;
     let seen = fixture.proxy.requests(&Method::PATCH, &path);
     let patches = &seen[before..];
     let waited = patches.last().context("no patch")?.at - patches[0].at;
@@ -215,7 +258,7 @@ fn ensure_attached(
     if let Outcome::Refused(error) = added {
         bail!("ADD: {error}");
     }
-    let networks = sh::until(10, "the network status", || {
+    let networks = sh::until(30, "the network status", || {
         objects::status(&fixture.pod(container.pod)?)
     })?;
     let calls = fixture.calls()?;

@@ -8,7 +8,7 @@ use std::{
 use anyhow::{Context as _, bail, ensure};
 use serde_json::Value;
 
-use super::fixture::{LoadFixture, pod_name};
+use super::fixture::{LoadFixture, namespace, pod_name};
 use crate::{
     node::Service,
     single_node::{BIN_DIR, GENERATED, TRY_AGAIN_LATER},
@@ -48,7 +48,8 @@ impl Container {
     fn environment(&self, fixture: &LoadFixture<'_>, verb: &str) -> Vec<(&'static str, String)> {
         let (pod, id) = (pod_name(self.pod), &self.id);
         let args = format!(
-            "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME={pod};K8S_POD_INFRA_CONTAINER_ID={id};K8S_POD_UID={}",
+            "IgnoreUnknown=1;K8S_POD_NAMESPACE={};K8S_POD_NAME={pod};K8S_POD_INFRA_CONTAINER_ID={id};K8S_POD_UID={}",
+            namespace(self.pod),
             fixture.uid(self.pod)
         );
         vec![

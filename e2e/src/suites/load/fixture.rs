@@ -37,6 +37,7 @@ use crate::{
 
 /// The daemon's soft limit of open files at its start, which most runtimes set for containers.
 pub(super) const SOFT_LIMIT: &str = "1024";
+/// The pods of the namespace `default`. The pod of this number is alone in another namespace, and has the default network only.
 pub(super) const PODS: usize = 260;
 /// The plugins of the default network and of the network that each pod requests.
 pub(super) const DEFAULT_PLUGIN: &str = "load-default";
@@ -108,13 +109,13 @@ impl<'a> LoadFixture<'a> {
     /// Creates the pods, and a network namespace for each.
     fn with_pods(mut self) -> anyhow::Result<Self> {
         let mut namespaces = String::new();
-        for number in 0..PODS {
-            let name = pod_name(number);
-            let pod = objects::pod(&name, &self.node.name, Some("second"));
-            let made = self
-                .api
-                .request("POST", "/api/v1/namespaces/default/pods", &pod)?
-                .json()?;
+        for number in 0..=PODS {
+            let (name, namespace) = (pod_name(number), namespace(number));
+            let networks = (number < PODS).then_some("second");
+            let mut pod = objects::pod(&name, &self.node.name, networks);
+            pod["metadata"]["namespace"] = namespace.into();
+            let path = format!("/api/v1/namespaces/{namespace}/pods");
+            let made = self.api.request("POST", &path, &pod)?.json()?;
             let uid = made["metadata"]["uid"].as_str();
             self.uids.push(uid.context("a pod has a uid")?.to_owned());
             namespaces.extend(["netns add ", &name, "\n"]);
@@ -261,12 +262,25 @@ impl<'a> LoadFixture<'a> {
 
     /// Reads a pod from the API server.
     pub(super) fn pod(&self, number: usize) -> anyhow::Result<Value> {
-        let path = format!("/api/v1/namespaces/default/pods/{}", pod_name(number));
+        let path = format!(
+            "/api/v1/namespaces/{}/pods/{}",
+            namespace(number),
+            pod_name(number)
+        );
         self.api.request("GET", &path, &Value::Null)?.json()
     }
 
     pub(super) fn uid(&self, number: usize) -> &str {
         &self.uids[number]
+    }
+}
+
+/// Returns the namespace of a pod.
+pub(super) fn namespace(number: usize) -> &'static str {
+    if number == PODS {
+        "kube-public"
+    } else {
+        "default"
     }
 }
 
