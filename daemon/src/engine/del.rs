@@ -1,16 +1,19 @@
 //! DEL undoes every delegate that state records as begun, and goes on after failures. It needs neither pod nor definitions;
 //! only for a container without state do they tell which networks may have been attached.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use api::plugins::PLUGIN_DIR;
 use cni::cache::{self, Entry};
-use cni::chain::{self, ChainError};
+use cni::chain::{self, ChainError, Invocation};
+use cni::config::NetworkConfig;
 use cni::env::{ContainerId, IfName};
-use cni::exec::ExecError;
+use cni::exec::{Exec, ExecError};
 use cni::types::CniError;
 use plan::netconf::Netconf;
 use plan::{Attachment, PodView};
+use serde_json::{Map, Value};
 use tracing::{debug, error, info, warn};
 
 use super::expiry::{self, Obstacle, Verdict};
@@ -287,12 +290,60 @@ impl Engine {
                 }
                 outcome.uncertain.extend(done.failed.iter().map(failed));
                 if done.failed.is_empty() {
+                    if netns.is_none() {
+                        self.remove_host_rules(&exec, delegate, &invocation);
+                    }
                     delegate.progress = Progress::Removed;
                 }
             }
             Err(error) => outcome.failures.push(failed(&error)),
         }
         self.remove_device_info(delegate, &context.request.container_id);
+    }
+
+    /// Runs DEL of our own `bridge` or `ptp` after another program of that name has succeeded without a network namespace. The reference's
+    /// programs then leave the chain of `ipMasq` on the node for ever; ours find it by network and container.
+    fn remove_host_rules(&self, exec: &dyn Exec, delegate: &Delegate, invocation: &Invocation) {
+        let own = vec![PathBuf::from(PLUGIN_DIR)];
+        for plugin in &delegate.config.plugins {
+            let has_rules = matches!(plugin.kind.as_str(), "bridge" | "ptp")
+                && ["ipMasq", "macspoofchk"]
+                    .iter()
+                    .any(|key| plugin.value.get(*key) == Some(&Value::Bool(true)));
+            let (Ok(found), Ok(ours)) = (
+                exec.find(&plugin.kind, &invocation.path),
+                exec.find(&plugin.kind, &own),
+            ) else {
+                continue;
+            };
+            if !has_rules || found == ours {
+                continue;
+            }
+            let mut value = plugin.value.clone();
+            // Its addresses are released already.
+            value.insert("ipam".to_owned(), Value::Object(Map::new()));
+            value.insert("name".to_owned(), delegate.config.name.clone().into());
+            value.insert(
+                "cniVersion".to_owned(),
+                delegate.config.cni_version.clone().into(),
+            );
+            let invocation = Invocation {
+                path: own.clone(),
+                ..invocation.clone()
+            };
+            let removed = NetworkConfig::parse(Value::Object(value).to_string().as_bytes())
+                .map_err(|error| error.to_string())
+                .and_then(|config| {
+                    chain::del(exec, &config, &invocation).map_err(|error| error.to_string())
+                });
+            if let Err(error) = removed {
+                warn!(
+                    error,
+                    plugin = plugin.kind,
+                    "cannot remove the node's rules of a detached network"
+                );
+            }
+        }
     }
 }
 

@@ -60,6 +60,35 @@ fn del_without_netns_detaches() {
 }
 
 #[test]
+fn rules_that_a_foreign_bridge_leaves_without_a_netns_are_removed_by_ours() {
+    let fixture = Fixture::new();
+    let config = r#"{"cniVersion":"1.0.0","name":"masq","type":"bridge","ipMasq":true,"ipam":{"type":"host-local"}}"#;
+    fixture.nad("masq", config);
+    fixture.add("c1", "masq").unwrap();
+    fixture.calls();
+    let mut request = request("c1");
+    request.netns = None;
+    fixture
+        .engine
+        .del(&request, &fixture.netconf(), None)
+        .unwrap();
+    let calls = fixture.calls();
+    let bridges: Vec<_> = calls
+        .iter()
+        .filter(|call| call.plugin == "bridge")
+        .collect();
+    assert_eq!(bridges.len(), 2);
+    assert_eq!(bridges[1].env["CNI_PATH"], "/var/lib/multus/bin");
+    assert_eq!(bridges[1].stdin["ipam"], json!({}));
+    assert_eq!(bridges[1].stdin["name"], "masq");
+    // With a namespace the program itself removes them.
+    fixture.add("c2", "masq").unwrap();
+    fixture.calls();
+    fixture.del("c2").unwrap();
+    fixture.check_calls(&["DEL bridge net1", "DEL portmap eth0", "DEL flannel eth0"]);
+}
+
+#[test]
 fn del_goes_on_after_failures_and_the_next_del_finishes() {
     let fixture = Fixture::new();
     fixture.add("c1", "a,b").unwrap();
