@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 use crate::SOCKET_NAME;
 
 /// For how long STATUS succeeds without a daemon. A killed daemon is back after one or two seconds, one that was killed again after ten
-/// or twenty, and a node whose STATUS fails becomes NotReady, with all its pods.
+/// or twenty, and a node whose STATUS fails becomes `NotReady`, with all its pods.
 pub const GRACE: Duration = Duration::from_secs(30);
 
 /// Returns whether STATUS succeeded, or a daemon took or gave up its socket in this directory, within [`GRACE`].

@@ -219,7 +219,7 @@ impl Readiness {
     }
 
     /// Returns whether nothing but a restart keeps the daemon from being ready: its end, or for a short time its start. The runtime is
-    /// not told of it, since a node whose STATUS fails becomes NotReady, with all its pods.
+    /// not told of it, since a node whose STATUS fails becomes `NotReady`, with all its pods.
     pub(crate) fn is_restarting(&self, now: Instant) -> bool {
         let gates = self.gates();
         let is_start = gates.restarts_until.is_some_and(|until| now < until);

@@ -3,7 +3,7 @@
 //! ADD, CHECK and GC are sent at once, and a daemon that is not ready holds them. Without a daemon they wait for one, within the time
 //! that a runtime allows, and then ask for a retry (code 11). DEL waits briefly and is then journaled for the daemon, so that a pod can
 //! always be removed and nothing leaks. STATUS waits for a moment and then succeeds if a daemon served the node a moment ago: the
-//! runtime has the configuration and this program, and one failure makes the node NotReady, with all its pods. Code 50 is for what the
+//! runtime has the configuration and this program, and one failure makes the node `NotReady`, with all its pods. Code 50 is for what the
 //! daemon itself reports, and for a daemon that stays away.
 
 use std::path::Path;

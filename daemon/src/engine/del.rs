@@ -291,7 +291,7 @@ impl Engine {
                 outcome.uncertain.extend(done.failed.iter().map(failed));
                 if done.failed.is_empty() {
                     if netns.is_none() {
-                        self.remove_host_rules(&exec, delegate, &invocation);
+                        remove_host_rules(&exec, delegate, &invocation);
                     }
                     delegate.progress = Progress::Removed;
                 }
@@ -300,49 +300,49 @@ impl Engine {
         }
         self.remove_device_info(delegate, &context.request.container_id);
     }
+}
 
-    /// Runs DEL of our own `bridge` or `ptp` after another program of that name has succeeded without a network namespace. The reference's
-    /// programs then leave the chain of `ipMasq` on the node for ever; ours find it by network and container.
-    fn remove_host_rules(&self, exec: &dyn Exec, delegate: &Delegate, invocation: &Invocation) {
-        let own = vec![PathBuf::from(PLUGIN_DIR)];
-        for plugin in &delegate.config.plugins {
-            let has_rules = matches!(plugin.kind.as_str(), "bridge" | "ptp")
-                && ["ipMasq", "macspoofchk"]
-                    .iter()
-                    .any(|key| plugin.value.get(*key) == Some(&Value::Bool(true)));
-            let (Ok(found), Ok(ours)) = (
-                exec.find(&plugin.kind, &invocation.path),
-                exec.find(&plugin.kind, &own),
-            ) else {
-                continue;
-            };
-            if !has_rules || found == ours {
-                continue;
-            }
-            let mut value = plugin.value.clone();
-            // Its addresses are released already.
-            value.insert("ipam".to_owned(), Value::Object(Map::new()));
-            value.insert("name".to_owned(), delegate.config.name.clone().into());
-            value.insert(
-                "cniVersion".to_owned(),
-                delegate.config.cni_version.clone().into(),
+/// Runs DEL of our own `bridge` or `ptp` after another program of that name has succeeded without a network namespace. The reference's
+/// programs then leave the chain of `ipMasq` on the node for ever; ours find it by network and container.
+fn remove_host_rules(exec: &dyn Exec, delegate: &Delegate, invocation: &Invocation) {
+    let own = vec![PathBuf::from(PLUGIN_DIR)];
+    for plugin in &delegate.config.plugins {
+        let has_rules = matches!(plugin.kind.as_str(), "bridge" | "ptp")
+            && ["ipMasq", "macspoofchk"]
+                .iter()
+                .any(|key| plugin.value.get(*key) == Some(&Value::Bool(true)));
+        let (Ok(found), Ok(ours)) = (
+            exec.find(&plugin.kind, &invocation.path),
+            exec.find(&plugin.kind, &own),
+        ) else {
+            continue;
+        };
+        if !has_rules || found == ours {
+            continue;
+        }
+        let mut value = plugin.value.clone();
+        // Its addresses are released already.
+        value.insert("ipam".to_owned(), Value::Object(Map::new()));
+        value.insert("name".to_owned(), delegate.config.name.clone().into());
+        value.insert(
+            "cniVersion".to_owned(),
+            delegate.config.cni_version.clone().into(),
+        );
+        let invocation = Invocation {
+            path: own.clone(),
+            ..invocation.clone()
+        };
+        let removed = NetworkConfig::parse(Value::Object(value).to_string().as_bytes())
+            .map_err(|error| error.to_string())
+            .and_then(|config| {
+                chain::del(exec, &config, &invocation).map_err(|error| error.to_string())
+            });
+        if let Err(error) = removed {
+            warn!(
+                error,
+                plugin = plugin.kind,
+                "cannot remove the node's rules of a detached network"
             );
-            let invocation = Invocation {
-                path: own.clone(),
-                ..invocation.clone()
-            };
-            let removed = NetworkConfig::parse(Value::Object(value).to_string().as_bytes())
-                .map_err(|error| error.to_string())
-                .and_then(|config| {
-                    chain::del(exec, &config, &invocation).map_err(|error| error.to_string())
-                });
-            if let Err(error) = removed {
-                warn!(
-                    error,
-                    plugin = plugin.kind,
-                    "cannot remove the node's rules of a detached network"
-                );
-            }
         }
     }
 }

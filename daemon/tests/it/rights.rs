@@ -100,7 +100,7 @@ fn needed(ask: &ReceivedRequest) -> String {
 }
 
 /// Whether a request reads no resource: every client of a cluster may ask whether the API server lives.
-fn needs_right(ask: &&ReceivedRequest) -> bool {
+fn needs_right(ask: &ReceivedRequest) -> bool {
     ask.method_and_path != "GET /livez/ping"
 }
 
@@ -117,7 +117,7 @@ pub(crate) fn check(asks: &[ReceivedRequest]) {
         (true, granted(APPROVER)),
     ]
     .into();
-    for ask in asks.iter().filter(needs_right) {
+    for ask in asks.iter().filter(|ask| needs_right(ask)) {
         let rights = &all[&(ask.user == approve::USER)];
         let needed = needed(ask);
         assert!(
@@ -128,7 +128,10 @@ pub(crate) fn check(asks: &[ReceivedRequest]) {
 }
 
 fn used(asks: &[ReceivedRequest]) -> Rights {
-    asks.iter().filter(needs_right).map(needed).collect()
+    asks.iter()
+        .filter(|ask| needs_right(ask))
+        .map(needed)
+        .collect()
 }
 
 #[test]

@@ -92,7 +92,7 @@ impl ShimFixture {
                 last_access: time,
                 last_modification: time,
             };
-            utimensat(CWD, &self.socket(), &times, AtFlags::empty()).unwrap();
+            utimensat(CWD, self.socket(), &times, AtFlags::empty()).unwrap();
         }
     }
 

@@ -406,7 +406,7 @@ impl Fixture {
     /// Records that the container's status was written.
     pub(super) fn status_written(&self, id: &str) -> Result<(), CniError> {
         let (id, dir) = (id.parse().unwrap(), self.netconf().cni_dir);
-        let status = PodStatus::new(&pod(""), id, dir.into(), String::new());
+        let status = PodStatus::new(&pod(""), id, dir, String::new());
         self.engine.status_written(&status)
     }
 
