@@ -43,9 +43,10 @@ use crate::{
         self, Bodies, Queue, metrics_port, replay, server,
         service::Service,
         socket::{self, Socket},
+        status_writer,
     },
     state::Writer,
-    statuses::{self, Statuses},
+    statuses::Statuses,
 };
 
 /// Pause before a failed attempt is repeated.
@@ -264,8 +265,8 @@ impl App {
         let (sender, targets) = watch::channel(None);
         let reconciling = tokio::spawn(Arc::clone(reconciler).run(sender));
         tokio::spawn(Arc::clone(self).replay());
-        tokio::spawn(statuses::write(Arc::clone(service)));
-        tokio::spawn(statuses::resend(Arc::clone(service)));
+        tokio::spawn(status_writer::write(Arc::clone(service)));
+        tokio::spawn(status_writer::resend(Arc::clone(service)));
         tokio::spawn(stale::detach_at_start(
             Arc::clone(reconciler),
             Arc::clone(service),
@@ -337,7 +338,7 @@ impl App {
         tasks.stop.notify_one();
         let served = tasks.serving.await.context("the server ended early");
         // What is left is pending in the state, and the next daemon writes it.
-        let written = statuses::all_written(&self.service.statuses);
+        let written = status_writer::all_written(&self.service.statuses);
         let _ = tokio::time::timeout(WRITING, written).await;
         served
     }

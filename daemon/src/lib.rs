@@ -19,6 +19,7 @@ pub mod state;
 
 pub mod config_manager;
 pub mod hotplug;
+mod pod_queue;
 pub mod reconcile;
 pub mod statuses;
 

@@ -7,10 +7,12 @@ use cni::env::IfName;
 use serde::de::IgnoredAny;
 use serde_json::{Map, Value, json};
 
+use super::address;
 use super::quoted::quoted;
-use super::{address, limits::MAX_NETWORKS};
 use crate::json::{self as keys, WrongType};
 
+/// The most networks that one annotation can request: far more than pods need, and few enough for a node's memory and time.
+const MAX_NETWORKS: usize = 64;
 /// The known keys of an entry in the annotation's JSON form. Other keys are ignored, as upstream ignores them.
 pub const KEYS: &[&str] = &[
     "name",

@@ -5,8 +5,6 @@ use cni::config::NetworkConfig;
 
 use super::{Attachment, PlanError};
 
-/// The most networks that one annotation can request.
-pub(super) const MAX_NETWORKS: usize = 64;
 /// The most plugins of one network.
 const MAX_PLUGINS: usize = 32;
 /// The most bytes that the configurations of all networks of a pod have together. A network that is requested twice counts twice, as it

@@ -7,11 +7,11 @@ use plan::PodView;
 use tokio::{sync::mpsc::UnboundedReceiver, task::JoinSet};
 use tracing::{info, info_span, warn};
 
-use super::queue::Queue;
 use crate::{
     cluster::{Cluster, PodKey},
     engine::{AddError, Reconciled},
     errors::shorten,
+    pod_queue::Queue,
     readiness::Gate,
     reconcile::node::NodeReconciler,
     serving::{

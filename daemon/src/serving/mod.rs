@@ -15,6 +15,7 @@ pub(crate) mod replay;
 mod response;
 pub mod service;
 mod snapshot;
+pub mod status_writer;
 mod verb;
 
 use std::{thread::available_parallelism, time::Duration};

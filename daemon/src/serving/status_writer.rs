@@ -13,8 +13,13 @@ use tokio::{
 };
 use tracing::{debug, info_span, warn};
 
-use super::{PodStatus, Statuses};
-use crate::{cluster::Cluster, errors::shorten, readiness::Gate, serving::service::Service};
+use crate::{
+    cluster::Cluster,
+    errors::shorten,
+    readiness::Gate,
+    serving::service::Service,
+    statuses::{PodStatus, Statuses},
+};
 
 /// The pauses before the state of all containers is searched for pending statuses again. The first one is longer than a daemon that was
 /// replaced takes to end.

@@ -1,5 +1,7 @@
-//! The newest status of each pod that is not written yet. A pod's statuses are written one after the other, so an older one never replaces a
-//! newer one.
+//! Network statuses on their way into pods: the newest one of each pod. ADD and hot plug hand a status over while the container is locked, and
+//! `serving::status_writer` writes it into the pod after the runtime has its answer, one after the other for each pod, so an older status never
+//! replaces a newer one. It stays marked as pending in the container's state until it is written, so that the next daemon sends it again; a DEL
+//! cancels it.
 
 use std::{
     collections::HashMap,
@@ -12,7 +14,7 @@ use cni::env::ContainerId;
 use plan::PodView;
 use tokio::sync::Notify;
 
-use crate::{cluster::PodKey, hotplug::Queue};
+use crate::{cluster::PodKey, pod_queue::Queue};
 
 /// The status of a pod's networks.
 #[derive(Debug, Clone)]
@@ -44,12 +46,12 @@ impl PodStatus {
     }
 
     /// Returns the pod's namespace and name in one text.
-    pub(super) fn pod_name(&self) -> String {
+    pub(crate) fn pod_name(&self) -> String {
         format!("{}/{}", self.pod.namespace, self.pod.name)
     }
 
     /// Returns whether writing it has failed before.
-    pub(super) fn has_failed(&self) -> bool {
+    pub(crate) fn has_failed(&self) -> bool {
         self.failures > 0
     }
 
@@ -115,12 +117,12 @@ impl Statuses {
     }
 
     /// Waits for [`wake`](Self::wake).
-    pub(super) async fn woken(&self) {
+    pub(crate) async fn woken(&self) {
         self.changed.notified().await;
     }
 
     /// Waits until an attempt to write a status ends.
-    pub(super) async fn ended(&self) {
+    pub(crate) async fn ended(&self) {
         self.ended.notified().await;
     }
 
@@ -138,7 +140,7 @@ impl Statuses {
     }
 
     /// Returns the time at which the next status is due.
-    pub(super) fn next(&self) -> Option<Instant> {
+    pub(crate) fn next(&self) -> Option<Instant> {
         self.inner().queue.next()
     }
 
