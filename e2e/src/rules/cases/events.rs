@@ -17,11 +17,6 @@ pub(super) const CASES: &[Case] = &[
         of_a_failure_counted,
     ),
     plain(
-        "events-of-success-counted",
-        &["events.counted"],
-        of_success_counted,
-    ),
-    plain(
         "events-that-differ-do-not-pile-up",
         &["events.counted"],
         that_differ_do_not_pile_up,
@@ -80,22 +75,6 @@ fn of_a_failure_counted(harness: &Harness) -> anyhow::Result<()> {
         for word in ["default/failing-again", "\"a\"", "no luck"] {
             ensure!(text.contains(word), "no {word} in {text}");
         }
-    }
-    Ok(())
-}
-
-fn of_success_counted(harness: &Harness) -> anyhow::Result<()> {
-    let pod = harness.pod("again-and-again", "a")?;
-    for times in 1..=3 {
-        harness.add(&pod)?;
-        sh::until(10, "the counted events", || {
-            let mut events = harness.events(&pod)?;
-            events.retain(|event| event["reason"] == "AddedInterface");
-            let are_counted = events.iter().all(|event| event["count"] == times);
-            ensure!(!events.is_empty() && are_counted, "{events:?}");
-            Ok(())
-        })?;
-        harness.del(&pod)?;
     }
     Ok(())
 }

@@ -4,7 +4,10 @@ use anyhow::{Context as _, ensure};
 use serde_json::json;
 
 use super::{Case, own_daemon};
-use crate::rules::harness::{DaemonSetup, Harness};
+use crate::{
+    rules::harness::{DaemonSetup, Harness},
+    sh,
+};
 
 pub(super) const CASES: &[Case] = &[
     own_daemon("metrics-endpoint", &["metrics.endpoint"], endpoint),
@@ -12,6 +15,9 @@ pub(super) const CASES: &[Case] = &[
 ];
 
 const PORT: u16 = 9464;
+
+/// A request: method, path, the label of its handler, the answer's status, and how often it is sent.
+type Sent = (&'static str, &'static str, &'static str, u16, u64);
 
 /// Runs a case on a daemon with `metricsPort`.
 fn with_metrics(
@@ -65,7 +71,7 @@ fn counted(text: &str, labels: &[String]) -> anyhow::Result<u64> {
 fn requests(harness: &Harness) -> anyhow::Result<()> {
     with_metrics(harness, || {
         let before = read(harness, "127.0.0.1")?;
-        let sent = [
+        let sent: [Sent; 3] = [
             ("PUT", "/healthz", "/healthz", 405, 2),
             ("POST", "/cni", "/cni", 400, 3),
             ("GET", "/nowhere", "NotFound", 404, 1),
@@ -80,19 +86,27 @@ fn requests(harness: &Harness) -> anyhow::Result<()> {
                 );
             }
         }
-        let after = read(harness, "127.0.0.1")?;
-        for (method, _, handler, status, times) in sent {
-            let labels = [
-                format!("handler=\"{handler}\""),
-                format!("code=\"{status}\""),
-                format!("method=\"{}\"", method.to_lowercase()),
-            ];
-            let count = counted(&after, &labels)? - counted(&before, &labels)?;
-            ensure!(
-                count == times,
-                "{labels:?}: {count} more instead of {times}"
-            );
-        }
-        Ok(())
+        // Scrapes may share what was read within a second.
+        sh::until(10, "the requests are counted", || {
+            let after = read(harness, "127.0.0.1")?;
+            check_counted(&before, &after, &sent)
+        })
     })
+}
+
+/// Fails unless the scrapes differ by exactly these requests.
+fn check_counted(before: &str, after: &str, sent: &[Sent]) -> anyhow::Result<()> {
+    for &(method, _, handler, status, times) in sent {
+        let labels = [
+            format!("handler=\"{handler}\""),
+            format!("code=\"{status}\""),
+            format!("method=\"{}\"", method.to_lowercase()),
+        ];
+        let count = counted(after, &labels)? - counted(before, &labels)?;
+        ensure!(
+            count == times,
+            "{labels:?}: {count} more instead of {times}"
+        );
+    }
+    Ok(())
 }

@@ -310,6 +310,7 @@ fn keeps_other_changes(harness: &Harness) -> anyhow::Result<()> {
 fn form(harness: &Harness) -> anyhow::Result<()> {
     let pod = harness.pod("laid-out", "a")?;
     harness.add(&pod)?;
+    harness.network_status(&pod)?;
     let object = harness
         .api(
             "GET",
@@ -453,6 +454,7 @@ fn of_a_failed_pod(harness: &Harness) -> anyhow::Result<()> {
 fn at_del(harness: &Harness) -> anyhow::Result<()> {
     let pod = harness.pod("status-at-del", "a")?;
     harness.add(&pod)?;
+    harness.network_status(&pod)?;
     let before = annotation(harness, &pod)?;
     harness.del(&pod)?;
     let after = annotation(harness, &pod)?;

@@ -37,7 +37,7 @@ pub(super) const SUBJECT: Subject = Subject {
         ),
         fix(
             "events.counted",
-            "A repeated event is counted in the first.",
+            "A repeated warning is counted in the first.",
             Ours,
         ),
     ],
