@@ -74,9 +74,14 @@ const OUTAGES: &[Outage] = &[
         name: "has no network definitions (404)",
         begin: |fixture| {
             let name = "network-attachment-definitions.k8s.cni.cncf.io";
-            fixture.kubectl(&["delete", "crd", name])
+            fixture.kubectl(&["delete", "crd", name])?;
+            fixture.wait_until_noted("CRD", true)
         },
-        end: |fixture| fixture.create_definitions(),
+        // A direct request finds the definition before the watch has it, which the next outage needs.
+        end: |fixture| {
+            fixture.create_definitions()?;
+            fixture.wait_until_noted("CRD", false)
+        },
         error: Some("storage"),
     },
     Outage {

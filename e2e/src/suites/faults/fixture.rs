@@ -235,6 +235,17 @@ impl<'a> FaultsFixture<'a> {
         sh::until(60, "the daemon is ready", || self.is_ready(current))
     }
 
+    /// Waits until the daemon's notes contain a text, or do not.
+    pub(super) fn wait_until_noted(&self, text: &str, is_noted: bool) -> anyhow::Result<()> {
+        let socket = self.single_node.node.path(daemon::SOCKET);
+        sh::until(90, "the daemon's notes", || {
+            let answer = http::send(&socket, "GET", "/healthz", "", b"")?.well()?;
+            let notes = String::from_utf8_lossy(&answer.body).into_owned();
+            ensure!(notes.contains(text) == is_noted, "they are {notes}");
+            Ok(())
+        })
+    }
+
     /// Fails while pods or ended daemons have left anything.
     pub(super) fn is_clean(&self) -> anyhow::Result<()> {
         // The daemon retries after a minute what it could not delete.
