@@ -211,12 +211,7 @@ fn hung_patch(fixture: &LoadFixture<'_>, _: bool) -> anyhow::Result<()> {
     let start = Instant::now();
     let added = fixture.call("ADD", &container)?;
     let took = start.elapsed();
-    // The pod may have a status of an earlier case, so only another patch shows that the daemon goes on.
-    let patched = sh::until(30, "another patch", || {
-        let patches = fixture.proxy.requests(&Method::PATCH, &path).len() - before;
-        ensure!(patches >= 2, "{patches} patches were sent");
-        Ok(())
-    });
+    let patched = wait_patched_again(fixture, &path, before);
     fixture.proxy.clear_fault();
     patched?;
     say(&format!(
@@ -237,9 +232,10 @@ fn busy_api_server(fixture: &LoadFixture<'_>, _: bool) -> anyhow::Result<()> {
     let fault = RequestFault::Busy { seconds: SECONDS };
     fixture.proxy.set_fault(Method::PATCH, &path, fault);
     let added = fixture.call("ADD", &container)?;
-    let attached = ensure_attached(fixture, &container, added);
+    let patched = wait_patched_again(fixture, &path, before);
     fixture.proxy.clear_fault();
-    attached?;
+    patched?;
+    ensure_attached(fixture, &container, added)?;
     let seen = fixture.proxy.requests(&Method::PATCH, &path);
     let patches = &seen[before..];
     let waited = patches.last().context("no patch")?.at - patches[0].at;
@@ -254,6 +250,16 @@ fn busy_api_server(fixture: &LoadFixture<'_>, _: bool) -> anyhow::Result<()> {
     );
     fixture.succeed("DEL", &container)?;
     fixture.wait_until_clean()
+}
+
+/// Waits until the daemon has patched a pod's status at least twice after the first `before` patches. The pod may have a status of an earlier
+/// case, so only another patch shows that the daemon goes on.
+fn wait_patched_again(fixture: &LoadFixture<'_>, path: &str, before: usize) -> anyhow::Result<()> {
+    sh::until(30, "another patch", || {
+        let patches = fixture.proxy.requests(&Method::PATCH, path).len() - before;
+        ensure!(patches >= 2, "{patches} patches were sent");
+        Ok(())
+    })
 }
 
 /// Fails unless an ADD has succeeded, the network status is written, and no network was rolled back.
