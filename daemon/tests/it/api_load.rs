@@ -310,10 +310,12 @@ fn dead_connection_is_left_at_once_by_patches_and_soon_by_watches() {
     proxy.go_dead();
     daemon.cni(&node.request("ADD", "c1")).result();
     wait_for("the patch", || (patches(&node).len() == 1).then_some(()));
-    assert_eq!(node.api.connections(), 2);
+    // On a slow machine the pod's event opens a connection of its own while the patch opens one.
+    let connections = node.api.connections();
+    assert!((2..=3).contains(&connections), "{connections}");
     node.define("zebra");
     node.api.put(Kind::Pod, pod("node-a", Some("zebra")));
     wait_for_zebra(&node, &daemon);
-    // The watches moved to the connection that the patches had opened.
-    assert_eq!(node.api.connections(), 2);
+    // The watches moved to the connection that the patch had opened.
+    assert_eq!(node.api.connections(), connections);
 }
