@@ -389,7 +389,13 @@ pub trait Disk: Debug + Send + Sync {
     fn sync_data(&self, file: BorrowedFd<'_>) -> io::Result<()>;
     /// Returns when the names in the directory are on disk.
     fn sync_dir(&self, dir: BorrowedFd<'_>) -> io::Result<()>;
+    /// Returns whether [`sync_data`](Self::sync_data) of a new file also puts its name on disk.
+    fn syncs_name_of_new_file(&self, file: BorrowedFd<'_>) -> bool;
 }
+
+/// The file systems that create a file and its name in one transaction, which the file's sync commits: ext4, XFS and Btrfs. Each number is the
+/// `f_type` of statfs(2).
+const NAME_WITH_CONTENT: [u64; 3] = [0xef53, 0x5846_5342, 0x9123_683e];
 
 /// Waits by the kernel's system calls.
 #[derive(Debug)]
@@ -402,6 +408,17 @@ impl Disk for KernelDisk {
 
     fn sync_dir(&self, dir: BorrowedFd<'_>) -> io::Result<()> {
         Ok(rustix::fs::fsync(dir)?)
+    }
+
+    fn syncs_name_of_new_file(&self, file: BorrowedFd<'_>) -> bool {
+        // The field's type and sign differ by architecture; a value that is extended by its sign matches nothing, which costs one sync.
+        #[expect(
+            clippy::allow_attributes,
+            reason = "the conversion is useless on some architectures only"
+        )]
+        #[allow(clippy::useless_conversion, clippy::unnecessary_fallible_conversions)]
+        let kind = rustix::fs::fstatfs(file).map(|stat| u64::try_from(stat.f_type));
+        matches!(kind, Ok(Ok(kind)) if NAME_WITH_CONTENT.contains(&kind))
     }
 }
 
@@ -543,6 +560,15 @@ impl Directory {
     pub fn sync_data(&self, file: &File, name: impl AsRef<OsStr>) -> Result<()> {
         let synced = self.disk.sync_data(file.as_fd());
         synced.map_err(|error| fail("sync", &self.path.join(name.as_ref()), error))
+    }
+
+    /// Returns when the content and the name of a file that was created in this directory are on disk.
+    pub fn sync_new(&self, file: &File, name: impl AsRef<OsStr>) -> Result<()> {
+        self.sync_data(file, name)?;
+        if self.disk.syncs_name_of_new_file(file.as_fd()) {
+            return Ok(());
+        }
+        self.sync()
     }
 
     /// Returns when the names in the directory are on disk.

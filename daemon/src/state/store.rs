@@ -253,8 +253,7 @@ impl Store {
         #[cfg(test)]
         super::faults::create_step(&own_dir, &name)?;
         let sidecar = own_dir.create(&name, &encoded.bytes, FILE_MODE)?;
-        own_dir.sync_data(&sidecar, &name)?;
-        own_dir.sync()?;
+        own_dir.sync_new(&sidecar, &name)?;
         write(
             &*self.state_dir(true)?,
             id.as_str(),

@@ -265,6 +265,10 @@ impl Disk for FullDisk {
     fn sync_dir(&self, _: BorrowedFd<'_>) -> io::Result<()> {
         Ok(())
     }
+
+    fn syncs_name_of_new_file(&self, _: BorrowedFd<'_>) -> bool {
+        false
+    }
 }
 
 #[test]

@@ -63,23 +63,30 @@ fn read_is_bounded() {
 
 /// Records the waits for the disk, in order.
 #[derive(Debug, Default)]
-struct RecordedWaits(std::sync::Mutex<Vec<&'static str>>);
+struct RecordedWaits {
+    waits: std::sync::Mutex<Vec<&'static str>>,
+    syncs_names: bool,
+}
 
 impl RecordedWaits {
     fn take(&self) -> Vec<&'static str> {
-        std::mem::take(&mut self.0.lock().unwrap())
+        std::mem::take(&mut self.waits.lock().unwrap())
     }
 }
 
 impl Disk for RecordedWaits {
     fn sync_data(&self, _: std::os::fd::BorrowedFd<'_>) -> io::Result<()> {
-        self.0.lock().unwrap().push("data");
+        self.waits.lock().unwrap().push("data");
         Ok(())
     }
 
     fn sync_dir(&self, _: std::os::fd::BorrowedFd<'_>) -> io::Result<()> {
-        self.0.lock().unwrap().push("dir");
+        self.waits.lock().unwrap().push("dir");
         Ok(())
+    }
+
+    fn syncs_name_of_new_file(&self, _: std::os::fd::BorrowedFd<'_>) -> bool {
+        self.syncs_names
     }
 }
 
@@ -110,6 +117,24 @@ fn writes_wait_for_the_disk_as_often_as_their_durability_says() {
     assert!(!root.remove("/a/b/c").unwrap());
     assert!(waits.take().is_empty());
     assert!(dir.list().unwrap().is_empty());
+}
+
+#[test]
+fn sync_of_a_new_file_waits_for_its_name_where_the_file_system_needs_that() {
+    for (syncs_names, expected) in [(false, &["data", "dir"][..]), (true, &["data"])] {
+        let (_dir, root) = root();
+        let waits = Arc::new(RecordedWaits {
+            syncs_names,
+            ..RecordedWaits::default()
+        });
+        let root = root.with_disk(Arc::clone(&waits) as _);
+        let dir = root.directory("/").unwrap();
+        let file = dir.create("a", b"1", 0o600).unwrap();
+        dir.sync_new(&file, "a").unwrap();
+        assert_eq!(waits.take(), expected);
+    }
+    let other = File::open("/proc/self/stat").unwrap();
+    assert!(!KernelDisk.syncs_name_of_new_file(other.as_fd()));
 }
 
 #[test]

@@ -29,6 +29,8 @@ const DIRS: [&str; 3] = [
 #[derive(Debug, Default)]
 struct Recorder {
     synced: Mutex<Synced>,
+    /// Whether the sync of a new file commits its name.
+    syncs_names: bool,
 }
 
 #[derive(Debug, Default)]
@@ -100,6 +102,16 @@ impl Synced {
         let bytes = content(&file);
         let ino = file.metadata().unwrap().ino();
         self.files.insert(ino, (file, Some(bytes)));
+    }
+
+    fn name(&mut self, path: &Path) {
+        let ino = fs::metadata(path).unwrap().ino();
+        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+        let names = self
+            .names
+            .entry(path.parent().unwrap().to_owned())
+            .or_default();
+        names.insert(name, ino);
     }
 
     fn dir(&mut self, dir: &Path) {
@@ -178,7 +190,11 @@ impl Disk for Recorder {
         faults::step()?;
         let mut synced = self.synced.lock().unwrap();
         synced.waits += 1;
-        synced.file(&path_of(file.as_fd()));
+        let path = path_of(file.as_fd());
+        synced.file(&path);
+        if self.syncs_names {
+            synced.name(&path);
+        }
         Ok(())
     }
 
@@ -188,6 +204,10 @@ impl Disk for Recorder {
         synced.waits += 1;
         synced.dir(&path_of(dir.as_fd()));
         Ok(())
+    }
+
+    fn syncs_name_of_new_file(&self, _: BorrowedFd<'_>) -> bool {
+        self.syncs_names
     }
 }
 
@@ -200,8 +220,11 @@ fn leases(fixture: &Fixture) -> Vec<String> {
 }
 
 /// Returns a node whose plugins keep leases and fail at the planned step.
-fn node() -> (Arc<Recorder>, Fixture) {
-    let disk = Arc::new(Recorder::default());
+fn node(syncs_names: bool) -> (Arc<Recorder>, Fixture) {
+    let disk = Arc::new(Recorder {
+        syncs_names,
+        ..Recorder::default()
+    });
     let fixture = Fixture::on_disk(Arc::clone(&disk) as _);
     fixture.nad("fails", r#"{"cniVersion":"1.0.0","type":"failing"}"#);
     let dir = fixture.dir.path().join("leases");
@@ -224,25 +247,38 @@ fn node() -> (Arc<Recorder>, Fixture) {
 }
 
 /// Cuts the power at every step of `verb`, after `before`, with several fates of the directories, and checks that `after` leaves nothing.
-/// `after` gets whether the verb was answered. Returns the number of steps.
+/// `after` gets whether the verb was answered. Returns the number of steps where the sync of a new file does not commit its name.
 fn at_every_step(
     before: Verb<'_>,
     verb: Verb<'_>,
     after: &dyn Fn(&mut Fixture, bool) -> Result<(), CniError>,
 ) -> u32 {
-    let mut most = 0;
     // Six of the sixty-four combinations: all lost, all kept, and each directory kept while another one is lost.
-    for [base, own, results] in [
+    let fates = [
         [0, 0, 0],
         [0, 3, 1],
         [1, 2, 2],
         [2, 1, 3],
         [3, 0, 0],
         [3, 3, 3],
-    ] {
+    ];
+    // The first two lose the most names, by which the kinds of disk differ.
+    at_every_step_on(true, &fates[..2], before, verb, after);
+    at_every_step_on(false, &fates, before, verb, after)
+}
+
+fn at_every_step_on(
+    syncs_names: bool,
+    fates: &[[usize; 3]],
+    before: Verb<'_>,
+    verb: Verb<'_>,
+    after: &dyn Fn(&mut Fixture, bool) -> Result<(), CniError>,
+) -> u32 {
+    let mut most = 0;
+    for &[base, own, results] in fates {
         let fates = [FATES[base], FATES[own], FATES[results]];
         for step in 0.. {
-            let (disk, mut fixture) = node();
+            let (disk, mut fixture) = node(syncs_names);
             // On any node that is not new, the directories exist already.
             fixture.add("c0", "").unwrap();
             fixture.del("c0").unwrap();
@@ -256,7 +292,7 @@ fn at_every_step(
             }
             disk.cut(&fixture, fates);
             fixture.reboot();
-            let case = format!("{fates:?} at {step}");
+            let case = format!("{fates:?} at {step}, names with content: {syncs_names}");
             after(&mut fixture, !happened).unwrap_or_else(|error| panic!("{case}: {error}"));
             assert_eq!(leases(&fixture), Vec::<String>::new(), "{case}");
             let files = fixture.files();
@@ -385,7 +421,7 @@ fn networks_of_a_cut_add_are_retried_until_detached() {
         content: false,
     };
     for first in [&start as Verb<'_>, &del] {
-        let (disk, mut fixture) = node();
+        let (disk, mut fixture) = node(false);
         add(&mut fixture).unwrap();
         disk.cut(&fixture, [worst; 3]);
         fixture.reboot();
@@ -401,25 +437,27 @@ fn networks_of_a_cut_add_are_retried_until_detached() {
 
 #[test]
 fn number_of_syncs_does_not_depend_on_the_number_of_networks() {
-    let (disk, fixture) = node();
-    fixture.add("c0", "").unwrap();
-    fixture.del("c0").unwrap();
-    disk.waits();
-    for networks in ["", "a", "a,b", "a,b,a,b"] {
-        fixture.add("c1", networks).unwrap();
-        // The content and the name of the first record.
-        assert_eq!(disk.waits(), 2, "{networks}");
-        fixture.del("c1").unwrap();
-        assert_eq!(disk.waits(), 1, "{networks}");
-        fixture.del("c1").unwrap();
-        assert_eq!(disk.waits(), 0, "{networks}");
+    for (syncs_names, expected) in [(false, 2), (true, 1)] {
+        let (disk, fixture) = node(syncs_names);
+        fixture.add("c0", "").unwrap();
+        fixture.del("c0").unwrap();
+        disk.waits();
+        for networks in ["", "a", "a,b", "a,b,a,b"] {
+            fixture.add("c1", networks).unwrap();
+            // The content and the name of the first record.
+            assert_eq!(disk.waits(), expected, "{networks}");
+            fixture.del("c1").unwrap();
+            assert_eq!(disk.waits(), 1, "{networks}");
+            fixture.del("c1").unwrap();
+            assert_eq!(disk.waits(), 0, "{networks}");
+        }
     }
 }
 
 /// Without a boot id a reboot cannot be recognised, so progress has to be on disk.
 #[test]
 fn missing_boot_id_syncs_every_network() {
-    let (disk, fixture) = node();
+    let (disk, fixture) = node(false);
     fs::remove_file(fixture.dir.path().join("proc/sys/kernel/random/boot_id")).unwrap();
     fixture.add("c0", "").unwrap();
     disk.waits();
