@@ -35,7 +35,25 @@ struct RunningContainer<'a> {
     unsupported_requests: UnsupportedRequests,
 }
 
-impl RunningContainer<'_> {
+impl<'a> RunningContainer<'a> {
+    /// Returns a container that has this state on disk.
+    fn new(
+        engine: &'a Engine,
+        context: DelegateContext<'a>,
+        store: &'a Store,
+        state: State,
+        netconf: &Netconf,
+    ) -> Self {
+        Self {
+            engine,
+            context,
+            store,
+            state,
+            is_known: true,
+            unsupported_requests: netconf.unsupported_requests,
+        }
+    }
+
     /// Records a network and attaches it. The caller has to undo what a failure leaves.
     fn attach(&mut self, delegate: Delegate) -> Result<Attached, CniError> {
         let engine = self.engine;

@@ -232,11 +232,7 @@ impl NodeReconciler {
     /// Installs the shim in the runtime's directory, and as `passthru` in ours, next to our plugins. What was installed before is not read
     /// again while its stamps are the same: an idle node would hash megabytes twice a minute.
     fn install(&self, dirs: &CniDirs) -> anyhow::Result<()> {
-        let names = &self.config.own_plugins.names;
-        let program = (!names.is_empty()).then_some(PROGRAM);
-        let own = names.iter().copied().chain(program).chain([PASSTHRU]);
-        let mut paths: Vec<_> = own.map(|name| Path::new(PLUGIN_DIR).join(name)).collect();
-        paths.push(dirs.install_dir.join(SHIM));
+        let paths = self.own_files(dirs);
         // A path without a file makes the list shorter, so that it differs.
         let stamps = || -> Vec<(PathBuf, Stamp)> {
             let stamp = |path: &PathBuf| Some((path.clone(), self.root.stamp(path)?));
@@ -251,6 +247,15 @@ impl NodeReconciler {
             *installed = stamps();
         }
         Ok(())
+    }
+
+    /// Returns the paths of all files that this daemon installs.
+    fn own_files(&self, dirs: &CniDirs) -> Vec<PathBuf> {
+        let names = &self.config.own_plugins.names;
+        let program = (!names.is_empty()).then_some(PROGRAM);
+        let own = names.iter().copied().chain(program).chain([PASSTHRU]);
+        let own = own.map(|name| Path::new(PLUGIN_DIR).join(name));
+        own.chain([dirs.install_dir.join(SHIM)]).collect()
     }
 
     fn install_changed(&self, dirs: &CniDirs) -> anyhow::Result<()> {
@@ -306,11 +311,7 @@ impl NodeReconciler {
         if !config_manager::all_installed_in(&self.root, &dirs.conf_dir) {
             return;
         }
-        let names = &self.config.own_plugins.names;
-        let program = (!names.is_empty()).then_some(PROGRAM);
-        let own = names.iter().copied().chain(program).chain([PASSTHRU]);
-        let mut keep: Vec<_> = own.map(|name| Path::new(PLUGIN_DIR).join(name)).collect();
-        keep.push(dirs.install_dir.join(SHIM));
+        let keep = self.own_files(dirs);
         let keep: Vec<&Path> = keep.iter().map(PathBuf::as_path).collect();
         match Installation::multiplexer(&self.root).remove_others(&keep) {
             Ok(removed) if removed.is_empty() => {}

@@ -135,12 +135,12 @@ impl Service {
         let VerbError { error, event } = match outcome {
             Ok(Served { body, attached }) => {
                 answer(Ok(body));
-                self.statuses.wake();
                 debug!("request served");
                 if call.command == Command::Add {
                     self.failures.forget(&pod_name);
                 }
                 if let (Some(cluster), Some((pod, attached))) = (self.cluster.get(), attached) {
+                    self.statuses.wake();
                     report_attached(cluster, &pod, &attached);
                     cluster.notify_if_annotation_changed(&pod);
                 }
@@ -148,24 +148,22 @@ impl Service {
             }
             Err(error) => error,
         };
-        {
-            let failure = Failure::new(call, error);
-            if let (Some(cluster), Some(event)) = (self.cluster.get(), event) {
-                let message = event.message.as_deref().unwrap_or(&failure.error.msg);
-                cluster.event_about(&event.pod, true, event.reason, failure.for_event(message));
-            }
-            let verb = call.command.as_str();
-            self.failures
-                .note(&failure.id, &pod_name, verb, &failure.error);
-            warn!(
-                id = failure.id,
-                code = failure.error.code,
-                msg = failure.error.msg,
-                details = failure.error.details,
-                "request failed"
-            );
-            answer(Err(failure.for_runtime()));
+        let failure = Failure::new(call, error);
+        if let (Some(cluster), Some(event)) = (self.cluster.get(), event) {
+            let message = event.message.as_deref().unwrap_or(&failure.error.msg);
+            cluster.event_about(&event.pod, true, event.reason, failure.for_event(message));
         }
+        let verb = call.command.as_str();
+        self.failures
+            .note(&failure.id, &pod_name, verb, &failure.error);
+        warn!(
+            id = failure.id,
+            code = failure.error.code,
+            msg = failure.error.msg,
+            details = failure.error.details,
+            "request failed"
+        );
+        answer(Err(failure.for_runtime()));
     }
 
     fn dispatch(&self, call: &CniCall, raw_request: &Request) -> Result<Served, VerbError> {

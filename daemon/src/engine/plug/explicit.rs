@@ -140,13 +140,10 @@ impl Engine {
             ..State::unknown(id, &request.ifname)
         });
         let pod = state.pod.clone();
+        let context = DelegateContext::new(request, &pod, netconf, &cache);
         let mut running = RunningContainer {
-            engine: self,
-            context: DelegateContext::new(request, &pod, netconf, &cache),
-            store: &store,
-            state,
             is_known,
-            unsupported_requests: netconf.unsupported_requests,
+            ..RunningContainer::new(self, context, &store, state, netconf)
         };
         work(&mut running, &entries)
     }

@@ -79,14 +79,8 @@ impl Engine {
             return Ok(());
         };
         let pod_ref = state.pod.clone();
-        let running = RunningContainer {
-            engine: self,
-            context: DelegateContext::new(&request, &pod_ref, netconf, &cache),
-            store: &store,
-            state,
-            is_known: true,
-            unsupported_requests: netconf.unsupported_requests,
-        };
+        let context = DelegateContext::new(&request, &pod_ref, netconf, &cache);
+        let running = RunningContainer::new(self, context, &store, state, netconf);
         self.put_status(&store, id, pod, &running.networks());
         Ok(())
     }

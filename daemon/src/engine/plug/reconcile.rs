@@ -106,14 +106,8 @@ impl Engine {
         let inputs = self.inputs_with(netconf, &plugins);
         let steps = self.resolve(&state, &diff, &current, &selections, inputs, pod)?;
         let pod_ref = state.pod.clone();
-        let mut running = RunningContainer {
-            engine: self,
-            context: DelegateContext::new(&request, &pod_ref, netconf, &cache),
-            store: &store,
-            state,
-            is_known: true,
-            unsupported_requests: netconf.unsupported_requests,
-        };
+        let context = DelegateContext::new(&request, &pod_ref, netconf, &cache);
+        let mut running = RunningContainer::new(self, context, &store, state, netconf);
         running.check(&steps)?;
         running.state.status_pending = true;
         running.name_all();

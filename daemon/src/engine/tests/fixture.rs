@@ -243,6 +243,10 @@ impl Fixture {
 
     /// Restarts the daemon.
     pub(super) fn restart(&mut self) {
+        self.engine = self.new_engine();
+    }
+
+    fn new_engine(&self) -> Engine {
         let Self {
             root,
             plugins,
@@ -251,7 +255,7 @@ impl Fixture {
             abandoned,
             ..
         } = self;
-        self.engine = engine(root, plugins, nads, uptime, abandoned);
+        engine(root, plugins, nads, uptime, abandoned)
     }
 
     /// Advances the clock.
@@ -390,16 +394,7 @@ impl Fixture {
     /// Restarts the daemon with statuses that nothing writes.
     pub(super) fn with_statuses(&mut self) -> Arc<Statuses> {
         let statuses = Arc::<Statuses>::default();
-        let Self {
-            root,
-            plugins,
-            nads,
-            uptime,
-            abandoned,
-            ..
-        } = self;
-        let engine = engine(root, plugins, nads, uptime, abandoned);
-        self.engine = engine.with_statuses(Arc::clone(&statuses));
+        self.engine = self.new_engine().with_statuses(Arc::clone(&statuses));
         statuses
     }
 
