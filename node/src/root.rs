@@ -389,12 +389,12 @@ pub trait Disk: Debug + Send + Sync {
     fn sync_data(&self, file: BorrowedFd<'_>) -> io::Result<()>;
     /// Returns when the names in the directory are on disk.
     fn sync_dir(&self, dir: BorrowedFd<'_>) -> io::Result<()>;
-    /// Returns whether [`sync_data`](Self::sync_data) of a new file also puts its name on disk.
+    /// Returns whether [`sync_data`](Self::sync_data) of a new file also puts its name on disk, and before the names of later files.
     fn syncs_name_of_new_file(&self, file: BorrowedFd<'_>) -> bool;
 }
 
-/// The file systems that create a file and its name in one transaction, which the file's sync commits: ext4, XFS and Btrfs. Each number is the
-/// `f_type` of statfs(2).
+/// The file systems that create a file and its name in one transaction, which the file's sync commits, and that commit transactions in their
+/// order: ext4, XFS and Btrfs. Each number is the `f_type` of statfs(2).
 const NAME_WITH_CONTENT: [u64; 3] = [0xef53, 0x5846_5342, 0x9123_683e];
 
 /// Waits by the kernel's system calls.
@@ -562,13 +562,10 @@ impl Directory {
         synced.map_err(|error| fail("sync", &self.path.join(name.as_ref()), error))
     }
 
-    /// Returns when the content and the name of a file that was created in this directory are on disk.
-    pub fn sync_new(&self, file: &File, name: impl AsRef<OsStr>) -> Result<()> {
-        self.sync_data(file, name)?;
-        if self.disk.syncs_name_of_new_file(file.as_fd()) {
-            return Ok(());
-        }
-        self.sync()
+    /// Returns whether [`sync_data`](Self::sync_data) of a file that was created in this directory also puts its name on disk, and before the
+    /// names of all files that are created later.
+    pub fn syncs_name_of(&self, new_file: &File) -> bool {
+        self.disk.syncs_name_of_new_file(new_file.as_fd())
     }
 
     /// Returns when the names in the directory are on disk.

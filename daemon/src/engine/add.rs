@@ -1,7 +1,9 @@
 //! ADD plans, checks everything that can be checked, writes state, runs the delegates in order, and undoes all of them on
 //! the first failure.
 
+use std::panic::resume_unwind;
 use std::sync::PoisonError;
+use std::thread;
 
 use cni::chain;
 use cni::types::{CniError, CniResult};
@@ -16,6 +18,9 @@ use super::verb_exec::VerbExec;
 use super::{ContainerRequest, Engine, planned};
 use crate::readiness;
 use crate::state::{AddRecord, Delegate, PodRef, Progress, State, Store};
+
+/// The stack of a thread that makes one system call, in bytes.
+const SYNC_STACK: usize = 64 << 10;
 
 /// The outcome of a successful ADD.
 #[derive(Debug, Clone)]
@@ -204,12 +209,12 @@ impl Engine {
                 state.delegates[index].progress = Progress::Started;
             }
             let delegate = &mut state.delegates[index];
-            attached.push(self.run_delegate(
-                context,
-                delegate,
-                is_default,
-                unsupported_requests,
-            )?);
+            let mut run = || self.run_delegate(context, delegate, is_default, unsupported_requests);
+            attached.push(if is_default {
+                while_synced(begun, run)?
+            } else {
+                run()?
+            });
             context.request.cancellation.check()?;
         }
         self.apply_default_routes(context, state, &mut attached, &[], store)?;
@@ -322,6 +327,26 @@ impl Engine {
             readiness::waiting_for(indicator),
         ))
     }
+}
+
+/// Runs the first delegate while its record reaches the disk, and returns when both are done.
+fn while_synced<T>(
+    record: &AddRecord,
+    run: impl FnOnce() -> Result<T, CniError>,
+) -> Result<T, CniError> {
+    if record.is_synced() {
+        return run();
+    }
+    thread::scope(|scope| {
+        let thread = thread::Builder::new().stack_size(SYNC_STACK);
+        let Ok(sync) = thread.spawn_scoped(scope, || record.sync()) else {
+            record.sync()?;
+            return run();
+        };
+        let done = run()?;
+        sync.join().unwrap_or_else(|panic| resume_unwind(panic))?;
+        Ok(done)
+    })
 }
 
 /// Refuses an ADD for a container that has attachments: the new record would replace theirs, and no DEL would find them.

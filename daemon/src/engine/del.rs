@@ -80,9 +80,7 @@ impl Engine {
             is_known: state.is_known || !entries.is_empty(),
             entries,
         };
-        if !state.complete
-            && let Some(pod) = pod
-        {
+        if !state.complete {
             self.add_guesses(&removal, &mut state.state, pod);
         }
         self.remove(&removal, state.state)
@@ -204,8 +202,18 @@ impl Engine {
     }
 
     /// Adds the networks that the pod would get today to a state that was lost, except for interfaces that state or cache know.
-    /// They may never have been attached, so a failed DEL of one is not retried.
-    fn add_guesses(&self, removal: &Removal<'_>, state: &mut State, pod: &PodView) {
+    /// They may never have been attached, so a failed DEL of one is not retried. Without a pod there is nothing to add, unless a power cut took
+    /// the record of an ADD while its default network was attached.
+    pub(super) fn add_guesses(
+        &self,
+        removal: &Removal<'_>,
+        state: &mut State,
+        pod: Option<&PodView>,
+    ) {
+        let unknown = PodView::default();
+        let Some(pod) = pod.or(state.rebooted.then_some(&unknown)) else {
+            return;
+        };
         let attachments = self.guess(removal, pod);
         match planned::state(removal.request, removal.netconf, pod, &attachments, false) {
             Ok(guessed) => {

@@ -9,7 +9,7 @@ use cni::types::CniError;
 use plan::netconf::Netconf;
 use tracing::info;
 
-use super::del::Removal;
+use super::del::{PartialState, Removal};
 use super::{Cancellation, ContainerRequest, Engine, cached_results};
 use crate::state::Store;
 
@@ -80,7 +80,11 @@ impl Engine {
         };
         let cache = self.cache_dir(store)?;
         let entries = cached_results::entries(&cache.path, id);
-        let state = Self::load_partial(store, id, &default_ifname())?.state;
+        let PartialState {
+            mut state,
+            complete,
+            ..
+        } = Self::load_partial(store, id, &default_ifname())?;
         let netns = state
             .netns
             .clone()
@@ -115,6 +119,9 @@ impl Engine {
             entries,
             is_known: true,
         };
+        if !complete {
+            self.add_guesses(&removal, &mut state, None);
+        }
         let detached = self.remove(&removal, state);
         let cleaned = cache::remove_temporary(&removal.cache.path, id);
         detached.and(cleaned.map_err(|error| cache_error(&error)))

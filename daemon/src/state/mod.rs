@@ -7,7 +7,7 @@
 //!
 //! | step | waits for |
 //! |---|---|
-//! | first record of an ADD | content and name of the sidecar, which is complete in itself; on ext4, XFS and Btrfs its sync commits both |
+//! | first record of an ADD | content and name of the sidecar, which is complete in itself; on ext4, XFS and Btrfs, whose sync commits both, while the default network is attached |
 //! | upstream's file of that record | nothing: after a power cut the sidecar of an earlier boot counts without it |
 //! | progress of an ADD | nothing: after a reboot everything in the record counts as begun |
 //! | changed networks of a running pod | both files |

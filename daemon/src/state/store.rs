@@ -91,11 +91,22 @@ pub struct AddRecord {
     sidecar: File,
     name: String,
     encoded: Encoded,
-    /// The sidecar's directory if progress has to be synced.
-    synced_in: Option<Arc<Directory>>,
+    dir: Arc<Directory>,
+    is_synced: bool,
+    is_progress_synced: bool,
 }
 
 impl AddRecord {
+    /// Returns whether the record survives a power cut without a call of [`sync`](Self::sync).
+    pub fn is_synced(&self) -> bool {
+        self.is_synced
+    }
+
+    /// Returns when the record survives a power cut.
+    pub fn sync(&self) -> Result<(), StateError> {
+        Ok(self.dir.sync_data(&self.sidecar, &self.name)?)
+    }
+
     /// Records that a planned delegate is about to be attached. It overwrites one word in place, since replacing the file without a sync
     /// could leave an empty one after a power cut. The loss of the word does no harm then.
     pub fn start(&self, delegate: usize) -> Result<(), StateError> {
@@ -112,8 +123,8 @@ impl AddRecord {
             path: PathBuf::from(&self.name),
             source,
         })?;
-        if let Some(dir) = &self.synced_in {
-            dir.sync_data(&self.sidecar, &self.name)?;
+        if self.is_progress_synced {
+            self.sync()?;
         }
         Ok(())
     }
@@ -219,7 +230,9 @@ impl Store {
             warn!(path = %path.display(), reason, "the state file is damaged, its sidecar is used");
             return Ok(Some(state));
         }
-        let (state, invalid_name) = upstream::from_upstream(id, ifname, file.delegates);
+        let (mut state, invalid_name) = upstream::from_upstream(id, ifname, file.delegates);
+        // Upstream's file gets its name when the sidecar is complete, so only a power cut leaves an empty one next to it.
+        state.rebooted = self.sidecar_bytes(id).is_some_and(|bytes| bytes.is_empty());
         match damage.or(invalid_name) {
             None => Ok(Some(state)),
             Some(reason) => Err(StateError::Damaged {
@@ -243,7 +256,10 @@ impl Store {
     }
 
     /// Writes both files before anything is attached. The sidecar is written first: it does not count without upstream's file, so the
-    /// record counts when it is complete, and the sidecar needs no rename. Once this returns, the sidecar survives a power cut.
+    /// record counts when it is complete, and the sidecar needs no rename.
+    ///
+    /// Where the file system commits names in their order, the caller syncs the record while the first delegate runs: what that delegate writes
+    /// reaches the disk after the names of both files, and files that lost their content show that the default network has to be detached.
     pub fn begin(&self, state: &State) -> Result<AddRecord, StateError> {
         let id = &state.container_id;
         let upstream_file = upstream::encode(state.delegates.iter());
@@ -253,7 +269,12 @@ impl Store {
         #[cfg(test)]
         super::faults::create_step(&own_dir, &name)?;
         let sidecar = own_dir.create(&name, &encoded.bytes, FILE_MODE)?;
-        own_dir.sync_new(&sidecar, &name)?;
+        let is_boot_known = self.boot().is_some();
+        let is_synced = !is_boot_known || !own_dir.syncs_name_of(&sidecar);
+        if is_synced {
+            own_dir.sync_data(&sidecar, &name)?;
+            own_dir.sync()?;
+        }
         write(
             &*self.state_dir(true)?,
             id.as_str(),
@@ -264,7 +285,9 @@ impl Store {
             sidecar,
             name,
             encoded,
-            synced_in: self.boot().is_none().then_some(own_dir),
+            dir: own_dir,
+            is_synced,
+            is_progress_synced: !is_boot_known,
         })
     }
 
@@ -396,18 +419,21 @@ impl Store {
         self.read(&*self.state_dir(false)?, id.as_str())
     }
 
-    fn sidecar(&self, id: &ContainerId) -> Option<Sidecar> {
-        let name = sidecar_name(id);
-        let bytes = match self.own_dir(false).and_then(|dir| self.read(&dir, &name)) {
-            Ok(bytes) => bytes,
-            Err(error) if error.is_not_found() => return None,
+    fn sidecar_bytes(&self, id: &ContainerId) -> Option<Vec<u8>> {
+        let read = |dir: Arc<Directory>| self.read(&dir, &sidecar_name(id));
+        match self.own_dir(false).and_then(read) {
+            Ok(bytes) => Some(bytes),
+            Err(error) if error.is_not_found() => None,
             Err(error) => {
                 warn!(%error, "cannot read the sidecar");
-                return None;
+                None
             }
-        };
-        let sidecar = Sidecar::parse(&bytes)
-            .inspect_err(|reason| warn!(name, reason, "cannot use the sidecar"))
+        }
+    }
+
+    fn sidecar(&self, id: &ContainerId) -> Option<Sidecar> {
+        let sidecar = Sidecar::parse(&self.sidecar_bytes(id)?)
+            .inspect_err(|reason| warn!(name = sidecar_name(id), reason, "cannot use the sidecar"))
             .ok()?;
         if let (Some(writer), Some(daemon)) = (&self.writer, &sidecar.daemon)
             && **daemon != *writer.daemon

@@ -63,30 +63,27 @@ fn read_is_bounded() {
 
 /// Records the waits for the disk, in order.
 #[derive(Debug, Default)]
-struct RecordedWaits {
-    waits: std::sync::Mutex<Vec<&'static str>>,
-    syncs_names: bool,
-}
+struct RecordedWaits(std::sync::Mutex<Vec<&'static str>>);
 
 impl RecordedWaits {
     fn take(&self) -> Vec<&'static str> {
-        std::mem::take(&mut self.waits.lock().unwrap())
+        std::mem::take(&mut self.0.lock().unwrap())
     }
 }
 
 impl Disk for RecordedWaits {
     fn sync_data(&self, _: std::os::fd::BorrowedFd<'_>) -> io::Result<()> {
-        self.waits.lock().unwrap().push("data");
+        self.0.lock().unwrap().push("data");
         Ok(())
     }
 
     fn sync_dir(&self, _: std::os::fd::BorrowedFd<'_>) -> io::Result<()> {
-        self.waits.lock().unwrap().push("dir");
+        self.0.lock().unwrap().push("dir");
         Ok(())
     }
 
     fn syncs_name_of_new_file(&self, _: std::os::fd::BorrowedFd<'_>) -> bool {
-        self.syncs_names
+        false
     }
 }
 
@@ -120,21 +117,10 @@ fn writes_wait_for_the_disk_as_often_as_their_durability_says() {
 }
 
 #[test]
-fn sync_of_a_new_file_waits_for_its_name_where_the_file_system_needs_that() {
-    for (syncs_names, expected) in [(false, &["data", "dir"][..]), (true, &["data"])] {
-        let (_dir, root) = root();
-        let waits = Arc::new(RecordedWaits {
-            syncs_names,
-            ..RecordedWaits::default()
-        });
-        let root = root.with_disk(Arc::clone(&waits) as _);
-        let dir = root.directory("/").unwrap();
-        let file = dir.create("a", b"1", 0o600).unwrap();
-        dir.sync_new(&file, "a").unwrap();
-        assert_eq!(waits.take(), expected);
-    }
+fn name_of_a_new_file_needs_a_sync_of_its_own_on_other_file_systems() {
+    let (_dir, root) = root();
     let other = File::open("/proc/self/stat").unwrap();
-    assert!(!KernelDisk.syncs_name_of_new_file(other.as_fd()));
+    assert!(!root.directory("/").unwrap().syncs_name_of(&other));
 }
 
 #[test]

@@ -8,7 +8,9 @@ use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::thread::{self, ThreadId};
 
 use cni::types::CniError;
 use node::root::Disk;
@@ -26,11 +28,15 @@ const DIRS: [&str; 3] = [
 ];
 
 /// A disk that records what was synced, without syncing anything.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Recorder {
     synced: Mutex<Synced>,
     /// Whether the sync of a new file commits its name.
     syncs_names: bool,
+    /// The thread of the verb.
+    verb: ThreadId,
+    /// Whether other threads' syncs fail.
+    is_full: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -41,6 +47,10 @@ struct Synced {
     files: HashMap<u64, (File, Option<Vec<u8>>)>,
     /// Names that were synced, by directory.
     names: HashMap<PathBuf, BTreeMap<String, u64>>,
+    /// Files that another thread syncs, with their content.
+    late: Vec<(PathBuf, Vec<u8>)>,
+    /// Whether the default network's plugin runs. Until it ends, these files are not on disk.
+    is_late: bool,
 }
 
 /// Says what a power cut leaves of a directory.
@@ -98,8 +108,12 @@ fn files(dir: &Path) -> Vec<(String, File)> {
 
 impl Synced {
     fn file(&mut self, path: &Path) {
+        let bytes = content(&File::open(path).unwrap());
+        self.file_with(path, bytes);
+    }
+
+    fn file_with(&mut self, path: &Path, bytes: Vec<u8>) {
         let file = File::open(path).unwrap();
-        let bytes = content(&file);
         let ino = file.metadata().unwrap().ino();
         self.files.insert(ino, (file, Some(bytes)));
     }
@@ -174,8 +188,16 @@ impl Recorder {
     }
 
     fn cut(&self, fixture: &Fixture, fates: [Fate; 3]) {
-        let synced = self.synced.lock().unwrap();
-        for (dir, fate) in DIRS.iter().zip(fates) {
+        let mut synced = self.synced.lock().unwrap();
+        for (path, bytes) in std::mem::take(&mut synced.late) {
+            if !synced.is_late && path.exists() {
+                synced.file_with(&path, bytes);
+                synced.name(&path);
+            }
+        }
+        for (dir, mut fate) in DIRS.iter().zip(fates) {
+            // Names are committed in their order: if the lease has its name, the earlier files have theirs.
+            fate.names |= synced.is_late;
             synced.cut(&fixture.dir.path().join(dir), fate);
         }
     }
@@ -191,9 +213,16 @@ impl Disk for Recorder {
         let mut synced = self.synced.lock().unwrap();
         synced.waits += 1;
         let path = path_of(file.as_fd());
-        synced.file(&path);
-        if self.syncs_names {
+        if !self.syncs_names {
+            synced.file(&path);
+        } else if thread::current().id() == self.verb {
+            synced.file(&path);
             synced.name(&path);
+        } else if self.is_full.load(Ordering::SeqCst) {
+            return Err(io::ErrorKind::StorageFull.into());
+        } else {
+            let bytes = content(&File::open(&path).unwrap());
+            synced.late.push((path, bytes));
         }
         Ok(())
     }
@@ -222,22 +251,30 @@ fn leases(fixture: &Fixture) -> Vec<String> {
 /// Returns a node whose plugins keep leases and fail at the planned step.
 fn node(syncs_names: bool) -> (Arc<Recorder>, Fixture) {
     let disk = Arc::new(Recorder {
+        synced: Mutex::default(),
         syncs_names,
-        ..Recorder::default()
+        verb: thread::current().id(),
+        is_full: AtomicBool::default(),
     });
     let fixture = Fixture::on_disk(Arc::clone(&disk) as _);
     fixture.nad("fails", r#"{"cniVersion":"1.0.0","type":"failing"}"#);
     let dir = fixture.dir.path().join("leases");
     fs::create_dir(&dir).unwrap();
+    let recorder = Arc::clone(&disk);
     fixture.on_call(move |call: &PluginCall| {
         let text = call.text();
-        faults::step().map_err(|error| CniError::new(5, format!("{text}: {error}")))?;
+        let step = || faults::step().map_err(|error| CniError::new(5, format!("{text}: {error}")));
+        let is_late = |is_late| recorder.synced.lock().unwrap().is_late = is_late;
+        is_late(call.env["CNI_COMMAND"] == "ADD" && call.env["CNI_IFNAME"] == "eth0");
+        step()?;
         let lease = dir.join(format!("{} {}", call.env["CNI_IFNAME"], call.plugin));
         match call.env["CNI_COMMAND"].as_str() {
             "ADD" => fs::write(lease, call.env["CNI_CONTAINERID"].as_str()).unwrap(),
             "DEL" => drop(fs::remove_file(lease)),
             _ => {}
         }
+        step()?;
+        is_late(false);
         match text.as_str() {
             "ADD failing net2" => Err(CniError::new(7, "no")),
             _ => Ok(()),
@@ -262,8 +299,9 @@ fn at_every_step(
         [3, 0, 0],
         [3, 3, 3],
     ];
-    // The first two lose the most names, by which the kinds of disk differ.
-    at_every_step_on(true, &fates[..2], before, verb, after);
+    // The kinds of disk differ by what is lost while the default network is attached.
+    let of_journal = [[0, 0, 0], [0, 3, 1], [3, 0, 3], [3, 3, 3]];
+    at_every_step_on(true, &of_journal, before, verb, after);
     at_every_step_on(false, &fates, before, verb, after)
 }
 
@@ -341,8 +379,8 @@ fn without_empty_results(fixture: &Fixture) {
 #[test]
 fn power_cut_in_add_is_undone_by_the_next_start() {
     let steps = at_every_step(&|_| Ok(()), &add, &|fixture, _| start(fixture));
-    // Four plugins, two files, two waits, a word for each further network.
-    assert_eq!(steps, 10);
+    // Before and after four plugins, two files, two waits, a word for each further network.
+    assert_eq!(steps, 14);
 }
 
 #[test]
@@ -379,7 +417,7 @@ fn power_cut_in_del_is_finished_by_start_or_del() {
         // The runtime repeats a DEL that was not answered.
         if answered { Ok(()) } else { del(fixture) }
     });
-    assert_eq!(steps, 7);
+    assert_eq!(steps, 11);
 }
 
 #[test]
@@ -433,6 +471,22 @@ fn networks_of_a_cut_add_are_retried_until_detached() {
         fixture.check_calls(&["DEL macvlan net1"]);
         assert!(fixture.files().is_empty(), "{:?}", fixture.files());
     }
+}
+
+#[test]
+fn add_whose_record_does_not_reach_the_disk_is_undone() {
+    let (disk, fixture) = node(true);
+    disk.is_full.store(true, Ordering::SeqCst);
+    let error = fixture.add("c1", "a").unwrap_err();
+    assert_eq!(error.code, CniError::IO_FAILURE, "{error}");
+    fixture.check_calls(&[
+        "ADD flannel eth0",
+        "ADD portmap eth0",
+        "DEL portmap eth0",
+        "DEL flannel eth0",
+    ]);
+    assert_eq!(leases(&fixture), Vec::<String>::new());
+    assert!(fixture.files().is_empty(), "{:?}", fixture.files());
 }
 
 #[test]
