@@ -15,10 +15,7 @@ use std::{
     io,
     os::fd::{AsFd, OwnedFd},
     path::{Path, PathBuf},
-    sync::{
-        Arc, Mutex, PoisonError, RwLock,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -53,18 +50,32 @@ pub struct ExecContext {
     pub chroot: Option<PathBuf>,
 }
 
+impl ExecContext {
+    fn is_same(&self, other: &Self) -> bool {
+        let runtime = |context: &Self| context.runtime.as_ref().map(Arc::as_ptr);
+        runtime(self) == runtime(other) && self.chroot == other.chroot
+    }
+}
+
 /// Runs plugins in the runtime's namespaces, which may change while the daemon runs.
 #[derive(Debug)]
 pub struct RuntimeExec {
     root: Arc<Root>,
-    context: RwLock<ExecContext>,
     /// The variables that plugins get in addition to those of the CNI specification.
     environment: Vec<(OsString, OsString)>,
     limits: Limits,
     launcher: Launcher,
-    /// The spawner of the present context, once it was needed.
-    current: Mutex<Option<Arc<Current>>>,
-    spawners: AtomicU64,
+    present: Mutex<Present>,
+    /// Held while a spawner starts, which may take seconds, and contains the number of started ones.
+    starts: Mutex<u64>,
+}
+
+/// The context of the next delegate.
+#[derive(Debug)]
+struct Present {
+    context: ExecContext,
+    /// The spawner of this context, once it was needed.
+    current: Option<Arc<Current>>,
 }
 
 /// A spawner, and the environment of the plugins that it starts.
@@ -80,7 +91,6 @@ impl RuntimeExec {
     pub fn new(root: Arc<Root>, context: ExecContext) -> Self {
         Self {
             root,
-            context: RwLock::new(context),
             environment: Vec::new(),
             limits: Limits {
                 time: Some(PLUGIN_TIME),
@@ -92,8 +102,11 @@ impl RuntimeExec {
                 #[cfg(test)]
                 is_thread: false,
             },
-            current: Mutex::default(),
-            spawners: AtomicU64::new(0),
+            present: Mutex::new(Present {
+                context,
+                current: None,
+            }),
+            starts: Mutex::default(),
         }
     }
 
@@ -135,20 +148,14 @@ impl RuntimeExec {
 
     /// Lets delegates run in this process's mount namespace from now on. Running delegates stay where they are.
     pub fn set_runtime(&self, runtime: Arc<Process>) {
-        self.context
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .runtime = Some(runtime);
-        // The lock waits for a call that is just starting a spawner for the previous context.
-        *self.lock_current() = None;
+        let mut present = self.lock_present();
+        present.context.runtime = Some(runtime);
+        present.current = None;
     }
 
     /// Returns where delegates run now.
     pub fn context(&self) -> ExecContext {
-        self.context
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.lock_present().context.clone()
     }
 
     /// Starts a program that outlives this daemon: in the runtime's cgroup, with `/dev/null` as its standard streams.
@@ -196,14 +203,37 @@ impl RuntimeExec {
 
     /// Returns the spawner of the present context, and starts it if need be.
     fn current(&self, path: &Path) -> Result<Arc<Current>, ExecError> {
-        let mut current = self.lock_current();
-        if let Some(current) = &*current {
+        if let Some(current) = &self.lock_present().current {
             return Ok(Arc::clone(current));
         }
-        let context = self.context();
-        let mark = Mark::new(self.spawners.fetch_add(1, Ordering::Relaxed));
+        let mut starts = self.starts.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            let context = {
+                let present = self.lock_present();
+                if let Some(current) = &present.current {
+                    return Ok(Arc::clone(current));
+                }
+                present.context.clone()
+            };
+            *starts += 1;
+            let started = self.start_spawner(path, &context, *starts)?;
+            let mut present = self.lock_present();
+            // Otherwise the runtime was replaced meanwhile.
+            if present.context.is_same(&context) {
+                return Ok(Arc::clone(present.current.insert(started)));
+            }
+        }
+    }
+
+    fn start_spawner(
+        &self,
+        path: &Path,
+        context: &ExecContext,
+        number: u64,
+    ) -> Result<Arc<Current>, ExecError> {
+        let mark = Mark::new(number);
         let variables = mark.variables();
-        let spawner = Spawner::start(&self.launcher, &context, mark)
+        let spawner = Spawner::start(&self.launcher, context, mark)
             .map_err(|reason| unavailable(path, reason))?;
         let of_runtime = match (&context.chroot, &context.runtime) {
             (None, Some(runtime)) => runtime.search_path.as_deref(),
@@ -212,23 +242,18 @@ impl RuntimeExec {
         let marked = variables
             .into_iter()
             .map(|(name, value)| (name.into(), value.into()));
-        let started = Arc::new(Current {
+        Ok(Arc::new(Current {
             spawner,
             environment: self.environment.iter().cloned().chain(marked).collect(),
             search_path: environment::search_path(of_runtime).into(),
-        });
-        Ok(Arc::clone(current.insert(started)))
+        }))
     }
 
     /// Makes the next call start another spawner; calls in flight keep this one.
     fn discard(&self, lost: &Arc<Current>) {
-        let mut current = self.lock_current();
-        if current
-            .as_ref()
-            .is_some_and(|current| Arc::ptr_eq(current, lost))
-        {
-            *current = None;
-        }
+        self.lock_present()
+            .current
+            .take_if(|current| Arc::ptr_eq(current, lost));
     }
 
     fn explain(&self, path: &Path, current: &Arc<Current>, failure: Failure) -> ExecError {
@@ -241,8 +266,8 @@ impl RuntimeExec {
         unavailable(path, reason.to_owned())
     }
 
-    fn lock_current(&self) -> std::sync::MutexGuard<'_, Option<Arc<Current>>> {
-        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_present(&self) -> MutexGuard<'_, Present> {
+        self.present.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

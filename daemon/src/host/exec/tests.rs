@@ -3,7 +3,11 @@
 use std::{
     fs,
     os::unix::fs::{PermissionsExt, symlink},
+    sync::mpsc,
+    thread,
 };
+
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 use super::*;
 
@@ -56,4 +60,34 @@ fn plugin_gets_variables_of_cni_and_of_the_node() {
         exec.run(&path, &env, b"in\n").unwrap(),
         b"ADD in none proxy marked\n"
     );
+}
+
+#[test]
+fn runtime_is_replaced_while_a_spawner_starts() {
+    let dir = tempfile::tempdir().unwrap();
+    let [began, gate] = ["began", "gate"].map(|name| dir.path().join(name));
+    for fifo in [&began, &gate] {
+        mknodat(CWD, fifo, FileType::Fifo, Mode::RWXU, 0).unwrap();
+    }
+    // It ends without entering its context, so the call fails.
+    let text = format!("echo > {}; read line < {}", began.display(), gate.display());
+    let spawner = script(dir.path(), &text);
+    let root = Arc::new(Root::open("/").unwrap());
+    let exec = &RuntimeExec::new(Arc::clone(&root), ExecContext::default())
+        .with_spawner_program(spawner);
+    let runtime = Arc::new(Process::open(&root, std::process::id()).unwrap());
+    thread::scope(|scope| {
+        let call = scope.spawn(|| exec.run(Path::new("/bin/true"), &[], b""));
+        fs::read(&began).unwrap();
+        let (replaced, is_replaced) = mpsc::channel();
+        scope.spawn(move || {
+            exec.set_runtime(runtime);
+            replaced.send(()).unwrap();
+        });
+        let waited = is_replaced.recv_timeout(Duration::from_secs(5));
+        fs::write(&gate, "\n").unwrap();
+        assert_eq!(waited, Ok(()), "it must not wait for the spawner");
+        assert!(call.join().unwrap().is_err());
+        assert!(exec.context().runtime.is_some());
+    });
 }
