@@ -195,6 +195,7 @@ impl App {
                 cluster: Arc::clone(&cluster),
                 runtime: Handle::current(),
             })),
+            exec: Arc::clone(&exec),
             cluster: Arc::clone(&cluster),
             config: Arc::clone(&config),
             readiness: Arc::clone(&readiness),

@@ -30,7 +30,7 @@ use self::{
     spawner::{Failure, Launcher, Spawner},
     wire::Request,
 };
-use crate::host::orphans::Mark;
+use crate::{host::orphans::Mark, metrics};
 
 pub use environment::of_plugins;
 pub use serve::{ARGUMENT as SPAWNER_ARGUMENT, main as spawner_main};
@@ -156,6 +156,15 @@ impl RuntimeExec {
     /// Returns where delegates run now.
     pub fn context(&self) -> ExecContext {
         self.lock_present().context.clone()
+    }
+
+    /// Returns the CPU time of ended plugins in seconds, without those of replaced spawners: the kernel adds these to the daemon's own
+    /// children when a spawner ends.
+    pub fn plugin_cpu(&self) -> f64 {
+        let current = self.lock_present().current.clone();
+        current
+            .and_then(|current| metrics::Process::read(&current.spawner.pid()?.to_string()))
+            .map_or(0.0, |spawner| spawner.children_cpu)
     }
 
     /// Starts a program that outlives this daemon: in the runtime's cgroup, with `/dev/null` as its standard streams.

@@ -46,8 +46,8 @@ pub struct Metrics {
     given_up: Family<0, Counter>,
     dhcp_leases: Family<0, Gauge>,
     dhcp_events: Family<1, Counter>,
-    /// CPU time of plugins in microseconds, as reported by the process that starts them.
-    plugin_cpu: Counter,
+    /// The highest measured CPU time of plugins in seconds.
+    plugin_cpu: Mutex<f64>,
     /// The runtime's directories.
     runtime_dirs: Mutex<Option<RuntimeDirs>>,
 }
@@ -140,7 +140,7 @@ impl Default for Metrics {
                 "Grants, renewals, releases, losses and failures of DHCP leases",
                 ["event"],
             ),
-            plugin_cpu: Counter::default(),
+            plugin_cpu: Mutex::default(),
             runtime_dirs: Mutex::default(),
         };
         // An alert on the first increment needs a zero before it.
@@ -190,10 +190,15 @@ impl Metrics {
         answer
     }
 
-    /// Adds CPU time of plugins that are not children of this process. The kernel counts that of children.
-    pub fn plugin_cpu(&self, used: Duration) {
-        let microseconds = u64::try_from(used.as_micros()).unwrap_or(u64::MAX);
-        self.plugin_cpu.add(microseconds);
+    /// Returns the highest CPU time of plugins that was measured. While a spawner is replaced, its share is missing until it has ended, and
+    /// a counter must not go back.
+    fn plugin_cpu(&self, measured: f64) -> f64 {
+        let mut highest = self
+            .plugin_cpu
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        *highest = highest.max(measured);
+        *highest
     }
 
     /// Counts a request as waiting until the returned value is dropped or started.

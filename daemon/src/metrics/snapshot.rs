@@ -1,7 +1,7 @@
 //! A snapshot of the daemon: its metrics, and values that are read from the node at that moment. It is rendered as Prometheus' text and
 //! as the JSON that `multus-daemon status` reads.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::collections::BTreeMap;
 
 use super::{
     DhcpLeases, DurationSummary, Lane, Metrics, SCHEMA, Status,
@@ -36,7 +36,7 @@ pub struct NodeValues {
 pub struct Process {
     /// CPU time in seconds.
     pub cpu: f64,
-    /// CPU time of ended children in seconds.
+    /// CPU time of ended children in seconds, with that of plugins.
     pub children_cpu: f64,
     /// Resident memory in bytes.
     pub memory: Option<u64>,
@@ -88,13 +88,12 @@ impl Snapshot {
             "",
             journal.map(as_float),
         );
-        let reported = Duration::from_micros(metrics.plugin_cpu.get()).as_secs_f64();
         gauge(
             "multus_plugin_cpu_seconds_total",
             "CPU time of plugins that have ended",
             "counter",
             "",
-            process.map(|process| process.children_cpu + reported),
+            process.map(|process| metrics.plugin_cpu(process.children_cpu)),
         );
         gauge(
             "process_cpu_seconds_total",
@@ -204,12 +203,19 @@ impl Snapshot {
 }
 
 impl Process {
-    /// Reads the daemon's own use of resources from `/proc/self`, or returns `None` when that cannot be parsed.
-    pub(crate) fn own() -> Option<Self> {
-        let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
-        let status = std::fs::read_to_string("/proc/self/status").ok();
+    /// Reads the use of resources of a process from `/proc`, or returns `None` when that cannot be parsed.
+    pub(crate) fn read(pid: &str) -> Option<Self> {
+        let proc = std::path::Path::new("/proc").join(pid);
+        let stat = std::fs::read_to_string(proc.join("stat")).ok()?;
+        let status = std::fs::read_to_string(proc.join("status")).ok();
+        Self::parse(&stat, &status.unwrap_or_default())
+    }
+
+    /// Reads the daemon's own use of resources; its plugins are not its children.
+    pub(crate) fn own(plugin_cpu: f64) -> Option<Self> {
+        let mut process = Self::read("self")?;
         let files = std::fs::read_dir("/proc/self/fd").ok();
-        let mut process = Self::parse(&stat, &status.unwrap_or_default())?;
+        process.children_cpu += plugin_cpu;
         // One of them is the descriptor of the directory itself.
         process.files = files.map(|files| files.count().saturating_sub(1));
         Some(process)
@@ -271,6 +277,8 @@ fn bytes(count: u64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -285,7 +293,7 @@ mod tests {
         };
         assert_eq!(process, expected);
         assert_eq!(Process::parse("7 (a", ""), None);
-        assert!(Process::own().unwrap().files.unwrap() > 0);
+        assert!(Process::own(0.0).unwrap().files.unwrap() > 0);
     }
 
     #[test]

@@ -20,6 +20,7 @@ use crate::{
         failure::{Failure, VerbError},
         recent::RecentFailures,
     },
+    host::exec::RuntimeExec,
     journal::{self, Journal},
     metrics::Metrics,
     readiness::{Gate, Readiness},
@@ -32,6 +33,8 @@ use crate::{
 pub struct Service {
     /// Runs the verbs.
     pub engine: Engine,
+    /// Runs the plugins.
+    pub exec: Arc<RuntimeExec>,
     /// Unset until the daemon has access to the API server.
     pub cluster: Arc<OnceLock<Cluster>>,
     /// The daemon's file.

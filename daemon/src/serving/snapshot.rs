@@ -53,6 +53,6 @@ fn node(service: &Service) -> NodeValues {
     NodeValues {
         containers,
         journal: entries,
-        process: Process::own(),
+        process: Process::own(service.exec.plugin_cpu()),
     }
 }

@@ -1,5 +1,7 @@
 //! `multus-daemon status` and the metrics on the socket.
 
+use std::fs;
+
 use serde_json::Value;
 
 use crate::{node::NodeFixture, wait_for};
@@ -48,4 +50,31 @@ fn status_command_and_metrics_show_served_verbs() {
     }
     assert_eq!(status(&["--ready"]), "ready\n");
     assert_eq!(daemon.send("POST", api::PATH_STATUS, b"").status, 405);
+}
+
+#[test]
+fn metric_of_plugins_grows_by_their_cpu_time() {
+    let node = NodeFixture::new();
+    node.run_pod(None);
+    let plugin = node.bin_dir().join("primary");
+    let script = fs::read_to_string(&plugin).unwrap();
+    let (first, rest) = script.split_once('\n').unwrap();
+    // The kernel measures in hundredths of a second.
+    let burn = "i=0; while [ $i -lt 300000 ]; do i=$((i + 1)); done";
+    fs::write(&plugin, format!("{first}\n{burn}\n{rest}")).unwrap();
+    let daemon = node.start().ready();
+    let cpu = || -> f64 {
+        let text = String::from_utf8(daemon.send("GET", api::PATH_METRICS, b"").body).unwrap();
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix("multus_plugin_cpu_seconds_total "));
+        line.unwrap().parse().unwrap()
+    };
+    let before = cpu();
+    daemon.cni(&node.request("ADD", "c1")).result();
+    let after_add = cpu();
+    assert!(before < after_add, "{before} {after_add}");
+    daemon.cni(&node.request("DEL", "c1")).done();
+    let after_del = cpu();
+    assert!(after_add < after_del, "{after_add} {after_del}");
 }

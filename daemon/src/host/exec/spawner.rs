@@ -103,11 +103,13 @@ impl Spawner {
         spawner.enter(context).map_err(|error| {
             format!("the spawner does not confirm where plugins run: {error}")
         })??;
-        debug!(
-            pid = spawner.process.as_ref().map(Child::id),
-            "started the spawner"
-        );
+        debug!(pid = spawner.pid(), "started the spawner");
         Ok(spawner)
+    }
+
+    /// Returns the pid, unless it is a thread of a test. The pid is not used again before the spawner is dropped.
+    pub(super) fn pid(&self) -> Option<u32> {
+        self.process.as_ref().map(Child::id)
     }
 
     fn enter(&self, context: &ExecContext) -> io::Result<Result<(), String>> {

@@ -73,8 +73,8 @@ fn runtime_is_replaced_while_a_spawner_starts() {
     let text = format!("echo > {}; read line < {}", began.display(), gate.display());
     let spawner = script(dir.path(), &text);
     let root = Arc::new(Root::open("/").unwrap());
-    let exec = &RuntimeExec::new(Arc::clone(&root), ExecContext::default())
-        .with_spawner_program(spawner);
+    let exec =
+        &RuntimeExec::new(Arc::clone(&root), ExecContext::default()).with_spawner_program(spawner);
     let runtime = Arc::new(Process::open(&root, std::process::id()).unwrap());
     thread::scope(|scope| {
         let call = scope.spawn(|| exec.run(Path::new("/bin/true"), &[], b""));
