@@ -2,7 +2,7 @@
 
 use std::{
     io,
-    os::fd::OwnedFd,
+    os::{fd::OwnedFd, unix::fs::OpenOptionsExt as _},
     panic::{AssertUnwindSafe, catch_unwind},
     path::Path,
     sync::{Arc, Mutex, PoisonError},
@@ -16,6 +16,7 @@ use file_rotate::{
 };
 use node::root::{Root, proc_path};
 use plan::daemon_config::logging::{Logging, Rotation};
+use rustix::fs::OFlags;
 use tracing::{Level, level_filters::LevelFilter};
 use tracing_subscriber::{
     Layer, Registry, filter::Targets, fmt, fmt::MakeWriter, layer::SubscriberExt as _,
@@ -144,7 +145,10 @@ impl RotatedFile {
         let dir = root.open_dir(parent)?;
         let path = proc_path(&dir).join(name);
         let mut options = std::fs::OpenOptions::new();
+        // Others may write to the directory, and a link of theirs must not lead us to another file.
+        let no_link = OFlags::NOFOLLOW.bits().cast_signed();
         options.read(true).create(true).append(true);
+        options.custom_flags(no_link);
         // The library does not report a file that it cannot open.
         options.open(&path)?;
         let size = usize::try_from(rotation.max_size)?.saturating_mul(1 << 20);
@@ -309,6 +313,20 @@ mod tests {
         let is_compressed = |name: &&String| Path::new(name).extension() == Some("gz".as_ref());
         assert_eq!(names.iter().filter(is_compressed).count(), 2);
         assert!(names.contains(&"m.log".to_owned()), "{names:?}");
+    }
+
+    #[test]
+    fn a_link_at_the_file_is_not_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = Root::open(dir.path()).unwrap();
+        let target = dir.path().join("target");
+        std::fs::write(&target, "").unwrap();
+        std::os::unix::fs::symlink(&target, dir.path().join("m.log")).unwrap();
+        let opened = RotatedFile::open(&root, Path::new("/m.log"), Rotation::default());
+        assert!(opened.is_err());
+        std::fs::remove_file(dir.path().join("m.log")).unwrap();
+        let path = Path::new("/m.log");
+        assert!(RotatedFile::open(&root, path, Rotation::default()).is_ok());
     }
 
     #[test]
