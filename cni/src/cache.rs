@@ -7,7 +7,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -151,14 +151,12 @@ pub fn check_length(
 /// Writes an entry: a temporary file, then a rename. Like the reference library it does not sync: a power cut also ends the kernel
 /// state that an entry describes, and DEL works without one. Missing directories are created with mode 0700.
 pub fn store(dir: &Path, entry: &Entry) -> Result<(), CacheError> {
-    let path = path(
-        dir,
-        &entry.network_name,
-        &ContainerId::parse(&entry.container_id)?,
-        &IfName::parse(&entry.if_name)?,
-    )?;
+    let container = ContainerId::parse(&entry.container_id)?;
+    let ifname = IfName::parse(&entry.if_name)?;
+    let path = path(dir, &entry.network_name, &container, &ifname)?;
     let bytes = serde_json::to_vec(entry).expect("an entry always serialises");
-    replace_file(dir, &path, &bytes).map_err(|source| CacheError::Io {
+    let time = next_time(dir, &container)?;
+    replace_file(dir, &path, &bytes, time).map_err(|source| CacheError::Io {
         action: "write",
         path,
         source,
@@ -206,9 +204,7 @@ pub fn list(dir: &Path) -> Result<Vec<Entry>, CacheError> {
 /// Returns the entries of one container, the oldest first.
 pub fn of_container(dir: &Path, container: &ContainerId) -> Result<Vec<Entry>, CacheError> {
     let mut found: Vec<(SystemTime, Entry)> = Vec::new();
-    let names_container = names_container(container);
-    let is_complete = |name: &[u8]| !name.starts_with(b".") && names_container(name);
-    for name in names_like(dir, is_complete)? {
+    for name in names_of_container(dir, container)? {
         if let Ok(Some((entry, written))) = read_entry_with_time(&dir.join(name))
             && entry.container_id == container.as_str()
         {
@@ -268,6 +264,24 @@ fn names_container(container: &ContainerId) -> impl Fn(&[u8]) -> bool {
             .and_then(|(_, ifname)| std::str::from_utf8(ifname).ok())
             .is_some_and(|ifname| ifname.parse::<IfName>().is_ok())
     }
+}
+
+/// Returns the file names of entries that can be of this container.
+fn names_of_container(dir: &Path, container: &ContainerId) -> Result<Vec<OsString>, CacheError> {
+    let names_container = names_container(container);
+    names_like(dir, |name| !name.starts_with(b".") && names_container(name))
+}
+
+/// Returns the time of a container's next entry: now, or just after its newest entry if the clock has jumped back.
+fn next_time(dir: &Path, container: &ContainerId) -> Result<SystemTime, CacheError> {
+    let names = names_of_container(dir, container)?;
+    let newest = names
+        .iter()
+        .filter_map(|name| fs::symlink_metadata(dir.join(name)).ok()?.modified().ok())
+        .max();
+    let after = newest.and_then(|newest| newest.checked_add(Duration::from_nanos(1)));
+    let now = SystemTime::now();
+    Ok(after.map_or(now, |after| after.max(now)))
 }
 
 /// Returns the file names of entries, sorted. A name that begins with a dot is a temporary file.
@@ -342,16 +356,16 @@ fn read_entry_with_time(path: &Path) -> Result<Option<(Entry, Option<SystemTime>
 /// Replaces a file atomically. The temporary file of an entry always has the same name, so that the next writer or remover of the entry
 /// finds one that a killed process left. Nothing waits for the disk: a power cut may leave the old file, or an empty one, which is no
 /// entry.
-fn replace_file(dir: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
+fn replace_file(dir: &Path, path: &Path, bytes: &[u8], time: SystemTime) -> io::Result<()> {
     let temporary = temporary_path(path);
-    let written = match write_new(&temporary, bytes) {
+    let written = match write_new(&temporary, bytes, time) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             DirBuilder::new().mode(0o700).recursive(true).create(dir)?;
-            write_new(&temporary, bytes)
+            write_new(&temporary, bytes, time)
         }
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             remove_file(&temporary)?;
-            write_new(&temporary, bytes)
+            write_new(&temporary, bytes, time)
         }
         written => written,
     };
@@ -382,7 +396,7 @@ fn final_name(temporary: &[u8]) -> Option<&[u8]> {
     temporary.strip_prefix(b".")?.strip_suffix(b".tmp")
 }
 
-fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
+fn write_new(path: &Path, bytes: &[u8], time: SystemTime) -> io::Result<()> {
     let mut file = OpenOptions::new()
         .write(true)
         .create_new(true)
@@ -391,7 +405,7 @@ fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.write_all(bytes)?;
     // The kernel stamps files by a clock that advances in steps of milliseconds only, but `of_container` returns entries in the order in
     // which they were written, which is that of the container's networks.
-    file.set_modified(SystemTime::now())
+    file.set_modified(time)
 }
 
 fn to_base64<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {

@@ -143,6 +143,27 @@ fn of_container_returns_entries_in_the_order_written() {
 }
 
 #[test]
+fn of_container_keeps_the_order_when_the_clock_jumps_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = |network: &str| {
+        let entry = Entry {
+            network_name: network.to_owned(),
+            ..entry()
+        };
+        store(dir.path(), &entry).unwrap();
+    };
+    store("zebra");
+    let later = SystemTime::now() + std::time::Duration::from_hours(1);
+    let first = fs::File::open(dir.path().join("zebra-0f1e-net1")).unwrap();
+    first.set_modified(later).unwrap();
+    store("bear");
+    store("ape");
+    let found = of_container(dir.path(), &names().0).unwrap();
+    let found: Vec<_> = found.into_iter().map(|entry| entry.network_name).collect();
+    assert_eq!(found, ["zebra", "bear", "ape"]);
+}
+
+#[test]
 fn temporary_file_of_a_killed_process_is_no_entry_and_is_removed() {
     let dir = tempfile::tempdir().unwrap();
     let (container, ifname) = names();
