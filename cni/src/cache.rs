@@ -7,6 +7,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use base64::Engine;
@@ -25,6 +26,9 @@ pub const KIND: &str = "cniCacheV1";
 const MAX_BYTES: u64 = 32 << 20;
 /// The longest file name of Linux.
 const MAX_NAME: usize = 255;
+
+/// The time of the entry that this process wrote last.
+static FORMER_TIME: Mutex<SystemTime> = Mutex::new(SystemTime::UNIX_EPOCH);
 
 /// The cached result of one attachment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -155,7 +159,11 @@ pub fn store(dir: &Path, entry: &Entry) -> Result<(), CacheError> {
     let ifname = IfName::parse(&entry.if_name)?;
     let path = path(dir, &entry.network_name, &container, &ifname)?;
     let bytes = serde_json::to_vec(entry).expect("an entry always serialises");
-    let time = next_time(dir, &container)?;
+    let time = {
+        let mut former = FORMER_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        *former = next_time(*former, SystemTime::now());
+        *former
+    };
     replace_file(dir, &path, &bytes, time).map_err(|source| CacheError::Io {
         action: "write",
         path,
@@ -204,7 +212,9 @@ pub fn list(dir: &Path) -> Result<Vec<Entry>, CacheError> {
 /// Returns the entries of one container, the oldest first.
 pub fn of_container(dir: &Path, container: &ContainerId) -> Result<Vec<Entry>, CacheError> {
     let mut found: Vec<(SystemTime, Entry)> = Vec::new();
-    for name in names_of_container(dir, container)? {
+    let names_container = names_container(container);
+    let is_complete = |name: &[u8]| !name.starts_with(b".") && names_container(name);
+    for name in names_like(dir, is_complete)? {
         if let Ok(Some((entry, written))) = read_entry_with_time(&dir.join(name))
             && entry.container_id == container.as_str()
         {
@@ -266,22 +276,10 @@ fn names_container(container: &ContainerId) -> impl Fn(&[u8]) -> bool {
     }
 }
 
-/// Returns the file names of entries that can be of this container.
-fn names_of_container(dir: &Path, container: &ContainerId) -> Result<Vec<OsString>, CacheError> {
-    let names_container = names_container(container);
-    names_like(dir, |name| !name.starts_with(b".") && names_container(name))
-}
-
-/// Returns the time of a container's next entry: now, or just after its newest entry if the clock has jumped back.
-fn next_time(dir: &Path, container: &ContainerId) -> Result<SystemTime, CacheError> {
-    let names = names_of_container(dir, container)?;
-    let newest = names
-        .iter()
-        .filter_map(|name| fs::symlink_metadata(dir.join(name)).ok()?.modified().ok())
-        .max();
-    let after = newest.and_then(|newest| newest.checked_add(Duration::from_nanos(1)));
-    let now = SystemTime::now();
-    Ok(after.map_or(now, |after| after.max(now)))
+/// Returns the time of the next entry: `now`, or just after the former entry of this process if the clock has jumped back.
+fn next_time(former: SystemTime, now: SystemTime) -> SystemTime {
+    let after = former.checked_add(Duration::from_nanos(1));
+    after.map_or(now, |after| after.max(now))
 }
 
 /// Returns the file names of entries, sorted. A name that begins with a dot is a temporary file.

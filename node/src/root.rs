@@ -17,7 +17,7 @@ use std::{
 };
 
 use rustix::{
-    fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, openat2},
+    fs::{AtFlags, Dir, FileType, FsWord, Mode, OFlags, ResolveFlags, openat2},
     io::Errno,
 };
 
@@ -395,7 +395,7 @@ pub trait Disk: Debug + Send + Sync {
 
 /// The file systems that create a file and its name in one transaction, which the file's sync commits, and that commit transactions in their
 /// order: ext4, XFS and Btrfs. Each number is the `f_type` of statfs(2).
-const NAME_WITH_CONTENT: [u64; 3] = [0xef53, 0x5846_5342, 0x9123_683e];
+const NAME_WITH_CONTENT: [FsWord; 3] = [0xef53, 0x5846_5342, 0x9123_683e_u32 as FsWord];
 
 /// Waits by the kernel's system calls.
 #[derive(Debug)]
@@ -411,14 +411,7 @@ impl Disk for KernelDisk {
     }
 
     fn syncs_name_of_new_file(&self, file: BorrowedFd<'_>) -> bool {
-        // The field's type and sign differ by architecture; a value that is extended by its sign matches nothing, which costs one sync.
-        #[expect(
-            clippy::allow_attributes,
-            reason = "the conversion is useless on some architectures only"
-        )]
-        #[allow(clippy::useless_conversion, clippy::unnecessary_fallible_conversions)]
-        let kind = rustix::fs::fstatfs(file).map(|stat| u64::try_from(stat.f_type));
-        matches!(kind, Ok(Ok(kind)) if NAME_WITH_CONTENT.contains(&kind))
+        rustix::fs::fstatfs(file).is_ok_and(|stat| NAME_WITH_CONTENT.contains(&stat.f_type))
     }
 }
 
