@@ -1,5 +1,7 @@
 //! Upgrades from the published charts to ours, rollbacks and removal: CRD, DaemonSet and network definitions stay the same objects.
 
+use std::fs;
+
 use anyhow::{Context as _, bail, ensure};
 use serde_json::{Value, json};
 
@@ -88,6 +90,10 @@ pub(super) fn run(env: &TestEnv, server: &Server, report: &mut Report) -> Result
         "reused values of the published chart are refused with a hint, and accepted when it is followed",
         || reused(env, server),
     )?;
+    report.check(
+        "a main chart whose CRD Helm would delete is replaced only after the chart of the CRD",
+        || deletable_crd(env, server),
+    )?;
     report.check("objects of helm can be applied server-side later", || {
         gitops(env, server)
     })?;
@@ -120,13 +126,7 @@ impl<'a> RoundTrip<'a> {
             &published_charts::archive(path.archive)?,
             path.values,
         )?;
-        let mut storage = objects::storage();
-        storage["metadata"]["namespace"] = json!(render::NAMESPACE);
-        sh::until(30, "network definitions can be made", || {
-            server
-                .control
-                .apply(&server.node, std::slice::from_ref(&storage))
-        })?;
+        define_network(server)?;
         let mut journey = Self {
             env,
             server,
@@ -260,6 +260,17 @@ impl<'a> RoundTrip<'a> {
     }
 }
 
+/// Makes a network definition, as soon as the API server has the resource.
+fn define_network(server: &Server) -> anyhow::Result<()> {
+    let mut storage = objects::storage();
+    storage["metadata"]["namespace"] = json!(render::NAMESPACE);
+    sh::until(30, "network definitions can be made", || {
+        server
+            .control
+            .apply(&server.node, std::slice::from_ref(&storage))
+    })
+}
+
 /// Returns the names of containers and volumes, which show whether parts of another chart are left.
 fn parts(daemon: &Value) -> Vec<&str> {
     let pod = &daemon["spec"]["template"]["spec"];
@@ -312,6 +323,48 @@ fn reused(env: &TestEnv, server: &Server) -> anyhow::Result<()> {
     server
         .release("upgrade", MAIN, &env.chart(MAIN)?, &["--reset-values"])
         .map(drop)
+}
+
+/// Published main charts up to v4.2.409 have the CRD without `keep`: Helm deletes it when the next chart lacks it.
+fn deletable_crd(env: &TestEnv, server: &Server) -> anyhow::Result<()> {
+    let chart = server.node.dir.join("deletable-crd");
+    let crd = render::text(env, CRD, &env.chart(CRD)?, &[])?;
+    let deletable = crd.replace("helm.sh/resource-policy: keep", "example.com/kept: \"no\"");
+    ensure!(deletable != crd, "the CRD has no `keep` to leave out");
+    fs::create_dir_all(chart.join("templates"))?;
+    fs::write(
+        chart.join("Chart.yaml"),
+        format!("apiVersion: v2\nname: {MAIN}\nversion: 4.2.409\n"),
+    )?;
+    fs::write(chart.join("templates/crd.yaml"), deletable)?;
+    server.release("install", MAIN, &chart, &[])?;
+    define_network(server)?;
+    let uids = || -> anyhow::Result<Vec<Value>> {
+        [DEFINITION, "net-attach-def/storage"]
+            .into_iter()
+            .map(|name| Ok(server.existing(name)?["metadata"]["uid"].clone()))
+            .collect()
+    };
+    let before = uids()?;
+    let args = ["--install", "--take-ownership", "--reset-values"];
+    let Err(error) = server.release("upgrade", MAIN, &env.chart(MAIN)?, &args) else {
+        bail!("the main chart replaces a release that owns the CRD");
+    };
+    ensure!(
+        error
+            .to_string()
+            .contains("install the chart rke2-multus-crd first"),
+        "{error:#}"
+    );
+    ensure!(uids()? == before, "the refused upgrade lost objects");
+    for name in [CRD, MAIN] {
+        server.release("upgrade", name, &env.chart(name)?, &args)?;
+    }
+    ensure!(uids()? == before, "the upgrade lost objects");
+    for name in [MAIN, CRD] {
+        server.helm(&["uninstall", name])?;
+    }
+    server.kubectl(&["delete", DEFINITION]).map(drop)
 }
 
 /// Applies the objects of a release server-side, as another tool does.
