@@ -358,6 +358,9 @@ fn fits(format: &str, text: &str) -> bool {
     parts.last().is_some_and(|last| text.ends_with(last))
 }
 
+/// The refusal by the CRD of the live cluster, which no value decides.
+const OF_THE_CRD: &str = "the release %s owns the CRD";
+
 /// A new refusal in a template fails this test until [`refusals`] has it, too.
 #[test]
 fn refusals_equal_those_of_the_templates() {
@@ -367,7 +370,8 @@ fn refusals_equal_those_of_the_templates() {
         .iter()
         .flat_map(|(yaml, ..)| refusals(&values(yaml), Some(OLD_KUBERNETES)))
         .collect();
-    for format in &formats {
+    let of_values = |format: &&String| !format.starts_with(OF_THE_CRD);
+    for format in formats.iter().filter(of_values) {
         assert!(
             ours.iter().any(|one| fits(format, &one.text)),
             "no refusal of preflight, or no case here, has the message {format:?}"
