@@ -232,9 +232,9 @@ fn busy_api_server(fixture: &LoadFixture<'_>, _: bool) -> anyhow::Result<()> {
     let fault = RequestFault::Busy { seconds: SECONDS };
     fixture.proxy.set_fault(Method::PATCH, &path, fault);
     let added = fixture.call("ADD", &container)?;
-    let patched = wait_patched_again(fixture, &path, before);
+    let retried = wait_patched_again(fixture, &path, before);
     fixture.proxy.clear_fault();
-    patched?;
+    retried?;
     ensure_attached(fixture, &container, added)?;
     let seen = fixture.proxy.requests(&Method::PATCH, &path);
     let patches = &seen[before..];
