@@ -87,12 +87,12 @@ pub(super) fn run(env: &TestEnv, server: &Server, report: &mut Report) -> Result
         )?;
     }
     report.check(
-        "reused values of the published chart are refused with a hint, and accepted when it is followed",
-        || reused(env, server),
-    )?;
-    report.check(
         "a main chart whose CRD Helm would delete is replaced only after the chart of the CRD",
         || deletable_crd(env, server),
+    )?;
+    report.check(
+        "reused values of the published chart are refused with a hint, and accepted when it is followed",
+        || reused(env, server),
     )?;
     report.check("objects of helm can be applied server-side later", || {
         gitops(env, server)
