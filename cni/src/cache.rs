@@ -155,16 +155,14 @@ pub fn check_length(
 /// Writes an entry: a temporary file, then a rename. Like the reference library it does not sync: a power cut also ends the kernel
 /// state that an entry describes, and DEL works without one. Missing directories are created with mode 0700.
 pub fn store(dir: &Path, entry: &Entry) -> Result<(), CacheError> {
-    let container = ContainerId::parse(&entry.container_id)?;
-    let ifname = IfName::parse(&entry.if_name)?;
-    let path = path(dir, &entry.network_name, &container, &ifname)?;
+    let path = path(
+        dir,
+        &entry.network_name,
+        &ContainerId::parse(&entry.container_id)?,
+        &IfName::parse(&entry.if_name)?,
+    )?;
     let bytes = serde_json::to_vec(entry).expect("an entry always serialises");
-    let time = {
-        let mut former = FORMER_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-        *former = next_time(*former, SystemTime::now());
-        *former
-    };
-    replace_file(dir, &path, &bytes, time).map_err(|source| CacheError::Io {
+    replace_file(dir, &path, &bytes).map_err(|source| CacheError::Io {
         action: "write",
         path,
         source,
@@ -354,16 +352,16 @@ fn read_entry_with_time(path: &Path) -> Result<Option<(Entry, Option<SystemTime>
 /// Replaces a file atomically. The temporary file of an entry always has the same name, so that the next writer or remover of the entry
 /// finds one that a killed process left. Nothing waits for the disk: a power cut may leave the old file, or an empty one, which is no
 /// entry.
-fn replace_file(dir: &Path, path: &Path, bytes: &[u8], time: SystemTime) -> io::Result<()> {
+fn replace_file(dir: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
     let temporary = temporary_path(path);
-    let written = match write_new(&temporary, bytes, time) {
+    let written = match write_new(&temporary, bytes) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             DirBuilder::new().mode(0o700).recursive(true).create(dir)?;
-            write_new(&temporary, bytes, time)
+            write_new(&temporary, bytes)
         }
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             remove_file(&temporary)?;
-            write_new(&temporary, bytes, time)
+            write_new(&temporary, bytes)
         }
         written => written,
     };
@@ -394,7 +392,7 @@ fn final_name(temporary: &[u8]) -> Option<&[u8]> {
     temporary.strip_prefix(b".")?.strip_suffix(b".tmp")
 }
 
-fn write_new(path: &Path, bytes: &[u8], time: SystemTime) -> io::Result<()> {
+fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file = OpenOptions::new()
         .write(true)
         .create_new(true)
@@ -403,7 +401,9 @@ fn write_new(path: &Path, bytes: &[u8], time: SystemTime) -> io::Result<()> {
     file.write_all(bytes)?;
     // The kernel stamps files by a clock that advances in steps of milliseconds only, but `of_container` returns entries in the order in
     // which they were written, which is that of the container's networks.
-    file.set_modified(time)
+    let mut former = FORMER_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    *former = next_time(*former, SystemTime::now());
+    file.set_modified(*former)
 }
 
 fn to_base64<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
