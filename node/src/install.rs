@@ -7,17 +7,21 @@ use std::{
     path::Path,
 };
 
+use rustix::{
+    fs::{FlockOperation, flock},
+    io::retry_on_intr,
+};
 use sha2::{Digest, Sha256};
 
 use crate::{
     record::{Hash, Record, RecordedFile},
-    root::{Kind, Root, RootError},
+    root::{Directory, Kind, Root, RootError},
 };
 
 /// The record of the files that a daemon installs, with the hashes that distinguish them from others' files.
 pub const RECORD: &str = "/var/lib/multus/installed.json";
 /// The same of plugins that are installed without a multiplexer. While a node changes from one to the other, both have a process on it,
-/// and a record is for one writer.
+/// and both write this record: whoever does takes a [`Turn`] first.
 pub const PLUGINS_RECORD: &str = "/var/lib/multus/plugins.json";
 
 /// Installed files with a record of their own.
@@ -25,6 +29,13 @@ pub const PLUGINS_RECORD: &str = "/var/lib/multus/plugins.json";
 pub struct Installation<'a> {
     root: &'a Root,
     record: &'static str,
+}
+
+/// The only right to change installed files, until it is dropped. A process that dies gives it back.
+#[derive(Debug)]
+#[must_use = "another process may change the files at once without it"]
+pub struct Turn {
+    _locked: Directory,
 }
 
 /// The outcome of an installation.
@@ -75,6 +86,33 @@ impl<'a> Installation<'a> {
     pub fn plugins(root: &'a Root) -> Self {
         let record = PLUGINS_RECORD;
         Self { root, record }
+    }
+
+    /// Waits until no other process or thread changes installed files. The lock is on the directory of the records, so that no file of it
+    /// is left on the node.
+    pub fn turn(&self) -> Result<Turn, InstallError> {
+        let dir = Path::new(self.record)
+            .parent()
+            .expect("a record is in a directory");
+        let locked = self.root.make_directory(dir, 0o755)?;
+        retry_on_intr(|| flock(&locked, FlockOperation::LockExclusive)).map_err(|errno| {
+            RootError {
+                action: "lock",
+                path: dir.to_owned(),
+                source: errno.into(),
+            }
+        })?;
+        Ok(Turn { _locked: locked })
+    }
+
+    /// Removes every file of the record that is unchanged since, as the only one that changes files. Returns the removed paths.
+    pub fn remove_all(&self) -> Result<Vec<String>, InstallError> {
+        // Nothing is created where nothing was installed.
+        if !self.root.exists(self.record) {
+            return Ok(Vec::new());
+        }
+        let _turn = self.turn()?;
+        self.remove_others(&[])
     }
 
     fn read_record(&self) -> Record<'a> {
@@ -394,6 +432,39 @@ mod tests {
             ["/bin/macvlan"]
         );
         assert!(root.list("/bin").unwrap().is_empty());
+    }
+
+    #[test]
+    fn nothing_is_left_where_one_process_installs_while_another_removes() {
+        let (_dir, root) = node();
+        let names: Vec<String> = (0..20).map(|number| format!("plugin-{number}")).collect();
+        let install = || {
+            let installation = Installation::plugins(&root);
+            let _turn = installation.turn().unwrap();
+            let dir = Path::new("/bin");
+            installation.install(dir, "program", b"one").unwrap();
+            for name in &names {
+                let linked = installation.link(dir, name, "program").unwrap();
+                assert!(linked.is_some(), "{name} is a link that no record knows");
+            }
+        };
+        std::thread::scope(|scope| {
+            let installing = scope.spawn(|| (0..20).for_each(|_| install()));
+            while !installing.is_finished() {
+                Installation::plugins(&root).remove_all().unwrap();
+            }
+        });
+        Installation::plugins(&root).remove_all().unwrap();
+        assert!(root.list("/bin").unwrap().is_empty());
+        assert!(!root.exists(PLUGINS_RECORD));
+    }
+
+    #[test]
+    fn removal_creates_nothing_where_nothing_was_installed() {
+        let (_dir, root) = node();
+        let removed = Installation::plugins(&root).remove_all().unwrap();
+        assert!(removed.is_empty());
+        assert!(!root.exists("/var"));
     }
 
     #[test]

@@ -62,7 +62,7 @@ pub async fn run(context: &CommandContext, detach: bool) -> anyhow::Result<()> {
         Installation::multiplexer(&root),
         Installation::plugins(&root),
     ] {
-        for path in installation.remove_others(&[])? {
+        for path in installation.remove_all()? {
             writeln!(out, "removed {path}")?;
         }
     }

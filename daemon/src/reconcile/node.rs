@@ -320,7 +320,7 @@ impl NodeReconciler {
         }
         // Once: during an update a daemon that installs plugins may still run, and puts them back until it ends.
         if *has_standalone {
-            match Installation::plugins(&self.root).remove_others(&[]) {
+            match Installation::plugins(&self.root).remove_all() {
                 Ok(removed) => {
                     if !removed.is_empty() {
                         info!(?removed, "removed plugins of the former installation");

@@ -26,6 +26,8 @@ impl NodeReconciler {
     pub(super) fn install_standalone(&self, dirs: &CniDirs) -> anyhow::Result<()> {
         let (root, dir) = (&self.root, dirs.install_dir.as_path());
         let installation = Installation::plugins(root);
+        // During an update the next daemon, which may be a multiplexer, removes what this one installs.
+        let _turn = installation.turn()?;
         let searched = dirs.bin_dirs.iter().chain([&dirs.install_dir]);
         let searched: Vec<&Path> = searched.map(PathBuf::as_path).collect();
         let (mut free, mut taken) = (Vec::new(), Vec::new());
@@ -98,7 +100,7 @@ impl NodeReconciler {
 
     /// Removes the plugins.
     pub(super) fn uninstall_standalone(&self) {
-        match Installation::plugins(&self.root).remove_others(&[]) {
+        match Installation::plugins(&self.root).remove_all() {
             Ok(removed) => info!(?removed, "removed the plugins"),
             Err(error) => warn!(%error, "cannot remove all plugins"),
         }
