@@ -401,9 +401,12 @@ fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.write_all(bytes)?;
     // The kernel stamps files by a clock that advances in steps of milliseconds only, but `of_container` returns entries in the order in
     // which they were written, which is that of the container's networks.
-    let mut former = FORMER_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-    *former = next_time(*former, SystemTime::now());
-    file.set_modified(*former)
+    let time = {
+        let mut former = FORMER_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        *former = next_time(*former, SystemTime::now());
+        *former
+    };
+    file.set_modified(time)
 }
 
 fn to_base64<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {

@@ -7,21 +7,18 @@ use std::{
     path::Path,
 };
 
-use rustix::{
-    fs::{FlockOperation, flock},
-    io::retry_on_intr,
-};
 use sha2::{Digest, Sha256};
 
 use crate::{
+    lock::FileLock,
     record::{Hash, Record, RecordedFile},
-    root::{Directory, Kind, Root, RootError},
+    root::{Kind, Root, RootError},
 };
 
 /// The record of the files that a daemon installs, with the hashes that distinguish them from others' files.
 pub const RECORD: &str = "/var/lib/multus/installed.json";
 /// The same of plugins that are installed without a multiplexer. While a node changes from one to the other, both have a process on it,
-/// and both write this record: whoever does takes a [`Turn`] first.
+/// and both write this record: whoever does waits for its [turn](Installation::turn).
 pub const PLUGINS_RECORD: &str = "/var/lib/multus/plugins.json";
 
 /// Installed files with a record of their own.
@@ -29,13 +26,6 @@ pub const PLUGINS_RECORD: &str = "/var/lib/multus/plugins.json";
 pub struct Installation<'a> {
     root: &'a Root,
     record: &'static str,
-}
-
-/// The only right to change installed files, until it is dropped. A process that dies gives it back.
-#[derive(Debug)]
-#[must_use = "another process may change the files at once without it"]
-pub struct Turn {
-    _locked: Directory,
 }
 
 /// The outcome of an installation.
@@ -88,24 +78,16 @@ impl<'a> Installation<'a> {
         Self { root, record }
     }
 
-    /// Waits until no other process or thread changes installed files. The lock is on the directory of the records, so that no file of it
-    /// is left on the node.
-    pub fn turn(&self) -> Result<Turn, InstallError> {
+    /// Waits until nobody else has the turn to change installed files; it ends when the lock is dropped.
+    pub fn turn(&self) -> Result<FileLock, InstallError> {
         let dir = Path::new(self.record)
             .parent()
             .expect("a record is in a directory");
-        let locked = self.root.make_directory(dir, 0o755)?;
-        retry_on_intr(|| flock(&locked, FlockOperation::LockExclusive)).map_err(|errno| {
-            RootError {
-                action: "lock",
-                path: dir.to_owned(),
-                source: errno.into(),
-            }
-        })?;
-        Ok(Turn { _locked: locked })
+        let dir = self.root.make_directory(dir, 0o755)?;
+        Ok(FileLock::wait_for_directory(&dir)?)
     }
 
-    /// Removes every file of the record that is unchanged since, as the only one that changes files. Returns the removed paths.
+    /// Removes every file of the record that is unchanged since, in a [turn](Self::turn) of its own. Returns the removed paths.
     pub fn remove_all(&self) -> Result<Vec<String>, InstallError> {
         // Nothing is created where nothing was installed.
         if !self.root.exists(self.record) {

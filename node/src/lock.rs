@@ -3,6 +3,9 @@
 //! All locks of a directory are byte ranges of one file: the lock of a name is the one byte at the name's hash, since creating and
 //! removing a file for each lock costs more than everything else about it. The ranges belong to the open file (`F_OFD_SETLK`, Linux
 //! 3.15), so the threads of one process exclude each other as well, and a process that dies releases its locks.
+//!
+//! Where no file may be left, the directory itself is locked (flock(2)): a lock file that one process removes while another waits for it
+//! would have two holders.
 
 use std::{io, os::fd::OwnedFd};
 
@@ -11,7 +14,10 @@ use nix::{
     fcntl::{FcntlArg, fcntl},
     libc,
 };
-use rustix::fs::{Mode, OFlags, openat};
+use rustix::{
+    fs::{FlockOperation, Mode, OFlags, flock, openat},
+    io::retry_on_intr,
+};
 
 use crate::root::{Directory, RootError};
 
@@ -31,6 +37,23 @@ impl FileLock {
     /// Returns the lock of this name on `file`, or `None` while another thread or process holds it.
     pub fn attempt(dir: &Directory, file: &str, name: &str) -> Result<Option<Self>, RootError> {
         acquire(dir, file, name, false)
+    }
+
+    /// Waits for the lock of the directory itself.
+    pub fn wait_for_directory(dir: &Directory) -> Result<Self, RootError> {
+        let lock = || -> rustix::io::Result<OwnedFd> {
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            // The lock belongs to the open file, so every holder opens its own.
+            let own = openat(dir, ".", flags, Mode::empty())?;
+            retry_on_intr(|| flock(&own, FlockOperation::LockExclusive))?;
+            Ok(own)
+        };
+        let file = lock().map_err(|errno| RootError {
+            action: "lock",
+            path: dir.path().to_owned(),
+            source: errno.into(),
+        })?;
+        Ok(Self { _file: file })
     }
 }
 

@@ -418,7 +418,7 @@ impl NodeReconciler {
                 return error!(%error, "cannot remove the CNI configuration: the shim stays too");
             }
         }
-        match Installation::multiplexer(&self.root).remove_others(&[]) {
+        match Installation::multiplexer(&self.root).remove_all() {
             Ok(removed) => info!(?removed, "removed installed files"),
             Err(error) => warn!(%error, "cannot remove all installed files"),
         }

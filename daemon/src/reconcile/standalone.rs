@@ -83,7 +83,7 @@ impl NodeReconciler {
                 return warn!(%error, "cannot remove the CNI configuration of the former installation: its shim stays too");
             }
         };
-        let files = match Installation::multiplexer(&self.root).remove_others(&[]) {
+        let files = match Installation::multiplexer(&self.root).remove_all() {
             Ok(files) => files,
             Err(error) => {
                 return warn!(%error, "cannot remove all files of the former installation");
