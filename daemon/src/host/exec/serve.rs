@@ -75,7 +75,7 @@ pub(super) fn serve(control: BorrowedFd<'_>) -> io::Result<()> {
     let lanes = Lanes::default();
     while let Some(message) = wire::receive_control(control)? {
         match message {
-            Control::Open(number, socket) => lanes.open(number, socket)?,
+            Control::Open(number, socket) => lanes.open(number, socket),
             Control::Kill(number) => lanes.kill(number),
             Control::Enter(_) => return Err(io::Error::other("a second Enter message")),
         }
@@ -106,10 +106,11 @@ fn enter(context: &Enter) -> Result<(), String> {
 struct Lanes(Arc<Mutex<HashMap<u64, Arc<Lane>>>>);
 
 impl Lanes {
-    fn open(&self, number: u64, socket: OwnedFd) -> io::Result<()> {
+    fn open(&self, number: u64, socket: OwnedFd) {
         let lane = Arc::new(Lane::default());
         self.lock().insert(number, Arc::clone(&lane));
-        let (lanes, spare) = (self.clone(), socket.try_clone()?);
+        let socket = Arc::new(socket);
+        let (lanes, spare) = (self.clone(), Arc::clone(&socket));
         let run = move || {
             lane.serve(&socket);
             lanes.lock().remove(&number);
@@ -120,7 +121,6 @@ impl Lanes {
             // The daemon may have closed the lane.
             let _ = wire::send_reply(&spare, failed(&error));
         }
-        Ok(())
     }
 
     fn kill(&self, number: u64) {

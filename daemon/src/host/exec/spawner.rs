@@ -11,7 +11,7 @@ use std::{
     path::PathBuf,
     process::{Child, Command, ExitStatus, Stdio},
     sync::{
-        Mutex, Once, PoisonError,
+        Arc, Mutex, Once, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     thread,
@@ -19,7 +19,10 @@ use std::{
 };
 
 use cni::process::is_readable_within;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use rustix::{
+    net::{AddressFamily, SocketFlags, SocketType, socketpair},
+    process::{Resource, getrlimit},
+};
 use tracing::{debug, warn};
 
 use super::{
@@ -32,6 +35,10 @@ use crate::host::orphans;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The number of idle lanes that are kept for the next calls.
 const IDLE_LANES: usize = 16;
+/// The files of a spawner that belong to no lane: its standard streams, the namespace, and what it opens for a moment.
+const SPARE_FILES: u64 = 24;
+/// The most files of a spawner for one lane: its socket and a program's standard streams, before they are the program's.
+const FILES_OF_LANE: u64 = 4;
 
 /// The options to start a spawner process.
 #[derive(Debug, Clone)]
@@ -52,6 +59,9 @@ pub(super) struct Spawner {
     mark: orphans::Mark,
     idle: Mutex<Vec<Lane>>,
     lanes: AtomicU64,
+    /// Its clones are those of the open lanes.
+    open: Arc<()>,
+    most_lanes: u64,
     lost: Once,
 }
 
@@ -60,6 +70,7 @@ pub(super) struct Spawner {
 struct Lane {
     number: u64,
     socket: OwnedFd,
+    _open: Arc<()>,
 }
 
 /// The reason why a program has no status.
@@ -98,6 +109,8 @@ impl Spawner {
             mark,
             idle: Mutex::default(),
             lanes: AtomicU64::new(0),
+            open: Arc::default(),
+            most_lanes: most_lanes(launcher.file_limit),
             lost: Once::new(),
         };
         spawner.enter(context).map_err(|error| {
@@ -182,6 +195,16 @@ impl Spawner {
         if let Some(lane) = self.lock_idle().pop() {
             return Ok(lane);
         }
+        // A spawner without files for another lane would take the daemon's message, but not the lane. The daemon would see the end of the
+        // spawner in that and end every running program.
+        let open = Arc::clone(&self.open);
+        let others = u64::try_from(Arc::strong_count(&open) - 2).unwrap_or(u64::MAX);
+        if others >= self.most_lanes {
+            let text = format!(
+                "{others} programs run already, the most for this limit of open files; raise the runtime's soft limit (ulimit -n)"
+            );
+            return Err(io::Error::other(text).into());
+        }
         let (socket, theirs) = pair(SocketType::STREAM)?;
         let number = self.lanes.fetch_add(1, Ordering::Relaxed);
         wire::send_open(&self.control, number, theirs.as_fd()).map_err(|error| {
@@ -191,7 +214,11 @@ impl Spawner {
                 error.into()
             }
         })?;
-        Ok(Lane { number, socket })
+        Ok(Lane {
+            number,
+            socket,
+            _open: open,
+        })
     }
 
     fn give_back(&self, lane: Lane) {
@@ -361,6 +388,14 @@ fn launch(
         .stdout(Stdio::null())
         .spawn()
         .map(Some)
+}
+
+/// Returns how many lanes a spawner with this limit of open files, or with this process', can serve at once.
+fn most_lanes(file_limit: Option<u64>) -> u64 {
+    let limit = file_limit.or_else(|| getrlimit(Resource::Nofile).current);
+    limit.map_or(u64::MAX, |limit| {
+        (limit.saturating_sub(SPARE_FILES) / FILES_OF_LANE).max(1)
+    })
 }
 
 fn pair(kind: SocketType) -> io::Result<(OwnedFd, OwnedFd)> {

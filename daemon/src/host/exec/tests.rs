@@ -91,3 +91,30 @@ fn runtime_is_replaced_while_a_spawner_starts() {
         assert!(exec.context().runtime.is_some());
     });
 }
+
+#[test]
+fn one_program_too_many_is_refused_and_the_others_go_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let [began, gate] = ["began", "gate"].map(|name| dir.path().join(name));
+    for fifo in [&began, &gate] {
+        mknodat(CWD, fifo, FileType::Fifo, Mode::RWXU, 0).unwrap();
+    }
+    let text = format!(
+        "echo > {}; read line < {}; echo done",
+        began.display(),
+        gate.display()
+    );
+    let path = script(dir.path(), &text);
+    // Files for one lane.
+    let exec = &exec().with_file_limit(28);
+    thread::scope(|scope| {
+        let first = scope.spawn(|| exec.run(&path, &[], b""));
+        fs::read(&began).unwrap();
+        let second = exec.run(Path::new("/bin/true"), &[], b"");
+        fs::write(&gate, "\n").unwrap();
+        let error = second.unwrap_err().to_string();
+        assert!(error.contains("limit of open files"), "{error}");
+        assert_eq!(first.join().unwrap().unwrap(), b"done\n");
+    });
+    exec.run(Path::new("/bin/true"), &[], b"").unwrap();
+}
