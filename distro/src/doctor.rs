@@ -271,10 +271,7 @@ fn check_staging(target: &Target<'_>, mut server: Server<'_>, found: &mut Examin
                 "{} was edited, which the next start undoes: change values with a HelmChartConfig",
                 path.display()
             )),
-            FileState::Foreign => found.problem(format!(
-                "{} was not staged by multus-distro, and nothing is staged while it is there: move it to another name",
-                path.display()
-            )),
+            FileState::Foreign => found.problem(stage::foreign(&path)),
             FileState::Removal => is_off = true,
         }
     }

@@ -92,6 +92,26 @@ pub(crate) fn stage(root: &Root, data_dir: &Path, files: &[File]) -> anyhow::Res
     Ok(outcome)
 }
 
+/// Fails where [`stage`] would, and touches nothing.
+pub(crate) fn check(root: &Root, data_dir: &Path, files: &[File]) -> anyhow::Result<()> {
+    let former = record::read(root, data_dir)?;
+    actions(root, data_dir, files, &former).map(drop)
+}
+
+/// Returns what to do about a file of somebody else where one of ours belongs. K3s and RKE2 delete what only the former content of a
+/// manifest's name had, but for objects with this label (`apply` of Rancher's wrangler); seen on K3s 1.36.
+pub(crate) fn foreign(path: &Path) -> String {
+    let path = path.display();
+    if !path.to_string().contains(MANIFESTS) {
+        return format!(
+            "{path} is not of multus-distro, so nothing is staged: move it to another name, then run again"
+        );
+    }
+    format!(
+        "{path} is not of multus-distro, so nothing is staged. Keep it until its objects have a label, since the distro deletes them with the file, and with the resource definition every network of the cluster: run `kubectl label --overwrite --filename {path} objectset.rio.cattle.io/prune=false`, then move the file out of the directory, then run again; `kubectl multus preflight` names what of it can go afterwards"
+    )
+}
+
 /// Decides about every file before any is touched; fails when one of them must not be replaced.
 fn actions<'a>(
     root: &Root,
@@ -110,11 +130,7 @@ fn actions<'a>(
             &recorded_checks(former, &file.path),
         );
         let action = decide::to_stage(state);
-        ensure!(
-            action != Action::Refuse,
-            "{} was not staged by multus-distro: move it to another name, then run again",
-            path.display()
-        );
+        ensure!(action != Action::Refuse, foreign(&path));
         actions.push((file, action));
     }
     Ok(actions)

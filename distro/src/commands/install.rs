@@ -6,11 +6,11 @@ use anyhow::{Context as _, ensure};
 use cmdline::{BadUsage, absolute};
 use node::{root::Root, runtime::HINT};
 
-use super::{note, print, vpn::down::down};
+use super::{note, print, stage::ensure_not_disabled, vpn::down::down};
 use crate::{
     config,
     node_vpn::files::VpnFiles,
-    plan::Distro,
+    plan::{self, Distro},
     program,
     service::{self, Service},
     stage,
@@ -99,8 +99,24 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     root.make_dirs(parent, 0o755)?;
     root.write_atomic(&path, text.as_bytes(), 0o644)?;
     print(&format!("{}\n", path.display()))?;
+    if let Err(error) = check_staging(args, &root, &service) {
+        note(&format!("before the restart: {error:#}"));
+    }
     note_next_step(&service);
     Ok(())
+}
+
+/// Fails where the next start of a server would not stage.
+fn check_staging(args: &Args, root: &Root, service: &Service) -> anyhow::Result<()> {
+    if unit::role(&service.command)? != "server" {
+        return Ok(());
+    }
+    let settings = |file: &Path| config::read(root, file);
+    let variable = |name: &str| service.variable(name);
+    let program = program::read(&service.args(), variable, settings, args.distro)?;
+    ensure_not_disabled(program.distro, &program.disabled.names)?;
+    let files = plan::files(program.distro, program.server())?;
+    stage::check(root, &program.data_dir, &files)
 }
 
 fn vpn_unit() -> PathBuf {

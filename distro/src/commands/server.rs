@@ -66,28 +66,32 @@ pub(crate) fn run(args: &Args, is_server: bool) -> anyhow::Result<()> {
         .and_then(|program| with_data_dir(program, args.data_dir.as_deref()))
         .and_then(|program| {
             program::check_role(&args.command, role, other)?;
-            if is_server && args.multus {
-                ensure_not_disabled(program.distro, &program.disabled.names)?;
-                plan::registry(&program.registry).map_err(|error| anyhow!(error))?;
-            }
             Ok(program)
         })
         .map_err(|error| BadUsage(format!("{error:#}")))?;
     // Nothing is staged for a program that cannot be started.
     ensure_executable(&args.command[0], std::env::var_os("PATH"))?;
     let of_vpn = start::args(&root, &args.vpn, &args.command, args.distro, note)?;
+    // From here on nothing of Multus keeps the distro from starting: a cluster without its API server is worse than one without Multus.
     let extra_args = match (is_server, args.multus) {
-        (true, true) => {
-            stage(&root, &program)?;
-            Vec::new()
-        }
-        (true, false) => disable(&root, &program)?,
-        (false, _) => Vec::new(),
+        (true, true) => stage(&root, &program).map(|()| Vec::new()),
+        (true, false) => disable(&root, &program),
+        (false, _) => Ok(Vec::new()),
     };
-    if args.multus {
-        write_hint(&root, &args.hint, &program)?;
+    let extra_args = extra_args.unwrap_or_else(|error| {
+        note(&format!(
+            "Multus is left as it is, and {} starts: {error:#}",
+            program.distro.as_str()
+        ));
+        Vec::new()
+    });
+    let hint = if args.multus {
+        write_hint(&root, &args.hint, &program)
     } else {
-        root.remove(&args.hint)?;
+        root.remove(&args.hint).map(drop).map_err(Into::into)
+    };
+    if let Err(error) = hint {
+        note(&format!("the daemon gets no hint of this start: {error:#}"));
     }
     let mut command = Command::new(&args.command[0]);
     // K3s acts on them, too, and the distro's environment does not need the key.
@@ -105,6 +109,8 @@ pub(crate) fn run(args: &Args, is_server: bool) -> anyhow::Result<()> {
 }
 
 fn stage(root: &Root, program: &Program) -> anyhow::Result<()> {
+    ensure_not_disabled(program.distro, &program.disabled.names)?;
+    plan::registry(&program.registry).map_err(|error| anyhow!(error))?;
     let files = plan::files(program.distro, program.server())?;
     let outcome = stage::stage(root, &program.data_dir, &files)?;
     outcome.notes.iter().for_each(|text| note(text));

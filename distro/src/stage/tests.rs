@@ -207,7 +207,7 @@ fn foreign_file_is_refused() {
     fs::write(&path, "theirs").unwrap();
     let error = stage(dir.path(), &both()).unwrap_err().to_string();
     assert!(
-        error.contains("was not staged by multus-distro: move it"),
+        error.contains("kubectl label --overwrite --filename"),
         "{error}"
     );
     assert_eq!(files_below(dir.path()), [MANIFEST]);

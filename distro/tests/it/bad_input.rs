@@ -74,19 +74,6 @@ fn wrong_arguments_are_bad_usage() {
         ),
         (
             &[
-                "server",
-                "--multus",
-                "--",
-                "k3s",
-                "server",
-                "--config=/nowhere",
-                "--disable",
-                "x,multus",
-            ],
-            "take it out of its disable list",
-        ),
-        (
-            &[
                 "stage",
                 "--multus",
                 "--distro=k3s",
@@ -102,18 +89,6 @@ fn wrong_arguments_are_bad_usage() {
                 "--system-default-registry=https://r.example",
             ],
             "leave https:// out",
-        ),
-        (
-            &[
-                "server",
-                "--multus",
-                "--",
-                "k3s",
-                "server",
-                "--config=/nowhere",
-                "--system-default-registry=<registry>",
-            ],
-            "a template that was not filled in",
         ),
         (&["server", "--", "k3s", "agent"], "multus-distro agent"),
         (&["agent", "--", "k3s", "server"], "multus-distro server"),

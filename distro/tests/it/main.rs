@@ -83,6 +83,71 @@ fn server_stages_then_becomes_the_program() {
     assert!(!data.join("server/.multus-distro.json").exists());
 }
 
+#[test]
+fn server_starts_whatever_keeps_multus_from_being_staged() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = fake(dir.path(), "k3s");
+    let hint = dir.path().join("node.json");
+    let write = |file: &Path, text: &str| {
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, text).unwrap();
+    };
+    let manifest = "server/manifests/multus.yaml";
+    for (name, file, args, reason) in [
+        (
+            "foreign",
+            manifest,
+            &[][..],
+            "objectset.rio.cattle.io/prune=false",
+        ),
+        (
+            "record",
+            "server/.multus-distro.json",
+            &[],
+            ".multus-distro.json",
+        ),
+        ("directory", "server/static", &[], "server/static"),
+        (
+            "off",
+            "x",
+            &["--disable=multus"],
+            "take it out of its disable list",
+        ),
+        (
+            "registry",
+            "x",
+            &["--system-default-registry=<registry>"],
+            "a template",
+        ),
+    ] {
+        let data = dir.path().join(name);
+        write(&data.join(file), "theirs");
+        let output = Command::new(env!("CARGO_BIN_EXE_multus-distro"))
+            .args([
+                "server",
+                "--multus",
+                "--hint",
+                path(&hint),
+                "--",
+                path(&program),
+                "server",
+            ])
+            .args(["--data-dir", path(&data)])
+            .args(args)
+            .env("DATA", &data)
+            .output()
+            .unwrap();
+        let notes = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(7), "{name}: {output:?}");
+        assert!(
+            notes.contains("and k3s starts") && notes.contains(reason),
+            "{name}: {notes}"
+        );
+        assert_eq!(fs::read(data.join(file)).unwrap(), b"theirs");
+        assert_eq!(data.join(manifest).exists(), name == "foreign");
+    }
+}
+
 /// Other programs look for files of theirs in the directories above, whatever the umask of the one that made them.
 #[test]
 fn directories_above_the_data_are_for_every_user() {
