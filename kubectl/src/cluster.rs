@@ -198,13 +198,16 @@ impl Cluster {
         }
     }
 
-    /// Reads a `ConfigMap`; `None` when it does not exist.
-    pub(crate) async fn config_map(
+    /// Reads an object, of the whole cluster when the namespace is empty; `None` when it does not exist.
+    pub(crate) async fn object(
         &self,
+        (group, version): (&str, &str),
+        kind: &str,
+        plural: &str,
         namespace: &str,
         name: &str,
     ) -> Result<Option<Value>, String> {
-        let kind = resource("", "v1", "ConfigMap", "configmaps");
+        let kind = resource(group, version, kind, plural);
         let found = self.get(&kind, namespace, name).await;
         found.map_err(|refusal| refusal.to_string())
     }
@@ -233,7 +236,11 @@ impl Cluster {
         namespace: &str,
         name: &str,
     ) -> Result<Option<Value>, Refusal> {
-        let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, kind);
+        let client = self.client.clone();
+        let api: Api<DynamicObject> = match namespace {
+            "" => Api::all_with(client, kind),
+            namespace => Api::namespaced_with(client, namespace, kind),
+        };
         match api.get(name).await {
             Ok(object) => Ok(Some(to_value(object))),
             Err(kube::Error::Api(status)) if status.code == NOT_FOUND => Ok(None),

@@ -12,7 +12,7 @@ use super::{
     installation::{self, Choice, Installation, Kind, choose},
     nodes,
     pods::{self, Provider},
-    snapshot::ClusterSnapshot,
+    snapshot::{CRD, ClusterSnapshot},
     values::{Values, node_path},
     verdict::Verdict,
 };
@@ -98,6 +98,7 @@ pub(super) fn decide(snapshot: &mut ClusterSnapshot, explicit: Option<&ExplicitV
     let netconf = validate::netconf(daemon_config.clone())
         .or_else(|_| validate::netconf(Map::new()))
         .expect("a daemon accepts an empty configuration");
+    findings.extend(of_deletable_crd(snapshot));
     let (of_nodes, unserved) = of_nodes(snapshot, &values);
     findings.extend(of_nodes);
     if values.is_standalone() {
@@ -263,6 +264,15 @@ fn of_cluster(snapshot: &ClusterSnapshot, choice: &Choice) -> Option<Finding> {
     })
 }
 
+fn of_deletable_crd(snapshot: &ClusterSnapshot) -> Option<Finding> {
+    snapshot.crd_deleter.as_ref().map(|(namespace, release)| {
+        let text = format!(
+            "Helm release {namespace}/{release} made the CRD of NetworkAttachmentDefinitions without `helm.sh/resource-policy: keep`, so Helm deletes it, with all network definitions, when an upgrade of that release leaves it out: annotate the CRD before all else"
+        );
+        Finding::new(Verdict::Changes, Subject::Cluster, "CRD", text)
+    })
+}
+
 fn of_installations(
     installed: &[Installation<'_>],
     snapshot: &ClusterSnapshot,
@@ -310,7 +320,12 @@ fn of_installations(
                     (None, Some(_)) => add(
                         Verdict::Changes,
                         format!(
-                            "upstream's {kind} Multus, of Helm release {namespace}/{release} of another chart; two of them on a node would write the same configuration, and running pods keep their networks: uninstall that release right before the installation"
+                            "upstream's {kind} Multus, of Helm release {namespace}/{release} of another chart; two of them on a node would write the same configuration, and running pods keep their networks: {} right before the installation",
+                            if snapshot.uninstallable.contains(&owned(one)) {
+                                "uninstall that release"
+                            } else {
+                                "remove its DaemonSet and Helm's record of it, and do not uninstall it, which may delete the CRD and all network definitions,"
+                            }
                         ),
                     ),
                     (None, None) => add(
@@ -489,6 +504,17 @@ fn of_definitions(snapshot: &ClusterSnapshot, netconf: &Netconf) -> Vec<Finding>
     findings
 }
 
+/// Returns namespace and name of its release, as the snapshot has them.
+fn owned(one: &Installation<'_>) -> (String, String) {
+    let (namespace, release) = one.release();
+    (namespace.to_owned(), release.to_owned())
+}
+
+fn delete_daemon_set(one: &Installation<'_>) -> String {
+    let (namespace, name) = (&one.set.namespace, &one.set.name);
+    format!("kubectl delete daemonset --namespace {namespace} {name}")
+}
+
 /// Joins findings with the same text about several objects into one.
 fn grouped(findings: Vec<Finding>) -> Vec<Finding> {
     let mut groups = BTreeMap::<(Verdict, Subject, String), Finding>::new();
@@ -523,6 +549,11 @@ fn steps(
     explicit: Option<&ExplicitValues>,
 ) -> Vec<String> {
     let mut steps = Vec::new();
+    if snapshot.crd_deleter.is_some() {
+        steps.push(format!(
+            "kubectl annotate crd {CRD} helm.sh/resource-policy=keep"
+        ));
+    }
     let is_failing = |subject: &[Subject]| {
         let mut failing = findings.iter().filter(|one| one.verdict == Verdict::Fails);
         failing.any(|one| subject.contains(&one.subject))
@@ -549,13 +580,21 @@ fn steps(
     for one in of_other_charts {
         // Helm would delete what the new release had taken over, so the old one goes first.
         let (namespace, release) = one.release();
-        steps.push(format!("helm uninstall --namespace {namespace} {release}"));
+        if snapshot.uninstallable.contains(&owned(one)) {
+            steps.push(format!("helm uninstall --namespace {namespace} {release}"));
+            continue;
+        }
+        // Helm would delete what the release made, the CRD too, even where another release has taken it over.
+        steps.extend([
+            format!("kubectl get {CRD} --all-namespaces --output yaml > networks.yaml"),
+            delete_daemon_set(one),
+            format!(
+                "kubectl delete secret --namespace {namespace} --selector owner=helm,name={release}"
+            ),
+        ]);
     }
     // Upstream's daemon deletes its configuration when it ends, so ours has to serve before.
-    let last = without_release.iter().map(|one| {
-        let (namespace, name) = (&one.set.namespace, &one.set.name);
-        format!("kubectl delete daemonset --namespace {namespace} {name}")
-    });
+    let last = without_release.iter().map(|one| delete_daemon_set(one));
     let Choice {
         chart,
         namespace,

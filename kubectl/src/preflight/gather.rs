@@ -1,11 +1,15 @@
 //! Reads a cluster into a snapshot for preflight. Objects that the user may not read are reported; all others are used.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use serde::Deserialize as _;
 use serde_json::{Map, Value};
 
-use super::{installation, snapshot::ClusterSnapshot};
+use super::{
+    installation,
+    snapshot::{self, ClusterSnapshot},
+};
 use crate::cluster::Cluster;
 
 /// The largest size of a decompressed release record.
@@ -39,6 +43,14 @@ pub(super) async fn read(cluster: &Cluster, with_values: bool) -> anyhow::Result
     snapshot.has_crd = has_crd;
     // Without the right to read definitions, any definition may exist.
     snapshot.known.is_complete = has_crd.is_some();
+    let (group, kind) = (("apiextensions.k8s.io", "v1"), "CustomResourceDefinition");
+    let crd = cluster.object(group, kind, "customresourcedefinitions", "", snapshot::CRD);
+    match crd.await {
+        Ok(crd) => add(&mut snapshot, kind, crd.into_iter().collect()),
+        Err(reason) => snapshot.unread.push(format!(
+            "the CRD was not read, which Helm may delete with all networks: {reason}"
+        )),
+    }
     list(cluster, &mut snapshot, ("", "v1"), "Node", "nodes").await;
     let group = ("apps", "v1");
     list(cluster, &mut snapshot, group, "DaemonSet", "daemonsets").await;
@@ -84,19 +96,22 @@ fn add(snapshot: &mut ClusterSnapshot, kind: &str, objects: Vec<Value>) {
 
 /// Reads the configuration of the installed Multus: its `ConfigMaps`, and the values of its releases.
 async fn read_configuration(cluster: &Cluster, snapshot: &mut ClusterSnapshot, with_values: bool) {
-    let (mut config_maps, mut releases) = (BTreeSet::new(), BTreeSet::new());
+    let (mut config_maps, mut releases) = (BTreeSet::new(), BTreeMap::new());
     for one in installation::all(snapshot) {
         if !one.kind.is_multus() {
             continue;
         }
         let names = one.set.config_maps.iter();
         config_maps.extend(names.map(|name| (one.set.namespace.clone(), name.clone())));
-        if with_values && one.chart.is_some() {
-            releases.extend(one.set.release.clone());
+        let is_upgraded = one.chart.is_some();
+        if with_values || !is_upgraded {
+            let release = one.set.release.clone();
+            releases.extend(release.map(|release| (release, is_upgraded)));
         }
     }
     for (namespace, name) in config_maps {
-        match cluster.config_map(&namespace, &name).await {
+        let config_map = cluster.object(("", "v1"), "ConfigMap", "configmaps", &namespace, &name);
+        match config_map.await {
             Ok(Some(object)) => snapshot.add_config_map(&object, &namespace),
             Ok(None) => {}
             Err(reason) => snapshot.unread.push(format!(
@@ -104,14 +119,24 @@ async fn read_configuration(cluster: &Cluster, snapshot: &mut ClusterSnapshot, w
             )),
         }
     }
-    for (namespace, name) in releases {
+    for ((namespace, name), is_upgraded) in releases {
         let labels = format!("owner=helm,status=deployed,name={name}");
         let found = match cluster.secrets(&namespace, &labels).await {
-            Ok(secrets) => newest(&secrets).map(release_values).transpose(),
+            Ok(secrets) => newest(&secrets).map(record).transpose(),
             Err(reason) => Err(reason),
         };
         match found {
-            Ok(Some(values)) => drop(snapshot.release_values.insert((namespace, name), values)),
+            Ok(Some(record)) if is_upgraded => {
+                let values = explicit_values(&record);
+                snapshot.release_values.insert((namespace, name), values);
+            }
+            Ok(Some(record)) => {
+                let leaves = uninstall_leaves_networks(&record);
+                let release = leaves.then_some((namespace, name));
+                snapshot.uninstallable.extend(release);
+            }
+            // What deletes nothing is done with a release whose record nobody could read.
+            Err(_) if !is_upgraded => {}
             // The release was made by `helm template`, or its record is not in a secret.
             Ok(None) => {}
             Err(reason) => snapshot.unread.push(format!(
@@ -130,8 +155,8 @@ fn newest(secrets: &[Value]) -> Option<&Value> {
     })
 }
 
-/// Returns the explicit values of a release from Helm's record, which is JSON, compressed by gzip and encoded twice by base64.
-pub(super) fn release_values(secret: &Value) -> Result<Map<String, Value>, String> {
+/// Returns Helm's record of a release, which is JSON, compressed by gzip and encoded twice by base64.
+fn record(secret: &Value) -> Result<Value, String> {
     let unreadable = |reason: &str| format!("Helm's record of it cannot be read: {reason}");
     let text = secret
         .pointer("/data/release")
@@ -145,11 +170,22 @@ pub(super) fn release_values(secret: &Value) -> Result<Map<String, Value>, Strin
     let packed = decode(&decode(text.as_bytes())?)?;
     let bytes = archive::gzip::decompress(&packed, MAX_RELEASE)
         .map_err(|error| unreadable(&error.to_string()))?;
-    let release: Value =
-        serde_json::from_slice(&bytes).map_err(|error| unreadable(&error.to_string()))?;
-    Ok(match release.get("config") {
-        Some(Value::Object(values)) => values.clone(),
-        _ => Map::new(),
+    serde_json::from_slice(&bytes).map_err(|error| unreadable(&error.to_string()))
+}
+
+/// Returns the values that the user set for a release.
+fn explicit_values(record: &Value) -> Map<String, Value> {
+    let values = record.get("config").and_then(Value::as_object);
+    values.cloned().unwrap_or_default()
+}
+
+/// Returns true when the uninstall of a release surely deletes no network: Helm decides by the objects as the release made them, not as they are.
+fn uninstall_leaves_networks(record: &Value) -> bool {
+    let Some(manifest) = record["manifest"].as_str() else {
+        return false;
+    };
+    serde_yaml::Deserializer::from_str(manifest).all(|document| {
+        Value::deserialize(document).is_ok_and(|object| !snapshot::deletes_networks(&object))
     })
 }
 
@@ -168,13 +204,37 @@ mod tests {
     #[test]
     fn only_explicit_values_are_read_from_a_release() {
         let release = json!({"name": "m", "config": {"thickPlugin": {"enabled": true}}, "chart": {"values": {"a": 1}}});
-        let values = release_values(&secret(&release)).unwrap();
+        let values = explicit_values(&record(&secret(&release)).unwrap());
         assert_eq!(
             Value::Object(values),
             json!({"thickPlugin": {"enabled": true}})
         );
-        let values = release_values(&secret(&json!({"config": null}))).unwrap();
+        let values = explicit_values(&record(&secret(&json!({"config": null}))).unwrap());
         assert!(values.is_empty());
+    }
+
+    #[test]
+    fn an_uninstall_deletes_the_networks_that_the_release_made() {
+        let crd = "kind: CustomResourceDefinition\nmetadata:\n  name: network-attachment-definitions.k8s.cni.cncf.io\n";
+        let kept = format!("{crd}  annotations:\n    helm.sh/resource-policy: keep\n");
+        let network = "kind: NetworkAttachmentDefinition\nmetadata:\n  name: storage\n";
+        let other =
+            "kind: CustomResourceDefinition\nmetadata:\n  name: ippools.whereabouts.cni.cncf.io\n";
+        for (objects, expected) in [
+            (vec![other], true),
+            (vec![other, &kept], true),
+            (vec![other, crd], false),
+            (vec![&kept, network], false),
+            (vec!["kind: [unclosed"], false),
+        ] {
+            let manifest = format!(
+                "---\n# Source: multus/templates/a.yaml\n{}",
+                objects.join("---\n")
+            );
+            let record = json!({"manifest": manifest});
+            assert_eq!(uninstall_leaves_networks(&record), expected, "{manifest}");
+        }
+        assert!(!uninstall_leaves_networks(&json!({})));
     }
 
     #[test]
@@ -184,7 +244,7 @@ mod tests {
             json!({"data": {"release": "%"}}),
             json!({"data": {"release": STANDARD.encode(STANDARD.encode("x"))}}),
         ] {
-            let error = release_values(&secret).unwrap_err();
+            let error = record(&secret).unwrap_err();
             assert!(error.contains("cannot be read"), "{error}");
         }
     }

@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// The name of the CRD of definitions.
-const CRD: &str = "network-attachment-definitions.k8s.cni.cncf.io";
+pub(super) const CRD: &str = "network-attachment-definitions.k8s.cni.cncf.io";
 
 /// The objects of a cluster at one moment.
 #[derive(Debug, Default)]
@@ -22,6 +22,8 @@ pub(super) struct ClusterSnapshot {
     pub(super) known: KnownDefinitions,
     /// True when the cluster has the CRD of definitions; `None` when that was not read.
     pub(super) has_crd: Option<bool>,
+    /// Namespace and name of the Helm release that made the CRD without `helm.sh/resource-policy: keep`: Helm deletes it, and all definitions with it.
+    pub(super) crd_deleter: Option<(String, String)>,
     pub(super) nodes: Vec<ClusterNode>,
     pub(super) daemon_sets: Vec<DaemonSet>,
     /// Data of `ConfigMaps` by namespace and name.
@@ -30,6 +32,8 @@ pub(super) struct ClusterSnapshot {
     pub(super) helm_charts: BTreeSet<String>,
     /// Explicit values of Helm releases by namespace and name.
     pub(super) release_values: BTreeMap<(String, String), Map<String, Value>>,
+    /// Helm releases, by namespace and name, whose uninstall deletes neither the CRD nor a definition.
+    pub(super) uninstallable: BTreeSet<(String, String)>,
     /// The API server's version.
     pub(super) kubernetes: Option<String>,
     /// Everything that could not be read, with the reasons.
@@ -121,6 +125,7 @@ impl ClusterSnapshot {
             "ConfigMap" => self.add_config_map(document, namespace),
             "CustomResourceDefinition" if text(document, "/metadata/name") == CRD => {
                 self.has_crd = Some(true);
+                self.crd_deleter = owner(document).filter(|_| !is_kept(document));
             }
             _ => {}
         }
@@ -252,8 +257,6 @@ fn node(document: &Value) -> ClusterNode {
 
 /// Reads a `DaemonSet`.
 pub(super) fn daemon_set(document: &Value) -> DaemonSet {
-    let annotations = texts(document, "/metadata/annotations");
-    let release = |what: &str| annotations.get(&format!("meta.helm.sh/release-{what}"));
     let containers = document.pointer("/spec/template/spec/containers");
     let containers = containers.and_then(Value::as_array);
     let containers: Vec<_> = containers.into_iter().flatten().collect();
@@ -267,7 +270,7 @@ pub(super) fn daemon_set(document: &Value) -> DaemonSet {
         namespace: text(document, "/metadata/namespace"),
         name: text(document, "/metadata/name"),
         app: text(document, "/metadata/labels/app"),
-        release: release("namespace").cloned().zip(release("name").cloned()),
+        release: owner(document),
         commands: containers
             .iter()
             .map(|container| text(container, "/command/0"))
@@ -288,6 +291,27 @@ pub(super) fn daemon_set(document: &Value) -> DaemonSet {
             .filter(|name| !name.is_empty())
             .collect(),
     }
+}
+
+/// Returns namespace and name of the Helm release that owns an object.
+fn owner(document: &Value) -> Option<(String, String)> {
+    let mut annotations = texts(document, "/metadata/annotations");
+    let mut release = |what: &str| annotations.remove(&format!("meta.helm.sh/release-{what}"));
+    release("namespace").zip(release("name"))
+}
+
+/// Returns true for an object that Helm never deletes.
+fn is_kept(document: &Value) -> bool {
+    text(document, "/metadata/annotations/helm.sh~1resource-policy") == "keep"
+}
+
+/// Returns true when Helm deletes this object of a release, and network definitions with it, as soon as the release is uninstalled.
+pub(super) fn deletes_networks(document: &Value) -> bool {
+    let is_network = match text(document, "/kind").as_str() {
+        "CustomResourceDefinition" => text(document, "/metadata/name") == CRD,
+        kind => kind == object::DEFINITION,
+    };
+    is_network && !is_kept(document)
 }
 
 fn text(value: &Value, pointer: &str) -> String {

@@ -1,13 +1,14 @@
 //! Upgrades from the published charts to ours, rollbacks and removal: CRD, DaemonSet and network definitions stay the same objects.
 
-use std::fs;
+use std::{fs, path::PathBuf};
 
 use anyhow::{Context as _, bail, ensure};
 use serde_json::{Value, json};
 
-use super::{render, server::Server};
+use super::{exported, render, server::Server};
 use crate::{
     control_plane::objects,
+    kubectl_plugin::KubectlPlugin,
     programs::published_charts::{self, NEW, NEW_CRD, OLD},
     report::{CheckFailed, Report},
     sh,
@@ -90,6 +91,18 @@ pub(super) fn run(env: &TestEnv, server: &Server, report: &mut Report) -> Result
         "a main chart whose CRD Helm would delete is replaced only after the chart of the CRD",
         || deletable_crd(env, server),
     )?;
+    for (name, title) in [
+        (
+            MAIN,
+            "the steps of preflight keep the networks of a release whose CRD Helm would delete",
+        ),
+        (
+            "multus",
+            "the steps of preflight keep the networks of another chart's release, whose uninstall would delete them",
+        ),
+    ] {
+        report.check(title, || preflight_steps(env, server, name))?;
+    }
     report.check(
         "reused values of the published chart are refused with a hint, and accepted when it is followed",
         || reused(env, server),
@@ -325,27 +338,48 @@ fn reused(env: &TestEnv, server: &Server) -> anyhow::Result<()> {
         .map(drop)
 }
 
-/// Published main charts up to v4.2.409 have the CRD without `keep`: Helm deletes it when the next chart lacks it.
-fn deletable_crd(env: &TestEnv, server: &Server) -> anyhow::Result<()> {
-    let chart = server.node.dir.join("deletable-crd");
-    let crd = render::text(env, CRD, &env.chart(CRD)?, &[])?;
-    let deletable = crd.replace("helm.sh/resource-policy: keep", "example.com/kept: \"no\"");
-    ensure!(deletable != crd, "the CRD has no `keep` to leave out");
-    fs::create_dir_all(chart.join("templates"))?;
-    fs::write(
-        chart.join("Chart.yaml"),
-        format!("apiVersion: v2\nname: {MAIN}\nversion: 4.2.409\n"),
-    )?;
-    fs::write(chart.join("templates/crd.yaml"), deletable)?;
-    server.release("install", MAIN, &chart, &[])?;
-    define_network(server)?;
-    let uids = || -> anyhow::Result<Vec<Value>> {
-        [DEFINITION, "net-attach-def/storage"]
-            .into_iter()
-            .map(|name| Ok(server.existing(name)?["metadata"]["uid"].clone()))
-            .collect()
+/// Makes a chart as published up to v4.2.409, whose CRD Helm deletes when the next chart lacks it; a later one had `keep`.
+fn deletable_chart(env: &TestEnv, name: &str) -> anyhow::Result<PathBuf> {
+    let chart = exported::unpacked(env, &published_charts::archive(OLD)?)?;
+    let edit = |file: &str, from: &str, to: &str| -> anyhow::Result<()> {
+        let path = chart.join(file);
+        let text = fs::read_to_string(&path)?;
+        ensure!(text.contains(from), "{} has no {from:?}", path.display());
+        Ok(fs::write(path, text.replace(from, to))?)
     };
-    let before = uids()?;
+    let crd = "templates/customResourceDefinition.yaml";
+    edit(
+        crd,
+        "helm.sh/resource-policy: keep",
+        "example.com/kept: \"no\"",
+    )?;
+    edit(
+        "Chart.yaml",
+        "\nname: rke2-multus\n",
+        &format!("\nname: {name}\n"),
+    )?;
+    Ok(chart)
+}
+
+/// Returns the uids of what an upgrade may not lose.
+fn networks(server: &Server) -> anyhow::Result<Vec<Value>> {
+    [DEFINITION, "net-attach-def/storage"]
+        .into_iter()
+        .map(|name| Ok(server.existing(name)?["metadata"]["uid"].clone()))
+        .collect()
+}
+
+fn remove_ours(server: &Server) -> anyhow::Result<()> {
+    for name in [MAIN, CRD] {
+        server.helm(&["uninstall", name])?;
+    }
+    server.kubectl(&["delete", DEFINITION]).map(drop)
+}
+
+fn deletable_crd(env: &TestEnv, server: &Server) -> anyhow::Result<()> {
+    server.release("install", MAIN, &deletable_chart(env, MAIN)?, &[])?;
+    define_network(server)?;
+    let before = networks(server)?;
     let args = ["--install", "--take-ownership", "--reset-values"];
     let Err(error) = server.release("upgrade", MAIN, &env.chart(MAIN)?, &args) else {
         bail!("the main chart replaces a release that owns the CRD");
@@ -356,15 +390,55 @@ fn deletable_crd(env: &TestEnv, server: &Server) -> anyhow::Result<()> {
             .contains("install the chart rke2-multus-crd first"),
         "{error:#}"
     );
-    ensure!(uids()? == before, "the refused upgrade lost objects");
+    ensure!(
+        networks(server)? == before,
+        "the refused upgrade lost objects"
+    );
     for name in [CRD, MAIN] {
         server.release("upgrade", name, &env.chart(name)?, &args)?;
     }
-    ensure!(uids()? == before, "the upgrade lost objects");
-    for name in [MAIN, CRD] {
-        server.helm(&["uninstall", name])?;
+    ensure!(networks(server)? == before, "the upgrade lost objects");
+    remove_ours(server)
+}
+
+/// Runs what preflight prints for a chart whose CRD Helm would delete, the main chart before that of the CRD, which is the dangerous order.
+fn preflight_steps(env: &TestEnv, server: &Server, name: &str) -> anyhow::Result<()> {
+    let chart = deletable_chart(env, name)?;
+    server.release("install", name, &chart, &[])?;
+    define_network(server)?;
+    let before = networks(server)?;
+    let kubeconfig = server.control.admin();
+    let plugin = KubectlPlugin {
+        env,
+        node: &server.node,
+        kubeconfig: &kubeconfig,
+    };
+    let (status, answer) = plugin.json(&["preflight"], "")?;
+    ensure!(status == 4 && answer["gaps"] == json!([]), "{answer}");
+    let steps = answer["steps"].as_array().context("preflight has steps")?;
+    let mut steps: Vec<_> = steps.iter().filter_map(Value::as_str).collect();
+    let crd = steps.iter().position(|step| step.contains("-crd-"));
+    let crd = steps.remove(crd.with_context(|| format!("no step installs the CRD: {answer}"))?);
+    let dir = server.node.dir.join(format!("steps-{name}"));
+    fs::create_dir_all(&dir)?;
+    for chart in [MAIN, CRD] {
+        let archive = env.chart(chart)?;
+        let file = archive.file_name().context("a chart is a file")?;
+        fs::copy(&archive, dir.join(file))?;
     }
-    server.kubectl(&["delete", DEFINITION]).map(drop)
+    for step in steps.into_iter().chain([crd]) {
+        let mut shell = server.node.command("bash");
+        shell
+            .env("KUBECONFIG", &kubeconfig)
+            .env("HOME", &server.node.dir);
+        shell.current_dir(&dir).args(["-o", "errexit", "-c", step]);
+        sh::run(&mut shell)?;
+        ensure!(networks(server)? == before, "{step:?} lost networks");
+    }
+    let releases = server.helm(&["list", "--short"])?;
+    let releases: Vec<_> = releases.lines().collect();
+    ensure!(releases == [MAIN, CRD], "the releases are {releases:?}");
+    remove_ours(server)
 }
 
 /// Applies the objects of a release server-side, as another tool does.

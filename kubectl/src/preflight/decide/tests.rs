@@ -283,12 +283,50 @@ fn installations_of_upstream_that_no_upgrade_replaces_are_removed() {
         &[(
             CHANGES,
             "kube-system/rke2-multus",
-            &["of another chart", "uninstall"],
+            &["of another chart", "do not uninstall"],
         )],
     );
+    let steps = decided(&objects, &json!({})).steps;
+    let [backup, set, record, crd, _] = &steps[..] else {
+        panic!("{steps:?}");
+    };
+    assert!(backup.contains("--all-namespaces") && crd.starts_with("helm upgrade"));
     assert_eq!(
-        decided(&objects, &json!({})).steps[0],
+        [set, record],
+        [
+            "kubectl delete daemonset --namespace kube-system rke2-multus",
+            "kubectl delete secret --namespace kube-system --selector owner=helm,name=rke2-multus"
+        ]
+    );
+    let mut snapshot = snapshot(&objects);
+    let release = ("kube-system".to_owned(), "rke2-multus".to_owned());
+    snapshot.uninstallable.insert(release);
+    assert_eq!(
+        decide(&mut snapshot, None).steps[0],
         "helm uninstall --namespace kube-system rke2-multus"
+    );
+}
+
+#[test]
+fn a_crd_that_helm_would_delete_is_annotated_first() {
+    let crd = |annotations: Value| {
+        json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": "network-attachment-definitions.k8s.cni.cncf.io", "annotations": annotations}})
+    };
+    let helm = |policy: &str| {
+        json!({"meta.helm.sh/release-name": "rke2-multus", "meta.helm.sh/release-namespace": "kube-system",
+            "helm.sh/resource-policy": policy})
+    };
+    for safe in [json!({}), helm("keep")] {
+        check(&[node(), thick(), crd(safe)], &[]);
+    }
+    let objects = [node(), thick(), crd(helm("kept"))];
+    let text = "made the CRD of NetworkAttachmentDefinitions without";
+    check(&objects, &[(CHANGES, "CRD", &[text, "annotate"])]);
+    let steps = decided(&objects, &json!({})).steps;
+    assert_eq!(
+        steps[0],
+        "kubectl annotate crd network-attachment-definitions.k8s.cni.cncf.io helm.sh/resource-policy=keep"
     );
 }
 
