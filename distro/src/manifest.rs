@@ -1,6 +1,7 @@
 //! Manifests as the distros' own programs treat them: which they remove, which they ignore, and what RKE2 writes into them.
 //! Functions over text.
 
+use serde::Deserialize as _;
 use serde_yaml::{Mapping, Value};
 
 /// RKE2 writes the cluster's settings into a HelmChart with this annotation.
@@ -23,6 +24,30 @@ pub(crate) fn is_disabled(path: &str, disabled: &[String]) -> bool {
 /// Returns the name of the Addon that the distro makes of a file: up to the first dot.
 pub(crate) fn addon_name(file: &str) -> &str {
     file.split('.').next().unwrap_or(file)
+}
+
+/// Returns kind and name of each HelmChart and DaemonSet that installs Multus, by the names that charts and manifests of it have in public.
+pub(crate) fn multus(bytes: &[u8]) -> Vec<String> {
+    let documents = serde_yaml::Deserializer::from_slice(bytes);
+    let documents = documents.map_while(|document| Value::deserialize(document).ok());
+    documents
+        .filter_map(|document| {
+            let text = |keys: [&str; 2]| document.get(keys[0])?.get(keys[1])?.as_str();
+            let kind = document.get("kind")?.as_str()?;
+            let name = text(["metadata", "name"])?;
+            let chart = text(["spec", "chart"]).unwrap_or_default();
+            let file = chart.rsplit('/').next().unwrap_or_default();
+            let is_multus = match kind {
+                "HelmChart" => {
+                    let is = |name: &str| name.contains("multus") && !name.contains("multus-crd");
+                    is(name) || is(file)
+                }
+                "DaemonSet" => name.contains("multus"),
+                _ => false,
+            };
+            is_multus.then(|| format!("{kind} {name}"))
+        })
+        .collect()
 }
 
 /// Returns a file of comments alone, for which the distro removes what it installed from the file's former content.
@@ -114,6 +139,18 @@ mod tests {
         assert!(!is("multus-crd.yaml", "multus"));
         assert!(!is("net/multus.yaml", "multus.yaml"));
         assert!(!is("a/net/multus.yaml", "net"));
+    }
+
+    #[test]
+    fn multus_of_others_is_found_in_manifests() {
+        let text = "kind: HelmChart\nmetadata: {name: cni}\nspec: {chart: https://example.com/rke2-multus-v4.3.017.tgz}\n---\n\
+            kind: HelmChart\nmetadata: {name: multus-crd}\nspec: {chart: rke2-multus-crd}\n---\n\
+            # nothing\n---\nkind: DaemonSet\nmetadata: {name: kube-multus-ds}\n---\nkind: Service\nmetadata: {name: multus}\n";
+        let expected = ["HelmChart cni", "DaemonSet kube-multus-ds"];
+        assert_eq!(multus(text.as_bytes()), expected);
+        for other in ["", "kind: HelmChart", "- a", "kind: [", "a: b"] {
+            assert!(multus(other.as_bytes()).is_empty(), "{other}");
+        }
     }
 
     #[test]

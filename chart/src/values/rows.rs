@@ -75,6 +75,7 @@ pub static VALUES: &[Row] = &[
     row("affinity", Object, Some("{}"), "Affinity of the pods; the architectures are added to each of its terms for nodes."),
     row("tolerations", Objects, Some(r#"[{"operator": "Exists", "effect": "NoSchedule"}, {"operator": "Exists", "effect": "NoExecute"}]"#), "Taints that the daemons tolerate."),
     group("config", "Options of the daemon."),
+    without_effect("config.fullnameOverride", "No effect, as in the published chart: K3s' documentation sets it."),
     group("config.cni_conf", "Options under the names of the published chart. Paths are those of the node; with an empty path each daemon discovers that of its own node."),
     row("config.cni_conf.confDir", Text, Some(r#""""#), "Directory from which the runtime reads configurations, on every node; the daemon of a node whose runtime reads another one is not Ready."),
     row("config.cni_conf.binDir", Text, Some(r#""""#), "One more directory of the node in which plugins are searched, before those of the runtime; the shim is never installed there."),

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use node::root::Root;
 
-use crate::manifest::addon_name;
+use super::MAX;
+use crate::manifest::{self, addon_name};
 
 /// Deeper than manifests are nested in practice.
 const DEPTH: u32 = 16;
@@ -16,6 +17,8 @@ pub(crate) struct Conflicts {
     pub(crate) skips: Vec<PathBuf>,
     /// Other manifests that become the same Addon: the distro applies now the one, now the other.
     pub(crate) duplicates: Vec<PathBuf>,
+    /// Manifests with a HelmChart or DaemonSet of another Multus, and its name: both write the same configuration on each node.
+    pub(crate) others: Vec<(PathBuf, String)>,
 }
 
 impl Conflicts {
@@ -33,7 +36,13 @@ impl Conflicts {
                 path.display()
             )
         });
-        skips.chain(duplicates)
+        let others = self.others.iter().map(|(path, other)| {
+            format!(
+                "{} has {other}, and two of them write the same configuration on each node: `kubectl multus preflight` prints how one replaces the other",
+                path.display()
+            )
+        });
+        skips.chain(duplicates).chain(others)
     }
 }
 
@@ -52,7 +61,15 @@ pub(crate) fn conflicts(root: &Root, manifests: &Path, ours: &[PathBuf]) -> Conf
             let is_same = names
                 .iter()
                 .any(|name| addon_name(name) == addon_name(file));
-            if is_same && !ours.contains(&path) {
+            if ours.contains(&path) {
+                continue;
+            }
+            let bytes = root.read(&path, MAX).unwrap_or_default();
+            let others = manifest::multus(&bytes).into_iter();
+            found
+                .others
+                .extend(others.map(|other| (path.clone(), other)));
+            if is_same {
                 found.duplicates.push(path);
             }
         }
@@ -102,6 +119,12 @@ mod tests {
         let found = conflicts(&root, dir.path(), &[at("multus.yaml")]);
         assert_eq!(found.skips, [at("own/multus.yaml.skip")]);
         assert_eq!(found.duplicates, [at("own/multus.more.yml")]);
+        assert_eq!(found.others, []);
+        let documented = "apiVersion: helm.cattle.io/v1\nkind: HelmChart\nmetadata: {name: multus}\nspec: {chart: rke2-multus}\n";
+        fs::write(at("own/multus-config.yaml"), documented).unwrap();
+        let found = conflicts(&root, dir.path(), &[at("multus.yaml")]);
+        let other = (at("own/multus-config.yaml"), "HelmChart multus".to_owned());
+        assert_eq!(found.others, [other]);
         assert_eq!(conflicts(&root, &at("none"), &[]), Conflicts::default());
     }
 }

@@ -1,6 +1,7 @@
 //! Suite `helmchart`: K3s' own helm-controller and its jobs install the files that `multus-distro` stages on a small cluster, and
 //! uninstall them. Module `cluster::k3s_server` does what the distros do with staged files before that.
 
+mod documented;
 mod jobs;
 mod rke2;
 mod values;
@@ -58,6 +59,7 @@ pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed>
     let jobs = fixture.k3s(&mut servers, report)?;
     fixture.k3s_changes(&mut servers, jobs, report)?;
     fixture.k3s_uninstall(&mut servers, &before, report)?;
+    fixture.documented(&before, report)?;
     fixture.rke2(&mut servers, report)?;
     fixture.values(report)?;
     fixture.rke2_uninstall(&mut servers, &before, report)

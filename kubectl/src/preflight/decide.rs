@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use api::options;
-use chart::VERSION;
+use chart::{Distro, Identity, VERSION};
 use plan::netconf::Netconf;
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -12,7 +12,7 @@ use super::{
     installation::{self, Choice, Installation, Kind, choose},
     nodes,
     pods::{self, Provider},
-    snapshot::{CRD, ClusterSnapshot},
+    snapshot::{CRD, ClusterSnapshot, HelmChart},
     values::{Values, node_path},
     verdict::Verdict,
 };
@@ -311,6 +311,12 @@ fn of_installations(
                             "upstream's {kind} Multus, which the distro installs again and again by its HelmChart {release}; running pods keep their networks: remove `multus` from the distro's `cni`, and let multus-distro install this one"
                         ),
                     ),
+                    (Some(_), _) if helm_chart(one, snapshot).is_some() => add(
+                        Verdict::Changes,
+                        format!(
+                            "upstream's {kind} Multus, which HelmChart {release} installs; running pods keep their networks: let that HelmChart install this chart, and add no second Multus, which would write the same configuration on each node"
+                        ),
+                    ),
                     (Some(_), _) => add(
                         Verdict::Note,
                         format!(
@@ -362,10 +368,33 @@ fn of_installations(
     findings
 }
 
-/// Returns true when a `HelmChart` object of the distro installs this release.
-fn is_of_distro(one: &Installation<'_>, snapshot: &ClusterSnapshot) -> bool {
+/// Returns the `HelmChart` that installs this release of upstream's Multus.
+fn helm_chart<'a>(one: &Installation<'_>, snapshot: &'a ClusterSnapshot) -> Option<&'a HelmChart> {
     let (_, release) = one.release();
-    matches!(one.kind, Kind::Thin | Kind::Thick) && snapshot.helm_charts.contains(release)
+    let mut charts = snapshot.helm_charts.iter();
+    let found = charts.find(|chart| chart.name == release);
+    found.filter(|_| matches!(one.kind, Kind::Thin | Kind::Thick))
+}
+
+/// Returns true when a distro installs this release again and again: RKE2 does so with the `HelmChart` of its own name, K3s has none.
+fn is_of_distro(one: &Installation<'_>, snapshot: &ClusterSnapshot) -> bool {
+    let is_rke2 = |chart: &HelmChart| chart.name == Identity::of(Distro::Rke2).name;
+    let mut nodes = snapshot.nodes.iter();
+    helm_chart(one, snapshot).is_some_and(is_rke2)
+        && !nodes.any(|node| node.kubelet.contains("+k3s"))
+}
+
+/// Says where a `HelmChart` is changed.
+fn place(chart: &HelmChart) -> String {
+    let HelmChart {
+        namespace, name, ..
+    } = chart;
+    match &chart.addon {
+        Some(addon) => format!(
+            "HelmChart {namespace}/{name}, which is in the file {addon}.yaml (or .yml, .json) of `server/manifests` on each server"
+        ),
+        None => format!("HelmChart {namespace}/{name}"),
+    }
 }
 
 /// Reports a `DaemonSet` next to upstream's that the upgrade of their common release removes.
@@ -580,8 +609,11 @@ fn steps(
     for one in of_other_charts {
         // Helm would delete what the new release had taken over, so the old one goes first.
         let (namespace, release) = one.release();
+        let chart = helm_chart(one, snapshot);
+        let delete_chart = chart.map(|chart| format!("delete {}", place(chart)));
         if snapshot.uninstallable.contains(&owned(one)) {
-            steps.push(format!("helm uninstall --namespace {namespace} {release}"));
+            let uninstall = || format!("helm uninstall --namespace {namespace} {release}");
+            steps.push(delete_chart.unwrap_or_else(uninstall));
             continue;
         }
         // Helm would delete what the release made, the CRD too, even where another release has taken it over.
@@ -592,6 +624,7 @@ fn steps(
                 "kubectl delete secret --namespace {namespace} --selector owner=helm,name={release}"
             ),
         ]);
+        steps.extend(delete_chart);
     }
     // Upstream's daemon deletes its configuration when it ends, so ours has to serve before.
     let last = without_release.iter().map(|one| delete_daemon_set(one));
@@ -627,7 +660,12 @@ fn steps(
                 .iter()
                 .map(|file| format!(" --values {file}")),
         ),
-        None if has_values => {
+        // A HelmChart has the values itself.
+        None if has_values
+            && !installed
+                .iter()
+                .any(|one| helm_chart(one, snapshot).is_some()) =>
+        {
             steps.push(format!(
                 "helm get values --namespace {namespace} {release} --output yaml > values.yaml"
             ));
@@ -639,9 +677,17 @@ fn steps(
     let crd = chart.crd_name();
     steps.push(format!("{upgrade} {namespace} {crd} {crd}-{VERSION}.tgz"));
     let chart = chart.name;
-    steps.push(format!(
-        "{upgrade} {namespace} {release} {chart}-{VERSION}.tgz{files}"
-    ));
+    let mut ours = installed.iter().filter(|one| one.chart.is_some());
+    match ours.find_map(|one| helm_chart(one, snapshot)) {
+        // Helm alone would be undone by the next job of the HelmChart.
+        Some(installer) => steps.push(format!(
+            "in {}: replace `chart`, `repo` and `version` by `chartContent`, which is what `base64 --wrap=0 {chart}-{VERSION}.tgz` prints, and add `takeOwnership: true`",
+            place(installer)
+        )),
+        None => steps.push(format!(
+            "{upgrade} {namespace} {release} {chart}-{VERSION}.tgz{files}"
+        )),
+    }
     if !without_release.is_empty() {
         steps.push(format!(
             "kubectl rollout status --namespace {namespace} daemonset/{release}"

@@ -28,8 +28,8 @@ pub(super) struct ClusterSnapshot {
     pub(super) daemon_sets: Vec<DaemonSet>,
     /// Data of `ConfigMaps` by namespace and name.
     pub(super) config_maps: BTreeMap<(String, String), BTreeMap<String, String>>,
-    /// Names of the `HelmChart` objects by which a distro installs charts.
-    pub(super) helm_charts: BTreeSet<String>,
+    /// The `HelmChart` objects by which K3s and RKE2 install charts.
+    pub(super) helm_charts: Vec<HelmChart>,
     /// Explicit values of Helm releases by namespace and name.
     pub(super) release_values: BTreeMap<(String, String), Map<String, Value>>,
     /// Helm releases, by namespace and name, whose uninstall deletes neither the CRD nor a definition.
@@ -74,6 +74,15 @@ pub(super) struct Taint {
     pub(super) key: String,
     pub(super) value: String,
     pub(super) effect: String,
+}
+
+/// A `HelmChart`, whose job installs a release of its name.
+#[derive(Debug)]
+pub(super) struct HelmChart {
+    pub(super) namespace: String,
+    pub(super) name: String,
+    /// The Addon that made it, which has the name of a manifest file up to the first dot.
+    pub(super) addon: Option<String>,
 }
 
 /// The parts of a `DaemonSet` by which an installation of Multus is recognised.
@@ -121,7 +130,11 @@ impl ClusterSnapshot {
                 or_default(&mut found.namespace, namespace);
                 self.daemon_sets.push(found);
             }
-            "HelmChart" => drop(self.helm_charts.insert(text(document, "/metadata/name"))),
+            "HelmChart" => {
+                let mut found = helm_chart(document);
+                or_default(&mut found.namespace, namespace);
+                self.helm_charts.push(found);
+            }
             "ConfigMap" => self.add_config_map(document, namespace),
             "CustomResourceDefinition" if text(document, "/metadata/name") == CRD => {
                 self.has_crd = Some(true);
@@ -252,6 +265,18 @@ fn node(document: &Value) -> ClusterNode {
                 effect: text(taint, "/effect"),
             })
             .collect(),
+    }
+}
+
+fn helm_chart(document: &Value) -> HelmChart {
+    let mut annotations = texts(document, "/metadata/annotations");
+    let mut owner =
+        |what: &str| annotations.remove(&format!("objectset.rio.cattle.io/owner-{what}"));
+    let is_of_addon = owner("gvk").is_some_and(|kind| kind.ends_with("Kind=Addon"));
+    HelmChart {
+        namespace: text(document, "/metadata/namespace"),
+        name: text(document, "/metadata/name"),
+        addon: owner("name").filter(|_| is_of_addon),
     }
 }
 

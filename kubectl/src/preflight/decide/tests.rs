@@ -355,6 +355,53 @@ fn a_chart_that_the_distro_installs_is_replaced_through_the_distro() {
 }
 
 #[test]
+fn a_helm_chart_of_the_user_installs_ours_in_place() {
+    // As K3s' documentation has it: the release is called multus, the chart rke2-multus.
+    let mut k3s = node();
+    k3s["status"]["nodeInfo"]["kubeletVersion"] = "v1.34.1+k3s1".into();
+    let mut documented = thin();
+    documented["metadata"]["name"] = "multus".into();
+    documented["metadata"]["annotations"]["meta.helm.sh/release-name"] = "multus".into();
+    let chart = |annotations: &Value| {
+        json!({"apiVersion": "helm.cattle.io/v1", "kind": "HelmChart",
+            "metadata": {"name": "multus", "namespace": "kube-system", "annotations": annotations}})
+    };
+    let of_file = json!({"objectset.rio.cattle.io/owner-gvk": "k3s.cattle.io/v1, Kind=Addon",
+        "objectset.rio.cattle.io/owner-name": "multus-config"});
+    for (annotations, place) in [
+        (json!({}), "in HelmChart kube-system/multus: replace"),
+        (of_file, "the file multus-config.yaml (or .yml, .json)"),
+    ] {
+        let objects = [k3s.clone(), documented.clone(), chart(&annotations)];
+        let expected = (
+            CHANGES,
+            "kube-system/multus",
+            &["HelmChart multus", "no second Multus"][..],
+        );
+        check(&objects, &[expected]);
+        let steps = decided(&objects, &json!({})).steps;
+        let [crd, main] = &steps[..] else {
+            panic!("{steps:?}");
+        };
+        assert!(
+            crd.contains(" rke2-multus-crd ") && main.contains(place),
+            "{steps:?}"
+        );
+        assert!(main.contains("base64 --wrap=0 rke2-multus-"), "{main}");
+    }
+    // Another chart's goes by its HelmChart: Helm alone would be undone by the next job.
+    documented["metadata"]["labels"] = json!({"app": "multus-cni"});
+    let objects = [k3s, documented, chart(&json!({}))];
+    let steps = decided(&objects, &json!({})).steps;
+    assert_eq!(steps[3], "delete HelmChart kube-system/multus", "{steps:?}");
+    let mut snapshot = snapshot(&objects);
+    let release = ("kube-system".to_owned(), "multus".to_owned());
+    snapshot.uninstallable.insert(release);
+    let steps = decide(&mut snapshot, None).steps;
+    assert_eq!(steps[0], "delete HelmChart kube-system/multus", "{steps:?}");
+}
+
+#[test]
 fn settings_of_upstream_that_would_be_lost_are_reported() {
     let thin = published(
         "/thin_entrypoint",

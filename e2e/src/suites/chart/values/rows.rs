@@ -295,6 +295,7 @@ pub(super) const ROWS: &[Row] = &[
         "/x/auto",
         Shows(r#"\"multusAutoconfigDir\": \"/x/auto\""#),
     ),
+    row("config.fullnameOverride", "multus", NoChange),
     row("config.cni_conf.kubeconfig", "/x/kubeconfig", NoChange),
     row("config.cni_conf.cleanupConfigOnExit", "false", NoChange),
     row(
