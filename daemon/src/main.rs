@@ -77,7 +77,7 @@ enum Command {
     #[command(after_help = "Example:\n  multus-daemon install -d /host/opt/cni/bin")]
     Install {
         /// The directory.
-        #[arg(short = 'd', long = "dir", default_value = "/host/opt/cni/bin", value_parser = absolute)]
+        #[arg(short = 'd', long = "dest-dir", alias = "dir", default_value = "/host/opt/cni/bin", value_parser = absolute)]
         dir: PathBuf,
         /// Upstream's flag; only thick exists.
         #[arg(short = 't', long = "type", default_value = "thick", value_parser = PossibleValuesParser::new(["thick"]))]

@@ -40,13 +40,27 @@ pub(crate) struct Log {
 
 impl Log {
     pub(crate) fn error(&self, text: &str) {
-        if self.level < Level::Error {
+        self.write(Level::Error, text);
+    }
+
+    /// Logs what went well, which only some want to read.
+    pub(crate) fn verbose(&self, text: &str) {
+        self.write(Level::Verbose, text);
+    }
+
+    fn write(&self, level: Level, text: &str) {
+        if self.level < level {
             return;
         }
+        let word = if level == Level::Error {
+            "error"
+        } else {
+            "verbose"
+        };
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .map_or(0, |since| since.as_secs());
-        let line = format!("{} [error] {}\n", timestamp(now), text.replace('\n', " "));
+        let line = format!("{} [{word}] {}\n", timestamp(now), text.replace('\n', " "));
         // Errors are ignored: a log that cannot be written must not fail a pod.
         if self.to_stderr {
             output::write_all(rustix::stdio::stderr(), line.as_bytes());

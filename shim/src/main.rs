@@ -80,6 +80,12 @@ fn run(environment: Environment, stdin: Vec<u8>) -> Result<Document, CniError> {
         ));
     }
     let result = result?;
+    if let Some((container, ifname)) = &call.attachment {
+        call.log.verbose(&format!(
+            "{} of {ifname} in container {container}: answered",
+            call.command
+        ));
+    }
     if call.command == Command::Del {
         netns::check(&call)?;
     }

@@ -132,13 +132,13 @@ _multus__daemon() {
             return 0
             ;;
         multus__subcmd__daemon__subcmd__install)
-            opts="-d -t -h --dir --type --config --root --log-format --help"
+            opts="-d -t -h --dest-dir --type --config --root --log-format --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
-                --dir)
+                --dest-dir)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -49,7 +49,7 @@ complete -c multus-daemon -n "__fish_multus_daemon_using_subcommand plugins" -l 
 complete -c multus-daemon -n "__fish_multus_daemon_using_subcommand plugins" -l log-format -d 'The format of log lines' -r -f -a "text\t''
 json\t''"
 complete -c multus-daemon -n "__fish_multus_daemon_using_subcommand plugins" -s h -l help -d 'Print help'
-complete -c multus-daemon -n "__fish_multus_daemon_using_subcommand install" -s d -l dir -d 'The directory' -r -F
+complete -c multus-daemon -n "__fish_multus_daemon_using_subcommand install" -s d -l dest-dir -d 'The directory' -r -F
 complete -c multus-daemon -n "__fish_multus_daemon_using_subcommand install" -s t -l type -d 'Upstream\'s flag; only thick exists' -r -f -a "thick\t''"
 complete -c multus-daemon -n "__fish_multus_daemon_using_subcommand install" -l config -d 'The daemon\'s configuration file' -r -F
 complete -c multus-daemon -n "__fish_multus_daemon_using_subcommand install" -l root -d 'The directory that is the node\'s root; by default /hostroot, or / where that does not exist outside a pod' -r -F

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use cni::version::Version;
-use plan::daemon_config::Config;
+use plan::{daemon_config::Config, node_path::node_path};
 use serde_json::{Map, Value, json};
 
 use super::DefaultNetwork;
@@ -72,7 +72,9 @@ pub fn generate(
         "logOptions",
     ] {
         if let Some(value) = api::options::get(&config.raw, key).filter(|value| !value.is_null()) {
-            out.insert(key.into(), value.clone());
+            // The shim runs on the node, where the mounts of upstream's pod do not exist.
+            let file = value.as_str().filter(|_| key == "logFile").map(node_path);
+            out.insert(key.into(), file.map_or(value.clone(), |file| json!(file)));
         }
     }
     if let Some(bin_dir) = &config.bin_dir {
@@ -156,6 +158,15 @@ mod tests {
         };
         assert_eq!(generated(&set, Some("1.1.0"))["cniVersion"], "0.4.0");
         assert_eq!(generated(&set, None)["name"], "cbr0");
+    }
+
+    #[test]
+    fn the_shim_gets_the_path_of_the_log_on_the_node() {
+        let set = json!({"logFile": "/host/var/log/multus.log", "logLevel": "verbose"});
+        let config = Config::parse(set.as_object().unwrap().clone()).unwrap();
+        let generated = generated(&config, None);
+        assert_eq!(generated["logFile"], "/var/log/multus.log");
+        assert_eq!(generated["logLevel"], "verbose");
     }
 
     #[test]

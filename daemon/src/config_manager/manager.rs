@@ -78,6 +78,8 @@ pub struct Manager {
     backoff: Backoff,
     /// How the file was last changed by another program.
     loss: String,
+    /// The file of somebody else that sorted before ours at the last update.
+    first: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -98,6 +100,7 @@ impl Manager {
             valid: None,
             backoff: Backoff::default(),
             loss: String::new(),
+            first: None,
         }
     }
 
@@ -187,6 +190,13 @@ impl Manager {
             Ok(removed) => info!(?removed, "removed former CNI configurations"),
             Err(error) => warn!(%error, "cannot remove a former CNI configuration"),
         }
+        let first = self.sorts_before(&wanted.path);
+        if first != self.first {
+            if let Some(first) = &first {
+                warn!(file = %wanted.path.display(), %first, "runtimes take the first file by name, and while that is another one no pod gets networks of ours: remove it, or give multusConfigFile a name that sorts before");
+            }
+            self.first = first;
+        }
         self.valid = Some(wanted);
         waiting.map_or(Ok(()), Err)
     }
@@ -260,6 +270,17 @@ impl Manager {
             warn!(file = %path.display(), "no plugin of multusConfigFile is multus-shim: pods get the networks of this file and no others");
         }
         Ok(wanted)
+    }
+
+    /// Returns the configuration of somebody else that the runtime takes instead of this one, because its name sorts before.
+    fn sorts_before(&self, path: &Path) -> Option<String> {
+        let own = path.file_name()?.to_str()?;
+        let mut names = self.root.list(path.parent()?).ok()?;
+        names.retain(|name| {
+            let ending = name.rsplit_once('.').map(|(_, ending)| ending);
+            matches!(ending, Some("conf" | "conflist" | "json")) && name.as_str() < own
+        });
+        names.into_iter().min()
     }
 
     fn generated(&self, target: &Target) -> Result<ValidConfig, ManageError> {

@@ -44,7 +44,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 use std::time::{Duration, Instant};
 
-use api::plugins::PLUGIN_DIR;
+use api::plugins::search_path;
 use cni::env::{ContainerId, IfName};
 use cni::exec::Exec;
 use cni::types::CniError;
@@ -324,19 +324,14 @@ impl Engine {
         boot.clone()
     }
 
-    /// The directories that are searched for plugins, in order: the configured one, the runtime's `CNI_PATH`, our own. A value puts
-    /// our own first.
+    /// The directories that are searched for plugins of a request, whose `CNI_PATH` has the runtime's.
     fn search_path(netconf: &Netconf, request: &[PathBuf]) -> Vec<PathBuf> {
-        let own = PathBuf::from(PLUGIN_DIR);
-        let first = netconf.own_plugins_first.then_some(&own);
-        let others = netconf.bin_dir.iter().chain(request);
-        let mut path: Vec<PathBuf> = Vec::new();
-        for dir in first.into_iter().chain(others).chain([&own]) {
-            if dir.is_absolute() && !path.contains(dir) {
-                path.push(dir.clone());
-            }
-        }
-        path
+        let of_runtime = request.iter().map(PathBuf::as_path);
+        search_path(
+            netconf.bin_dir.as_deref(),
+            of_runtime,
+            netconf.own_plugins_first,
+        )
     }
 
     fn is_ready(&self, indicator: &Path) -> bool {

@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::Context;
-use api::plugins::{PLUGIN_DIR, PROGRAM};
+use api::plugins::{PLUGIN_DIR, PROGRAM, search_path};
 use node::{
     dirs::{CniDirs, Overrides, Source},
     discover::{DiscoverOptions, Report, discover},
@@ -356,15 +356,12 @@ impl NodeReconciler {
             .last_logged
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        let known = last.iter().flat_map(|(dirs, _)| dirs.bin_dirs.clone());
-        let explicit = self.config.bin_dir.clone().into_iter();
-        let own = || PathBuf::from(PLUGIN_DIR);
-        let first = self.config.own_plugins.first.then(own);
-        let mut dirs: Vec<PathBuf> = first.into_iter().chain(explicit).chain(known).collect();
-        if !self.config.own_plugins.first {
-            dirs.push(own());
-        }
-        dirs
+        let of_runtime = last.iter().flat_map(|(dirs, _)| &dirs.bin_dirs);
+        search_path(
+            self.config.bin_dir.as_deref(),
+            of_runtime.map(PathBuf::as_path),
+            self.config.own_plugins.first,
+        )
     }
 
     /// Discovers the runtime and its directories.

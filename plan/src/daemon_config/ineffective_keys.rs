@@ -8,7 +8,10 @@ use crate::{json, node_path::node_path};
 pub(super) fn without_effect(raw: &Map<String, Value>) -> Vec<String> {
     let sentence = |(key, has_effect_upstream, hint): &Key| {
         let is_set = json::get(raw, key).is_some_and(has_effect_upstream);
-        is_set.then(|| format!("key \"{key}\" has no effect on the daemon: {hint}"))
+        let file = json::get(raw, "multusConfigFile").and_then(Value::as_str);
+        let is_generated = matches!(file, None | Some("" | "auto"));
+        (is_set && (is_generated || *key != "delegates"))
+            .then(|| format!("key \"{key}\" has no effect on the daemon: {hint}"))
     };
     KEYS.iter().filter_map(sentence).collect()
 }
@@ -33,6 +36,11 @@ const KEYS: &[Key] = &[
             is_text(value) && value.as_str().map(node_path) != Some(api::DEFAULT_SOCKET_DIR.into())
         },
         "the shim uses the directory of socketDir, set that",
+    ),
+    (
+        "delegates",
+        |value| value.as_array().is_some_and(|all| !all.is_empty()),
+        "the generated configuration names the node's own default network, write them into a file and name it in multusConfigFile",
     ),
     (
         "kubeconfig",
@@ -73,6 +81,20 @@ mod tests {
             "kubeconfig": null, "namespaceIsolation": true,
         });
         assert!(without_effect(set.as_object().unwrap()).is_empty());
+    }
+
+    #[test]
+    fn delegates_count_in_a_file_of_ones_own_alone() {
+        let delegates = json!([{"type": "bridge"}]);
+        for (file, expected) in [
+            (json!("auto"), 1),
+            (json!(null), 1),
+            (json!("/etc/own.conf"), 0),
+        ] {
+            let set = json!({"delegates": delegates, "multusConfigFile": file});
+            let sentences = without_effect(set.as_object().unwrap());
+            assert_eq!(sentences.len(), expected, "{sentences:?}");
+        }
     }
 
     #[test]

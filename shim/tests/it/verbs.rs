@@ -52,6 +52,24 @@ fn add_forwards_environment_and_stdin_and_prints_the_result() {
 }
 
 #[test]
+fn calls_that_succeed_are_logged_when_somebody_wants_to_read_them() {
+    for (level, expected) in [
+        ("error", ""),
+        ("verbose", " [verbose] ADD of eth0 in container "),
+    ] {
+        let fixture = ShimFixture::responding(ok(RESULT));
+        let mut config = fixture.config("1.1.0");
+        config.insert("logLevel".to_owned(), level.into());
+        config.insert("logToStderr".to_owned(), true.into());
+        let config = serde_json::to_vec(&config).unwrap();
+        let output = run("multus-shim", &env("ADD"), &config);
+        output.success();
+        assert_eq!(output.stderr.is_empty(), expected.is_empty());
+        assert!(output.stderr.contains(expected), "{}", output.stderr);
+    }
+}
+
+#[test]
 fn other_variables_of_the_runtime_stay_with_the_shim() {
     let fixture = ShimFixture::responding(ok(""));
     let mut variables = env("DEL");

@@ -219,6 +219,24 @@ fn a_static_configuration_that_runtimes_cannot_use_is_not_installed() {
 }
 
 #[test]
+fn a_file_that_runtimes_take_instead_is_named() {
+    let mut fixture = Fixture::new();
+    fixture.write("/net.d/10-flannel.conflist", DEFAULT_NETWORK);
+    assert_eq!(fixture.update(), None);
+    assert_eq!(fixture.manager.first, None);
+    let text = r#"{"name": "mine", "type": "multus-shim", "clusterNetwork": "/net.d/10-flannel.conflist"}"#;
+    let path = fixture.mount("70-multus.conf", text);
+    fixture.restart(&json!({"multusConfigFile": path}));
+    assert_eq!(fixture.update(), None);
+    let first = "10-flannel.conflist".to_owned();
+    assert_eq!(fixture.manager.first, Some(first));
+    fixture.root.remove("/net.d/10-flannel.conflist").unwrap();
+    fixture.write("/net.d/10-readme.txt", "");
+    assert_eq!(fixture.update(), None);
+    assert_eq!(fixture.manager.first, None);
+}
+
+#[test]
 fn the_readiness_indicator_delays_only_the_first_write() {
     let config = json!({"readinessindicatorfile": "/host/run/ready"});
     let mut fixture = Fixture::with(&config);

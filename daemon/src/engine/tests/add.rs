@@ -94,11 +94,11 @@ fn plugins_are_searched_in_bin_dir_before_cni_path() {
     );
     let mut netconf = Fixture::new().netconf();
     for (first, expected) in [
-        (false, ["/opt/cni/bin", "/var/lib/multus/bin"]),
-        (true, ["/var/lib/multus/bin", "/opt/cni/bin"]),
+        (false, ["/data/cni", "/var/lib/multus/bin", "/opt/cni/bin"]),
+        (true, ["/var/lib/multus/bin", "/data/cni", "/opt/cni/bin"]),
     ] {
         netconf.own_plugins_first = first;
-        let path = Engine::search_path(&netconf, &["/opt/cni/bin".into(), "relative".into()]);
+        let path = Engine::search_path(&netconf, &["/data/cni".into(), "relative".into()]);
         assert_eq!(path, expected.map(std::path::PathBuf::from));
     }
 }
