@@ -1,10 +1,17 @@
 //! The published charts that users have installed, as downloaded by `cargo xtask download`.
 
-use std::{fs, path::PathBuf};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use anyhow::{Context as _, ensure};
 
-use crate::test_env::{self, sha256};
+use crate::{
+    sh,
+    test_env::{self, TestEnv, sha256},
+};
 
 const LOCK: &str = include_str!("../../published.lock");
 
@@ -37,4 +44,40 @@ pub(crate) fn archive(name: &str) -> anyhow::Result<PathBuf> {
         path.display()
     );
     Ok(path)
+}
+
+/// Unpacks an archive; returns the chart's directory.
+pub(crate) fn unpacked(env: &TestEnv, archive: &Path) -> anyhow::Result<PathBuf> {
+    let to = env
+        .dir
+        .join("unpacked")
+        .join(archive.file_stem().context("an archive has a name")?);
+    fs::create_dir_all(&to)?;
+    let mut tar = Command::new("tar");
+    tar.args(["--extract", "--gzip", "--strip-components=1", "--file"]);
+    sh::run(tar.arg(archive).current_dir(&to))?;
+    Ok(to)
+}
+
+/// Makes a chart as published up to v4.2.409, whose CRD Helm deletes when the next chart lacks it; a later one had `keep`.
+pub(crate) fn deletable(env: &TestEnv, name: &str) -> anyhow::Result<PathBuf> {
+    let chart = unpacked(env, &archive(OLD)?)?;
+    let edit = |file: &str, from: &str, to: &str| -> anyhow::Result<()> {
+        let path = chart.join(file);
+        let text = fs::read_to_string(&path)?;
+        ensure!(text.contains(from), "{} has no {from:?}", path.display());
+        Ok(fs::write(path, text.replace(from, to))?)
+    };
+    let crd = "templates/customResourceDefinition.yaml";
+    edit(
+        crd,
+        "helm.sh/resource-policy: keep",
+        "example.com/kept: \"no\"",
+    )?;
+    edit(
+        "Chart.yaml",
+        "\nname: rke2-multus\n",
+        &format!("\nname: {name}\n"),
+    )?;
+    Ok(chart)
 }

@@ -11,7 +11,7 @@ use anyhow::{Context as _, ensure};
 
 use super::{derived::xtask, render};
 use crate::{
-    programs::published_charts::{self, NEW, NEW_CRD},
+    programs::published_charts::{self, NEW, NEW_CRD, unpacked},
     sh,
     test_env::TestEnv,
 };
@@ -155,19 +155,6 @@ fn append_version(chart: &Path, number: &str) -> anyhow::Result<()> {
     };
     fs::write(&path, text.lines().map(line).collect::<String>())?;
     Ok(())
-}
-
-/// Unpacks an archive; returns the chart's directory.
-pub(super) fn unpacked(env: &TestEnv, archive: &Path) -> anyhow::Result<PathBuf> {
-    let to = env
-        .dir
-        .join("unpacked")
-        .join(archive.file_stem().context("an archive has a name")?);
-    fs::create_dir_all(&to)?;
-    let mut tar = Command::new("tar");
-    tar.args(["--extract", "--gzip", "--strip-components=1", "--file"]);
-    sh::run(tar.arg(archive).current_dir(&to))?;
-    Ok(to)
 }
 
 fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {

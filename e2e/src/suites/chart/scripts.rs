@@ -9,11 +9,11 @@ use std::{
 use anyhow::{Context as _, ensure};
 use serde_json::Value;
 
-use super::exported::{check_same, export, files, unpacked};
+use super::exported::{check_same, export, files};
 use crate::{
     checkout,
     file_server::FileServer,
-    programs::published_charts::{self, NEW},
+    programs::published_charts::{self, NEW, unpacked},
     report::{CheckFailed, Report},
     sh,
     test_env::TestEnv,

@@ -1,11 +1,11 @@
 //! Upgrades from the published charts to ours, rollbacks and removal: CRD, DaemonSet and network definitions stay the same objects.
 
-use std::{fs, path::PathBuf};
+use std::fs;
 
 use anyhow::{Context as _, bail, ensure};
 use serde_json::{Value, json};
 
-use super::{exported, render, server::Server};
+use super::{render, server::Server};
 use crate::{
     control_plane::objects,
     kubectl_plugin::KubectlPlugin,
@@ -338,29 +338,6 @@ fn reused(env: &TestEnv, server: &Server) -> anyhow::Result<()> {
         .map(drop)
 }
 
-/// Makes a chart as published up to v4.2.409, whose CRD Helm deletes when the next chart lacks it; a later one had `keep`.
-fn deletable_chart(env: &TestEnv, name: &str) -> anyhow::Result<PathBuf> {
-    let chart = exported::unpacked(env, &published_charts::archive(OLD)?)?;
-    let edit = |file: &str, from: &str, to: &str| -> anyhow::Result<()> {
-        let path = chart.join(file);
-        let text = fs::read_to_string(&path)?;
-        ensure!(text.contains(from), "{} has no {from:?}", path.display());
-        Ok(fs::write(path, text.replace(from, to))?)
-    };
-    let crd = "templates/customResourceDefinition.yaml";
-    edit(
-        crd,
-        "helm.sh/resource-policy: keep",
-        "example.com/kept: \"no\"",
-    )?;
-    edit(
-        "Chart.yaml",
-        "\nname: rke2-multus\n",
-        &format!("\nname: {name}\n"),
-    )?;
-    Ok(chart)
-}
-
 /// Returns the uids of what an upgrade may not lose.
 fn networks(server: &Server) -> anyhow::Result<Vec<Value>> {
     [DEFINITION, "net-attach-def/storage"]
@@ -377,7 +354,12 @@ fn remove_ours(server: &Server) -> anyhow::Result<()> {
 }
 
 fn deletable_crd(env: &TestEnv, server: &Server) -> anyhow::Result<()> {
-    server.release("install", MAIN, &deletable_chart(env, MAIN)?, &[])?;
+    server.release(
+        "install",
+        MAIN,
+        &published_charts::deletable(env, MAIN)?,
+        &[],
+    )?;
     define_network(server)?;
     let before = networks(server)?;
     let args = ["--install", "--take-ownership", "--reset-values"];
@@ -403,7 +385,7 @@ fn deletable_crd(env: &TestEnv, server: &Server) -> anyhow::Result<()> {
 
 /// Runs what preflight prints for a chart whose CRD Helm would delete, the main chart before that of the CRD, which is the dangerous order.
 fn preflight_steps(env: &TestEnv, server: &Server, name: &str) -> anyhow::Result<()> {
-    let chart = deletable_chart(env, name)?;
+    let chart = published_charts::deletable(env, name)?;
     server.release("install", name, &chart, &[])?;
     define_network(server)?;
     let before = networks(server)?;

@@ -1,16 +1,22 @@
 //! RKE2: the chart is inside the manifest, RKE2 writes the cluster's settings into it, and its flag `--disable` uninstalls it.
 
+use std::fs;
+
 use anyhow::{Context as _, ensure};
+use serde_json::Value;
 
 use super::jobs::{RKE2, Servers};
 use crate::{
-    cluster::k3s_server::{inject_settings, released},
+    cluster::k3s_server::{inject_settings, job_log, released},
+    control_plane::objects,
     node::file_hashes::FileHashes,
+    programs::published_charts,
     report::{CheckFailed, Report},
     sh,
     suites::cluster::{ClusterFixture, NAMESPACE},
 };
 
+const CRD: &str = "network-attachment-definitions.k8s.cni.cncf.io";
 /// The system default registry; the nodes have the image under this name, too.
 const REGISTRY: &str = "mirror.e2e.invalid:5000";
 
@@ -22,7 +28,7 @@ impl ClusterFixture<'_> {
     ) -> Result<(), CheckFailed> {
         let server = &self.cluster.members[1];
         report.check(
-            "RKE2: jobs install the charts inside the manifests, with the cluster's settings",
+            "RKE2: jobs replace an old chart whose CRD Helm would delete, the main chart's first, with the cluster's settings",
             || {
                 let image = self.image()?;
                 let (_, name) = image.split_once('/').context("images have a registry")?;
@@ -32,14 +38,27 @@ impl ClusterFixture<'_> {
                     let mut ctr = member.runtime.ctr(&member.node);
                     sh::run(ctr.args(["images", "tag", &image, &second]))?;
                 }
+                let uid = self.deletable_release()?;
                 self.stage(server, "rke2", RKE2, "")?;
                 let count = inject_settings(&server.node, RKE2, &settings())?;
                 ensure!(count == 2, "settings were written into {count} charts");
-                let expected = ["applied multus-crd.yaml", "applied multus.yaml"];
-                ensure!(servers.scan(self, RKE2, &[])? == expected);
+                // Nothing orders the two jobs, so the main chart's may be the first.
+                let skip = format!("{RKE2}/server/manifests/multus-crd.yaml.skip");
+                server.node.write(&skip, "")?;
+                ensure!(servers.scan(self, RKE2, &[])? == ["applied multus.yaml"]);
+                sh::until(90, "the main chart's job waits for the CRD's", || {
+                    let log = job_log(&self.cluster, "rke2-multus");
+                    let waits = "install the chart rke2-multus-crd first";
+                    ensure!(log.contains(waits), "its log is {log}");
+                    Ok(())
+                })?;
+                fs::remove_file(server.node.path(&skip))?;
+                ensure!(servers.scan(self, RKE2, &[])? == ["applied multus-crd.yaml"]);
                 released(&self.cluster, "rke2-multus-crd", 0)?;
-                released(&self.cluster, "rke2-multus", 0)?;
-                self.wait_until_deployed("rke2-multus")
+                released(&self.cluster, "rke2-multus", 1)?;
+                self.wait_until_deployed("rke2-multus")?;
+                ensure!(self.network()? == uid, "the upgrade lost the networks");
+                Ok(())
             },
         )?;
         report.check("the image has the cluster's registry", || {
@@ -59,6 +78,20 @@ impl ClusterFixture<'_> {
                 Ok(())
             },
         )
+    }
+
+    /// Installs a release as RKE2 did until April 2026, and a network; returns the network's uid.
+    fn deletable_release(&self) -> anyhow::Result<Value> {
+        self.cluster.kubectl(&["delete", "crd", CRD])?;
+        let chart = published_charts::deletable(self.env, "rke2-multus")?;
+        self.cluster.install(&chart, "rke2-multus", &[])?;
+        self.cluster.apply(&[objects::storage()])?;
+        self.network()
+    }
+
+    fn network(&self) -> anyhow::Result<Value> {
+        let network = self.cluster.get(&[CRD, "storage"])?;
+        Ok(network["metadata"]["uid"].clone())
     }
 
     pub(super) fn rke2_uninstall(
@@ -97,7 +130,7 @@ impl ClusterFixture<'_> {
                     .node
                     .path(&format!("{RKE2}/server/.multus-distro.json"));
                 ensure!(!record.exists(), "the record is still there");
-                std::fs::remove_file(server.node.path(&program))?;
+                fs::remove_file(server.node.path(&program))?;
                 self.ensure_files_unchanged(before)
             },
         )?;
