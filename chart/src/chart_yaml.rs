@@ -5,6 +5,9 @@ use crate::{Chart, Identity, settings::BuildSettings, values::ARCHITECTURES};
 /// The first version of Kubernetes in which rolling updates of a `DaemonSet` with `maxSurge` are stable. The `-0` includes versions with a vendor's
 /// suffix.
 const KUBE_VERSION: &str = ">= 1.25.0-0";
+/// The same for Rancher's catalog. `scripts/validate-charts` of rancher/rke2 reads an annotation of this form alone, compares major, minor and
+/// patch each by itself, and skips a check without a word where a number is not between its bounds.
+const CATALOG_KUBE_VERSION: &str = ">= 1.25.0-0 < 1.99.99-0";
 
 const HOME: &str = env!("CARGO_PKG_REPOSITORY");
 const ICON: &str = "https://raw.githubusercontent.com/multus-rs/multus-rs/main/docs/icon.svg";
@@ -45,8 +48,8 @@ annotations:
 "
     );
     for (key, value) in annotations(chart, identity, settings, is_prerelease) {
-        text += "  ";
-        text += key;
+        // In quotes, since scripts replace what follows `version: ` in any line.
+        text.extend(["  \"", key, "\""]);
         text += &value_of(&value);
     }
     text
@@ -88,7 +91,10 @@ fn annotations(
             ),
         ),
         ("artifacthub.io/prerelease", is_prerelease.to_string()),
-        ("catalog.cattle.io/kube-version", KUBE_VERSION.to_owned()),
+        (
+            "catalog.cattle.io/kube-version",
+            CATALOG_KUBE_VERSION.to_owned(),
+        ),
         ("catalog.cattle.io/namespace", NAMESPACE.to_owned()),
         ("catalog.cattle.io/os", "linux".to_owned()),
         ("catalog.cattle.io/permits-os", "linux".to_owned()),

@@ -31,7 +31,7 @@ pub enum CheckError {
 }
 
 /// Lines of `Chart.yaml` that may differ besides the name.
-const DISTRO_LINES: [&str; 1] = ["  fleet.cattle.io/bundle-id: "];
+const DISTRO_LINES: [&str; 1] = ["  \"fleet.cattle.io/bundle-id\": "];
 
 /// Checks all charts and returns the number of files that were compared.
 pub fn check<'a>(settings: impl Into<BuildSettings<'a>>) -> Result<usize, CheckError> {
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn only_lines_of_the_distro_may_differ() {
-        let line = "  fleet.cattle.io/bundle-id: k3s";
+        let line = "  \"fleet.cattle.io/bundle-id\": k3s";
         assert_eq!(
             comparable("Chart.yaml", &format!("name: a\n{line}")),
             ["name: a"]

@@ -57,6 +57,11 @@ fn of_row(row: &Row) -> Value {
         Kind::OpenGroup => group(true),
         Kind::Switch => json!({"enum": [true, false, "true", "false", "", null]}),
         Kind::Text => json!({"type": ["string", "null"]}),
+        // With a dot at a wrong place Kubernetes refuses it.
+        Kind::Name => json!({"type": "string", "pattern": "^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"}),
+        Kind::Tag => {
+            json!({"type": ["string", "null"], "pattern": "^([A-Za-z0-9_][A-Za-z0-9_.-]*)?$"})
+        }
         Kind::Port => json!({"type": ["integer", "null"], "minimum": 1, "maximum": 65535}),
         Kind::Count => json!({"type": ["integer", "null"], "minimum": 1}),
         Kind::Amount => {
@@ -65,6 +70,11 @@ fn of_row(row: &Row) -> Value {
         Kind::PullPolicy => json!({"enum": ["", "Always", "IfNotPresent", "Never", null]}),
         Kind::Texts => json!({"type": ["array", "null"], "items": {"type": "string"}}),
         Kind::Objects => json!({"type": ["array", "null"], "items": {"type": "object"}}),
+        Kind::Variables => {
+            let variable =
+                json!({"type": "object", "properties": {"value": {"type": ["string", "null"]}}});
+            json!({"type": ["array", "null"], "items": variable})
+        }
         Kind::Object => json!({"type": ["object", "null"]}),
         Kind::Strings => {
             json!({"type": ["object", "null"], "additionalProperties": {"type": ["string", "null"]}})

@@ -37,6 +37,10 @@ pub enum Kind {
     Switch,
     /// A text.
     Text,
+    /// The name of a Kubernetes object.
+    Name,
+    /// The tag of an image, or nothing.
+    Tag,
     /// A port number.
     Port,
     /// An integer from 1.
@@ -49,6 +53,8 @@ pub enum Kind {
     Texts,
     /// A list of Kubernetes objects.
     Objects,
+    /// A list of environment variables, as in a pod.
+    Variables,
     /// A Kubernetes object.
     Object,
     /// A map of texts, such as labels and annotations.

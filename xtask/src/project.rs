@@ -165,7 +165,10 @@ impl Project {
 
     fn git(&self, args: &[&str]) -> anyhow::Result<String> {
         let shell = self.shell()?;
-        let command = cmd!(shell, "git -c safe.directory=* {args...}");
+        let command = cmd!(
+            shell,
+            "git --no-optional-locks -c safe.directory=* {args...}"
+        );
         let text = command.quiet().read();
         text.with_context(|| format!("cannot ask git about {}", self.root.display()))
     }

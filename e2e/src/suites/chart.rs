@@ -12,6 +12,7 @@ mod oci;
 mod pages;
 mod release_test;
 pub(super) mod render;
+mod rke2_gate;
 mod scripts;
 mod server;
 mod standalone;
@@ -87,6 +88,7 @@ pub(crate) fn run_packages(env: &TestEnv, report: &mut Report) -> Result<(), Che
 }
 
 pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed> {
+    rke2_gate::run(env, report)?;
     for name in CHARTS {
         report.check(&format!("helm lint {name}"), || {
             let words = render::helm(env, &["lint", "--strict"], &env.chart(name)?)?;

@@ -157,6 +157,16 @@ fn of_values(values: &Values, snapshot: &ClusterSnapshot) -> Vec<Finding> {
         })
         .collect();
     let config = values.daemon_config();
+    if values.is_on("rke2-whereabouts.enabled") {
+        let text = "it is true, but this chart does not include whereabouts: install its own chart, or pods of networks with that IPAM get no address; its CRDs stay as they are";
+        let path = "rke2-whereabouts.enabled";
+        findings.push(Finding::new(
+            Verdict::Changes,
+            Subject::Value,
+            path,
+            text.to_owned(),
+        ));
+    }
     let is_k3s = snapshot
         .nodes
         .iter()
@@ -569,6 +579,27 @@ fn grouped(findings: Vec<Finding>) -> Vec<Finding> {
     all
 }
 
+/// Returns how the release of another chart is removed without a network.
+fn removal(one: &Installation<'_>, snapshot: &ClusterSnapshot) -> Vec<String> {
+    let (namespace, release) = one.release();
+    let chart = helm_chart(one, snapshot);
+    let delete_chart = chart.map(|chart| format!("delete {}", place(chart)));
+    if snapshot.uninstallable.contains(&owned(one)) {
+        let uninstall = || format!("helm uninstall --namespace {namespace} {release}");
+        return vec![delete_chart.unwrap_or_else(uninstall)];
+    }
+    // Helm would delete what the release made, the CRD too, even where another release has taken it over.
+    let mut steps = vec![
+        format!("kubectl get {CRD} --all-namespaces --output yaml > networks.yaml"),
+        delete_daemon_set(one),
+        format!(
+            "kubectl delete secret --namespace {namespace} --selector owner=helm,name={release}"
+        ),
+    ];
+    steps.extend(delete_chart);
+    steps
+}
+
 /// Returns what to do, in its order.
 fn steps(
     findings: &[Finding],
@@ -606,26 +637,12 @@ fn steps(
         .iter()
         .filter(|one| matches!(one.kind, Kind::Thin | Kind::Thick) && one.chart.is_none())
         .partition(|one| one.set.release.is_some());
-    for one in of_other_charts {
-        // Helm would delete what the new release had taken over, so the old one goes first.
-        let (namespace, release) = one.release();
-        let chart = helm_chart(one, snapshot);
-        let delete_chart = chart.map(|chart| format!("delete {}", place(chart)));
-        if snapshot.uninstallable.contains(&owned(one)) {
-            let uninstall = || format!("helm uninstall --namespace {namespace} {release}");
-            steps.push(delete_chart.unwrap_or_else(uninstall));
-            continue;
-        }
-        // Helm would delete what the release made, the CRD too, even where another release has taken it over.
-        steps.extend([
-            format!("kubectl get {CRD} --all-namespaces --output yaml > networks.yaml"),
-            delete_daemon_set(one),
-            format!(
-                "kubectl delete secret --namespace {namespace} --selector owner=helm,name={release}"
-            ),
-        ]);
-        steps.extend(delete_chart);
-    }
+    // Helm would delete what the new release had taken over, so the old one goes first.
+    steps.extend(
+        of_other_charts
+            .into_iter()
+            .flat_map(|one| removal(one, snapshot)),
+    );
     // Upstream's daemon deletes its configuration when it ends, so ours has to serve before.
     let last = without_release.iter().map(|one| delete_daemon_set(one));
     let Choice {
@@ -680,9 +697,9 @@ fn steps(
     let mut ours = installed.iter().filter(|one| one.chart.is_some());
     match ours.find_map(|one| helm_chart(one, snapshot)) {
         // Helm alone would be undone by the next job of the HelmChart.
-        Some(installer) => steps.push(format!(
+        Some(found) => steps.push(format!(
             "in {}: replace `chart`, `repo` and `version` by `chartContent`, which is what `base64 --wrap=0 {chart}-{VERSION}.tgz` prints, and add `takeOwnership: true`",
-            place(installer)
+            place(found)
         )),
         None => steps.push(format!(
             "{upgrade} {namespace} {release} {chart}-{VERSION}.tgz{files}"

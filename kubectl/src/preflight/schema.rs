@@ -27,7 +27,38 @@ impl ValueProblem {
 type Pattern = (&'static str, fn(&str) -> bool, &'static str);
 
 /// All patterns of the schema; a function for each makes a regular expression engine unnecessary.
-const PATTERNS: &[Pattern] = &[("^[0-9]+%$", is_percentage, "a number or a percentage")];
+const PATTERNS: &[Pattern] = &[
+    ("^[0-9]+%$", is_percentage, "a number or a percentage"),
+    (
+        "^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$",
+        is_name,
+        "the name of an object: small letters, digits, - and ., with a letter or digit first and last",
+    ),
+    (
+        "^([A-Za-z0-9_][A-Za-z0-9_.-]*)?$",
+        is_tag,
+        "the tag of an image: letters, digits, _, . and -, with a letter, digit or _ first",
+    ),
+];
+
+fn is_name(text: &str) -> bool {
+    let is_end = |byte: Option<u8>| {
+        byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
+    };
+    is_end(text.bytes().next())
+        && is_end(text.bytes().last())
+        && text
+            .bytes()
+            .all(|byte| is_end(Some(byte)) || matches!(byte, b'-' | b'.'))
+}
+
+fn is_tag(text: &str) -> bool {
+    let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    text.bytes().next().is_none_or(is_word)
+        && text
+            .bytes()
+            .all(|byte| is_word(byte) || matches!(byte, b'-' | b'.'))
+}
 
 fn is_percentage(text: &str) -> bool {
     text.strip_suffix('%').is_some_and(|digits| {

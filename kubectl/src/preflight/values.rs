@@ -231,12 +231,6 @@ fn refusals(values: &Values, kubernetes: Option<&str>) -> Vec<ValueProblem> {
             );
         }
     }
-    if values.is_on("rke2-whereabouts.enabled") {
-        refuse(
-            "rke2-whereabouts.enabled",
-            "rke2-whereabouts.enabled is true, but this chart does not include whereabouts: install its own chart and remove the value; its CRDs stay as they are".to_owned(),
-        );
-    }
     let only = values.get("cniplugins.only").as_array();
     for name in only.into_iter().flatten().map(text_of) {
         if !NAMES.contains(&name.as_str()) {

@@ -231,12 +231,20 @@ fn refused_values_are_reported() {
 fn without_explicit_values_those_of_the_release_are_used() {
     let mut snapshot = snapshot(&[node(), thick(), storage(), pod("storage")]);
     let release = ("kube-system".to_owned(), "rke2-multus".to_owned());
-    let values = json!({"thickPlugin": {"enabled": true}, "rke2-whereabouts": {"enabled": true}});
+    let values = json!({"thickPlugin": {"enabled": false}, "rke2-whereabouts": {"enabled": true}});
     let values = values.as_object().unwrap().clone();
     snapshot.release_values.insert(release, values);
     let outcome = decide(&mut snapshot, None);
     assert_eq!(outcome.verdict, Some(FAILS));
-    assert_eq!(outcome.findings[0].names, ["rke2-whereabouts.enabled"]);
+    let named: Vec<_> = outcome
+        .findings
+        .iter()
+        .map(|one| one.names[0].as_str())
+        .collect();
+    assert_eq!(
+        named[..2],
+        ["thickPlugin.enabled", "rke2-whereabouts.enabled"]
+    );
     assert_eq!(outcome.values, "those of release kube-system/rke2-multus");
     let get = "helm get values --namespace kube-system rke2-multus --output yaml > values.yaml";
     assert!(

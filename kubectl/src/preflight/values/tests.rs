@@ -45,11 +45,6 @@ const REFUSED: &[(&str, &str, &str)] = &[
         "a template that was not filled in",
     ),
     (
-        "rke2-whereabouts: {enabled: true}",
-        "rke2-whereabouts.enabled",
-        "install its own chart",
-    ),
-    (
         "config: {cni_conf: {renameConfFile: true}}",
         "config.cni_conf.renameConfFile",
         "never renamed: remove the value",
@@ -300,7 +295,8 @@ fn accepted_values_have_no_problem() {
         "global: {systemDefaultRegistry: '[2001:db8::1]:5000/mirror_a/'}",
         "{metrics: {enabled: true, podMonitor: {enabled: true}}}",
         "{manifests: {daemonSet: false, configMap: false}}",
-        "rke2-whereabouts: {enabled: false, resources: {}}",
+        "rke2-whereabouts: {enabled: true, resources: {}}",
+        "vCenter: {clusterId: test-id}",
         "image: {digest: sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef, tag: ''}",
         "{commonLabels: {team: x}, podAnnotations: {a: b}, nameOverride: a.b-c, priorityClassName: ''}",
         "{extraEnv: [{name: HTTP_PROXY, value: x}], nodeSelector: {a: b}, fullnameOverride: ''}",

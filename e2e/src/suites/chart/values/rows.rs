@@ -155,6 +155,11 @@ pub(super) const ROWS: &[Row] = &[
         "other",
         Shows(r#""serviceAccountName":"other""#),
     ),
+    row("serviceAccount.name", "'a: b'", Refused("does not match")),
+    row("image.tag", "'v1 x'", Refused("does not match")),
+    row("labels.nodeSelector", "{a: true}", Refused("boolean")),
+    row("extraEnv", "[{name: A, value: 1}]", Refused("number")),
+    row("vCenter", "{clusterId: test-id}", NoChange),
     row(
         "daemonSecurity.capabilities",
         "[SYS_ADMIN, SYS_CHROOT, SYS_PTRACE, NET_ADMIN, BPF]",
@@ -659,11 +664,7 @@ pub(super) const ROWS: &[Row] = &[
         "{containerd: /a, multus: /b}",
         NoChange,
     ),
-    row(
-        "rke2-whereabouts.enabled",
-        "true",
-        Refused("install its own chart and remove the value"),
-    ),
+    row("rke2-whereabouts.enabled", "true", NoChange),
     row("rke2-whereabouts.image", "{tag: t}", NoChange),
     row(
         "rke2-whereabouts.updateStrategy",
