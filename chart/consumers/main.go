@@ -28,6 +28,7 @@ func main() {
 
 func run() error {
 	dataDir := flag.String("data-dir", "", "directory to stage below")
+	multus := flag.Bool("multus", false, "install Multus")
 	disable := flag.String("disable", "", "packaged components that are not staged, separated by commas")
 	registry := flag.String("system-default-registry", "", "registry that images come from")
 	disableAgent := flag.Bool("disable-agent", false, "this server runs no agent")
@@ -45,9 +46,12 @@ func run() error {
 	if !ok {
 		return fmt.Errorf("--from %s: write embed or bindata", *from)
 	}
-	skips := map[string]bool{}
+	// Nobody gets Multus who does not ask for it.
+	skips := map[string]bool{"multus": !*multus}
 	for _, name := range strings.Split(*disable, ",") {
-		skips[strings.TrimSpace(name)] = true
+		if name = strings.TrimSpace(name); name != "" {
+			skips[name] = true
+		}
 	}
 	static := filepath.Join(*dataDir, "server", "static")
 	if err := stageStatic(found[0], static); err != nil {

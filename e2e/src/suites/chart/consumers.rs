@@ -121,7 +121,13 @@ impl Tree {
         );
         let own = ["k3s-multus", "k3s-multus-crd"];
         for from in ["embed", "bindata"] {
-            let args = ["--from", from, "--system-default-registry", REGISTRY];
+            let args = [
+                "--multus",
+                "--from",
+                from,
+                "--system-default-registry",
+                REGISTRY,
+            ];
             let found = self.stage("consumer", &format!("data-{from}"), &args)?;
             let mut expected = charts(&own)?;
             expected.extend([manifest.clone()]);
@@ -130,12 +136,12 @@ impl Tree {
                 "{from}: staged {found:?}, not {expected:?}"
             );
         }
-        let disabled = self.stage("consumer", "disabled", &["--disable", "traefik,multus"])?;
-        ensure!(
-            disabled == charts(&own)?,
-            "--disable multus stages {disabled:?}"
-        );
-        let args = ["--from", "bindata", "--disable-agent"];
+        let disable = ["--multus", "--disable", "traefik,multus"];
+        for (to, args) in [("disabled", &disable[..]), ("not-asked-for", &[])] {
+            let staged = self.stage("consumer", to, args)?;
+            ensure!(staged == charts(&own)?, "{args:?} stages {staged:?}");
+        }
+        let args = ["--multus", "--from", "bindata", "--disable-agent"];
         self.stage("consumer", "no-agent", &args)?;
         let manifest = self.dir.join("no-agent/server/manifests/multus.yaml");
         let manifest = fs::read_to_string(manifest)?;
