@@ -1,6 +1,7 @@
 //! `multus-distro`: carries the charts and stages them for an unmodified K3s or RKE2.
 
 mod assets;
+mod boot_program;
 mod commands;
 mod config;
 mod detect;

@@ -207,12 +207,8 @@ pub(crate) fn args(
     all
 }
 
-/// Returns the drop-in that starts a command as `program server|agent --multus -- command`, with these options of a node on a VPN.
-pub(crate) fn drop_in(
-    program: &Path,
-    command: &str,
-    vpn_options: &[String],
-) -> anyhow::Result<String> {
+/// Returns the drop-in that starts a command as `program server|agent OPTIONS -- command`.
+pub(crate) fn drop_in(program: &Path, command: &str, options: &[String]) -> anyhow::Result<String> {
     let program = plain_path(program)?;
     let rest = command.trim_start_matches(['-', ':', '+', '!']);
     let prefixes = &command[..command.len() - rest.len()];
@@ -221,28 +217,55 @@ pub(crate) fn drop_in(
         "the unit gives the program another name (@): remove that"
     );
     let role = role(rest)?;
-    let order = match vpn_options {
-        [] => String::new(),
-        _ => format!("[Unit]\nWants={VPN_UNIT}\nAfter={VPN_UNIT}\n"),
+    let order = if options.iter().any(|option| option == VPN_OPTION) {
+        format!("[Unit]\nWants={VPN_UNIT}\nAfter={VPN_UNIT}\n")
+    } else {
+        String::new()
     };
-    let words: Vec<&str> = ["--multus"]
-        .into_iter()
-        .chain(vpn_options.iter().map(String::as_str))
-        .collect();
-    let options = words.join(" ");
+    let options = options.join(" ");
     Ok(format!(
         "# written by `multus-distro install`; `multus-distro install --remove` takes it away\n{MADE_OF}{command}\n\
          {order}[Service]\nExecStart=\nExecStart={prefixes}{program} {role} {options} -- {rest}\n"
     ))
 }
 
-/// Returns the options of `server` and `agent` for a node on the VPN of a file.
-pub(crate) fn vpn_options(file: &Path, cluster_cidr: &[String]) -> anyhow::Result<Vec<String>> {
-    let mut words = vec![VPN_OPTION.to_owned(), plain_path(file)?.to_owned()];
-    if !cluster_cidr.is_empty() {
-        words.extend([CIDR_OPTION.to_owned(), cluster_cidr.join(",")]);
+/// What `multus-distro install` switches on.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Features {
+    pub(crate) multus: bool,
+    /// The file with the VPN's settings, and the networks of pods.
+    pub(crate) vpn: Option<(PathBuf, Vec<String>)>,
+}
+
+impl Features {
+    /// Returns the options of `server` and `agent`.
+    pub(crate) fn options(&self) -> anyhow::Result<Vec<String>> {
+        let mut words: Vec<String> = Vec::new();
+        words.extend(self.multus.then(|| MULTUS_OPTION.to_owned()));
+        if let Some((file, networks)) = &self.vpn {
+            words.extend([VPN_OPTION.to_owned(), plain_path(file)?.to_owned()]);
+            if !networks.is_empty() {
+                words.extend([CIDR_OPTION.to_owned(), networks.join(",")]);
+            }
+        }
+        Ok(words)
     }
-    Ok(words)
+
+    /// Reads the options of a drop-in.
+    pub(crate) fn of_drop_in(text: &str) -> Option<Self> {
+        let start = exec_start(&[text.to_owned()]).ok()?;
+        let args = split_args(&start).into_iter();
+        let args: Vec<String> = args.take_while(|arg| arg != "--").collect();
+        let value = |option: &str| {
+            let at = args.iter().position(|arg| arg == option)?;
+            args.get(at + 1)
+        };
+        let networks = value(CIDR_OPTION).map(|list| list.split(',').map(str::to_owned).collect());
+        Some(Self {
+            multus: args.iter().any(|arg| arg == MULTUS_OPTION),
+            vpn: value(VPN_OPTION).map(|file| (file.into(), networks.unwrap_or_default())),
+        })
+    }
 }
 
 /// The unit that keeps the VPN up.
@@ -278,19 +301,8 @@ pub(crate) fn plain_path(path: &Path) -> anyhow::Result<&str> {
         })
 }
 
-/// Returns the file with the VPN's settings and the networks of pods that a drop-in names.
-pub(crate) fn vpn_of_drop_in(text: &str) -> Option<(PathBuf, Vec<String>)> {
-    let start = exec_start(&[text.to_owned()]).ok()?;
-    let args = split_args(&start).into_iter();
-    let args: Vec<String> = args.take_while(|arg| arg != "--").collect();
-    let value = |option: &str| {
-        let at = args.iter().position(|arg| arg == option)?;
-        args.get(at + 1)
-    };
-    let networks = value(CIDR_OPTION).map(|list| list.split(',').map(str::to_owned).collect());
-    Some((value(VPN_OPTION)?.into(), networks.unwrap_or_default()))
-}
-
+/// The option of `server` and `agent` that stages Multus.
+const MULTUS_OPTION: &str = "--multus";
 /// The option of `server` and `agent` that names the file with the VPN's settings.
 const VPN_OPTION: &str = "--vpn-auth-file";
 /// The option that names the networks of pods.
@@ -395,13 +407,14 @@ mod tests {
     fn drop_in_starts_the_same_command_through_this_program() {
         let program = Path::new("/usr/local/bin/multus-distro");
         let command = check(&[K3S]).unwrap();
-        let text = drop_in(program, &command, &[]).unwrap();
+        let multus = [MULTUS_OPTION.to_owned()];
+        let text = drop_in(program, &command, &multus).unwrap();
         let start = "ExecStart=\nExecStart=/usr/local/bin/multus-distro server --multus -- /usr/local/bin/k3s server '--data-dir' '/data/k 3s'\n";
         assert!(text.ends_with(start), "{text}");
         assert_eq!(original_command(&text), Some(command.as_str()));
         let through = check(&[K3S, &text]).unwrap();
         assert!(through.starts_with("/usr/local/bin/multus-distro server"));
-        let agent = drop_in(program, "-/usr/local/bin/rke2 agent", &[]).unwrap();
+        let agent = drop_in(program, "-/usr/local/bin/rke2 agent", &multus).unwrap();
         assert!(agent.contains("=-/usr/local/bin/multus-distro agent --multus -- /usr/local"));
         for (program, command) in [
             ("/tmp/a b", "/k3s server"),
@@ -420,21 +433,29 @@ mod tests {
     fn vpn_comes_before_the_distro() {
         let program = Path::new("/usr/local/bin/multus-distro");
         let file = Path::new("/etc/multus-vpn.auth");
-        let options = vpn_options(file, &[]).unwrap();
+        let mut features = Features {
+            multus: true,
+            vpn: Some((file.to_owned(), Vec::new())),
+        };
+        let options = features.options().unwrap();
         let text = drop_in(program, "/usr/local/bin/k3s agent", &options).unwrap();
         let start = "ExecStart=/usr/local/bin/multus-distro agent --multus --vpn-auth-file /etc/multus-vpn.auth -- /usr/local/bin/k3s agent\n";
         assert!(text.ends_with(start), "{text}");
         assert_eq!(original_command(&text), Some("/usr/local/bin/k3s agent"));
-        assert_eq!(vpn_of_drop_in(&text), Some((file.to_owned(), Vec::new())));
         let networks = ["10.9.0.0/16", "fd09::/56"].map(str::to_owned);
-        let options = vpn_options(file, &networks).unwrap();
-        let with_networks = drop_in(program, "k3s agent", &options).unwrap();
-        let found = vpn_of_drop_in(&with_networks);
-        assert_eq!(found, Some((file.to_owned(), networks.to_vec())));
+        for (multus, networks) in [(true, Vec::new()), (false, networks.to_vec())] {
+            features = Features {
+                multus,
+                vpn: Some((file.to_owned(), networks)),
+            };
+            let text = drop_in(program, "k3s agent", &features.options().unwrap()).unwrap();
+            assert_eq!(Features::of_drop_in(&text).as_ref(), Some(&features));
+            assert_eq!(text.contains("--multus"), multus);
+        }
         // An argument of the distro is none of ours.
         let command = "/usr/local/bin/k3s agent --vpn-auth-file /x";
-        let without = drop_in(program, command, &[]).unwrap();
-        assert_eq!(vpn_of_drop_in(&without), None);
+        let without = drop_in(program, command, &[MULTUS_OPTION.to_owned()]).unwrap();
+        assert_eq!(Features::of_drop_in(&without).unwrap().vpn, None);
         let order = "[Unit]\nWants=multus-vpn.service\nAfter=multus-vpn.service\n[Service]\n";
         assert!(text.contains(order), "{text}");
         let unit = [vpn_unit(program, file).unwrap()];

@@ -204,6 +204,13 @@ impl Root {
         })
     }
 
+    /// Returns user, group and permission bits of a file or directory, links followed; `None` if there is none.
+    pub fn access(&self, path: impl AsRef<Path>) -> Option<(u32, u32, u32)> {
+        let fd = self.at(path.as_ref(), OFlags::PATH).ok()?;
+        let stat = rustix::fs::fstat(&fd).ok()?;
+        Some((stat.st_uid, stat.st_gid, stat.st_mode & 0o7777))
+    }
+
     /// Returns device and inode, which identify a file or directory, links followed; `None` if there is none.
     pub fn identity(&self, path: impl AsRef<Path>) -> Option<(u64, u64)> {
         let fd = self.at(path.as_ref(), OFlags::PATH).ok()?;

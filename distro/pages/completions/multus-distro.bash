@@ -277,7 +277,7 @@ _multus__distro() {
             return 0
             ;;
         multus__subcmd__distro__subcmd__install)
-            opts="-h --unit --distro --vpn-auth-file --vpn-cluster-cidr --remove --program --root --help"
+            opts="-h --unit --distro --multus --vpn-auth-file --vpn-cluster-cidr --remove --program --root --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

@@ -96,10 +96,11 @@ complete -c multus-distro -n "__fish_multus_distro_using_subcommand verify" -s h
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand install" -l unit -d 'The unit, where this node has several, or one of another name' -r
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand install" -l distro -d 'The distro, where this node has both' -r -f -a "k3s\t'K3s: charts among the static files, a manifest that names their address'
 rke2\t'RKE2: a manifest that carries the charts'"
-complete -c multus-distro -n "__fish_multus_distro_using_subcommand install" -l vpn-auth-file -d 'Put the node on the VPN of this file, which a unit of its own keeps up; it stays there until --remove' -r -F
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand install" -l vpn-auth-file -d 'Put the node on the VPN of this file, which a unit of its own keeps up, without Multus where it was not on; both stay until --remove' -r -F
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand install" -l vpn-cluster-cidr -d 'The networks of the cluster\'s pods, where an agent\'s servers have others than the default one' -r
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand install" -l program -d 'This program\'s path on the node; its present path unless set' -r -F
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand install" -l root -d 'The directory that stands for the node\'s root' -r -F
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand install" -l multus -d 'Start with Multus; on unless --vpn-auth-file is given, or this node has the VPN alone'
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand install" -l remove -d 'Delete the drop-in, end the use of the VPN, and unstage'
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand install" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and not __fish_seen_subcommand_from plan run status down hook" -s h -l help -d 'Print help'

@@ -8,13 +8,13 @@ use node::{root::Root, runtime::HINT};
 
 use super::{note, print, stage::ensure_not_disabled, vpn::down::down};
 use crate::{
-    config,
+    boot_program, config,
     node_vpn::files::VpnFiles,
     plan::{self, Distro},
     program,
     service::{self, Service},
     stage,
-    unit::{self, VPN_UNIT},
+    unit::{self, Features, VPN_UNIT},
 };
 
 /// More than any unit.
@@ -22,7 +22,7 @@ const MAX_UNIT: u64 = 1 << 20;
 
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  multus-distro install\n  multus-distro install --unit k3s-agent.service\n  multus-distro install --vpn-auth-file /etc/multus-vpn.auth\n  multus-distro install --remove\n\nRun it again when the unit changes, as an installation script of the distro does; doctor reports it."
+    after_help = "Examples:\n  multus-distro install\n  multus-distro install --unit k3s-agent.service\n  multus-distro install --vpn-auth-file /etc/multus-vpn.auth            the VPN alone\n  multus-distro install --multus --vpn-auth-file /etc/multus-vpn.auth\n  multus-distro install --remove\n\nRun it again when the unit changes, as an installation script of the distro does; doctor reports it."
 )]
 pub(crate) struct Args {
     /// The unit, where this node has several, or one of another name
@@ -31,7 +31,10 @@ pub(crate) struct Args {
     /// The distro, where this node has both
     #[arg(long, value_enum)]
     distro: Option<Distro>,
-    /// Put the node on the VPN of this file, which a unit of its own keeps up; it stays there until --remove
+    /// Start with Multus; on unless --vpn-auth-file is given, or this node has the VPN alone
+    #[arg(long, conflicts_with = "remove")]
+    multus: bool,
+    /// Put the node on the VPN of this file, which a unit of its own keeps up, without Multus where it was not on; both stay until --remove
     #[arg(long, value_name = "FILE", value_parser = absolute, conflicts_with = "remove")]
     vpn_auth_file: Option<PathBuf>,
     /// The networks of the cluster's pods, where an agent's servers have others than the default one
@@ -65,29 +68,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         Some(program) => program.clone(),
         None => std::env::current_exe().context("cannot find this program's own path")?,
     };
-    // Installed again, as after a change of the unit, a node stays on its VPN.
-    let present = service.drop_in.as_deref().and_then(unit::vpn_of_drop_in);
-    let (present, mut networks) = present.unzip();
-    if !args.vpn_cluster_cidr.is_empty() {
-        let of_args = args.vpn_cluster_cidr.iter();
-        networks = Some(of_args.map(ToString::to_string).collect());
-    }
-    let auth_file = args.vpn_auth_file.clone().or(present);
-    ensure!(
-        auth_file.is_some() || args.vpn_cluster_cidr.is_empty(),
-        BadUsage(
-            "--vpn-cluster-cidr is for a node on a VPN: name its settings with --vpn-auth-file"
-                .to_owned()
-        )
-    );
-    let options = match &auth_file {
-        Some(file) => unit::vpn_options(file, &networks.unwrap_or_default())?,
-        None => Vec::new(),
-    };
+    let features = features(args, service.drop_in.as_deref())?;
+    boot_program::check(&root, &program, args.program.is_some())?;
+    let auth_file = features.vpn.as_ref().map(|(file, _)| file);
+    let options = features.options()?;
     let text = unit::drop_in(&program, &service.command, &options)
         .with_context(|| format!("cannot make a drop-in for {}", service.name))?;
     let path = service.drop_in_path();
-    let has_new_vpn = match &auth_file {
+    let has_new_vpn = match auth_file {
         Some(file) => write_vpn_unit(&root, &unit::vpn_unit(&program, file)?)?,
         None => false,
     };
@@ -99,11 +87,44 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     root.make_dirs(parent, 0o755)?;
     root.write_atomic(&path, text.as_bytes(), 0o644)?;
     print(&format!("{}\n", path.display()))?;
-    if let Err(error) = check_staging(args, &root, &service) {
+    if !features.multus {
+        note("this node starts without Multus; --multus adds it");
+    } else if let Err(error) = check_staging(args, &root, &service) {
         note(&format!("before the restart: {error:#}"));
     }
     note_next_step(&service);
     Ok(())
+}
+
+/// Returns what the arguments switch on, and what the present drop-in has: a node that is installed again, as after a change of its unit,
+/// stays as it is.
+fn features(args: &Args, drop_in: Option<&str>) -> anyhow::Result<Features> {
+    let present = drop_in.and_then(Features::of_drop_in).unwrap_or_default();
+    let has_drop_in = present != Features::default();
+    let is_vpn_alone = args.vpn_auth_file.is_some() || has_drop_in;
+    let (file, networks) = present.vpn.unzip();
+    let file = args.vpn_auth_file.clone().or(file);
+    let of_args: Vec<_> = args
+        .vpn_cluster_cidr
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    ensure!(
+        file.is_some() || of_args.is_empty(),
+        BadUsage(
+            "--vpn-cluster-cidr is for a node on a VPN: name its settings with --vpn-auth-file"
+                .to_owned()
+        )
+    );
+    let networks = if of_args.is_empty() {
+        networks.unwrap_or_default()
+    } else {
+        of_args
+    };
+    Ok(Features {
+        multus: args.multus || present.multus || !is_vpn_alone,
+        vpn: file.map(|file| (file, networks)),
+    })
 }
 
 /// Fails where the next start of a server would not stage.

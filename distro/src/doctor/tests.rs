@@ -206,7 +206,7 @@ fn drop_in_is_compared_with_the_unit() {
     );
     let drop_in = |command: &str| {
         let program = Path::new("/usr/local/bin/multus-distro");
-        crate::unit::drop_in(program, command, &[]).unwrap()
+        crate::unit::drop_in(program, command, &["--multus".to_owned()]).unwrap()
     };
     let drop_in_path = "etc/systemd/system/k3s.service.d/90-multus.conf";
     case.write(drop_in_path, &drop_in("/usr/local/bin/k3s server"));

@@ -4,12 +4,22 @@ use std::fs;
 
 use super::{path, run};
 
+/// Puts a program where the drop-ins of these tests start one.
+fn with_program(root: &std::path::Path) -> std::io::Result<()> {
+    use std::os::unix::fs::PermissionsExt as _;
+    let program = root.join("opt/multus-distro");
+    fs::create_dir_all(root.join("opt"))?;
+    fs::write(&program, "")?;
+    fs::set_permissions(program, fs::Permissions::from_mode(0o755))
+}
+
 const UNIT: &str = "[Service]\nExecStart=/usr/local/bin/k3s \\\n    server \\\n";
 
 #[test]
 fn remove_unstages_where_the_environment_file_of_the_unit_has_the_data() {
     let dir = tempfile::tempdir().unwrap();
     let root = path(dir.path());
+    with_program(dir.path()).unwrap();
     let at = |path: &str| dir.path().join(path.trim_start_matches('/'));
     fs::create_dir_all(at("/etc/systemd/system")).unwrap();
     // What K3s' installer writes.
@@ -153,6 +163,7 @@ fn remove_follows_links_inside_the_root_alone() {
     let dir = tempfile::tempdir().unwrap();
     let outside = tempfile::tempdir().unwrap();
     let root = path(dir.path());
+    with_program(dir.path()).unwrap();
     let at = |path: &str| dir.path().join(path.trim_start_matches('/'));
     fs::create_dir_all(at("/etc/systemd/system")).unwrap();
     fs::write(at("/etc/systemd/system/k3s.service"), UNIT).unwrap();
@@ -180,6 +191,7 @@ fn remove_follows_links_inside_the_root_alone() {
 fn install_writes_a_drop_in_and_remove_deletes_it() {
     let dir = tempfile::tempdir().unwrap();
     let root = path(dir.path());
+    with_program(dir.path()).unwrap();
     let at = |path: &str| dir.path().join(path.trim_start_matches('/'));
     let error = |args: &[&str]| String::from_utf8(run(args).stderr).unwrap();
     let install = ["install", "--root", root, "--program", "/opt/multus-distro"];

@@ -217,6 +217,8 @@ fn status_of_a_node_without_tailscale_names_what_to_install() {
 fn install_writes_the_unit_of_the_vpn_and_remove_deletes_it() {
     let node = Node::new(NOT_LOGGED_IN);
     fs::create_dir_all(node.at("etc/systemd/system")).unwrap();
+    fs::create_dir_all(node.at("opt")).unwrap();
+    node.write("opt/multus-distro", "", 0o755);
     node.write(
         "etc/systemd/system/k3s-agent.service",
         "[Service]\nExecStart=/usr/local/bin/k3s agent\n",
@@ -253,9 +255,8 @@ fn install_writes_the_unit_of_the_vpn_and_remove_deletes_it() {
     );
     let drop_in_text = fs::read_to_string(at(drop_in)).unwrap();
     assert!(
-        drop_in_text.contains(
-            "agent --multus --vpn-auth-file /etc/multus-vpn.auth -- /usr/local/bin/k3s agent"
-        ),
+        drop_in_text
+            .contains("agent --vpn-auth-file /etc/multus-vpn.auth -- /usr/local/bin/k3s agent"),
         "{drop_in_text}"
     );
     assert!(install(&with_vpn).1.contains("is up to date"));
@@ -270,6 +271,10 @@ fn install_writes_the_unit_of_the_vpn_and_remove_deletes_it() {
     in_drop_in(options);
     assert!(install(&[]).1.contains("is up to date"));
     in_drop_in(options);
+    // Multus comes to a node on the VPN when it is asked for, and stays.
+    install(&["--multus"]);
+    in_drop_in(&format!("agent --multus {options}"));
+    assert!(install(&with_vpn).1.contains("is up to date"));
     assert!(at(unit).exists());
     let doctor = text_of_doctor(&node);
     assert!(

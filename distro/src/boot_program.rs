@@ -1,0 +1,138 @@
+//! Whether systemd may start a file as root at each boot: nobody else may be able to change it, and it has to be there.
+
+use std::path::{Component, Path, PathBuf};
+
+use anyhow::{Context as _, bail, ensure};
+use node::root::{Kind, Root};
+
+/// Directories that are emptied at boot or that hold media, by the Filesystem Hierarchy Standard 3.0.
+const PASSING: [&str; 7] = [
+    "/tmp", "/var/tmp", "/run", "/dev", "/proc", "/mnt", "/media",
+];
+/// Write permission of the group and of all others.
+const WRITABLE: u32 = 0o022;
+/// More links than a path has in practice.
+const LINKS: u32 = 40;
+
+/// Fails unless the program and all directories on the way to it belong to the owner of the tree, and nobody else may write them.
+/// `is_explicit` allows directories that may be empty at the next boot.
+pub(crate) fn check(root: &Root, program: &Path, is_explicit: bool) -> anyhow::Result<()> {
+    let cure = format!(
+        "copy it first: install -m 755 {} /usr/local/bin/multus-distro, and run that",
+        program.display()
+    );
+    let real = resolve(root, program)?;
+    let is_file = root.is_executable(&real);
+    ensure!(
+        is_file,
+        "{} is no program: put it there first, since each start of the distro needs it",
+        program.display()
+    );
+    let passing = PASSING.iter().find(|dir| real.starts_with(dir));
+    if let Some(dir) = passing.filter(|_| !is_explicit) {
+        bail!(
+            "{} is below {dir}, which may be empty at the next boot, and then the distro does not start: {cure}",
+            real.display()
+        );
+    }
+    let owner = root.owner()?;
+    for path in real.ancestors() {
+        let (user, group, mode) = root
+            .access(path)
+            .with_context(|| format!("{} is gone", path.display()))?;
+        let writable = if group == 0 {
+            WRITABLE & 0o002
+        } else {
+            WRITABLE
+        };
+        ensure!(
+            user == owner && mode & writable == 0,
+            "others than root may change {} (owner {user}, mode {mode:04o}), and systemd would run the program as root at each boot: {cure}",
+            path.display()
+        );
+    }
+    Ok(())
+}
+
+/// Follows every link of a path inside of the root.
+fn resolve(root: &Root, path: &Path) -> anyhow::Result<PathBuf> {
+    let mut rest: Vec<PathBuf> = parts(path);
+    let mut real = PathBuf::from("/");
+    let mut links = 0;
+    while let Some(part) = rest.pop() {
+        if part.as_os_str() == ".." {
+            real.pop();
+            continue;
+        }
+        let next = real.join(&part);
+        if root.kind(&next)? != Some(Kind::Symlink) {
+            real = next;
+            continue;
+        }
+        links += 1;
+        ensure!(links <= LINKS, "{} has too many links", path.display());
+        let target = root.read_link(&next)?;
+        if target.is_absolute() {
+            real = PathBuf::from("/");
+        }
+        rest.extend(parts(&target));
+    }
+    Ok(real)
+}
+
+/// Returns the components without the root, the last one first.
+fn parts(path: &Path) -> Vec<PathBuf> {
+    let components = path.components().rev();
+    components
+        .filter(|one| matches!(one, Component::Normal(_) | Component::ParentDir))
+        .map(|one| one.as_os_str().into())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        fs,
+        os::unix::fs::{PermissionsExt as _, symlink},
+    };
+
+    use super::*;
+
+    #[test]
+    fn a_program_that_others_may_change_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = Root::open(dir.path()).unwrap();
+        let at = |path: &str| dir.path().join(path.trim_start_matches('/'));
+        let mode = |path: &str, mode| {
+            fs::set_permissions(at(path), fs::Permissions::from_mode(mode)).unwrap();
+        };
+        let check = |path: &str, is_explicit| {
+            check(&root, Path::new(path), is_explicit).map_err(|error| error.to_string())
+        };
+        for path in ["/usr/local/bin", "/home/me", "/media/stick", "/var/opt"] {
+            fs::create_dir_all(at(path)).unwrap();
+            fs::write(at(path).join("multus-distro"), "").unwrap();
+            mode(&format!("{path}/multus-distro"), 0o755);
+        }
+        let refused = |path: &str, words: &str| {
+            let error = check(path, false).unwrap_err();
+            assert!(error.contains(words), "{error}");
+        };
+        check("/usr/local/bin/multus-distro", false).unwrap();
+        refused("/usr/local/bin/other", "is no program");
+        refused("/media/stick/multus-distro", "below /media");
+        check("/media/stick/multus-distro", true).unwrap();
+        mode("/home/me/multus-distro", 0o777);
+        refused("/home/me/multus-distro", "mode 0777");
+        mode("/home/me/multus-distro", 0o755);
+        mode("/home/me", 0o757);
+        refused("/home/me/multus-distro", "change /home/me ");
+        // The file behind a link counts, and every directory on the way to it.
+        symlink("/var/opt", at("/opt")).unwrap();
+        check("/opt/multus-distro", false).unwrap();
+        symlink("../../../home/me/multus-distro", at("/usr/local/bin/link")).unwrap();
+        refused("/usr/local/bin/link", "change /home/me ");
+        symlink("/loop", at("/loop")).unwrap();
+        refused("/loop", "too many links");
+    }
+}
