@@ -60,7 +60,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let root = Root::open(&args.root)?;
     let service = service::find(&root, args.distro, args.unit.as_deref())
         .map_err(|error| BadUsage(format!("{error:#}")))?
-        .context("no unit of K3s or RKE2 is installed: install the distro first, or name its unit with --unit")?;
+        .with_context(|| without_unit(&root))?;
     if args.remove {
         return remove(args, &root, &service);
     }
@@ -94,6 +94,22 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     }
     note_next_step(&service);
     Ok(())
+}
+
+/// Returns why there is no unit, and what helps.
+fn without_unit(root: &Root) -> String {
+    // The files that K3s' installer writes where OpenRC starts services. They set the command after /etc/conf.d is read.
+    let services = [("k3s", "server"), ("k3s-agent", "agent")];
+    let found = services
+        .into_iter()
+        .map(|(name, role)| (name, role, format!("/etc/init.d/{name}")))
+        .find(|(.., file)| root.exists(file));
+    match found {
+        Some((name, role, file)) => format!(
+            "OpenRC starts {name} here, and only units of systemd are changed: in {file} write command=\"/usr/local/bin/multus-distro\", put `{role} --multus -- /usr/local/bin/k3s` before what command_args has, and run `rc-service {name} restart`; K3s' installer writes that file anew, so repeat it then"
+        ),
+        None => "no unit of K3s or RKE2 is installed: install the distro first, or name its unit with --unit".to_owned(),
+    }
 }
 
 /// Returns what the arguments switch on, and what the present drop-in has: a node that is installed again, as after a change of its unit,

@@ -196,6 +196,13 @@ fn install_writes_a_drop_in_and_remove_deletes_it() {
     let error = |args: &[&str]| String::from_utf8(run(args).stderr).unwrap();
     let install = ["install", "--root", root, "--program", "/opt/multus-distro"];
     assert!(error(&install).contains("install the distro first"));
+    fs::create_dir_all(at("/etc/init.d")).unwrap();
+    fs::write(at("/etc/init.d/k3s-agent"), "").unwrap();
+    let openrc = error(&install);
+    assert!(
+        openrc.contains("put `agent --multus -- /usr/local/bin/k3s` before"),
+        "{openrc}"
+    );
     fs::create_dir_all(at("/etc/systemd/system")).unwrap();
     fs::write(at("/etc/systemd/system/k3s.service"), UNIT).unwrap();
     let drop_in = "/etc/systemd/system/k3s.service.d/90-multus.conf";
