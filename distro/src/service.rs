@@ -87,6 +87,19 @@ pub(crate) fn find(
     }
 }
 
+/// Returns the drop-ins of `multus-distro install`, whether their units exist or not.
+pub(crate) fn own_drop_ins(root: &Root) -> Vec<PathBuf> {
+    let dir = Path::new("/etc/systemd/system");
+    let names = root.list(dir).unwrap_or_default();
+    let of_services = names.iter().filter(|name| name.ends_with(".service.d"));
+    let paths = of_services.map(|name| dir.join(name).join(unit::DROP_IN));
+    let is_ours = |path: &PathBuf| {
+        let bytes = root.read(path, MAX).unwrap_or_default();
+        unit::original_command(&String::from_utf8_lossy(&bytes)).is_some()
+    };
+    paths.filter(is_ours).collect()
+}
+
 /// Reads the units by which a distro starts: those that systemd starts with the node, or all that are installed where it starts none.
 /// The unit of a server comes before that of an agent.
 pub(crate) fn find_started(root: &Root, distro: Option<Distro>) -> anyhow::Result<Vec<Service>> {

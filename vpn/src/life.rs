@@ -361,8 +361,9 @@ impl<P: Provider, S: Store> Life<P, S> {
         Ok(())
     }
 
-    /// Undoes what this program did: withdraws its routes, and takes the VPN down if it brought it up.
-    pub fn end(&mut self) -> Result<(), String> {
+    /// Undoes what this program did: withdraws its routes, sets settings back, and takes the VPN down if it brought it up and `down` is set.
+    /// Otherwise the VPN stays up, and is the user's from then on.
+    pub fn end(&mut self, down: bool) -> Result<(), String> {
         let text = |stop: Stop| match stop {
             Stop::Missing(text) => text,
         };
@@ -395,7 +396,7 @@ impl<P: Provider, S: Store> Life<P, S> {
             self.change_record(|record| record.accepted_routes = false)
                 .map_err(text)?;
         }
-        if self.record.brought_up {
+        if self.record.brought_up && down {
             self.provider.down().map_err(|error| error.to_string())?;
             self.change_record(|record| record.brought_up = false)
                 .map_err(text)?;

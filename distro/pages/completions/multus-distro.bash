@@ -459,7 +459,7 @@ _multus__distro() {
             return 0
             ;;
         multus__subcmd__distro__subcmd__vpn__subcmd__down)
-            opts="-h --root --help"
+            opts="-h --cut-session --root --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

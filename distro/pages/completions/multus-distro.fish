@@ -129,6 +129,7 @@ complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __f
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __fish_seen_subcommand_from status" -l json -d 'As JSON'
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __fish_seen_subcommand_from status" -s h -l help -d 'Print help'
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __fish_seen_subcommand_from down" -l root -d 'The directory that stands for the node\'s root' -r -F
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __fish_seen_subcommand_from down" -l cut-session -d 'Take the VPN down even where this very session came over it, and would be cut'
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __fish_seen_subcommand_from down" -s h -l help -d 'Print help'
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __fish_seen_subcommand_from hook" -l root -d 'The directory that stands for the node\'s root' -r -F
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __fish_seen_subcommand_from hook" -s h -l help -d 'Print help'

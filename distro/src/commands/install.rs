@@ -58,12 +58,15 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let root = Root::open(&args.root)?;
-    let service = service::find(&root, args.distro, args.unit.as_deref())
-        .map_err(|error| BadUsage(format!("{error:#}")))?
-        .with_context(|| without_unit(&root))?;
+    let found = service::find(&root, args.distro, args.unit.as_deref())
+        .map_err(|error| BadUsage(format!("{error:#}")))?;
     if args.remove {
-        return remove(args, &root, &service);
+        return match found {
+            Some(service) => remove(args, &root, &service),
+            None => remove_without_unit(args, &root),
+        };
     }
+    let service = found.with_context(|| without_unit(&root))?;
     let program = match &args.program {
         Some(program) => program.clone(),
         None => std::env::current_exe().context("cannot find this program's own path")?,
@@ -185,7 +188,8 @@ fn remove_vpn(args: &Args, root: &Root) -> anyhow::Result<()> {
     }
     // In another file tree there is no VPN to take down.
     if args.root == Path::new("/") {
-        down(root)?;
+        // Nobody loses the only way to an edge node unasked.
+        down(root, false)?;
     } else {
         VpnFiles::new(root).remove()?;
     }
@@ -228,6 +232,24 @@ fn remove(args: &Args, root: &Root, service: &Service) -> anyhow::Result<()> {
     }
     print(&format!("{}\n", path.display()))?;
     note_next_step(service);
+    Ok(())
+}
+
+/// Removes what is left of an installation whose distro is gone, as after `k3s-uninstall.sh`, which leaves drop-ins.
+fn remove_without_unit(args: &Args, root: &Root) -> anyhow::Result<()> {
+    let left = service::own_drop_ins(root);
+    let is_used = VpnFiles::new(root).is_used();
+    ensure!(!left.is_empty() || is_used, without_unit(root));
+    remove_vpn(args, root)?;
+    for path in &left {
+        root.remove(path)?;
+        if let Some(parent) = path.parent() {
+            let _ = root.remove_dir(parent);
+        }
+        print(&format!("{}\n", path.display()))?;
+    }
+    root.remove(HINT)?;
+    note("next: systemctl daemon-reload");
     Ok(())
 }
 

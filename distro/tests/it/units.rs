@@ -159,6 +159,32 @@ fn of_several_units_the_enabled_one_counts_unless_all_have_the_same_data() {
 }
 
 #[test]
+fn remove_works_after_the_distro_was_uninstalled() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = path(dir.path());
+    with_program(dir.path()).unwrap();
+    let at = |path: &str| dir.path().join(path.trim_start_matches('/'));
+    fs::create_dir_all(at("/etc/systemd/system/other.service.d")).unwrap();
+    let unit = at("/etc/systemd/system/k3s.service");
+    fs::write(&unit, UNIT).unwrap();
+    let vpn = ["--vpn-auth-file", "/etc/multus-vpn.auth"];
+    let install = ["install", "--root", root, "--program", "/opt/multus-distro"];
+    assert!(run(&[&install[..], &vpn].concat()).status.success());
+    // k3s-uninstall.sh removes the unit and leaves its drop-ins.
+    fs::remove_file(unit).unwrap();
+    let theirs = at("/etc/systemd/system/other.service.d/90-multus.conf");
+    fs::write(&theirs, "[Service]\n").unwrap();
+    let remove = ["install", "--remove", "--root", root];
+    let output = run(&remove);
+    assert!(output.status.success(), "{output:?}");
+    assert!(!at("/etc/systemd/system/k3s.service.d").exists());
+    assert!(!at("/etc/systemd/system/multus-vpn.service").exists());
+    assert!(theirs.exists(), "a file of somebody else");
+    let error = String::from_utf8(run(&remove).stderr).unwrap();
+    assert!(error.contains("no unit of K3s or RKE2"), "{error}");
+}
+
+#[test]
 fn remove_follows_links_inside_the_root_alone() {
     let dir = tempfile::tempdir().unwrap();
     let outside = tempfile::tempdir().unwrap();

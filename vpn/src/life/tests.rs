@@ -250,7 +250,7 @@ fn vpn_that_is_up_is_left_as_it_is_and_stays_up() {
     assert!(is_up(&node.step(0)));
     node.restart();
     assert!(is_up(&node.step(10)));
-    node.life.end().unwrap();
+    node.life.end(true).unwrap();
     assert_eq!(node.calls(), [""; 0]);
 }
 
@@ -267,9 +267,12 @@ fn vpn_that_we_brought_up_is_taken_down_at_the_end_alone() {
     node.restart();
     assert!(is_up(&node.step(10)));
     assert_eq!(node.calls(), [""; 0]);
-    node.life.end().unwrap();
+    // Without being asked to, it cuts nobody's only way to the node.
+    node.life.end(false).unwrap();
+    assert_eq!(node.calls(), [""; 0]);
+    node.life.end(true).unwrap();
     assert_eq!(node.calls(), ["down"]);
-    node.life.end().unwrap();
+    node.life.end(true).unwrap();
     assert_eq!(node.calls(), [""; 0]);
 }
 
@@ -297,7 +300,7 @@ fn vpn_that_its_user_brings_up_after_a_refused_login_is_his() {
         let problem = node.step(20).problem.unwrap();
         assert!(problem.contains("tailscale logout"), "{problem}");
         node.restart();
-        node.life.end().unwrap();
+        node.life.end(true).unwrap();
         assert_eq!(node.calls(), [""; 0], "{phase:?}");
     }
 }
@@ -315,7 +318,7 @@ fn vpn_that_comes_up_after_the_deadline_of_our_login_is_ours() {
     node.fake.borrow_mut().phase = None;
     assert!(is_up(&node.step(1)));
     node.calls();
-    node.life.end().unwrap();
+    node.life.end(true).unwrap();
     assert_eq!(node.calls(), ["down"]);
 }
 
@@ -336,7 +339,7 @@ fn refusal_of_another_control_server_leaves_our_login_ours() {
     node.fake.borrow_mut().refuses = false;
     assert!(is_up(&node.step(5)));
     node.calls();
-    node.life.end().unwrap();
+    node.life.end(true).unwrap();
     assert_eq!(node.calls(), ["down"]);
 }
 
@@ -498,7 +501,7 @@ fn subnet_of_the_hook_is_advertised_and_the_former_one_withdrawn() {
     node.note = None;
     node.step(40);
     assert_eq!(node.calls(), [""; 0]);
-    node.life.end().unwrap();
+    node.life.end(true).unwrap();
     assert_eq!(
         node.calls(),
         ["advertise 10.9.0.0/16", "accept routes false"]
@@ -540,7 +543,7 @@ fn sources_of_packets_to_pods_are_kept_unless_the_user_has_routes_of_his_own() {
     node.flannel("10.42.1.0/24");
     assert_eq!(node.step(0).notes, [""; 0]);
     assert_eq!(node.calls(), ["advertise 10.42.1.0/24", "translate false"]);
-    node.life.end().unwrap();
+    node.life.end(true).unwrap();
     assert_eq!(node.calls(), ["advertise ", "translate true"]);
     let mut node = Node::new(Fake {
         settings: translating("10.9.0.0/16"),

@@ -1,11 +1,17 @@
 //! `vpn down`: the end of the VPN's use. It undoes what `vpn run` did, and nothing that the user did.
 
-use std::{collections::BTreeSet, path::PathBuf};
+use std::{
+    collections::BTreeSet,
+    fs,
+    net::IpAddr,
+    path::{Path, PathBuf},
+};
 
-use anyhow::{Context as _, anyhow};
+use anyhow::{Context as _, anyhow, bail};
 use cmdline::absolute;
 use node::root::Root;
 use vpn::{
+    Prefix,
     life::Life,
     provider::{Provider as _, ProviderError},
     tailscale::{SystemRunner, Tailscale},
@@ -16,20 +22,40 @@ use crate::node_vpn::files::VpnFiles;
 
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Example:\n  systemctl disable --now multus-vpn.service\n  multus-distro vpn down\n\n`multus-distro install --remove` does this, too."
+    after_help = "Example:\n  systemctl disable --now multus-vpn.service\n  multus-distro vpn down\n\n`multus-distro install --remove` does this, too, and leaves the VPN up."
 )]
 pub(crate) struct Args {
+    /// Take the VPN down even where this very session came over it, and would be cut
+    #[arg(long)]
+    cut_session: bool,
     /// The directory that stands for the node's root
     #[arg(long, default_value = "/", value_parser = absolute)]
     root: PathBuf,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    down(&Root::open(&args.root)?)
+    let root = Root::open(&args.root)?;
+    let peer = session_peer(Path::new("/proc"), std::process::id());
+    let ranges = Tailscale::new(SystemRunner, PathBuf::new()).ranges();
+    let is_of_vpn = |peer: &IpAddr| {
+        let length = if peer.is_ipv4() { 32 } else { 128 };
+        let host = Prefix::new(*peer, length);
+        host.is_some_and(|host| ranges.iter().any(|range| range.contains(host)))
+    };
+    let was_ours = VpnFiles::new(&root).record()?.brought_up;
+    if let Some(peer) = peer.filter(is_of_vpn)
+        && was_ours
+        && !args.cut_session
+    {
+        bail!(
+            "this session came over the VPN, from {peer}: it would be cut, and the node may have no other way in; come by another one, repeat it with --cut-session, or withdraw all but the VPN itself with `multus-distro install --remove`"
+        );
+    }
+    down(&root, true)
 }
 
-/// Withdraws the routes of this node's pods, deletes the rules, and takes the VPN down if `vpn run` brought it up.
-pub(crate) fn down(root: &Root) -> anyhow::Result<()> {
+/// Withdraws the routes of this node's pods, deletes the rules, and with `take_down` takes the VPN down if `vpn run` brought it up.
+pub(crate) fn down(root: &Root, take_down: bool) -> anyhow::Result<()> {
     let files = VpnFiles::new(root);
     files.make_dirs()?;
     // Otherwise it would bring the VPN up again.
@@ -40,16 +66,68 @@ pub(crate) fn down(root: &Root) -> anyhow::Result<()> {
     // With its program the VPN is gone, too.
     if !matches!(provider.status(), Err(ProviderError::NotInstalled(_))) {
         Life::new(provider, VpnFiles::new(root), record)
-            .end()
+            .end(take_down)
             .map_err(|error| anyhow!(error))
             .context("cannot end the use of the VPN")?;
     }
     change_rules(&BTreeSet::new()).context("cannot delete the rules of the LAN")?;
     files.remove()?;
-    note(if was_ours {
-        "the VPN is down; this node stays logged in: tailscale logout ends that"
-    } else {
-        "the VPN was up before, and stays up"
+    note(match (was_ours, take_down) {
+        (true, true) => "the VPN is down; this node stays logged in: tailscale logout ends that",
+        (true, false) => {
+            "the VPN stays up and this node logged in: tailscale down and tailscale logout end that"
+        }
+        (false, _) => "the VPN was up before, and stays up",
     });
     Ok(())
+}
+
+/// Returns the address that an SSH session of this process or of those above it came from. `sudo` takes the variable away from its children,
+/// so the parents are asked.
+fn session_peer(proc: &Path, process: u32) -> Option<IpAddr> {
+    let mut process = process;
+    while process > 1 {
+        let of = proc.join(process.to_string());
+        let variables = fs::read(of.join("environ")).unwrap_or_default();
+        let found = variables
+            .split(|byte| *byte == 0)
+            .filter_map(|variable| std::str::from_utf8(variable).ok())
+            .find_map(|variable| variable.strip_prefix("SSH_CONNECTION="))
+            .and_then(|connection| connection.split(' ').next()?.parse().ok());
+        if found.is_some() {
+            return found;
+        }
+        // The name before it may have spaces and parentheses.
+        let stat = fs::read_to_string(of.join("stat")).ok()?;
+        process = stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()?;
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn session_is_found_above_a_process_that_lost_the_variable() {
+        let dir = tempfile::tempdir().unwrap();
+        for (process, parent, environ) in [
+            (
+                7,
+                1,
+                "HOME=/\0SSH_CONNECTION=100.64.0.9 50000 100.64.0.1 22\0",
+            ),
+            (8, 7, "SUDO_USER=me\0"),
+            (9, 1, ""),
+        ] {
+            let of = dir.path().join(process.to_string());
+            fs::create_dir(&of).unwrap();
+            fs::write(of.join("environ"), environ).unwrap();
+            let stat = format!("{process} (a) b (c)) S {parent} 0 0");
+            fs::write(of.join("stat"), stat).unwrap();
+        }
+        let peer = |process| session_peer(dir.path(), process);
+        assert_eq!(peer(8), "100.64.0.9".parse().ok());
+        assert_eq!((peer(9), peer(10)), (None, None));
+    }
 }
