@@ -413,7 +413,8 @@ fn preflight_steps(env: &TestEnv, server: &Server, name: &str) -> anyhow::Result
         shell
             .env("KUBECONFIG", &kubeconfig)
             .env("HOME", &server.node.dir);
-        shell.current_dir(&dir).args(["-o", "errexit", "-c", step]);
+        let step = format!("cd '{}'; {step}", dir.display());
+        shell.args(["-o", "errexit", "-c", &step]);
         sh::run(&mut shell)?;
         ensure!(networks(server)? == before, "{step:?} lost networks");
     }

@@ -103,7 +103,8 @@ impl ClusterFixture<'_> {
         let mut shell = self.cluster.server().command("bash");
         shell.env("KUBECONFIG", kubeconfig);
         let dir = archive.parent().context("a chart is in a directory")?;
-        sh::run(shell.current_dir(dir).args(["-c", crd]))?;
+        let step = format!("cd '{}'; {crd}", dir.display());
+        sh::run(shell.args(["-o", "errexit", "-c", &step]))?;
         let patch = json!({"spec": {"chart": null, "repo": null, "version": null,
             "chartContent": content(&self.env.chart(CHART)?)?, "takeOwnership": true}});
         let patch = format!("--patch={patch}");
