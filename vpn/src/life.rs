@@ -141,8 +141,8 @@ impl<P: Provider, S: Store> Life<P, S> {
         };
         let mut state = State::running(&facts);
         self.compare_facts(facts);
-        self.keep_routes(&status, input, &mut state)?;
         let carried = carried(input, &status, self.provider.ranges());
+        self.keep_routes(&status, input, &carried.accepted, &mut state)?;
         let lan = rule::lan(&network, index, &carried.pods);
         let protected = rule::protected(&lan, &carried);
         state.lan = protected.into_iter().collect();
@@ -150,8 +150,9 @@ impl<P: Provider, S: Store> Life<P, S> {
             let routes = peer.routes.iter();
             routes.map(|route| (peer.name.as_str(), *route))
         });
-        let claims = rule::claims(&Vec::from_iter(lan), routes);
+        let claims = rule::claims(&Vec::from_iter(lan), routes.clone());
         state.notes.extend(claims);
+        state.notes.extend(rule::twins(&carried.own, routes));
         self.report_absence(&status, input, &mut state)?;
         Ok(state)
     }
@@ -263,6 +264,7 @@ impl<P: Provider, S: Store> Life<P, S> {
         &mut self,
         status: &Status,
         input: &Input<'_>,
+        accepted: &[Prefix],
         state: &mut State,
     ) -> Result<(), Stop> {
         let subnets = input.note.map(|note| &note.subnets[..]);
@@ -290,7 +292,8 @@ impl<P: Provider, S: Store> Life<P, S> {
             self.keep_settings(&settings, input, state)?;
         }
         state.advertised.clone_from(&self.record.routes.ours);
-        state.pending = routes::without(&state.advertised, &status.own.routes);
+        let pending = routes::without(&state.advertised, &status.own.routes);
+        state.pending = rule::without_twins(pending, accepted);
         if let Some(subnet) = input.note.and_then(Note::outside) {
             state.notes.push(format!(
                 "the pod subnet {subnet} is outside of the pods' network in flannel's configuration: run multus-distro install with --vpn-cluster-cidr, the cluster-cidr of the servers, and restart the distro"
@@ -424,6 +427,10 @@ fn carried(input: &Input<'_>, status: &Status, vpn: Vec<Prefix>) -> rule::Carrie
         vpn,
         accepted: accepted.filter(|route| !route.is_default()).collect(),
         pods: pods.unwrap_or_default(),
+        own: input
+            .note
+            .map(|note| note.subnets.clone())
+            .unwrap_or_default(),
     }
 }
 

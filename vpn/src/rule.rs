@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 
 use crate::{
     Prefix,
+    flannel::Note,
     kernel::{MAIN, Network, Rule},
 };
 
@@ -25,6 +26,8 @@ pub struct Carried {
     pub pods: Vec<Prefix>,
     /// The routes that other nodes advertise.
     pub accepted: Vec<Prefix>,
+    /// The present subnets of this node's own pods. tailscale takes them into the tunnel like any other when another node advertises them.
+    pub own: Vec<Prefix>,
 }
 
 /// Returns the ranges that the main table reaches without the VPN's interface and without a default route.
@@ -33,7 +36,14 @@ pub fn lan(network: &Network, vpn_link: u32, pods: &[Prefix]) -> BTreeSet<Prefix
 }
 
 /// Returns the ranges that need a rule before the VPN runs, when neither its interface nor the routes of other nodes are known.
-pub fn before_the_vpn(network: &Network, vpn: Vec<Prefix>, pods: Vec<Prefix>) -> BTreeSet<Prefix> {
+pub fn before_the_vpn(
+    network: &Network,
+    vpn: Vec<Prefix>,
+    note: Option<&Note>,
+) -> BTreeSet<Prefix> {
+    let (pods, own) = note
+        .map(|note| (note.networks.clone(), note.subnets.clone()))
+        .unwrap_or_default();
     let is_tunnel = |link: u32| {
         let link = network.links.get(&link);
         link.is_some_and(|link| link.kind.as_deref() == Some("tun"))
@@ -46,6 +56,7 @@ pub fn before_the_vpn(network: &Network, vpn: Vec<Prefix>, pods: Vec<Prefix>) ->
             vpn,
             pods,
             accepted,
+            own,
         },
     )
 }
@@ -62,6 +73,27 @@ pub fn claims<'a>(
             Some(format!("{node} advertises {route}, which has addresses of this node's LAN {lan}: packets to {lan} stay on the LAN; withdraw the route if it is not meant"))
         })
         .collect()
+}
+
+/// Returns a line for each route of another node that takes addresses of this node's own pods.
+pub fn twins<'a>(
+    own: &[Prefix],
+    routes: impl IntoIterator<Item = (&'a str, Prefix)>,
+) -> Vec<String> {
+    let routes = routes.into_iter().filter(|(_, route)| !route.is_default());
+    routes
+        .filter_map(|(node, route)| {
+            let own = own.iter().find(|own| own.intersection(route).is_some())?;
+            Some(format!("{node} of the VPN advertises {route}, and {own} of it is of this node's pods: that node is of another cluster with the same cluster-cidr, which then needs another one, or this node's former machine, which has to leave the VPN; until then other nodes may reach its pods instead of these"))
+        })
+        .collect()
+}
+
+/// Leaves out routes that another node advertises too. Control servers name a route at one of two nodes alone, so nothing says whether it
+/// is approved at this one.
+pub fn without_twins(mut routes: Vec<Prefix>, accepted: &[Prefix]) -> Vec<Prefix> {
+    routes.retain(|route| !accepted.contains(route));
+    routes
 }
 
 fn lan_of(network: &Network, is_of_lan: impl Fn(u32) -> bool, pods: &[Prefix]) -> BTreeSet<Prefix> {
@@ -104,7 +136,7 @@ pub fn protected(lan: &BTreeSet<Prefix>, carried: &Carried) -> BTreeSet<Prefix> 
         });
         of_lan.filter_map(move |route| range.intersection(*route))
     };
-    let mut found = BTreeSet::new();
+    let mut found: BTreeSet<Prefix> = carried.own.iter().copied().collect();
     for range in lan {
         if inside(*range) {
             found.extend(claimed(*range).filter(|part| !inside(*part)));
@@ -195,6 +227,7 @@ mod tests {
             vpn: ranges("100.64.0.0/10"),
             pods: ranges("10.42.0.0/16"),
             accepted: ranges(accepted),
+            own: ranges("10.42.1.0/24"),
         };
         (network, carried)
     }
@@ -231,6 +264,22 @@ mod tests {
                 "{to} with LAN {lan_ranges}, accepted {accepted}, rules {rules:?}"
             );
         }
+    }
+
+    #[test]
+    fn own_pods_are_reached_when_another_node_advertises_their_subnet() {
+        let theirs = "10.42.1.0/24 10.42.2.0/24";
+        let expected = [("10.42.1.5", "bridge"), ("10.42.2.5", "vpn")];
+        check("192.168.1.0/24", theirs, &expected);
+        let (network, carried) = node("192.168.1.0/24", theirs);
+        let without = interface(&network, &BTreeSet::new(), "10.42.1.5");
+        assert_eq!(without, "vpn", "the rule decides");
+        let routes = carried.accepted.iter().map(|route| ("other", *route));
+        let lines = twins(&carried.own, routes);
+        assert_eq!(lines.len(), 1);
+        assert!(lines[0].starts_with("other of the VPN advertises 10.42.1.0/24, "));
+        let pending = without_twins(ranges("10.42.1.0/24 fd42::/64"), &carried.accepted);
+        assert_eq!(pending, ranges("fd42::/64"));
     }
 
     #[test]
@@ -305,16 +354,23 @@ mod tests {
                 table: MAIN,
                 link: Some(VPN_LINK),
             });
-            let found = before_the_vpn(&network, carried.vpn, carried.pods);
+            let note = Note {
+                subnets: carried.own,
+                networks: carried.pods,
+            };
+            let found = before_the_vpn(&network, carried.vpn, Some(&note));
             Vec::from_iter(found)
         };
-        assert_eq!(early("192.168.1.0/24"), ranges("192.168.1.0/24"));
+        assert_eq!(
+            early("192.168.1.0/24"),
+            ranges("10.42.1.0/24 192.168.1.0/24")
+        );
         assert_eq!(
             early("10.42.7.0/24 2001:db8:1::/64"),
-            ranges("10.42.7.0/24 2001:db8:1::/64")
+            ranges("10.42.1.0/24 10.42.7.0/24 2001:db8:1::/64")
         );
         // Rules for these would take the VPN's and the pods' packets.
-        assert_eq!(early("10.0.0.0/8 100.64.0.0/10"), []);
+        assert_eq!(early("10.0.0.0/8 100.64.0.0/10"), ranges("10.42.1.0/24"));
     }
 
     #[test]

@@ -251,7 +251,7 @@ fn own_routes(
     let not_approved = routes::without(advertised, &status.own.routes);
     Routes {
         wanted: wanted.to_vec(),
-        pending: routes::without(wanted, &status.own.routes),
+        pending: rule::without_twins(routes::without(wanted, &status.own.routes), accepted),
         approved: routes::without(advertised, &not_approved),
         advertised: advertised.clone(),
         not_installed,
@@ -268,6 +268,7 @@ fn without_rule(
         vpn: tailscale::ranges(),
         pods: sources.cluster.to_vec(),
         accepted,
+        own: sources.subnets.to_vec(),
     };
     let has_rule = |range: &Prefix| {
         sources.network.rules.iter().any(|rule| {
@@ -510,8 +511,11 @@ impl Findings {
             let routes = peer.routes.iter();
             routes.map(|route| (peer.name.as_str(), *route))
         });
-        for claim in rule::claims(&report.lan, routes) {
+        for claim in rule::claims(&report.lan, routes.clone()) {
             self.note(claim);
+        }
+        for twin in rule::twins(&report.routes.wanted, routes) {
+            self.problem(twin);
         }
     }
 

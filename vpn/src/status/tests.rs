@@ -78,12 +78,15 @@ fn healthy() -> Node {
                 route("192.168.1.0/24", MAIN, 2),
                 route("10.42.2.0/24", 52, 7),
             ],
-            rules: vec![Rule {
-                priority: rule::PRIORITY,
-                destination: Some("192.168.1.0/24".parse().unwrap()),
-                table: MAIN,
-                protocol: rule::PROTOCOL,
-            }],
+            rules: prefixes("10.42.1.0/24 192.168.1.0/24")
+                .into_iter()
+                .map(|range| Rule {
+                    priority: rule::PRIORITY,
+                    destination: Some(range),
+                    table: MAIN,
+                    protocol: rule::PROTOCOL,
+                })
+                .collect(),
         },
         forwards: (true, false),
         now: "2026-11-22T20:00:00Z",
@@ -318,7 +321,9 @@ fn routes_are_followed_from_wanted_to_installed() {
 fn lan_without_rule_and_overlapping_ranges_are_reported() {
     check(
         |node| node.network.rules.clear(),
-        &["!a route of another node could pull 192.168.1.0/24 into the VPN: systemctl restart"],
+        &[
+            "!a route of another node could pull 10.42.1.0/24, 192.168.1.0/24 into the VPN: systemctl restart",
+        ],
     );
     check(
         |node| {
@@ -340,6 +345,21 @@ fn lan_without_rule_and_overlapping_ranges_are_reported() {
     check(
         |node| node.cluster = prefixes("100.100.0.0/16"),
         &["!100.100.0.0/16 of the cluster overlaps 100.64.0.0/10 of the VPN"],
+    );
+}
+
+#[test]
+fn another_node_with_the_subnet_of_our_pods_is_named_instead_of_a_missing_approval() {
+    check(
+        |node| {
+            let theirs = prefixes("10.42.1.0/24");
+            node.status().own.routes.clear();
+            node.status().peers[0].routes.extend(theirs);
+            let mut route = node.network.routes[1].clone();
+            route.destination = "10.42.1.0/24".parse().unwrap();
+            node.network.routes.push(route);
+        },
+        &["!b of the VPN advertises 10.42.1.0/24, and 10.42.1.0/24 of it is of this node's pods"],
     );
 }
 

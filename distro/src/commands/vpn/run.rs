@@ -162,8 +162,7 @@ fn set_rules(state: &mut State) {
 fn add_rules(flannel: Option<&Note>) -> io::Result<()> {
     let mut netlink = Netlink::open()?;
     let network = netlink.network()?;
-    let pods = flannel.map(|note| note.networks.clone());
-    let wanted = rule::before_the_vpn(&network, tailscale::ranges(), pods.unwrap_or_default());
+    let wanted = rule::before_the_vpn(&network, tailscale::ranges(), flannel);
     let (add, _) = rule::change(&network.rules, &wanted);
     add.iter().try_for_each(|rule| netlink.add_rule(rule))
 }
