@@ -30,9 +30,10 @@ impl ClusterFixture<'_> {
         report.check(
             "the HelmChart of K3s' documentation installs ours in place, as preflight says, and upstream's again",
             || {
-                self.cluster.apply(&[self.documented_chart()?])?;
+                self.cluster.apply(&[documented_chart("labelled")?])?;
                 let theirs = released(&self.cluster, NAME, 0)?;
                 self.follow_preflight()?;
+                self.label("e2e=labelled")?;
                 let ours = released(&self.cluster, NAME, theirs)?;
                 let set = format!("daemonset/{NAME}");
                 let wait = ["rollout", "status", &set, NAMESPACE, "--timeout=120s"];
@@ -43,8 +44,9 @@ impl ClusterFixture<'_> {
                 self.cluster.ensure_interfaces(POD, &["eth0", "net1"])?;
                 self.cluster.delete(&[POD.to_owned()])?;
                 nothing_left(node)?;
-                self.cluster.apply(&[self.documented_chart()?])?;
-                released(&self.cluster, NAME, ours).map(drop)
+                self.cluster.apply(&[documented_chart("nowhere")?])?;
+                released(&self.cluster, NAME, ours)?;
+                self.label("e2e-")
             },
         )?;
         report.check(
@@ -66,21 +68,11 @@ impl ClusterFixture<'_> {
         )
     }
 
-    /// Returns the HelmChart of the documentation, for the node with K3s' directories.
-    fn documented_chart(&self) -> anyhow::Result<Value> {
-        let host = &self.cluster.members[0].node.name;
-        let values = format!(
-            "config:\n  fullnameOverride: multus\n  cni_conf:\n    confDir: /var/lib/rancher/k3s/agent/etc/cni/net.d\n    \
-             binDir: /var/lib/rancher/k3s/data/cni/\n    kubeconfig: /var/lib/rancher/k3s/agent/etc/cni/net.d/multus.d/multus.kubeconfig\n    \
-             multusAutoconfigDir: /var/lib/rancher/k3s/agent/etc/cni/net.d\n\
-             labels: {{nodeSelector: {{kubernetes.io/hostname: {host}}}}}\n"
-        );
-        Ok(json!({
-            "apiVersion": "helm.cattle.io/v1", "kind": "HelmChart",
-            "metadata": {"name": NAME, "namespace": "kube-system"},
-            "spec": {"chartContent": content(&published_charts::archive(OLD)?)?, "targetNamespace": "kube-system",
-                "takeOwnership": true, "valuesContent": values},
-        }))
+    fn label(&self, label: &str) -> anyhow::Result<()> {
+        let node = &self.cluster.members[0].node.name;
+        self.cluster
+            .kubectl(&["label", "node", node, label])
+            .map(drop)
     }
 
     fn follow_preflight(&self) -> anyhow::Result<()> {
@@ -119,6 +111,23 @@ impl ClusterFixture<'_> {
             ])
             .map(drop)
     }
+}
+
+/// Returns the HelmChart of the documentation, for the node with K3s' directories.
+fn documented_chart(place: &str) -> anyhow::Result<Value> {
+    // Upstream's pods run nowhere: no node has their image.
+    let values = format!(
+        "config:\n  fullnameOverride: multus\n  cni_conf:\n    confDir: /var/lib/rancher/k3s/agent/etc/cni/net.d\n    \
+         binDir: /var/lib/rancher/k3s/data/cni/\n    kubeconfig: /var/lib/rancher/k3s/agent/etc/cni/net.d/multus.d/multus.kubeconfig\n    \
+         multusAutoconfigDir: /var/lib/rancher/k3s/agent/etc/cni/net.d\n\
+         labels: {{nodeSelector: {{e2e: {place}}}}}\n"
+    );
+    Ok(json!({
+        "apiVersion": "helm.cattle.io/v1", "kind": "HelmChart",
+        "metadata": {"name": NAME, "namespace": "kube-system"},
+        "spec": {"chartContent": content(&published_charts::archive(OLD)?)?, "targetNamespace": "kube-system",
+            "takeOwnership": true, "valuesContent": values},
+    }))
 }
 
 fn content(archive: &Path) -> anyhow::Result<String> {

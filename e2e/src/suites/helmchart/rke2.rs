@@ -84,7 +84,9 @@ impl ClusterFixture<'_> {
     fn deletable_release(&self) -> anyhow::Result<Value> {
         self.cluster.kubectl(&["delete", "crd", CRD])?;
         let chart = published_charts::deletable(self.env, "rke2-multus")?;
-        self.cluster.install(&chart, "rke2-multus", &[])?;
+        // Its pods run nowhere: no node has their image.
+        let nowhere = "--set=labels.nodeSelector.e2e=nowhere";
+        self.cluster.install(&chart, "rke2-multus", &[nowhere])?;
         self.cluster.apply(&[objects::storage()])?;
         self.network()
     }
