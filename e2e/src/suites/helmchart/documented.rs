@@ -33,8 +33,8 @@ impl ClusterFixture<'_> {
                 self.cluster.apply(&[documented_chart("labelled")?])?;
                 let theirs = released(&self.cluster, NAME, 0)?;
                 self.follow_preflight()?;
-                self.label("e2e=labelled")?;
                 let ours = released(&self.cluster, NAME, theirs)?;
+                self.label("e2e=labelled")?;
                 let set = format!("daemonset/{NAME}");
                 let wait = ["rollout", "status", &set, NAMESPACE, "--timeout=120s"];
                 self.cluster.kubectl(&wait)?;
