@@ -241,7 +241,7 @@ impl<P: Provider, S: Store> Life<P, S> {
             .min(MAX_PAUSE);
         self.failures += 1;
         self.next_login = Some(input.now + pause);
-        let problem = format!("{error}: correct the key and the control server in the settings");
+        let problem = format!("{error}: {}", cure(&error.to_string()));
         self.last_error = Some(problem.clone());
         Err(Stop::Missing(problem))
     }
@@ -410,6 +410,18 @@ impl<P: Provider, S: Store> Life<P, S> {
 
 fn same_server(one: &str, other: &str) -> bool {
     one.trim_end_matches('/') == other.trim_end_matches('/')
+}
+
+/// Returns what helps against a refused login.
+fn cure(error: &str) -> &'static str {
+    if error.contains("requested tags") {
+        // headscale from 0.28 on gives a node the tags of its key, and refuses those that the node asks for.
+        "take --advertise-tags out of extraArgs, and give the key the tags"
+    } else if error.contains("mentioning all non-default flags") {
+        "the login would lose settings of this node that it names: log in by hand with the command that it names, or put these flags into extraArgs"
+    } else {
+        "correct the key and the control server in the settings"
+    }
 }
 
 fn no_interface(status: &Status) -> String {

@@ -199,7 +199,17 @@ impl<R: Runner> Provider for Tailscale<R> {
             // Without any flag it keeps all settings.
             return self.run(&["up".to_owned()], UP_LIMIT).map(drop);
         }
-        let prefs: Prefs = self.json(["debug", "prefs"])?;
+        let mut prefs: Prefs = self.json(["debug", "prefs"])?;
+        if prefs.exit_node.is_empty() && !prefs.exit_node_id.is_empty() {
+            // The flag takes the address, the setting has the number. tailscale asks for nothing when it does not know the node.
+            let status: StatusOutput = self.json(["status", "--json"])?;
+            let mut peers = status.peer.unwrap_or_default().into_values();
+            let found = peers.find(|peer| peer.id == prefs.exit_node_id);
+            let address = found.and_then(|peer| peer.addresses?.first().copied());
+            prefs.exit_node = address
+                .map(|address| address.to_string())
+                .unwrap_or_default();
+        }
         let file = login
             .key
             .map(|key| KeyFile::write(&self.run_dir, key))
@@ -334,6 +344,8 @@ struct StatusOutput {
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "PascalCase", default)]
 struct PeerOutput {
+    #[serde(rename = "ID")]
+    id: String,
     host_name: String,
     #[serde(rename = "DNSName")]
     dns_name: String,
@@ -430,8 +442,24 @@ struct Prefs {
     advertise_routes: Option<Vec<Prefix>>,
     #[serde(rename = "NoSNAT")]
     no_snat: bool,
+    /// tailscale has three states: true, false, and null, which is its default.
+    no_stateful_filtering: Option<bool>,
     netfilter_mode: u8,
     operator_user: String,
+    #[serde(rename = "ExitNodeID")]
+    exit_node_id: String,
+    #[serde(rename = "ExitNodeIP")]
+    exit_node: String,
+    #[serde(rename = "ExitNodeAllowLANAccess")]
+    exit_node_allows_lan: bool,
+    app_connector: AppConnector,
+    posture_checking: bool,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "PascalCase", default)]
+struct AppConnector {
+    advertise: bool,
 }
 
 impl Prefs {
@@ -482,6 +510,16 @@ impl Prefs {
             !self.operator_user.is_empty(),
             format!("--operator={}", self.operator_user),
         );
+        // tailscale does not ask for this one, and loses it.
+        let filters = self.no_stateful_filtering == Some(false);
+        add(filters, "--stateful-filtering".to_owned());
+        let exit_node = &self.exit_node;
+        add(!exit_node.is_empty(), format!("--exit-node={exit_node}"));
+        let allows_lan = self.exit_node_allows_lan;
+        add(allows_lan, "--exit-node-allow-lan-access".to_owned());
+        let connects = self.app_connector.advertise;
+        add(connects, "--advertise-connector".to_owned());
+        add(self.posture_checking, "--report-posture".to_owned());
         flags
     }
 }

@@ -371,6 +371,23 @@ fn vpn_that_is_taken_down_by_hand_stays_down_until_the_unit_restarts() {
 }
 
 #[test]
+fn cure_of_a_refused_login_is_that_of_its_reason() {
+    for (error, expected) in [
+        ("invalid authkey", "correct the key"),
+        (
+            "requested tags [tag:k3s] are invalid or not permitted",
+            "take --advertise-tags out",
+        ),
+        (
+            "changing settings via 'tailscale up' requires mentioning all non-default flags",
+            "log in by hand",
+        ),
+    ] {
+        assert!(cure(error).contains(expected), "{error}");
+    }
+}
+
+#[test]
 fn refused_key_is_tried_again_after_growing_pauses() {
     let mut node = Node::new(Fake {
         phase: Some(Phase::NeedsLogin(None)),

@@ -217,6 +217,32 @@ fn deadline_of_up_is_told_from_a_refusal() {
 }
 
 #[test]
+fn up_repeats_every_setting_that_tailscale_asks_for() {
+    let peer = StatusOutput::deserialize(&mut serde_json::Deserializer::from_str(RUNNING)).unwrap();
+    let peer = peer.peer.unwrap().into_values().next().unwrap();
+    let address = peer.addresses.unwrap()[0];
+    let prefs = PREFS
+        .replace(
+            "\"ExitNodeID\": \"\"",
+            &format!("\"ExitNodeID\": \"{}\"", peer.id),
+        )
+        .replace("LANAccess\": false", "LANAccess\": true")
+        .replace("StatefulFiltering\": true", "StatefulFiltering\": false")
+        .replace("Advertise\": false", "Advertise\": true")
+        .replace("PostureChecking\": false", "PostureChecking\": true");
+    let key = Secret::new(*b"k");
+    let login = Login {
+        key: Some(&key),
+        ..Login::default()
+    };
+    let up = log_in(prefs.leak(), success(""), &login).1;
+    let expected = format!(
+        "--stateful-filtering --exit-node={address} --exit-node-allow-lan-access --advertise-connector --report-posture"
+    );
+    assert!(up.ends_with(&expected), "{up}");
+}
+
+#[test]
 fn second_up_repeats_the_flags_that_differ() {
     let key = Secret::new(*b"k");
     let login = |control_server, extra_args| Login {
