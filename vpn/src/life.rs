@@ -112,6 +112,7 @@ impl<P: Provider, S: Store> Life<P, S> {
         let missing = match &status.phase {
             Phase::Running => None,
             Phase::Starting => Some("the VPN is starting".to_owned()),
+            Phase::Unreached(reason) => Some(unreached(reason)),
             Phase::Stopped => Some("the VPN was taken down by hand: tailscale up, or systemctl restart multus-vpn.service".to_owned()),
             Phase::NeedsLogin(page) => Some(self.login_problem(page.as_deref(), input)),
             Phase::NeedsApproval => Some(format!(
@@ -213,7 +214,7 @@ impl<P: Provider, S: Store> Life<P, S> {
                     "this node is logged in at {present}, and the settings name {wanted}: run tailscale logout, or take controlServerURL out of the settings"
                 )))
             }
-            Phase::Starting | Phase::NeedsApproval => Ok(false),
+            Phase::Starting | Phase::Unreached(_) | Phase::NeedsApproval => Ok(false),
         }
     }
 
@@ -410,6 +411,13 @@ impl<P: Provider, S: Store> Life<P, S> {
 
 fn same_server(one: &str, other: &str) -> bool {
     one.trim_end_matches('/') == other.trim_end_matches('/')
+}
+
+/// Returns a line for a control server that is away while the VPN starts. A node that runs already does not need it.
+fn unreached(reason: &str) -> String {
+    format!(
+        "the VPN's control server is not reached ({reason}), and without it this node has no address after a start: see that it runs, and that this node reaches it"
+    )
 }
 
 /// Returns what helps against a refused login.

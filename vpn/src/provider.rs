@@ -66,6 +66,8 @@ pub enum Phase {
     Running,
     /// It is about to run.
     Starting,
+    /// It cannot run yet, because its control server is not reached, with the reason. The node's login may be valid.
+    Unreached(String),
     /// It was taken down.
     Stopped,
     /// The node is not logged in, or its key has expired. There may be a page on which a person logs it in.

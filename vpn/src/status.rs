@@ -224,6 +224,7 @@ fn phase(status: Result<&Status, &ProviderError>) -> &'static str {
         Ok(status) => match status.phase {
             Phase::Running => "running",
             Phase::Starting => "starting",
+            Phase::Unreached(_) => "unreached",
             Phase::Stopped => "stopped",
             Phase::NeedsLogin(_) => "needsLogin",
             Phase::NeedsApproval => "needsApproval",
@@ -321,9 +322,9 @@ pub fn findings(report: &Report, state: Option<&State>) -> Vec<Finding> {
     found.phase(report);
     if let Some(problem) = state.and_then(|state| state.problem.as_ref()) {
         // The unit knows more than the provider's status, such as that a key was refused.
-        found
-            .0
-            .retain(|finding| report.phase != "needsLogin" || !finding.is_problem);
+        found.0.retain(|finding| {
+            !matches!(report.phase, "needsLogin" | "unreached") || !finding.is_problem
+        });
         found.problem(problem.clone());
     }
     found.expiry(report);
@@ -366,6 +367,7 @@ impl Findings {
             "daemonDown" => self.problem("tailscaled does not run: systemctl start tailscaled.service"),
             "unknown" => self.problem("tailscale does not answer: look at journalctl -u tailscaled.service"),
             "starting" => self.note("the VPN is starting"),
+            "unreached" => self.problem("the VPN's control server is not reached, and without it this node has no address after a start: see that it runs, and that this node reaches it"),
             "stopped" => self.problem("the VPN is down: tailscale up, or systemctl restart multus-vpn.service"),
             "needsLogin" => self.problem("this node is not logged in to the VPN: run tailscale up, or set a key with --vpn-auth-file"),
             "needsApproval" => self.problem(format!("the VPN waits for the approval of this node, {}: approve it in the VPN's control server", report.name)),

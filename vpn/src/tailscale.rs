@@ -34,8 +34,20 @@ pub const KEY_FILE: &str = "key";
 
 /// The beginning of the error of a `tailscale up` whose own deadline is over; the daemon goes on with its login.
 const UP_TIMEOUT: &str = "timeout waiting for";
-/// The beginning of the daemon's warning that the control server does not accept its login.
-const LOGGED_OUT: &str = "You are logged out";
+/// What stands in the daemon's warning before the reason why it is not logged in.
+const LOGIN_ERROR: &str = "You are logged out. The last login error was: ";
+/// Words of reasons that are no answer of a control server.
+const UNREACHED: [&str; 9] = [
+    "dial ",
+    "lookup ",
+    "no such host",
+    "timeout",
+    "timed out",
+    "deadline exceeded",
+    "fetch control key",
+    "connection re",
+    "unreachable",
+];
 /// The deadline of calls that the daemon answers from memory.
 const SHORT: Duration = Duration::from_secs(10);
 /// The time in which `tailscale up` shall reach the running state, which is its own option.
@@ -364,14 +376,22 @@ struct PeerOutput {
 impl From<StatusOutput> for Status {
     fn from(output: StatusOutput) -> Self {
         let health = output.health.unwrap_or_default();
-        let is_logged_out = health.iter().any(|text| text.starts_with(LOGGED_OUT));
+        let error = health
+            .iter()
+            .find_map(|text| text.strip_prefix(LOGIN_ERROR));
         let phase = match output.backend_state.as_str() {
             "Running" => Phase::Running,
             "Stopped" => Phase::Stopped,
             "NeedsLogin" => Phase::NeedsLogin(Some(output.auth_url).filter(|url| !url.is_empty())),
             "NeedsMachineAuth" => Phase::NeedsApproval,
             // A daemon that was started again, whose login is not accepted any more.
-            "Starting" | "NoState" if is_logged_out => Phase::NeedsLogin(None),
+            "Starting" | "NoState" => match error {
+                Some(error) if UNREACHED.iter().any(|words| error.contains(words)) => {
+                    Phase::Unreached(error.to_owned())
+                }
+                Some(_) => Phase::NeedsLogin(None),
+                None => Phase::Starting,
+            },
             // InUseOtherUser is Windows' alone.
             _ => Phase::Starting,
         };

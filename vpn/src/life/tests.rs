@@ -445,6 +445,11 @@ fn each_missing_thing_is_named_with_its_cure() {
     assert!(problem(phase(page)).ends_with("open https://x"));
     assert!(problem(phase(Phase::NeedsApproval)).contains("approval of this node, a: approve it"));
     assert_eq!(problem(phase(Phase::Starting)), "the VPN is starting");
+    let away = problem(phase(Phase::Unreached("no such host".to_owned())));
+    assert!(
+        away.contains("control server is not reached (no such host)"),
+        "{away}"
+    );
 }
 
 #[test]

@@ -349,6 +349,15 @@ fn lan_without_rule_and_overlapping_ranges_are_reported() {
 }
 
 #[test]
+fn control_server_that_is_away_at_a_start_is_no_missing_login() {
+    let away = |node: &mut Node| node.status().phase = Phase::Unreached("no such host".to_owned());
+    check(
+        away,
+        &["!the VPN's control server is not reached, and without it"],
+    );
+}
+
+#[test]
 fn another_node_with_the_subnet_of_our_pods_is_named_instead_of_a_missing_approval() {
     check(
         |node| {

@@ -146,6 +146,18 @@ fn states_of_the_daemon_are_known() {
     let refused = r#"{"BackendState": "Starting", "Health": ["Tailscale is starting. Please wait.", "You are logged out. The last login error was: invalid authkey"]}"#;
     let status = Status::from(serde_json::from_str::<StatusOutput>(refused).unwrap());
     assert_eq!(status.phase, Phase::NeedsLogin(None));
+    // Its login may be valid; a key would be wasted.
+    for error in [
+        "fetch control key: Get \\\"https://a/key\\\": dial tcp 192.0.2.1:443: connect: connection refused",
+        "lookup a on 192.0.2.53:53: no such host",
+        "context deadline exceeded",
+    ] {
+        let away = format!(
+            r#"{{"BackendState": "NoState", "Health": ["You are logged out. The last login error was: {error}"]}}"#
+        );
+        let status = Status::from(serde_json::from_str::<StatusOutput>(&away).unwrap());
+        assert!(matches!(status.phase, Phase::Unreached(_)), "{error}");
+    }
     let page = r#"{"BackendState": "NeedsLogin", "AuthURL": "https://login.example/a"}"#;
     let status = Status::from(serde_json::from_str::<StatusOutput>(page).unwrap());
     assert_eq!(
