@@ -107,7 +107,7 @@ pub(super) fn of_a_running_cluster(
         || fixture.subnet_changes(),
     )?;
     report.check(
-        "a subnet router that advertises the LAN does not get the LAN's packets",
+        "a device that advertises the LAN, or the subnet of a node's pods, does not get the packets of either",
         || fixture.lan_is_advertised(),
     )?;
     report.check(
@@ -271,9 +271,34 @@ impl Fixture<'_> {
         }
         self.pods_reach_each_other()?;
         self.kubectl(&["get", "--raw=/readyz"])?;
+        self.own_subnet_is_advertised()?;
         let router = &self.tailnet.machine;
         tailnet::tailscale(router, &["down"])?;
         router.end(&daemon, "TERM")
+    }
+
+    /// Lets that machine advertise the subnet of the agent's pods, as the first server of a second cluster would.
+    fn own_subnet_is_advertised(&self) -> anyhow::Result<()> {
+        let (router, node, subnet) = (&self.tailnet.machine, self.node(1), self.pod_subnet(1)?);
+        let set = format!("--advertise-routes={subnet}");
+        tailnet::tailscale(router, &["set", &set])?;
+        self.tailnet.approve("router", &[&subnet])?;
+        sh::until(30, "the node has accepted the route", || {
+            let accepted = node.run(&["ip", "route", "show", "table", "52"])?;
+            ensure!(accepted.contains(&subnet), "{accepted}");
+            Ok(())
+        })?;
+        let pod = subnet.replace(".0/24", ".5");
+        let route = node.run(&["ip", "route", "get", &pod])?;
+        ensure!(!route.contains(tailnet::INTERFACE), "{subnet}: {route}");
+        let line = format!("router of the VPN advertises {subnet}");
+        self.nodes[1].one_line(30, &[&line, "cluster-cidr"])?;
+        let found = self.findings(1)?;
+        let is_it = |text: &String| text.starts_with(&format!("!{line}"));
+        ensure!(found.iter().any(is_it), "{found:#?}");
+        let is_pending = |text: &String| text.contains("not approved");
+        ensure!(!found.iter().any(is_pending), "{found:#?}");
+        Ok(())
     }
 
     fn interface_is_renamed(&mut self) -> anyhow::Result<()> {
