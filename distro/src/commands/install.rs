@@ -9,7 +9,7 @@ use node::{root::Root, runtime::HINT};
 use super::{note, print, stage::ensure_not_disabled, vpn::down::down};
 use crate::{
     boot_program, config,
-    node_vpn::files::VpnFiles,
+    node_vpn::{auth, files::VpnFiles},
     plan::{self, Distro},
     program,
     service::{self, Service},
@@ -72,6 +72,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         None => std::env::current_exe().context("cannot find this program's own path")?,
     };
     let features = features(args, service.drop_in.as_deref())?;
+    if let Some((file, _)) = &features.vpn {
+        auth::check(&root, file)?;
+    }
     boot_program::check(&root, &program, args.program.is_some())?;
     let auth_file = features.vpn.as_ref().map(|(file, _)| file);
     let options = features.options()?;

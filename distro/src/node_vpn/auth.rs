@@ -116,6 +116,17 @@ pub(crate) fn take(
     Ok(Some(Taken { auth, notes }))
 }
 
+/// Fails unless a file has settings that can be used.
+pub(crate) fn check(root: &Root, path: &Path) -> anyhow::Result<()> {
+    set_dumpable_behavior(DumpableBehavior::NotDumpable)
+        .context("cannot keep the VPN's key out of core files")?;
+    let text = read_file(root, path)?;
+    let parsed = Auth::parse(text.expose());
+    parsed
+        .map(drop)
+        .with_context(|| format!("cannot use {}", path.display()))
+}
+
 /// Returns all sources that are set; the first one counts.
 fn sources(args: &AuthArgs, variable: impl Fn(&str) -> Option<String>) -> Vec<Source> {
     let argument = |name: &str, content| Source {

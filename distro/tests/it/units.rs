@@ -169,6 +169,19 @@ fn remove_works_after_the_distro_was_uninstalled() {
     fs::write(&unit, UNIT).unwrap();
     let vpn = ["--vpn-auth-file", "/etc/multus-vpn.auth"];
     let install = ["install", "--root", root, "--program", "/opt/multus-distro"];
+    // Settings that cannot work are refused now, not at the next boot.
+    let refused = |words: &str| {
+        let output = run(&[&install[..], &vpn].concat());
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && error.contains(words), "{error}");
+    };
+    refused("cannot read the VPN's settings from /etc/multus-vpn.auth");
+    let file = at("/etc/multus-vpn.auth");
+    fs::write(&file, "name=netmaker").unwrap();
+    refused("chmod 600");
+    fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    refused("cannot use /etc/multus-vpn.auth");
+    fs::write(&file, "name=tailscale").unwrap();
     assert!(run(&[&install[..], &vpn].concat()).status.success());
     // k3s-uninstall.sh removes the unit and leaves its drop-ins.
     fs::remove_file(unit).unwrap();

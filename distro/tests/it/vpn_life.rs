@@ -219,6 +219,7 @@ fn install_writes_the_unit_of_the_vpn_and_remove_deletes_it() {
     fs::create_dir_all(node.at("etc/systemd/system")).unwrap();
     fs::create_dir_all(node.at("opt")).unwrap();
     node.write("opt/multus-distro", "", 0o755);
+    node.write("etc/multus-vpn.auth", "name=tailscale", 0o600);
     node.write(
         "etc/systemd/system/k3s-agent.service",
         "[Service]\nExecStart=/usr/local/bin/k3s agent\n",
