@@ -40,6 +40,8 @@ pub struct Input<'a> {
     pub leaves_sources: bool,
     /// The note of flannel's hook.
     pub note: Option<&'a Note>,
+    /// The networks of the cluster as the distro has them, where flannel leaves no note.
+    pub cluster: &'a [Prefix],
     /// Reads the network of this node, which changes when the VPN comes up.
     pub network: &'a dyn Fn() -> std::io::Result<Network>,
 }
@@ -446,7 +448,7 @@ fn carried(input: &Input<'_>, status: &Status, vpn: Vec<Prefix>) -> rule::Carrie
     rule::Carried {
         vpn,
         accepted: accepted.filter(|route| !route.is_default()).collect(),
-        pods: pods.unwrap_or_default(),
+        pods: pods.unwrap_or_else(|| input.cluster.to_vec()),
         own: input
             .note
             .map(|note| note.subnets.clone())

@@ -8,7 +8,6 @@ use std::collections::BTreeSet;
 
 use crate::{
     Prefix,
-    flannel::Note,
     kernel::{MAIN, Network, Rule},
 };
 
@@ -39,11 +38,9 @@ pub fn lan(network: &Network, vpn_link: u32, pods: &[Prefix]) -> BTreeSet<Prefix
 pub fn before_the_vpn(
     network: &Network,
     vpn: Vec<Prefix>,
-    note: Option<&Note>,
+    pods: Vec<Prefix>,
+    own: Vec<Prefix>,
 ) -> BTreeSet<Prefix> {
-    let (pods, own) = note
-        .map(|note| (note.networks.clone(), note.subnets.clone()))
-        .unwrap_or_default();
     let is_tunnel = |link: u32| {
         let link = network.links.get(&link);
         link.is_some_and(|link| link.kind.as_deref() == Some("tun"))
@@ -102,7 +99,14 @@ fn lan_of(network: &Network, is_of_lan: impl Fn(u32) -> bool, pods: &[Prefix]) -
         let link = route.link.and_then(|index| network.links.get(&index));
         let is_virtual =
             link.is_some_and(|link| link.kind.is_some() && link.kind.as_deref() != Some("veth"));
-        is_virtual && pods.iter().any(|pods| pods.contains(route.destination))
+        // calico has a route for each pod, to a link without addresses of its own, and BGP has blocks of other nodes behind a router. A LAN
+        // has an address of this node.
+        let has_own_address = network.addresses.iter().any(|(address, link)| {
+            let host = Prefix::new(*address, if address.is_ipv4() { 32 } else { 128 });
+            Some(*link) == route.link && host.is_some_and(|host| route.destination.contains(host))
+        });
+        let is_inside = pods.iter().any(|pods| pods.contains(route.destination));
+        is_inside && (is_virtual || !has_own_address)
     };
     let is_local = |range: Prefix| match range.address() {
         std::net::IpAddr::V4(address) => address.is_link_local() || address.is_multicast(),
@@ -220,9 +224,11 @@ mod tests {
         };
         add("0.0.0.0/0 fe80::/64", MAIN, LAN_LINK);
         add(lan, MAIN, LAN_LINK);
+        let own = ranges(lan).into_iter().map(|lan| (lan.address(), LAN_LINK));
         add("10.42.1.0/24", MAIN, BRIDGE);
         add("100.64.0.2/32 100.64.0.3/32", TAILSCALE, VPN_LINK);
         add(accepted, TAILSCALE, VPN_LINK);
+        network.addresses.extend(own);
         let carried = Carried {
             vpn: ranges("100.64.0.0/10"),
             pods: ranges("10.42.0.0/16"),
@@ -264,6 +270,27 @@ mod tests {
                 "{to} with LAN {lan_ranges}, accepted {accepted}, rules {rules:?}"
             );
         }
+    }
+
+    #[test]
+    fn pods_of_networks_that_route_are_no_lan() {
+        let (mut network, carried) = node("192.168.1.0/24", "");
+        let (pod, router) = (20, LAN_LINK);
+        let link = Link {
+            name: "cali0".to_owned(),
+            kind: Some("veth".to_owned()),
+            ..Link::default()
+        };
+        network.links.insert(pod, link);
+        for (destination, link) in [("10.42.1.7/32", pod), ("10.42.9.0/26", router)] {
+            network.routes.push(Route {
+                destination: destination.parse().unwrap(),
+                table: MAIN,
+                link: Some(link),
+            });
+        }
+        let found = lan(&network, VPN_LINK, &carried.pods);
+        assert_eq!(Vec::from_iter(found), ranges("192.168.1.0/24"));
     }
 
     #[test]
@@ -354,11 +381,7 @@ mod tests {
                 table: MAIN,
                 link: Some(VPN_LINK),
             });
-            let note = Note {
-                subnets: carried.own,
-                networks: carried.pods,
-            };
-            let found = before_the_vpn(&network, carried.vpn, Some(&note));
+            let found = before_the_vpn(&network, carried.vpn, carried.pods, carried.own);
             Vec::from_iter(found)
         };
         assert_eq!(

@@ -60,7 +60,7 @@ fn is_on(path: &str) -> bool {
 }
 
 /// Returns the networks of pods and services, as the distro's unit or flannel's configuration names them.
-fn cluster(root: &Root, files: &VpnFiles<'_>) -> anyhow::Result<Vec<Prefix>> {
+pub(crate) fn cluster(root: &Root, files: &VpnFiles<'_>) -> anyhow::Result<Vec<Prefix>> {
     let services = service::find_started(root, None).unwrap_or_default();
     let service = services.first();
     let args = service.map(Service::args).unwrap_or_default();

@@ -214,6 +214,7 @@ impl Node {
             configured: &[],
             leaves_sources: false,
             note: self.note.as_ref(),
+            cluster: &[],
             network: &|| Ok(network(interface)),
         })
     }

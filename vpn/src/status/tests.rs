@@ -73,7 +73,10 @@ fn healthy() -> Node {
                 (7, link("tailscale0", Some("tun"))),
             ]
             .into(),
-            addresses: vec![("100.64.0.1".parse().unwrap(), 7)],
+            addresses: vec![
+                ("100.64.0.1".parse().unwrap(), 7),
+                ("192.168.1.10".parse().unwrap(), 2),
+            ],
             routes: vec![
                 route("192.168.1.0/24", MAIN, 2),
                 route("10.42.2.0/24", 52, 7),

@@ -33,6 +33,7 @@ use super::note;
 use crate::node_vpn::{
     auth::{self, AuthArgs},
     files::VpnFiles,
+    report::cluster,
 };
 
 /// The time between two looks at a VPN that runs, and at one that does not.
@@ -77,6 +78,7 @@ fn keep_up(root: &Root, files: &VpnFiles<'_>, auth: Option<&Auth>) -> anyhow::Re
     let provider = Tailscale::new(SystemRunner, &run_dir);
     let mut life = Life::new(provider, VpnFiles::new(root), files.record()?);
     let login = login(auth);
+    let cluster = cluster(root, files)?;
     let network = || Netlink::open()?.network();
     // With another root the kernel's rules are not those of the node.
     let is_this_node = root.name() == Path::new("/");
@@ -89,7 +91,7 @@ fn keep_up(root: &Root, files: &VpnFiles<'_>, auth: Option<&Auth>) -> anyhow::Re
         });
         if is_this_node && former.as_ref().is_none_or(|former| former.node.is_none()) {
             // The look that finds the VPN up reports it.
-            let _ = add_rules(flannel.as_ref());
+            let _ = add_rules(flannel.as_ref(), &cluster);
         }
         let mut state = life.step(&Input {
             now: Instant::now(),
@@ -97,6 +99,7 @@ fn keep_up(root: &Root, files: &VpnFiles<'_>, auth: Option<&Auth>) -> anyhow::Re
             configured: &configured,
             leaves_sources: leaves_sources(auth),
             note: flannel.as_ref(),
+            cluster: &cluster,
             network: &network,
         });
         if is_this_node && state.node.is_some() {
@@ -159,10 +162,14 @@ fn set_rules(state: &mut State) {
 
 /// Adds the rules of the LAN that are known before the VPN runs: it may come up at any moment, with routes of others. None is deleted,
 /// since those of the last look may be needed then.
-fn add_rules(flannel: Option<&Note>) -> io::Result<()> {
+fn add_rules(flannel: Option<&Note>, cluster: &[Prefix]) -> io::Result<()> {
     let mut netlink = Netlink::open()?;
     let network = netlink.network()?;
-    let wanted = rule::before_the_vpn(&network, tailscale::ranges(), flannel);
+    let (pods, own) = match flannel {
+        Some(note) => (note.networks.clone(), note.subnets.clone()),
+        None => (cluster.to_vec(), Vec::new()),
+    };
+    let wanted = rule::before_the_vpn(&network, tailscale::ranges(), pods, own);
     let (add, _) = rule::change(&network.rules, &wanted);
     add.iter().try_for_each(|rule| netlink.add_rule(rule))
 }
