@@ -23,6 +23,7 @@ use crate::{
 
 /// K3s' and RKE2's default networks of pods and services.
 pub(crate) const CLUSTER_CIDR: &str = "10.42.0.0/16";
+pub(crate) const CLUSTER_CIDR_IPV6: &str = "fd00:42::/56";
 const SERVICE_CIDR: &str = "10.43.0.0/16";
 
 /// Returns the report, and the state that `vpn run` wrote last.

@@ -5,7 +5,11 @@ use std::{path::Path, time::Duration};
 use anyhow::{Context as _, ensure};
 use cmdline::BadUsage;
 use node::root::Root;
-use vpn::{Prefix, flannel::net_conf, plan::plan};
+use vpn::{
+    Prefix,
+    flannel::net_conf,
+    plan::{Plan, plan},
+};
 
 use crate::{
     config,
@@ -13,7 +17,7 @@ use crate::{
         auth::{self, AuthArgs},
         files::VpnFiles,
         host, plan_input,
-        report::CLUSTER_CIDR,
+        report::{CLUSTER_CIDR, CLUSTER_CIDR_IPV6},
     },
     plan::Distro,
     program, unit,
@@ -66,10 +70,35 @@ pub(crate) fn args(
     if let Some(networks) = networks {
         let program = std::env::current_exe().context("cannot find this program's own path")?;
         let hook = format!("{} vpn hook", unit::plain_path(&program)?);
+        let networks = match networks {
+            Networks::Of(networks) => networks,
+            Networks::Default => vec![default_network(&plan)],
+        };
         let conf = net_conf(networks.into_iter().collect(), &hook);
         files.write_net_conf(&conf)?;
     }
     Ok(Some(plan.args()))
+}
+
+/// The networks of pods.
+#[derive(Debug, PartialEq, Eq)]
+enum Networks {
+    Of(Vec<Prefix>),
+    /// Nobody set any.
+    Default,
+}
+
+/// Returns K3s' own default, which has the family of the first `node-ip` (pkg/util/net.go).
+fn default_network(plan: &Plan) -> Prefix {
+    let node_ip = plan.settings.iter().find(|one| one.name == "node-ip");
+    let first = node_ip.and_then(|setting| setting.values.first());
+    let is_ipv6 = first.is_some_and(|address| address.contains(':'));
+    let default = if is_ipv6 {
+        CLUSTER_CIDR_IPV6
+    } else {
+        CLUSTER_CIDR
+    };
+    default.parse().expect("a test parses both")
 }
 
 /// Returns the networks of pods for flannel's configuration; none where flannel does not run.
@@ -78,7 +107,7 @@ fn flannel_networks(
     options: &Options,
     command: &[String],
     distro: Option<Distro>,
-) -> anyhow::Result<Option<Vec<Prefix>>> {
+) -> anyhow::Result<Option<Networks>> {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let distro = program::distro(command, distro)?;
     let settings = config::read(root, &program::config_file(distro, command, variable))?;
@@ -90,7 +119,8 @@ fn flannel_networks(
         return Ok(None);
     }
     let networks = match (&options.vpn_cluster_cidr[..], setting("cluster-cidr")) {
-        ([], cidr) => config::split(cidr.as_deref().unwrap_or(CLUSTER_CIDR))
+        ([], None) => return Ok(Some(Networks::Default)),
+        ([], Some(cidr)) => config::split(&cidr)
             .map(|text| {
                 text.parse()
                     .map_err(|error| BadUsage(format!("cluster-cidr: {error}")))
@@ -109,7 +139,7 @@ fn flannel_networks(
         !networks.is_empty(),
         BadUsage("cluster-cidr is empty: leave it out".to_owned())
     );
-    Ok(Some(networks))
+    Ok(Some(Networks::Of(networks)))
 }
 
 #[cfg(test)]
@@ -119,6 +149,7 @@ mod tests {
     use clap::Parser as _;
     use vpn::{
         Facts,
+        plan::Setting,
         state::{RUN_DIR, STATE, State},
     };
 
@@ -290,7 +321,10 @@ mod tests {
             let command: Vec<String> = line.split(' ').map(str::to_owned).collect();
             let found = flannel_networks(&node.root, &auth.options, &command, None);
             found.map(|found| {
-                found.map(|found| found.iter().map(ToString::to_string).collect::<Vec<_>>())
+                found.map(|found| match found {
+                    Networks::Of(all) => all.iter().map(ToString::to_string).collect(),
+                    Networks::Default => vec!["default".to_owned()],
+                })
             })
         };
         let some = |list: &[&str]| {
@@ -300,7 +334,21 @@ mod tests {
                     .collect::<Vec<_>>(),
             )
         };
-        assert_eq!(networks(&[], "k3s server").unwrap(), some(&[CLUSTER_CIDR]));
+        assert_eq!(networks(&[], "k3s server").unwrap(), some(&["default"]));
+        for (address, expected) in [("10.0.0.1", CLUSTER_CIDR), ("fd11::10", CLUSTER_CIDR_IPV6)] {
+            let values = vec![address.to_owned()];
+            let setting = Setting {
+                name: "node-ip",
+                added: values.clone(),
+                values,
+                reason: "",
+            };
+            let plan = Plan {
+                settings: vec![setting],
+                notes: Vec::new(),
+            };
+            assert_eq!(default_network(&plan).to_string(), expected);
+        }
         assert_eq!(
             networks(&[], "k3s server --cluster-cidr 10.9.0.0/16,fd09::/56").unwrap(),
             some(&["10.9.0.0/16", "fd09::/56"])
