@@ -18,6 +18,9 @@ pub use self::batch::Batch;
 /// Directories that file systems add to a medium.
 const MEDIUM_DIRS: [&str; 2] = ["lost+found", "System Volume Information"];
 
+/// Bits that no file of a release has: set-user-ID, set-group-ID, sticky, and write permission for everybody.
+const UNSAFE: u32 = 0o7002;
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct File {
     pub bytes: Vec<u8>,
@@ -142,7 +145,14 @@ impl Tree {
             limit.bytes
         );
         let bytes = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
-        let is_program = metadata.permissions().mode() & 0o111 != 0;
+        let mode = metadata.permissions().mode() & 0o7777;
+        ensure!(
+            mode & UNSAFE == 0,
+            "{} has mode {mode:04o}: everybody may write it, or it gets the rights of its owner or group; chmod {} it, or copy it again",
+            path.display(),
+            if mode & 0o111 == 0 { "644" } else { "755" }
+        );
+        let is_program = mode & 0o111 != 0;
         self.insert(name, bytes, is_program);
         Ok(())
     }
@@ -268,6 +278,28 @@ mod tests {
         let expected = tree(&[("a/keep", "4"), ("a/new", "5"), ("b/other", "3")]);
         assert_eq!(Tree::read(dir.path()).unwrap(), expected);
         assert!(!dir.path().join("a/old").exists());
+    }
+
+    #[test]
+    fn file_that_everybody_may_write_or_that_gives_rights_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        tree(&[("bin/x", "1")]).update(dir.path(), &[]).unwrap();
+        let path = dir.path().join("bin/x");
+        for (mode, is_safe) in [
+            (0o644, true),
+            (0o775, true),
+            (0o4755, false),
+            (0o6777, false),
+            (0o646, false),
+        ] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            let read = Tree::read(dir.path());
+            assert_eq!(read.is_ok(), is_safe, "{mode:o}");
+            if let Err(error) = read {
+                let words = format!("has mode {mode:04o}");
+                assert!(error.to_string().contains(&words), "{error}");
+            }
+        }
     }
 
     #[test]

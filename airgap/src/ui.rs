@@ -11,12 +11,14 @@ use serde::Serialize;
 
 /// Writes one line for the user to stderr. A closed stderr is not a failure.
 pub fn note(text: &str) {
+    let text = cmdline::plain(text, &['\n', '\t']);
     let _ = writeln!(std::io::stderr().lock(), "{text}");
 }
 
 /// Writes data to stdout.
 pub fn data(text: &str) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
+    let text = cmdline::plain(text, &['\n', '\t']);
     out.write_all(text.as_bytes())
         .and_then(|()| out.flush())
         .context("cannot write to stdout")

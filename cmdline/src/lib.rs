@@ -11,6 +11,7 @@ pub use counted::counted;
 pub use error_line::error_line;
 
 use std::{
+    borrow::Cow,
     ffi::OsString,
     fmt,
     io::{self, Write as _},
@@ -68,9 +69,25 @@ fn usage_line(error: &clap::Error) -> String {
     lines.collect::<Vec<_>>().join("; ")
 }
 
-/// Writes `<prefix>: <text>` to stderr. A closed stderr is not a failure.
+/// Writes `<prefix>: <text>` to stderr, on one line. A closed stderr is not a failure.
 pub fn report(prefix: &str, text: &str) {
-    let _ = writeln!(io::stderr().lock(), "{prefix}: {text}");
+    let _ = writeln!(io::stderr().lock(), "{prefix}: {}", plain(text, &[]));
+}
+
+/// Escapes the control characters of a text but for these: in the name of a file they could make a terminal show another text.
+pub fn plain<'a>(text: &'a str, kept: &[char]) -> Cow<'a, str> {
+    let is_plain = |char: char| !char.is_control() || kept.contains(&char);
+    if text.chars().all(is_plain) {
+        return Cow::Borrowed(text);
+    }
+    let escaped = text.chars().map(|char| {
+        if is_plain(char) {
+            char.to_string()
+        } else {
+            char.escape_default().to_string()
+        }
+    });
+    Cow::Owned(escaped.collect())
 }
 
 /// Reports a failure on one line and returns its exit status.
@@ -111,6 +128,14 @@ mod tests {
     struct Sail {
         #[arg(long, value_parser = absolute)]
         chart: Option<PathBuf>,
+    }
+
+    #[test]
+    fn name_of_a_file_shows_no_other_text_on_a_terminal() {
+        let forged = "x\r\u{1b}[2Kdist: release 5.0.0 is sound\u{9b}8m\n";
+        let shown = r"x\r\u{1b}[2Kdist: release 5.0.0 is sound\u{9b}8m\n";
+        assert_eq!(plain(forged, &[]), shown);
+        assert_eq!(plain("a\tb\nü", &['\n', '\t']), "a\tb\nü");
     }
 
     fn parsed(args: &[&str]) -> Result<Sail, String> {

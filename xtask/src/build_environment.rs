@@ -78,6 +78,9 @@ fn is_foreign(name: &OsStr) -> bool {
     const PREFIXES: &[&str] = &[
         "AR_",
         "CARGO_PROFILE_",
+        // Cargo joins the flags of such a variable with those of this build.
+        "CARGO_TARGET_",
+        "CARGO_UNSTABLE_",
         "CARGO_BUILD_RUST",
         "CARGO_ENCODED_RUST",
         "CC_",
@@ -93,15 +96,21 @@ fn is_foreign(name: &OsStr) -> bool {
         "CC",
         "CPATH",
         "C_INCLUDE_PATH",
+        "CARGO_BUILD_BUILD_DIR",
+        "CCC_OVERRIDE_OPTIONS",
+        "LIBRARY_PATH",
         "RING_PREGENERATE_ASM",
         "RUSTC",
         "RUSTC_BOOTSTRAP",
+        "RUSTC_LINKER",
         "RUSTC_WORKSPACE_WRAPPER",
         "RUSTC_WRAPPER",
         "RUSTFLAGS",
     ];
     let name = name.to_string_lossy();
-    PREFIXES.iter().any(|prefix| name.starts_with(prefix)) || NAMES.contains(&&*name)
+    let is_foreign =
+        PREFIXES.iter().any(|prefix| name.starts_with(prefix)) || NAMES.contains(&&*name);
+    is_foreign && name != "CARGO_TARGET_DIR"
 }
 
 /// Fails when a file of cargo's settings changes programs: cargo joins the flags in it with those of this build.
@@ -189,7 +198,14 @@ mod tests {
 
     #[test]
     fn variables_that_change_programs_are_foreign() {
-        for name in ["RUSTFLAGS", "CFLAGS_x86_64", "CPATH", "CC", "ZIG_LIB_DIR"] {
+        for name in [
+            "RUSTFLAGS",
+            "CARGO_TARGET_X86_64_UNKNOWN_LINUX_MUSL_RUSTFLAGS",
+            "CFLAGS_x86_64",
+            "CPATH",
+            "CC",
+            "ZIG_LIB_DIR",
+        ] {
             assert!(is_foreign(OsStr::new(name)), "{name}");
         }
         for name in [

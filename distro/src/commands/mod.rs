@@ -20,7 +20,7 @@ pub(crate) const PREFIX: &str = "multus-distro";
 /// Writes data to stdout.
 fn print(text: &str) -> anyhow::Result<()> {
     std::io::stdout()
-        .write_all(text.as_bytes())
+        .write_all(cmdline::plain(text, &['\n', '\t']).as_bytes())
         .context("cannot write to stdout")
 }
 
