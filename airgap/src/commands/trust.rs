@@ -64,11 +64,15 @@ pub fn lines(report: &Report) -> String {
     signed.into_iter().chain(statements).collect()
 }
 
-/// Says that there are signatures which no key was given for.
+/// Says where nothing was checked about who made it.
 pub fn note_unchecked(report: &Report) {
     if report.has_unchecked {
         ui::note(
             "it has signatures, which are not checked: name the public key of whoever made it with --key",
+        );
+    } else if report.signed.is_empty() && report.statements.is_empty() {
+        ui::note(
+            "it has no signatures, so nothing says who made it: checksums only say that it arrived whole",
         );
     }
 }

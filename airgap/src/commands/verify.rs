@@ -53,18 +53,22 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
 /// Prints that a release is sound and who vouches for it, or its description.
 pub fn print_release(dir: &Path, verified: &Verified, json: bool) -> anyhow::Result<()> {
     let Verified { release, report } = verified;
-    trust::note_unchecked(report);
     if json {
-        return ui::data(&String::from_utf8(release.to_bytes()?)?);
+        ui::data(&String::from_utf8(release.to_bytes()?)?)?;
+        trust::note_unchecked(report);
+        return Ok(());
     }
     ui::data(&format!(
-        "{}: release {} of {} for {} is sound\n{}",
+        "{}: release {} of {} for {} is undamaged\n{}",
         dir.display(),
         release.version,
         counted(release.files.len() + 2, "file"),
         release.architectures.join(", "),
         trust::lines(report)
-    ))
+    ))?;
+    // The last line, so that nobody takes checksums for a signature.
+    trust::note_unchecked(report);
+    Ok(())
 }
 
 fn check_medium(dir: &Path, trust: &Trust, json: bool) -> anyhow::Result<()> {

@@ -90,7 +90,7 @@ pub fn check(
     check_sums(files, signatures, trust)?;
     let images = signed(files, release, signatures)?;
     let mut report = Report {
-        has_unchecked: trust.is_empty() && !signatures.0.is_empty(),
+        has_unchecked: trust.key.is_none() && has_signatures(signatures, trust),
         ..Report::default()
     };
     if let Some(key) = &trust.key {
@@ -101,9 +101,21 @@ pub fn check(
     let owner = owner.filter(|key| !trust.attested_by.contains(key));
     for key in owner.chain(&trust.attested_by) {
         let statement = check_statement(files, signatures, release, key)?;
+        let mut others = report.statements.iter();
+        ensure!(
+            others.all(|other| other.builder != statement.builder),
+            "the statements of two keys name one builder, {}: name the keys of two builders",
+            statement.builder
+        );
         report.statements.push(statement);
     }
     Ok(report)
+}
+
+/// Returns whether there are signatures besides the statements of builders whose keys were given.
+fn has_signatures(signatures: &Tree, trust: &Trust) -> bool {
+    let mut paths = signatures.0.keys();
+    paths.any(|path| trust.attested_by.is_empty() || !path.starts_with(PROVENANCE))
 }
 
 /// Checks that the owner of a key signed all that a delta makes.

@@ -155,7 +155,7 @@ fn signed_release_is_vouched_for_by_its_keys() {
         .expect("it is of this test");
     let stdout = succeeds(verify(dir.path(), BY_OWNER));
     assert!(
-        stdout.contains("is sound\nsigned: 12 signatures of --key"),
+        stdout.contains("is undamaged\nsigned: 12 signatures of --key"),
         "{stdout}"
     );
     assert!(
@@ -179,6 +179,11 @@ fn signed_release_is_vouched_for_by_its_keys() {
     assert!(
         stderr.contains("signatures, which are not checked"),
         "{stderr}"
+    );
+    let last = stderr.lines().last().unwrap_or_default();
+    assert!(
+        last.contains("--key"),
+        "the verdict is the last line: {stderr}"
     );
     // An unsigned release is as sound as before, and is refused with a key.
     let mut unsigned = tree.clone();
@@ -627,6 +632,14 @@ fn refuse_restated(changes: &[Change<'_>]) {
     for (change, expected) in changes {
         refuse_all(&[(&|tree| restate(tree, OTHER, change), BY_BOTH, expected)]);
     }
+}
+
+#[test]
+fn two_keys_of_one_builder_are_one_builder() {
+    refuse_restated(&[(
+        &|one| one["predicate"]["runDetails"]["builder"]["id"] = json!("https://a.example"),
+        "the statements of two keys name one builder, https://a.example",
+    )]);
 }
 
 #[test]

@@ -17,7 +17,7 @@ fn release_of_any_version_is_sound() {
         let tree = sample::write(&at, version);
         let stdout = succeeds(command(&["verify", text(&at)]));
         let expected = format!(
-            "{}: release {version} of {} files for amd64, arm is sound\n",
+            "{}: release {version} of {} files for amd64, arm is undamaged\n",
             at.display(),
             tree.0.len()
         );

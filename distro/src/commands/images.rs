@@ -88,11 +88,14 @@ fn install(args: &InstallArgs) -> anyhow::Result<()> {
     let archives = source.archives(images::arch())?;
     images::verify_archives(&source, &archives)?;
     note(&format!(
-        "{} checked against the release; copying {} for {}",
+        "{} checked against their checksums; copying {} for {}",
         counted(checked.len(), "file"),
         counted(archives.len(), "archive"),
         images::arch(),
     ));
+    if trusted.is_none() {
+        note(trusted_key::UNCHECKED);
+    }
     let dir = installation.data_dir.join(IMAGES_DIR);
     let installed = images::install(&source, &archives, &dir, args.conditional_import)?;
     installed.notes.iter().for_each(|text| note(text));

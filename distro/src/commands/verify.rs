@@ -90,6 +90,9 @@ fn verify_archives(dir: &Path, trusted: Option<&TrustedKey>) -> anyhow::Result<(
     for (name, path) in images::verify_archives(&source, &source.archives(arch)?)? {
         print(&format!("ok  {name}  {}\n", path.display()))?;
     }
+    if trusted.is_none() {
+        note(trusted_key::UNCHECKED);
+    }
     Ok(())
 }
 
