@@ -32,6 +32,16 @@ pub enum KeyError {
     /// A private key was expected.
     #[error("it is a public key: name the private one")]
     IsPublic,
+    /// The private key has `OpenSSH`'s own form.
+    #[error(
+        "it is a private key of OpenSSH: `ssh-keygen -p -N '' -m PKCS8 -f COPY` converts a copy that is ECDSA, and for Ed25519 make a new one with `openssl genpkey -algorithm ed25519 -out NEW`"
+    )]
+    OpenSsh,
+    /// The private key has cosign's own form.
+    #[error(
+        "it is cosign's own form of a private key, which no other program reads: make one with `openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256 -out NEW`; `cosign import-key-pair` takes it"
+    )]
+    Cosign,
     /// A public key was expected.
     #[error(
         "it is a private key: name the public one, as `openssl pkey -in KEY -pubout` prints it"
@@ -41,7 +51,9 @@ pub enum KeyError {
     #[error("it holds `{0}` and no key")]
     Other(String),
     /// The key is damaged, or of another algorithm.
-    #[error("it is damaged, or neither ECDSA on the curve P-256 nor Ed25519")]
+    #[error(
+        "it is damaged, or neither ECDSA on the curve P-256 nor Ed25519: make one with `openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256 -out NEW`"
+    )]
     Unknown,
 }
 
@@ -100,6 +112,12 @@ impl SecretKey {
         match label(text)? {
             "PRIVATE KEY" => {}
             "PUBLIC KEY" => return Err(KeyError::IsPublic),
+            "OPENSSH PRIVATE KEY" => return Err(KeyError::OpenSsh),
+            label if label.contains("COSIGN") || label.contains("SIGSTORE") => {
+                return Err(KeyError::Cosign);
+            }
+            // What `openssl ecparam -genkey` writes before the key.
+            "EC PARAMETERS" => return Err(KeyError::Form("EC PRIVATE KEY".to_owned())),
             label if label.contains("ENCRYPTED") => return Err(KeyError::Encrypted),
             label if label.ends_with("PRIVATE KEY") => {
                 return Err(KeyError::Form(label.to_owned()));
@@ -289,8 +307,10 @@ pub(crate) mod tests {
             ),
             (
                 secret(&block("ENCRYPTED SIGSTORE PRIVATE KEY")),
-                "it is encrypted",
+                "cosign import-key-pair",
             ),
+            (secret(&block("OPENSSH PRIVATE KEY")), "ssh-keygen -p"),
+            (secret(&block("EC PARAMETERS")), "openssl pkcs8 -topk8"),
             (
                 secret(&block("EC PRIVATE KEY")),
                 "`EC PRIVATE KEY`: convert",
