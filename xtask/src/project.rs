@@ -253,10 +253,13 @@ fn commit(root: &Path) -> anyhow::Result<(String, u64)> {
     shell.change_dir(root);
     // Git must not refuse a checkout that another user owns, as under sudo.
     let git = |args: &[&str]| {
-        cmd!(shell, "git -c safe.directory=* {args...}")
-            .quiet()
-            .ignore_stderr()
-            .read()
+        cmd!(
+            shell,
+            "git --no-optional-locks -c safe.directory=* {args...}"
+        )
+        .quiet()
+        .ignore_stderr()
+        .read()
     };
     let explicit = std::env::var("SOURCE_DATE_EPOCH").ok();
     let explicit = explicit

@@ -146,7 +146,7 @@ _multus__airgap() {
             return 0
             ;;
         multus__subcmd__airgap__subcmd__push)
-            opts="-h --charts-to --images-only --user --plain-http --certs-d --json --help"
+            opts="-h --charts-to --images-only --user --plain-http --certs-d --key --attested-by --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -165,6 +165,14 @@ _multus__airgap() {
                     return 0
                     ;;
                 --certs-d)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --attested-by)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -12,15 +12,17 @@ use archive::{
 use cmdline::BadUsage;
 use serde_json::json;
 
+use super::trust;
 use crate::{
     lists, names,
     push::{self, Artifact, PushStats},
     registries,
     registry::Registry,
-    signatures,
+    signatures::{self, Trust},
     source::{self, Source},
     tree::{File, Tree},
     ui,
+    verify::{self, Standard},
 };
 
 /// The place to which images and charts go.
@@ -45,6 +47,8 @@ pub struct Options {
     to: Destination,
     #[command(flatten)]
     login: registries::Options,
+    #[command(flatten)]
+    trust: trust::Options,
     /// Print what was sent as JSON
     #[arg(long)]
     json: bool,
@@ -55,6 +59,7 @@ const CHARTS: &str = "charts";
 
 /// Sends the images of the source, and the lists and charts of a release.
 pub fn run(options: &Options, from: &Source) -> anyhow::Result<()> {
+    check(&options.trust.trust()?, from)?;
     let pushed = Push::prepare(&options.to, &options.login, from)?.send()?;
     let all = PushStats {
         sent: pushed.iter().map(|(_, stats)| stats.sent).sum(),
@@ -77,6 +82,37 @@ pub fn run(options: &Options, from: &Source) -> anyhow::Result<()> {
         ))?;
     }
     ui::data(&format!("{} bytes sent\n", all.sent))
+}
+
+/// Checks a release, and what keys vouch for, before anything of it is sent with the user's login.
+fn check(trust: &Trust, from: &Source) -> anyhow::Result<()> {
+    let report = match from {
+        // In a checkout a release grows file by file, and has no checksums before it is whole.
+        Source::Release(dist) if trust.is_empty() && !source::is_release(dist) => return Ok(()),
+        Source::Release(dist) => {
+            let verify = || verify::dir(dist, trust, |_| Standard::OwnWords);
+            ui::step("verify", verify)?.report
+        }
+        // Its archives are compared with their checksums when they are read.
+        _ if trust.is_empty() => return Ok(()),
+        Source::Medium(dir) if trust.attested_by.is_empty() => {
+            let files = source::medium_files(dir)?;
+            let signed = trust
+                .key
+                .as_ref()
+                .map(|key| signatures::check_medium(&files, key));
+            signed
+                .transpose()
+                .with_context(|| format!("{} is not to be trusted", dir.display()))?;
+            return Ok(());
+        }
+        Source::Medium(_) | Source::Archive(_) => {
+            let usage = "a release has signatures and statements, its directory airgap/ has signatures, and an archive has neither: name the directory that has what you want to have checked";
+            return Err(BadUsage(usage.to_owned()).into());
+        }
+    };
+    trust::note_unchecked(&report);
+    Ok(())
 }
 
 /// Everything of a source that goes to a registry, under the names that it gets there.

@@ -259,10 +259,24 @@ fn harm_and_missing_logins_are_named_before_anything_is_sent() {
     sample::damage(&medium.join(&archive));
     let expected = format!("{archive} is not the file that sha256sum-amd64.txt names");
     refused(push(&[text(&medium), &registry.host]), FAILED, &expected);
+    // Of a release every file is compared with what describes it, and none is sent that it does not name.
+    let dir = tempfile::tempdir().unwrap();
+    sample::write(dir.path(), "9.8.7");
+    let theirs = dir.path().join("charts/assets/evil");
+    fs::create_dir(&theirs).unwrap();
+    fs::write(theirs.join("evil-1.0.0.tgz"), "x").unwrap();
+    let release = || push(&[text(dir.path()), &registry.host]);
+    refused(release(), FAILED, "charts/assets/evil/evil-1.0.0.tgz");
+    fs::remove_dir_all(theirs).unwrap();
+    let mut signed = release();
+    let keys = tempfile::tempdir().unwrap();
+    crate::signatures::write_keys(keys.path());
+    signed.args(["--key", text(&keys.path().join("owner.pub"))]);
+    refused(signed, FAILED, "is not to be trusted");
     let blobs = dir.path().join("oci/blobs/sha256");
     let blob = fs::read_dir(&blobs).unwrap().next().unwrap().unwrap();
     sample::damage(&blob.path());
-    let expected = format!("blob sha256:{}", blob.file_name().to_string_lossy());
-    refused(push(&[text(dir.path()), &registry.host]), FAILED, &expected);
+    let expected = blob.file_name().to_string_lossy().into_owned();
+    refused(release(), FAILED, &expected);
     assert_eq!(registry.with(|content| content.requests.clone()), [""; 0]);
 }
