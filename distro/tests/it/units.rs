@@ -159,6 +159,29 @@ fn of_several_units_the_enabled_one_counts_unless_all_have_the_same_data() {
 }
 
 #[test]
+fn install_names_a_manifest_of_somebody_else_before_the_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    with_program(dir.path()).unwrap();
+    let manifests = dir.path().join("var/lib/rancher/k3s/server/manifests");
+    fs::create_dir_all(&manifests).unwrap();
+    fs::write(manifests.join("multus.yaml"), "kind: Namespace\n").unwrap();
+    let units = dir.path().join("etc/systemd/system");
+    fs::create_dir_all(&units).unwrap();
+    fs::write(units.join("k3s.service"), UNIT).unwrap();
+    let root = path(dir.path());
+    let output = run(&["install", "--root", root, "--program", "/opt/multus-distro"]);
+    assert!(output.status.success(), "{output:?}");
+    let notes = String::from_utf8(output.stderr).unwrap();
+    for words in [
+        "before the restart: ",
+        "multus.yaml is not of",
+        "prune=false",
+    ] {
+        assert!(notes.contains(words), "{notes}");
+    }
+}
+
+#[test]
 fn remove_works_after_the_distro_was_uninstalled() {
     let dir = tempfile::tempdir().unwrap();
     let root = path(dir.path());
