@@ -196,7 +196,7 @@ impl Auth {
             .map(|url| control_server(url.as_bytes()))
             .transpose()?;
         let control_server = match (explicit, in_arguments) {
-            (Some(explicit), Some(other)) if explicit != other => {
+            (Some(explicit), Some(other)) if !same_server(&explicit, &other) => {
                 return Err(AuthError::Argument {
                     flag: "--login-server",
                     reason: "contradicts controlServerURL: leave it out",
@@ -385,6 +385,11 @@ fn check_key(key: &[u8], has_tags: bool) -> Result<Option<String>, AuthError> {
         "nodes of this OAuth client are ephemeral: one that is away for long comes back with another address, so end joinKey with ?ephemeral=false&preauthorized=true"
             .to_owned()
     }))
+}
+
+/// Returns whether two addresses name one control server.
+pub(crate) fn same_server(one: &str, other: &str) -> bool {
+    one.trim_end_matches('/') == other.trim_end_matches('/')
 }
 
 /// Returns the URL of a control server.

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::{
     Facts, Prefix,
+    auth::same_server,
     flannel::Note,
     kernel::Network,
     provider::{Login, Phase, Provider, ProviderError, Settings, Status},
@@ -409,10 +410,6 @@ impl<P: Provider, S: Store> Life<P, S> {
         }
         Ok(())
     }
-}
-
-fn same_server(one: &str, other: &str) -> bool {
-    one.trim_end_matches('/') == other.trim_end_matches('/')
 }
 
 /// Returns a line for a control server that is away while the VPN starts. A node that runs already does not need it.

@@ -18,6 +18,7 @@ use serde::Deserialize;
 
 use crate::{
     Prefix, Secret,
+    auth::same_server,
     provider::{Login, Peer, Phase, Provider, ProviderError, Settings, Status},
 };
 
@@ -307,7 +308,7 @@ fn up_args(prefs: &Prefs, login: &Login<'_>, key: Option<&Path>) -> Vec<String> 
         repeated.retain(|flag| !flag.starts_with("--login-server="));
         args.push(format!("--login-server={server}"));
         // Tailscale keeps the former login otherwise, and fails.
-        if !prefs.control_url.is_empty() && prefs.control_url != server {
+        if !prefs.control_url.is_empty() && !same_server(&prefs.control_url, server) {
             args.push("--force-reauth".to_owned());
         }
     }

@@ -148,8 +148,13 @@ impl<V: Fn(&str) -> Option<String>> Sources<'_, V> {
                 continue;
             };
             bail!(
-                "{} has {name} {place} and would start the VPN too, with etcd's address at stake: take it out there, and give --{name} to multus-distro, before the `--`",
-                self.distro.as_str()
+                "{} has {name} {place} and would start the VPN too, with etcd's address at stake: take it out there, {}give it to multus-distro with --vpn-auth-file, before the `--`",
+                self.distro.as_str(),
+                if name == "vpn-auth" {
+                    "write it into a file of mode 0600, and "
+                } else {
+                    "and "
+                }
             );
         }
         Ok(())
@@ -353,7 +358,7 @@ mod tests {
             let error = check(line, &[], file, false).unwrap_err().to_string();
             assert!(error.contains(place), "{error}");
             assert!(
-                error.contains("to multus-distro, before the `--`"),
+                error.contains("with --vpn-auth-file, before the `--`"),
                 "{error}"
             );
             assert!(!error.contains("joinKey"), "{error}");

@@ -258,3 +258,10 @@ fn every_text_that_k3s_accepts_has_its_meaning_here() {
     });
     assert!(accepted > rounds / 50, "{accepted} of {rounds}");
 }
+
+#[test]
+fn slash_at_the_end_makes_no_other_control_server() {
+    let text = b"name=tailscale,controlServerURL=https://a,extraArgs=--login-server=https://a/";
+    let auth = Auth::parse(text).unwrap();
+    assert_eq!(auth.control_server.as_deref(), Some("https://a"));
+}
