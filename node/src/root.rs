@@ -30,8 +30,13 @@ pub struct Stamp {
     file: (u64, u64),
     size: i64,
     mode: u32,
-    modified: (i64, u64),
-    changed: (i64, u64),
+    modified: (i64, u32),
+    changed: (i64, u32),
+}
+
+/// Returns nanoseconds, less than a second, whose type differs between architectures.
+fn nanoseconds(count: impl TryInto<u32>) -> u32 {
+    count.try_into().unwrap_or_default()
 }
 
 /// An open directory that stands for the node's `/`.
@@ -234,8 +239,8 @@ impl Root {
             file: (stat.st_dev, stat.st_ino),
             size: stat.st_size,
             mode: stat.st_mode,
-            modified: (stat.st_mtime, stat.st_mtime_nsec),
-            changed: (stat.st_ctime, stat.st_ctime_nsec),
+            modified: (stat.st_mtime, nanoseconds(stat.st_mtime_nsec)),
+            changed: (stat.st_ctime, nanoseconds(stat.st_ctime_nsec)),
         })
     }
 
