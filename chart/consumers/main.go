@@ -46,7 +46,7 @@ func run() error {
 	if !ok {
 		return fmt.Errorf("--from %s: write embed or bindata", *from)
 	}
-	// Nobody gets Multus who does not ask for it.
+	// Multus is off unless the flag is given.
 	skips := map[string]bool{"multus": !*multus}
 	for _, name := range strings.Split(*disable, ",") {
 		if name = strings.TrimSpace(name); name != "" {

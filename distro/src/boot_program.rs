@@ -1,4 +1,4 @@
-//! Whether systemd may start a file as root at each boot: nobody else may be able to change it, and it has to be there.
+//! Checks that a program which systemd starts as root at each boot is there, and that no other user can change it.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -14,7 +14,7 @@ const WRITABLE: u32 = 0o022;
 /// More links than a path has in practice.
 const LINKS: u32 = 40;
 
-/// Fails unless the program and all directories on the way to it belong to the owner of the tree, and nobody else may write them.
+/// Fails unless the program and all directories on the way to it belong to the owner of the tree, and no other user may write them.
 /// `is_explicit` allows directories that may be empty at the next boot.
 pub(crate) fn check(root: &Root, program: &Path, is_explicit: bool) -> anyhow::Result<()> {
     let cure = format!(

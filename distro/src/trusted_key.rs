@@ -10,7 +10,7 @@ use signing::PublicKey;
 
 /// The key in PEM that `cargo xtask build` put in, or nothing.
 const BUILT_IN: &str = include_str!(concat!(env!("OUT_DIR"), "/trusted-key.pem"));
-/// What is said where no key is known.
+/// The note about files that were checked without a key.
 pub(crate) const UNCHECKED: &str =
     "nothing was checked about who made these files: name the public key of whoever did with --key";
 /// More than any key.

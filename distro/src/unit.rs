@@ -229,7 +229,7 @@ pub(crate) fn drop_in(program: &Path, command: &str, options: &[String]) -> anyh
     ))
 }
 
-/// What `multus-distro install` switches on.
+/// The features that `multus-distro install` switches on.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Features {
     pub(crate) multus: bool,

@@ -43,7 +43,7 @@ impl Log {
         self.write(Level::Error, text);
     }
 
-    /// Logs what went well, which only some want to read.
+    /// Logs a call that succeeded.
     pub(crate) fn verbose(&self, text: &str) {
         self.write(Level::Verbose, text);
     }

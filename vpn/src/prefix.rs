@@ -45,6 +45,12 @@ impl Prefix {
         self.length
     }
 
+    /// Returns the range of one address.
+    pub fn host(address: IpAddr) -> Self {
+        let length = if address.is_ipv4() { 32 } else { 128 };
+        Self { address, length }
+    }
+
     /// Returns whether every address of the other range is in this one.
     pub fn contains(self, other: Self) -> bool {
         self.length <= other.length && Self::new(other.address, self.length) == Some(self)

@@ -63,13 +63,11 @@ pub fn claims<'a>(
     lan: &[Prefix],
     routes: impl IntoIterator<Item = (&'a str, Prefix)>,
 ) -> Vec<String> {
-    let routes = routes.into_iter().filter(|(_, route)| !route.is_default());
-    routes
-        .filter_map(|(node, route)| {
-            let lan = lan.iter().find(|lan| lan.intersection(route).is_some())?;
-            Some(format!("{node} advertises {route}, which has addresses of this node's LAN {lan}: packets to {lan} stay on the LAN; withdraw the route if it is not meant"))
-        })
-        .collect()
+    taken(lan, routes, |node, route, lan| {
+        format!(
+            "{node} advertises {route}, which has addresses of this node's LAN {lan}: packets to {lan} stay on the LAN; withdraw the route if it is not meant"
+        )
+    })
 }
 
 /// Returns a line for each route of another node that takes addresses of this node's own pods.
@@ -77,11 +75,25 @@ pub fn twins<'a>(
     own: &[Prefix],
     routes: impl IntoIterator<Item = (&'a str, Prefix)>,
 ) -> Vec<String> {
+    taken(own, routes, |node, route, own| {
+        format!(
+            "{node} of the VPN advertises {route}, and {own} of it is of this node's pods: that node is of another cluster with the same cluster-cidr, which then needs another one, or this node's former machine, which has to leave the VPN; until then other nodes may reach its pods instead of these"
+        )
+    })
+}
+
+/// Returns a line for each route of another node that has addresses of one of these ranges; a default route is meant to have all.
+fn taken<'a>(
+    ranges: &[Prefix],
+    routes: impl IntoIterator<Item = (&'a str, Prefix)>,
+    line: impl Fn(&str, Prefix, Prefix) -> String,
+) -> Vec<String> {
     let routes = routes.into_iter().filter(|(_, route)| !route.is_default());
     routes
         .filter_map(|(node, route)| {
-            let own = own.iter().find(|own| own.intersection(route).is_some())?;
-            Some(format!("{node} of the VPN advertises {route}, and {own} of it is of this node's pods: that node is of another cluster with the same cluster-cidr, which then needs another one, or this node's former machine, which has to leave the VPN; until then other nodes may reach its pods instead of these"))
+            let mut ranges = ranges.iter();
+            let range = ranges.find(|range| range.intersection(route).is_some())?;
+            Some(line(node, route, *range))
         })
         .collect()
 }
@@ -102,8 +114,7 @@ fn lan_of(network: &Network, is_of_lan: impl Fn(u32) -> bool, pods: &[Prefix]) -
         // calico has a route for each pod, to a link without addresses of its own, and BGP has blocks of other nodes behind a router. A LAN
         // has an address of this node.
         let has_own_address = network.addresses.iter().any(|(address, link)| {
-            let host = Prefix::new(*address, if address.is_ipv4() { 32 } else { 128 });
-            Some(*link) == route.link && host.is_some_and(|host| route.destination.contains(host))
+            Some(*link) == route.link && route.destination.contains(Prefix::host(*address))
         });
         let is_inside = pods.iter().any(|pods| pods.contains(route.destination));
         is_inside && (is_virtual || !has_own_address)
@@ -241,7 +252,7 @@ mod tests {
     /// Sends a packet as the kernel does: our rules, tailscale's table, the main table.
     fn interface(network: &Network, rules: &BTreeSet<Prefix>, to: &str) -> &'static str {
         let to: IpAddr = to.parse().unwrap();
-        let host = Prefix::new(to, if to.is_ipv4() { 32 } else { 128 }).unwrap();
+        let host = Prefix::host(to);
         let look_up = |table| {
             let routes = network.routes.iter().filter(|route| route.table == table);
             let matching = routes.filter(|route| route.destination.contains(host));

@@ -97,14 +97,10 @@ fn check(trust: &Trust, from: &Source) -> anyhow::Result<()> {
         _ if trust.is_empty() => return Ok(()),
         Source::Medium(dir) if trust.attested_by.is_empty() => {
             let files = source::medium_files(dir)?;
-            let signed = trust
-                .key
-                .as_ref()
-                .map(|key| signatures::check_medium(&files, key));
-            signed
-                .transpose()
-                .with_context(|| format!("{} is not to be trusted", dir.display()))?;
-            return Ok(());
+            let mut key = trust.key.iter();
+            return key
+                .try_for_each(|key| signatures::check_medium(&files, key).map(drop))
+                .with_context(|| format!("{} is not to be trusted", dir.display()));
         }
         Source::Medium(_) | Source::Archive(_) => {
             let usage = "a release has signatures and statements, its directory airgap/ has signatures, and an archive has neither: name the directory that has what you want to have checked";

@@ -53,20 +53,20 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
 /// Prints that a release is sound and who vouches for it, or its description.
 pub fn print_release(dir: &Path, verified: &Verified, json: bool) -> anyhow::Result<()> {
     let Verified { release, report } = verified;
-    if json {
-        ui::data(&String::from_utf8(release.to_bytes()?)?)?;
-        trust::note_unchecked(report);
-        return Ok(());
-    }
-    ui::data(&format!(
-        "{}: release {} of {} for {} is undamaged\n{}",
-        dir.display(),
-        release.version,
-        counted(release.files.len() + 2, "file"),
-        release.architectures.join(", "),
-        trust::lines(report)
-    ))?;
-    // The last line, so that nobody takes checksums for a signature.
+    let text = if json {
+        String::from_utf8(release.to_bytes()?)?
+    } else {
+        format!(
+            "{}: release {} of {} for {} is undamaged\n{}",
+            dir.display(),
+            release.version,
+            counted(release.files.len() + 2, "file"),
+            release.architectures.join(", "),
+            trust::lines(report)
+        )
+    };
+    ui::data(&text)?;
+    // The last line: checksums are no signature.
     trust::note_unchecked(report);
     Ok(())
 }

@@ -191,7 +191,7 @@ fn remove_vpn(args: &Args, root: &Root) -> anyhow::Result<()> {
     }
     // In another file tree there is no VPN to take down.
     if args.root == Path::new("/") {
-        // Nobody loses the only way to an edge node unasked.
+        // The VPN may be the only way to an edge node, so it stays up.
         down(root, false)?;
     } else {
         VpnFiles::new(root).remove()?;
@@ -225,17 +225,20 @@ fn remove(args: &Args, root: &Root, service: &Service) -> anyhow::Result<()> {
             print(&format!("{}\n", path.display()))?;
         }
     }
-    let path = service.drop_in_path();
-    root.remove(&path)?;
+    remove_drop_in(root, &service.drop_in_path())?;
     // No daemon reads the hint without Multus.
     root.remove(HINT)?;
+    note_next_step(service);
+    Ok(())
+}
+
+fn remove_drop_in(root: &Root, path: &Path) -> anyhow::Result<()> {
+    root.remove(path)?;
     // Fails, as it should, while the directory holds other drop-ins.
     if let Some(parent) = path.parent() {
         let _ = root.remove_dir(parent);
     }
-    print(&format!("{}\n", path.display()))?;
-    note_next_step(service);
-    Ok(())
+    print(&format!("{}\n", path.display()))
 }
 
 /// Removes what is left of an installation whose distro is gone, as after `k3s-uninstall.sh`, which leaves drop-ins.
@@ -244,13 +247,8 @@ fn remove_without_unit(args: &Args, root: &Root) -> anyhow::Result<()> {
     let is_used = VpnFiles::new(root).is_used();
     ensure!(!left.is_empty() || is_used, without_unit(root));
     remove_vpn(args, root)?;
-    for path in &left {
-        root.remove(path)?;
-        if let Some(parent) = path.parent() {
-            let _ = root.remove_dir(parent);
-        }
-        print(&format!("{}\n", path.display()))?;
-    }
+    left.iter()
+        .try_for_each(|path| remove_drop_in(root, path))?;
     root.remove(HINT)?;
     note("next: systemctl daemon-reload");
     Ok(())

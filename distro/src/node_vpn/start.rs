@@ -84,7 +84,7 @@ pub(crate) fn args(
 #[derive(Debug, PartialEq, Eq)]
 enum Networks {
     Of(Vec<Prefix>),
-    /// Nobody set any.
+    /// Neither arguments nor configuration have any.
     Default,
 }
 

@@ -665,6 +665,8 @@ fn steps(
         return steps;
     }
     let key = (namespace.clone(), release.clone());
+    let mut ours = installed.iter().filter(|one| one.chart.is_some());
+    let helm_chart = ours.find_map(|one| helm_chart(one, snapshot));
     let has_values = snapshot
         .release_values
         .get(&key)
@@ -678,11 +680,7 @@ fn steps(
                 .map(|file| format!(" --values {file}")),
         ),
         // A HelmChart has the values itself.
-        None if has_values
-            && !installed
-                .iter()
-                .any(|one| helm_chart(one, snapshot).is_some()) =>
-        {
+        None if has_values && helm_chart.is_none() => {
             steps.push(format!(
                 "helm get values --namespace {namespace} {release} --output yaml > values.yaml"
             ));
@@ -694,8 +692,7 @@ fn steps(
     let crd = chart.crd_name();
     steps.push(format!("{upgrade} {namespace} {crd} {crd}-{VERSION}.tgz"));
     let chart = chart.name;
-    let mut ours = installed.iter().filter(|one| one.chart.is_some());
-    match ours.find_map(|one| helm_chart(one, snapshot)) {
+    match helm_chart {
         // Helm alone would be undone by the next job of the HelmChart.
         Some(found) => steps.push(format!(
             "in {}: replace `chart`, `repo` and `version` by `chartContent`, which is what `base64 --wrap=0 {chart}-{VERSION}.tgz` prints, and add `takeOwnership: true`",

@@ -7,17 +7,18 @@ use crate::{json, node_path::node_path};
 /// Returns a sentence for each key whose value would have an effect on upstream's daemon.
 pub(super) fn without_effect(raw: &Map<String, Value>) -> Vec<String> {
     let sentence = |(key, has_effect_upstream, hint): &Key| {
-        let is_set = json::get(raw, key).is_some_and(has_effect_upstream);
-        let file = json::get(raw, "multusConfigFile").and_then(Value::as_str);
-        let is_generated = matches!(file, None | Some("" | "auto"));
-        (is_set && (is_generated || *key != "delegates"))
-            .then(|| format!("key \"{key}\" has no effect on the daemon: {hint}"))
+        let is_set = json::get(raw, key).is_some_and(|value| has_effect_upstream(value, raw));
+        is_set.then(|| format!("key \"{key}\" has no effect on the daemon: {hint}"))
     };
     KEYS.iter().filter_map(sentence).collect()
 }
 
-/// A key, whether a value of it would have an effect on upstream's daemon, and the hint.
-type Key = (&'static str, fn(&Value) -> bool, &'static str);
+/// A key, whether a value of it in this file would have an effect on upstream's daemon, and the hint.
+type Key = (
+    &'static str,
+    fn(&Value, &Map<String, Value>) -> bool,
+    &'static str,
+);
 
 const KEYS: &[Key] = &[
     (
@@ -32,14 +33,19 @@ const KEYS: &[Key] = &[
     ),
     (
         "daemonSocketDir",
-        |value| {
-            is_text(value) && value.as_str().map(node_path) != Some(api::DEFAULT_SOCKET_DIR.into())
+        |value, raw| {
+            is_text(value, raw)
+                && value.as_str().map(node_path) != Some(api::DEFAULT_SOCKET_DIR.into())
         },
         "the shim uses the directory of socketDir, set that",
     ),
     (
         "delegates",
-        |value| value.as_array().is_some_and(|all| !all.is_empty()),
+        |value, raw| {
+            let file = json::get(raw, "multusConfigFile").and_then(Value::as_str);
+            let is_generated = matches!(file, None | Some("" | "auto"));
+            is_generated && value.as_array().is_some_and(|all| !all.is_empty())
+        },
         "the generated configuration names the node's own default network, write them into a file and name it in multusConfigFile",
     ),
     (
@@ -49,11 +55,11 @@ const KEYS: &[Key] = &[
     ),
 ];
 
-fn is_on(value: &Value) -> bool {
+fn is_on(value: &Value, _: &Map<String, Value>) -> bool {
     *value == Value::Bool(true)
 }
 
-fn is_text(value: &Value) -> bool {
+fn is_text(value: &Value, _: &Map<String, Value>) -> bool {
     value.as_str().is_some_and(|text| !text.is_empty())
 }
 

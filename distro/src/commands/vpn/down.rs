@@ -38,9 +38,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let peer = session_peer(Path::new("/proc"), std::process::id());
     let ranges = Tailscale::new(SystemRunner, PathBuf::new()).ranges();
     let is_of_vpn = |peer: &IpAddr| {
-        let length = if peer.is_ipv4() { 32 } else { 128 };
-        let host = Prefix::new(*peer, length);
-        host.is_some_and(|host| ranges.iter().any(|range| range.contains(host)))
+        let host = Prefix::host(*peer);
+        ranges.iter().any(|range| range.contains(host))
     };
     let was_ours = VpnFiles::new(&root).record()?.brought_up;
     if let Some(peer) = peer.filter(is_of_vpn)
@@ -83,7 +82,7 @@ pub(crate) fn down(root: &Root, take_down: bool) -> anyhow::Result<()> {
 }
 
 /// Returns the address that an SSH session of this process or of those above it came from. `sudo` takes the variable away from its children,
-/// so the parents are asked.
+/// so those of the parent processes are read too.
 fn session_peer(proc: &Path, process: u32) -> Option<IpAddr> {
     let mut process = process;
     while process > 1 {
