@@ -16,6 +16,7 @@ pub(crate) mod release;
 pub(crate) mod reproduce;
 pub(crate) mod sign;
 pub(crate) mod site;
+pub(crate) mod size;
 pub(crate) mod test;
 pub(crate) mod verify;
 
@@ -55,6 +56,7 @@ enum Command {
     E2e(e2e::Args),
     Reproduce(reproduce::Args),
     Site(site::Args),
+    Size(size::Args),
     Lint(lint::Args),
     Fuzz(fuzz::Args),
     Ci(ci::Args),
@@ -78,6 +80,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<()> {
         Command::E2e(args) => e2e::run(&args),
         Command::Reproduce(args) => reproduce::run(&args),
         Command::Site(args) => site::run(&args),
+        Command::Size(args) => size::run(&args),
         Command::Lint(args) => lint::run(&args),
         Command::Fuzz(args) => fuzz::run(&args),
         Command::Ci(args) => ci::run(&args),

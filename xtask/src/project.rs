@@ -235,6 +235,20 @@ pub(crate) struct ImageNames {
     pub(crate) image_prefix: ImagePrefix,
 }
 
+/// Lists the files of a checkout that git has or would add, as paths relative to it.
+pub(crate) fn files(root: &Path) -> anyhow::Result<Vec<String>> {
+    let shell = Shell::new()?;
+    shell.change_dir(root);
+    let listed = cmd!(
+        shell,
+        "git --no-optional-locks -c safe.directory=* ls-files --cached --others --exclude-standard"
+    )
+    .quiet()
+    .read()
+    .context("cannot list the files of the checkout")?;
+    Ok(listed.lines().map(str::to_owned).collect())
+}
+
 /// Returns the version below `[workspace.package]`.
 fn version(root: &Path) -> anyhow::Result<String> {
     let path = root.join("Cargo.toml");

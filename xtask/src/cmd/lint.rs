@@ -11,7 +11,12 @@ use anyhow::{Context as _, bail};
 use cmdline::counted;
 use xshell::{Shell, cmd};
 
-use crate::{charts, cmd::fuzz, project::Project, ui};
+use crate::{
+    charts,
+    cmd::fuzz,
+    project::{self, Project},
+    ui,
+};
 
 /// Check formatting, clippy, tidiness, pages, the chart and the workflows
 #[derive(Debug, clap::Args)]
@@ -86,26 +91,19 @@ fn workflows(project: &Project, shell: &Shell, install: bool) -> anyhow::Result<
 fn tidy(root: &Path) -> anyhow::Result<()> {
     let mut complaints = Vec::new();
     let mut sources = Vec::new();
-    let files = Shell::new()?;
-    files.change_dir(root);
-    let listed = cmd!(
-        files,
-        "git -c safe.directory=* ls-files --cached --others --exclude-standard"
-    )
-    .quiet()
-    .read()
-    .context("cannot list the files of the checkout")?;
-    for name in listed.lines() {
-        let path = root.join(name);
+    for name in project::files(root)? {
+        let path = root.join(&name);
         if let Ok(text) = fs::read_to_string(&path) {
-            complaints.extend(complaints_about(name, &text));
-            if let Some(warning) = length_warning(name, &text) {
+            complaints.extend(complaints_about(&name, &text));
+            if let Some(warning) = length_warning(&name, &text) {
                 ui::note(&warning);
             }
             sources.push((name, text));
         }
     }
-    let sources = sources.iter().map(|(name, text)| (*name, text.as_str()));
+    let sources = sources
+        .iter()
+        .map(|(name, text)| (name.as_str(), text.as_str()));
     complaints.extend(import_cycles::complaints(sources));
     if complaints.is_empty() {
         return Ok(());
