@@ -156,9 +156,13 @@ impl Page {
         }
     }
 
-    /// Returns whether people are meant to read the page, so that its blocks are checked.
+    /// Returns whether people are meant to read the page, so that its blocks are checked; pages in directories below `docs/` are for those who work on the project.
     pub fn is_for_people(&self) -> bool {
-        AT_ROOT.contains(&self.path.as_str()) || self.path.starts_with("docs/")
+        AT_ROOT.contains(&self.path.as_str())
+            || self
+                .path
+                .strip_prefix("docs/")
+                .is_some_and(|name| !name.contains('/'))
     }
 
     /// Returns the page's title, or its path where it has none.
