@@ -6,10 +6,9 @@ use anyhow::bail;
 use node::{root::Root, runtime::Hint};
 
 use crate::{
-    config,
     plan::Distro,
-    program,
     service::{self, Service},
+    settings,
 };
 
 /// A distro on this node.
@@ -67,7 +66,7 @@ pub(crate) fn find(
         .into_iter()
         .filter(|one| {
             distro.map_or_else(
-                || root.is_dir(program::default_data_dir(*one)),
+                || root.is_dir(settings::default_data_dir(*one)),
                 |distro| distro == *one,
             )
         })
@@ -76,7 +75,7 @@ pub(crate) fn find(
         [] => Ok(None),
         [distro] => Ok(Some(Installation {
             distro,
-            data_dir: program::default_data_dir(distro),
+            data_dir: settings::default_data_dir(distro),
             source: "the default directory",
         })),
         _ => bail!("K3s and RKE2 have data on this node: choose one with --distro"),
@@ -123,15 +122,13 @@ pub(crate) fn services(
 
 /// Returns what a unit starts; `None` for a unit of another program, which counts for nothing.
 fn started_by(root: &Root, service: &Service) -> anyhow::Result<Option<Installation>> {
-    let args = service.args();
-    let Ok(distro) = program::distro(&args, None) else {
+    if settings::distro(&service.args(), None).is_err() {
         return Ok(None);
-    };
-    let variable = |name: &str| service.variable(name);
-    let settings = config::read(root, &program::config_file(distro, &args, variable))?;
+    }
+    let settings = service.settings(root, None)?;
     Ok(Some(Installation {
-        distro,
-        data_dir: program::data_dir(distro, &args, variable, &settings),
+        distro: settings.distro,
+        data_dir: settings.data_dir,
         source: "its unit",
     }))
 }

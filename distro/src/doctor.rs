@@ -18,14 +18,13 @@ use serde::Serialize;
 use vpn::status::findings;
 
 use crate::{
-    assets, config,
+    assets,
     detect::{self, Installation},
     images::{IMAGES_DIR, STEM, arch, references, stem},
     manifest::is_disabled,
     node_vpn::{files::VpnFiles, report},
     plan::{self, Distro, MANIFESTS, Server},
-    program,
-    service::Service,
+    service::{self, Service},
     stage::{self, FileState, recorded_checks},
     unit,
 };
@@ -139,49 +138,44 @@ fn check_settings(
     found: &mut Examination,
 ) -> (String, bool) {
     let distro = target.installation.distro;
-    let args = service.map(Service::args).unwrap_or_default();
-    let variable = |name: &str| service?.variable(name);
-    let file = program::config_file(distro, &args, variable);
-    let settings = match config::read(target.root, &file) {
+    let settings = match service::settings(target.root, service, distro) {
         Ok(settings) => settings,
         Err(error) => {
             found.problem(format!("{error:#}"));
             return (String::new(), true);
         }
     };
-    let is_on = |key: &str| settings.value(key).as_deref() == Some("true");
     let name = distro.as_str();
-    let disabled = settings.values("disable");
     for manifest in plan::manifests(distro) {
-        if is_disabled(&format!("{manifest}.yaml"), &disabled) {
+        if is_disabled(&format!("{manifest}.yaml"), &settings.disable) {
             found.problem(format!(
                 "{name} is configured to disable {manifest}: take it out of `disable` in {}, and restart",
-                file.display()
+                settings.place_text("disable")
             ));
         }
     }
-    if distro == Distro::Rke2 && settings.values("cni").iter().any(|cni| cni == "multus") {
+    if settings.has_own_multus() {
         found.problem(format!(
             "rke2 brings its own multus, which takes the place of this one: take `multus` out of `cni` in {}, and restart",
-            file.display()
+            settings.place_text("cni")
         ));
     }
-    if is_on("disable-helm-controller") {
+    if settings.disable_helm_controller {
         found.problem(format!(
             "{name} has no helm-controller, so nothing installs the charts: take `disable-helm-controller` out of {}, or install them with Helm",
-            file.display()
+            settings.place_text("disable-helm-controller")
         ));
     }
-    if distro == Distro::K3s && settings.value("flannel-backend").as_deref() == Some("none") {
+    if distro == Distro::K3s && settings.flannel_backend.as_deref() == Some("none") {
         found.note("flannel is off: pods wait until another default network is installed");
     }
-    if is_on("docker") || settings.value("container-runtime-endpoint").is_some() {
+    if settings.docker || settings.container_runtime_endpoint.is_some() {
         found.note(format!(
             "the runtime is not {name}'s own: it takes no images from the agent's directory, import them by hand"
         ));
     }
-    let runs_agent = program::runs_agent(&args, &settings);
-    let registry = program::registry(distro, &args, variable, &settings);
+    let runs_agent = !settings.disable_agent;
+    let registry = settings.registry;
     if let Err(error) = plan::registry(&registry) {
         found.problem(error);
         return (String::new(), runs_agent);

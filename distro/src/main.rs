@@ -3,15 +3,14 @@
 mod assets;
 mod boot_program;
 mod commands;
-mod config;
 mod detect;
 mod doctor;
 mod images;
 mod manifest;
 mod node_vpn;
 mod plan;
-mod program;
 mod service;
+mod settings;
 mod specifiers;
 mod stage;
 mod trusted_key;

@@ -10,6 +10,7 @@ use node::{glob, root::Root};
 
 use crate::{
     plan::Distro,
+    settings::{self, Settings},
     specifiers::Specifiers,
     unit::{self, DROP_IN, Environment},
 };
@@ -53,14 +54,29 @@ impl Service {
         unit::args(&self.command, &self.environment, &self.specifiers)
     }
 
-    /// Returns a variable of the unit's environment, unless it is empty.
-    pub(crate) fn variable(&self, name: &str) -> Option<String> {
-        let value = self.environment.get(name).cloned();
-        value.filter(|value| !value.is_empty())
+    /// Reads the distro's settings when the unit starts it.
+    pub(crate) fn settings(&self, root: &Root, distro: Option<Distro>) -> anyhow::Result<Settings> {
+        let variable = |name: &str| {
+            let value = self.environment.get(name).cloned();
+            value.filter(|value| !value.is_empty())
+        };
+        settings::read(root, &self.args(), variable, distro)
     }
 
     pub(crate) fn drop_in_path(&self) -> PathBuf {
         drop_in_path(&self.name)
+    }
+}
+
+/// Reads the settings of a distro that this unit starts, or nothing but its file where no unit starts it.
+pub(crate) fn settings(
+    root: &Root,
+    service: Option<&Service>,
+    distro: Distro,
+) -> anyhow::Result<Settings> {
+    match service {
+        Some(service) => service.settings(root, Some(distro)),
+        None => settings::read(root, &[distro.as_str().to_owned()], |_| None, None),
     }
 }
 

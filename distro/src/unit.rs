@@ -7,7 +7,10 @@ use std::{
 
 use anyhow::{Context as _, bail, ensure};
 
-use crate::specifiers::Specifiers;
+use crate::{
+    settings::{self, Role},
+    specifiers::Specifiers,
+};
 
 /// The name of our drop-in, which sorts after those that an operator numbers.
 pub(crate) const DROP_IN: &str = "90-multus.conf";
@@ -316,11 +319,7 @@ pub(crate) fn original_command(text: &str) -> Option<&str> {
 /// Returns `server` or `agent`, whichever the command starts.
 pub(crate) fn role(command: &str) -> anyhow::Result<&'static str> {
     let args = split_args(command);
-    let role = args.iter().skip(1).find_map(|arg| match arg.as_str() {
-        "server" => Some("server"),
-        "agent" => Some("agent"),
-        _ => None,
-    });
+    let role = settings::role(&args).map(Role::as_str);
     role.with_context(|| format!("`{command}` starts neither a server nor an agent"))
 }
 

@@ -8,10 +8,9 @@ use node::{root::Root, runtime::HINT};
 
 use super::{note, print, stage::ensure_not_disabled, vpn::down::down};
 use crate::{
-    boot_program, config,
+    boot_program,
     node_vpn::{auth, files::VpnFiles},
     plan::{self, Distro},
-    program,
     service::{self, Service},
     stage,
     unit::{self, Features, VPN_UNIT},
@@ -154,12 +153,11 @@ fn check_staging(args: &Args, root: &Root, service: &Service) -> anyhow::Result<
     if unit::role(&service.command)? != "server" {
         return Ok(());
     }
-    let settings = |file: &Path| config::read(root, file);
-    let variable = |name: &str| service.variable(name);
-    let program = program::read(&service.args(), variable, settings, args.distro)?;
-    ensure_not_disabled(program.distro, &program.disabled.names)?;
-    let files = plan::files(program.distro, program.server())?;
-    stage::check(root, &program.data_dir, &files)
+    let settings = service.settings(root, args.distro)?;
+    settings.ensure_no_own_multus()?;
+    ensure_not_disabled(&settings)?;
+    let files = plan::files(settings.distro, settings.staging())?;
+    stage::check(root, &settings.data_dir, &files)
 }
 
 fn vpn_unit() -> PathBuf {
@@ -211,10 +209,7 @@ fn remove(args: &Args, root: &Root, service: &Service) -> anyhow::Result<()> {
         return Ok(());
     }
     if unit::role(&service.command)? == "server" {
-        let settings = |file: &Path| config::read(root, file);
-        let variable = |name: &str| service.variable(name);
-        let program = program::read(&service.args(), variable, settings, args.distro)?;
-        let data_dir = &program.data_dir;
+        let data_dir = &service.settings(root, args.distro)?.data_dir;
         let plan = stage::plan_unstage(root, data_dir, false, false)?;
         for step in &plan {
             note(&format!("plan: {}", step.describe(data_dir)));

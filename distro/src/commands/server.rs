@@ -18,10 +18,9 @@ use node::{
 
 use super::{note, stage::ensure_not_disabled};
 use crate::{
-    config,
     node_vpn::{auth, start},
     plan::{self, Distro},
-    program::{self, Program},
+    settings::{self, Role, Settings},
     stage::{self, write_atomic},
 };
 
@@ -56,37 +55,35 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, is_server: bool) -> anyhow::Result<()> {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let root = Root::open(&args.root)?;
-    let settings = |file: &Path| config::read(&root, file);
-    let (role, other) = if is_server {
-        ("server", "agent")
-    } else {
-        ("agent", "server")
-    };
-    let program = program::read(&args.command, variable, settings, args.distro)
-        .and_then(|program| with_data_dir(program, args.data_dir.as_deref()))
-        .and_then(|program| {
-            program::check_role(&args.command, role, other)?;
-            Ok(program)
+    let role = if is_server { Role::Server } else { Role::Agent };
+    let settings = settings::read(&root, &args.command, variable, args.distro)
+        .and_then(|settings| with_data_dir(settings, args.data_dir.as_deref()))
+        .and_then(|settings| {
+            settings.ensure_role(role, &args.command[0])?;
+            if args.multus {
+                settings.ensure_no_own_multus()?;
+            }
+            Ok(settings)
         })
         .map_err(|error| BadUsage(format!("{error:#}")))?;
     // Nothing is staged for a program that cannot be started.
     ensure_executable(&args.command[0], std::env::var_os("PATH"))?;
-    let of_vpn = start::args(&root, &args.vpn, &args.command, args.distro, note)?;
+    let of_vpn = start::args(&root, &args.vpn, &settings, note)?;
     // From here on nothing of Multus keeps the distro from starting: a cluster without its API server is worse than one without Multus.
     let extra_args = match (is_server, args.multus) {
-        (true, true) => stage(&root, &program).map(|()| Vec::new()),
-        (true, false) => disable(&root, &program),
+        (true, true) => stage(&root, &settings).map(|()| Vec::new()),
+        (true, false) => disable(&root, &settings),
         (false, _) => Ok(Vec::new()),
     };
     let extra_args = extra_args.unwrap_or_else(|error| {
         note(&format!(
             "Multus is left as it is, and {} starts: {error:#}",
-            program.distro.as_str()
+            settings.distro.as_str()
         ));
         Vec::new()
     });
     let hint = if args.multus {
-        write_hint(&root, &args.hint, &program)
+        write_hint(&root, &args.hint, &settings)
     } else {
         root.remove(&args.hint).map(drop).map_err(Into::into)
     };
@@ -108,48 +105,48 @@ pub(crate) fn run(args: &Args, is_server: bool) -> anyhow::Result<()> {
     Err(error).with_context(|| format!("cannot start {}", args.command[0]))
 }
 
-fn stage(root: &Root, program: &Program) -> anyhow::Result<()> {
-    ensure_not_disabled(program.distro, &program.disabled.names)?;
-    plan::registry(&program.registry).map_err(|error| anyhow!(error))?;
-    let files = plan::files(program.distro, program.server())?;
-    let outcome = stage::stage(root, &program.data_dir, &files)?;
+fn stage(root: &Root, settings: &Settings) -> anyhow::Result<()> {
+    ensure_not_disabled(settings)?;
+    plan::registry(&settings.registry).map_err(|error| anyhow!(error))?;
+    let files = plan::files(settings.distro, settings.staging())?;
+    let outcome = stage::stage(root, &settings.data_dir, &files)?;
     outcome.notes.iter().for_each(|text| note(text));
     Ok(())
 }
 
 /// Returns arguments by which the distro removes what was staged: it deletes the manifests, and what it installed from them.
-fn disable(root: &Root, program: &Program) -> anyhow::Result<Vec<String>> {
-    let names = stage::disable(root, &program.data_dir)?;
+fn disable(root: &Root, settings: &Settings) -> anyhow::Result<Vec<String>> {
+    let names = stage::disable(root, &settings.data_dir)?;
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let extra_args = program.disabled.args_to_add(&names);
+    let extra_args = settings.args_to_disable(&names);
     for name in names {
-        let path = program.data_dir.join(plan::MANIFESTS);
+        let path = settings.data_dir.join(plan::MANIFESTS);
         note(&format!(
             "plan: {} removes {}/{name}.yaml and what it installed from it; network definitions stay",
-            program.distro.as_str(),
+            settings.distro.as_str(),
             path.display()
         ));
     }
     Ok(extra_args)
 }
 
-fn with_data_dir(mut program: Program, explicit: Option<&Path>) -> anyhow::Result<Program> {
+fn with_data_dir(mut settings: Settings, explicit: Option<&Path>) -> anyhow::Result<Settings> {
     if let Some(dir) = explicit {
-        let default = Path::new("/var/lib/rancher").join(program.distro.as_str());
+        let default = settings::default_data_dir(settings.distro);
         ensure!(
-            program.data_dir == *dir || program.data_dir == default,
+            settings.data_dir == *dir || settings.data_dir == default,
             "--data-dir {} contradicts {} of the program: leave one of them out",
             dir.display(),
-            program.data_dir.display()
+            settings.data_dir.display()
         );
-        dir.clone_into(&mut program.data_dir);
+        dir.clone_into(&mut settings.data_dir);
     }
     ensure!(
-        program.data_dir.is_absolute(),
+        settings.data_dir.is_absolute(),
         "the data directory {} is relative: give an absolute path",
-        program.data_dir.display()
+        settings.data_dir.display()
     );
-    Ok(program)
+    Ok(settings)
 }
 
 /// Fails unless `exec` will find the program.
@@ -174,15 +171,15 @@ fn ensure_executable(program: &str, search: Option<OsString>) -> anyhow::Result<
 }
 
 /// Writes where to look, never what is there. The process keeps its id through `exec`, so the hint names the distro's process.
-fn write_hint(root: &Root, path: &Path, program: &Program) -> anyhow::Result<()> {
-    let config = program.data_dir.join("agent/etc/containerd/config.toml");
+fn write_hint(root: &Root, path: &Path, settings: &Settings) -> anyhow::Result<()> {
+    let config = settings.data_dir.join("agent/etc/containerd/config.toml");
     let started = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |since| since.as_secs());
     let hint = Hint {
         schema: 1,
-        distro: program.distro.as_str().to_owned(),
-        data_dir: program.data_dir.clone(),
+        distro: settings.distro.as_str().to_owned(),
+        data_dir: settings.data_dir.clone(),
         cri_socket: CRI_SOCKET.into(),
         containerd_config: config,
         started_at: started,

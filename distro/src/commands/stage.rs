@@ -8,11 +8,11 @@ use node::root::Root;
 
 use super::{note, print};
 use crate::{
-    config, detect,
+    detect,
     manifest::is_disabled,
     plan::{self, Distro, Server},
-    program::{self, Program},
-    service::Service,
+    service,
+    settings::Settings,
     stage,
 };
 
@@ -66,11 +66,13 @@ pub(crate) fn run(args: &StageArgs) -> anyhow::Result<()> {
 
 /// Stages unless the distro is configured to remove what is staged.
 fn stage_below(root: &Root, args: &StageArgs) -> anyhow::Result<stage::Outcome> {
-    let program = read_program(root, args.distro, &args.data_dir)?;
-    ensure_not_disabled(args.distro, &program.disabled.names)?;
+    let services = detect::services(root, args.distro, &args.data_dir)?;
+    let settings = service::settings(root, services.first(), args.distro)?;
+    settings.ensure_no_own_multus()?;
+    ensure_not_disabled(&settings)?;
     let server = Server {
         registry: &args.system_default_registry,
-        runs_agent: !args.disable_agent && program.runs_agent,
+        runs_agent: !args.disable_agent && !settings.disable_agent,
     };
     let files = plan::files(args.distro, server)?;
     stage::stage(root, &args.data_dir, &files)
@@ -80,25 +82,15 @@ pub(crate) fn run_unstage(args: &UnstageArgs) -> anyhow::Result<()> {
     unstage(&args.data_dir, args.force, args.purge, args.dry_run)
 }
 
-/// Reads how the distro is started with this data directory: by its unit, or without arguments and environment where no unit starts it.
-fn read_program(root: &Root, distro: Distro, data_dir: &Path) -> anyhow::Result<Program> {
-    let services = detect::services(root, distro, data_dir)?;
-    let service = services.first();
-    let command = service.map_or_else(|| vec![distro.as_str().to_owned()], Service::args);
-    let variable = |name: &str| service?.variable(name);
-    let settings = |file: &Path| config::read(root, file);
-    program::read(&command, variable, settings, Some(distro))
-}
-
 /// Fails where the distro would remove what is staged.
-pub(crate) fn ensure_not_disabled(distro: Distro, disabled: &[String]) -> anyhow::Result<()> {
-    for name in plan::manifests(distro) {
+pub(crate) fn ensure_not_disabled(settings: &Settings) -> anyhow::Result<()> {
+    for name in plan::manifests(settings.distro) {
         let file = format!("{name}.yaml");
         ensure!(
-            !is_disabled(&file, disabled),
+            !is_disabled(&file, &settings.disable),
             BadUsage(format!(
                 "{} is configured to disable {name}: take it out of its disable list, or leave out --multus",
-                distro.as_str()
+                settings.distro.as_str()
             ))
         );
     }

@@ -1,6 +1,4 @@
-//! The input of the VPN's address plan, from the distro's arguments, environment and configuration.
-//!
-//! Only what the distro reads counts: most of its flags have no environment variable, and a flag may have one dash or two.
+//! The input of the VPN's address plan, from the distro's settings.
 
 use std::{net::IpAddr, path::Path};
 
@@ -8,249 +6,118 @@ use anyhow::{Context as _, bail, ensure};
 use vpn::{
     Family,
     auth::ProviderName,
-    plan::{Datastore, DatastoreSettings, Host, Node, Role, Settings},
+    plan::{self, Datastore, DatastoreSettings, Host, Node},
 };
 
 use crate::{
-    config,
     plan::Distro,
-    program::{config_file, distro},
-};
-
-/// The distro's settings, from wherever it reads them.
-struct Sources<'a, V> {
-    distro: Distro,
-    args: &'a [String],
-    variable: V,
-    file: config::Settings,
-}
-
-/// A flag of the distro: its long name, its short one, and the end of its environment variable's name.
-struct Flag {
-    long: &'static str,
-    short: Option<&'static str>,
-    variable: Option<&'static str>,
-}
-
-const fn flag(long: &'static str) -> Flag {
-    Flag {
-        long,
-        short: None,
-        variable: None,
-    }
-}
-
-const fn flag_or_variable(long: &'static str, variable: &'static str) -> Flag {
-    Flag {
-        long,
-        short: None,
-        variable: Some(variable),
-    }
-}
-
-const NODE_IP: Flag = Flag {
-    long: "node-ip",
-    short: Some("i"),
-    variable: None,
-};
-const SERVER: Flag = Flag {
-    long: "server",
-    short: Some("s"),
-    variable: Some("URL"),
-};
-const DATA_DIR: Flag = Flag {
-    long: "data-dir",
-    short: Some("d"),
-    variable: Some("DATA_DIR"),
+    settings::{Place, Role, Settings},
 };
 
 /// Files by which K3s and RKE2 recognise an etcd that has run, below their data directory.
 const ETCD: &str = "server/db/etcd";
 
-/// Reads the settings that concern addresses. `exists` says whether a file of the node is there.
-pub(crate) fn read(
-    args: &[String],
-    variable: impl Fn(&str) -> Option<String>,
-    read_file: impl Fn(&Path) -> anyhow::Result<config::Settings>,
+/// Returns the settings that concern addresses. `exists` says whether a file of the node is there.
+pub(crate) fn node(
+    settings: &Settings,
     exists: impl Fn(&Path) -> bool,
-    explicit: Option<Distro>,
     host: Host,
 ) -> anyhow::Result<Node> {
-    let distro = distro(args, explicit)?;
-    let file = read_file(&config_file(distro, args, &variable))?;
-    let sources = Sources {
-        distro,
-        args,
-        variable,
-        file,
+    ensure_no_auth(settings)?;
+    let distro = match settings.distro {
+        Distro::K3s => plan::Distro::K3s,
+        Distro::Rke2 => plan::Distro::Rke2,
     };
-    sources.ensure_no_auth()?;
-    let tls_san = flag("tls-san");
-    let settings = Settings {
-        node_ip: sources.addresses(&NODE_IP)?,
-        node_external_ip: sources.addresses(&flag("node-external-ip"))?,
-        advertise_address: sources.addresses(&flag("advertise-address"))?.pop(),
-        bind_address: sources.addresses(&flag("bind-address"))?.pop(),
-        tls_san: sources.list(&tls_san),
-        tls_san_is_in_file: sources.values(&tls_san).is_empty(),
-        cluster_families: sources.families()?,
-        flannel_iface: sources.last(&flag("flannel-iface")),
-        flannel_backend: sources.last(&flag("flannel-backend")),
-        flannel_conf: sources.last(&flag("flannel-conf")),
-        server: sources.last(&SERVER),
-    };
-    let data_dir = sources.last(&DATA_DIR);
-    let data_dir = data_dir.unwrap_or_else(|| format!("/var/lib/rancher/{}", distro.as_str()));
-    let distro = match distro {
-        Distro::K3s => vpn::plan::Distro::K3s,
-        Distro::Rke2 => vpn::plan::Distro::Rke2,
-    };
-    let role = match args.get(1).map(String::as_str) {
-        Some("agent") => Role::Agent,
-        Some("server") => Role::Server(Datastore::of(
+    let role = match settings.role {
+        Some(Role::Agent) => plan::Role::Agent,
+        Some(Role::Server) => plan::Role::Server(Datastore::of(
             distro,
             &DatastoreSettings {
-                endpoint: sources.last(&flag_or_variable(
-                    "datastore-endpoint",
-                    "DATASTORE_ENDPOINT",
-                )),
-                starts_etcd: sources.is_set(&flag_or_variable("cluster-init", "CLUSTER_INIT"))
-                    || sources.is_set(&flag_or_variable("cluster-reset", "CLUSTER_RESET")),
+                endpoint: settings.datastore_endpoint.clone(),
+                starts_etcd: settings.cluster_init || settings.cluster_reset,
                 joins: settings.server.is_some(),
-                is_on_disk: exists(&Path::new(&data_dir).join(ETCD)),
+                is_on_disk: exists(&settings.data_dir.join(ETCD)),
             },
         )),
-        _ => bail!(
-            "{} starts neither a server nor an agent: name one of them first, as in: -- k3s server",
-            args[0]
+        None => bail!(
+            "{name} starts neither a server nor an agent: name one of them, as in: -- {name} server",
+            name = settings.distro.as_str()
         ),
     };
     Ok(Node {
         provider: ProviderName::Tailscale,
         distro,
         role,
-        settings,
+        settings: plan::Settings {
+            node_ip: addresses("node-ip", &settings.node_ip)?,
+            node_external_ip: addresses("node-external-ip", &settings.node_external_ip)?,
+            advertise_address: addresses("advertise-address", &settings.advertise_address)?.pop(),
+            bind_address: addresses("bind-address", &settings.bind_address)?.pop(),
+            tls_san: settings.tls_san.clone(),
+            tls_san_is_in_file: settings.place("tls-san") != Some(Place::Arguments),
+            cluster_families: families(&settings.cluster_cidr)?,
+            flannel_iface: settings.flannel_iface.clone(),
+            flannel_backend: settings.flannel_backend.clone(),
+            flannel_conf: settings.flannel_conf.clone(),
+            server: settings.server.clone(),
+        },
         host,
     })
 }
 
-impl<V: Fn(&str) -> Option<String>> Sources<'_, V> {
-    /// Fails where the distro would start the VPN itself. Of the environment only what this program leaves to the distro counts, which
-    /// is nothing.
-    fn ensure_no_auth(&self) -> anyhow::Result<()> {
-        for name in ["vpn-auth", "vpn-auth-file"] {
-            let flag = flag(name);
-            let place = if !self.values(&flag).is_empty() {
-                "among its arguments"
-            } else if self.file.value(name).is_some() {
-                "in its configuration"
-            } else {
-                continue;
-            };
-            bail!(
-                "{} has {name} {place} and would start the VPN too, with etcd's address at stake: take it out there, {}give it to multus-distro with --vpn-auth-file, before the `--`",
-                self.distro.as_str(),
-                if name == "vpn-auth" {
-                    "write it into a file of mode 0600, and "
-                } else {
-                    "and "
-                }
-            );
-        }
-        Ok(())
-    }
-
-    /// Returns the values of a flag among the arguments.
-    fn values(&self, flag: &Flag) -> Vec<String> {
-        let mut values = Vec::new();
-        let mut args = self.args.iter();
-        while let Some(arg) = args.next() {
-            let name = arg
-                .strip_prefix("--")
-                .or_else(|| arg.strip_prefix('-'))
-                .unwrap_or_default();
-            let is_flag = |name: &str| name == flag.long || Some(name) == flag.short;
-            match name.split_once('=') {
-                Some((name, value)) if is_flag(name) => values.push(value.to_owned()),
-                None if is_flag(name) => values.extend(args.next().cloned()),
-                _ => {}
-            }
-        }
-        values
-    }
-
-    /// Returns the last value from the first of arguments, environment and file that has one.
-    fn last(&self, flag: &Flag) -> Option<String> {
-        let from_args = self.values(flag).pop();
-        let found = from_args
-            .or_else(|| self.variable_of(flag))
-            .or_else(|| self.file.value(flag.long));
-        found.filter(|value| !value.is_empty())
-    }
-
-    fn variable_of(&self, flag: &Flag) -> Option<String> {
-        let name = flag.variable?;
-        let program = self.distro.as_str().to_uppercase();
-        (self.variable)(&format!("{program}_{name}"))
-    }
-
-    /// Returns whether a switch is on: alone it needs no value.
-    fn is_set(&self, flag: &Flag) -> bool {
-        let from_args = self.args.iter().rev().find_map(|arg| {
-            let name = arg.strip_prefix("--").or_else(|| arg.strip_prefix('-'))?;
-            match name.strip_prefix(flag.long)? {
-                "" => Some(true),
-                value => value.strip_prefix('=').map(config::is_true),
-            }
-        });
-        from_args
-            .or_else(|| self.variable_of(flag).map(|value| config::is_true(&value)))
-            .or_else(|| {
-                self.file
-                    .value(flag.long)
-                    .map(|value| config::is_true(&value))
-            })
-            .unwrap_or_default()
-    }
-
-    /// Returns all values of a list: those of the arguments, or those of the file.
-    fn list(&self, flag: &Flag) -> Vec<String> {
-        let values = self.values(flag);
-        if values.is_empty() {
-            return self.file.values(flag.long);
-        }
-        let values = values.iter();
-        values.flat_map(|value| config::split(value)).collect()
-    }
-
-    fn addresses(&self, flag: &Flag) -> anyhow::Result<Vec<IpAddr>> {
-        let parse = |text: &String| {
-            text.parse()
-                .ok()
-                .with_context(|| format!("{} {text} is no IP address: correct it", flag.long))
+/// Fails where the distro would start the VPN itself. Of the environment only what this program leaves to the distro counts, which is
+/// nothing.
+fn ensure_no_auth(settings: &Settings) -> anyhow::Result<()> {
+    for name in ["vpn-auth", "vpn-auth-file"] {
+        let place = match settings.place(name) {
+            Some(Place::Arguments) => "among its arguments",
+            Some(Place::File) => "in its configuration",
+            Some(Place::Environment) | None => continue,
         };
-        self.list(flag).iter().map(parse).collect()
+        bail!(
+            "{} has {name} {place} and would start the VPN too, with etcd's address at stake: take it out there, {}give it to multus-distro with --vpn-auth-file, before the `--`",
+            settings.distro.as_str(),
+            if name == "vpn-auth" {
+                "write it into a file of mode 0600, and "
+            } else {
+                "and "
+            }
+        );
     }
+    Ok(())
+}
 
-    /// Returns the families of the pods' networks, each once.
-    fn families(&self) -> anyhow::Result<Vec<Family>> {
-        let flag = flag("cluster-cidr");
-        let mut families = Vec::new();
-        for network in self.list(&flag) {
-            let address = network.split('/').next().and_then(|text| text.parse().ok());
-            let family = address.map(Family::of);
-            ensure!(
-                family.is_some() && network.contains('/'),
-                "cluster-cidr {network} is no network: write it as 10.42.0.0/16"
-            );
-            families.extend(family.filter(|family| !families.contains(family)));
-        }
-        Ok(families)
+fn addresses<'a>(
+    name: &str,
+    values: impl IntoIterator<Item = &'a String>,
+) -> anyhow::Result<Vec<IpAddr>> {
+    let parse = |text: &String| {
+        text.parse()
+            .ok()
+            .with_context(|| format!("{name} {text} is no IP address: correct it"))
+    };
+    values.into_iter().map(parse).collect()
+}
+
+/// Returns the families of the pods' networks, each once.
+fn families(networks: &[String]) -> anyhow::Result<Vec<Family>> {
+    let mut families = Vec::new();
+    for network in networks {
+        let address = network.split('/').next().and_then(|text| text.parse().ok());
+        let family = address.map(Family::of);
+        ensure!(
+            family.is_some() && network.contains('/'),
+            "cluster-cidr {network} is no network: write it as 10.42.0.0/16"
+        );
+        families.extend(family.filter(|family| !families.contains(family)));
     }
+    Ok(families)
 }
 
 #[cfg(test)]
 mod tests {
+    use vpn::plan::Role;
+
     use super::*;
 
     fn check(line: &str, env: &[(&str, &str)], file: &str, etcd: bool) -> anyhow::Result<Node> {
@@ -260,14 +127,18 @@ mod tests {
             found.map(|(_, value)| (*value).to_owned())
         };
         let dir = tempfile::tempdir()?;
-        std::fs::write(dir.path().join("config.yaml"), file)?;
+        for distro in ["k3s", "rke2"] {
+            let dir = dir.path().join("etc/rancher").join(distro);
+            std::fs::create_dir_all(&dir)?;
+            std::fs::write(dir.join("config.yaml"), file)?;
+        }
         let root = node::root::Root::open(dir.path())?;
-        let settings = |_: &Path| config::read(&root, Path::new("/config.yaml"));
+        let settings = crate::settings::read(&root, &args, find, None)?;
         let exists = |path: &Path| {
             assert!(path.ends_with(ETCD), "{}", path.display());
             etcd && path.starts_with("/data")
         };
-        read(&args, find, settings, exists, None, Host::default())
+        node(&settings, exists, Host::default())
     }
 
     fn role(line: &str, env: &[(&str, &str)], file: &str, etcd: bool) -> Role {
@@ -324,7 +195,7 @@ mod tests {
         };
         assert_eq!(texts(&settings.node_ip), "10.0.0.1 fd00::1");
         assert_eq!(texts(&settings.node_external_ip), "1.2.3.4");
-        assert_eq!(settings.tls_san, ["a", "b", "c"]);
+        assert_eq!(settings.tls_san, ["x", "a", "b", "c"]);
         assert!(!settings.tls_san_is_in_file);
         assert_eq!(settings.cluster_families, [Family::Ipv6, Family::Ipv4]);
         assert_eq!(settings.flannel_iface.as_deref(), Some("eth0"));

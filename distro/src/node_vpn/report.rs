@@ -1,7 +1,5 @@
 //! The report on the VPN of this node: asks its program and the kernel, and reads the files of `vpn run`.
 
-use std::path::Path;
-
 use anyhow::Context as _;
 use jiff::Timestamp;
 use node::root::Root;
@@ -15,16 +13,10 @@ use vpn::{
 };
 
 use crate::{
-    config,
     node_vpn::files::VpnFiles,
-    program,
-    service::{self, Service},
+    service,
+    settings::{pod_networks, service_networks},
 };
-
-/// K3s' and RKE2's default networks of pods and services.
-pub(crate) const CLUSTER_CIDR: &str = "10.42.0.0/16";
-pub(crate) const CLUSTER_CIDR_IPV6: &str = "fd00:42::/56";
-const SERVICE_CIDR: &str = "10.43.0.0/16";
 
 /// Returns the report, and the state that `vpn run` wrote last.
 pub(crate) fn report(root: &Root) -> anyhow::Result<(Report, Option<State>)> {
@@ -63,25 +55,23 @@ fn is_on(path: &str) -> bool {
 /// Returns the networks of pods and services, as the distro's unit or flannel's configuration names them.
 pub(crate) fn cluster(root: &Root, files: &VpnFiles<'_>) -> anyhow::Result<Vec<Prefix>> {
     let services = service::find_started(root, None).unwrap_or_default();
-    let service = services.first();
-    let args = service.map(Service::args).unwrap_or_default();
-    let variable = |name: &str| service?.variable(name);
-    let mut ranges = files.networks()?;
-    let distro = program::distro(&args, None);
-    let listed = |name: &str, default: &str| -> Vec<Prefix> {
-        let value = distro.as_ref().ok().and_then(|distro| {
-            let file = program::config_file(*distro, &args, variable);
-            let settings = config::read(root, Path::new(&file)).ok()?;
-            program::setting(*distro, &args, variable, &settings, (name, None))
-        });
-        let value = value.unwrap_or_else(|| default.to_owned());
-        config::split(&value)
-            .filter_map(|text| text.parse().ok())
-            .collect()
+    // A file that cannot be read keeps the distro from starting, and not the VPN.
+    let settings = services
+        .first()
+        .and_then(|one| one.settings(root, None).ok());
+    let (pods, services, node_ip) = settings
+        .map(|one| (one.cluster_cidr, one.service_cidr, one.node_ip))
+        .unwrap_or_default();
+    let first = node_ip.first().and_then(|text| text.parse().ok());
+    let parse = |texts: Vec<String>| {
+        texts
+            .into_iter()
+            .filter_map(|text| text.parse::<Prefix>().ok())
     };
+    let mut ranges = files.networks()?;
     if ranges.is_empty() {
-        ranges = listed("cluster-cidr", CLUSTER_CIDR);
+        ranges.extend(parse(pod_networks(&pods, first)));
     }
-    ranges.extend(listed("service-cidr", SERVICE_CIDR));
+    ranges.extend(parse(service_networks(&services, first)));
     Ok(ranges)
 }

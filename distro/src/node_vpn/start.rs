@@ -12,15 +12,14 @@ use vpn::{
 };
 
 use crate::{
-    config,
     node_vpn::{
         auth::{self, AuthArgs},
         files::VpnFiles,
         host, plan_input,
-        report::{CLUSTER_CIDR, CLUSTER_CIDR_IPV6},
     },
     plan::Distro,
-    program, unit,
+    settings::{Settings, pod_networks},
+    unit,
 };
 
 /// The options of `server` and `agent` that concern the VPN.
@@ -40,8 +39,7 @@ pub(crate) struct Options {
 pub(crate) fn args(
     root: &Root,
     options: &Options,
-    command: &[String],
-    distro: Option<Distro>,
+    settings: &Settings,
     print_note: impl Fn(&str),
 ) -> anyhow::Result<Option<Vec<String>>> {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
@@ -53,93 +51,63 @@ pub(crate) fn args(
     };
     taken.notes.iter().for_each(|text| print_note(text));
     drop(taken);
-    let node = plan_input::read(
-        command,
-        variable,
-        |file: &Path| config::read(root, file),
-        |file: &Path| root.exists(file),
-        distro,
-        host::read()?,
-    )
-    .map_err(|error| BadUsage(format!("{error:#}")))?;
-    let networks = flannel_networks(root, options, command, distro)?;
+    let node = plan_input::node(settings, |file: &Path| root.exists(file), host::read()?)
+        .map_err(|error| BadUsage(format!("{error:#}")))?;
+    let networks = flannel_networks(&options.vpn_cluster_cidr, settings)?;
     let files = VpnFiles::new(root);
     let facts = files.wait(Duration::from_secs(options.vpn_timeout))?;
     let plan = plan(&facts, &node)?;
     plan.notes.iter().for_each(|text| print_note(text));
     if let Some(networks) = networks {
         let program = std::env::current_exe().context("cannot find this program's own path")?;
-        let hook = format!("{} vpn hook", unit::plain_path(&program)?);
-        let networks = match networks {
-            Networks::Of(networks) => networks,
-            Networks::Default => vec![default_network(&plan)],
-        };
-        let conf = net_conf(networks.into_iter().collect(), &hook);
-        files.write_net_conf(&conf)?;
+        files.write_net_conf(&flannel_conf(&program, networks, &plan, settings)?)?;
     }
     Ok(Some(plan.args()))
 }
 
-/// The networks of pods.
-#[derive(Debug, PartialEq, Eq)]
-enum Networks {
-    Of(Vec<Prefix>),
-    /// Neither arguments nor configuration have any.
-    Default,
-}
-
-/// Returns K3s' own default, which has the family of the first `node-ip` (pkg/util/net.go).
-fn default_network(plan: &Plan) -> Prefix {
-    let node_ip = plan.settings.iter().find(|one| one.name == "node-ip");
-    let first = node_ip.and_then(|setting| setting.values.first());
-    let is_ipv6 = first.is_some_and(|address| address.contains(':'));
-    let default = if is_ipv6 {
-        CLUSTER_CIDR_IPV6
-    } else {
-        CLUSTER_CIDR
-    };
-    default.parse().expect("a test parses both")
-}
-
-/// Returns the networks of pods for flannel's configuration; none where flannel does not run.
+/// Returns the networks of pods that options or settings name, which may be none; `None` where flannel does not run.
 fn flannel_networks(
-    root: &Root,
-    options: &Options,
-    command: &[String],
-    distro: Option<Distro>,
-) -> anyhow::Result<Option<Networks>> {
-    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-    let distro = program::distro(command, distro)?;
-    let settings = config::read(root, &program::config_file(distro, command, variable))?;
-    let setting = |name: &str| program::setting(distro, command, variable, &settings, (name, None));
-    if distro == Distro::Rke2 {
+    options: &[Prefix],
+    settings: &Settings,
+) -> anyhow::Result<Option<Vec<Prefix>>> {
+    if settings.distro == Distro::Rke2 || settings.flannel_backend.as_deref() == Some("none") {
         return Ok(None);
     }
-    if setting("flannel-backend").as_deref() == Some("none") {
-        return Ok(None);
+    if settings.cluster_cidr.is_empty() {
+        return Ok(Some(options.to_vec()));
     }
-    let networks = match (&options.vpn_cluster_cidr[..], setting("cluster-cidr")) {
-        ([], None) => return Ok(Some(Networks::Default)),
-        ([], Some(cidr)) => config::split(&cidr)
-            .map(|text| {
-                text.parse()
-                    .map_err(|error| BadUsage(format!("cluster-cidr: {error}")))
-            })
-            .collect::<Result<Vec<Prefix>, _>>()?,
-        (networks, None) => networks.to_vec(),
-        (_, Some(_)) => {
-            return Err(BadUsage(
-                "--vpn-cluster-cidr is for agents, and this server has cluster-cidr: leave it out"
-                    .to_owned(),
-            )
-            .into());
-        }
-    };
     ensure!(
-        !networks.is_empty(),
-        BadUsage("cluster-cidr is empty: leave it out".to_owned())
+        options.is_empty(),
+        BadUsage(
+            "--vpn-cluster-cidr is for agents, and this server has cluster-cidr: leave it out"
+                .to_owned()
+        )
     );
-    Ok(Some(Networks::Of(networks)))
+    Ok(Some(prefixes(&settings.cluster_cidr)?))
+}
+
+/// Returns flannel's configuration, whose hook is this program. Without networks it has K3s' default one.
+fn flannel_conf(
+    program: &Path,
+    mut networks: Vec<Prefix>,
+    plan: &Plan,
+    settings: &Settings,
+) -> anyhow::Result<String> {
+    let hook = format!("{} vpn hook", unit::plain_path(program)?);
+    if networks.is_empty() {
+        let node_ip = plan.settings.iter().find(|one| one.name == "node-ip");
+        let first = node_ip.and_then(|setting| setting.values.first()?.parse().ok());
+        networks = prefixes(&pod_networks(&settings.cluster_cidr, first))?;
+    }
+    Ok(net_conf(networks.into_iter().collect(), &hook))
+}
+
+fn prefixes(texts: &[String]) -> Result<Vec<Prefix>, BadUsage> {
+    let parse = |text: &String| {
+        text.parse()
+            .map_err(|error| BadUsage(format!("cluster-cidr: {error}")))
+    };
+    texts.iter().map(parse).collect()
 }
 
 #[cfg(test)]
@@ -154,6 +122,7 @@ mod tests {
     };
 
     use super::*;
+    use crate::settings;
 
     #[derive(clap::Parser)]
     struct Line {
@@ -207,8 +176,18 @@ mod tests {
             let file = self.dir.path().join("auth");
             let auth = ["x", timeout, "--vpn-auth-file", file.to_str().unwrap()];
             let line = Line::try_parse_from(auth.iter().chain(more)).unwrap();
+            let settings = self.settings(command);
+            args(&self.root, &line.options, &settings, |_| {})
+        }
+
+        fn settings(&self, command: &str) -> Settings {
             let command: Vec<String> = command.split(' ').map(str::to_owned).collect();
-            args(&self.root, &line.options, &command, None, |_| {})
+            // Variables that K3s does not read.
+            let variables = |name: &str| {
+                let unread = ["K3S_FLANNEL_BACKEND", "K3S_CLUSTER_CIDR", "K3S_NODE_IP"];
+                unread.contains(&name).then(|| "none".to_owned())
+            };
+            settings::read(&self.root, &command, variables, None).unwrap()
         }
 
         fn error(&self, more: &[&str], command: &str) -> String {
@@ -236,7 +215,7 @@ mod tests {
             ]
         );
         let conf = node.net_conf();
-        assert_eq!(conf["Network"], CLUSTER_CIDR);
+        assert_eq!(conf["Network"], "10.42.0.0/16");
         let command = conf["Backend"]["PostStartupCommand"].as_str().unwrap();
         assert!(
             command.starts_with('/') && command.ends_with(" vpn hook"),
@@ -259,9 +238,9 @@ mod tests {
     fn node_without_settings_of_a_vpn_is_started_at_once() {
         let node = Node::new();
         let line = Line::try_parse_from(["x"]).unwrap();
-        let command = ["k3s".to_owned(), "agent".to_owned()];
+        let settings = node.settings("k3s agent");
         assert_eq!(
-            args(&node.root, &line.options, &command, None, |_| {}).unwrap(),
+            args(&node.root, &line.options, &settings, |_| {}).unwrap(),
             None
         );
     }
@@ -316,53 +295,75 @@ mod tests {
     #[test]
     fn networks_of_pods_are_those_of_the_server() {
         let node = Node::new();
-        let networks = |more: &[&str], line: &str| {
-            let auth = Line::try_parse_from(["x"].iter().chain(more)).unwrap();
-            let command: Vec<String> = line.split(' ').map(str::to_owned).collect();
-            let found = flannel_networks(&node.root, &auth.options, &command, None);
-            found.map(|found| {
-                found.map(|found| match found {
-                    Networks::Of(all) => all.iter().map(ToString::to_string).collect(),
-                    Networks::Default => vec!["default".to_owned()],
-                })
-            })
-        };
-        let some = |list: &[&str]| {
-            Some(
-                list.iter()
-                    .map(|text| (*text).to_owned())
-                    .collect::<Vec<_>>(),
-            )
-        };
-        assert_eq!(networks(&[], "k3s server").unwrap(), some(&["default"]));
-        for (address, expected) in [("10.0.0.1", CLUSTER_CIDR), ("fd11::10", CLUSTER_CIDR_IPV6)] {
-            let values = vec![address.to_owned()];
-            let setting = Setting {
-                name: "node-ip",
-                added: values.clone(),
-                values,
-                reason: "",
+        let file = node.dir.path().join("etc/rancher/k3s/config.yaml");
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        let networks = |options: &[Prefix], line: &str| {
+            let settings = node.settings(line);
+            let found = flannel_networks(options, &settings)?;
+            let conf = |first: &str, networks| {
+                let values = vec![first.to_owned()];
+                let setting = Setting {
+                    name: "node-ip",
+                    added: values.clone(),
+                    values,
+                    reason: "",
+                };
+                let plan = Plan {
+                    settings: vec![setting],
+                    notes: Vec::new(),
+                };
+                let text = flannel_conf(Path::new("/opt/x"), networks, &plan, &settings).unwrap();
+                let conf: serde_json::Value = serde_json::from_str(&text).unwrap();
+                ["Network", "IPv6Network"].map(|key| conf[key].as_str().unwrap().to_owned())
             };
-            let plan = Plan {
-                settings: vec![setting],
-                notes: Vec::new(),
+            let default_ipv4 = |networks: Vec<Prefix>| {
+                let [ipv4, ipv6] = conf("10.0.0.1", networks.clone());
+                let [other, _] = conf("fd11::10", networks);
+                // Only the default follows the node's first address.
+                format!("{ipv4} {ipv6} {}", ipv4 == other)
             };
-            assert_eq!(default_network(&plan).to_string(), expected);
+            anyhow::Ok((
+                found.clone().map(default_ipv4),
+                found.map(|found| conf("fd11::10", found)),
+            ))
+        };
+        let check = |line: &str, text: &str, expected: Option<&str>| {
+            fs::write(&file, text).unwrap();
+            let (found, _) = networks(&[], line).unwrap();
+            assert_eq!(found.as_deref(), expected, "{line} {text}");
+        };
+        let one = Some("10.99.0.0/16 ::/0 true");
+        let both = Some("10.99.0.0/16 fd99::/56 true");
+        for line in [
+            "k3s server --cluster-cidr 10.99.0.0/16",
+            "k3s server -cluster-cidr=10.99.0.0/16",
+            "k3s --debug server --cluster-cidr=10.99.0.0/16",
+        ] {
+            check(line, "", one);
         }
-        assert_eq!(
-            networks(&[], "k3s server --cluster-cidr 10.9.0.0/16,fd09::/56").unwrap(),
-            some(&["10.9.0.0/16", "fd09::/56"])
+        for line in [
+            "k3s server --cluster-cidr 10.99.0.0/16,fd99::/56",
+            "k3s server --cluster-cidr 10.99.0.0/16 --cluster-cidr=fd99::/56",
+        ] {
+            check(line, "", both);
+        }
+        check("k3s server", "cluster-cidr: 10.99.0.0/16", one);
+        check(
+            "k3s server",
+            "cluster-cidr: [10.99.0.0/16, 'fd99::/56']",
+            both,
         );
-        assert_eq!(
-            networks(&[], "k3s server --flannel-backend=none").unwrap(),
-            None
-        );
-        assert_eq!(networks(&[], "rke2 agent").unwrap(), None);
+        check("k3s server", "", Some("10.42.0.0/16 ::/0 false"));
+        let (_, ipv6) = networks(&[], "k3s server").unwrap();
+        assert_eq!(ipv6.unwrap(), ["0.0.0.0/0", "fd00:42::/56"]);
+        // Variables of the environment that K3s does not read change nothing.
+        check("k3s server --flannel-backend=none", "", None);
+        check("rke2 agent", "", None);
         assert!(networks(&[], "k3s server --cluster-cidr x").is_err());
-        let both = networks(
-            &["--vpn-cluster-cidr=10.8.0.0/16"],
-            "k3s server --cluster-cidr=10.9.0.0/16",
-        );
+        let option = ["10.8.0.0/16".parse().unwrap()];
+        let agent = networks(&option, "k3s agent").unwrap();
+        assert_eq!(agent.0.as_deref(), Some("10.8.0.0/16 ::/0 true"));
+        let both = networks(&option, "k3s server --cluster-cidr=10.9.0.0/16");
         assert!(both.unwrap_err().to_string().contains("leave it out"));
     }
 }

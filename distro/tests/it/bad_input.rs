@@ -69,7 +69,15 @@ fn wrong_arguments_are_bad_usage() {
             "leave one of them out",
         ),
         (
-            &["server", "--", "rke2", "server", "--cni", "multus,canal"],
+            &[
+                "server",
+                "--multus",
+                "--",
+                "rke2",
+                "server",
+                "--cni",
+                "multus,canal",
+            ],
             "take `multus` out",
         ),
         (

@@ -17,13 +17,13 @@ use vpn::{
 
 use super::{note, print};
 use crate::{
-    config,
     node_vpn::{
         auth::{self, AuthArgs},
         files::VpnFiles,
         host, plan_input,
     },
     plan::Distro,
+    settings,
 };
 
 #[derive(Debug, clap::Args)]
@@ -84,15 +84,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let taken = auth::take(&args.auth, variable)?;
     let root = Root::open(&args.root)?;
-    let node = plan_input::read(
-        &args.command,
-        variable,
-        |file: &Path| config::read(&root, file),
-        |file: &Path| root.exists(file),
-        args.distro,
-        host::read()?,
-    )
-    .map_err(|error| BadUsage(format!("{error:#}")))?;
+    let exists = |file: &Path| root.exists(file);
+    let host = host::read()?;
+    let node = settings::read(&root, &args.command, variable, args.distro)
+        .and_then(|settings| plan_input::node(&settings, exists, host))
+        .map_err(|error| BadUsage(format!("{error:#}")))?;
     let facts = facts(&root, args)?;
     let plan = plan(&facts, &node)?;
     if let Some(taken) = taken {

@@ -1,9 +1,6 @@
 //! The distro's own configuration files, merged as the distro merges them: a later file replaces a key, `key+` adds to it.
 
-use std::{
-    collections::BTreeMap,
-    path::{Path, PathBuf},
-};
+use std::{collections::BTreeMap, path::Path};
 
 use anyhow::Context as _;
 use node::root::Root;
@@ -14,71 +11,45 @@ const MAX: u64 = 1 << 20;
 
 /// The merged configuration: for each key its values as texts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Settings(BTreeMap<String, Vec<String>>);
+pub(crate) struct Files(BTreeMap<String, Vec<String>>);
 
-impl Settings {
-    /// Returns all values of a key, comma-separated lists split.
-    pub(crate) fn values(&self, key: &str) -> Vec<String> {
-        let values = self.0.get(key).into_iter().flatten();
-        values.flat_map(|value| split(value)).collect()
+impl Files {
+    /// Returns all values of the keys with this property, in order.
+    pub(crate) fn values(&self, is_key: impl Fn(&str) -> bool) -> Vec<String> {
+        let found = self.0.iter().filter(|(key, _)| is_key(key));
+        found.flat_map(|(_, values)| values.clone()).collect()
     }
 
-    /// Returns the last value of a key.
-    pub(crate) fn value(&self, key: &str) -> Option<String> {
-        self.0.get(key)?.last().cloned()
-    }
-
-    /// Merges one file over those before it.
+    /// Merges one file over those before it, key by key.
     fn add(&mut self, text: &str) -> anyhow::Result<()> {
         let map = match serde_yaml::from_str(text)? {
             Value::Mapping(map) => map,
             Value::Null => return Ok(()),
             _ => anyhow::bail!("it is not a mapping"),
         };
-        let mut own: BTreeMap<String, (bool, Vec<String>)> = BTreeMap::new();
         for (key, value) in map {
             let Some(key) = key.as_str() else { continue };
-            let name = key.trim_end_matches('+');
-            let entry = own.entry(name.to_owned()).or_default();
-            entry.0 |= name == key;
-            entry.1.extend(texts(&value));
-        }
-        for (name, (replaces, values)) in own {
-            let all = self.0.entry(name).or_default();
-            if replaces {
+            // `key+` adds to the values before, and K3s takes one `+` away.
+            let name = key.strip_suffix('+');
+            let all = self.0.entry(name.unwrap_or(key).to_owned()).or_default();
+            if name.is_none() {
                 all.clear();
             }
-            all.extend(values);
+            all.extend(texts(&value));
         }
         Ok(())
     }
 }
 
-/// Splits a comma-separated list as the distros do on their command lines.
-pub(crate) fn split(list: &str) -> impl Iterator<Item = String> {
-    let items = list.split(',').map(|item| item.trim().to_owned());
-    items.filter(|item| !item.is_empty())
-}
-
-/// Reads a switch as the distros do, which are Go programs.
-pub(crate) fn is_true(value: &str) -> bool {
-    ["1", "t", "T", "true", "TRUE", "True"].contains(&value)
-}
-
-/// Returns the configuration file that a distro reads without `--config`.
-pub(crate) fn default_file(distro: &str) -> PathBuf {
-    Path::new("/etc/rancher").join(distro).join("config.yaml")
-}
-
 /// Reads the file and those in `<file>.d`; none of them has to be there.
-pub(crate) fn read(root: &Root, file: &Path) -> anyhow::Result<Settings> {
+pub(crate) fn read(root: &Root, file: &Path) -> anyhow::Result<Files> {
     let mut fragments = file.as_os_str().to_owned();
     fragments.push(".d");
     let mut files = vec![file.to_owned()];
     let names = root.list(&fragments).unwrap_or_default();
     let is_yaml = |name: &String| {
-        let ending = Path::new(name).extension();
-        ending.is_some_and(|ending| ending == "yaml" || ending == "yml")
+        let name = name.to_lowercase();
+        [".yaml", ".yml"].iter().any(|end| name.ends_with(end))
     };
     files.extend(
         names
@@ -86,7 +57,7 @@ pub(crate) fn read(root: &Root, file: &Path) -> anyhow::Result<Settings> {
             .filter(|name| is_yaml(name))
             .map(|name| Path::new(&fragments).join(name)),
     );
-    let mut settings = Settings::default();
+    let mut merged = Files::default();
     for file in files {
         let bytes = match root.read(&file, MAX) {
             Err(error) if error.is_not_found() => continue,
@@ -94,11 +65,11 @@ pub(crate) fn read(root: &Root, file: &Path) -> anyhow::Result<Settings> {
         };
         let text = String::from_utf8(bytes)
             .with_context(|| format!("{} is not UTF-8: correct it", file.display()))?;
-        settings
+        merged
             .add(&text)
             .with_context(|| format!("cannot parse {}, correct it", file.display()))?;
     }
-    Ok(settings)
+    Ok(merged)
 }
 
 fn texts(value: &Value) -> Vec<String> {
@@ -114,27 +85,24 @@ fn texts(value: &Value) -> Vec<String> {
 /// Fuzz target of a configuration file; `docs/fuzzing.md` says how it runs.
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz {
-    use super::Settings;
+    use super::Files;
 
     /// A file on its own, and merged over itself.
     pub(crate) fn settings(input: &[u8]) -> bool {
-        let mut settings = Settings::default();
+        let mut files = Files::default();
         let text = String::from_utf8_lossy(input);
-        if settings.add(&text).is_err() {
+        if files.add(&text).is_err() {
             // A malformed file adds nothing.
-            assert_eq!(settings, Settings::default());
+            assert_eq!(files, Files::default());
             return false;
         }
-        for key in settings.0.keys() {
-            assert!(!key.ends_with('+'), "{key}");
-            for value in settings.values(key) {
-                assert!(!value.is_empty() && !value.contains(','));
-            }
+        for (key, values) in &files.0 {
+            assert_eq!(files.values(|name| name == key), *values);
         }
         // Merged over itself, a file adds values to `key+` alone, and no key.
-        let mut again = settings.clone();
+        let mut again = files.clone();
         again.add(&text).expect("it was read before");
-        assert!(again.0.keys().eq(settings.0.keys()));
+        assert!(again.0.keys().eq(files.0.keys()));
         true
     }
 }
@@ -145,32 +113,35 @@ mod tests {
 
     use super::*;
 
-    fn merged(files: &[&str]) -> Settings {
-        let mut settings = Settings::default();
+    fn merged(files: &[&str], key: &str) -> Vec<String> {
+        let mut merged = Files::default();
         for file in files {
-            settings.add(file).unwrap();
+            merged.add(file).unwrap();
         }
-        settings
+        merged.values(|name| name == key)
     }
 
     #[test]
     fn single_values_and_lists_are_read() {
-        let settings = merged(&["data-dir: /data\ncni:\n- multus,x\n- canal\nport: 1\n"]);
-        assert_eq!(settings.value("data-dir").as_deref(), Some("/data"));
-        assert_eq!(settings.values("cni"), ["multus", "x", "canal"]);
-        assert_eq!(settings.values("port"), ["1"]);
-        assert_eq!(merged(&[""]), Settings::default());
+        let file = "data-dir: /data\ncni:\n- multus,x\n- canal\nport: 1\n";
+        assert_eq!(merged(&[file], "data-dir"), ["/data"]);
+        assert_eq!(merged(&[file], "cni"), ["multus,x", "canal"]);
+        assert_eq!(merged(&[file], "port"), ["1"]);
+        assert_eq!(merged(&[""], "port"), [""; 0]);
     }
 
     #[test]
-    fn later_file_replaces_a_key_and_adds_to_a_key_with_plus() {
+    fn later_key_replaces_and_one_with_plus_adds() {
         let first = "disable: [traefik]\n";
-        assert_eq!(
-            merged(&[first, "disable: multus\n"]).values("disable"),
-            ["multus"]
-        );
-        let both = merged(&[first, "disable+: [multus]\n"]);
-        assert_eq!(both.values("disable"), ["traefik", "multus"]);
+        for (files, expected) in [
+            (&[first, "disable: multus\n"][..], &["multus"][..]),
+            (&[first, "disable+: [multus]\n"], &["traefik", "multus"]),
+            (&["disable+: a\n", "disable+: b\n"], &["a", "b"]),
+            (&["disable: a\ndisable+: b\n"], &["a", "b"]),
+            (&["disable+: b\ndisable: a\n"], &["a"]),
+        ] {
+            assert_eq!(merged(files, "disable"), expected, "{files:?}");
+        }
     }
 
     #[test]
@@ -179,19 +150,19 @@ mod tests {
         let more = dir.path().join("config.yaml.d");
         fs::create_dir(&more).unwrap();
         fs::write(dir.path().join("config.yaml"), "data-dir: /a\n").unwrap();
-        fs::write(more.join("20.yaml"), "data-dir: /c\n").unwrap();
+        fs::write(more.join("20.YAML"), "data-dir: /c\n").unwrap();
         fs::write(more.join("10.yaml"), "data-dir: /b\n").unwrap();
         fs::write(more.join("99.txt"), "data-dir: /no\n").unwrap();
         let root = Root::open(dir.path()).unwrap();
         let file = Path::new("/config.yaml");
-        let settings = read(&root, file).unwrap();
-        assert_eq!(settings.value("data-dir").as_deref(), Some("/c"));
+        let data_dir = read(&root, file).unwrap().values(|key| key == "data-dir");
+        assert_eq!(data_dir, ["/c"]);
         fs::write(more.join("30.yaml"), "not: [closed").unwrap();
         let error = read(&root, file).unwrap_err().to_string();
         assert!(error.contains("30.yaml"), "{error}");
         assert_eq!(
             read(&root, Path::new("/none.yaml")).unwrap(),
-            Settings::default()
+            Files::default()
         );
     }
 
