@@ -1,70 +1,116 @@
 //! `install` on a node with a unit.
 
-use std::fs;
+use std::{
+    fs,
+    os::unix::fs::{PermissionsExt as _, symlink},
+    path::{Path, PathBuf},
+    process::Output,
+};
+
+use tempfile::TempDir;
 
 use super::{path, run};
 
-/// Puts a program where the drop-ins of these tests start one.
-fn with_program(root: &std::path::Path) -> std::io::Result<()> {
-    use std::os::unix::fs::PermissionsExt as _;
-    let program = root.join("opt/multus-distro");
-    fs::create_dir_all(root.join("opt"))?;
-    fs::write(&program, "")?;
-    fs::set_permissions(program, fs::Permissions::from_mode(0o755))
+/// A node's file tree, with a program where the drop-ins of these tests start one.
+struct Node(TempDir);
+
+impl Node {
+    fn new() -> Self {
+        let node = Self(tempfile::tempdir().expect("a directory of the test"));
+        node.write("/opt/multus-distro", "");
+        node.mode("/opt/multus-distro", 0o755);
+        node
+    }
+
+    /// A node with K3s' unit.
+    fn with_unit() -> Self {
+        let node = Self::new();
+        node.write(K3S, UNIT);
+        node
+    }
+
+    fn at(&self, path: &str) -> PathBuf {
+        self.0.path().join(path.trim_start_matches('/'))
+    }
+
+    fn write(&self, path: &str, text: &str) {
+        let path = self.at(path);
+        fs::create_dir_all(path.parent().expect("a file of the test")).expect("a file of the test");
+        fs::write(path, text).expect("a file of the test");
+    }
+
+    fn read(&self, path: &str) -> String {
+        fs::read_to_string(self.at(path)).expect("a file of the test")
+    }
+
+    fn mode(&self, path: &str, mode: u32) {
+        fs::set_permissions(self.at(path), fs::Permissions::from_mode(mode))
+            .expect("a file of the test");
+    }
+
+    /// Makes a link at the path, and the directory above it.
+    fn link(&self, target: &str, at: &str) -> PathBuf {
+        let at = self.at(at);
+        fs::create_dir_all(at.parent().expect("a file of the test")).expect("a file of the test");
+        symlink(target, &at).expect("a file of the test");
+        at
+    }
+
+    fn run(&self, args: &[&str]) -> Output {
+        run(&[args, &["--root", path(self.0.path())]].concat())
+    }
+
+    fn install(&self, more: &[&str]) -> Output {
+        self.run(&[&["install", "--program", "/opt/multus-distro"], more].concat())
+    }
+
+    fn remove(&self, more: &[&str]) -> Output {
+        self.run(&[&["install", "--remove"], more].concat())
+    }
+
+    /// Asserts that doctor prints a text.
+    fn has(&self, expected: &str) {
+        let text = String::from_utf8(self.run(&["doctor"]).stdout).expect("it writes UTF-8");
+        assert!(text.contains(expected), "{expected}: {text}");
+    }
 }
 
+/// Stages into a directory of this machine.
+fn stage(data: &Path) {
+    let stage = ["stage", "--multus", "--distro", "k3s", "--data-dir"];
+    assert!(run(&[&stage[..], &[path(data)]].concat()).status.success());
+}
+
+fn error(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).expect("the program writes UTF-8")
+}
+
+const K3S: &str = "/etc/systemd/system/k3s.service";
 const UNIT: &str = "[Service]\nExecStart=/usr/local/bin/k3s \\\n    server \\\n";
 
 #[test]
 fn remove_unstages_where_the_environment_file_of_the_unit_has_the_data() {
-    let dir = tempfile::tempdir().unwrap();
-    let root = path(dir.path());
-    with_program(dir.path()).unwrap();
-    let at = |path: &str| dir.path().join(path.trim_start_matches('/'));
-    fs::create_dir_all(at("/etc/systemd/system")).unwrap();
+    let node = Node::new();
     // What K3s' installer writes.
     let files =
         "EnvironmentFile=-/etc/default/%N\nEnvironmentFile=-/etc/systemd/system/k3s.service.env\n";
-    let unit = UNIT.replace("\nExec", &format!("\n{files}Exec"));
-    fs::write(at("/etc/systemd/system/k3s.service"), unit).unwrap();
+    node.write(K3S, &UNIT.replace("\nExec", &format!("\n{files}Exec")));
     let variables = "K3S_TOKEN='x'\nK3S_DATA_DIR='/data/k3s'\n";
-    fs::write(at("/etc/systemd/system/k3s.service.env"), variables).unwrap();
-    let install = ["install", "--root", root, "--program", "/opt/multus-distro"];
-    assert!(run(&install).status.success());
-    let data = at("/data/k3s");
-    let data_dir = path(&data);
-    let stage = [
-        "stage",
-        "--multus",
-        "--distro",
-        "k3s",
-        "--data-dir",
-        data_dir,
-    ];
-    assert!(run(&stage).status.success());
-    let doctor = String::from_utf8(run(&["doctor", "--root", root]).stdout).unwrap();
-    assert!(doctor.contains("k3s at /data/k3s (its unit)"), "{doctor}");
-    let output = run(&["install", "--remove", "--root", root]);
+    node.write("/etc/systemd/system/k3s.service.env", variables);
+    assert!(node.install(&[]).status.success());
+    stage(&node.at("/data/k3s"));
+    node.has("k3s at /data/k3s (its unit)");
+    let output = node.remove(&[]);
     assert!(output.status.success(), "{output:?}");
-    let manifest = fs::read_to_string(data.join("server/manifests/multus.yaml")).unwrap();
+    let manifest = node.read("/data/k3s/server/manifests/multus.yaml");
     assert!(manifest.starts_with("# removed"), "{manifest}");
 }
 
 #[test]
 fn environment_files_and_drop_ins_are_found_as_systemd_finds_them() {
-    let dir = tempfile::tempdir().unwrap();
-    let root = path(dir.path());
-    let at = |path: &str| dir.path().join(path.trim_start_matches('/'));
-    let write = |path: &str, text: &str| {
-        let path = at(path);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
-    };
-    let has = |expected: &str| {
-        let output = run(&["doctor", "--root", root]);
-        let text = String::from_utf8(output.stdout).unwrap();
-        assert!(text.contains(expected), "{expected}: {text}");
-    };
+    let node = Node::new();
+    let write = |path: &str, text: &str| node.write(path, text);
+    let has = |expected: &str| node.has(expected);
     let unit = "/etc/systemd/system/rke2-server.service";
     write(
         unit,
@@ -81,8 +127,7 @@ fn environment_files_and_drop_ins_are_found_as_systemd_finds_them() {
     let env = outside.path().join("env");
     fs::write(&env, "RKE2_DATA_DIR=/outside\n").unwrap();
     write(path(&env), "RKE2_DATA_DIR=/third\n");
-    fs::create_dir_all(at("/etc/default")).unwrap();
-    std::os::unix::fs::symlink(&env, at("/etc/default/server")).unwrap();
+    node.link(path(&env), "/etc/default/server");
     let drop_in = "/etc/systemd/system/rke2-.service.d/10-env.conf";
     write(drop_in, "[Service]\nEnvironmentFile=/etc/default/%j\n");
     has("rke2 at /third (its unit)");
@@ -93,31 +138,20 @@ fn environment_files_and_drop_ins_are_found_as_systemd_finds_them() {
     has("rke2 at /var/lib/server (its unit)");
     // A link to /dev/null in a directory that counts more switches the drop-in off.
     let null = "/etc/systemd/system/rke2-server.service.d/20-data.conf";
-    fs::create_dir_all(at(null).parent().unwrap()).unwrap();
-    std::os::unix::fs::symlink("/dev/null", at(null)).unwrap();
+    node.link("/dev/null", null);
     has("rke2 at /third (its unit)");
     // The unit does not start without a file that is not optional.
     write(drop_in, "[Service]\nEnvironmentFile=/etc/none/*\n");
     has("rke2-server.service does not start without /etc/none/*");
-    fs::remove_file(at(drop_in)).unwrap();
+    fs::remove_file(node.at(drop_in)).unwrap();
     has("rke2 at /second (its unit)");
 }
 
 #[test]
 fn of_several_units_the_enabled_one_counts_unless_all_have_the_same_data() {
-    let dir = tempfile::tempdir().unwrap();
-    let root = path(dir.path());
-    let at = |path: &str| dir.path().join(path.trim_start_matches('/'));
-    let write = |path: &str, text: &str| {
-        let path = at(path);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
-    };
-    let has = |expected: &str| {
-        let output = run(&["doctor", "--root", root]);
-        let text = String::from_utf8(output.stdout).unwrap();
-        assert!(text.contains(expected), "{expected}: {text}");
-    };
+    let node = Node::new();
+    let write = |path: &str, text: &str| node.write(path, text);
+    let has = |expected: &str| node.has(expected);
     // RKE2's bundle has both units, each with an environment file of its own.
     let vendor = "/usr/local/lib/systemd/system";
     for role in ["server", "agent"] {
@@ -139,12 +173,7 @@ fn of_several_units_the_enabled_one_counts_unless_all_have_the_same_data() {
          enable the one that starts, or name its directory, as with --distro rke2 --data-dir /data/rke2",
     );
     let enabled = "/etc/systemd/system/multi-user.target.wants";
-    let enable = |unit: &str| {
-        fs::create_dir_all(at(enabled)).unwrap();
-        let link = at(enabled).join(unit);
-        std::os::unix::fs::symlink(format!("{vendor}/{unit}"), &link).unwrap();
-        link
-    };
+    let enable = |unit: &str| node.link(&format!("{vendor}/{unit}"), &format!("{enabled}/{unit}"));
     let link = enable("rke2-server.service");
     has("rke2 at /data/rke2 (its unit)");
     has("take `disable-helm-controller` out of /etc/server.yaml");
@@ -153,25 +182,18 @@ fn of_several_units_the_enabled_one_counts_unless_all_have_the_same_data() {
     has("rke2 at /var/lib/rancher/rke2 (its unit)");
     has("rke2-agent.service starts rke2 without multus-distro");
     // A masked unit does not start, whatever wants it.
-    let mask = at("/etc/systemd/system/rke2-agent.service");
-    std::os::unix::fs::symlink("/dev/null", mask).unwrap();
+    node.link("/dev/null", "/etc/systemd/system/rke2-agent.service");
     has("rke2 at /data/rke2 (its unit)");
 }
 
 #[test]
 fn install_names_a_manifest_of_somebody_else_before_the_restart() {
-    let dir = tempfile::tempdir().unwrap();
-    with_program(dir.path()).unwrap();
-    let manifests = dir.path().join("var/lib/rancher/k3s/server/manifests");
-    fs::create_dir_all(&manifests).unwrap();
-    fs::write(manifests.join("multus.yaml"), "kind: Namespace\n").unwrap();
-    let units = dir.path().join("etc/systemd/system");
-    fs::create_dir_all(&units).unwrap();
-    fs::write(units.join("k3s.service"), UNIT).unwrap();
-    let root = path(dir.path());
-    let output = run(&["install", "--root", root, "--program", "/opt/multus-distro"]);
+    let node = Node::with_unit();
+    let manifest = "/var/lib/rancher/k3s/server/manifests/multus.yaml";
+    node.write(manifest, "kind: Namespace\n");
+    let output = node.install(&[]);
     assert!(output.status.success(), "{output:?}");
-    let notes = String::from_utf8(output.stderr).unwrap();
+    let notes = error(&output);
     for words in [
         "before the restart: ",
         "multus.yaml is not of",
@@ -183,93 +205,69 @@ fn install_names_a_manifest_of_somebody_else_before_the_restart() {
 
 #[test]
 fn remove_works_after_the_distro_was_uninstalled() {
-    let dir = tempfile::tempdir().unwrap();
-    let root = path(dir.path());
-    with_program(dir.path()).unwrap();
-    let at = |path: &str| dir.path().join(path.trim_start_matches('/'));
-    fs::create_dir_all(at("/etc/systemd/system/other.service.d")).unwrap();
-    let unit = at("/etc/systemd/system/k3s.service");
-    fs::write(&unit, UNIT).unwrap();
-    let vpn = ["--vpn-auth-file", "/etc/multus-vpn.auth"];
-    let install = ["install", "--root", root, "--program", "/opt/multus-distro"];
+    let node = Node::with_unit();
+    let file = "/etc/multus-vpn.auth";
+    let install = || node.install(&["--vpn-auth-file", file]);
     // Settings that cannot work are refused now, not at the next boot.
     let refused = |words: &str| {
-        let output = run(&[&install[..], &vpn].concat());
-        let error = String::from_utf8(output.stderr).unwrap();
+        let output = install();
+        let error = error(&output);
         assert!(!output.status.success() && error.contains(words), "{error}");
     };
     refused("cannot read the VPN's settings from /etc/multus-vpn.auth");
-    let file = at("/etc/multus-vpn.auth");
-    fs::write(&file, "name=netmaker").unwrap();
+    node.write(file, "name=netmaker");
+    node.mode(file, 0o644);
     refused("chmod 600");
-    fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    node.mode(file, 0o600);
     refused("cannot use /etc/multus-vpn.auth");
-    fs::write(&file, "name=tailscale").unwrap();
-    assert!(run(&[&install[..], &vpn].concat()).status.success());
+    node.write(file, "name=tailscale");
+    assert!(install().status.success());
     // k3s-uninstall.sh removes the unit and leaves its drop-ins.
-    fs::remove_file(unit).unwrap();
-    let theirs = at("/etc/systemd/system/other.service.d/90-multus.conf");
-    fs::write(&theirs, "[Service]\n").unwrap();
-    let remove = ["install", "--remove", "--root", root];
-    let output = run(&remove);
+    fs::remove_file(node.at(K3S)).unwrap();
+    let theirs = "/etc/systemd/system/other.service.d/90-multus.conf";
+    node.write(theirs, "[Service]\n");
+    let output = node.remove(&[]);
     assert!(output.status.success(), "{output:?}");
-    assert!(!at("/etc/systemd/system/k3s.service.d").exists());
-    assert!(!at("/etc/systemd/system/multus-vpn.service").exists());
-    assert!(theirs.exists(), "a file of somebody else");
-    let error = String::from_utf8(run(&remove).stderr).unwrap();
+    assert!(!node.at("/etc/systemd/system/k3s.service.d").exists());
+    assert!(!node.at("/etc/systemd/system/multus-vpn.service").exists());
+    assert!(node.at(theirs).exists(), "a file of somebody else");
+    let error = error(&node.remove(&[]));
     assert!(error.contains("no unit of K3s or RKE2"), "{error}");
 }
 
 #[test]
 fn remove_follows_links_inside_the_root_alone() {
-    let dir = tempfile::tempdir().unwrap();
+    let node = Node::with_unit();
     let outside = tempfile::tempdir().unwrap();
-    let root = path(dir.path());
-    with_program(dir.path()).unwrap();
-    let at = |path: &str| dir.path().join(path.trim_start_matches('/'));
-    fs::create_dir_all(at("/etc/systemd/system")).unwrap();
-    fs::write(at("/etc/systemd/system/k3s.service"), UNIT).unwrap();
-    let install = ["install", "--root", root, "--program", "/opt/multus-distro"];
-    assert!(run(&install).status.success());
+    assert!(node.install(&[]).status.success());
     // The path that the link names exists on this machine as well as below the root.
-    let inside = at(path(outside.path()));
-    for data in [outside.path(), &inside] {
-        let data = path(data);
-        let stage = ["stage", "--multus", "--distro", "k3s", "--data-dir", data];
-        assert!(run(&stage).status.success());
-    }
-    fs::create_dir_all(at("/var/lib/rancher")).unwrap();
-    std::os::unix::fs::symlink(outside.path(), at("/var/lib/rancher/k3s")).unwrap();
-    let output = run(&["install", "--remove", "--root", root]);
+    let inside = node.at(path(outside.path()));
+    stage(outside.path());
+    stage(&inside);
+    node.link(path(outside.path()), "/var/lib/rancher/k3s");
+    let output = node.remove(&[]);
     assert!(output.status.success(), "{output:?}");
-    let manifest = |data: &std::path::Path| {
-        fs::read_to_string(data.join("server/manifests/multus.yaml")).unwrap()
-    };
+    let manifest =
+        |data: &Path| fs::read_to_string(data.join("server/manifests/multus.yaml")).unwrap();
     assert!(!manifest(outside.path()).starts_with("# removed"));
     assert!(manifest(&inside).starts_with("# removed"));
 }
 
 #[test]
 fn install_writes_a_drop_in_and_remove_deletes_it() {
-    let dir = tempfile::tempdir().unwrap();
-    let root = path(dir.path());
-    with_program(dir.path()).unwrap();
-    let at = |path: &str| dir.path().join(path.trim_start_matches('/'));
-    let error = |args: &[&str]| String::from_utf8(run(args).stderr).unwrap();
-    let install = ["install", "--root", root, "--program", "/opt/multus-distro"];
-    assert!(error(&install).contains("install the distro first"));
-    fs::create_dir_all(at("/etc/init.d")).unwrap();
-    fs::write(at("/etc/init.d/k3s-agent"), "").unwrap();
-    let openrc = error(&install);
+    let node = Node::new();
+    let installed = || error(&node.install(&[]));
+    assert!(installed().contains("install the distro first"));
+    node.write("/etc/init.d/k3s-agent", "");
+    let openrc = installed();
     assert!(
         openrc.contains("put `agent --multus -- /usr/local/bin/k3s` before"),
         "{openrc}"
     );
-    fs::create_dir_all(at("/etc/systemd/system")).unwrap();
-    fs::write(at("/etc/systemd/system/k3s.service"), UNIT).unwrap();
+    node.write(K3S, UNIT);
     let drop_in = "/etc/systemd/system/k3s.service.d/90-multus.conf";
-    let output = run(&install);
-    let notes = String::from_utf8(output.stderr).unwrap();
+    let output = node.install(&[]);
+    let notes = error(&output);
     assert!(
         notes.contains("systemctl daemon-reload && systemctl restart k3s.service"),
         "{notes}"
@@ -278,48 +276,27 @@ fn install_writes_a_drop_in_and_remove_deletes_it() {
         String::from_utf8(output.stdout).unwrap(),
         format!("{drop_in}\n")
     );
-    let text = fs::read_to_string(at(drop_in)).unwrap();
+    let text = node.read(drop_in);
     assert!(
         text.ends_with(
             "ExecStart=/opt/multus-distro server --multus -- /usr/local/bin/k3s server\n"
         ),
         "{text}"
     );
-    assert!(error(&install).contains("is up to date"));
-    fs::write(at("/etc/systemd/system/k3s-agent.service"), UNIT).unwrap();
-    assert!(error(&install).contains("choose the one that starts with Multus, with --unit"));
+    assert!(installed().contains("is up to date"));
+    node.write("/etc/systemd/system/k3s-agent.service", UNIT);
+    assert!(installed().contains("choose the one that starts with Multus, with --unit"));
     // Removing the drop-in also unstages.
-    let data = at("/var/lib/rancher/k3s");
-    let stage = [
-        "stage",
-        "--multus",
-        "--distro",
-        "k3s",
-        "--data-dir",
-        path(&data),
-    ];
-    assert!(run(&stage).status.success());
-    let remove = [
-        "install",
-        "--remove",
-        "--root",
-        root,
-        "--unit",
-        "k3s.service",
-    ];
-    let hint = at("/run/multus-distro/node.json");
-    fs::create_dir_all(hint.parent().unwrap()).unwrap();
-    fs::write(&hint, "{}").unwrap();
-    let output = run(&remove);
+    stage(&node.at("/var/lib/rancher/k3s"));
+    let hint = "/run/multus-distro/node.json";
+    node.write(hint, "{}");
+    let remove = || node.remove(&["--unit", "k3s.service"]);
+    let output = remove();
     assert!(output.status.success(), "{output:?}");
-    assert!(!hint.exists(), "the next start does not write it");
-    assert!(
-        String::from_utf8(output.stderr)
-            .unwrap()
-            .contains("plan: empty ")
-    );
-    assert!(!at("/etc/systemd/system/k3s.service.d").exists());
-    let manifest = fs::read_to_string(data.join("server/manifests/multus.yaml")).unwrap();
+    assert!(!node.at(hint).exists(), "the next start does not write it");
+    assert!(error(&output).contains("plan: empty "));
+    assert!(!node.at("/etc/systemd/system/k3s.service.d").exists());
+    let manifest = node.read("/var/lib/rancher/k3s/server/manifests/multus.yaml");
     assert!(manifest.starts_with("# removed"));
-    assert!(error(&remove).contains("has no drop-in of multus-distro"));
+    assert!(error(&remove()).contains("has no drop-in of multus-distro"));
 }
