@@ -180,6 +180,24 @@ impl Root {
         }))
     }
 
+    /// Returns the path without links of what a path leads to, as it is below the root.
+    pub fn real_path(&self, path: impl AsRef<Path>) -> Result<PathBuf> {
+        let path = path.as_ref();
+        let fd = self
+            .at(path, OFlags::PATH)
+            .map_err(|e| fail("resolve", path, e))?;
+        // The kernel knows the name of what is open.
+        let name = |fd: &OwnedFd| {
+            std::fs::read_link(proc_path(fd)).map_err(|error| fail("resolve", path, error))
+        };
+        let (real, root) = (name(&fd)?, name(&self.dir)?);
+        let below = real.strip_prefix(&root).map_err(|_| {
+            let moved = io::Error::other("it was moved out of the root meanwhile");
+            fail("resolve", path, moved)
+        })?;
+        Ok(Path::new("/").join(below))
+    }
+
     /// Opens a directory for reading and listing; the handle stays valid when the directory moves.
     pub fn open_dir(&self, path: impl AsRef<Path>) -> Result<OwnedFd> {
         let path = path.as_ref();

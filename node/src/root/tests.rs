@@ -23,6 +23,29 @@ fn absolute_links_stay_inside() {
 }
 
 #[test]
+fn real_path_has_no_links_and_stays_inside() {
+    let (dir, root) = root();
+    let at = |path: &str| dir.path().join(path);
+    root.make_dirs("/usr/bin", 0o755).unwrap();
+    root.write_atomic("/usr/bin/k3s", b"x", 0o755).unwrap();
+    symlink("/usr", at("link")).unwrap();
+    symlink("../../../../link/bin", at("bin")).unwrap();
+    symlink("/loop", at("loop")).unwrap();
+    for (path, expected) in [
+        ("/usr/bin/k3s", "/usr/bin/k3s"),
+        ("/bin/k3s", "/usr/bin/k3s"),
+        ("link/../usr/bin", "/usr/bin"),
+        ("/link", "/usr"),
+        ("/../..", "/"),
+    ] {
+        let real = root.real_path(path).unwrap();
+        assert_eq!(real, Path::new(expected), "{path}");
+    }
+    assert!(root.real_path("/none").unwrap_err().is_not_found());
+    assert!(root.real_path("/loop").is_err());
+}
+
+#[test]
 fn write_replaces_a_link_and_not_its_target() {
     let (dir, root) = root();
     root.write_atomic("/target", b"theirs", 0o644).unwrap();
