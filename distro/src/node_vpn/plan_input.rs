@@ -1,12 +1,12 @@
-//! The input of the VPN's address plan, from the distro's settings.
+//! The input of the VPN's address plan, from the distro's settings, and what of the plan the kubelet gets by itself.
 
 use std::{net::IpAddr, path::Path};
 
 use anyhow::{Context as _, bail, ensure};
 use vpn::{
-    Family,
+    Facts, Family,
     auth::ProviderName,
-    plan::{self, Datastore, DatastoreSettings, Host, Node},
+    plan::{self, Datastore, DatastoreSettings, Host, Node, Plan, Refusal, Setting},
 };
 
 use crate::{
@@ -16,6 +16,45 @@ use crate::{
 
 /// Files by which K3s and RKE2 recognise an etcd that has run, below their data directory.
 const ETCD: &str = "server/db/etcd";
+
+/// Returns the plan for a node with these settings.
+pub(crate) fn plan(facts: &Facts, node: &Node, settings: &Settings) -> Result<Plan, Refusal> {
+    let mut plan = plan::plan(facts, node)?;
+    if let Some(node_ip) = kubelet_node_ip(&plan, settings) {
+        plan.notes.push(format!(
+            "with disable-cloud-controller {} gives the kubelet no node-ip where there are two families, and the node's InternalIP would be the LAN's: this server's kubelet gets {node_ip}, and each agent needs the same of its own addresses, as kubelet-arg",
+            settings.distro.as_str()
+        ));
+        let added: Vec<String> = [node_ip]
+            .into_iter()
+            .filter(|arg| !settings.kubelet_arg.contains(arg))
+            .collect();
+        plan.settings.push(Setting {
+            name: "kubelet-arg",
+            values: [&settings.kubelet_arg[..], &added].concat(),
+            added,
+            reason: "without a cloud controller the kubelet gets two addresses no other way",
+        });
+    }
+    Ok(plan)
+}
+
+/// Returns the kubelet's argument with the node's addresses where the distro passes none: without its cloud controller, for two families
+/// (`kubeletArgsAndConfig` of K3s' `agent_linux.go`). The servers decide this for agents, which do not know it.
+fn kubelet_node_ip(plan: &Plan, settings: &Settings) -> Option<String> {
+    let node_ip = plan.settings.iter().find(|one| one.name == "node-ip")?;
+    let is_ipv6 = |address: &String| address.contains(':');
+    let has_both = node_ip.values.iter().any(is_ipv6) && !node_ip.values.iter().all(is_ipv6);
+    let arg = format!("node-ip={}", node_ip.values.join(","));
+    let is_other =
+        |own: &String| own.trim_start_matches("--").starts_with("node-ip=") && *own != arg;
+    let is_needed = has_both
+        && settings.role == Some(Role::Server)
+        && settings.disable_cloud_controller
+        && !settings.disable_agent
+        && !settings.kubelet_arg.iter().any(is_other);
+    is_needed.then_some(arg)
+}
 
 /// Returns the settings that concern addresses. `exists` says whether a file of the node is there.
 pub(crate) fn node(
@@ -120,7 +159,12 @@ mod tests {
 
     use super::*;
 
-    fn check(line: &str, env: &[(&str, &str)], file: &str, etcd: bool) -> anyhow::Result<Node> {
+    fn check(
+        line: &str,
+        env: &[(&str, &str)],
+        file: &str,
+        etcd: bool,
+    ) -> anyhow::Result<(Settings, Node)> {
         let args: Vec<String> = line.split(' ').map(str::to_owned).collect();
         let find = |key: &str| {
             let found = env.iter().find(|(name, _)| *name == key);
@@ -138,11 +182,12 @@ mod tests {
             assert!(path.ends_with(ETCD), "{}", path.display());
             etcd && path.starts_with("/data")
         };
-        node(&settings, exists, Host::default())
+        let node = node(&settings, exists, Host::default())?;
+        Ok((settings, node))
     }
 
     fn role(line: &str, env: &[(&str, &str)], file: &str, etcd: bool) -> Role {
-        check(line, env, file, etcd).unwrap().role
+        check(line, env, file, etcd).unwrap().1.role
     }
 
     #[test]
@@ -188,6 +233,7 @@ mod tests {
         let line = "k3s server -i 10.0.0.1,fd00::1 -node-external-ip=1.2.3.4 --tls-san a --tls-san=b,c --cluster-cidr fd42::/56,10.42.0.0/16";
         let settings = check(line, &[], "tls-san: [x]\nflannel-iface: eth0\n", false)
             .unwrap()
+            .1
             .settings;
         let texts = |addresses: &[IpAddr]| {
             let texts = addresses.iter().map(ToString::to_string);
@@ -202,11 +248,63 @@ mod tests {
         let env = &[("K3S_NODE_IP", "1.1.1.1"), ("K3S_TLS_SAN", "z")];
         let settings = check("k3s server", env, "tls-san: [x, y]", false)
             .unwrap()
+            .1
             .settings;
         // The distro has no such variables.
         assert!(settings.node_ip.is_empty());
         assert_eq!(settings.tls_san, ["x", "y"]);
         assert!(settings.tls_san_is_in_file);
+    }
+
+    #[test]
+    fn kubelet_without_cloud_controller_gets_the_addresses_of_both_families() {
+        let facts = Facts {
+            interface: "ts7".to_owned(),
+            addresses: ["100.64.0.1", "fd7a::1"]
+                .map(|text| text.parse::<IpAddr>().unwrap())
+                .into_iter()
+                .collect(),
+            dns_name: None,
+            mtu: 1280,
+        };
+        let off = "disable-cloud-controller: true";
+        let both = "--cluster-cidr=10.42.0.0/16,fd42::/56";
+        let arg = "--kubelet-arg=node-ip=100.64.0.1,fd7a::1";
+        let swapped = "--kubelet-arg=node-ip=fd7a::1,100.64.0.1";
+        for (line, file, expected) in [
+            (format!("k3s server {both}"), off, Some(arg)),
+            (
+                format!("k3s server {both} --kubelet-arg=v=2"),
+                off,
+                Some(arg),
+            ),
+            (
+                "k3s server --cluster-cidr=fd42::/56,10.42.0.0/16".to_owned(),
+                off,
+                Some(swapped),
+            ),
+            (format!("k3s server {both}"), "", None),
+            (
+                "k3s server --cluster-cidr=10.42.0.0/16".to_owned(),
+                off,
+                None,
+            ),
+            (format!("k3s server {both} --disable-agent"), off, None),
+            (format!("k3s agent {both}"), off, None),
+            (
+                format!("k3s server {both} --kubelet-arg=node-ip=100.64.0.1"),
+                off,
+                None,
+            ),
+        ] {
+            let (settings, node) = check(&line, &[], file, false).unwrap();
+            let plan = plan(&facts, &node, &settings).unwrap();
+            let args = plan.args();
+            let found = args.iter().find(|arg| arg.starts_with("--kubelet-arg"));
+            assert_eq!(found.map(String::as_str), expected, "{line} {file}");
+            let is_said = plan.notes.iter().any(|note| note.contains("InternalIP"));
+            assert_eq!(is_said, expected.is_some());
+        }
     }
 
     #[test]

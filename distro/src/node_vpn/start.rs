@@ -5,11 +5,7 @@ use std::{path::Path, time::Duration};
 use anyhow::{Context as _, ensure};
 use cmdline::BadUsage;
 use node::root::Root;
-use vpn::{
-    Prefix,
-    flannel::net_conf,
-    plan::{Plan, plan},
-};
+use vpn::{Prefix, flannel::net_conf, plan::Plan};
 
 use crate::{
     node_vpn::{
@@ -56,17 +52,16 @@ pub(crate) fn args(
     let networks = flannel_networks(&options.vpn_cluster_cidr, settings)?;
     let files = VpnFiles::new(root);
     let facts = files.wait(Duration::from_secs(options.vpn_timeout))?;
-    let plan = plan(&facts, &node)?;
+    let plan = plan_input::plan(&facts, &node, settings)?;
     plan.notes.iter().for_each(|text| print_note(text));
     if let Some(networks) = networks {
-        let program = std::env::current_exe().context("cannot find this program's own path")?;
-        files.write_net_conf(&flannel_conf(&program, networks, &plan, settings)?)?;
+        files.write_net_conf(&flannel_conf(networks, &plan, settings)?)?;
     }
     Ok(Some(plan.args()))
 }
 
 /// Returns the networks of pods that options or settings name, which may be none; `None` where flannel does not run.
-fn flannel_networks(
+pub(crate) fn flannel_networks(
     options: &[Prefix],
     settings: &Settings,
 ) -> anyhow::Result<Option<Vec<Prefix>>> {
@@ -87,13 +82,13 @@ fn flannel_networks(
 }
 
 /// Returns flannel's configuration, whose hook is this program. Without networks it has K3s' default one.
-fn flannel_conf(
-    program: &Path,
+pub(crate) fn flannel_conf(
     mut networks: Vec<Prefix>,
     plan: &Plan,
     settings: &Settings,
 ) -> anyhow::Result<String> {
-    let hook = format!("{} vpn hook", unit::plain_path(program)?);
+    let program = std::env::current_exe().context("cannot find this program's own path")?;
+    let hook = format!("{} vpn hook", unit::plain_path(&program)?);
     if networks.is_empty() {
         let node_ip = plan.settings.iter().find(|one| one.name == "node-ip");
         let first = node_ip.and_then(|setting| setting.values.first()?.parse().ok());
@@ -312,7 +307,7 @@ mod tests {
                     settings: vec![setting],
                     notes: Vec::new(),
                 };
-                let text = flannel_conf(Path::new("/opt/x"), networks, &plan, &settings).unwrap();
+                let text = flannel_conf(networks, &plan, &settings).unwrap();
                 let conf: serde_json::Value = serde_json::from_str(&text).unwrap();
                 ["Network", "IPv6Network"].map(|key| conf[key].as_str().unwrap().to_owned())
             };

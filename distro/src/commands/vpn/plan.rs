@@ -12,7 +12,7 @@ use serde::Serialize;
 use vpn::{
     Auth, Facts,
     auth::ProviderName,
-    plan::{Datastore, Node, Plan, Role, plan},
+    plan::{Datastore, Node, Plan, Role},
 };
 
 use super::{note, print};
@@ -86,11 +86,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let root = Root::open(&args.root)?;
     let exists = |file: &Path| root.exists(file);
     let host = host::read()?;
-    let node = settings::read(&root, &args.command, variable, args.distro)
-        .and_then(|settings| plan_input::node(&settings, exists, host))
+    let (settings, node) = settings::read(&root, &args.command, variable, args.distro)
+        .and_then(|settings| {
+            let node = plan_input::node(&settings, exists, host)?;
+            Ok((settings, node))
+        })
         .map_err(|error| BadUsage(format!("{error:#}")))?;
     let facts = facts(&root, args)?;
-    let plan = plan(&facts, &node)?;
+    let plan = plan_input::plan(&facts, &node, &settings)?;
     if let Some(taken) = taken {
         taken.notes.iter().for_each(|text| note(text));
         note(&describe(&taken.auth));
