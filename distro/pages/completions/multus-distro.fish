@@ -58,7 +58,7 @@ complete -c multus-distro -n "__fish_multus_distro_using_subcommand server" -l v
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand server" -l vpn-timeout -d 'Seconds to wait for the VPN' -r
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand server" -l hint -d 'File for the hint to the node\'s daemon' -r -F
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand server" -l root -d 'The directory that stands for the node\'s root' -r -F
-complete -c multus-distro -n "__fish_multus_distro_using_subcommand server" -l multus -d 'Stage Multus; without it what was staged earlier is removed'
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand server" -l multus -d 'Stage Multus; without it what was staged earlier is removed, and left as it is on a VPN'
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand server" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand agent" -l distro -d 'The distro, where it does not follow from the program\'s name' -r -f -a "k3s\t'K3s: charts among the static files, a manifest that names their address'
 rke2\t'RKE2: a manifest that carries the charts'"
@@ -69,7 +69,7 @@ complete -c multus-distro -n "__fish_multus_distro_using_subcommand agent" -l vp
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand agent" -l vpn-timeout -d 'Seconds to wait for the VPN' -r
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand agent" -l hint -d 'File for the hint to the node\'s daemon' -r -F
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand agent" -l root -d 'The directory that stands for the node\'s root' -r -F
-complete -c multus-distro -n "__fish_multus_distro_using_subcommand agent" -l multus -d 'Stage Multus; without it what was staged earlier is removed'
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand agent" -l multus -d 'Stage Multus; without it what was staged earlier is removed, and left as it is on a VPN'
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand agent" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand chart; and not __fish_seen_subcommand_from list get" -s h -l help -d 'Print help'
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand chart; and not __fish_seen_subcommand_from list get" -f -a "list" -d 'List the embedded charts'

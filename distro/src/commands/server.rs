@@ -29,7 +29,7 @@ const CRI_SOCKET: &str = "/run/k3s/containerd/containerd.sock";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Stage Multus; without it what was staged earlier is removed
+    /// Stage Multus; without it what was staged earlier is removed, and left as it is on a VPN
     #[arg(long)]
     multus: bool,
     /// The distro, where it does not follow from the program's name
@@ -72,6 +72,8 @@ pub(crate) fn run(args: &Args, is_server: bool) -> anyhow::Result<()> {
     // From here on nothing of Multus keeps the distro from starting: a cluster without its API server is worse than one without Multus.
     let extra_args = match (is_server, args.multus) {
         (true, true) => stage(&root, &settings).map(|()| Vec::new()),
+        // A node that is put on the VPN asks nothing of Multus.
+        (true, false) if of_vpn.is_some() => note_staged(&root, &settings).map(|()| Vec::new()),
         (true, false) => disable(&root, &settings),
         (false, _) => Ok(Vec::new()),
     };
@@ -111,6 +113,18 @@ fn stage(root: &Root, settings: &Settings) -> anyhow::Result<()> {
     let files = plan::files(settings.distro, settings.staging())?;
     let outcome = stage::stage(root, &settings.data_dir, &files)?;
     outcome.notes.iter().for_each(|text| note(text));
+    Ok(())
+}
+
+/// Notes how to remove what is staged, if anything is.
+fn note_staged(root: &Root, settings: &Settings) -> anyhow::Result<()> {
+    let data_dir = &settings.data_dir;
+    if !stage::plan_unstage(root, data_dir, false, false)?.is_empty() {
+        note(&format!(
+            "Multus stays as it is staged: `multus-distro unstage --data-dir {}` removes it",
+            data_dir.display()
+        ));
+    }
     Ok(())
 }
 

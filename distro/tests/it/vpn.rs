@@ -209,3 +209,36 @@ fn key_of_an_argument_or_a_variable_is_overwritten_in_the_process() {
     let rest: Vec<String> = errors.map(Result::unwrap).collect();
     assert!(!output.contains("Abc123") && !rest.concat().contains("Abc123"));
 }
+
+#[test]
+fn server_on_a_vpn_leaves_multus_as_it_is_staged_or_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let auth = node_on_a_vpn(dir.path());
+    let program = dir.path().join("k3s");
+    fs::write(&program, "#!/bin/sh\necho \"$@\"\n").unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let data = dir.path().join("var/lib/rancher/k3s");
+    let server = |options: &[&str]| {
+        let start = ["server", "--vpn-timeout=0", "--root", path(dir.path())];
+        let output = run(&[&start, options, &["--", path(&program), "server"]].concat());
+        assert!(output.status.success(), "{output:?}");
+        let texts = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+        texts.concat()
+    };
+    let vpn = ["--vpn-auth-file", path(&auth)];
+    let printed = server(&vpn);
+    assert!(printed.contains("--node-ip=127.0.0.1"), "{printed}");
+    assert!(!printed.contains("staged") && !data.exists(), "{printed}");
+    server(&[&["--multus"], &vpn[..]].concat());
+    let before = files(&data);
+    assert!(!before.is_empty());
+    let printed = server(&vpn);
+    assert!(
+        printed.contains("Multus stays as it is staged"),
+        "{printed}"
+    );
+    assert!(!printed.contains("--disable"), "{printed}");
+    assert_eq!(files(&data), before);
+    // Without the VPN the same start removes it.
+    assert!(server(&[]).contains("--disable=multus"));
+}
