@@ -495,12 +495,16 @@ _multus__distro() {
             return 0
             ;;
         multus__subcmd__distro__subcmd__vpn__subcmd__plan)
-            opts="-h --json --args --interface --address --mtu --name --vpn-auth-file --vpn-auth --distro --root --help"
+            opts="-h --json --config --flannel-conf --vpn-cluster-cidr --args --interface --address --mtu --name --vpn-auth-file --vpn-auth --distro --root --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --vpn-cluster-cidr)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --interface)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0

@@ -109,6 +109,7 @@ complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and not
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and not __fish_seen_subcommand_from plan run status down hook" -f -a "status" -d 'Report the VPN of this node, what is wrong with it, and how to fix it'
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and not __fish_seen_subcommand_from plan run status down hook" -f -a "down" -d 'End the use of the VPN, and take it down if `vpn run` brought it up'
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and not __fish_seen_subcommand_from plan run status down hook" -f -a "hook" -d 'Note the subnet of this node\'s pods, for flannel'
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __fish_seen_subcommand_from plan" -l vpn-cluster-cidr -d 'The networks of the cluster\'s pods, where an agent\'s servers have others than the default one' -r
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __fish_seen_subcommand_from plan" -l interface -d 'The VPN\'s interface, for a plan before the VPN runs' -r
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __fish_seen_subcommand_from plan" -l address -d 'The node\'s addresses in the VPN' -r
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __fish_seen_subcommand_from plan" -l mtu -d 'The MTU of the VPN\'s interface' -r
@@ -119,6 +120,8 @@ complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __f
 rke2\t'RKE2: a manifest that carries the charts'"
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __fish_seen_subcommand_from plan" -l root -d 'The directory that stands for the node\'s root' -r -F
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __fish_seen_subcommand_from plan" -l json -d 'As JSON'
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __fish_seen_subcommand_from plan" -l config -d 'As a file for the distro\'s config.yaml.d'
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __fish_seen_subcommand_from plan" -l flannel-conf -d 'The configuration of flannel, which is the file of the plan\'s flannel-conf'
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __fish_seen_subcommand_from plan" -l args -d 'Only the arguments that are added to the distro\'s, one on each line'
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __fish_seen_subcommand_from plan" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __fish_seen_subcommand_from run" -l vpn-auth-file -d 'File of mode 0600 with the VPN\'s settings: name=tailscale,joinKey=KEY[,controlServerURL=URL][,extraArgs=ARGS]' -r -F

@@ -3,6 +3,7 @@
 
 pub(crate) mod auth;
 pub(crate) mod files;
+pub(crate) mod fragment;
 pub(crate) mod host;
 pub(crate) mod plan_input;
 pub(crate) mod report;

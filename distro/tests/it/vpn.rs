@@ -242,3 +242,60 @@ fn server_on_a_vpn_leaves_multus_as_it_is_staged_or_not() {
     // Without the VPN the same start removes it.
     assert!(server(&[]).contains("--disable=multus"));
 }
+
+#[test]
+fn plan_is_printed_as_files_for_a_distro_that_starts_by_itself() {
+    let config = "# made by `multus-distro vpn plan --config`\nnode-ip: \"100.64.0.2\"\nflannel-iface: \"ts7\"\nflannel-conf: \"/var/lib/multus-vpn/net-conf.json\"\n";
+    assert_eq!(
+        plan(&["--config"]),
+        (Some(0), config.to_owned(), String::new())
+    );
+    let (_, conf, _) = plan(&["--flannel-conf", "--vpn-cluster-cidr", "10.9.0.0/16"]);
+    let conf: serde_json::Value = serde_json::from_str(&conf).unwrap();
+    assert_eq!(conf["Network"], "10.9.0.0/16");
+}
+
+/// Runs the lines of the page below a root of the test.
+#[test]
+fn lines_of_the_page_write_files_that_are_read_back() {
+    let dir = tempfile::tempdir().unwrap();
+    node_on_a_vpn(dir.path());
+    let root = path(dir.path());
+    let bin = dir.path().join("bin");
+    fs::create_dir(&bin).unwrap();
+    let program = env!("CARGO_BIN_EXE_multus-distro");
+    let script = format!("#!/bin/sh\nshift 2\nexec {program} vpn plan --root {root} \"$@\"\n");
+    let wrapper = bin.join("multus-distro");
+    fs::write(&wrapper, script).unwrap();
+    fs::set_permissions(&wrapper, fs::Permissions::from_mode(0o755)).unwrap();
+    let pages = docs::Pages::of_checkout().unwrap();
+    let page = pages.get("docs/distro.md").unwrap();
+    let block = page.blocks.iter().find(|one| one.text.contains("--config"));
+    let mut lines = block.unwrap().text.clone();
+    for dir in ["/etc/rancher", "/var/lib"] {
+        lines = lines.replace(&format!(" {dir}"), &format!(" {root}{dir}"));
+    }
+    let output = Command::new("/bin/sh")
+        .args(["-e", "-c", &lines])
+        .env("PATH", format!("{}:/usr/bin:/bin", path(&bin)))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let conf = fs::read(dir.path().join("var/lib/multus-vpn/net-conf.json")).unwrap();
+    let conf: serde_json::Value = serde_json::from_slice(&conf).unwrap();
+    assert_eq!(conf["Network"], "10.42.0.0/16");
+    let plan = |root: &str| {
+        let line = [
+            "vpn",
+            "plan",
+            "--args",
+            "--interface=lo",
+            "--address=127.0.0.1",
+        ];
+        let output = run(&[&line[..], &["--root", root, "--", "k3s", "server"]].concat());
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let empty = tempfile::tempdir().unwrap();
+    assert!(plan(path(empty.path())).contains("--node-ip=127.0.0.1"));
+    assert_eq!(plan(root), "");
+}

@@ -20,7 +20,8 @@ use crate::{
     node_vpn::{
         auth::{self, AuthArgs},
         files::VpnFiles,
-        host, plan_input,
+        fragment, host, plan_input,
+        start::{flannel_conf, flannel_networks},
     },
     plan::Distro,
     settings,
@@ -30,10 +31,28 @@ use crate::{
 #[command(
     after_help = "Examples:\n  multus-distro vpn plan -- k3s server --cluster-init\n  multus-distro vpn plan --interface tailscale0 --address 100.64.0.2 -- k3s agent --server https://100.64.0.1:6443\n  multus-distro vpn plan --interface tailscale0 --address 100.64.0.1,fd7a:115c:a1e0::1 --args -- k3s server --cluster-init"
 )]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a flag, and clap refuses two of them"
+)]
 pub(crate) struct Args {
     /// As JSON
     #[arg(long, conflicts_with = "as_arguments")]
     json: bool,
+    /// As a file for the distro's config.yaml.d
+    #[arg(long = "config", conflicts_with_all = ["json", "as_arguments"])]
+    as_config: bool,
+    /// The configuration of flannel, which is the file of the plan's flannel-conf
+    #[arg(long, conflicts_with_all = ["json", "as_arguments", "as_config"])]
+    flannel_conf: bool,
+    /// The networks of the cluster's pods, where an agent's servers have others than the default one
+    #[arg(
+        long,
+        value_name = "CIDR",
+        value_delimiter = ',',
+        requires = "flannel_conf"
+    )]
+    vpn_cluster_cidr: Vec<vpn::Prefix>,
     /// Only the arguments that are added to the distro's, one on each line
     #[arg(long = "args")]
     as_arguments: bool,
@@ -105,6 +124,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     plan.notes.iter().for_each(|text| note(text));
     if args.as_arguments {
         return print(&lines(&plan.args()));
+    }
+    if args.as_config {
+        return print(&fragment::config(&plan));
+    }
+    if args.flannel_conf {
+        let networks = flannel_networks(&args.vpn_cluster_cidr, &settings)?;
+        let networks = networks.context("flannel does not run here: leave --flannel-conf out")?;
+        return print(&flannel_conf(networks, &plan, &settings)?);
     }
     print(&table(&plan))
 }
