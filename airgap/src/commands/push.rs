@@ -22,7 +22,6 @@ use crate::{
     source::{self, Source},
     tree::{File, Tree},
     ui,
-    verify::{self, Standard},
 };
 
 /// The place to which images and charts go.
@@ -59,8 +58,16 @@ const CHARTS: &str = "charts";
 
 /// Sends the images of the source, and the lists and charts of a release.
 pub fn run(options: &Options, from: &Source) -> anyhow::Result<()> {
-    check(&options.trust.trust()?, from)?;
-    let pushed = Push::prepare(&options.to, &options.login, from)?.send()?;
+    let trust = options.trust.trust()?;
+    let report = trust::check(&trust, from)?;
+    for path in &report.unchecked_statements {
+        ui::note(&format!(
+            "{path} is not sent: name the key of whoever signed it with --attested-by"
+        ));
+    }
+    let mut push = Push::prepare(&options.to, &options.login, from)?;
+    push.retain_statements(&trust);
+    let pushed = push.send()?;
     let all = PushStats {
         sent: pushed.iter().map(|(_, stats)| stats.sent).sum(),
         present: pushed.iter().map(|(_, stats)| stats.present).sum(),
@@ -82,33 +89,6 @@ pub fn run(options: &Options, from: &Source) -> anyhow::Result<()> {
         ))?;
     }
     ui::data(&format!("{} bytes sent\n", all.sent))
-}
-
-/// Checks a release, and what keys vouch for, before anything of it is sent with the user's login.
-fn check(trust: &Trust, from: &Source) -> anyhow::Result<()> {
-    let report = match from {
-        // In a checkout a release grows file by file, and has no checksums before it is whole.
-        Source::Release(dist) if trust.is_empty() && !source::is_release(dist) => return Ok(()),
-        Source::Release(dist) => {
-            let verify = || verify::dir(dist, trust, |_| Standard::OwnWords);
-            ui::step("verify", verify)?.report
-        }
-        // Its archives are compared with their checksums when they are read.
-        _ if trust.is_empty() => return Ok(()),
-        Source::Medium(dir) if trust.attested_by.is_empty() => {
-            let files = source::medium_files(dir)?;
-            let mut key = trust.key.iter();
-            return key
-                .try_for_each(|key| signatures::check_medium(&files, key).map(drop))
-                .with_context(|| format!("{} is not to be trusted", dir.display()));
-        }
-        Source::Medium(_) | Source::Archive(_) => {
-            let usage = "a release has signatures and statements, its directory airgap/ has signatures, and an archive has neither: name the directory that has what you want to have checked";
-            return Err(BadUsage(usage.to_owned()).into());
-        }
-    };
-    trust::note_unchecked(&report);
-    Ok(())
 }
 
 /// Everything of a source that goes to a registry, under the names that it gets there.
@@ -161,6 +141,14 @@ impl Push {
             signatures: signatures(from)?,
             attachments,
         })
+    }
+
+    /// Leaves out the statements of builders whose keys are not given.
+    pub fn retain_statements(&mut self, trust: &Trust) {
+        let signatures = &mut self.signatures.0;
+        signatures.retain(|path, _| {
+            !path.starts_with(signatures::PROVENANCE) || trust.names_statement(path)
+        });
     }
 
     /// Fails when the registry has any of the names with other bytes, and names all of these.

@@ -6,12 +6,14 @@ use std::{
 };
 
 use anyhow::Context as _;
-use cmdline::counted;
+use cmdline::{BadUsage, counted};
 use signing::PublicKey;
 
 use crate::{
-    signatures::{MAX_SIZE, Report, Trust},
+    signatures::{self, MAX_SIZE, Report, Trust},
+    source::{self, Source},
     ui,
+    verify::{self, Standard},
 };
 
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -49,6 +51,42 @@ pub fn public_key(path: &Path) -> anyhow::Result<PublicKey> {
     PublicKey::from_pem(&String::from_utf8_lossy(&text)).with_context(context)
 }
 
+/// Checks a release, a medium or an archive, and what keys vouch for, before anything of it is used.
+pub fn check(trust: &Trust, from: &Source) -> anyhow::Result<Report> {
+    let report = match from {
+        // In a checkout a release grows file by file, and has no checksums before it is whole.
+        Source::Release(dist) if trust.is_empty() && !source::is_release(dist) => {
+            return Ok(Report::default());
+        }
+        Source::Release(dist) => {
+            let verify = || verify::dir(dist, trust, |_| Standard::OwnWords);
+            ui::step("verify", verify)?.report
+        }
+        // Its archives are compared with their checksums when they are read.
+        _ if trust.is_empty() => return Ok(Report::default()),
+        Source::Medium(dir) if trust.attested_by.is_empty() => {
+            let files = source::medium_files(dir)?;
+            let signed = trust
+                .key
+                .iter()
+                .map(|key| signatures::check_medium(&files, key));
+            let signed = signed.collect::<anyhow::Result<Vec<_>>>();
+            let signed =
+                signed.with_context(|| format!("{} is not to be trusted", dir.display()))?;
+            return Ok(Report {
+                signed: signed.concat(),
+                ..Report::default()
+            });
+        }
+        Source::Medium(_) | Source::Archive(_) => {
+            let usage = "a release has signatures and statements, its directory airgap/ has signatures, and an archive has neither: name the directory that has what you want to have checked";
+            return Err(BadUsage(usage.to_owned()).into());
+        }
+    };
+    note_unchecked(&report);
+    Ok(report)
+}
+
 /// Returns a line for whatever the keys vouch for.
 pub fn lines(report: &Report) -> String {
     let signed = (!report.signed.is_empty()).then(|| {
@@ -61,7 +99,17 @@ pub fn lines(report: &Report) -> String {
             statement.builder, statement.key
         )
     });
-    signed.into_iter().chain(statements).collect()
+    let unchecked = report.unchecked_statements.iter();
+    let unchecked = unchecked.map(|path| {
+        format!(
+            "unchecked: {path}, a statement by a key that no --key and no --attested-by names\n"
+        )
+    });
+    signed
+        .into_iter()
+        .chain(statements)
+        .chain(unchecked)
+        .collect()
 }
 
 /// Says where nothing was checked about who made it.

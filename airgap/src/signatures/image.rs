@@ -10,7 +10,7 @@ use archive::{
 };
 use serde_json::{Value, json};
 
-use super::{BUNDLE, CHART, IMAGES, PROVENANCE, statement::Statement};
+use super::{BUNDLE, CHART, IMAGES, PROVENANCE, provenance, statement::Statement};
 use crate::{
     names,
     push::PushStats,
@@ -108,7 +108,7 @@ pub fn attach(
     Ok(stats)
 }
 
-/// Returns the bundles about a manifest: its signature, and the statements that name its digest.
+/// Returns the bundles about a manifest: its signature, and the statements about how it was made that name its digest.
 fn documents(subject: &Descriptor, signatures: &Tree) -> impl Iterator<Item = Document> {
     let digest = subject.digest.hex();
     let own = format!("{IMAGES}{digest}{BUNDLE}");
@@ -117,8 +117,9 @@ fn documents(subject: &Descriptor, signatures: &Tree) -> impl Iterator<Item = Do
         let predicate = payload["predicateType"].as_str()?.to_owned();
         let mut subjects = payload["subject"].as_array()?.iter();
         let is_about = subjects.any(|one| one["digest"]["sha256"] == *digest);
-        let is_wanted = *path == own || path.starts_with(PROVENANCE);
-        (is_about && is_wanted).then_some((path, file, predicate))
+        let is_known = (*path == own && predicate == PREDICATE)
+            || (path.starts_with(PROVENANCE) && predicate == provenance::PREDICATE);
+        (is_about && is_known).then_some((path, file, predicate))
     });
     bundles.map(|(path, file, predicate)| Document {
         media_type: signing::bundle::MEDIA_TYPE.to_owned(),

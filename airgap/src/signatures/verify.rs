@@ -38,6 +38,8 @@ pub struct Report {
     pub signed: Vec<String>,
     /// The statements that count.
     pub statements: Vec<Statement>,
+    /// The files with statements by keys that were not given: they are about this release, and anybody may have signed them.
+    pub unchecked_statements: Vec<String>,
     /// Signatures are there that no key was given for.
     pub has_unchecked: bool,
 }
@@ -55,6 +57,19 @@ impl Trust {
     /// Returns whether there is no key, so that nothing is known of who made a release.
     pub fn is_empty(&self) -> bool {
         self.key.is_none() && self.attested_by.is_empty()
+    }
+
+    /// Returns every key once, the owner's first.
+    fn keys(&self) -> impl Iterator<Item = &PublicKey> {
+        let owner = self.key.iter();
+        let owner = owner.filter(|key| !self.attested_by.contains(key));
+        owner.chain(&self.attested_by)
+    }
+
+    /// Returns whether the file is the statement by one of the keys.
+    pub fn names_statement(&self, path: &str) -> bool {
+        let mut paths = self.keys().map(|key| provenance_path(&key.id()));
+        paths.any(|named| named == path)
     }
 
     /// Fails when one key stands for two builders, who then are one.
@@ -97,9 +112,7 @@ pub fn check(
         check_owner(files, signatures, release, key, &images, &mut report)?;
     }
     check_names(release, &images, signatures)?;
-    let owner = trust.key.iter();
-    let owner = owner.filter(|key| !trust.attested_by.contains(key));
-    for key in owner.chain(&trust.attested_by) {
+    for key in trust.keys() {
         let statement = check_statement(files, signatures, release, key)?;
         let mut others = report.statements.iter();
         ensure!(
@@ -109,7 +122,21 @@ pub fn check(
         );
         report.statements.push(statement);
     }
+    for (path, file) in &signatures.0 {
+        if path.starts_with(PROVENANCE) && !trust.names_statement(path) {
+            check_unsigned_statement(&file.bytes, files, release).with_context(|| {
+                format!("{path} is no statement about this release: remove it, or copy the release again")
+            })?;
+            report.unchecked_statements.push(path.clone());
+        }
+    }
     Ok(report)
+}
+
+/// Checks that a statement is about this release, whoever signed it.
+fn check_unsigned_statement(bundle: &[u8], files: &Tree, release: &Release) -> anyhow::Result<()> {
+    let statement = bundle::statement_of_anyone(bundle)?;
+    provenance::check(&statement, files, release).map(drop)
 }
 
 /// Returns whether there are signatures besides the statements of builders whose keys were given.
@@ -182,6 +209,25 @@ fn check_names(release: &Release, images: &[Signed], signatures: &Tree) -> anyho
             file.bytes.len()
         );
     }
+    // Whoever signed them: a push sends them on.
+    for image in images {
+        let path = image.path(BUNDLE);
+        if let Some(bundle) = signatures.get(&path) {
+            let statement = bundle::statement_of_anyone(bundle);
+            check_image(&counted(&path, statement)?, image).context(path)?;
+        }
+    }
+    Ok(())
+}
+
+/// Checks that a statement says that this image or chart is signed, and nothing else.
+fn check_image(statement: &[u8], image: &Signed) -> anyhow::Result<()> {
+    let statement = InToto::parse(statement, image::PREDICATE)?;
+    statement.check_subjects(&[(image.name.clone(), image.digest)])?;
+    ensure!(
+        statement == image.statement(),
+        "the statement says more than that the image is signed: {CURE}"
+    );
     Ok(())
 }
 
@@ -228,10 +274,7 @@ fn check_owner(
         verify_text(&path, &payload, file(signatures, &path)?, key)?;
         let path = image.path(BUNDLE);
         let statement = bundle::open_statement(file(signatures, &path)?, key);
-        let statement = counted(&path, statement)?;
-        let statement = InToto::parse(&statement, image::PREDICATE).context(path.clone())?;
-        let subject = (image.name.clone(), image.digest);
-        statement.check_subjects(&[subject]).context(path)?;
+        check_image(&counted(&path, statement)?, image).context(path)?;
         report
             .signed
             .push(format!("{}@{}", image.name, image.digest));

@@ -122,8 +122,40 @@ fn signed_release_is_pushed_with_its_signatures() {
     tree.write_new(dir.path()).unwrap();
     let registry = Registry::start(true);
     let to = format!("{}/team", registry.host);
-    let sent = succeeds(push(&[text(dir.path()), &to]));
+    // Statements by keys that are not named stay here.
+    let keys = tempfile::tempdir().unwrap();
+    signatures::write_keys(keys.path());
+    let [owner, other] = ["owner.pub", "other.pub"].map(|name| keys.path().join(name));
+    let key = ["--key", text(&owner)];
+    let trust = [&key[..], &["--attested-by", text(&other)]].concat();
+    let one = Registry::start(true);
+    let mut by_owner = push(&[text(dir.path()), &one.host]);
+    by_owner.args(key);
+    let (status, _, stderr) = output(by_owner);
+    assert_eq!(status, 0, "{stderr}");
+    assert!(
+        stderr.contains(".sigstore.json is not sent: name the key"),
+        "{stderr}"
+    );
+    let statements = |registry: &Registry, path: &str| {
+        registry.with(|content| {
+            let find = |tag: &str| {
+                let key = (format!("{path}multusrs/multus"), tag.to_owned());
+                content.manifests[&key].1.clone()
+            };
+            let image = archive::digest::sha256(&find("v9.8.7"));
+            let attached = find(&format!("sha256-{}", image.hex()));
+            let attached: oci::Index = oci::from_bytes(&attached).unwrap();
+            attached.manifests.len()
+        })
+    };
+    assert_eq!(statements(&one, ""), 2);
+    let unchecked = Registry::start(true);
+    succeeds(push(&[text(dir.path()), &unchecked.host]));
+    assert_eq!(statements(&unchecked, ""), 1);
+    let sent = succeeds(push(&[&[text(dir.path()), &to][..], &trust].concat()));
     assert!(sent.contains("signatures of "), "{sent}");
+    assert_eq!(statements(&registry, "team/"), 3);
     registry.with(|content| {
         let find = |repository: &str, tag: &str| {
             let key = (repository.to_owned(), tag.to_owned());
@@ -150,7 +182,8 @@ fn signed_release_is_pushed_with_its_signatures() {
         let chart: oci::Manifest = oci::from_bytes(&chart).unwrap();
         assert_eq!(chart.layers[1].media_type, chart::oci::PROVENANCE);
     });
-    let again = succeeds(push(&[text(dir.path()), &to, "--json"]));
+    let again = push(&[&[text(dir.path()), &to, "--json"][..], &trust].concat());
+    let again = succeeds(again);
     assert!(again.starts_with("{\"sent\":0,"), "{again}");
     // A second signature of the image stays next to the one of others.
     let image = tree

@@ -624,6 +624,85 @@ fn missing_and_foreign_statements_are_refused_by_name() {
     ]);
 }
 
+/// Adds a statement that a stranger signed, under a name that no key has.
+fn add_of_stranger(tree: &mut Tree, change: impl FnOnce(&mut Value)) -> String {
+    let path = format!("provenance/{}.sigstore.json", "0".repeat(64));
+    let bytes = tree.get(&provenance(OTHER)).expect("it is of this test");
+    let statement = bundle::statement_of_anyone(bytes).expect("it is of this test");
+    let mut statement: Value = serde_json::from_slice(&statement).expect("it is of this test");
+    change(&mut statement);
+    let bytes = serde_json::to_vec(&statement).expect("it is of this test");
+    tree.add(&path, bundle::sign_statement(&bytes, &key(OTHER)));
+    path
+}
+
+#[test]
+fn statements_of_strangers_are_about_this_release_or_refused_by_name() {
+    let path = format!("provenance/{}.sigstore.json", "0".repeat(64));
+    let refused = format!("{path} is no statement about this release: remove it");
+    for keys in [BY_OWNER, BY_BOTH, &[]] {
+        refuse_all(&[
+            (&|tree| tree.add(&path, "garbage"), keys, &refused),
+            (
+                &|tree| {
+                    let of_image = image(tree, ".sigstore.json");
+                    copy(tree, &of_image, &path);
+                },
+                keys,
+                &refused,
+            ),
+            (
+                &|tree| {
+                    add_of_stranger(tree, |one| {
+                        one["predicateType"] = json!("https://slsa.dev/verification_summary/v1");
+                        one["predicate"] = json!({"verificationResult": "PASSED"});
+                    });
+                },
+                keys,
+                &refused,
+            ),
+            (
+                &|tree| {
+                    add_of_stranger(tree, |one| drop(subjects(one).pop()));
+                },
+                keys,
+                &refused,
+            ),
+        ]);
+    }
+    // What says more of an image than that it is signed goes to no registry, whoever signed it.
+    refuse_all(&[(
+        &|tree| {
+            let path = image(tree, ".sigstore.json");
+            let bytes = tree.get(&path).expect("it is of this test");
+            let statement = bundle::statement_of_anyone(bytes).expect("it is of this test");
+            let mut statement: Value =
+                serde_json::from_slice(&statement).expect("it is of this test");
+            statement["predicate"] = json!({"verificationResult": "PASSED"});
+            let bytes = serde_json::to_vec(&statement).expect("it is of this test");
+            tree.add(&path, bundle::sign_statement(&bytes, &key(OTHER)));
+        },
+        &[],
+        "the statement says more than that the image is signed",
+    )]);
+    // One that is about this release is listed, and counts for nobody.
+    let dir = tempfile::tempdir().expect("it is of this test");
+    let mut tree = signed("9.8.7");
+    let path = add_of_stranger(&mut tree, |_| {});
+    tree.write_new(&dir.path().join("release"))
+        .expect("it is of this test");
+    for (keys, unchecked) in [
+        (BY_BOTH, vec![path.clone()]),
+        (BY_OWNER, vec![path, provenance(OTHER)]),
+    ] {
+        let stdout = succeeds(verify(dir.path(), keys));
+        let lines = stdout.lines();
+        let lines = lines.filter_map(|line| line.strip_prefix("unchecked: ")?.split_once(','));
+        let found: Vec<_> = lines.map(|(path, _)| path.to_owned()).collect();
+        assert_eq!(found, unchecked, "{stdout}");
+    }
+}
+
 /// A change of a statement, and the words in which it is refused.
 type Change<'a> = (&'a dyn Fn(&mut Value), &'a str);
 
