@@ -68,6 +68,15 @@ impl Source {
 }
 
 impl Source {
+    /// Returns the directory with archives and their checksums, which one archive does not have.
+    pub fn medium(&self) -> Option<PathBuf> {
+        match self {
+            Self::Release(dir) => Some(dir.join("airgap")),
+            Self::Medium(dir) => Some(dir.clone()),
+            Self::Archive(_) => None,
+        }
+    }
+
     /// Returns the programs for operators that are there.
     pub fn programs(&self) -> ProgramsByArch {
         let path = |arch: &str| match self {

@@ -78,7 +78,7 @@ _multus__airgap() {
             return 0
             ;;
         multus__subcmd__airgap__subcmd__bundle)
-            opts="-h --out --image --list --arch --base --store --user --plain-http --certs-d --mirror --mirror-only --json --help"
+            opts="-h --out --image --list --arch --base --store --user --plain-http --certs-d --mirror --mirror-only --key --attested-by --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -121,6 +121,14 @@ _multus__airgap() {
                     return 0
                     ;;
                 --mirror)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --attested-by)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

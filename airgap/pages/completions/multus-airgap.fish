@@ -63,6 +63,8 @@ complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand bundle" -l u
 complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand bundle" -l plain-http -d 'Connect without TLS to this registry; without a host to the mirrors, or to the registry itself when there is no mirror' -r
 complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand bundle" -l certs-d -d 'Directory with a directory of certificates for each host: HOST:PORT/ca.crt, and client.cert with client.key for a registry that wants them; those of docker, podman and containerd below /etc unless set' -r -F
 complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand bundle" -l mirror -d 'Try this registry first for images of REGISTRY or, with `*`, of any registry' -r
+complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand bundle" -l key -d 'Also check that the owner of this public key signed it, all of it; PEM, ECDSA P-256 or Ed25519' -r -F
+complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand bundle" -l attested-by -d 'Also check that the owner of this public key states to have made these very bytes; once for each builder' -r -F
 complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand bundle" -l mirror-only -d 'Never connect to the registry that an image is named after'
 complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand bundle" -l json -d 'Print what was written as JSON'
 complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand bundle" -s h -l help -d 'Print help (see more with \'--help\')'

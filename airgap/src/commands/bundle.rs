@@ -16,13 +16,15 @@ use archive::{
 use cmdline::counted;
 use serde_json::{Value, json};
 
+use super::trust;
 use crate::{
     arch::Arch,
-    check, medium, names,
+    check, lists, medium, names,
     pull::{
         self, Store,
         sources::{self, with_login_hint},
     },
+    signatures,
     source::Source,
     tree::Tree,
     ui,
@@ -53,6 +55,8 @@ pub struct Args {
     store: Option<PathBuf>,
     #[command(flatten)]
     registries: sources::Options,
+    #[command(flatten)]
+    trust: trust::Options,
     /// Print what was written as JSON
     #[arg(long)]
     json: bool,
@@ -62,6 +66,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     ensure_empty(&args.out)?;
     let added = added(args)?;
     let source = Source::of(&args.from)?;
+    trust::check(&args.trust.trust()?, &source)?;
     let mut layout = ui::step("read", || source.layout())?;
     let programs = source.programs();
     let platforms =
@@ -86,6 +91,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let files = tree.0.iter();
     let files = files.map(|(name, file)| (name.clone(), file.bytes.clone()));
     check::dir(&files.collect())?;
+    let tree = with_signatures(tree, &source)?;
     tree.update(&args.out, &[])?;
     if args.json {
         return print_written(&tree, &args.out);
@@ -100,6 +106,37 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         names.join(", ")
     ));
     Ok(())
+}
+
+/// Adds the signatures of FROM over the checksums that are the same here, and says which are not.
+fn with_signatures(mut tree: Tree, from: &Source) -> anyhow::Result<Tree> {
+    let Some(medium) = from.medium() else {
+        return Ok(tree);
+    };
+    // A delta has the signature inside.
+    if tree.get(lists::ALL_DIGESTS).is_none() {
+        return Ok(tree);
+    }
+    for arch in Arch::ALL {
+        let name = lists::sums_name(arch.name());
+        let path = signatures::sums_signature(&name);
+        let signature = medium.join(&path);
+        let Some(sums) = tree.get(&name).filter(|_| signature.is_file()) else {
+            continue;
+        };
+        let signed = medium.join(&name);
+        let signed =
+            fs::read(&signed).with_context(|| format!("cannot read {}", signed.display()))?;
+        if signed == sums {
+            tree.add(path, signatures::read(&signature)?);
+        } else {
+            ui::note(&format!(
+                "{name} is not signed, since it names other files than that of {}, which is: check it for damage alone, or sign it with a key of your own",
+                medium.display()
+            ));
+        }
+    }
+    Ok(tree)
 }
 
 /// Prints path, size and digest of each file below `dir` as JSON.

@@ -12,9 +12,9 @@ use archive::{
 use airgap::{arch::Arch, zstd};
 
 use crate::{
-    program::{FAILED, command, refused, succeeds, text},
+    program::{BAD_USAGE, FAILED, command, output, refused, succeeds, text},
     registry::{PASSWORD, Registry, USER},
-    sample,
+    sample, signatures,
 };
 
 const NAME: &str = "registry.invalid/others/helper:1";
@@ -121,6 +121,60 @@ fn image_of_a_registry_is_in_archives_and_lists() {
     succeeds(bundle(&registry, &[&args[..], &store].concat()));
     assert_eq!(registry.with(|content| content.requests.len()), before);
     assert_eq!(read(&third), read(&one));
+}
+
+#[test]
+fn signed_release_is_verified_before_it_is_bundled_and_keeps_its_signatures() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut tree = sample::release("9.8.7", sample::COMMIT, "");
+    signatures::sign(&mut tree);
+    tree.write_new(&dir.path().join("dist")).unwrap();
+    signatures::write_keys(dir.path());
+    let run = |args: &[&str]| {
+        let mut command = command(args);
+        command.current_dir(dir.path());
+        command
+    };
+    let bundle = |from: &str, out: &str, args: &[&str]| {
+        run(&[&["bundle", from, "--out", out], args].concat())
+    };
+    let key = ["--key", "owner.pub"];
+    let both = [&key[..], &["--attested-by", "other.pub"]].concat();
+    succeeds(bundle("dist", "all", &both));
+    for from in ["dist", "dist/airgap"] {
+        let out = format!("arm of {from}").replace('/', " ");
+        succeeds(bundle(from, &out, &[&["--arch", "arm"], &key[..]].concat()));
+        assert!(!dir.path().join(&out).join("sha256sum-amd64.txt").exists());
+        succeeds(run(&[&["verify", &out], &key[..]].concat()));
+    }
+    succeeds(run(&[&["verify", "all"], &key[..]].concat()));
+    // With a further image the checksums are other ones, which nobody signed.
+    let registry = Registry::start(true);
+    publish(&registry, &sample::ARCHES);
+    let mut more = self::bundle(&registry, &["dist", "--image", NAME, "--out", "more"]);
+    more.current_dir(dir.path()).args(key);
+    let (status, _, stderr) = output(more);
+    assert_eq!(status, 0, "{stderr}");
+    for arch in ["amd64", "arm"] {
+        let note = format!("sha256sum-{arch}.txt is not signed, since it names other files");
+        assert!(stderr.contains(&note), "{stderr}");
+    }
+    // Nothing is made of what is not whole, or not by the named keys.
+    let never = |from: &str, args: &[&str], status: i32, expected: &str| {
+        refused(bundle(from, "never", args), status, expected);
+        assert!(!dir.path().join("never").exists());
+    };
+    let other = ["--key", "other.pub"];
+    never("dist", &other, FAILED, "dist is not to be trusted");
+    never(
+        "dist/airgap",
+        &other,
+        FAILED,
+        "dist/airgap is not to be trusted",
+    );
+    never("dist/airgap", &both, BAD_USAGE, "an archive has neither");
+    fs::write(dir.path().join("dist/notes"), "").unwrap();
+    never("dist", &[], FAILED, "notes is not in SHA256SUMS");
 }
 
 #[test]

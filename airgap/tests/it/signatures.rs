@@ -847,7 +847,9 @@ fn medium_is_vouched_for_by_the_key_of_the_owner() {
     succeeds(command(&["explain", at]));
     let out = dir.path().join("out");
     succeeds(command(&["bundle", at, "--out", text(&out)]));
-    assert!(!out.join("sha256sum-arm.txt.sig").exists());
+    let mut bundled = command(&["verify", text(&out), "--key", "owner.pub"]);
+    bundled.current_dir(dir.path());
+    succeeds(bundled);
     sample::damage(&medium.join(sample::archive(sample::ARCHES[1])));
     let expected = "is not the file that sha256sum-arm.txt names";
     refused(verify(dir.path(), BY_OWNER), FAILED, expected);
