@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, ensure};
 use cmdline::{BadUsage, counted};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::trust;
 use crate::{
@@ -53,22 +53,34 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
 /// Prints that a release is sound and who vouches for it, or its description.
 pub fn print_release(dir: &Path, verified: &Verified, json: bool) -> anyhow::Result<()> {
     let Verified { release, report } = verified;
-    let text = if json {
-        String::from_utf8(release.to_bytes()?)?
+    if json {
+        ui::json(&with_verdict("release", &json!(release), report))?;
     } else {
-        format!(
+        ui::data(&format!(
             "{}: release {} of {} for {} is undamaged\n{}",
             dir.display(),
             release.version,
             counted(release.files.len() + 2, "file"),
             release.architectures.join(", "),
             trust::lines(report)
-        )
-    };
-    ui::data(&text)?;
+        ))?;
+    }
     // The last line: checksums are no signature.
     trust::note_unchecked(report);
     Ok(())
+}
+
+/// Returns what was checked together with who vouches for it.
+fn with_verdict(name: &str, content: &Value, report: &Report) -> Value {
+    let attested = report.statements.iter();
+    let attested = attested.map(|one| json!({"builder": one.builder, "key": one.key}));
+    json!({
+        name: content,
+        "checkedSignatures": !report.signed.is_empty() || !report.statements.is_empty(),
+        "signed": report.signed,
+        "attested": attested.collect::<Vec<_>>(),
+        "unchecked": report.unchecked_statements,
+    })
 }
 
 fn check_medium(dir: &Path, trust: &Trust, json: bool) -> anyhow::Result<()> {
@@ -104,7 +116,7 @@ fn check_medium(dir: &Path, trust: &Trust, json: bool) -> anyhow::Result<()> {
                 json!({"arch": one.architecture, "archives": one.archives, "images": images})
             })
             .collect();
-        return ui::json(&items);
+        return ui::json(&with_verdict("medium", &json!(items), &report));
     }
     let signed = report.signed.iter();
     let signed = signed.map(|name| format!("{name}: signed by the owner of --key\n"));

@@ -170,6 +170,18 @@ fn signed_release_is_vouched_for_by_its_keys() {
         );
     }
     assert!(!stdout.contains("signed:"), "{stdout}");
+    let json = succeeds(verify(dir.path(), &[BY_OWNER, &["--json"]].concat()));
+    let verdict: Value = serde_json::from_str(&json).expect("it is of this test");
+    assert_eq!(verdict["checkedSignatures"], true);
+    assert_eq!(
+        verdict["signed"].as_array().map(Vec::len),
+        Some(12),
+        "{json}"
+    );
+    let owner = key(OWNER).public().id().hex();
+    let attested = json!([{"builder": "https://a.example", "key": owner}]);
+    assert_eq!(verdict["attested"], attested);
+    assert_eq!(verdict["unchecked"], json!([provenance(OTHER)]));
     // Without a key it is checked for damage alone, and says so.
     let output = verify(dir.path(), &[])
         .output()
@@ -824,6 +836,16 @@ fn medium_is_vouched_for_by_the_key_of_the_owner() {
         stdout.contains("sha256sum-arm.txt: signed by the owner of --key\n"),
         "{stdout}"
     );
+    for (args, signed, count) in [
+        (&["--json"][..], false, 0),
+        (&["--key", "owner.pub", "--json"], true, 2),
+    ] {
+        let json = succeeds(verify(dir.path(), args));
+        let verdict: Value = serde_json::from_str(&json).expect("it is of this test");
+        assert_eq!(verdict["checkedSignatures"], signed);
+        assert_eq!(verdict["signed"].as_array().map(Vec::len), Some(count));
+        assert_eq!(verdict["medium"][1]["arch"], "arm");
+    }
     succeeds(verify(dir.path(), &[]));
     let usage = "--attested-by is for a release";
     refused(verify(dir.path(), BY_BOTH), BAD_USAGE, usage);
