@@ -63,6 +63,9 @@ pub enum Error {
     /// The bundle holds something else.
     #[error("it holds no {0}")]
     Content(&'static str),
+    /// Other readers may read what this one does not.
+    #[error("it has more than the signature, or has it in another form")]
+    Form,
     /// The envelope does not count.
     #[error(transparent)]
     Envelope(#[from] envelope::Error),
@@ -82,7 +85,7 @@ pub fn sign_blob(blob: &[u8], key: &SecretKey) -> Vec<u8> {
             message_digest: digest,
             signature: STANDARD.encode(key.sign(blob)),
         }),
-        ..empty(key)
+        ..empty(&key.public())
     })
 }
 
@@ -90,7 +93,7 @@ pub fn sign_blob(blob: &[u8], key: &SecretKey) -> Vec<u8> {
 pub fn sign_statement(statement: &[u8], key: &SecretKey) -> Vec<u8> {
     to_bytes(&Bundle {
         dsse_envelope: Some(Envelope::sign(statement, key)),
-        ..empty(key)
+        ..empty(&key.public())
     })
 }
 
@@ -101,18 +104,34 @@ pub fn verify_blob(bundle: &[u8], blob: &[u8], key: &PublicKey) -> Result<(), Er
     key.verify_text(blob, signature.signature.as_bytes())?;
     // Readers find the file by this digest, so a bundle with a wrong one is not whole.
     let digest = STANDARD.encode(sha256(blob).bytes());
-    if signature.message_digest.digest == digest {
-        Ok(())
-    } else {
-        Err(SignatureError::Mismatch.into())
+    if signature.message_digest.digest != digest {
+        return Err(SignatureError::Mismatch.into());
     }
+    let digest = MessageDigest {
+        algorithm: "SHA2_256".to_owned(),
+        digest,
+    };
+    let expected = Bundle {
+        message_signature: Some(MessageSignature {
+            message_digest: digest,
+            signature: signature.signature.trim().to_owned(),
+        }),
+        ..empty(key)
+    };
+    check_form(bundle, &expected)
 }
 
 /// Returns the statement in a bundle, if this key signed it.
 pub fn open_statement(bundle: &[u8], key: &PublicKey) -> Result<Vec<u8>, Error> {
     let envelope = parse(bundle)?.dsse_envelope;
     let envelope = envelope.ok_or(Error::Content("statement"))?;
-    Ok(envelope.open(key)?)
+    let statement = envelope.open(key)?;
+    let expected = Bundle {
+        dsse_envelope: Some(envelope.trim()),
+        ..empty(key)
+    };
+    check_form(bundle, &expected)?;
+    Ok(statement)
 }
 
 /// Returns the statement in a bundle, whoever signed it: for those who pass it on, and trust nothing in it.
@@ -136,8 +155,17 @@ fn parse(bytes: &[u8]) -> Result<Bundle, Error> {
     Ok(serde_json::from_slice(bytes)?)
 }
 
-fn empty(key: &SecretKey) -> Bundle {
-    let hint = STANDARD.encode(key.public().id().bytes());
+/// Checks that a bundle has the bytes in which it was written.
+fn check_form(bundle: &[u8], expected: &Bundle) -> Result<(), Error> {
+    if bundle == to_bytes(expected) {
+        Ok(())
+    } else {
+        Err(Error::Form)
+    }
+}
+
+fn empty(key: &PublicKey) -> Bundle {
+    let hint = STANDARD.encode(key.id().bytes());
     Bundle {
         media_type: MEDIA_TYPE.to_owned(),
         verification_material: Material {
@@ -182,7 +210,41 @@ mod tests {
             open_statement(&blob, &public).map(drop),
             "holds no statement",
         );
+        // The signature still counts, but others may read something else.
         let text = String::from_utf8(blob).unwrap();
+        let of_statement = String::from_utf8(statement.clone()).unwrap();
+        let key_id = STANDARD.encode(public.id().bytes());
+        let other_id = STANDARD.encode(other.public().id().bytes());
+        for (from, to) in [
+            (key_id.as_str(), other_id.as_str()),
+            ("\"publicKey\":", "\"tlogEntries\":[{}],\"publicKey\":"),
+            ("{\"mediaType\"", "{ \"mediaType\""),
+            ("SHA2_256", "SHA2_512"),
+            ("\"signature\":\"", "\"signature\":\" "),
+            ("\"sig\":", "\"keyid\":\"x\",\"sig\":"),
+            ("\"sig\":\"", "\"sig\":\" "),
+        ] {
+            let changed = text.replace(from, to);
+            if changed != text {
+                let outcome = verify_blob(changed.as_bytes(), b"x", &public);
+                refused(outcome, "more than the signature");
+            }
+            let changed_statement = of_statement.replace(from, to);
+            if changed_statement != of_statement {
+                let outcome = open_statement(changed_statement.as_bytes(), &public);
+                refused(outcome.map(drop), "more than the signature");
+            }
+            assert!(
+                changed != text || changed_statement != of_statement,
+                "{from}"
+            );
+        }
+        let (open, more) = (text.strip_suffix('}'), of_statement.split_once("}},"));
+        let both = format!("{},{}", open.unwrap(), more.unwrap().1);
+        refused(
+            verify_blob(both.as_bytes(), b"x", &public),
+            "more than the signature",
+        );
         let future = text.replace("v0.3", "v0.4");
         refused(
             verify_blob(future.as_bytes(), b"x", &public),

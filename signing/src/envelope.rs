@@ -65,6 +65,14 @@ impl Envelope {
         Ok(payload)
     }
 
+    /// Removes the white space around signatures, which their reader ignores.
+    pub(crate) fn trim(mut self) -> Self {
+        for signature in &mut self.signatures {
+            signature.sig = signature.sig.trim().to_owned();
+        }
+        self
+    }
+
     /// Returns the statement, whoever signed it.
     pub(crate) fn payload(&self) -> Result<Vec<u8>, Error> {
         if self.payload_type != IN_TOTO {

@@ -517,6 +517,17 @@ fn harm_to_signatures_is_refused_by_name() {
             BY_OWNER,
             "bundle.v0.4+json`, and this program reads",
         ),
+        // The signature counts, and other readers find another digest.
+        (
+            &|tree| {
+                let path = "SHA256SUMS.sigstore.json";
+                let text = String::from_utf8_lossy(tree.get(path).expect("it is of this test"));
+                let text = text.replace("SHA2_256", "SHA2_512");
+                tree.add(path, text);
+            },
+            BY_OWNER,
+            "SHA256SUMS.sigstore.json: it has more than the signature, or has it in another form",
+        ),
         (
             &|tree| swap(tree, ARM, "airgap/sha256sum-amd64.txt.sig"),
             BY_OWNER,
