@@ -10,7 +10,8 @@ mod trusted_key;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    path::Path,
+    fs, io,
+    path::{Path, PathBuf},
 };
 
 use anyhow::{Context as _, bail, ensure};
@@ -85,8 +86,36 @@ pub fn read(dir: &Path) -> anyhow::Result<(Tree, Tree)> {
     );
     let mut files = Tree::read_limited(dir, signatures::LIMIT)
         .with_context(|| format!("{} is not a sound release", dir.display()))?;
+    if let Some(empty) = empty_dir(dir).with_context(|| format!("cannot read {}", dir.display()))? {
+        bail!(
+            "{} is not a sound release: {} is an empty directory, which no release has: remove it, or copy the release again",
+            dir.display(),
+            empty.strip_prefix(dir).unwrap_or(&empty).display()
+        );
+    }
     let signatures = signatures::take(&mut files);
     Ok((files, signatures))
+}
+
+/// Returns the first directory without an entry, by its name.
+fn empty_dir(dir: &Path) -> io::Result<Option<PathBuf>> {
+    let entries = fs::read_dir(dir)?.collect::<io::Result<Vec<_>>>()?;
+    if entries.is_empty() {
+        return Ok(Some(dir.to_owned()));
+    }
+    let mut dirs = Vec::new();
+    for entry in entries {
+        if entry.file_type()?.is_dir() {
+            dirs.push(entry.path());
+        }
+    }
+    dirs.sort();
+    for dir in dirs {
+        if let Some(empty) = empty_dir(&dir)? {
+            return Ok(Some(empty));
+        }
+    }
+    Ok(None)
 }
 
 /// Verifies the release in a directory, by the standard that `choose` returns for its description; signatures need a key of the user.

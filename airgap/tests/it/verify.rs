@@ -63,6 +63,11 @@ fn harm_to_a_release_is_named() {
         "notes is not in SHA256SUMS",
     );
     harm(
+        "empty",
+        &|at| fs::create_dir_all(at.join("charts/more/none")).unwrap(),
+        "charts/more/none is an empty directory, which no release has: remove it",
+    );
+    harm(
         "sums",
         &|at| fs::remove_file(at.join("SHA256SUMS")).unwrap(),
         "has no SHA256SUMS",
