@@ -406,6 +406,9 @@ impl Registry {
             None => Ok(None),
             Some(Challenge::Basic) => Ok(login.and_then(Login::basic)),
             Some(Challenge::Bearer(issuer)) => {
+                if login.is_some() && !self.access.is_plain && issuer.is_plain() {
+                    return Err(Failure::PlainTokens);
+                }
                 let request = issuer.request(&self.http, scope, login);
                 let request =
                     request.ok_or(Failure::Protocol("the token server has no address"))?;

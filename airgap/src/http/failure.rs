@@ -50,6 +50,11 @@ pub enum Failure {
     /// The server breaks the protocol.
     #[error("{0}")]
     Protocol(&'static str),
+    /// A registry with TLS wants the login to be sent without it.
+    #[error(
+        "the registry names a token server without TLS, to which no login is sent: correct that address in the registry's settings"
+    )]
+    PlainTokens,
     #[error("more than {0} bytes arrive")]
     TooLarge(u64),
     #[error("cannot store what arrives")]
@@ -118,6 +123,7 @@ impl Failure {
             | Self::Unreadable(_)
             | Self::Invalid { .. }
             | Self::ProxyLogin(_)
+            | Self::PlainTokens
             | Self::TooLarge(_)
             | Self::Io(_) => false,
         }

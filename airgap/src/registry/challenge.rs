@@ -45,6 +45,12 @@ fn kind(challenge: &ChallengeRef<'_>) -> Option<Challenge> {
 }
 
 impl Issuer {
+    /// Returns whether the server would read the login from a connection without TLS.
+    pub(super) fn is_plain(&self) -> bool {
+        let address: Option<Url> = self.realm.parse().ok();
+        address.is_some_and(|address| address.scheme() != "https")
+    }
+
     /// Returns the request for a token, or `None` when the server has no address.
     pub(super) fn request(
         &self,
@@ -115,6 +121,22 @@ mod tests {
             (&[], None),
         ] {
             assert_eq!(find(headers.iter().copied()), expected, "{headers:?}");
+        }
+    }
+
+    #[test]
+    fn servers_without_tls_are_known() {
+        for (realm, expected) in [
+            ("https://t.example/token", false),
+            ("HTTP://t.example/token", true),
+            ("http://t.example/token", true),
+            ("ftp://t.example/", true),
+        ] {
+            let issuer = Issuer {
+                realm: realm.to_owned(),
+                service: None,
+            };
+            assert_eq!(issuer.is_plain(), expected, "{realm}");
         }
     }
 
