@@ -90,7 +90,8 @@ impl Signed {
     /// Sends the release with its signatures to the registry.
     pub(super) fn push(&self, fixture: &AirgapFixture) -> anyhow::Result<()> {
         let to = format!("{REGISTRY}/{PATH}");
-        fixture.xtask(&["airgap", "push", &to, "--dist", text(&self.dist)?])?;
+        let (dist, key) = (text(&self.dist)?, text(&self.key)?);
+        fixture.xtask(&["airgap", "push", &to, "--dist", dist, "--key", key])?;
         Ok(())
     }
 
