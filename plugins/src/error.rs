@@ -46,21 +46,6 @@ impl Cause for CniError {
     }
 }
 
-impl Cause for crate::kernel::Errno {
-    fn with(self, what: &str) -> CniError {
-        Failure::internal(format!("{what}: {self}"))
-    }
-}
-
-impl Cause for std::io::Error {
-    fn with(self, what: &str) -> CniError {
-        match self.raw_os_error() {
-            Some(number) => crate::kernel::Errno(number).with(what),
-            None => Failure::internal(format!("{what}: {self}")),
-        }
-    }
-}
-
 impl Cause for serde_json::Error {
     fn with(self, what: &str) -> CniError {
         Failure::internal(format!("{what}: {self}"))

@@ -6,31 +6,9 @@
 use cni::Command;
 use cni::version::{SUPPORTED, Version};
 
-use crate::ipam::{dhcp, fixed, host_local};
+use crate::call::{Call, with_config};
+use crate::config::CHECKS;
 use crate::kernel;
-use crate::protocol::{Call, with_config};
-use crate::{interface, meta};
-
-/// Returns whether a plugin accepts a configuration.
-pub(crate) type Reader = fn(&Call) -> bool;
-
-/// The configurations' readers, by the name of the plugin.
-pub(crate) const READERS: &[(&str, Reader)] = &[
-    ("bandwidth", meta::bandwidth::fuzz),
-    ("bond", interface::bond::fuzz),
-    ("bridge", interface::bridge::fuzz),
-    ("dhcp", dhcp::fuzz),
-    ("firewall", meta::firewall::fuzz),
-    ("host-local", host_local::fuzz),
-    ("ipvlan", interface::ipvlan::fuzz),
-    ("macvlan", interface::macvlan::fuzz),
-    ("portmap", meta::portmap::fuzz),
-    ("static", fixed::fuzz),
-    ("tap", interface::tap::fuzz),
-    ("tuning", meta::tuning::fuzz),
-    ("vlan", interface::vlan::fuzz),
-    ("vrf", meta::vrf::fuzz),
-];
 
 /// `CNI_ARGS` in the first line, the configuration in the others; every plugin reads it, whatever its type.
 pub fn configurations(input: &[u8]) -> bool {
@@ -52,9 +30,9 @@ pub fn configurations(input: &[u8]) -> bool {
     };
     assert!(!call.network.is_empty() && !call.network.contains('/'));
     let _ = (call.prev_result(), call.valid_attachments());
-    let accepting = READERS.iter().filter(|(_, reads)| reads(&call));
+    let accepting = CHECKS.iter().filter(|(_, check)| check(&call).is_ok());
     // Others take nearly every object.
-    accepting.count() > READERS.len() / 2
+    accepting.count() > CHECKS.len() / 2
 }
 
 /// The bytes after the header of a message, read as an object of each kind.
@@ -87,9 +65,10 @@ mod tests {
     }
 
     #[test]
-    fn readers_are_those_of_plugins() {
-        for (name, _) in READERS {
-            assert!(crate::plugin::find(name).is_some(), "{name}");
-        }
+    fn every_plugin_with_keys_has_a_check() {
+        let plugins = crate::plugin::PLUGINS.iter().map(|plugin| plugin.name);
+        let checks = CHECKS.iter().map(|(name, _)| *name);
+        let with_keys: Vec<_> = plugins.filter(|name| *name != "loopback").collect();
+        assert!(checks.eq(with_keys));
     }
 }

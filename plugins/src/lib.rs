@@ -1,98 +1,48 @@
 //! multus-cni-plugins: the common CNI plugins as one static program. The name under which it is started says which plugin it is.
 //!
-//! It is a library with a program of one line, so that fuzz targets can link it.
+//! It is a library with a program of one line, so that fuzz targets can link it. Without the feature `program` it is [`config`] alone, which
+//! runs everywhere: the configurations, for programs that check them.
 //!
 //! **Invariant**: stdout holds one CNI document or nothing, whatever happens.
 
+#![cfg_attr(
+    not(feature = "program"),
+    expect(
+        dead_code,
+        reason = "the plugins read more of a configuration than its check"
+    )
+)]
+
+mod call;
+pub mod config;
 mod error;
 mod ip;
-mod plugin;
-mod protocol;
 
-mod kernel;
-
+#[cfg(feature = "program")]
 mod attachment;
+#[cfg(feature = "program")]
 mod filter;
+#[cfg(feature = "program")]
 mod interface;
+#[cfg(feature = "program")]
 mod ipam;
+#[cfg(feature = "program")]
+mod kernel;
+#[cfg(feature = "program")]
 mod meta;
-
+#[cfg(feature = "program")]
+mod plugin;
+#[cfg(feature = "program")]
 mod program;
+#[cfg(feature = "program")]
+mod protocol;
+#[cfg(feature = "program")]
+mod start;
 
-#[cfg(any(test, fuzzing))]
+#[cfg(all(feature = "program", any(test, fuzzing)))]
 pub mod fuzz;
-#[cfg(test)]
+#[cfg(all(feature = "program", test))]
 mod page;
 
-use std::io::Write;
-use std::path::Path;
-use std::process::ExitCode;
-
-use cni::CniError;
-
-use crate::protocol::Plugin;
-
-/// Runs the plugin that the name of the program says, or a command of the program itself.
-pub fn main() -> ExitCode {
-    guard_against_panics();
-    let mut args = std::env::args_os();
-    let program = args.next().unwrap_or_default();
-    let name = Path::new(&program)
-        .file_name()
-        .map(|name| name.to_string_lossy().into_owned())
-        .unwrap_or_default();
-    if name == "dhcp" && args.next().is_some_and(|arg| arg == "daemon") {
-        return ipam::dhcp::daemon::run(args);
-    }
-    match plugin::find(&name) {
-        Some(plugin) => run(plugin),
-        None => program::run(args),
-    }
-}
-
-/// Runs one verb of a plugin. Started by hand, without a verb, it says on stderr which plugin it is.
-fn run(plugin: &Plugin) -> ExitCode {
-    if std::env::var_os("CNI_COMMAND").is_none_or(|verb| verb.is_empty()) {
-        let versions: Vec<_> = plugin.versions.iter().map(ToString::to_string).collect();
-        let about = format!(
-            "CNI {} plugin of multus-rs v{}\nCNI protocol versions supported: {}\n",
-            plugin.name,
-            env!("CARGO_PKG_VERSION"),
-            versions.join(", ")
-        );
-        return exit(write(&mut std::io::stderr(), about.as_bytes()));
-    }
-    match protocol::run(plugin) {
-        Ok(document) => exit(write(&mut std::io::stdout(), &document)),
-        Err(error) => {
-            write(&mut std::io::stdout(), &error.to_pretty());
-            ExitCode::FAILURE
-        }
-    }
-}
-
-/// Makes a panic print a CNI error, since the caller reads nothing else. Nothing was printed before: the document is the last act.
-fn guard_against_panics() {
-    std::panic::set_hook(Box::new(|info| {
-        let text = info.to_string().replace('\n', " ");
-        let error = CniError::new(CniError::INTERNAL, "the plugin panicked; this is a bug");
-        write(
-            &mut std::io::stdout(),
-            &error.with_details(text).to_pretty(),
-        );
-        std::process::exit(1);
-    }));
-}
-
-/// Returns whether everything was written.
-fn write(to: &mut impl Write, bytes: &[u8]) -> bool {
-    to.write_all(bytes).and_then(|()| to.flush()).is_ok()
-}
-
-fn exit(succeeded: bool) -> ExitCode {
-    if succeeded {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    }
-}
+#[cfg(feature = "program")]
+pub use start::main;

@@ -68,7 +68,7 @@ pub(crate) fn run(args: impl Iterator<Item = OsString>) -> ExitCode {
         ))),
     };
     match outcome {
-        Ok(text) => super::exit(super::write(&mut io::stdout(), text.as_bytes())),
+        Ok(text) => crate::start::exit(crate::start::write(&mut io::stdout(), text.as_bytes())),
         Err(Failure::Usage(text)) => fail(&format!("{text}; `{NAME} help` lists the commands"), 2),
         Err(Failure::Work(text)) => fail(&text, 1),
     }

@@ -95,9 +95,7 @@ pub(crate) fn set_up(backend: Option<&str>, addresses: &[Cidr], owner: &Owner) -
     };
     match backend {
         None => Backend::likely_here().or_other(set_up),
-        Some(name) => Backend::parse(name)
-            .ok_or_else(|| Failure::internal(format!("unknown ipmasq backend {name:?}")))
-            .and_then(set_up),
+        Some(name) => Backend::parse_masquerade(name).and_then(set_up),
     }
 }
 

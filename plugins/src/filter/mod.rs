@@ -8,19 +8,14 @@ use std::fmt::Write as _;
 
 use sha2::{Digest, Sha512};
 
+pub(crate) use crate::config::Backend;
+
 use crate::error::Result;
 use crate::kernel::Netlink;
 use iptables::{Iptables, Protocol};
 
 /// How long the names of chains for iptables are.
 const CHAIN_LENGTH: usize = 28;
-
-/// The two ways to the kernel's packet filter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Backend {
-    Iptables,
-    Nftables,
-}
 
 impl Backend {
     /// Returns the one of configurations that name none: iptables, unless only nftables works here.
@@ -48,15 +43,6 @@ impl Backend {
                 work(Self::Nftables)
             }
             outcome => outcome,
-        }
-    }
-
-    /// Returns the one of this name.
-    pub(crate) fn parse(name: &str) -> Option<Self> {
-        match name {
-            "iptables" => Some(Self::Iptables),
-            "nftables" => Some(Self::Nftables),
-            _ => None,
         }
     }
 }

@@ -3,18 +3,15 @@
 //! kernel's bonding driver's business.
 
 use cni::CniResult;
-use cni::types::Dns;
-use serde::Deserialize;
-use serde_json::Value;
 
 use super::host_device::{Host, Selector};
 use super::{single, veth};
 use crate::attachment::{Container, link_by_name, remove_link};
+use crate::call::Call;
+use crate::config::bond::{Bond, Config, Named};
 use crate::error::{Context, Failure, Result};
-use crate::ipam::IpamConfig;
 use crate::kernel::link::{Link, NewLink};
 use crate::kernel::{Errno, Message, Netlink};
-use crate::protocol::Call;
 
 const KIND: &str = "bond";
 /// The attributes of the kind (`linux/if_link.h`).
@@ -24,128 +21,10 @@ const IFLA_BOND_FAIL_OVER_MAC: u16 = 13;
 const IFLA_BOND_XMIT_HASH_POLICY: u16 = 14;
 const IFLA_BOND_ALL_SLAVES_ACTIVE: u16 = 17;
 const IFLA_BOND_TLB_DYNAMIC_LB: u16 = 27;
-/// The modes; the kernel's number is the place.
-const MODES: [&str; 7] = [
-    "balance-rr",
-    "active-backup",
-    "balance-xor",
-    "broadcast",
-    "802.3ad",
-    "balance-tlb",
-    "balance-alb",
-];
-/// The modes that can move flows from one link to another.
-const DYNAMIC_MODES: [u8; 2] = [5, 6];
-/// The policies; the kernel's number is the place.
-const HASH_POLICIES: [&str; 6] = [
-    "layer2",
-    "layer3+4",
-    "layer2+3",
-    "encap2+3",
-    "encap3+4",
-    "vlan+srcmac",
-];
 /// The MTU of a bond for which the configuration has none.
 const DEFAULT_MTU: u32 = 1500;
-/// The smallest MTU of IPv4.
-const LEAST_MTU: u32 = 68;
-
-/// The configuration as it is written.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Config {
-    mode: String,
-    /// How often the links' carriers are looked at, in milliseconds: a number, or one in a string.
-    miimon: Value,
-    mtu: i64,
-    #[serde(rename = "failovermac")]
-    fail_over_mac: i64,
-    #[serde(rename = "allslavesactive")]
-    all_ports_active: Option<i64>,
-    #[serde(rename = "tlbdynamiclb")]
-    is_dynamic: Option<i64>,
-    #[serde(rename = "xmithashpolicy")]
-    hash_policy: Option<String>,
-    /// Whether the links are in the container.
-    #[serde(rename = "linksincontainer")]
-    links_in_container: bool,
-    links: Vec<Named>,
-    ipam: IpamConfig,
-    dns: Dns,
-}
-
-/// A link of the configuration.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Named {
-    name: String,
-}
-
-/// What the configuration says of the bond itself, in the kernel's numbers.
-#[derive(Debug, PartialEq, Eq)]
-struct Bond {
-    mode: u8,
-    miimon: u32,
-    mtu: Option<u32>,
-    fail_over_mac: u8,
-    all_ports_active: Option<u8>,
-    is_dynamic: Option<u8>,
-    hash_policy: Option<u8>,
-}
 
 impl Config {
-    /// Checks the configuration.
-    fn bond(&self) -> Result<Bond> {
-        let mode = place(&MODES, "mode", &self.mode)?;
-        if self.links.len() < 2 {
-            return Err(Failure::internal(format!(
-                "a bond needs two links or more, \"links\" has {}",
-                self.links.len()
-            )));
-        }
-        if self.links.iter().any(|link| link.name.is_empty()) {
-            return Err(Failure::internal("an entry of \"links\" has no \"name\""));
-        }
-        let miimon = match &self.miimon {
-            Value::String(text) => text.parse().ok(),
-            number => number.as_u64(),
-        };
-        // The kernel's number has a sign.
-        let miimon = miimon.and_then(|number| i32::try_from(number).ok());
-        let miimon = miimon.map(i32::cast_unsigned).ok_or_else(|| {
-            Failure::internal(format!(
-                "\"miimon\" is a number of milliseconds, such as \"100\", not {}",
-                self.miimon
-            ))
-        })?;
-        if self.is_dynamic.is_some() && !DYNAMIC_MODES.contains(&mode) {
-            return Err(Failure::internal(format!(
-                "\"tlbDynamicLb\" is for the modes balance-tlb and balance-alb, not {}",
-                self.mode
-            )));
-        }
-        let mtu = u32::try_from(self.mtu)
-            .ok()
-            .filter(|mtu| *mtu == 0 || *mtu >= LEAST_MTU)
-            .ok_or_else(|| {
-                Failure::internal(format!(
-                    "invalid MTU {}: the least is {LEAST_MTU}",
-                    self.mtu
-                ))
-            })?;
-        let policy = |name: &String| place(&HASH_POLICIES, "xmitHashPolicy", name);
-        let switch = |key, number: Option<i64>| number.map(|number| up_to(1, key, number));
-        Ok(Bond {
-            mode,
-            miimon,
-            mtu: Some(mtu).filter(|mtu| *mtu != 0),
-            fail_over_mac: up_to(2, "failOverMac", self.fail_over_mac)?,
-            all_ports_active: switch("allSlavesActive", self.all_ports_active).transpose()?,
-            is_dynamic: switch("tlbDynamicLb", self.is_dynamic).transpose()?,
-            hash_policy: self.hash_policy.as_ref().map(policy).transpose()?,
-        })
-    }
-
     /// Returns whether a link, which may have been renamed since, is one of the configuration.
     fn names(&self, link: &Link) -> bool {
         let is_it = |named: &Named| {
@@ -153,27 +32,6 @@ impl Config {
         };
         self.links.iter().any(is_it)
     }
-}
-
-/// Returns the place of a name in a list.
-fn place(names: &[&str], key: &str, name: &str) -> Result<u8> {
-    let place = names.iter().position(|known| *known == name);
-    place
-        .and_then(|place| u8::try_from(place).ok())
-        .ok_or_else(|| {
-            Failure::internal(format!(
-                "{key:?} is one of {}, not {name:?}",
-                names.join(", ")
-            ))
-        })
-}
-
-/// Returns a number from 0 to the limit.
-fn up_to(limit: u8, key: &str, number: i64) -> Result<u8> {
-    u8::try_from(number)
-        .ok()
-        .filter(|number| *number <= limit)
-        .ok_or_else(|| Failure::internal(format!("{key:?} is from 0 to {limit}, not {number}")))
 }
 
 impl Bond {
@@ -469,16 +327,9 @@ pub(crate) fn status(call: &Call) -> Result<()> {
     config.ipam.status(call)
 }
 
-/// Fuzz target: returns whether the configuration is accepted; nothing is done with it.
-#[cfg(any(test, fuzzing))]
-pub(crate) fn fuzz(call: &Call) -> bool {
-    call.config::<Config>()
-        .is_ok_and(|config| config.bond().is_ok())
-}
-
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
     use crate::kernel::link::requests::check_new_link;

@@ -1,35 +1,16 @@
 //! dummy: an interface that leads nowhere, for addresses that the container answers for.
 
 use cni::CniResult;
-use serde::Deserialize;
 
 use super::single;
 use crate::attachment::Container;
+use crate::call::Call;
+use crate::config::dummy::{Config, load};
 use crate::error::{Context, Failure, Result};
-use crate::ipam::IpamConfig;
 use crate::kernel::Message;
 use crate::kernel::link::NewLink;
-use crate::protocol::Call;
 
 const KIND: &str = "dummy";
-
-/// The configuration.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Config {
-    ipam: IpamConfig,
-}
-
-/// Reads the configuration. Without addresses, the interface would be of no use.
-fn load(call: &Call) -> Result<Config> {
-    let config: Config = call.config()?;
-    if !config.ipam.is_set() {
-        return Err(Failure::internal(
-            "dummy interface requires an IPAM configuration",
-        ));
-    }
-    Ok(config)
-}
 
 /// Returns the request that creates the interface.
 fn request(name: &str) -> Message {

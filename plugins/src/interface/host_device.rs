@@ -4,51 +4,19 @@
 use std::path::{Path, PathBuf};
 
 use cni::CniResult;
-use cni::types::{Dns, Interface};
-use serde::Deserialize;
+use cni::types::Interface;
 
 use super::single;
 use crate::attachment::{Container, link_by_name};
+use crate::call::Call;
+use crate::config::host_device::Config;
 use crate::error::{Context, Failure, Result};
-use crate::ipam::IpamConfig;
-use crate::kernel::link::{Link, parse_mac};
+use crate::kernel::link::Link;
 use crate::kernel::netns::Namespace;
 use crate::kernel::{Errno, Netlink};
-use crate::protocol::Call;
 
 /// The drivers that give a device to user space.
 const USER_SPACE_DRIVERS: [&str; 3] = ["vfio-pci", "uio_pci_generic", "igb_uio"];
-
-/// The configuration.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-struct Config {
-    /// The link's name on the host.
-    device: String,
-    hwaddr: String,
-    /// The device's directory below `/sys/devices`.
-    kernelpath: String,
-    #[serde(rename = "pcibusid")]
-    pci_address: String,
-    /// Whether user space has the device; found out where the PCI address is known.
-    #[serde(rename = "dpdkmode")]
-    dpdk_mode: bool,
-    ipam: IpamConfig,
-    dns: Dns,
-    #[serde(rename = "runtimeconfig")]
-    runtime: RuntimeConfig,
-    /// The name on the auxiliary bus, where the runtime's device is there.
-    #[serde(skip)]
-    auxiliary: String,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-struct RuntimeConfig {
-    /// A PCI address, or the name of an auxiliary device.
-    #[serde(rename = "deviceid")]
-    device_id: String,
-}
 
 /// The directories in which the kernel shows devices.
 struct Sysfs {
@@ -122,21 +90,10 @@ impl Config {
             return Ok(Selector::Name(self.device.clone()));
         }
         if !self.hwaddr.is_empty() {
-            let mac = parse_mac(&self.hwaddr).ok_or_else(|| {
-                Failure::internal(format!(
-                    "failed to parse MAC address {0:?}: address {0}: invalid MAC address",
-                    self.hwaddr
-                ))
-            })?;
-            return Ok(Selector::Mac(mac));
+            return self.parse_hwaddr().map(Selector::Mac);
         }
         if !self.kernelpath.is_empty() {
-            if !self.kernelpath.starts_with("/sys/devices/") {
-                return Err(Failure::internal(format!(
-                    "kernel device path {:?} must be absolute and begin with /sys/devices/",
-                    self.kernelpath
-                )));
-            }
+            self.check_kernelpath()?;
             return Ok(Selector::Directory(Path::new(&self.kernelpath).join("net")));
         }
         if self.pci_address.is_empty() {

@@ -2,67 +2,20 @@
 //! container.
 
 use cni::CniResult;
-use cni::types::{Dns, Interface};
-use serde::Deserialize;
+use cni::types::Interface;
 
 use super::parent::Parents;
 use super::single;
 use crate::attachment::Container;
+use crate::call::Call;
+use crate::config::ipvlan::{Config, Mode};
 use crate::error::{Failure, Result};
-use crate::ipam::IpamConfig;
 use crate::kernel::Message;
 use crate::kernel::link::{Link, NewLink};
-use crate::protocol::Call;
 
 const KIND: &str = "ipvlan";
 const IFLA_IPVLAN_MODE: u16 = 1;
 const IFLA_IPVLAN_FLAGS: u16 = 2;
-
-/// The configuration.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Config {
-    /// The link below; when empty, the interface of the previous result or the link of the default route.
-    master: String,
-    /// `l2` when empty.
-    mode: String,
-    mtu: i64,
-    /// Whether `master` is in the container.
-    #[serde(rename = "linkincontainer")]
-    link_in_container: bool,
-    ipam: IpamConfig,
-    dns: Dns,
-}
-
-/// The modes, with the kernel's numbers (`linux/if_link.h`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mode {
-    L2 = 0,
-    L3 = 1,
-    L3s = 2,
-}
-
-impl Mode {
-    const ALL: [(Self, &str); 3] = [(Self::L2, "l2"), (Self::L3, "l3"), (Self::L3s, "l3s")];
-
-    fn parse(text: &str) -> Result<Self> {
-        if text.is_empty() {
-            return Ok(Self::L2);
-        }
-        Self::ALL
-            .iter()
-            .find(|(_, name)| *name == text)
-            .map(|(mode, _)| *mode)
-            .ok_or_else(|| Failure::internal(format!("unknown ipvlan mode: {text:?}")))
-    }
-
-    fn name(number: u16) -> String {
-        Self::ALL
-            .iter()
-            .find(|(mode, _)| *mode as u16 == number)
-            .map_or_else(|| number.to_string(), |(_, name)| (*name).to_owned())
-    }
-}
 
 /// Returns the name of the link below that the configuration or the previous result states, or `None` for that of the default route.
 fn stated_master(config: &Config, previous: Option<&CniResult>) -> Result<Option<String>> {
@@ -180,13 +133,6 @@ pub(crate) fn check(call: &Call) -> Result<()> {
     }
     single::check_mac(interface, &link, "")?;
     single::check_addresses_and_routes(&mut parents.container, call, &result)
-}
-
-/// Fuzz target: returns whether the configuration is accepted; nothing is done with it.
-#[cfg(any(test, fuzzing))]
-pub(crate) fn fuzz(call: &Call) -> bool {
-    call.config::<Config>()
-        .is_ok_and(|config| Mode::parse(&config.mode).is_ok())
 }
 
 #[cfg(test)]

@@ -4,8 +4,8 @@ use cni::CniResult;
 use cni::types::{Interface, IpConfig};
 
 use crate::attachment::Container;
+use crate::call::Call;
 use crate::error::{Context, Failure, Result};
-use crate::protocol::Call;
 
 const NAME: &str = "lo";
 

@@ -1,84 +1,20 @@
 //! macvlan: an interface with a hardware address of its own on a link of the host, or of the container.
 
-use cni::types::{Dns, Interface};
+use cni::types::Interface;
 use cni::{CniError, CniResult};
-use serde::Deserialize;
 
 use super::parent::Parents;
 use super::single;
 use crate::attachment::Container;
+use crate::call::Call;
+use crate::config::macvlan::{Config, Mode};
 use crate::error::{Context, Failure, Result};
-use crate::ipam::IpamConfig;
 use crate::kernel::Message;
-use crate::kernel::link::{Link, NewLink, parse_mac};
-use crate::protocol::Call;
+use crate::kernel::link::{Link, NewLink};
 
 const KIND: &str = "macvlan";
 const IFLA_MACVLAN_MODE: u16 = 1;
 const IFLA_MACVLAN_BC_QUEUE_LEN: u16 = 7;
-
-/// The configuration.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Config {
-    /// The link below; the one of the default route when empty.
-    master: String,
-    /// How siblings reach each other; `bridge` when empty.
-    mode: String,
-    mtu: i64,
-    mac: String,
-    /// Whether `master` is in the container.
-    #[serde(rename = "linkincontainer")]
-    link_in_container: bool,
-    /// The length of the queue for broadcasts; 0 is the kernel's default.
-    bcqueuelen: u32,
-    ipam: IpamConfig,
-    dns: Dns,
-    #[serde(rename = "runtimeconfig")]
-    runtime: RuntimeConfig,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct RuntimeConfig {
-    mac: String,
-}
-
-/// The modes, with the kernel's numbers (`linux/if_link.h`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mode {
-    Private = 1,
-    Vepa = 2,
-    Bridge = 4,
-    Passthru = 8,
-}
-
-impl Mode {
-    const ALL: [(Self, &str); 4] = [
-        (Self::Bridge, "bridge"),
-        (Self::Private, "private"),
-        (Self::Vepa, "vepa"),
-        (Self::Passthru, "passthru"),
-    ];
-
-    fn parse(text: &str) -> Result<Self> {
-        if text.is_empty() {
-            return Ok(Self::Bridge);
-        }
-        Self::ALL
-            .iter()
-            .find(|(_, name)| *name == text)
-            .map(|(mode, _)| *mode)
-            .ok_or_else(|| Failure::internal(format!("unknown macvlan mode: {text:?}")))
-    }
-
-    fn name(number: u32) -> String {
-        Self::ALL
-            .iter()
-            .find(|(mode, _)| *mode as u32 == number)
-            .map_or_else(|| number.to_string(), |(_, name)| (*name).to_owned())
-    }
-}
 
 /// The configuration with the link below it.
 struct Request {
@@ -100,28 +36,8 @@ impl Request {
                 config.mtu, parent.mtu
             )));
         }
-        // The runtime's own wish comes before that of CNI_ARGS, and that before the configuration's.
-        let args = call.known_args(&["MAC"])?;
-        let of_args = args.get("MAC").unwrap_or_default().to_owned();
-        for wish in [of_args, std::mem::take(&mut config.runtime.mac)] {
-            if !wish.is_empty() {
-                config.mac = wish;
-            }
-        }
+        config.choose_mac(call)?;
         Ok(Self { config, parent })
-    }
-
-    /// Returns the hardware address; empty lets the kernel choose one.
-    fn mac(&self) -> Result<Vec<u8>> {
-        let text = &self.config.mac;
-        if text.is_empty() {
-            return Ok(Vec::new());
-        }
-        parse_mac(text).ok_or_else(|| {
-            Failure::internal(format!(
-                "invalid args {text} for MAC addr: address {text}: invalid MAC address"
-            ))
-        })
     }
 
     /// Returns the request that creates the interface.
@@ -149,7 +65,10 @@ pub(crate) fn add(call: &Call) -> Result<CniResult> {
     let config: Config = call.config()?;
     let mut parents = Parents::open(call, config.link_in_container)?;
     let request = Request::load(call, config, &mut parents)?;
-    let (mode, mac) = (Mode::parse(&request.config.mode)?, request.mac()?);
+    let (mode, mac) = (
+        Mode::parse(&request.config.mode)?,
+        request.config.mac_bytes()?,
+    );
     let link = parents.create(&request.parent, KIND, &call.ifname, |name, netns| {
         request.message(name, mode, &mac, netns)
     })?;
@@ -234,11 +153,4 @@ fn begin_small(mut error: CniError) -> CniError {
         first.make_ascii_lowercase();
     }
     error
-}
-
-/// Fuzz target: returns whether the configuration is accepted; nothing is done with it.
-#[cfg(any(test, fuzzing))]
-pub(crate) fn fuzz(call: &Call) -> bool {
-    call.config::<Config>()
-        .is_ok_and(|config| Mode::parse(&config.mode).is_ok())
 }

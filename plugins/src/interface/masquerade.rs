@@ -1,26 +1,14 @@
 //! Masquerading as configurations of ptp and bridge switch it.
 
 use cni::types::IpConfig;
-use serde::Deserialize;
 
 use crate::attachment::cidr;
+use crate::call::Call;
+use crate::config::Masquerade;
 use crate::error::{Result, or_undo};
 use crate::filter::masquerade::{self, Owner};
 use crate::interface::veth;
 use crate::ip::Cidr;
-use crate::protocol::Call;
-
-/// The keys `ipMasq` and `ipMasqBackend`.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct Masquerade {
-    /// Whether what the container sends out of its network leaves with the host's address.
-    #[serde(rename = "ipmasq")]
-    is_on: bool,
-    /// `iptables` or `nftables`; the one that works here when absent.
-    #[serde(rename = "ipmasqbackend")]
-    backend: Option<String>,
-}
 
 impl Masquerade {
     /// ADD: masquerades the addresses of a result. A failure leaves nothing behind.

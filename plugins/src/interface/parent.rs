@@ -3,11 +3,11 @@
 use cni::CniError;
 
 use crate::attachment::{Container, link_by_name, random_veth_name};
+use crate::call::Call;
 use crate::error::{Context, Failure, Result};
 use crate::kernel::link::Link;
 use crate::kernel::route::RT_TABLE_MAIN;
 use crate::kernel::{Message, Netlink};
-use crate::protocol::Call;
 
 /// The container, and the namespace in which the link below is.
 pub(super) struct Parents {

@@ -4,33 +4,20 @@ use std::net::IpAddr;
 
 use cni::CniResult;
 use cni::types::Interface;
-use serde::Deserialize;
 
 use super::single;
 use crate::attachment::{Assignment, Container, cidr};
+use crate::call::Call;
+use crate::config::ptp::Config;
 use crate::error::{Context, Failure, Result, or_undo};
-use crate::interface::masquerade::Masquerade;
-use crate::interface::veth::{self, DnsConfig, Pair};
+use crate::interface::veth::{self, Pair};
 use crate::ip::{self, Cidr};
-use crate::ipam::IpamConfig;
 use crate::kernel::link::Link;
 use crate::kernel::netns::Namespace;
 use crate::kernel::route::{
     AddRoute, RT_SCOPE_HOST, RT_SCOPE_LINK, RT_SCOPE_NOWHERE, RTPROT_UNSPEC, Route,
 };
 use crate::kernel::{Errno, Netlink};
-use crate::protocol::Call;
-
-/// The configuration.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Config {
-    mtu: i64,
-    #[serde(flatten)]
-    masquerade: Masquerade,
-    ipam: IpamConfig,
-    dns: DnsConfig,
-}
 
 /// The index of the container's end among the interfaces of the result.
 const CONTAINER: i64 = 1;

@@ -5,10 +5,10 @@ use cni::types::Interface;
 use serde::Deserialize;
 
 use crate::attachment::Container;
+use crate::call::Call;
+use crate::config::IpamConfig;
 use crate::error::{Failure, Result, or_undo};
-use crate::ipam::IpamConfig;
 use crate::kernel::link::Link;
-use crate::protocol::Call;
 
 /// The part of a configuration that STATUS and GC concern.
 #[derive(Debug, Default, Deserialize)]

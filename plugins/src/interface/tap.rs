@@ -3,16 +3,15 @@
 use std::process::Command;
 
 use cni::CniResult;
-use cni::types::{Dns, Interface};
-use serde::Deserialize;
+use cni::types::Interface;
 
 use super::single;
 use crate::attachment::{Container, link_by_name};
+use crate::call::Call;
+use crate::config::tap::Config;
 use crate::error::{Context, Failure, Result};
-use crate::ipam::IpamConfig;
-use crate::kernel::link::{mac_text, parse_mac};
+use crate::kernel::link::mac_text;
 use crate::kernel::tun::{IFF_MULTI_QUEUE, IFF_NO_PI, IFF_VNET_HDR, NewTap};
-use crate::protocol::Call;
 
 /// The context of the next program that the thread starts; links that it creates have it.
 const EXEC_LABEL: &str = "/proc/thread-self/attr/exec";
@@ -20,69 +19,7 @@ const EXEC_LABEL: &str = "/proc/thread-self/attr/exec";
 /// The kernel has one kind for TUN and TAP devices.
 const KIND: &str = "tun";
 
-/// The configuration.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Config {
-    #[serde(rename = "multiqueue")]
-    multi_queue: bool,
-    mtu: i64,
-    mac: String,
-    /// The ids of those who may attach to the device.
-    owner: Option<u32>,
-    group: Option<u32>,
-    #[serde(rename = "selinuxcontext")]
-    selinux_context: String,
-    /// The bridge in the container that the device becomes a port of.
-    bridge: String,
-    ipam: IpamConfig,
-    dns: Dns,
-    #[serde(rename = "runtimeconfig")]
-    runtime: RuntimeConfig,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct RuntimeConfig {
-    mac: String,
-}
-
 impl Config {
-    fn load(call: &Call) -> Result<Self> {
-        let mut config: Self = call.config()?;
-        // The runtime's own wish comes before that of CNI_ARGS, and that before the configuration's.
-        let args = call.known_args(&["MAC"])?;
-        let of_args = args.get("MAC").unwrap_or_default().to_owned();
-        for wish in [of_args, std::mem::take(&mut config.runtime.mac)] {
-            if !wish.is_empty() {
-                config.mac = wish;
-            }
-        }
-        Ok(config)
-    }
-
-    /// Returns the hardware address; without one, the kernel chooses.
-    fn parse_mac(&self) -> Result<Option<Vec<u8>>> {
-        if self.mac.is_empty() {
-            return Ok(None);
-        }
-        parse_mac(&self.mac).map(Some).ok_or_else(|| {
-            Failure::internal(format!(
-                "invalid args {0} for MAC addr: address {0}: invalid MAC address",
-                self.mac
-            ))
-        })
-    }
-
-    /// Returns the MTU; without one, the device has the kernel's.
-    fn parse_mtu(&self) -> Result<Option<u32>> {
-        match u32::try_from(self.mtu) {
-            Ok(0) => Ok(None),
-            Ok(mtu) => Ok(Some(mtu)),
-            Err(_) => Err(Failure::internal(format!("invalid MTU {}", self.mtu))),
-        }
-    }
-
     /// Returns the device to create. Programs that attach see its flags; they are those of the reference, which differ with the ids.
     fn tap<'a>(&self, name: &'a str) -> NewTap<'a> {
         let queues = if self.multi_queue { IFF_MULTI_QUEUE } else { 0 };
@@ -252,12 +189,6 @@ pub(crate) fn check(call: &Call) -> Result<()> {
     let result = single::expected_result(call, "")?;
     single::expected_link(&mut container, call, &result, "")?;
     single::check_addresses_and_routes(&mut container, call, &result)
-}
-
-/// Fuzz target: returns whether the configuration is accepted; nothing is done with it.
-#[cfg(any(test, fuzzing))]
-pub(crate) fn fuzz(call: &Call) -> bool {
-    Config::load(call).is_ok_and(|config| config.parse_mac().is_ok() && config.parse_mtu().is_ok())
 }
 
 #[cfg(test)]

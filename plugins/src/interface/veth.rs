@@ -3,16 +3,15 @@
 use std::net::IpAddr;
 
 use cni::CniResult;
-use cni::types::{Dns, Interface};
-use serde::Deserialize;
+use cni::types::Interface;
 
 use crate::attachment::{Container, delete_link, random_veth_name, remove_link};
+use crate::call::Call;
 use crate::error::{Context, Failure, Result};
 use crate::ip::Cidr;
 use crate::kernel::link::{Link, NewLink, ifinfo};
 use crate::kernel::netns::Namespace;
 use crate::kernel::{Errno, Message, Netlink, sysctl};
-use crate::protocol::Call;
 
 /// The kind of the links.
 pub(crate) const KIND: &str = "veth";
@@ -250,32 +249,6 @@ pub(crate) fn enable_forwarding(addresses: impl IntoIterator<Item = IpAddr>) -> 
     Ok(())
 }
 
-/// The `dns` object of a configuration. A list that is there and empty counts too: it takes away the lists of the IPAM plugin.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct DnsConfig {
-    nameservers: Option<Vec<String>>,
-    domain: String,
-    search: Option<Vec<String>>,
-    options: Option<Vec<String>>,
-}
-
-impl DnsConfig {
-    /// Returns the name resolution of a result: the configuration's as a whole, if it has any, otherwise that of the IPAM plugin.
-    pub(crate) fn or(self, of_ipam: Dns) -> Dns {
-        let lists = [&self.nameservers, &self.search, &self.options];
-        if self.domain.is_empty() && lists.iter().all(|list| list.is_none()) {
-            return of_ipam;
-        }
-        Dns {
-            nameservers: self.nameservers.unwrap_or_default(),
-            domain: self.domain,
-            search: self.search.unwrap_or_default(),
-            options: self.options.unwrap_or_default(),
-        }
-    }
-}
-
 /// Returns the container's interface in a previous result, for CHECK.
 pub(crate) fn container_interface<'a>(result: &'a CniResult, call: &Call) -> Result<&'a Interface> {
     let found = result
@@ -312,6 +285,8 @@ mod tests {
     use std::cell::RefCell;
 
     use super::*;
+    use crate::config::DnsConfig;
+    use cni::types::Dns;
 
     #[test]
     fn taken_random_name_is_replaced_by_another() {

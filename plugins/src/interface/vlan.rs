@@ -1,59 +1,22 @@
 //! vlan: an interface that sends and receives the packets of one VLAN on a link of the host, or of the container.
 
 use cni::CniResult;
-use cni::types::{Dns, Interface};
-use serde::Deserialize;
+use cni::types::Interface;
 
 use super::parent::Parents;
 use super::single;
 use crate::attachment::Container;
+use crate::call::Call;
+use crate::config::vlan::Config;
 use crate::error::{Failure, Result};
-use crate::ipam::IpamConfig;
 use crate::kernel::Message;
 use crate::kernel::link::{Link, NewLink};
-use crate::protocol::Call;
 
 const KIND: &str = "vlan";
 const IFLA_VLAN_ID: u16 = 1;
 const IFLA_VLAN_FLAGS: u16 = 2;
-/// The highest id; 4095 is reserved.
-const MAX_ID: i64 = 4094;
-
-/// The configuration.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Config {
-    /// The link below.
-    master: String,
-    #[serde(rename = "vlanid")]
-    vlan_id: i64,
-    mtu: i64,
-    /// Whether `master` is in the container.
-    #[serde(rename = "linkincontainer")]
-    link_in_container: bool,
-    ipam: IpamConfig,
-    dns: Dns,
-}
 
 impl Config {
-    /// Returns the id, when the keys that need no link are right.
-    fn id(&self) -> Result<u16> {
-        if self.master.is_empty() {
-            return Err(Failure::internal(
-                "\"master\" field is required. It specifies the host interface name to create the VLAN for",
-            ));
-        }
-        u16::try_from(self.vlan_id)
-            .ok()
-            .filter(|_| self.vlan_id <= MAX_ID)
-            .ok_or_else(|| {
-                Failure::internal(format!(
-                    "invalid VLAN ID {} (must be between 0 and 4095 inclusive)",
-                    self.vlan_id
-                ))
-            })
-    }
-
     /// Returns the MTU, or `None` for that of the link below.
     fn mtu(&self, parent: &Link) -> Result<Option<u32>> {
         u32::try_from(self.mtu)
@@ -171,13 +134,6 @@ fn check_values(config: &Config, link: &Link) -> Result<()> {
 pub(crate) fn status(call: &Call) -> Result<()> {
     let config: Config = call.config()?;
     config.ipam.require_status(call)
-}
-
-/// Fuzz target: returns whether the configuration is accepted; nothing is done with it.
-#[cfg(any(test, fuzzing))]
-pub(crate) fn fuzz(call: &Call) -> bool {
-    call.config::<Config>()
-        .is_ok_and(|config| config.id().is_ok())
 }
 
 #[cfg(test)]

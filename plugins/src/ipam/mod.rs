@@ -9,13 +9,12 @@ use std::path::{Path, PathBuf};
 
 use cni::convert;
 use cni::exec::{DirectExec, Exec};
-use cni::types::Route;
 use cni::{CniError, CniResult, Command};
-use serde::Deserialize;
 
+use crate::call::Call;
+use crate::config::IpamConfig;
 use crate::error::{Failure, Result, or_undo};
-use crate::ip::{self, Cidr};
-use crate::protocol::{Call, Plugin};
+use crate::protocol::Plugin;
 
 /// dhcp in the table of plugins.
 pub(crate) const DHCP: Plugin = Plugin {
@@ -46,28 +45,7 @@ pub(crate) const STATIC: Plugin = Plugin {
 /// The plugins that need not be started.
 const OWN: [&Plugin; 3] = [&DHCP, &HOST_LOCAL, &STATIC];
 
-/// The `ipam` object of a configuration, as far as the calling plugin reads it.
-#[derive(Clone, Debug, Default, Deserialize)]
-pub(crate) struct IpamConfig {
-    /// The name of the plugin; without one, the interface has no addresses.
-    #[serde(default, rename = "type")]
-    pub(crate) plugin: String,
-}
-
 impl IpamConfig {
-    /// Returns whether the configuration names an IPAM plugin.
-    pub(crate) fn is_set(&self) -> bool {
-        !self.plugin.is_empty()
-    }
-
-    /// Fails when the configuration names none, for a plugin that cannot do without.
-    pub(crate) fn require(&self) -> Result<()> {
-        if self.is_set() {
-            return Ok(());
-        }
-        Err(Failure::internal("no plugin name provided"))
-    }
-
     /// STATUS of a plugin that cannot do without an IPAM plugin.
     pub(crate) fn require_status(&self, call: &Call) -> Result<()> {
         self.require().map_err(unavailable)?;
@@ -234,20 +212,6 @@ fn run(path: &Path, call: &Call, command: Command) -> Result<Vec<u8>> {
 fn join(dirs: &[PathBuf]) -> String {
     let dirs: Vec<_> = dirs.iter().map(|dir| dir.display().to_string()).collect();
     dirs.join(" ")
-}
-
-/// Returns a route as plugins print it: with the shortest forms of its addresses. One whose addresses cannot be read is refused.
-pub(crate) fn canonical_route(mut route: Route) -> Result<Route> {
-    let parse = |text: &str| {
-        text.parse::<Cidr>()
-            .map_err(|error| Failure::internal(error.to_string()))
-    };
-    route.dst = parse(&route.dst)?.to_string();
-    if !route.gw.is_empty() {
-        let gateway = ip::parse(&route.gw).map_err(|error| Failure::internal(error.to_string()))?;
-        route.gw = gateway.to_string();
-    }
-    Ok(route)
 }
 
 #[cfg(test)]

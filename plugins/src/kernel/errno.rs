@@ -2,6 +2,10 @@
 
 use std::fmt;
 
+use cni::CniError;
+
+use crate::error::{Cause, Failure};
+
 /// An error number of a system call or of netlink.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Errno(pub(crate) i32);
@@ -15,6 +19,21 @@ impl Errno {
     pub(crate) const ENODEV: Self = Self(19);
     pub(crate) const EINVAL: Self = Self(22);
     pub(crate) const EOPNOTSUPP: Self = Self(95);
+}
+
+impl Cause for Errno {
+    fn with(self, what: &str) -> CniError {
+        Failure::internal(format!("{what}: {self}"))
+    }
+}
+
+impl Cause for std::io::Error {
+    fn with(self, what: &str) -> CniError {
+        match self.raw_os_error() {
+            Some(number) => Errno(number).with(what),
+            None => Failure::internal(format!("{what}: {self}")),
+        }
+    }
 }
 
 impl From<rustix::io::Errno> for Errno {

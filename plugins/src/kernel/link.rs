@@ -357,28 +357,6 @@ pub(crate) fn mac_text(mac: &[u8]) -> String {
     bytes.join(":")
 }
 
-/// Reads a hardware address of 6, 8 or 20 bytes, written with `:`, `-` or, in groups of four digits, with `.`.
-pub(crate) fn parse_mac(text: &str) -> Option<Vec<u8>> {
-    let separator = text
-        .chars()
-        .find(|character| !character.is_ascii_hexdigit())?;
-    let digits = match separator {
-        ':' | '-' => 2,
-        '.' => 4,
-        _ => return None,
-    };
-    let mut mac = Vec::new();
-    for group in text.split(separator) {
-        if group.len() != digits {
-            return None;
-        }
-        for at in (0..digits).step_by(2) {
-            mac.push(u8::from_str_radix(group.get(at..at + 2)?, 16).ok()?);
-        }
-    }
-    matches!(mac.len(), 6 | 8 | 20).then_some(mac)
-}
-
 /// Requests for links that the kernel of a test cannot make, compared with those of the reference.
 #[cfg(test)]
 pub(crate) mod requests {
@@ -431,6 +409,7 @@ pub(crate) fn fuzz(body: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::parse_mac;
 
     #[test]
     fn hardware_type_is_read() {

@@ -3,15 +3,15 @@
 
 use cni::CniResult;
 use cni::types::Interface;
-use serde::Deserialize;
 use sha2::{Digest, Sha512};
 
 use crate::attachment::{Container, delete_link};
+use crate::call::Call;
+use crate::config::bandwidth::{Limit, Plan};
 use crate::error::{Context, Failure, Result, or_undo};
 use crate::kernel::link::{Link, NewLink};
 use crate::kernel::qdisc::Tbf;
 use crate::kernel::{Errno, Netlink};
-use crate::protocol::Call;
 
 /// The names of ifb devices begin with this.
 const IFB_PREFIX: &str = "bwp";
@@ -23,67 +23,7 @@ const MICROSECONDS: f64 = 1_000_000.0;
 /// The kernel's ticks in a microsecond, where `/proc/net/psched` does not say.
 const TICKS: f64 = 15.625;
 
-/// The configuration. When it has limits of its own, even zeros, those of the runtime do not count.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Config {
-    #[serde(flatten)]
-    limits: Limits,
-    #[serde(rename = "runtimeconfig")]
-    runtime_config: RuntimeConfig,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct RuntimeConfig {
-    bandwidth: Limits,
-}
-
-/// Limits in bits; 0 is none.
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
-#[serde(default)]
-struct Limits {
-    ingressrate: Option<u64>,
-    ingressburst: Option<u64>,
-    egressrate: Option<u64>,
-    egressburst: Option<u64>,
-}
-
-impl Limits {
-    fn is_empty(&self) -> bool {
-        let all = [
-            self.ingressrate,
-            self.ingressburst,
-            self.egressrate,
-            self.egressburst,
-        ];
-        all.iter().all(Option::is_none)
-    }
-}
-
-/// One direction's limit, in bits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Limit {
-    rate: u64,
-    burst: u64,
-}
-
 impl Limit {
-    /// Returns the limit, or `None` when there is none.
-    fn new(rate: Option<u64>, burst: Option<u64>) -> Result<Option<Self>> {
-        let (rate, burst) = (rate.unwrap_or_default(), burst.unwrap_or_default());
-        if burst == 0 && rate != 0 {
-            return Err(Failure::internal("if rate is set, burst must also be set"));
-        }
-        if rate == 0 && burst != 0 {
-            return Err(Failure::internal("if burst is set, rate must also be set"));
-        }
-        if burst / 8 >= u64::from(u32::MAX) {
-            return Err(Failure::internal("burst cannot be more than 4GB"));
-        }
-        Ok((rate != 0).then_some(Self { rate, burst }))
-    }
-
     /// Returns the token bucket filter. Times beyond the kernel's 32 bits wrap around, as they do in the reference, whose pods pass CHECK
     /// here and the reverse.
     #[expect(
@@ -102,34 +42,6 @@ impl Limit {
             limit: wrap(rate as f64 * LATENCY / MICROSECONDS).wrapping_add(burst),
             buffer: wrap(f64::from(time) * ticks),
         }
-    }
-}
-
-/// The limits of both directions, seen from the container.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Plan {
-    ingress: Option<Limit>,
-    egress: Option<Limit>,
-}
-
-impl Plan {
-    fn load(call: &Call) -> Result<Self> {
-        let config: Config = call
-            .config()
-            .map_err(|error| error.context("failed to parse network configuration"))?;
-        let limits = if config.limits.is_empty() {
-            config.runtime_config.bandwidth
-        } else {
-            config.limits
-        };
-        Ok(Self {
-            ingress: Limit::new(limits.ingressrate, limits.ingressburst)?,
-            egress: Limit::new(limits.egressrate, limits.egressburst)?,
-        })
-    }
-
-    fn limits_nothing(self) -> bool {
-        self.ingress.is_none() && self.egress.is_none()
     }
 }
 
@@ -334,23 +246,10 @@ fn difference(tbf: Tbf, expected: Tbf) -> Option<&'static str> {
     .find_map(|(name, is_same)| (!is_same).then_some(name))
 }
 
-/// Fuzz target: returns whether the configuration is accepted; nothing is done with it.
-#[cfg(any(test, fuzzing))]
-pub(crate) fn fuzz(call: &Call) -> bool {
-    Plan::load(call).is_ok_and(|plan| {
-        let limits = [plan.ingress, plan.egress];
-        let filters: Vec<_> = limits
-            .into_iter()
-            .flatten()
-            .map(|limit| limit.tbf(1.0))
-            .collect();
-        !filters.is_empty()
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::bandwidth::Config;
 
     #[test]
     fn limits_have_rate_and_burst() {

@@ -5,27 +5,20 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use cni::CniResult;
 use cni::types::IpConfig;
-use serde::Deserialize;
 
 use crate::attachment::{Container, cidr};
+use crate::call::Call;
+use crate::config::sbr::Config;
 use crate::error::{Context, Failure, Result};
 use crate::ip::{self, Cidr};
 use crate::kernel::netns::Namespace;
 use crate::kernel::route::{AddRoute, RT_TABLE_MAIN, Route, WholeRoute};
 use crate::kernel::rule::Rule;
 use crate::kernel::{Errno, Netlink};
-use crate::protocol::{Call, open_netns_if_present};
+use crate::protocol::open_netns_if_present;
 
 /// The first table that is taken when it is free.
 const FIRST_TABLE: u32 = 100;
-
-/// The configuration.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Config {
-    /// A table that has its routes already: only rules are made.
-    table: Option<u32>,
-}
 
 /// An address of the interface with its gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,189 +1,25 @@
 //! tuning: sysctls of the container, and the hardware address, MTU, queue length and modes of its interface. DEL gives the interface
 //! its former values back.
 
-use std::collections::HashSet;
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use cni::CniResult;
-use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
 use crate::attachment::Container;
+use crate::call::Call;
+use crate::config::parse_mac;
+use crate::config::tuning::{Request, Settings, load_checked, sysctl_file};
 use crate::error::{Context, Failure, Result, or_undo};
-use crate::kernel::link::{IFF_ALLMULTI, IFF_PROMISC, Link, mac_text, parse_mac};
+use crate::kernel::link::{IFF_ALLMULTI, IFF_PROMISC, Link, mac_text};
 use crate::kernel::netns::Namespace;
 use crate::kernel::{Errno, Netlink};
-use crate::protocol::Call;
 
-/// The directory of the former values, unless the configuration names another one.
-const DATA_DIR: &str = "/run/cni/tuning";
 /// The patterns of the sysctls that configurations may set, one in each line. Without the file they may set all of the network.
 const ALLOW_LIST: &str = "/etc/cni/tuning/allowlist.conf";
-
-/// The configuration.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Config {
-    datadir: String,
-    #[serde(flatten)]
-    settings: Settings,
-    #[serde(rename = "runtimeconfig")]
-    runtime: RuntimeConfig,
-    args: Args,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct RuntimeConfig {
-    mac: String,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Args {
-    cni: Settings,
-}
-
-/// The values to set; an absent one stays as it is.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Settings {
-    #[serde(deserialize_with = "pairs")]
-    sysctl: Vec<(String, String)>,
-    mac: Option<String>,
-    promisc: Option<bool>,
-    mtu: Option<i64>,
-    allmulti: Option<bool>,
-    txqlen: Option<i64>,
-}
-
-impl Settings {
-    /// Takes the values that `wishes` has.
-    fn override_with(&mut self, wishes: Self) {
-        for (key, value) in wishes.sysctl {
-            self.sysctl.retain(|(present, _)| *present != key);
-            self.sysctl.push((key, value));
-        }
-        self.mac = wishes.mac.or(self.mac.take());
-        self.promisc = wishes.promisc.or(self.promisc);
-        self.mtu = wishes.mtu.or(self.mtu);
-        self.allmulti = wishes.allmulti.or(self.allmulti);
-        self.txqlen = wishes.txqlen.or(self.txqlen);
-    }
-
-    /// Forgets values that mean "as it is".
-    fn normalise(mut self) -> Self {
-        self.mac = self.mac.filter(|mac| !mac.is_empty());
-        self.promisc = self.promisc.filter(|promisc| *promisc);
-        self.mtu = self.mtu.filter(|mtu| *mtu != 0);
-        self
-    }
-
-    fn changes_link(&self) -> bool {
-        self.mac.is_some()
-            || self.promisc.is_some()
-            || self.mtu.is_some()
-            || self.allmulti.is_some()
-            || self.txqlen.is_some()
-    }
-}
-
-/// Reads an object of texts in its order.
-fn pairs<'de, D: Deserializer<'de>>(
-    deserializer: D,
-) -> std::result::Result<Vec<(String, String)>, D::Error> {
-    struct Pairs;
-    impl<'de> Visitor<'de> for Pairs {
-        type Value = Vec<(String, String)>;
-
-        fn expecting(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-            formatter.write_str("an object of texts")
-        }
-
-        fn visit_map<A: MapAccess<'de>>(
-            self,
-            mut map: A,
-        ) -> std::result::Result<Self::Value, A::Error> {
-            let mut pairs = Vec::new();
-            while let Some(pair) = map.next_entry()? {
-                pairs.push(pair);
-            }
-            Ok(pairs)
-        }
-    }
-    deserializer.deserialize_map(Pairs)
-}
-
-/// A call's configuration with the wishes of the runtime.
-struct Request {
-    data_dir: PathBuf,
-    settings: Settings,
-}
-
-impl Request {
-    /// Reads the configuration. The runtime's wish for the hardware address comes before that of `CNI_ARGS`; `args.cni` comes before
-    /// both.
-    fn load(call: &Call) -> Result<Self> {
-        let config: Config = call.config()?;
-        let mut settings = config.settings;
-        let args = call.known_args(&["MAC"])?;
-        let of_args = args.get("MAC").unwrap_or_default().to_owned();
-        for wish in [of_args, config.runtime.mac] {
-            if !wish.is_empty() {
-                settings.mac = Some(wish);
-            }
-        }
-        settings.override_with(config.args.cni);
-        let data_dir = if config.datadir.is_empty() {
-            DATA_DIR.into()
-        } else {
-            config.datadir.into()
-        };
-        Ok(Self {
-            data_dir,
-            settings: settings.normalise(),
-        })
-    }
-}
-
-/// Returns whether an object `sysctl` of the configuration has a key twice, which a parsed configuration no longer shows.
-fn has_duplicate_sysctls(config: &[u8]) -> bool {
-    struct Keys;
-    impl<'de> Visitor<'de> for Keys {
-        type Value = Vec<String>;
-
-        fn expecting(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-            formatter.write_str("a configuration")
-        }
-
-        fn visit_map<A: MapAccess<'de>>(
-            self,
-            mut map: A,
-        ) -> std::result::Result<Self::Value, A::Error> {
-            let mut keys = Vec::new();
-            while let Some(key) = map.next_key::<String>()? {
-                if key.eq_ignore_ascii_case("sysctl") {
-                    let Sysctl(pairs) = map.next_value()?;
-                    keys.extend(pairs.into_iter().map(|(key, _)| key));
-                } else {
-                    map.next_value::<IgnoredAny>()?;
-                }
-            }
-            Ok(keys)
-        }
-    }
-    #[derive(Deserialize)]
-    struct Sysctl(#[serde(deserialize_with = "pairs")] Vec<(String, String)>);
-
-    let mut deserializer = serde_json::Deserializer::from_slice(config);
-    // A configuration that is wrong in another way fails where it is read.
-    let keys = deserializer.deserialize_map(Keys).unwrap_or_default();
-    let mut seen = HashSet::new();
-    !keys.iter().all(|key| seen.insert(key))
-}
 
 /// Fails unless each sysctl matches a pattern of the file; a missing file allows all.
 fn check_allowed(sysctls: &[(String, String)], file: &Path) -> Result<()> {
@@ -218,20 +54,6 @@ fn matches_one(name: &str, patterns: &[&str]) -> Result<bool> {
         }
     }
     Ok(false)
-}
-
-/// Returns the file of a sysctl: dots separate as slashes do, and the first `IFNAME` stands for the interface. Those that are not of
-/// the network belong to the node and are refused.
-fn sysctl_file(name: &str, ifname: &str) -> Result<PathBuf> {
-    let name = name.replace('.', "/").replacen("IFNAME", ifname, 1);
-    let parts: Vec<_> = name.split('/').filter(|part| !part.is_empty()).collect();
-    let leaves = parts.iter().any(|part| matches!(*part, "." | ".."));
-    if parts.len() < 2 || parts[0] != "net" || leaves {
-        return Err(Failure::internal(format!(
-            "invalid net sysctl key: {name:?}"
-        )));
-    }
-    Ok(Path::new("/proc/sys").join(parts.join("/")))
 }
 
 /// Returns the files of all sysctls with their values.
@@ -308,13 +130,6 @@ pub(crate) fn add(call: &Call) -> Result<CniResult> {
         }
     }
     Ok(result)
-}
-
-fn load_checked(call: &Call) -> Result<Request> {
-    if has_duplicate_sysctls(&call.stdin) {
-        return Err(Failure::internal("duplicated sysctl keys are not allowed"));
-    }
-    Request::load(call)
 }
 
 fn required_result(call: &Call) -> Result<CniResult> {
@@ -560,15 +375,10 @@ fn difference(settings: &Settings, link: &Link) -> Option<String> {
     None
 }
 
-/// Fuzz target: returns whether the configuration is accepted; nothing is done with it.
-#[cfg(any(test, fuzzing))]
-pub(crate) fn fuzz(call: &Call) -> bool {
-    Request::load(call).is_ok() && !has_duplicate_sysctls(&call.stdin)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::tuning::has_duplicate_sysctls;
 
     #[test]
     fn sysctls_of_the_network_have_a_file() {

@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 
 use cni::CniResult;
 use cni::version::{SUPPORTED, Version};
-use serde::Deserialize;
 
+use crate::call::Call;
+use crate::config::vrf::Config;
 use crate::error::{Context, Failure, Result};
 use crate::ip::Cidr;
 use crate::kernel::address::Address;
@@ -14,7 +15,6 @@ use crate::kernel::link::{Link, NewLink};
 use crate::kernel::netns::{Namespace, OpenError};
 use crate::kernel::route::{AddRoute, RT_SCOPE_UNIVERSE, RT_TABLE_MAIN, Route};
 use crate::kernel::{Errno, Message, Netlink};
-use crate::protocol::Call;
 
 /// Chained plugins have a previous result to hand on since 0.3.1.
 pub(crate) const VERSIONS: &[Version] = SUPPORTED.split_at(3).1;
@@ -30,16 +30,6 @@ const RTNH_F_ONLINK: u32 = 4;
 const ROUTE_LIMIT: Duration = Duration::from_millis(2500);
 /// The kernel sends the notice of a route to whoever listened before, so the routes are read again after this time.
 const ROUTE_INTERVAL: Duration = Duration::from_millis(10);
-
-/// The configuration.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Config {
-    #[serde(rename = "vrfname")]
-    name: String,
-    /// The routing table; 0 for one that is free.
-    table: u32,
-}
 
 /// A VRF.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -141,13 +131,7 @@ fn lost_addresses(before: &[Address], after: &[Address]) -> Vec<Address> {
 }
 
 fn load(call: &Call) -> Result<(Config, Option<CniResult>)> {
-    let config: Config = call.config()?;
-    if config.name.is_empty() {
-        return Err(Failure::internal(
-            "configuration is expected to have a valid vrf name",
-        ));
-    }
-    Ok((config, call.prev_result()?))
+    Ok((Config::load(call)?, call.prev_result()?))
 }
 
 fn open(call: &Call) -> Result<Netlink> {
@@ -373,12 +357,6 @@ pub(crate) fn check(call: &Call) -> Result<()> {
         "failed to find {} associated to vrf {}",
         call.ifname, vrf.name
     )))
-}
-
-/// Fuzz target: returns whether the configuration is accepted; nothing is done with it.
-#[cfg(any(test, fuzzing))]
-pub(crate) fn fuzz(call: &Call) -> bool {
-    load(call).is_ok()
 }
 
 #[cfg(test)]

@@ -4,13 +4,13 @@ use cni::CniResult;
 use cni::types::Interface;
 
 use crate::attachment::Container;
+use crate::call::Call;
+use crate::config::bridge::Plan;
 use crate::error::{Context, Failure, Result};
-use crate::interface::bridge::config::Plan;
 use crate::interface::bridge::device;
 use crate::interface::{single, veth};
 use crate::kernel::Netlink;
 use crate::kernel::link::{IFF_PROMISC, Link};
-use crate::protocol::Call;
 
 /// Compares the interfaces with the previous result.
 pub(crate) fn check(call: &Call) -> Result<()> {

@@ -3,8 +3,8 @@
 use cni::CniError;
 
 use crate::attachment::link_by_name;
+use crate::config::bridge::Plan;
 use crate::error::{Context, Failure, Result};
-use crate::interface::bridge::config::Plan;
 use crate::interface::bridge::port;
 use crate::interface::veth;
 use crate::ip::Cidr;
@@ -224,7 +224,7 @@ fn is_own_pair(link: &Link, other_end: &Link, bridge: &Link) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::Call;
+    use crate::call::Call;
 
     #[test]
     fn pair_of_another_bridge_is_left_alone() {

@@ -1,8 +1,8 @@
 //! bridge: an interface in the container whose other end is a port of a bridge on the host. The bridge may be the gateway.
 
 mod check;
-mod config;
 mod device;
+mod plan;
 mod port;
 
 use std::io::Write;
@@ -11,6 +11,7 @@ use cni::CniResult;
 use cni::types::Interface;
 
 use crate::attachment::{Assignment, Container};
+use crate::call::Call;
 use crate::error::{Context, Failure, Result, or_undo};
 use crate::filter::spoofcheck;
 use crate::interface::veth::{self, Pair};
@@ -18,10 +19,9 @@ use crate::ip::Cidr;
 use crate::kernel::link::Link;
 use crate::kernel::netns::Namespace;
 use crate::kernel::{Netlink, sysctl};
-use crate::protocol::Call;
 
+use crate::config::bridge::Plan;
 pub(crate) use check::check;
-use config::Plan;
 
 /// Attaches the container to the bridge, which is created when there is none.
 pub(crate) fn add(call: &Call) -> Result<CniResult> {
@@ -268,12 +268,6 @@ pub(crate) fn gc(call: &Call) -> Result<()> {
     let plan = Plan::load(call)?;
     let config = &plan.config;
     veth::combine([config.ipam.gc(call), config.masquerade.gc(call)])
-}
-
-/// Fuzz target: returns whether the configuration is accepted; nothing is done with it.
-#[cfg(any(test, fuzzing))]
-pub(crate) fn fuzz(call: &Call) -> bool {
-    Plan::load(call).is_ok_and(|plan| plan.validate().is_ok() && plan.mac().is_ok())
 }
 
 #[cfg(test)]

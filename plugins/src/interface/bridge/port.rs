@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use crate::config::bridge::Plan;
 use crate::error::{Context, Failure, Result};
-use crate::interface::bridge::config::Plan;
 use crate::kernel::Netlink;
 use crate::kernel::bridge_port::{VLAN_PVID, VLAN_UNTAGGED, Vlans};
 use crate::kernel::link::{IF_OPER_UP, Link};

@@ -13,12 +13,12 @@ use cni::types::{IpConfig, Route as ResultRoute};
 use cni::{CniError, CniResult};
 use dhcp::options::{code, code_of};
 use dhcp::wire::{self, Answer, Ask, Grant, Verb};
-use serde::Deserialize;
 
+use crate::call::Call;
+use crate::config::dhcp::{Ipam, Provide, Request, load};
 use crate::error::{Cause, Context, Failure, Result, warn};
 use crate::ip::Cidr;
 use crate::kernel::route::RT_SCOPE_LINK;
-use crate::protocol::Call;
 
 /// How long a service that has ended may take to be replaced by the next one: that of `multus-daemon` ends with its daemon.
 const REPLACEMENT_TIME: Duration = Duration::from_secs(10);
@@ -36,46 +36,6 @@ const LEAST_REQUEST: [u8; 4] = [
 ];
 /// How long an option's value may be.
 const VALUE_LENGTH: usize = 255;
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Config {
-    ipam: Ipam,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Ipam {
-    #[serde(rename = "daemonsocketpath")]
-    socket: String,
-    provide: Vec<Provide>,
-    request: Vec<Request>,
-    /// Whether servers must broadcast their replies.
-    broadcast: bool,
-    /// The metric of the routes; 0 is the kernel's default.
-    priority: i64,
-    /// Whether the server's gateway and default route are left out.
-    #[serde(rename = "skipdefault")]
-    skip_default: bool,
-}
-
-/// An option that the server gets.
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Provide {
-    option: String,
-    value: String,
-    /// The key of `CNI_ARGS` that has the value.
-    fromarg: String,
-}
-
-/// An option that the server is to send.
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Request {
-    skipdefault: bool,
-    option: String,
-}
 
 /// Returns the address with its routes.
 pub(crate) fn add(call: &Call) -> Result<CniResult> {
@@ -110,11 +70,6 @@ pub(crate) fn status(call: &Call) -> Result<()> {
     connect(&load(call)?.sockets())
         .map(|_| ())
         .map_err(|refusal| super::unavailable(refusal.unserved().into_error()))
-}
-
-fn load(call: &Call) -> Result<Ipam> {
-    let config: Config = call.config()?;
-    Ok(config.ipam)
 }
 
 impl Ipam {
@@ -390,12 +345,6 @@ fn result(grant: Grant, ipam: &Ipam) -> CniResult {
         }],
         ..CniResult::default()
     }
-}
-
-/// Fuzz target: returns whether the configuration is accepted; nothing is done with it.
-#[cfg(any(test, fuzzing))]
-pub(crate) fn fuzz(call: &Call) -> bool {
-    load(call).is_ok()
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::range::{Range, RangeSet};
+use crate::config::range::{Range, RangeSet};
 use crate::ip::next;
 
 /// Returns every address of a set once, without the gateways, beginning after the one that was handed out last. One that the set
@@ -49,7 +49,7 @@ fn step(ranges: &[&Range], index: usize, address: IpAddr) -> (usize, IpAddr) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ipam::host_local::range::RangeTexts;
+    use crate::config::range::RangeTexts;
 
     fn set(json: &str) -> RangeSet {
         let texts: Vec<RangeTexts> = serde_json::from_str(json).unwrap();

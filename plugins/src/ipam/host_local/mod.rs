@@ -1,9 +1,7 @@
 //! host-local: addresses of ranges, handed out on this node alone and noted in files.
 
 mod allocation;
-mod config;
 mod lease;
-mod range;
 mod store;
 
 use std::collections::HashSet;
@@ -14,13 +12,13 @@ use cni::{CniError, CniResult};
 use serde_json::{Map, Value};
 
 use self::allocation::candidates;
-use self::config::Config;
 use self::lease::{Holder, Lease};
-use self::range::{Range, RangeSet};
 use self::store::Store;
+use crate::call::Call;
+use crate::config::host_local::Config;
+use crate::config::range::{Range, RangeSet};
 use crate::error::{Context, Failure, Result};
 use crate::ip::Cidr;
-use crate::protocol::Call;
 
 /// Reserves one address of each set of ranges.
 pub(crate) fn add(call: &Call) -> Result<CniResult> {
@@ -269,18 +267,4 @@ fn parse_resolv_conf(text: &str) -> Dns {
         }
     }
     dns
-}
-
-/// Fuzz target: returns whether the configuration is accepted; nothing is done with it.
-#[cfg(any(test, fuzzing))]
-pub(crate) fn fuzz(call: &Call) -> bool {
-    let Ok(config) = Config::load(call) else {
-        return false;
-    };
-    for set in &config.sets {
-        for (address, range) in candidates(set, config.wishes.first().copied()).take(20) {
-            assert!(range.contains(address), "{address} is outside of {range}");
-        }
-    }
-    true
 }

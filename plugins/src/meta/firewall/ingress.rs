@@ -3,6 +3,7 @@
 
 use cni::CniResult;
 
+use crate::config::firewall::Policy;
 use crate::error::{Failure, Result};
 use crate::filter::iptables::{Iptables, Place, Placed, Protocol, rule};
 use crate::ip::Cidr;
@@ -13,38 +14,6 @@ const STAGE_1: &str = "CNI-ISOLATION-STAGE-1";
 const STAGE_2: &str = "CNI-ISOLATION-STAGE-2";
 /// The comment of rules that both policies share.
 const SHARED: &str = "same-bridge|isolated";
-
-/// Which connections to the container are let through.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Policy {
-    /// All.
-    Open,
-    /// Those from the same bridge.
-    SameBridge,
-    /// Those from no bridge.
-    Isolated,
-}
-
-impl Policy {
-    pub(super) fn parse(text: &str) -> Result<Self> {
-        match text {
-            "" | "open" => Ok(Self::Open),
-            "same-bridge" => Ok(Self::SameBridge),
-            "isolated" => Ok(Self::Isolated),
-            _ => Err(Failure::internal(format!(
-                "unknown ingress policy: {text:?}"
-            ))),
-        }
-    }
-
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Open => "open",
-            Self::SameBridge => "same-bridge",
-            Self::Isolated => "isolated",
-        }
-    }
-}
 
 /// Applies a policy to the bridge of the result, which is its first interface, for the protocols of the addresses.
 pub(super) fn set_up(policy: Policy, result: &CniResult, addresses: &[Cidr]) -> Result<()> {

@@ -6,47 +6,18 @@ mod ingress;
 mod iptables;
 
 use cni::{CniResult, Version};
-use serde::Deserialize;
 
 use crate::attachment::cidr;
+use crate::call::Call;
+use crate::config::firewall::{Config, Policy};
 use crate::error::{Failure, Result};
 use crate::ip::Cidr;
-use crate::protocol::Call;
 use firewalld::Firewalld;
-use ingress::Policy;
 
 /// The versions whose DEL comes with the previous result, without which nothing could be deleted.
 pub(crate) const VERSIONS: &[Version] = &[Version::V0_4_0, Version::V1_0_0, Version::V1_1_0];
 
-/// The configuration.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Config {
-    /// `iptables` or `firewalld`; otherwise firewalld, when it runs.
-    backend: String,
-    /// The chain of the administrator, through which packets go before the rules of containers.
-    #[serde(rename = "iptablesadminchainname")]
-    admin_chain: String,
-    /// The zone of firewalld that gets the addresses.
-    #[serde(rename = "firewalldzone")]
-    zone: String,
-    /// Which connections to the container are let through.
-    #[serde(rename = "ingresspolicy")]
-    ingress_policy: String,
-}
-
 impl Config {
-    fn load(call: &Call) -> Result<Self> {
-        let mut config: Self = call.config()?;
-        if config.admin_chain.is_empty() {
-            "CNI-ADMIN".clone_into(&mut config.admin_chain);
-        }
-        if config.zone.is_empty() {
-            "trusted".clone_into(&mut config.zone);
-        }
-        Ok(config)
-    }
-
     /// Chooses the backend.
     fn backend(&self) -> Result<Backend<'_>> {
         let firewalld = match self.backend.as_str() {
@@ -142,10 +113,4 @@ pub(crate) fn check(call: &Call) -> Result<()> {
     let config = Config::load(call)?;
     let result = call.prev_result()?.ok_or_else(missing_result)?;
     config.backend()?.check(&addresses(&result)?)
-}
-
-/// Fuzz target: returns whether the configuration is accepted; nothing is done with it.
-#[cfg(any(test, fuzzing))]
-pub(crate) fn fuzz(call: &Call) -> bool {
-    Config::load(call).is_ok()
 }

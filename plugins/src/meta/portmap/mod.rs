@@ -6,78 +6,16 @@ mod nftables;
 use std::net::IpAddr;
 
 use cni::CniResult;
-use serde::Deserialize;
 
 use crate::attachment::cidr;
+use crate::call::Call;
+use crate::config::portmap::{Config, Mapping, port_number};
 use crate::error::{Context, Failure, Result, or_undo, warn};
 use crate::filter::Backend;
 use crate::ip::{self, Cidr};
 use crate::kernel::{Netlink, sysctl};
-use crate::protocol::Call;
-
-/// The bit that marks packets to masquerade, when the configuration names none.
-const DEFAULT_MARK_BIT: i64 = 13;
-
-/// The configuration.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Config {
-    backend: Option<String>,
-    /// Whether connections from the host itself and from the container to its own port work; they need a changed source.
-    snat: Option<bool>,
-    /// Further conditions on the packets that are forwarded, in the words of the backend.
-    #[serde(rename = "conditionsv4")]
-    conditions_v4: Vec<String>,
-    #[serde(rename = "conditionsv6")]
-    conditions_v6: Vec<String>,
-    /// Whether the source of all connections is changed.
-    #[serde(rename = "masqall")]
-    masq_all: bool,
-    /// The number of the bit that marks packets to masquerade, from 0.
-    #[serde(rename = "markmasqbit")]
-    mark_masq_bit: Option<i64>,
-    /// A chain of somebody else that marks packets to masquerade.
-    #[serde(rename = "externalsetmarkchain")]
-    external_set_mark_chain: Option<String>,
-    #[serde(rename = "runtimeconfig")]
-    runtime: RuntimeConfig,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct RuntimeConfig {
-    #[serde(rename = "portmappings")]
-    port_mappings: Vec<Mapping>,
-}
-
-/// One forwarded port.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-struct Mapping {
-    #[serde(rename = "hostport")]
-    host_port: i64,
-    #[serde(rename = "containerport")]
-    container_port: i64,
-    protocol: String,
-    /// The host's address to which the port is bound; all addresses when empty.
-    #[serde(rename = "hostip")]
-    host_ip: String,
-}
 
 impl Config {
-    fn load(call: &Call) -> Result<Self> {
-        let config: Self = call.config()?;
-        if config.mark_masq_bit.is_some() && config.external_set_mark_chain.is_some() {
-            return Err(Failure::internal(
-                "Cannot specify externalSetMarkChain and markMasqBit",
-            ));
-        }
-        if !(0..=31).contains(&config.mark_bit()) {
-            return Err(Failure::internal("MasqMarkBit must be between 0 and 31"));
-        }
-        Ok(config)
-    }
-
     /// Runs `work` with the chosen backend, or with the one that works here when the configuration names none.
     fn with<T>(&self, backend: Backend, work: impl Fn(Backend) -> Result<T>) -> Result<T> {
         if self.backend.is_some() {
@@ -87,105 +25,23 @@ impl Config {
         }
     }
 
-    fn snat(&self) -> bool {
-        self.snat.unwrap_or(true)
-    }
-
-    fn mark_bit(&self) -> i64 {
-        self.mark_masq_bit.unwrap_or(DEFAULT_MARK_BIT)
-    }
-
-    fn mappings(&self) -> &[Mapping] {
-        &self.runtime.port_mappings
-    }
-
-    /// Returns the conditions for packets to an address.
-    fn conditions(&self, address: IpAddr) -> &[String] {
-        if address.is_ipv4() {
-            &self.conditions_v4
-        } else {
-            &self.conditions_v6
-        }
-    }
-
     /// Chooses the backend, or `None` when there is nothing to choose it for. Options for the other one are an error.
     fn backend(&self) -> Result<Option<Backend>> {
         let options = self.options();
         if self.backend.is_none() && self.mappings().is_empty() && options.is_empty() {
             return Ok(None);
         }
-        let (chosen, name) = match self.backend.as_deref() {
-            Some(name) => (Backend::parse(name), name),
+        let name = match self.backend.as_deref() {
+            Some(name) => name,
             // A wrong guess shows before anything is changed, but options decide at once.
             None if options.is_empty() => return Ok(Some(Backend::likely_here())),
             None => match Backend::default_here() {
-                Backend::Iptables => (Some(Backend::Iptables), "iptables"),
-                Backend::Nftables => (Some(Backend::Nftables), "nftables"),
+                Backend::Iptables => "iptables",
+                Backend::Nftables => "nftables",
             },
         };
-        let (wrong, wrong_name) = match chosen {
-            Some(Backend::Iptables) => (Backend::Nftables, "nftables"),
-            _ => (Backend::Iptables, "iptables"),
-        };
-        let wrong_options: Vec<_> = options
-            .iter()
-            .filter(|(backend, _)| *backend == wrong)
-            .map(|(_, option)| *option)
-            .collect();
-        if !wrong_options.is_empty() {
-            return Err(Failure::internal(format!(
-                "{name} backend was requested but configuration contains {wrong_name}-specific options [{}]",
-                wrong_options.join(" ")
-            )));
-        }
-        chosen
-            .map(Some)
-            .ok_or_else(|| Failure::internal(format!("unrecognized backend {name:?}")))
+        self.named_backend(name).map(Some)
     }
-
-    /// Returns the options that only one backend understands.
-    fn options(&self) -> Vec<(Backend, &'static str)> {
-        let chain = self.external_set_mark_chain.as_ref();
-        let chain = chain.map(|_| (Backend::Iptables, "externalSetMarkChain"));
-        let conditions = [
-            (&self.conditions_v4, "conditionsV4"),
-            (&self.conditions_v6, "conditionsV6"),
-        ];
-        let conditions = conditions
-            .into_iter()
-            .filter_map(|(conditions, name)| Some((backend_of_conditions(conditions)?, name)));
-        chain.into_iter().chain(conditions).collect()
-    }
-
-    fn check_ports(&self) -> Result<()> {
-        for mapping in self.mappings() {
-            for (port, of) in [
-                (mapping.container_port, "container"),
-                (mapping.host_port, "host"),
-            ] {
-                if port_number(port) == 0 {
-                    return Err(Failure::internal(format!(
-                        "Invalid {of} port number: {port}"
-                    )));
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Returns the backend in whose words the conditions are: those of iptables begin with a hyphen or an exclamation mark, those of
-/// nftables never do.
-fn backend_of_conditions(conditions: &[String]) -> Option<Backend> {
-    match conditions.first()?.chars().next()? {
-        '-' | '!' => Some(Backend::Iptables),
-        _ => Some(Backend::Nftables),
-    }
-}
-
-/// Returns the number of a port, 0 when there is no such port.
-fn port_number(port: i64) -> u16 {
-    u16::try_from(port).unwrap_or(0)
 }
 
 /// To which of the host's addresses a port is bound.
@@ -390,12 +246,6 @@ pub(crate) fn check(call: &Call) -> Result<()> {
             Backend::Nftables => nftables::check(&target, *address),
         })
     })
-}
-
-/// Fuzz target: returns whether the configuration is accepted; nothing is done with it.
-#[cfg(any(test, fuzzing))]
-pub(crate) fn fuzz(call: &Call) -> bool {
-    Config::load(call).is_ok()
 }
 
 #[cfg(test)]

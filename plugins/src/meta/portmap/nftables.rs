@@ -4,7 +4,8 @@ use std::io::Write;
 use std::net::IpAddr;
 use std::process::{Command, Stdio};
 
-use super::{Binding, Config, Target, port_number};
+use super::{Binding, Config, Target};
+use crate::config::portmap::port_number;
 use crate::error::{Context, Failure, Result};
 use crate::filter::supports_nftables;
 use crate::ip::Cidr;

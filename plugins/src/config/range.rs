@@ -11,28 +11,28 @@ use crate::ip::{self, AddressError, Cidr, bits, next};
 /// A range as the configuration writes it; an empty text is an absent key.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct RangeTexts {
+pub(crate) struct RangeTexts {
     /// The network. Only the range at the top level of `ipam` may be without.
-    pub(super) subnet: Option<String>,
+    pub(crate) subnet: Option<String>,
     #[serde(rename = "rangestart")]
-    first: String,
+    pub(crate) first: String,
     #[serde(rename = "rangeend")]
-    last: String,
-    gateway: String,
+    pub(crate) last: String,
+    pub(crate) gateway: String,
 }
 
 /// A range whose texts were read.
 #[derive(Clone, Debug)]
-pub(super) struct RangeConfig {
-    subnet: Option<Cidr>,
-    first: Option<IpAddr>,
-    last: Option<IpAddr>,
-    gateway: Option<IpAddr>,
+pub(crate) struct RangeConfig {
+    pub(crate) subnet: Option<Cidr>,
+    pub(crate) first: Option<IpAddr>,
+    pub(crate) last: Option<IpAddr>,
+    pub(crate) gateway: Option<IpAddr>,
 }
 
 impl RangeTexts {
     /// Reads the texts.
-    pub(super) fn read(&self) -> Result<RangeConfig> {
+    pub(crate) fn read(&self) -> Result<RangeConfig> {
         let wrong = |error: AddressError| Failure::internal(error.to_string());
         let optional = |text: &str| match text {
             "" => Ok(None),
@@ -50,23 +50,23 @@ impl RangeTexts {
 
 /// A range of addresses in one subnet.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Range {
+pub struct Range {
     /// The network to which the addresses belong.
-    pub(super) subnet: Cidr,
+    pub(crate) subnet: Cidr,
     /// The first address.
-    pub(super) first: IpAddr,
+    pub(crate) first: IpAddr,
     /// The last address.
-    pub(super) last: IpAddr,
+    pub(crate) last: IpAddr,
     /// The gateway, which no container gets.
-    pub(super) gateway: IpAddr,
+    pub(crate) gateway: IpAddr,
 }
 
 /// Ranges of one family that do not overlap.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct RangeSet(pub(super) Vec<Range>);
+pub(crate) struct RangeSet(pub(crate) Vec<Range>);
 
 impl Range {
-    fn parse(config: &RangeConfig) -> Result<Self> {
+    pub(crate) fn parse(config: &RangeConfig) -> Result<Self> {
         let subnet = config
             .subnet
             .ok_or_else(|| Failure::internal("IP <nil> not v4 nor v6"))?;
@@ -97,12 +97,22 @@ impl Range {
         })
     }
 
+    /// Returns the first address.
+    pub fn first(&self) -> IpAddr {
+        self.first
+    }
+
+    /// Returns the last address.
+    pub fn last(&self) -> IpAddr {
+        self.last
+    }
+
     /// Returns whether the address is one that the range may hand out.
-    pub(super) fn contains(&self, address: IpAddr) -> bool {
+    pub fn contains(&self, address: IpAddr) -> bool {
         self.subnet.contains(address) && self.first <= address && address <= self.last
     }
 
-    fn overlaps(&self, other: &Self) -> bool {
+    pub(crate) fn overlaps(&self, other: &Self) -> bool {
         self.contains(other.first)
             || self.contains(other.last)
             || other.contains(self.first)
@@ -112,7 +122,7 @@ impl Range {
 
 impl RangeSet {
     /// Reads a set; an error says what is wrong with it.
-    pub(super) fn parse(configs: &[RangeConfig]) -> Result<Self> {
+    pub(crate) fn parse(configs: &[RangeConfig]) -> Result<Self> {
         if configs.is_empty() {
             return Err(Failure::internal("empty range set"));
         }
@@ -141,24 +151,24 @@ impl RangeSet {
     }
 
     /// Returns whether the set hands out IPv4 addresses.
-    pub(super) fn is_ipv4(&self) -> bool {
+    pub(crate) fn is_ipv4(&self) -> bool {
         self.0.iter().any(|range| range.first.is_ipv4())
     }
 
     /// Returns the range that may hand out this address.
-    pub(super) fn range_of(&self, address: IpAddr) -> Option<&Range> {
+    pub(crate) fn range_of(&self, address: IpAddr) -> Option<&Range> {
         self.0.iter().find(|range| range.contains(address))
     }
 
     /// Returns whether both sets have an address in common.
-    pub(super) fn overlaps(&self, other: &Self) -> bool {
+    pub(crate) fn overlaps(&self, other: &Self) -> bool {
         let overlaps = |range: &Range| other.0.iter().any(|other| range.overlaps(other));
         self.0.iter().any(overlaps)
     }
 }
 
 /// Fails unless the network of a range has room for a gateway and a container.
-fn check_subnet(subnet: Cidr) -> Result<()> {
+pub(crate) fn check_subnet(subnet: Cidr) -> Result<()> {
     if subnet.length > bits(subnet.address) - 2 {
         return Err(Failure::internal(format!(
             "Network {subnet} too small to allocate from"
@@ -178,12 +188,12 @@ fn check_subnet(subnet: Cidr) -> Result<()> {
 }
 
 /// Addresses of two families have no order.
-fn is_before(address: IpAddr, other: IpAddr) -> bool {
+pub(crate) fn is_before(address: IpAddr, other: IpAddr) -> bool {
     address.is_ipv4() == other.is_ipv4() && address < other
 }
 
 /// Returns the last address of a network for a container: IPv4's very last one is the broadcast address.
-fn last_host(subnet: Cidr) -> IpAddr {
+pub(crate) fn last_host(subnet: Cidr) -> IpAddr {
     match subnet.last() {
         IpAddr::V4(address) => IpAddr::V4((address.to_bits() - 1).into()),
         address @ IpAddr::V6(_) => address,
@@ -213,7 +223,7 @@ mod tests {
     use super::*;
 
     /// `subnet start end gateway`, with `-` for an absent key.
-    pub(super) fn set(texts: &[&str]) -> Result<RangeSet> {
+    pub(crate) fn set(texts: &[&str]) -> Result<RangeSet> {
         let configs = texts
             .iter()
             .map(|text| {
@@ -234,19 +244,19 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(text: &str, expected: &str, gateway: &str) {
+    pub(crate) fn check(text: &str, expected: &str, gateway: &str) {
         let set = set(&[text]).unwrap();
         assert_eq!(set.to_string(), expected);
         assert_eq!(set.0[0].gateway.to_string(), gateway);
     }
 
     #[track_caller]
-    fn check_refused(texts: &[&str], expected: &str) {
+    pub(crate) fn check_refused(texts: &[&str], expected: &str) {
         assert_eq!(set(texts).unwrap_err().msg, expected);
     }
 
     #[test]
-    fn absent_keys_have_defaults() {
+    pub(crate) fn absent_keys_have_defaults() {
         check("10.0.0.0/24", "10.0.0.1-10.0.0.254", "10.0.0.1");
         check(
             "10.0.0.0/24 10.0.0.9 10.0.0.20 10.0.0.254",
@@ -263,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_ranges_are_refused() {
+    pub(crate) fn wrong_ranges_are_refused() {
         check_refused(&[], "empty range set");
         check_refused(&["-"], "IP <nil> not v4 nor v6");
         check_refused(&["10.0.0.0"], "invalid CIDR address: 10.0.0.0");
@@ -308,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_one_subnet_do_not_overlap() {
+    pub(crate) fn parts_of_one_subnet_do_not_overlap() {
         let first = set(&["10.0.0.0/24 - 10.0.0.9", "10.0.0.0/24 10.0.0.20"]).unwrap();
         let second = set(&["10.0.0.0/24 10.0.0.10 10.0.0.19"]).unwrap();
         assert!(!first.overlaps(&second));

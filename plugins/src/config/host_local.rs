@@ -6,75 +6,75 @@ use cni::types::Route;
 use cni::version::Version;
 use serde::Deserialize;
 
-use super::range::{RangeConfig, RangeSet, RangeTexts};
+use crate::call::Call;
+use crate::config::canonical_route;
+use crate::config::range::{RangeConfig, RangeSet, RangeTexts};
 use crate::error::{Failure, Result};
 use crate::ip::{self, Cidr};
-use crate::ipam::canonical_route;
-use crate::protocol::Call;
 
-const DEFAULT_DATA_DIR: &str = "/var/lib/cni/networks";
+pub(crate) const DEFAULT_DATA_DIR: &str = "/var/lib/cni/networks";
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Document {
-    ipam: Option<Ipam>,
+pub(crate) struct Document {
+    pub(crate) ipam: Option<Ipam>,
     #[serde(rename = "runtimeconfig")]
-    runtime: RuntimeConfig,
-    args: Args,
+    pub(crate) runtime: RuntimeConfig,
+    pub(crate) args: Args,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Ipam {
+pub(crate) struct Ipam {
     /// The one range of configurations from before `ranges`.
     #[serde(flatten)]
-    range: RangeTexts,
-    ranges: Vec<Vec<RangeTexts>>,
-    routes: Vec<Route>,
+    pub(crate) range: RangeTexts,
+    pub(crate) ranges: Vec<Vec<RangeTexts>>,
+    pub(crate) routes: Vec<Route>,
     #[serde(rename = "datadir")]
-    data_dir: String,
+    pub(crate) data_dir: String,
     #[serde(rename = "resolvconf")]
-    resolv_conf: String,
+    pub(crate) resolv_conf: String,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct RuntimeConfig {
+pub(crate) struct RuntimeConfig {
     #[serde(rename = "ipranges")]
-    ranges: Vec<Vec<RangeTexts>>,
-    ips: Vec<String>,
+    pub(crate) ranges: Vec<Vec<RangeTexts>>,
+    pub(crate) ips: Vec<String>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Args {
-    cni: Ips,
+pub(crate) struct Args {
+    pub(crate) cni: Ips,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Ips {
-    ips: Vec<String>,
+pub(crate) struct Ips {
+    pub(crate) ips: Vec<String>,
 }
 
 /// The configuration, checked.
 #[derive(Debug)]
-pub(super) struct Config {
+pub(crate) struct Config {
     /// The sets of ranges; the container gets one address of each.
-    pub(super) sets: Vec<RangeSet>,
+    pub(crate) sets: Vec<RangeSet>,
     /// The addresses that the container is to have.
-    pub(super) wishes: Vec<IpAddr>,
+    pub(crate) wishes: Vec<IpAddr>,
     /// The routes of the result.
-    pub(super) routes: Vec<Route>,
+    pub(crate) routes: Vec<Route>,
     /// The directory in which each network has its own.
-    pub(super) data_dir: String,
+    pub(crate) data_dir: String,
     /// The file with the name servers of the result; empty for none.
-    pub(super) resolv_conf: String,
+    pub(crate) resolv_conf: String,
 }
 
 impl Config {
     /// Reads the configuration of a call.
-    pub(super) fn load(call: &Call) -> Result<Self> {
+    pub(crate) fn load(call: &Call) -> Result<Self> {
         let document: Document = call.config()?;
         let ipam = document
             .ipam
@@ -118,7 +118,7 @@ impl Config {
     }
 }
 
-fn parse_sets(configs: &[Vec<RangeConfig>], version: Version) -> Result<Vec<RangeSet>> {
+pub(crate) fn parse_sets(configs: &[Vec<RangeConfig>], version: Version) -> Result<Vec<RangeSet>> {
     if configs.is_empty() {
         return Err(Failure::internal("no IP ranges specified"));
     }
@@ -149,7 +149,7 @@ fn parse_sets(configs: &[Vec<RangeConfig>], version: Version) -> Result<Vec<Rang
 }
 
 /// Reads an address; a prefix length is allowed, since the runtime knows none, and passed over.
-fn parse_wish(text: &str) -> Result<IpAddr> {
+pub(crate) fn parse_wish(text: &str) -> Result<IpAddr> {
     if text.is_empty() {
         return Err(Failure::internal(
             "cannot understand ip: IP <nil> not v4 nor v6",
@@ -162,11 +162,16 @@ fn parse_wish(text: &str) -> Result<IpAddr> {
     address.map_err(|_| Failure::internal(format!("invalid IP address {text}")))
 }
 
+/// Fails for a configuration that the plugin refuses before it touches anything.
+pub(crate) fn check(call: &Call) -> Result<()> {
+    Config::load(call).map(|_| ())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn load(ipam: &str, rest: &str, args: &str, version: Version) -> Result<Config> {
+    pub(crate) fn load(ipam: &str, rest: &str, args: &str, version: Version) -> Result<Config> {
         Config::load(&Call {
             args: args.to_owned(),
             stdin: format!(r#"{{"name":"net","ipam":{ipam}{rest}}}"#).into_bytes(),
@@ -181,7 +186,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(ipam: &str, rest: &str, args: &str, sets: &[&str], wishes: &[&str]) {
+    pub(crate) fn check(ipam: &str, rest: &str, args: &str, sets: &[&str], wishes: &[&str]) {
         let config = load(ipam, rest, args, Version::LATEST).unwrap();
         let found: Vec<_> = config.sets.iter().map(ToString::to_string).collect();
         assert_eq!(found, sets);
@@ -190,7 +195,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn check_refused(ipam: &str, rest: &str, args: &str, expected: &str) {
+    pub(crate) fn check_refused(ipam: &str, rest: &str, args: &str, expected: &str) {
         let error = load(ipam, rest, args, Version::LATEST).unwrap_err();
         assert_eq!(error.msg, expected);
     }
@@ -198,7 +203,7 @@ mod tests {
     const OLD: &str = r#"{"subnet":"10.0.0.0/29"}"#;
 
     #[test]
-    fn sets_of_the_runtime_come_first_and_the_old_form_before_the_new() {
+    pub(crate) fn sets_of_the_runtime_come_first_and_the_old_form_before_the_new() {
         check(
             r#"{"subnet":"10.0.0.0/29","rangeStart":"10.0.0.4","ranges":[[{"subnet":"10.0.1.0/29"}]]}"#,
             r#","runtimeConfig":{"ipRanges":[[{"subnet":"10.0.2.0/29"}],[{"subnet":"fd00::/124"}]]}"#,
@@ -214,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn wishes_of_all_sources_are_added() {
+    pub(crate) fn wishes_of_all_sources_are_added() {
         check(
             OLD,
             r#","args":{"cni":{"ips":["10.0.0.3/29","::ffff:10.0.0.4"]}},"runtimeConfig":{"ips":["fd00::5"]}"#,
@@ -225,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_configurations_are_refused() {
+    pub(crate) fn wrong_configurations_are_refused() {
         check_refused("null", "", "", "IPAM config missing 'ipam' key");
         check_refused(r#"{"type":"host-local"}"#, "", "", "no IP ranges specified");
         check_refused(
@@ -273,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn old_versions_have_one_address_of_each_family() {
+    pub(crate) fn old_versions_have_one_address_of_each_family() {
         let version = Version::parse("0.2.0").unwrap();
         let both = r#"{"ranges":[[{"subnet":"10.0.0.0/29"}],[{"subnet":"fd00::/64"}]]}"#;
         assert!(load(both, "", "", version).is_ok());
@@ -285,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_and_routes_are_read() {
+    pub(crate) fn paths_and_routes_are_read() {
         let ipam = r#"{"subnet":"10.0.0.0/29","dataDir":"/run/x","resolvConf":"/etc/resolv.conf",
             "routes":[{"dst":"2001:db8:2::0/64","gw":"2001:DB8::1"},{"dst":"0.0.0.0/0","mtu":1400}]}"#;
         let config = load(ipam, "", "", Version::LATEST).unwrap();

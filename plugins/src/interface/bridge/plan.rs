@@ -2,176 +2,23 @@
 
 use cni::CniResult;
 use cni::types::Route;
-use serde::Deserialize;
 
 use crate::attachment::cidr;
+use crate::config::bridge::Plan;
 use crate::error::{Context, Failure, Result};
-use crate::interface::masquerade::Masquerade;
-use crate::interface::veth::DnsConfig;
 use crate::ip::{self, Cidr};
-use crate::ipam::IpamConfig;
 use crate::kernel::bridge_port::{VLAN_PVID, VLAN_UNTAGGED, Vlans};
-use crate::kernel::link::parse_mac;
-use crate::protocol::Call;
 
-/// The highest identifier of a VLAN.
-const MAX_VLAN: i64 = 4094;
 /// The VLAN of untagged packets on a trunk without one of its own.
 const NATIVE_VLAN: u16 = 1;
 /// The index of the container's end among the interfaces of a result.
 pub(super) const CONTAINER: i64 = 2;
 
-/// The configuration as it is written.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "each is a key of the configuration"
-)]
-pub(super) struct Config {
-    /// The bridge's name; `cni0` when empty.
-    pub(super) bridge: String,
-    /// Whether the bridge takes the gateway's address.
-    #[serde(rename = "isgateway")]
-    is_gateway: bool,
-    /// Whether that gateway is the container's default route as well.
-    #[serde(rename = "isdefaultgateway")]
-    is_default_gateway: bool,
-    /// Whether another address of the bridge gives way to the gateway's.
-    #[serde(rename = "forceaddress")]
-    pub(super) force_address: bool,
-    #[serde(flatten)]
-    pub(super) masquerade: Masquerade,
-    mtu: i64,
-    #[serde(rename = "hairpinmode")]
-    pub(super) hairpin_mode: bool,
-    #[serde(rename = "promiscmode")]
-    pub(super) promisc_mode: bool,
-    vlan: i64,
-    #[serde(rename = "vlantrunk")]
-    vlan_trunk: Option<Vec<VlanTrunk>>,
-    /// Whether a port with VLANs stays in the bridge's default VLAN.
-    #[serde(rename = "preservedefaultvlan")]
-    pub(super) preserve_default_vlan: bool,
-    /// Whether the container may send with its own hardware address alone.
-    #[serde(rename = "macspoofchk")]
-    pub(super) mac_spoof_check: bool,
-    /// Whether duplicate address detection runs for IPv6 addresses.
-    #[serde(rename = "enabledad")]
-    pub(super) enable_dad: bool,
-    /// Whether the container's end stays down.
-    #[serde(rename = "disablecontainerinterface")]
-    pub(super) disable_container_interface: bool,
-    #[serde(rename = "portisolation")]
-    pub(super) port_isolation: bool,
-    pub(super) ipam: IpamConfig,
-    pub(super) dns: DnsConfig,
-    args: Args,
-    #[serde(rename = "runtimeconfig")]
-    runtime: Mac,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-struct Args {
-    cni: Mac,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-struct Mac {
-    mac: String,
-}
-
-/// Some VLANs of a trunk.
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
-#[serde(default)]
-struct VlanTrunk {
-    #[serde(rename = "minid")]
-    min_id: Option<i64>,
-    #[serde(rename = "maxid")]
-    max_id: Option<i64>,
-    id: Option<i64>,
-}
-
-/// A configuration that was checked.
-#[derive(Debug)]
-pub(super) struct Plan {
-    pub(super) config: Config,
-    /// The port's own VLAN.
-    pub(super) vlan: Option<u16>,
-    /// The VLANs of the port as a trunk, in ascending order.
-    trunk: Vec<u16>,
-    /// The hardware address of the container's end as text; empty when the kernel chooses.
-    mac: String,
-}
-
 impl Plan {
-    /// Reads and checks the configuration.
-    pub(super) fn load(call: &Call) -> Result<Self> {
-        let mut config: Config = call.config()?;
-        if config.bridge.is_empty() {
-            "cni0".clone_into(&mut config.bridge);
-        }
-        let vlan = u16::try_from(config.vlan)
-            .ok()
-            .filter(|_| config.vlan <= MAX_VLAN)
-            .ok_or_else(|| {
-                Failure::internal(format!(
-                    "invalid VLAN ID {} (must be between 0 and {MAX_VLAN})",
-                    config.vlan
-                ))
-            })?;
-        let trunk = trunk_ids(config.vlan_trunk.as_deref().unwrap_or_default())?;
-        // The runtime's own wish comes before that of the configuration's arguments, and that before CNI_ARGS.
-        let args = call.known_args(&["MAC"])?;
-        let wishes = [
-            config.runtime.mac.as_str(),
-            config.args.cni.mac.as_str(),
-            args.get("MAC").unwrap_or_default(),
-        ];
-        let mac = wishes.into_iter().find(|mac| !mac.is_empty());
-        Ok(Self {
-            vlan: Some(vlan).filter(|vlan| *vlan != 0),
-            trunk,
-            mac: mac.unwrap_or_default().to_owned(),
-            config,
-        })
-    }
-
-    /// Refuses what ADD cannot do.
-    pub(super) fn validate(&self) -> Result<()> {
-        let config = &self.config;
-        if config.ipam.is_set() && config.disable_container_interface {
-            return Err(Failure::internal(
-                "cannot use IPAM when DisableContainerInterface flag is set",
-            ));
-        }
-        if config.hairpin_mode && config.promisc_mode {
-            return Err(Failure::internal(
-                "cannot set hairpin mode and promiscuous mode at the same time",
-            ));
-        }
-        Ok(())
-    }
-
     /// Returns the MTU of bridge and pair, or `None` for the kernel's default.
     pub(super) fn mtu(&self) -> Option<u32> {
         let mtu = u32::try_from(self.config.mtu).ok();
         mtu.filter(|mtu| *mtu != 0)
-    }
-
-    /// Returns the hardware address of the container's end; empty when the kernel chooses.
-    pub(super) fn mac(&self) -> Result<Vec<u8>> {
-        if self.mac.is_empty() {
-            return Ok(Vec::new());
-        }
-        parse_mac(&self.mac).ok_or_else(|| {
-            Failure::internal(format!(
-                "failed to make veth pair: address {}: invalid MAC address",
-                self.mac
-            ))
-        })
     }
 
     /// Returns whether the bridge separates VLANs.
@@ -237,43 +84,6 @@ impl Plan {
     }
 }
 
-/// Returns the VLANs of a trunk in ascending order.
-fn trunk_ids(trunk: &[VlanTrunk]) -> Result<Vec<u16>> {
-    let id = |number: i64, name: &str| {
-        u16::try_from(number)
-            .ok()
-            .filter(|_| (1..=MAX_VLAN).contains(&number))
-            .ok_or_else(|| Failure::internal(format!("incorrect trunk {name} parameter")))
-    };
-    let mut ids = Vec::new();
-    for entry in trunk {
-        match (entry.min_id, entry.max_id) {
-            (Some(min), Some(max)) => {
-                let (min, max) = (id(min, "minID")?, id(max, "maxID")?);
-                if max < min {
-                    return Err(Failure::internal(
-                        "minID is greater than maxID in trunk parameter",
-                    ));
-                }
-                ids.extend(min..=max);
-            }
-            (None, None) => {}
-            (min, _) => {
-                let missing = if min.is_none() { "minID" } else { "maxID" };
-                return Err(Failure::internal(format!(
-                    "minID and maxID should be configured simultaneously, {missing} is missing"
-                )));
-            }
-        }
-        if let Some(number) = entry.id {
-            ids.push(id(number, "id")?);
-        }
-    }
-    ids.sort_unstable();
-    ids.dedup();
-    Ok(ids)
-}
-
 /// Returns ascending identifiers as rows, which make a short request.
 fn rows(ids: &[u16]) -> Vec<Vlans> {
     ids.chunk_by(|a, b| a + 1 == *b)
@@ -290,6 +100,7 @@ mod tests {
     use cni::types::IpConfig;
 
     use super::*;
+    use crate::call::Call;
 
     fn plan(json: &str) -> Result<Plan> {
         plan_with_args(json, "")

@@ -1,0 +1,30 @@
+//! The configuration of dummy.
+
+use serde::Deserialize;
+
+use crate::call::Call;
+use crate::config::IpamConfig;
+use crate::error::{Failure, Result};
+
+/// The configuration.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Config {
+    pub(crate) ipam: IpamConfig,
+}
+
+/// Reads the configuration. Without addresses, the interface would be of no use.
+pub(crate) fn load(call: &Call) -> Result<Config> {
+    let config: Config = call.config()?;
+    if !config.ipam.is_set() {
+        return Err(Failure::internal(
+            "dummy interface requires an IPAM configuration",
+        ));
+    }
+    Ok(config)
+}
+
+/// Fails for a configuration that the plugin refuses before it touches anything.
+pub(crate) fn check(call: &Call) -> Result<()> {
+    load(call).map(|_| ())
+}

@@ -1,0 +1,400 @@
+//! The configurations of all plugins: how they are read, and what is wrong with them. Nothing here reads or changes anything of a node,
+//! so that a workstation finds the faults that a plugin would find.
+
+pub(crate) mod bandwidth;
+pub(crate) mod bond;
+pub(crate) mod bridge;
+pub(crate) mod dhcp;
+pub(crate) mod dummy;
+pub(crate) mod firewall;
+pub(crate) mod fixed;
+pub(crate) mod host_device;
+pub(crate) mod host_local;
+pub(crate) mod ipvlan;
+pub(crate) mod macvlan;
+pub(crate) mod portmap;
+pub(crate) mod ptp;
+pub(crate) mod range;
+pub(crate) mod sbr;
+pub(crate) mod tap;
+pub(crate) mod tuning;
+pub(crate) mod vlan;
+pub(crate) mod vrf;
+
+use std::net::IpAddr;
+
+use cni::config::NetworkConfig;
+use cni::types::{Dns, Route};
+use cni::version::Version;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+pub use range::Range;
+
+use crate::call::Call;
+use crate::error::{Failure, Result};
+use crate::ip::{self, Cidr};
+
+/// A fault that a plugin finds in its configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// The type of the plugin; that of `ipam` for its part.
+    pub plugin: &'static str,
+    /// Whether the plugin refuses the configuration. Otherwise pods start, and what `text` names has no effect.
+    pub is_refused: bool,
+    /// What is wrong.
+    pub text: String,
+}
+
+/// Returns the faults that the plugins of a network find in it before they touch anything of a node. Plugins of other names are passed over.
+pub fn faults(network: &NetworkConfig) -> Vec<Fault> {
+    calls(network)
+        .flat_map(|(kind, call)| {
+            let known = CHECKS.iter().find(|(name, _)| *name == kind);
+            known.map_or_else(Vec::new, |(plugin, check)| match check(&call) {
+                Err(error) => vec![Fault {
+                    plugin,
+                    is_refused: true,
+                    text: error.msg,
+                }],
+                Ok(()) => unreachable_gateways(&call, plugin),
+            })
+        })
+        .collect()
+}
+
+/// Returns the ranges of which `host-local` hands out addresses in a network, when its configuration is right.
+pub fn ranges(network: &NetworkConfig) -> Vec<Range> {
+    calls(network)
+        .filter(|(kind, _)| *kind == "host-local")
+        .filter_map(|(_, call)| host_local::Config::load(&call).ok())
+        .flat_map(|config| config.sets)
+        .flat_map(|set| set.0)
+        .collect()
+}
+
+/// Reads an address with or without a prefix length, as the plugins do.
+pub fn parse_address(text: &str) -> Option<IpAddr> {
+    host_local::parse_wish(text).ok()
+}
+
+/// Returns a call of each plugin of a network, those of `ipam` included, by the plugin's type.
+fn calls(network: &NetworkConfig) -> impl Iterator<Item = (&str, Call)> {
+    network.plugins.iter().flat_map(|plugin| {
+        let ipam = plugin.value.get("ipam").and_then(|ipam| ipam.get("type"));
+        let kinds = [Some(plugin.kind.as_str()), ipam.and_then(Value::as_str)];
+        let kinds = kinds.into_iter().flatten();
+        kinds.map(|kind| (kind, call(&network.name, network.version(), &plugin.value)))
+    })
+}
+
+fn call(network: &str, version: Version, config: &Map<String, Value>) -> Call {
+    Call {
+        container_id: String::new(),
+        netns: String::new(),
+        ifname: "net1".to_owned(),
+        args: String::new(),
+        path: String::new(),
+        stdin: serde_json::to_vec(config).unwrap_or_default(),
+        version,
+        network: network.to_owned(),
+        may_share_netns: false,
+    }
+}
+
+/// Returns the gateways that are outside the network of their address.
+fn unreachable_gateways(call: &Call, plugin: &'static str) -> Vec<Fault> {
+    let gateways: Vec<(Cidr, IpAddr)> = match plugin {
+        "host-local" => host_local::Config::load(call).map_or_else(
+            |_| Vec::new(),
+            |config| {
+                let ranges = config.sets.into_iter().flat_map(|set| set.0);
+                ranges.map(|range| (range.subnet, range.gateway)).collect()
+            },
+        ),
+        "static" => fixed::load(call).map_or_else(
+            |_| Vec::new(),
+            |plan| {
+                let with_gateway = plan.addresses.into_iter();
+                with_gateway
+                    .filter_map(|(cidr, gateway)| Some((cidr, gateway?)))
+                    .collect()
+            },
+        ),
+        _ => Vec::new(),
+    };
+    let outside = gateways
+        .into_iter()
+        .filter(|(cidr, gateway)| !cidr.contains(*gateway));
+    outside
+        .map(|(cidr, gateway)| Fault {
+            plugin,
+            is_refused: false,
+            text: format!("gateway {gateway} is outside the network of {cidr}"),
+        })
+        .collect()
+}
+
+/// Fails for a configuration that a plugin refuses before it touches anything.
+pub(crate) type Check = fn(&Call) -> Result<()>;
+
+/// The checks of configurations, by the name of the plugin. `loopback` has no keys.
+pub(crate) const CHECKS: &[(&str, Check)] = &[
+    ("bandwidth", bandwidth::check),
+    ("bond", bond::check),
+    ("bridge", bridge::check),
+    ("dhcp", dhcp::check),
+    ("dummy", dummy::check),
+    ("firewall", firewall::check),
+    ("host-device", host_device::check),
+    ("host-local", host_local::check),
+    ("ipvlan", ipvlan::check),
+    ("macvlan", macvlan::check),
+    ("portmap", portmap::check),
+    ("ptp", ptp::check),
+    ("sbr", sbr::check),
+    ("static", fixed::check),
+    ("tap", tap::check),
+    ("tuning", tuning::check),
+    ("vlan", vlan::check),
+    ("vrf", vrf::check),
+];
+
+/// The `ipam` object of a configuration, as far as the calling plugin reads it.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub(crate) struct IpamConfig {
+    /// The name of the plugin; without one, the interface has no addresses.
+    #[serde(default, rename = "type")]
+    pub(crate) plugin: String,
+}
+
+impl IpamConfig {
+    /// Returns whether the configuration names an IPAM plugin.
+    pub(crate) fn is_set(&self) -> bool {
+        !self.plugin.is_empty()
+    }
+
+    /// Fails when the configuration names none, for a plugin that cannot do without.
+    pub(crate) fn require(&self) -> Result<()> {
+        if self.is_set() {
+            return Ok(());
+        }
+        Err(Failure::internal("no plugin name provided"))
+    }
+}
+
+/// The keys `ipMasq` and `ipMasqBackend`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Masquerade {
+    /// Whether what the container sends out of its network leaves with the host's address.
+    #[serde(rename = "ipmasq")]
+    pub(crate) is_on: bool,
+    /// `iptables` or `nftables`; the one that works here when absent.
+    #[serde(rename = "ipmasqbackend")]
+    pub(crate) backend: Option<String>,
+}
+
+impl Masquerade {
+    /// Fails for a backend that there is none of.
+    fn check(&self) -> Result<()> {
+        match &self.backend {
+            Some(name) if self.is_on => Backend::parse_masquerade(name).map(|_| ()),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The `dns` object of a configuration. A list that is there and empty counts too: it takes away the lists of the IPAM plugin.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct DnsConfig {
+    pub(crate) nameservers: Option<Vec<String>>,
+    pub(crate) domain: String,
+    pub(crate) search: Option<Vec<String>>,
+    pub(crate) options: Option<Vec<String>>,
+}
+
+impl DnsConfig {
+    /// Returns the name resolution of a result: the configuration's as a whole, if it has any, otherwise that of the IPAM plugin.
+    pub(crate) fn or(self, of_ipam: Dns) -> Dns {
+        let lists = [&self.nameservers, &self.search, &self.options];
+        if self.domain.is_empty() && lists.iter().all(|list| list.is_none()) {
+            return of_ipam;
+        }
+        Dns {
+            nameservers: self.nameservers.unwrap_or_default(),
+            domain: self.domain,
+            search: self.search.unwrap_or_default(),
+            options: self.options.unwrap_or_default(),
+        }
+    }
+}
+
+/// The two ways to the kernel's packet filter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Backend {
+    Iptables,
+    Nftables,
+}
+
+impl Backend {
+    /// Returns the one of this name.
+    pub(crate) fn parse(name: &str) -> Option<Self> {
+        match name {
+            "iptables" => Some(Self::Iptables),
+            "nftables" => Some(Self::Nftables),
+            _ => None,
+        }
+    }
+
+    /// Returns the one that `ipMasqBackend` names.
+    pub(crate) fn parse_masquerade(name: &str) -> Result<Self> {
+        Self::parse(name)
+            .ok_or_else(|| Failure::internal(format!("unknown ipmasq backend {name:?}")))
+    }
+}
+
+/// Returns a route as plugins print it: with the shortest forms of its addresses. One whose addresses cannot be read is refused.
+pub(crate) fn canonical_route(mut route: Route) -> Result<Route> {
+    let parse = |text: &str| {
+        text.parse::<Cidr>()
+            .map_err(|error| Failure::internal(error.to_string()))
+    };
+    route.dst = parse(&route.dst)?.to_string();
+    if !route.gw.is_empty() {
+        let gateway = ip::parse(&route.gw).map_err(|error| Failure::internal(error.to_string()))?;
+        route.gw = gateway.to_string();
+    }
+    Ok(route)
+}
+
+/// Reads a hardware address of 6, 8 or 20 bytes, written with `:`, `-` or, in groups of four digits, with `.`.
+pub(crate) fn parse_mac(text: &str) -> Option<Vec<u8>> {
+    let separator = text
+        .chars()
+        .find(|character| !character.is_ascii_hexdigit())?;
+    let digits = match separator {
+        ':' | '-' => 2,
+        '.' => 4,
+        _ => return None,
+    };
+    let mut mac = Vec::new();
+    for group in text.split(separator) {
+        if group.len() != digits {
+            return None;
+        }
+        for at in (0..digits).step_by(2) {
+            mac.push(u8::from_str_radix(group.get(at..at + 2)?, 16).ok()?);
+        }
+    }
+    matches!(mac.len(), 6 | 8 | 20).then_some(mac)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn network(value: &Value) -> NetworkConfig {
+        NetworkConfig::parse(value.to_string().as_bytes()).unwrap()
+    }
+
+    fn with_ipam(ipam: &Value) -> NetworkConfig {
+        network(&json!({"cniVersion": "1.0.0", "name": "n", "type": "sriov", "ipam": ipam}))
+    }
+
+    #[track_caller]
+    fn check(network: &NetworkConfig, expected: &[(&str, bool, &str)]) {
+        let found = faults(network);
+        let found: Vec<_> = found
+            .iter()
+            .map(|fault| (fault.plugin, fault.is_refused, fault.text.as_str()))
+            .collect();
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn right_configurations_have_no_fault() {
+        for ipam in [
+            json!({"type": "host-local", "ranges": [[{"subnet": "10.1.2.0/25"}, {"subnet": "10.1.2.128/25"}], [{"subnet": "fd00:1::/64"}]]}),
+            json!({"type": "host-local", "SUBNET": "10.1.2.0/24", "rangeStart": "10.1.2.10", "gateway": "10.1.2.1"}),
+            json!({"type": "static", "addresses": [{"address": "10.1.2.3/24", "gateway": "10.1.2.1"}]}),
+            json!({"type": "static"}),
+            json!({"type": "dhcp"}),
+            json!({"type": "whereabouts", "range": "x"}),
+            json!({}),
+        ] {
+            check(&with_ipam(&ipam), &[]);
+        }
+        let host_device = json!({"cniVersion": "1.0.0", "name": "n", "type": "host-device"});
+        check(&network(&host_device), &[]);
+    }
+
+    #[test]
+    fn each_plugin_of_a_list_is_checked_with_its_ipam() {
+        let list = json!({"cniVersion": "1.0.0", "name": "n", "plugins": [
+            {"type": "macvlan", "mode": "brigde", "ipam": {"type": "host-local", "ranges": [[]]}},
+            {"type": "tuning", "sysctl": {"kernel.msgmax": "1"}},
+            {"type": "vrf"},
+        ]});
+        check(
+            &network(&list),
+            &[
+                ("macvlan", true, "unknown macvlan mode: \"brigde\""),
+                ("host-local", true, "invalid range set 0: empty range set"),
+                ("tuning", true, "invalid net sysctl key: \"kernel/msgmax\""),
+                (
+                    "vrf",
+                    true,
+                    "configuration is expected to have a valid vrf name",
+                ),
+            ],
+        );
+    }
+
+    #[test]
+    fn gateways_outside_their_network_have_no_effect() {
+        check(
+            &with_ipam(
+                &json!({"type": "host-local", "subnet": "10.1.2.0/24", "gateway": "10.1.3.1"}),
+            ),
+            &[(
+                "host-local",
+                false,
+                "gateway 10.1.3.1 is outside the network of 10.1.2.0/24",
+            )],
+        );
+        check(
+            &with_ipam(
+                &json!({"type": "static", "addresses": [{"address": "10.1.2.3/24", "gateway": "10.9.9.9"}]}),
+            ),
+            &[(
+                "static",
+                false,
+                "gateway 10.9.9.9 is outside the network of 10.1.2.3/24",
+            )],
+        );
+    }
+
+    #[test]
+    fn ranges_contain_assignable_addresses_only() {
+        let ranges = ranges(&with_ipam(
+            &json!({"type": "host-local", "ranges": [[{"subnet": "10.1.2.0/24", "rangeEnd": "10.1.2.9"}], [{"subnet": "fd00::/64"}]]}),
+        ));
+        for (address, expected) in [
+            ("10.1.2.1", true),
+            ("10.1.2.9/24", true),
+            ("10.1.2.0", false),
+            ("10.1.2.10", false),
+            ("fd00::7/64", true),
+            ("fd01::7", false),
+        ] {
+            let address = parse_address(address).unwrap();
+            let is_inside = ranges.iter().any(|range| range.contains(address));
+            assert_eq!(is_inside, expected, "{address}");
+        }
+        assert_eq!(super::ranges(&with_ipam(&json!({"type": "static"}))), []);
+    }
+}

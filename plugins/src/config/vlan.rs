@@ -1,0 +1,53 @@
+//! The configuration of vlan.
+
+use cni::types::Dns;
+use serde::Deserialize;
+
+use crate::call::Call;
+use crate::config::IpamConfig;
+use crate::error::{Failure, Result};
+
+/// The highest id; 4095 is reserved.
+pub(crate) const MAX_ID: i64 = 4094;
+
+/// The configuration.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Config {
+    /// The link below.
+    pub(crate) master: String,
+    #[serde(rename = "vlanid")]
+    pub(crate) vlan_id: i64,
+    pub(crate) mtu: i64,
+    /// Whether `master` is in the container.
+    #[serde(rename = "linkincontainer")]
+    pub(crate) link_in_container: bool,
+    pub(crate) ipam: IpamConfig,
+    pub(crate) dns: Dns,
+}
+
+impl Config {
+    /// Returns the id, when the keys that need no link are right.
+    pub(crate) fn id(&self) -> Result<u16> {
+        if self.master.is_empty() {
+            return Err(Failure::internal(
+                "\"master\" field is required. It specifies the host interface name to create the VLAN for",
+            ));
+        }
+        u16::try_from(self.vlan_id)
+            .ok()
+            .filter(|_| self.vlan_id <= MAX_ID)
+            .ok_or_else(|| {
+                Failure::internal(format!(
+                    "invalid VLAN ID {} (must be between 0 and 4095 inclusive)",
+                    self.vlan_id
+                ))
+            })
+    }
+}
+
+/// Fails for a configuration that the plugin refuses before it touches anything.
+pub(crate) fn check(call: &Call) -> Result<()> {
+    let config: Config = call.config()?;
+    config.id().map(|_| ())
+}

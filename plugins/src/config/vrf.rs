@@ -1,0 +1,34 @@
+//! The configuration of vrf.
+
+use serde::Deserialize;
+
+use crate::call::Call;
+use crate::error::{Failure, Result};
+
+/// The configuration.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Config {
+    #[serde(rename = "vrfname")]
+    pub(crate) name: String,
+    /// The routing table; 0 for one that is free.
+    pub(crate) table: u32,
+}
+
+impl Config {
+    /// Reads the configuration of a call.
+    pub(crate) fn load(call: &Call) -> Result<Self> {
+        let config: Self = call.config()?;
+        if config.name.is_empty() {
+            return Err(Failure::internal(
+                "configuration is expected to have a valid vrf name",
+            ));
+        }
+        Ok(config)
+    }
+}
+
+/// Fails for a configuration that the plugin refuses before it touches anything.
+pub(crate) fn check(call: &Call) -> Result<()> {
+    Config::load(call).map(|_| ())
+}
