@@ -3,9 +3,8 @@
 use std::fmt;
 
 use plan::PlanError;
+use plugins::config::Fault;
 use serde::{Serialize, Serializer};
-
-use crate::ipam;
 
 /// The severity of a diagnostic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -71,9 +70,12 @@ pub(crate) enum Diagnostic {
         "{kind} builds on Ethernet, and master \"{master}\" has the name of a VPN's or tunnel's interface, which carries none: name another master, or ignore this if that interface has a MAC address"
     )]
     TunnelMaster { kind: String, master: String },
-    /// A fault in subnets, ranges, gateways or fixed addresses of the definition.
-    #[error("{}", .0.text)]
-    Ipam(ipam::IpamProblem),
+    /// A configuration that its plugin refuses on every node.
+    #[error("{} refuses its configuration: {}: correct the definition", .0.plugin, .0.text)]
+    RefusedByPlugin(Fault),
+    /// A part of a configuration without effect.
+    #[error("{}: {}, so pods cannot use it: choose another", .0.plugin, .0.text)]
+    WithoutEffect(Fault),
     /// A fixed address that the network does not assign.
     #[error(
         "address {address} is outside the addresses that network {network} assigns ({ranges}): choose one of them, or change the definition's ipam"
@@ -158,12 +160,12 @@ fn did_you_mean(name: Option<&str>) -> String {
 }
 
 impl Diagnostic {
-    /// Returns the severity; the same for every diagnostic of a variant, except for IPAM faults.
+    /// Returns the severity; the same for every diagnostic of a variant.
     pub(crate) fn severity(&self) -> Severity {
         match self {
             Self::ConfigOnNodes { .. } => Severity::Note,
-            Self::Ipam(problem) if !problem.is_refused => Severity::Warning,
             Self::UnsupportedRequest(_)
+            | Self::WithoutEffect(_)
             | Self::NotAmongFiles { .. }
             | Self::UnknownKey { .. }
             | Self::SimilarPlugin { .. }

@@ -3,7 +3,6 @@
 mod cluster;
 mod cluster_health;
 mod diagnostic;
-mod ipam;
 mod lint;
 mod manifest;
 mod node_daemon;

@@ -2,12 +2,12 @@
 
 use anyhow::Context as _;
 use plan::netconf::Netconf;
+use plugins::config::parse_address;
 use serde_json::Map;
 
 use crate::{
     cluster::{Cluster, Event, Options},
     cluster_health::{self, ClusterHealth},
-    ipam,
     node_daemon::{self, DaemonReply},
     pod_state::PodState,
     validate::{self, KnownDefinitions},
@@ -109,12 +109,12 @@ impl PodSnapshot {
 
     /// Returns the pod of this node that has the address, as `namespace/name`.
     pub(crate) fn holder(&self, address: &str) -> Option<String> {
-        let address = ipam::parse_address(address)?;
+        let address = parse_address(address)?;
         let has = |pod: &&PodState| {
             let mut networks = pod.status.iter().flatten();
             networks.any(|network| {
                 let mut ips = network.ips.iter();
-                ips.any(|ip| ipam::parse_address(ip) == Some(address))
+                ips.any(|ip| parse_address(ip) == Some(address))
             })
         };
         self.neighbours.iter().find(has).map(PodState::name)

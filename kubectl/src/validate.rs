@@ -1,5 +1,5 @@
 //! Validates definitions and pods with the daemon's own functions, before they exist in a cluster.
-//! This module has no rules of annotations, definitions or plans of its own; they are in the crate `plan`.
+//! This module has no rules of annotations, definitions or plans of its own; they are in the crate `plan`, and those of plugins in `plugins`.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -10,11 +10,11 @@ use plan::{
     RESOURCE_ANNOTATION, Selection, daemon_config,
     netconf::{Netconf, UnsupportedRequests},
 };
+use plugins::config::{Range, parse_address};
 use serde_json::{Map, Value};
 
 use crate::{
     diagnostic::Diagnostic,
-    ipam,
     object::{self, Definition, Pod},
     suggest,
 };
@@ -137,11 +137,14 @@ pub(crate) fn definition(definition: &Definition, netconf: &Netconf) -> Vec<Diag
             diagnostics.extend(version(&attachment));
             diagnostics.extend(similar_plugins(&attachment));
             diagnostics.extend(tunnel_masters(&attachment));
-            diagnostics.extend(
-                ipam::check(&attachment.config)
-                    .into_iter()
-                    .map(Diagnostic::Ipam),
-            );
+            let faults = plugins::config::faults(&attachment.config).into_iter();
+            diagnostics.extend(faults.map(|fault| {
+                if fault.is_refused {
+                    Diagnostic::RefusedByPlugin(fault)
+                } else {
+                    Diagnostic::WithoutEffect(fault)
+                }
+            }));
         }
     }
     diagnostics
@@ -292,7 +295,7 @@ pub(crate) fn fixed_addresses(pod: &Pod, netconf: &Netconf) -> Vec<(String, Stri
     let selections = plan::selections(&pod.view, netconf).unwrap_or_default();
     let addresses = selections.into_iter().flat_map(|selection| {
         let network = format!("{}/{}", selection.namespace, selection.name);
-        let address = |text: &String| ipam::parse_address(text).map(|address| address.to_string());
+        let address = |text: &String| Some(parse_address(text)?.to_string());
         let addresses: Vec<_> = selection.ips.iter().filter_map(address).collect();
         addresses
             .into_iter()
@@ -303,14 +306,15 @@ pub(crate) fn fixed_addresses(pod: &Pod, netconf: &Netconf) -> Vec<(String, Stri
 
 /// Reports fixed addresses that are outside of the network's own ranges.
 fn outside_ranges(attachment: &Attachment) -> Vec<Diagnostic> {
-    let ranges = ipam::ranges(&attachment.config);
+    let ranges = plugins::config::ranges(&attachment.config);
     let requested = attachment.selection.iter().flat_map(|one| &one.ips);
     let outside = requested.filter(|text| {
-        let address = ipam::parse_address(text);
+        let address = parse_address(text);
         !ranges.is_empty()
             && address.is_some_and(|address| !ranges.iter().any(|range| range.contains(address)))
     });
-    let listed = ranges.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let text = |range: &Range| format!("{} to {}", range.first(), range.last());
+    let listed = ranges.iter().map(text).collect::<Vec<_>>();
     outside
         .map(|address| Diagnostic::OutsideRange {
             address: address.clone(),

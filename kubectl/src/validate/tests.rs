@@ -380,6 +380,31 @@ fn misspelled_plugin_types_get_a_suggestion() {
 }
 
 #[test]
+fn configurations_that_their_plugin_refuses_are_reported() {
+    for (config, expected) in [
+        (
+            r#"{"type":"macvlan","mode":"brigde"}"#,
+            "macvlan refuses its configuration: unknown macvlan mode: \"brigde\"",
+        ),
+        (
+            r#"{"type":"vlan","master":"eth1","vlanId":5000}"#,
+            "vlan refuses its configuration: invalid VLAN ID 5000",
+        ),
+        (
+            r#"{"type":"bridge","mtu":"1500"}"#,
+            "bridge refuses its configuration: failed to load netconf: ",
+        ),
+        (
+            r#"{"type":"tuning","sysctl":{"kernel.msgmax":"1"}}"#,
+            "tuning refuses its configuration: invalid net sysctl key",
+        ),
+    ] {
+        let config = config.replacen('{', r#"{"cniVersion":"1.0.0","#, 1);
+        check(&[nad("a", &config)], &[&["error: ", expected]]);
+    }
+}
+
+#[test]
 fn invalid_addresses_are_reported() {
     let of = |ipam: &str| {
         let config = format!(r#"{{"cniVersion":"1.0.0","type":"bridge","ipam":{ipam}}}"#);
@@ -387,14 +412,34 @@ fn invalid_addresses_are_reported() {
     };
     check(
         &[of(r#"{"type":"host-local","subnet":"10.1.2.9/24"}"#)],
-        &[&["error: ", "write 10.1.2.0/24"]],
+        &[&[
+            "error: ",
+            "host-local refuses its configuration",
+            "the network address is 10.1.2.0",
+        ]],
     );
     check(
         &[of(
             r#"{"type":"host-local","subnet":"10.1.2.0/24","gateway":"10.1.3.1"}"#,
         )],
-        &[&["warning: ", "outside subnet"]],
+        &[&["warning: ", "outside the network of 10.1.2.0/24"]],
     );
+    for (ipam, expected) in [
+        (
+            r#"{"type":"host-local","ranges":[[{"subnet":"10.1.2.0/24"},{"subnet":"fd00::/64"}]]}"#,
+            "invalid range set 0: mixed address families",
+        ),
+        (
+            r#"{"type":"host-local","ranges":[[]]}"#,
+            "invalid range set 0: empty range set",
+        ),
+        (
+            r#"{"type":"host-local","subnet":"10.1.2.0/24","routes":[{"dst":"10.1.0.0/33"}]}"#,
+            "invalid CIDR address: 10.1.0.0/33",
+        ),
+    ] {
+        check(&[of(ipam)], &[&["error: ", expected]]);
+    }
     let pod = |address: &str| pod_of(&format!(r#"[{{"name":"storage","ips":["{address}"]}}]"#));
     check(&[good("storage"), pod("10.40.0.77/24")], &[]);
     check(

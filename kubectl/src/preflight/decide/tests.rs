@@ -729,7 +729,7 @@ fn invalid_definitions_fail_the_pods_that_select_them() {
     );
     check(
         &[node(), thick(), broken, pod("storage")],
-        &[(FAILS, "shop/storage", &["write 10.1.2.0/24"])],
+        &[(FAILS, "shop/storage", &["the network address is 10.1.2.0"])],
     );
     check(
         &[node(), thick(), nad("storage", &json!([])), pod("storage")],
