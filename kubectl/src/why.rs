@@ -30,19 +30,15 @@ struct Report {
     node: String,
     phase: String,
     /// True when there is nothing to do.
-    #[serde(rename = "well")]
     is_healthy: bool,
     cause: Cause,
     /// A sentence that names the cause.
-    #[serde(rename = "what")]
     explanation: String,
     /// A sentence that says what helps; empty when there is nothing to do or `explanation` says it already.
-    #[serde(rename = "cure")]
     hint: String,
     /// The daemon's rules, applied to the pod as it is now.
     findings: Vec<Finding>,
     /// Events and failures of the daemon, the oldest first.
-    #[serde(rename = "told")]
     log: Vec<LogEntry>,
     /// The state of the node's daemon, as a sentence.
     daemon: String,
@@ -61,7 +57,6 @@ struct Finding {
 struct LogEntry {
     age: String,
     /// `event` or `daemon`.
-    #[serde(rename = "who")]
     source: &'static str,
     reason: String,
     count: u64,

@@ -2,15 +2,13 @@
 
 use serde::Serialize;
 
-/// The cause of a pod's state; scripts read its serialised name, so that a variant with a new name keeps the old one by `rename`.
+/// The cause of a pod's state; scripts read its serialised name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Cause {
     /// The pod has all networks that it requests.
-    #[serde(rename = "well")]
     Healthy,
     /// The pod requests no networks.
-    #[serde(rename = "nothing-asked")]
     NothingRequested,
     /// The pod has ended or is being deleted.
     Ended,
@@ -21,19 +19,16 @@ pub(super) enum Cause {
     /// The pod uses the node's network.
     HostNetwork,
     /// Multus ignores the annotation.
-    #[serde(rename = "annotation-misspelt")]
     AnnotationIgnored,
     /// The annotation cannot be parsed.
     AnnotationInvalid,
     /// A definition does not exist.
     DefinitionMissing,
     /// A definition is invalid.
-    #[serde(rename = "definition-broken")]
     DefinitionInvalid,
     /// The pod may not use a definition of another namespace.
     NamespaceIsolation,
     /// No plugin serves a request of the pod.
-    #[serde(rename = "request-unserved")]
     RequestUnsupported,
     /// Two networks of the pod exclude each other.
     NetworksConflict,
@@ -48,7 +43,6 @@ pub(super) enum Cause {
     /// Another pod has the requested address.
     AddressTaken,
     /// The network does not assign the requested address.
-    #[serde(rename = "address-outside")]
     AddressOutOfRange,
     /// The addresses of the definition are invalid.
     AddressesInvalid,

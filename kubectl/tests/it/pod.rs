@@ -48,8 +48,8 @@ fn missing_rights_are_reported_as_gaps() {
         (1, &json!("definition-missing")),
         "{why}"
     );
-    assert_eq!(why["told"][0]["message"], "m (id 0a0b)");
-    assert_eq!(why["told"][0]["count"], 2);
+    assert_eq!(why["log"][0]["message"], "m (id 0a0b)");
+    assert_eq!(why["log"][0]["count"], 2);
     let gap = why["gaps"][0].as_str().unwrap();
     assert!(
         gap.contains("forbidden") && gap.contains("--daemon-namespace"),

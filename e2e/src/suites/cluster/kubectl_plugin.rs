@@ -35,8 +35,8 @@ impl ClusterFixture<'_> {
         sh::until(60, "the daemon reports why the pod does not start", || {
             let (status, why) = plugin.json(&["why", UNDEFINED], "")?;
             ensure!(status == 1 && why["cause"] == "definition-missing", "{why}");
-            let reports = why["told"].as_array().into_iter().flatten();
-            let mut of_daemon = reports.filter(|one| one["who"] == "daemon");
+            let reports = why["log"].as_array().into_iter().flatten();
+            let mut of_daemon = reports.filter(|one| one["source"] == "daemon");
             let report = of_daemon.next().context("no report of the daemon")?;
             ensure!(report["message"].to_string().contains("(nowhere)"), "{why}");
             Ok(())

@@ -40,7 +40,7 @@ impl NetnsFixture<'_> {
         let storage = &rows["net1"];
         ensure!(storage["plugins"] == json!(["bridge"]), "{storage}");
         let (status, why) = plugin.json(&["why", "running"], "")?;
-        ensure!(status == 0 && why["cause"] == "well", "{why}");
+        ensure!(status == 0 && why["cause"] == "healthy", "{why}");
         let pod_report = self.pod_report("running")?;
         let attachments = &pod_report["containers"][0]["attachments"];
         ensure!(
@@ -72,7 +72,7 @@ impl NetnsFixture<'_> {
         ensure!(error.to_string().contains(id), "{error} and {pod_report}");
         sh::until(10, "the event is there", || {
             let (_, why) = plugin.json(&["why", "untold"], "")?;
-            ensure!(why["told"].to_string().contains(id), "{why}");
+            ensure!(why["log"].to_string().contains(id), "{why}");
             Ok(())
         })?;
         self.single_node.remove("untold")?;
