@@ -1,43 +1,25 @@
 //! Suggests the nearest existing name for one that is probably misspelled.
 
+use api::plugins::NAMES;
 use plan::daemon_config::distance;
 
-/// Plugin types that definitions commonly name: the reference plugins of CNI, and widely used others.
-const PLUGINS: &[&str] = &[
-    "bandwidth",
-    "bond",
-    "bridge",
+/// Plugin types that definitions commonly name, besides those that we have as well.
+const OTHER_PLUGINS: &[&str] = &[
     "calico",
     "calico-ipam",
     "cilium-cni",
-    "dhcp",
-    "dummy",
     "egress-router",
-    "firewall",
     "flannel",
-    "host-device",
-    "host-local",
     "ib-sriov-cni",
     "ipoib",
-    "ipvlan",
     "kube-ovn",
-    "loopback",
-    "macvlan",
     "multi-networkpolicy",
     "ovn-k8s-cni-overlay",
     "ovs",
-    "portmap",
-    "ptp",
     "rdma",
     "route-override",
-    "sbr",
     "sriov",
-    "static",
-    "tap",
-    "tuning",
     "userspace",
-    "vlan",
-    "vrf",
     "vxlan",
     "whereabouts",
 ];
@@ -69,7 +51,7 @@ pub(crate) fn nearest<'a>(
 
 /// Returns the common plugin type that is nearest to `kind`.
 pub(crate) fn plugin(kind: &str) -> Option<&'static str> {
-    nearest(kind, PLUGINS.iter().copied())
+    nearest(kind, NAMES.iter().chain(OTHER_PLUGINS).copied())
 }
 
 /// Returns the edit distance, in which a swap of two neighbouring letters counts as one change.
