@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use api::options::{OPTIONS, Scope};
 
-use crate::values::{Kind, VALUES};
+use crate::values::{VALUES, WITHOUT_EFFECT};
 
 /// The line before the generated part of the README.
 const BEGIN: &str = "<!-- generated from the tables of values and options: begin -->\n";
@@ -15,22 +15,15 @@ const END: &str = "<!-- end -->\n";
 fn reference() -> String {
     let mut text = String::from("| value | default | |\n|---|---|---|\n");
     // Writing to a string cannot fail.
-    for row in VALUES
-        .iter()
-        .filter(|row| !row.is_group() && row.doc != "No effect.")
-    {
+    for row in VALUES.iter().filter(|row| !row.is_group()) {
         let default = row.default.map(code).unwrap_or_default();
         let _ = writeln!(text, "| `{}` | {default} | {} |", row.path, row.doc);
     }
-    let without_effect = VALUES
-        .iter()
-        .filter(|row| row.kind == Kind::Anything && row.doc == "No effect.")
-        .filter_map(|row| row.path.split_once('.'));
-    let keys: Vec<String> = without_effect.map(|(_, key)| format!("`{key}`")).collect();
+    let without_effect: Vec<String> = WITHOUT_EFFECT.iter().map(|path| code(path)).collect();
     let _ = writeln!(
         text,
-        "\nThese keys below `rke2-whereabouts` are accepted and have no effect: {}.",
-        keys.join(", ")
+        "\nThese keys of published charts are accepted and have no effect: {}.",
+        without_effect.join(", ")
     );
     text.push_str(
         "\nKeys of `config.daemon_conf`; any other key is passed to the network configuration.\n\n",

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     settings::BuildSettings,
-    values::{Kind, Row, VALUES},
+    values::{Kind, Row, VALUES, WITHOUT_EFFECT},
 };
 
 /// Values without which nothing can be rendered; the schema refuses a values file that removes one.
@@ -27,7 +27,10 @@ pub fn values_schema<'a>(settings: impl Into<BuildSettings<'a>>) -> String {
     let settings = settings.into();
     let mut schema = group(false);
     for row in VALUES {
-        put(&mut schema, row);
+        put(&mut schema, row.path, of_row(row));
+    }
+    for path in WITHOUT_EFFECT {
+        put(&mut schema, path, json!({"description": "No effect."}));
     }
     let head = json!("http://json-schema.org/draft-07/schema#");
     let Value::Object(map) = &mut schema else {
@@ -38,12 +41,12 @@ pub fn values_schema<'a>(settings: impl Into<BuildSettings<'a>>) -> String {
     serde_json::to_string_pretty(&schema).expect("a JSON value always serialises") + "\n"
 }
 
-fn put(schema: &mut Value, row: &Row) {
-    let (groups, key) = row.path.rsplit_once('.').unwrap_or(("", row.path));
+fn put(schema: &mut Value, path: &str, value: Value) {
+    let (groups, key) = path.rsplit_once('.').unwrap_or(("", path));
     let groups = groups.split('.').filter(|name| !name.is_empty());
     let group = groups.fold(schema, |group, name| &mut group["properties"][name]);
-    group["properties"][key] = of_row(row);
-    if REQUIRED.contains(&row.path) {
+    group["properties"][key] = value;
+    if REQUIRED.contains(&path) {
         match &mut group["required"] {
             Value::Array(names) => names.push(json!(key)),
             none => *none = json!([key]),
@@ -80,7 +83,6 @@ fn of_row(row: &Row) -> Value {
             json!({"type": ["object", "null"], "additionalProperties": {"type": ["string", "null"]}})
         }
         Kind::DaemonConfig => daemon_conf(),
-        Kind::Anything => json!({}),
     };
     schema["description"] = json!(row.doc);
     if let Some(default) = row.default_value() {

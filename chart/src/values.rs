@@ -7,7 +7,7 @@ mod yaml;
 
 use serde_json::Value;
 
-pub use rows::VALUES;
+pub use rows::{VALUES, WITHOUT_EFFECT};
 pub use yaml::values_yaml;
 
 /// The architectures of a full release's image, and of the nodes that get a pod.
@@ -61,8 +61,6 @@ pub enum Kind {
     Strings,
     /// Keys of the table of options, and any key of a network configuration.
     DaemonConfig,
-    /// Any value: a key of the published chart that has no effect here.
-    Anything,
 }
 
 impl Row {
@@ -98,6 +96,21 @@ mod tests {
             assert!(!(row.is_group() && row.default.is_some()), "{path}");
             let _ = row.default_value();
         }
+        for path in WITHOUT_EFFECT {
+            assert!(VALUES.iter().all(|row| row.path != *path), "{path}");
+            if let Some((group, _)) = path.rsplit_once('.') {
+                let known = VALUES.iter().find(|row| row.path == group);
+                assert!(known.is_some_and(Row::is_group), "{path} is in no group");
+            }
+        }
+    }
+
+    #[test]
+    fn notes_name_all_keys_without_effect() {
+        let quoted = WITHOUT_EFFECT.iter().map(|path| format!("\"{path}\""));
+        let list = format!("list {} }}}}", quoted.collect::<Vec<_>>().join(" "));
+        let notes = include_str!("../template/main/templates/NOTES.txt");
+        assert!(notes.contains(&list), "no {list} in NOTES.txt");
     }
 
     #[test]

@@ -2,8 +2,8 @@
 
 use super::{
     Kind::{
-        Amount, Anything, Count, DaemonConfig, Group, Name, Object, Objects, OpenGroup, Port,
-        PullPolicy, Strings, Switch, Tag, Text, Texts, Variables,
+        Amount, Count, DaemonConfig, Group, Name, Object, Objects, OpenGroup, Port, PullPolicy,
+        Strings, Switch, Tag, Text, Texts, Variables,
     },
     Row,
 };
@@ -27,11 +27,6 @@ const fn group(path: &'static str, doc: &'static str) -> Row {
     row(path, Group, None, doc)
 }
 
-/// Makes a row of a published key that has no effect here.
-const fn without_effect(path: &'static str, doc: &'static str) -> Row {
-    row(path, Anything, None, doc)
-}
-
 /// All values; a group comes before the values in it.
 #[rustfmt::skip]
 pub static VALUES: &[Row] = &[
@@ -53,7 +48,6 @@ pub static VALUES: &[Row] = &[
     group("pod.resources", "Resources of the daemon's pod."),
     row("pod.resources.enabled", Switch, Some("true"), "Set requests and a memory limit for the pod."),
     row("pod.resources.multus", Object, Some(r#"{"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"memory": "128Mi"}}"#), "Requests and limits; the pod's QoS class is Burstable. There is no CPU limit: a throttled daemon would delay the start of every pod of the node. Plugins are accounted to the runtime, not to this pod."),
-    without_effect("pod.resources.dynamicNetworksController", "No effect: there is no additional pod."),
     group("daemonSecurity", "What the daemon and plugins may do on a node; docs/security.md has the reason for each capability."),
     row("daemonSecurity.capabilities", Texts, Some(r#"["CHOWN", "DAC_OVERRIDE", "FOWNER", "IPC_LOCK", "KILL", "MKNOD", "NET_ADMIN", "NET_BIND_SERVICE", "NET_RAW", "SETGID", "SETUID", "SYS_ADMIN", "SYS_CHROOT", "SYS_PTRACE"]"#), "All capabilities that the daemon has and that plugins can have; a list of your own replaces this one. The daemon itself needs SYS_ADMIN, SYS_CHROOT and SYS_PTRACE. With cniplugins.standalone and without manifests.dhcpDaemonSet it starts no plugin and has DAC_OVERRIDE and SYS_PTRACE, whatever the list."),
     row("daemonSecurity.environment", Variables, Some("[]"), "Environment variables of the daemon's container, as in a pod. Plugins get them, too, for example for a proxy, except those whose names suggest a secret."),
@@ -75,15 +69,12 @@ pub static VALUES: &[Row] = &[
     row("affinity", Object, Some("{}"), "Affinity of the pods; the architectures are added to each of its terms for nodes."),
     row("tolerations", Objects, Some(r#"[{"operator": "Exists", "effect": "NoSchedule"}, {"operator": "Exists", "effect": "NoExecute"}]"#), "Taints that the daemons tolerate."),
     group("config", "Options of the daemon."),
-    without_effect("config.fullnameOverride", "No effect, as in the published chart: K3s' documentation sets it."),
     group("config.cni_conf", "Options under the names of the published chart. Paths are those of the node; with an empty path each daemon discovers that of its own node."),
     row("config.cni_conf.confDir", Text, Some(r#""""#), "Directory from which the runtime reads configurations, on every node; the daemon of a node whose runtime reads another one is not Ready."),
     row("config.cni_conf.binDir", Text, Some(r#""""#), "One more directory of the node in which plugins are searched, before those of the runtime; the shim is never installed there."),
     row("config.cni_conf.shimDir", Text, Some(r#""""#), "Directory in which the shim is installed, on every node; the daemon of a node whose runtime searches plugins elsewhere is not Ready."),
     row("config.cni_conf.multusConfFile", Text, Some(r#""auto""#), "`auto`, or the path of a configuration on the node that is installed unchanged."),
     row("config.cni_conf.multusAutoconfigDir", Text, Some(r#""""#), "Directory of the default network's configuration, on every node."),
-    row("config.cni_conf.kubeconfig", Text, Some(r#""""#), "No effect: no kubeconfig is written to nodes."),
-    row("config.cni_conf.cleanupConfigOnExit", Switch, Some("true"), "No effect: the configuration remains over restarts and is removed with the DaemonSet."),
     row("config.cni_conf.namespaceIsolation", Switch, None, "Restrict pods to definitions of their own namespace and of global namespaces."),
     row("config.cni_conf.globalNamespaces", Text, None, "Namespaces, separated by commas, whose definitions all pods may use under isolation."),
     row("config.cni_conf.readinessIndicatorFile", Text, None, "A file of the node that must exist before the daemon serves requests."),
@@ -134,7 +125,6 @@ pub static VALUES: &[Row] = &[
     row("manifests.configMap", Switch, Some("true"), "The daemon's configuration file, which the DaemonSet needs."),
     row("manifests.daemonSet", Switch, Some("true"), "The DaemonSet of the daemons."),
     row("manifests.dhcpDaemonSet", Switch, Some("false"), "Let each daemon hold the DHCP leases of its node's pods; there is no additional pod."),
-    row("manifests.customResourceDefinition", Switch, None, "No effect: the CRD is in the chart of the same name with -crd (a key of v4.3.008)."),
     row("global", OpenGroup, None, "Values that a distro sets for all its charts."),
     row("global.systemDefaultRegistry", Text, Some(r#""""#), "Registry that is put before every image, with a slash between them: host and port, without https://."),
     row("global.cattle", OpenGroup, None, "Values that Rancher sets for all its charts."),
@@ -148,37 +138,47 @@ pub static VALUES: &[Row] = &[
     row("thickPlugin.image.pullPolicy", PullPolicy, Some(r#""""#), "Like image.pullPolicy."),
     group("dynamicNetworksController", "Changes of the networks of running pods."),
     row("dynamicNetworksController.enabled", Switch, Some("false"), "Attach and detach networks when the networks annotation of a running pod changes; the daemon does it, there is no additional pod."),
-    without_effect("dynamicNetworksController.image", "No effect: there is no additional pod."),
-    without_effect("dynamicNetworksController.sockets", "No effect: each daemon discovers the socket of its node's runtime."),
     group("rke2-whereabouts", "The published subchart, which is not part of this chart."),
     row("rke2-whereabouts.enabled", Switch, Some("false"), "No effect but a warning: whereabouts has a chart of its own."),
-    without_effect("rke2-whereabouts.image", "No effect."),
-    without_effect("rke2-whereabouts.updateStrategy", "No effect."),
-    without_effect("rke2-whereabouts.imagePullSecrets", "No effect."),
-    without_effect("rke2-whereabouts.nameOverride", "No effect."),
-    without_effect("rke2-whereabouts.fullnameOverride", "No effect."),
-    without_effect("rke2-whereabouts.namespaceOverride", "No effect."),
-    without_effect("rke2-whereabouts.serviceAccount", "No effect."),
-    without_effect("rke2-whereabouts.podAnnotations", "No effect."),
-    without_effect("rke2-whereabouts.podSecurityContext", "No effect."),
-    without_effect("rke2-whereabouts.securityContext", "No effect."),
-    without_effect("rke2-whereabouts.resources", "No effect."),
-    without_effect("rke2-whereabouts.nodeSelector", "No effect."),
-    without_effect("rke2-whereabouts.tolerations", "No effect."),
-    without_effect("rke2-whereabouts.affinity", "No effect."),
-    without_effect("rke2-whereabouts.priorityClassName", "No effect."),
-    without_effect("rke2-whereabouts.cniConf", "No effect."),
-    without_effect("rke2-whereabouts.nodeSliceController", "No effect."),
-    without_effect("rke2-whereabouts.reconciler", "No effect."),
-    without_effect("rke2-whereabouts.global", "No effect."),
     group("cniplugins", "The common CNI plugins, such as macvlan, which come with the daemon's image. They are in a directory of their own on each node, /var/lib/multus/bin; no file of the node is replaced. docs/plugins.md has examples."),
     row("cniplugins.install", Switch, Some("true"), "Install them."),
     row("cniplugins.only", Texts, Some("[]"), "Names of the plugins to install; empty means all."),
     row("cniplugins.skipcnis", Text, None, "Names of plugins that are not installed, separated by commas."),
     row("cniplugins.standalone", Switch, Some("false"), "Install the plugins and no multiplexer, for a runtime or another multiplexer to call: each node gets them where its runtime searches plugins, under the names that are free there. No daemon serves pods, and nothing else is installed; the daemon has no right but to read its own DaemonSet. An upgrade can change the value in both ways."),
     row("cniplugins.first", Switch, Some("false"), "Use them even where the node has plugins of the same names; otherwise those of the node take precedence."),
-    without_effect("cniplugins.image", "No effect: the plugins come with the daemon's image."),
     group("dhcpDaemonSet", "The DHCP daemon of the published chart."),
-    without_effect("dhcpDaemonSet.image", "No effect: there is no additional pod."),
-    without_effect("vCenter", "No effect: RKE2's validation of charts sets it for each of them."),
+];
+
+/// Keys of published charts and their documentation that are accepted and have no effect here. NOTES names those that are set.
+#[rustfmt::skip]
+pub const WITHOUT_EFFECT: &[&str] = &[
+    "cniplugins.image",
+    "config.cni_conf.cleanupConfigOnExit",
+    "config.cni_conf.kubeconfig",
+    "config.fullnameOverride",
+    "dhcpDaemonSet.image",
+    "dynamicNetworksController.image",
+    "dynamicNetworksController.sockets",
+    "manifests.customResourceDefinition",
+    "pod.resources.dynamicNetworksController",
+    "vCenter",
+    "rke2-whereabouts.image",
+    "rke2-whereabouts.updateStrategy",
+    "rke2-whereabouts.imagePullSecrets",
+    "rke2-whereabouts.nameOverride",
+    "rke2-whereabouts.fullnameOverride",
+    "rke2-whereabouts.namespaceOverride",
+    "rke2-whereabouts.serviceAccount",
+    "rke2-whereabouts.podAnnotations",
+    "rke2-whereabouts.podSecurityContext",
+    "rke2-whereabouts.securityContext",
+    "rke2-whereabouts.resources",
+    "rke2-whereabouts.nodeSelector",
+    "rke2-whereabouts.tolerations",
+    "rke2-whereabouts.affinity",
+    "rke2-whereabouts.priorityClassName",
+    "rke2-whereabouts.cniConf",
+    "rke2-whereabouts.nodeSliceController",
+    "rke2-whereabouts.reconciler",
+    "rke2-whereabouts.global",
 ];

@@ -83,19 +83,22 @@ const WORDS: &[(&[&str], &[&str])] = &[
     ),
     (
         &["--set=config.cni_conf.kubeconfig=/x"],
-        &["kubeconfig has no effect"],
+        &["no effect in this one: config.cni_conf.kubeconfig."],
     ),
     (
         &["--set=cniplugins.image.tag=v1"],
-        &["cniplugins.image has no effect: the plugins come with the daemon's image"],
+        &["no effect in this one: cniplugins.image."],
     ),
     (
         &["--set=dynamicNetworksController.sockets.multus=/x"],
-        &["sockets has no effect"],
+        &["no effect in this one: dynamicNetworksController.sockets."],
     ),
     (
-        &["--set=manifests.customResourceDefinition=true"],
-        &["the CRD is in the chart rke2-multus-crd"],
+        &[
+            "--set=manifests.customResourceDefinition=true",
+            "--set=rke2-whereabouts.resources.a=b",
+        ],
+        &["no effect in this one: manifests.customResourceDefinition, rke2-whereabouts.resources."],
     ),
 ];
 
