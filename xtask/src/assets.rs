@@ -1,10 +1,12 @@
-//! The files of a release as a forge takes them: flat names, one archive with everything and its modes, and checksums over all of them.
+//! The files of a release as a forge takes them: flat names, one archive with everything and its modes, and signed checksums over all of them.
 
+use airgap::signatures::{BUNDLE, KEYRING, PROVENANCE, sums_signature};
 use anyhow::{Context as _, ensure};
 use archive::{
     digest::sha256,
     tar::{self, Entry},
 };
+use signing::SecretKey;
 
 use crate::{release, tree::Tree};
 
@@ -21,8 +23,13 @@ fn directory(version: &str) -> String {
     format!("multus-rs-v{version}")
 }
 
-/// Returns all files of a release for a forge.
-pub(crate) fn assets(release: &Tree, version: &str, notes: &str) -> anyhow::Result<Tree> {
+/// Returns all files of a release for a forge, with the signature of this key over their checksums.
+pub(crate) fn assets(
+    release: &Tree,
+    version: &str,
+    notes: &str,
+    key: Option<&SecretKey>,
+) -> anyhow::Result<Tree> {
     let mut assets = Tree::default();
     for (path, file) in &release.0 {
         let Some(name) = flat_name(path) else {
@@ -40,6 +47,10 @@ pub(crate) fn assets(release: &Tree, version: &str, notes: &str) -> anyhow::Resu
     let sums = assets.0.iter();
     let sums = sums.map(|(name, file)| (name.as_str(), sha256(&file.bytes)));
     let sums = airgap::lists::sums(sums);
+    if let Some(key) = key {
+        let signature = key.sign_text(sums.as_bytes());
+        assets.add(sums_signature(release::SUMS), signature);
+    }
     assets.add(release::SUMS, sums);
     Ok(assets)
 }
@@ -55,9 +66,16 @@ fn whole(release: &Tree, version: &str) -> anyhow::Result<Vec<u8>> {
     tar::write(&entries).context("cannot pack the release")
 }
 
-/// Returns the name that a file has next to all others, or `None` when it is in the archive alone: parts of a layout, pages, and lists that
-/// name other files by their paths.
+/// Returns the name that a file has next to all others, or `None` when it is in the archive alone: parts of a layout, pages, lists that name
+/// other files by their paths, and signatures of what a registry has.
 fn flat_name(path: &str) -> Option<String> {
+    if path == KEYRING {
+        return Some("keyring.gpg".to_owned());
+    }
+    // The digests in a statement are those of the flat files, too.
+    if path.starts_with(PROVENANCE) && path.ends_with(BUNDLE) {
+        return Some(path.replace('/', "-"));
+    }
     let (dir, rest) = path.split_once('/').unwrap_or(("", path));
     let file = rest.rsplit('/').next().unwrap_or(rest);
     let depth = rest.matches('/').count();
@@ -70,9 +88,10 @@ fn flat_name(path: &str) -> Option<String> {
         }
         ("charts", _) => rest.starts_with("assets/").then(|| file.to_owned()),
         ("manifests", 1) => Some(rest.replace('/', "-")),
-        ("airgap", 0) => (!rest.starts_with("sha256sum-")).then(|| rest.to_owned()),
         ("kubectl", 0) if rest == "multus.yaml" => Some(format!("krew-{rest}")),
-        ("exports" | "kubectl" | "manifests" | "plugins" | "sbom", 0) => Some(rest.to_owned()),
+        ("airgap" | "exports" | "kubectl" | "manifests" | "plugins" | "sbom", 0) => {
+            Some(rest.to_owned())
+        }
         _ => None,
     }
 }
@@ -109,6 +128,10 @@ mod tests {
             "airgap/multus-images.txt",
             "airgap/k3s/image-list-multus.txt",
             "airgap/sha256sum-arm.txt",
+            "airgap/sha256sum-arm.txt.sig",
+            "charts/keyring.gpg",
+            "provenance/ab.sigstore.json",
+            "signatures/ab.sigstore.json",
             "sbom/vex.cdx.json",
             "sbom/arm/multus-shim.cdx.json",
         ] {
@@ -121,7 +144,7 @@ mod tests {
 
     #[test]
     fn names_are_flat_and_the_archive_has_everything() {
-        let assets = assets(&release(), "1.2.3", "- New.\n").unwrap();
+        let assets = assets(&release(), "1.2.3", "- New.\n", None).unwrap();
         let names: Vec<_> = assets.0.keys().map(String::as_str).collect();
         assert_eq!(
             names,
@@ -134,14 +157,18 @@ mod tests {
                 "k3s-multus-1.2.3.tgz",
                 "k3s-multus-1.2.3.tgz.prov",
                 "k3s-multus.yaml",
+                "keyring.gpg",
                 "krew-multus.yaml",
                 "kubectl-multus-v1.2.3-linux-arm.tar.gz",
                 "multus-airgap-arm",
                 "multus-airgap-images-arm.tar.zst",
                 "multus-images.txt",
                 "multus-rs-v1.2.3.tar",
+                "provenance-ab.sigstore.json",
                 "release.json",
                 "rke2-multus.yaml",
+                "sha256sum-arm.txt",
+                "sha256sum-arm.txt.sig",
                 "vex.cdx.json",
             ]
         );
@@ -171,7 +198,7 @@ mod tests {
     fn different_files_never_get_one_name() {
         let mut tree = release();
         tree.add("airgap/multus-airgap-arm", "another program");
-        let error = assets(&tree, "1.2.3", "").unwrap_err().to_string();
+        let error = assets(&tree, "1.2.3", "", None).unwrap_err().to_string();
         assert!(error.contains("would be multus-airgap-arm"), "{error}");
     }
 }

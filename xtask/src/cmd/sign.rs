@@ -123,7 +123,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 }
 
 /// Reads the key, whose bytes are in no error and no line.
-fn secret_key(path: &Path) -> anyhow::Result<SecretKey> {
+pub(super) fn secret_key(path: &Path) -> anyhow::Result<SecretKey> {
     let context = || format!("cannot use the key {}", path.display());
     let file = fs::File::open(path).with_context(context)?;
     let mode = file.metadata().with_context(context)?.mode();

@@ -13,17 +13,24 @@ use airgap::{
         push::{Destination, Push},
         trust,
     },
-    registries,
+    registries, signatures,
     source::Source,
 };
 use anyhow::{Context as _, ensure};
 use cmdline::{BadUsage, counted};
 use semver::Version;
 use serde_json::json;
+use signing::PublicKey;
 
 use super::check;
 use crate::{
-    assets, changelog, cmd::chart, project::Project, release::Release, release_line, tree::Tree, ui,
+    assets, changelog,
+    cmd::{chart, sign},
+    project::Project,
+    release::{self, Release},
+    release_line,
+    tree::Tree,
+    ui,
 };
 
 /// Publish a release: to a registry, to a charts repository, as files for a forge, or to all of them
@@ -31,7 +38,7 @@ use crate::{
 /// A second run changes nothing. Names that are published with other bytes are refused before anything is written.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  cargo xtask release publish --registry registry.example/team --user me\n  cargo xtask release publish --charts ../charts --files assets --key release.pub\n  cargo xtask release publish --registry 127.0.0.1:5000 --plain-http --charts /tmp/charts --files /tmp/assets --json"
+    after_help = "Examples:\n  cargo xtask release publish --registry registry.example/team --user me\n  cargo xtask release publish --charts ../charts --files assets --signing-key release.key\n  cargo xtask release publish --registry 127.0.0.1:5000 --plain-http --charts /tmp/charts --files /tmp/assets --json"
 )]
 pub(super) struct Args {
     /// Release to publish
@@ -54,6 +61,9 @@ pub(super) struct Args {
     /// Directory for the files that a forge takes, under flat names with checksums and notes
     #[arg(long, value_name = "DIR")]
     files: Option<PathBuf>,
+    /// Sign the checksums of --files with this private key, the one that signed the release
+    #[arg(long, value_name = "FILE", requires = "files")]
+    signing_key: Option<PathBuf>,
     #[command(flatten)]
     trust: trust::Options,
     /// Accept a release of uncommitted changes or a rehearsal, for trials
@@ -69,9 +79,27 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         let usage = "name a place: --registry, --charts or --files";
         return Err(BadUsage(usage.to_owned()).into());
     }
-    let release = check::publishable(&args.dist, &args.trust.trust()?, args.allow_dirty)?;
+    let signing_key = args.signing_key.as_deref().map(sign::secret_key);
+    let signing_key = signing_key.transpose()?;
+    let mut trust = args.trust.trust()?;
+    if let Some(key) = &signing_key {
+        // The files are signed by whoever signed the release, and by nobody else.
+        ensure!(
+            trust.key.as_ref().is_none_or(|one| *one == key.public()),
+            "--signing-key is not the private half of --key: name the key that signed the release"
+        );
+        trust.key = Some(key.public());
+    }
+    let release = check::publishable(&args.dist, &trust, args.allow_dirty)?;
     let version: Version = release.version.parse().context("the release's version")?;
-    let places = Places::read(args, &release, &version)?;
+    let files = args.files.as_deref().map(|dir| {
+        let notes = notes(&Project::open()?, &version, args.allow_dirty)?;
+        let tree = Tree::read(&args.dist)?;
+        let files = assets::assets(&tree, &release.version, &notes, signing_key.as_ref())?;
+        ensure_unchanged(dir, &files, trust.key.as_ref())?;
+        anyhow::Ok((dir, files))
+    });
+    let places = Places::read(args, &release, &version, files.transpose()?)?;
     places.write(args, &version)
 }
 
@@ -85,7 +113,12 @@ struct Places<'a> {
 }
 
 impl<'a> Places<'a> {
-    fn read(args: &'a Args, release: &Release, version: &Version) -> anyhow::Result<Self> {
+    fn read(
+        args: &'a Args,
+        release: &Release,
+        version: &Version,
+        files: Option<(&'a Path, Tree)>,
+    ) -> anyhow::Result<Self> {
         let push = args.registry.as_ref().map(|registry| {
             let to = Destination {
                 registry: registry.clone(),
@@ -100,18 +133,11 @@ impl<'a> Places<'a> {
             let sources = chart::charts_of(&args.dist, release)?;
             chart::Merge::read(dir, &sources, release.epoch)
         });
-        let project = Project::open()?;
-        let files = args.files.as_ref().map(|dir| {
-            let notes = notes(&project, version, args.allow_dirty)?;
-            let files = assets::assets(&Tree::read(&args.dist)?, &release.version, &notes)?;
-            ensure_unchanged(dir, &files)?;
-            anyhow::Ok((dir.as_path(), files))
-        });
         Ok(Self {
             push: push.transpose()?,
             charts: charts.transpose()?,
-            files: files.transpose()?,
-            is_latest: release_line::is_latest(version, &project.released()?),
+            files,
+            is_latest: release_line::is_latest(version, &Project::open()?.released()?),
         })
     }
 
@@ -178,11 +204,32 @@ fn notes(project: &Project, version: &Version, is_trial: bool) -> anyhow::Result
 }
 
 /// Fails when the directory has other files than these, or one of them with other bytes: a forge takes all files that are in it.
-fn ensure_unchanged(dir: &Path, files: &Tree) -> anyhow::Result<()> {
+///
+/// The signature over the checksums may be there already, by this key.
+fn ensure_unchanged(dir: &Path, files: &Tree, key: Option<&PublicKey>) -> anyhow::Result<()> {
     if !dir.exists() {
         return Ok(());
     }
-    let found = Tree::read(dir)?;
+    let mut found = Tree::read(dir)?;
+    let path = signatures::sums_signature(release::SUMS);
+    if files.get(&path).is_none()
+        && let Some(signature) = found.0.remove(&path)
+    {
+        let path = dir.join(path);
+        let key = key.with_context(|| {
+            format!(
+                "{} is there and not checked: name the public key with --key",
+                path.display()
+            )
+        })?;
+        let sums = files.get(release::SUMS).unwrap_or_default();
+        key.verify_text(sums, &signature.bytes).with_context(|| {
+            format!(
+                "{} is no signature of --key over these files: sign them with --signing-key, or name another directory with --files",
+                path.display()
+            )
+        })?;
+    }
     for (path, file) in &found.0 {
         let name = dir.join(path);
         let own = files.0.get(path);
@@ -203,6 +250,9 @@ fn ensure_unchanged(dir: &Path, files: &Tree) -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use archive::digest::sha256;
+    use signing::SecretKey;
+
     use super::*;
 
     #[test]
@@ -212,11 +262,11 @@ mod tests {
         let mut files = Tree::default();
         files.add("a", "1");
         files.add_program("b", b"2".to_vec());
-        ensure_unchanged(&out, &files).unwrap();
+        ensure_unchanged(&out, &files, None).unwrap();
         files.update(&out, &[]).unwrap();
-        ensure_unchanged(&out, &files).unwrap();
+        ensure_unchanged(&out, &files, None).unwrap();
         let refused = |files: &Tree, expected: &str| {
-            let error = ensure_unchanged(&out, files).unwrap_err().to_string();
+            let error = ensure_unchanged(&out, files, None).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");
         };
         let mut other = files.clone();
@@ -228,6 +278,73 @@ mod tests {
         let mut other = files.clone();
         other.0.remove("a");
         refused(&other, "a is no file of this release");
+    }
+
+    #[test]
+    fn checksums_that_are_signed_stay_so() {
+        let dir = tempfile::tempdir().unwrap();
+        let pem = include_str!("../../../../signing/tests/fixtures/p256.pem");
+        let key = SecretKey::from_pem(pem).unwrap();
+        let public = key.public();
+        let files = |key| assets::assets(&Tree::default(), "1.2.3", "- New.\n", key).unwrap();
+        files(Some(&key)).update(dir.path(), &[]).unwrap();
+        ensure_unchanged(dir.path(), &files(Some(&key)), Some(&public)).unwrap();
+        // A run without the private key finds the signature and checks it.
+        ensure_unchanged(dir.path(), &files(None), Some(&public)).unwrap();
+        let refused = |key: Option<&PublicKey>, expected: &str| {
+            let error = ensure_unchanged(dir.path(), &files(None), key).unwrap_err();
+            assert!(error.to_string().contains(expected), "{error}");
+        };
+        refused(None, "is there and not checked: name the public key");
+        let pem = include_str!("../../../../signing/tests/fixtures/ed25519.pem");
+        let other = SecretKey::from_pem(pem).unwrap().public();
+        refused(Some(&other), "is no signature of --key over these files");
+    }
+
+    /// Runs the commands of the page in a directory with files of a release and `release.pub`.
+    fn openssl_accepts(dir: &Path) -> bool {
+        let pages = docs::Pages::of_checkout().unwrap();
+        let page = pages.get("docs/releasing.md").unwrap();
+        let mut blocks = page.blocks.iter();
+        let block = blocks
+            .find(|block| block.text.contains("openssl "))
+            .unwrap();
+        let mut shell = std::process::Command::new("/bin/sh");
+        shell.current_dir(dir).args(["-ec", &block.text]);
+        shell.output().unwrap().status.success()
+    }
+
+    #[test]
+    fn one_file_is_verified_with_openssl_as_the_page_says() {
+        let dir = tempfile::tempdir().unwrap();
+        let pem = include_str!("../../../../signing/tests/fixtures/p256.pem");
+        let key = SecretKey::from_pem(pem).unwrap();
+        let mut release = Tree::default();
+        release.add_program("bin/amd64/multus-distro", b"program".to_vec());
+        release.add("release.json", "{}");
+        let files = assets::assets(&release, "1.2.3", "", Some(&key)).unwrap();
+        let mut download = Tree::default();
+        for name in ["SHA256SUMS", "SHA256SUMS.sig", "multus-distro-amd64"] {
+            download.add(name, files.get(name).unwrap());
+        }
+        download.add("release.pub", key.public().to_pem());
+        let accepted = |changes: &[(&str, &str)]| {
+            let mut changed = download.clone();
+            for (path, bytes) in changes {
+                changed.add(*path, *bytes);
+            }
+            changed.update(dir.path(), &[]).unwrap();
+            openssl_accepts(dir.path())
+        };
+        assert!(accepted(&[("other", "a file of the reader")]));
+        let program = ("multus-distro-amd64", "another program");
+        assert!(!accepted(&[program]));
+        let pem = include_str!("../../../../signing/tests/fixtures/ed25519.pem");
+        let other = SecretKey::from_pem(pem).unwrap();
+        assert!(!accepted(&[("release.pub", &other.public().to_pem())]));
+        // Whoever changes a file and its line has no signature over the list.
+        let sums = airgap::lists::sums([(program.0, sha256(program.1.as_bytes()))]);
+        assert!(!accepted(&[program, ("SHA256SUMS", &sums)]));
     }
 
     #[test]
