@@ -135,13 +135,6 @@ pub(crate) fn change(
     Ok((package, changes))
 }
 
-/// Gives a chart another version; every other line stays.
-pub fn set_version(package: &mut Package, version: &str) -> Result<(), Error> {
-    edit(package, CHART_YAML, |file| file.set("version", version))?;
-    package.metadata = package::read_metadata(&package.files)?;
-    Ok(())
-}
-
 /// Removes a subchart: its dependency entry, its files unless another entry uses them, and its values.
 fn drop_subchart(
     package: &mut Package,

@@ -20,7 +20,6 @@ use crate::{report::say, sh, test_env};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Module {
     /// The program with which charts repositories of K3s and RKE2 make charts of packages.
-    ChartsBuildScripts,
     Containerd,
     Cosign,
     /// A program of ours with Kubernetes' libraries.
@@ -52,7 +51,6 @@ impl Module {
     /// Returns its directory in `e2e/tools`.
     fn name(self) -> &'static str {
         match self {
-            Self::ChartsBuildScripts => "charts-build-scripts",
             Self::Containerd => "containerd",
             Self::Cosign => "cosign",
             Self::DraDriver => "dra-driver",

@@ -42,8 +42,6 @@ pub(crate) enum Suite {
     Service,
     /// Charts and bindata with real Helm and Go
     Chart,
-    /// The packages tree for charts repositories, made into charts by the scripts of k3s-charts
-    Packages,
     /// Archives and registries with containerd's empty stores, skopeo and Helm
     Airgap,
     /// Signatures of a release, read by the real cosign
@@ -85,7 +83,6 @@ impl Suite {
         match self {
             Self::Service => "service",
             Self::Chart => "chart",
-            Self::Packages => "packages",
             Self::Airgap => "airgap",
             Self::Cosign => "cosign",
             Self::Netns => "netns",
@@ -119,7 +116,6 @@ impl Suite {
         match self {
             Self::Service => &service::NEEDS,
             Self::Chart => &chart::NEEDS,
-            Self::Packages => &chart::PACKAGES_NEEDS,
             Self::Airgap => &airgap::NEEDS,
             Self::Cosign => &airgap::COSIGN_NEEDS,
             Self::Netns | Self::Rules | Self::Faults | Self::Scale => &single_node::NEEDS,
@@ -147,7 +143,6 @@ impl Suite {
         match self {
             Self::Service => service::run(env, report),
             Self::Chart => chart::run(env, report),
-            Self::Packages => chart::run_packages(env, report),
             Self::Airgap => airgap::run(env, report),
             Self::Cosign => airgap::run_cosign(env, report),
             Self::Netns => netns::run(env, report),

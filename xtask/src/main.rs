@@ -14,7 +14,6 @@ mod difference;
 mod fetch;
 mod lock;
 mod macos_sdk;
-mod packages;
 mod pages;
 mod programs;
 mod project;

@@ -6,14 +6,12 @@ mod bindata;
 mod consumers;
 mod defects;
 mod derived;
-mod exported;
 mod notes;
 mod oci;
 mod pages;
 mod release_test;
 pub(super) mod render;
 mod rke2_gate;
-mod scripts;
 mod server;
 mod standalone;
 mod superset;
@@ -38,17 +36,10 @@ pub(crate) const NEEDS: Needs = Needs {
         ("ip", "iproute2"),
         ("make", "make"),
         ("openssl", "openssl"),
-        ("patch", "patch"),
         ("skopeo", "skopeo"),
         ("sysctl", "procps"),
     ],
     modules: &[Module::Helm, Module::Kubernetes],
-};
-
-/// The programs of the checks with the scripts of k3s-charts, which take minutes to build.
-pub(crate) const PACKAGES_NEEDS: Needs = Needs {
-    debian: &[("git", "git"), ("patch", "patch")],
-    modules: &[Module::ChartsBuildScripts],
 };
 
 const CHARTS: [&str; 4] = [
@@ -81,11 +72,6 @@ const REFUSED: &[(&str, &str)] = &[
     ("serviceAccount.name=null", "name"),
     ("manifests=null", "manifests"),
 ];
-
-/// Suite `packages`: the packages tree, made into charts by the scripts of a charts repository.
-pub(crate) fn run_packages(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed> {
-    scripts::run(env, report)
-}
 
 pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed> {
     rke2_gate::run(env, report)?;
@@ -152,14 +138,6 @@ pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed>
     report.check(
         "a derived chart differs from the published one only as requested",
         || derived::compare(env),
-    )?;
-    report.check(
-        "the packages tree of today's published charts becomes the published charts again",
-        || exported::of_today(env),
-    )?;
-    report.check(
-        "our chart, exported as changes to today's, is our chart with the images of the build",
-        || exported::over_today(env),
     )?;
     report.check("helm finds every version in a merged repository", || {
         derived::repository(env)

@@ -1,7 +1,6 @@
-//! `chart`: checks and packs the one chart under its two names; derives, exports, indexes and merges charts, and makes OCI artifacts of them.
+//! `chart`: checks and packs the one chart under its two names; derives, indexes and merges charts, and makes OCI artifacts of them.
 
 mod derive;
-mod export;
 mod index;
 mod merge;
 mod oci;
@@ -23,7 +22,7 @@ use crate::{
     ui,
 };
 
-/// Check, pack, derive, export, index or merge Helm charts
+/// Check, pack, derive, index or merge Helm charts
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  cargo xtask chart check\n  cargo xtask chart package --out /tmp/dist\n  cargo xtask chart index --check"
@@ -41,7 +40,6 @@ enum Command {
     /// Pack both charts and their CRD charts, and write their index
     Package(PackageArgs),
     Derive(derive::Args),
-    Export(export::Args),
     Index(index::Args),
     Merge(merge::Args),
     Oci(oci::Args),
@@ -77,7 +75,6 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             Ok(())
         }
         Command::Derive(args) => derive::run(&project, args),
-        Command::Export(args) => export::run(project, args),
         Command::Index(args) => index::run(&project, args),
         Command::Merge(args) => merge::run(&project, args),
         Command::Oci(args) => oci::run(&project, args),

@@ -106,7 +106,7 @@ fn nightly(project: &Project, dist: &Path, install: bool) -> anyhow::Result<()> 
         install,
         &["--old-kernel".into()],
     )?;
-    for suite in [e2e::Suite::Packages, e2e::Suite::Cosign, e2e::Suite::Scale] {
+    for suite in [e2e::Suite::Cosign, e2e::Suite::Scale] {
         e2e::one(project, suite, dist, install, &[])?;
     }
     for (arch, suites) in EMULATED {

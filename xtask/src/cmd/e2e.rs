@@ -77,8 +77,6 @@ pub(crate) enum Suite {
     Service,
     /// Real Helm and Go on the charts and bindata
     Chart,
-    /// The packages tree for charts repositories, by the scripts of k3s-charts, which take minutes to build
-    Packages,
     /// Archives, registries, containerd with empty stores, skopeo, Helm
     Airgap,
     /// Signatures of a release, read by the real cosign, which takes minutes to build
@@ -203,7 +201,7 @@ pub(crate) fn one(
     install: bool,
     extra_args: &[OsString],
 ) -> anyhow::Result<()> {
-    if matches!(suite, Suite::Chart | Suite::Packages | Suite::Upgrade) && install {
+    if matches!(suite, Suite::Chart | Suite::Upgrade) && install {
         download::all(project)?;
     }
     let mut args = vec!["--dist".into(), dist.into()];

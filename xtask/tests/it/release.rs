@@ -1,11 +1,8 @@
-//! `release bump`, `check`, `rehearse` and `publish` on a checkout of the test's own, and `chart export`.
+//! `release bump`, `check`, `rehearse` and `publish` on a checkout of the test's own.
 
 use std::{fs, path::PathBuf, process::Command};
 
-use crate::{
-    bad_input::{FAILED, output, refused, xtask},
-    chart::published,
-};
+use crate::bad_input::{FAILED, output, refused, xtask};
 
 const CHANGELOG: &str = "# Changelog\n\n## Unreleased\n\n- First.\n";
 
@@ -256,42 +253,4 @@ fn publication_needs_a_place_and_a_release() {
     let args = ["--files", "files"];
     refused(publish(&args), FAILED, &["dist does not exist"]);
     assert!(!checkout.path("files").exists());
-}
-
-#[test]
-fn charts_of_this_checkout_are_exported_with_the_names_of_the_build() {
-    let dir = tempfile::tempdir().unwrap();
-    let export = |layout: &str, more: &[&str]| {
-        let args = ["chart", "export", "--out", "out", "--layout", layout];
-        let args = [&args, more].concat();
-        let (status, stderr) = output(xtask(dir.path(), &args));
-        assert_eq!(status, 0, "{stderr}");
-    };
-    let text = |path: &str| fs::read_to_string(dir.path().join("out/packages").join(path)).unwrap();
-    export("rke2-charts", &["--image-prefix", "rancher/"]);
-    assert!(text("rke2-multus/package.yaml").starts_with("url: local\n"));
-    let values = text("rke2-multus/charts/values.yaml");
-    assert!(values.contains("repository: rancher/multus\n"), "{values}");
-    let crd = text("rke2-multus/charts/crds/networkAttachmentDefinition.yaml");
-    assert!(crd.contains("kind: CustomResourceDefinition\n"), "{crd}");
-    // Files of an earlier export that this one has not are removed; packages of others stay.
-    let others = dir.path().join("out/packages/other");
-    fs::create_dir(&others).unwrap();
-    fs::write(others.join("package.yaml"), "").unwrap();
-    let base = published("rke2-multus", "v4.3.017", &[]);
-    fs::write(dir.path().join("base.tgz"), base).unwrap();
-    let url = "https://r.example/rke2-multus-v4.3.017.tgz";
-    export("rke2-charts", &["--base", "base.tgz", "--url", url]);
-    let description = text("rke2-multus/package.yaml");
-    assert!(
-        description.starts_with(&format!("url: {url}\npackageVersion: 00\n")),
-        "{description}"
-    );
-    let patch = text("rke2-multus/generated-changes/patch/Chart.yaml.patch");
-    let head = "--- charts-original/Chart.yaml\n+++ charts/Chart.yaml\n@@ ";
-    assert!(patch.starts_with(head), "{patch}");
-    assert!(!dir.path().join("out/packages/rke2-multus/charts").exists());
-    assert!(others.exists());
-    export("k3s-charts", &[]);
-    assert!(text("k3s-multus/package.yaml").contains("packageVersion: 1\n"));
 }
