@@ -123,6 +123,29 @@ fn chart_is_derived_from_a_locked_archive() {
 }
 
 #[test]
+fn signature_of_a_chart_lies_next_to_it_and_never_changes() {
+    let dir = tempfile::tempdir().unwrap();
+    let (chart, published_at) = ("x-v4.3.017.tgz", "repo/assets/x/x-v4.3.017.tgz.prov");
+    write(dir.path(), chart, &published("x", "v4.3.017", &[]));
+    // A chart that was published before it was signed gets its signature later.
+    assert_eq!(stdout(merge(dir.path(), "rke2", &[chart])), "x v4.3.017\n");
+    assert!(!dir.path().join(published_at).exists());
+    write(dir.path(), "x-v4.3.017.tgz.prov", b"signature");
+    for _ in 0..2 {
+        assert_eq!(stdout(merge(dir.path(), "rke2", &[chart])), "");
+        let signature = fs::read(dir.path().join(published_at)).unwrap();
+        assert_eq!(signature, b"signature");
+    }
+    stdout(check(dir.path()));
+    write(dir.path(), "x-v4.3.017.tgz.prov", b"another");
+    refused(
+        merge(dir.path(), "rke2", &[chart]),
+        FAILED,
+        &["x-v4.3.017.tgz.prov is published with other bytes"],
+    );
+}
+
+#[test]
 fn merge_adds_charts_and_changes_nothing_published() {
     let dir = tempfile::tempdir().unwrap();
     for (name, version) in [("x", "v4.3.008"), ("x", "v4.3.017"), ("x-crd", "4.3.017")] {

@@ -10,6 +10,7 @@ use std::{
 use ::chart::{
     Distro, Identity,
     index::{
+        Packed,
         check::{self, Finding, Unpacked},
         layout::RepositoryLayout,
         merge::{self, Listing},
@@ -18,6 +19,7 @@ use ::chart::{
     pack::is_stray_file,
     package::{CHART_YAML, Package},
 };
+use airgap::signatures;
 use anyhow::{Context as _, bail, ensure};
 use archive::digest::sha256;
 use clap::ValueEnum;
@@ -72,8 +74,38 @@ struct Repository<'a> {
     listed: BTreeSet<String>,
 }
 
-/// A chart's origin, for messages, and its archive.
-pub(crate) type Source = (String, Vec<u8>);
+/// A chart on its way into a repository.
+pub(crate) struct Source {
+    /// Its name in messages.
+    origin: String,
+    archive: Vec<u8>,
+    /// Its signature for Helm.
+    signature: Option<Vec<u8>>,
+}
+
+impl Source {
+    /// Returns a chart with the signature that lies next to its archive, if there is one.
+    fn read(path: &Path) -> anyhow::Result<Self> {
+        let signature = signature_path(path);
+        Ok(Self {
+            origin: path.display().to_string(),
+            archive: super::read(path)?,
+            signature: read_present(&signature)?,
+        })
+    }
+}
+
+/// Returns the path of the signature of an archive, where Helm looks for it.
+fn signature_path(archive: &Path) -> PathBuf {
+    let mut path = archive.as_os_str().to_owned();
+    path.push(signatures::CHART);
+    path.into()
+}
+
+/// Reads a file that may be absent.
+fn read_present(path: &Path) -> anyhow::Result<Option<Vec<u8>>> {
+    path.exists().then(|| super::read(path)).transpose()
+}
 
 pub(super) fn run(project: &Project, args: &Args) -> anyhow::Result<()> {
     let (layout, distro) = match args.layout {
@@ -88,11 +120,8 @@ pub(super) fn run(project: &Project, args: &Args) -> anyhow::Result<()> {
     } else if args.charts.is_empty() {
         own(project, distro)?
     } else {
-        let read = |path: &PathBuf| Ok((path.display().to_string(), super::read(path)?));
-        args.charts
-            .iter()
-            .map(read)
-            .collect::<anyhow::Result<_>>()?
+        let charts = args.charts.iter().map(|path| Source::read(path));
+        charts.collect::<anyhow::Result<_>>()?
     };
     let merge = Merge::of(&args.into, layout, &sources, epoch)?;
     let count = sources.len();
@@ -163,9 +192,10 @@ impl<'a> Merge<'a> {
         };
         let mut tree = Tree::default();
         let mut listings = Vec::new();
-        for (name, bytes) in sources {
-            let listing = repository.add(bytes, &mut tree);
-            listings.push(listing.with_context(|| format!("cannot publish {name}"))?);
+        for source in sources {
+            let listing = repository.add(source, &mut tree);
+            let context = || format!("cannot publish {}", source.origin);
+            listings.push(listing.with_context(context)?);
         }
         let now = airgap::time::rfc3339(epoch);
         let merged = merge::merge(index.as_deref(), &listings, &now).with_context(context)?;
@@ -263,7 +293,12 @@ pub(super) fn own(project: &Project, distro: Distro) -> anyhow::Result<Vec<Sourc
     let name = Identity::of(distro).name;
     let packed = charts::pack(project.settings())?.into_iter();
     let own = packed.filter(|chart| chart.name.starts_with(name));
-    Ok(own.map(|chart| (chart.name, chart.bytes)).collect())
+    let source = |chart: Packed| Source {
+        origin: chart.name,
+        archive: chart.bytes,
+        signature: None,
+    };
+    Ok(own.map(source).collect())
 }
 
 fn release(dir: &Path) -> anyhow::Result<Release> {
@@ -290,22 +325,23 @@ fn of_release(dir: &Path, release: &Release, distro: Distro) -> anyhow::Result<V
 /// Returns a chart of a release, with the digest in its description.
 fn read_chart(dir: &Path, chart: &ChartEntry) -> anyhow::Result<Source> {
     let path = dir.join(&chart.path);
-    let bytes = super::read(&path)?;
+    let source = Source::read(&path)?;
     ensure!(
-        sha256(&bytes) == chart.digest,
+        sha256(&source.archive) == chart.digest,
         "{} is not the chart that {} names: copy the release again, and check it with `cargo xtask verify {}`",
         path.display(),
         release::FILE,
         dir.display()
     );
-    Ok((path.display().to_string(), bytes))
+    Ok(source)
 }
 
 impl Repository<'_> {
-    /// Adds an archive and its files to the tree; fails when other bytes are published under their paths. What lies there without being
-    /// published is named as `chart index --check` names it.
-    fn add(&self, bytes: &[u8], tree: &mut Tree) -> anyhow::Result<Listing> {
+    /// Adds an archive, its signature and its files to the tree; fails when other bytes are published under their paths. What lies there
+    /// without being published is named as `chart index --check` names it.
+    fn add(&self, source: &Source, tree: &mut Tree) -> anyhow::Result<Listing> {
         let (dir, layout) = (self.dir, self.layout);
+        let bytes = &source.archive[..];
         let package = Package::read(bytes)?;
         // The version becomes a part of paths, so it has to be a valid one.
         package.version()?;
@@ -329,6 +365,16 @@ impl Repository<'_> {
                 "{} is published with other bytes: give the chart a new version",
                 published.display()
             );
+        }
+        if let Some(signature) = &source.signature {
+            let published = signature_path(&published);
+            let found = read_present(&published)?;
+            ensure!(
+                found.is_none_or(|found| found == *signature),
+                "{} is published with other bytes: the chart is signed by another key, so give it a new version or remove that file",
+                published.display()
+            );
+            tree.add(format!("{asset}{}", signatures::CHART), signature.clone());
         }
         let unpacked = layout.directory(&metadata.name, &metadata.version);
         let found = repository::unpacked_files(dir, &unpacked)?;
