@@ -1,6 +1,7 @@
 # multus-rs in a distro's tree: `make download` fetches the files of multus.lock, `make generate` copies them to where Go compiles them in.
 #
-#   make multus-lock MULTUS_URL=https://release.example/vX.Y.Z MULTUS_VERSION=X.Y.Z    pins another release
+#   make multus-lock MULTUS_URL=https://release.example/vX.Y.Z MULTUS_VERSION=X.Y.Z    pins another release; with MULTUS_KEY=release.pub
+#                                                                                      only one that this key signed
 #   make download MULTUS_FROM=https://mirror.example/vX.Y.Z                            fetches the same files from a mirror
 #
 # Each line of the lock has the sha256, version and address of a file. Files whose sha256 is right already are not fetched again.
@@ -11,9 +12,10 @@ MULTUS_LOCK ?= multus.lock
 MULTUS_DIR ?= build/multus
 MULTUS_CURL ?= curl --fail --location --silent --show-error --retry 3
 
-# The files of a release that each distro embeds. The generated Go source holds the charts of K3s, whose tree uses go-bindata.
-MULTUS_FILES_k3s = ^(charts/assets/k3s-multus(-crd)?/|manifests/k3s/|bindata/go/)
-MULTUS_FILES_rke2 = ^(charts/assets/rke2-multus(-crd)?/|manifests/rke2/)
+# The files of a release that each distro embeds, by their flat names on a release's page and by their paths in a release. The generated Go
+# source holds the charts of K3s, whose tree uses go-bindata.
+MULTUS_FILES_k3s = ^(k3s-multus(-crd)?-[0-9][^/]*\.tgz$$|k3s-multus\.yaml$$|bindata-|charts/assets/k3s-multus(-crd)?/|manifests/k3s/|bindata/go/)
+MULTUS_FILES_rke2 = ^(rke2-multus(-crd)?-[0-9][^/]*\.tgz$$|rke2-multus\.yaml$$|charts/assets/rke2-multus(-crd)?/|manifests/rke2/)
 MULTUS_FILES = $(MULTUS_FILES_$(MULTUS_DISTRO))
 
 # Shell functions that both targets use. A path comes from a file that was downloaded: it stays below the directory that it is written to.
@@ -65,20 +67,34 @@ generate: download
 	grep -v '^#' $(MULTUS_LOCK) | while read -r sum version address; do \
 		path=$${address#"$$base"/}; check_line "$$sum" "$$path" $(MULTUS_LOCK); \
 		case "$$path" in \
-			charts/*) cp "$(MULTUS_DIR)/$$path" embedded/static/embed/charts/ ;; \
-			manifests/*) cp "$(MULTUS_DIR)/$$path" embedded/deploy/embed/ ;; \
-			bindata/go/*) \
-				file="bindata/$${path#bindata/go/}"; mkdir -p "$$(dirname "$$file")"; \
-				cp "$(MULTUS_DIR)/$$path" "$$file" ;; \
+			*.tgz) cp "$(MULTUS_DIR)/$$path" embedded/static/embed/charts/ ;; \
+			*.yaml) cp "$(MULTUS_DIR)/$$path" embedded/deploy/embed/multus.yaml ;; \
+			bindata*) \
+				file="$${path#bindata?}"; file="$${file#go/}"; package="$${file%%[-/]*}"; \
+				mkdir -p "bindata/$$package"; cp "$(MULTUS_DIR)/$$path" "bindata/$$package/$${file#*[-/]}" ;; \
 		esac; \
 	done
 
 # The whole of SHA256SUMS is checked before anything is written: an error page, a file of another version or a path that leads out of
-# the tree changes nothing.
+# the tree changes nothing. With MULTUS_KEY the list is believed only when that key signed it.
 multus-lock:
 	@$(MULTUS_SHELL); \
 	: "$${MULTUS_URL:?name the release: MULTUS_URL=https://…}" "$${MULTUS_VERSION:?name its version: MULTUS_VERSION=X.Y.Z}"; \
-	sums=$$($(MULTUS_CURL) "$$MULTUS_URL/SHA256SUMS"); \
+	new=$$(mktemp -d); trap 'rm -rf "$$new"' EXIT; \
+	$(MULTUS_CURL) --output "$$new/sums" "$$MULTUS_URL/SHA256SUMS"; \
+	if [ -n "$${MULTUS_KEY:-}" ]; then \
+		$(MULTUS_CURL) --output "$$new/text" "$$MULTUS_URL/SHA256SUMS.sig"; \
+		openssl base64 -d -in "$$new/text" -out "$$new/sig"; \
+		if openssl pkey -pubin -in "$$MULTUS_KEY" -noout -text | grep -qi ed25519; then \
+			set -- pkeyutl -verify -pubin -inkey "$$MULTUS_KEY" -rawin -in "$$new/sums" -sigfile "$$new/sig"; \
+		else \
+			set -- dgst -sha256 -verify "$$MULTUS_KEY" -signature "$$new/sig" "$$new/sums"; \
+		fi; \
+		openssl "$$@" >/dev/null || { \
+			echo "$$MULTUS_URL/SHA256SUMS is not what $$MULTUS_KEY signed: correct MULTUS_KEY, or ask the release's publisher" >&2; exit 1; \
+		}; \
+	fi; \
+	sums=$$(cat "$$new/sums"); \
 	lines=$$(echo "$$sums" | while read -r sum path; do \
 		check_line "$$sum" "$$path" "$$MULTUS_URL/SHA256SUMS"; \
 		if echo "$$path" | grep -Eq '$(MULTUS_FILES)'; then echo "$$sum $$MULTUS_VERSION $$MULTUS_URL/$$path"; fi; \
@@ -93,4 +109,4 @@ multus-lock:
 	mv $(MULTUS_LOCK).new $(MULTUS_LOCK)
 
 # The shell above reads these variables; make exports by itself only those of its command line.
-export MULTUS_URL MULTUS_VERSION
+export MULTUS_URL MULTUS_VERSION MULTUS_KEY

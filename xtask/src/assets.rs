@@ -86,6 +86,10 @@ fn flat_name(path: &str) -> Option<String> {
             let (arch, name) = rest.split_once('/')?;
             Some(format!("{name}-{arch}"))
         }
+        ("bindata", 2) => {
+            let source = rest.strip_prefix("go/")?;
+            Some(format!("bindata-{}", source.replace('/', "-")))
+        }
         ("charts", _) => rest.starts_with("assets/").then(|| file.to_owned()),
         ("manifests", 1) => Some(rest.replace('/', "-")),
         ("kubectl", 0) if rest == "multus.yaml" => Some(format!("krew-{rest}")),
@@ -152,6 +156,7 @@ mod tests {
                 "LICENSE",
                 "RELEASE-NOTES.md",
                 "SHA256SUMS",
+                "bindata-static-x.go",
                 "cni-plugins-linux-arm-v1.2.3.tgz",
                 "hauler.yaml",
                 "k3s-multus-1.2.3.tgz",
