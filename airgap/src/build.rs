@@ -1,6 +1,6 @@
 //! The part of `release.json` about what built the programs: tools as they reported themselves, and flags.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use archive::digest::Digest;
 use serde::{Deserialize, Serialize};
@@ -14,6 +14,8 @@ pub struct Build {
     pub llvm: String,
     pub cargo: String,
     pub linker: String,
+    /// The digests of the toolchain's own files that write programs, by their names: the compiler's driver, LLVM and the linker.
+    pub tool_files: BTreeMap<String, Digest>,
     pub c_compiler: String,
     /// The digest of the files that pin the C compiler.
     pub c_compiler_lock: Digest,
@@ -28,7 +30,7 @@ pub struct Build {
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Target {
     pub triple: String,
-    /// The source of Rust's standard library.
+    /// The source of Rust's standard library, and the digest of a finished one.
     pub std: String,
     pub libc: String,
     pub rustflags: Vec<String>,
@@ -59,8 +61,19 @@ impl Build {
         for ((name, one), (_, other)) in fields(self).into_iter().zip(fields(other)) {
             compare(name.to_owned(), one, other);
         }
-        let names: std::collections::BTreeSet<_> =
-            self.targets.keys().chain(other.targets.keys()).collect();
+        let names: BTreeSet<_> = self
+            .tool_files
+            .keys()
+            .chain(other.tool_files.keys())
+            .collect();
+        for name in names {
+            let digest = |build: &Self| {
+                let digest = build.tool_files.get(name);
+                digest.map_or_else(|| "absent".to_owned(), Digest::to_string)
+            };
+            compare(format!("toolFiles.{name}"), digest(self), digest(other));
+        }
+        let names: BTreeSet<_> = self.targets.keys().chain(other.targets.keys()).collect();
         let text = |target: Option<&Target>| {
             let text = target.map(|target| {
                 let (rustflags, c_flags) = (target.rustflags.join(" "), target.c_flags.join(" "));
@@ -99,6 +112,7 @@ mod tests {
             llvm: "1".to_owned(),
             cargo: "1.95.0".to_owned(),
             linker: "LLD 1".to_owned(),
+            tool_files: BTreeMap::from([("rust-lld".to_owned(), sha256(b"linker"))]),
             c_compiler: "clang 1".to_owned(),
             c_compiler_lock: sha256(b"lock"),
             crates: sha256(b"crates"),
@@ -138,7 +152,9 @@ mod tests {
         let fields = text.as_object().unwrap();
         for name in fields.keys().filter(|name| *name != "targets") {
             let mut changed = text.clone();
-            changed[name] = if fields[name].as_str().unwrap().starts_with("sha256:") {
+            changed[name] = if fields[name].is_object() {
+                serde_json::json!({"rust-lld": sha256(b"another")})
+            } else if fields[name].as_str().unwrap().starts_with("sha256:") {
                 serde_json::to_value(sha256(b"changed")).unwrap()
             } else {
                 "changed".into()

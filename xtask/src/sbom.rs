@@ -41,23 +41,6 @@ pub(crate) const LICENCE_TEXT: &str = include_str!("../../LICENSE");
 /// The lock that this program was built with, by which it verifies releases of its own commit.
 const LOCK: &str = include_str!("../../Cargo.lock");
 
-/// The permission of cargo to download crates that are missing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Network {
-    Allowed,
-    Off,
-}
-
-impl Network {
-    /// Returns cargo's flags for it.
-    fn flags(self) -> &'static [&'static str] {
-        match self {
-            Self::Allowed => &[],
-            Self::Off => &["--offline"],
-        }
-    }
-}
-
 /// The facts about a checkout from which documents are made.
 pub(crate) struct Inventory {
     graphs: BTreeMap<(Arch, String), Graph>,
@@ -77,24 +60,23 @@ struct ImageParts {
 }
 
 impl Inventory {
-    /// Asks cargo. The notices span all architectures and desks, so that an image has the same file whatever else is built with it.
+    /// Asks cargo, which fetches nothing. The notices span all architectures and desks, so that an image has the same file whatever else is built with it.
     pub(crate) fn of(
         project: &Project,
         definitions: BTreeMap<String, Definition>,
-        network: Network,
     ) -> anyhow::Result<Self> {
         let lock = project.shell()?.read_file("Cargo.lock")?;
         vex::check_is_current(&lock)?;
         let mut graphs = BTreeMap::new();
         for arch in Arch::ALL {
-            let of_arch = graph::of_arch(project, arch, network)?.into_iter();
+            let of_arch = graph::of_arch(project, arch)?.into_iter();
             graphs.extend(of_arch.map(|(program, graph)| ((arch, program), graph)));
         }
         let mut desks = BTreeMap::new();
         for desk in Desk::ALL {
-            desks.insert(desk, graph::of_desk(project, desk, network)?);
+            desks.insert(desk, graph::of_desk(project, desk)?);
         }
-        let facts = graph::facts(project, network)?;
+        let facts = graph::facts(project)?;
         let mut works = notices::of_toolchain(&project.toolchain)?;
         for id in linked(graphs.values().chain(desks.values())) {
             let facts = facts

@@ -35,7 +35,7 @@ pub(crate) fn has_sources(project: &Project) -> anyhow::Result<bool> {
 }
 
 /// Returns the manifest of the whole library.
-fn manifest(project: &Project) -> anyhow::Result<PathBuf> {
+pub(crate) fn manifest(project: &Project) -> anyhow::Result<PathBuf> {
     let (sources, _) = build_environment::rust_sources(project)?;
     Ok(sources.join("library/sysroot/Cargo.toml"))
 }
@@ -116,7 +116,7 @@ fn build(project: &Project, arch: Arch, target: &Path) -> anyhow::Result<Vec<Pat
     ];
     let build = cmd!(
         shell,
-        "cargo build --quiet --locked --release --target {triple} --manifest-path {manifest} --features {FEATURES}"
+        "cargo build --quiet --locked --offline --release --target {triple} --manifest-path {manifest} --features {FEATURES}"
     );
     // The compiler's warnings about its own library are of no use here.
     let output = build_environment::apply(build, &variables)

@@ -3,12 +3,14 @@
 use std::{
     collections::BTreeMap,
     fs,
+    io::Read as _,
     path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
 };
 
 use airgap::build::{Build, Target};
 use anyhow::{Context as _, bail, ensure};
-use archive::digest::sha256;
+use archive::digest::{Digest, Hasher, sha256};
 use xshell::{Shell, cmd};
 
 use airgap::desk::Desk;
@@ -58,12 +60,15 @@ pub(crate) fn record(project: &Project, arches: &[Arch]) -> anyhow::Result<Optio
     let lock = project.root.join("Cargo.lock");
     let lock = fs::read(&lock).with_context(|| format!("cannot read {}", lock.display()))?;
     let cargo = cmd!(shell, "cargo --version").quiet().read();
+    let sysroot = sysroot_dir(&shell)?;
+    let host = of_rustc("host")?;
     Ok(Some(Build {
         rustc: of_rustc("release")?,
         rustc_commit: of_rustc("commit-hash")?,
         llvm: of_rustc("LLVM version")?,
         cargo: cargo.context("cannot run cargo")?,
-        linker: linker_version(&shell, &of_rustc("host")?)?,
+        linker: linker_version(&shell, &linker_path(&sysroot, &host))?,
+        tool_files: tool_files(&sysroot, &host)?,
         c_compiler: compiler.version(&shell)?,
         c_compiler_lock: c_compiler::locks_digest(project)?,
         crates: sha256(&lock),
@@ -76,17 +81,23 @@ fn target(project: &Project, compiler: &CCompiler, arch: Arch) -> anyhow::Result
     let facts = Facts::of(arch);
     let (std, libc) = match facts.std {
         Std::Component => {
-            let libc = target_libdir(&project.shell()?, facts.triple)?;
-            let libc = libc.join("self-contained/libc.a");
-            let Ok(bytes) = fs::read(&libc) else {
+            let libraries = target_libdir(&project.shell()?, facts.triple)?;
+            let Ok(libc) = fs::read(libraries.join("self-contained/libc.a")) else {
                 return Ok(None);
             };
-            ("rust-std", format!("musl of rust-std, {}", sha256(&bytes)))
+            let std = libraries_digest(&libraries)?;
+            (
+                format!("rust-std, {std}"),
+                format!("musl of rust-std, {}", sha256(&libc)),
+            )
         }
         Std::Built if !sysroot::has_sources(project)? => return Ok(None),
         Std::Built => {
             let version = compiler.musl_version()?;
-            ("rust-src", format!("musl {version} of the C compiler"))
+            (
+                "rust-src".to_owned(),
+                format!("musl {version} of the C compiler"),
+            )
         }
     };
     let mut rustflags: Vec<_> = facts.rustflags.iter().map(|&flag| flag.into()).collect();
@@ -101,24 +112,122 @@ fn target(project: &Project, compiler: &CCompiler, arch: Arch) -> anyhow::Result
     }
     Ok(Some(Target {
         triple: facts.triple.to_owned(),
-        std: std.to_owned(),
+        std,
         libc,
         rustflags,
         c_flags,
     }))
 }
 
-/// Returns the version of the toolchain's own linker.
-fn linker_version(shell: &Shell, host: &str) -> anyhow::Result<String> {
-    let sysroot = cmd!(shell, "rustc --print sysroot")
+fn sysroot_dir(shell: &Shell) -> anyhow::Result<PathBuf> {
+    let dir = cmd!(shell, "rustc --print sysroot")
         .quiet()
         .read()
         .with_context(|| format!("cannot run rustc; {RUSTUP}"))?;
-    let linker = Path::new(&sysroot)
-        .join("lib/rustlib")
-        .join(host)
-        .join("bin")
-        .join(LINKER);
+    Ok(dir.into())
+}
+
+/// Returns the path of the toolchain's own linker.
+fn linker_path(sysroot: &Path, host: &str) -> PathBuf {
+    let dir = sysroot.join("lib/rustlib").join(host);
+    dir.join("bin").join(LINKER)
+}
+
+/// Returns the digests of the toolchain's files that write programs, by their names.
+///
+/// They have hundreds of megabytes, and are read once by a process: a toolchain is replaced by another of another version, which is asked
+/// for each time.
+fn tool_files(sysroot: &Path, host: &str) -> anyhow::Result<BTreeMap<String, Digest>> {
+    static KNOWN: Mutex<BTreeMap<PathBuf, Digest>> = Mutex::new(BTreeMap::new());
+    let mut paths = files_with(&sysroot.join("lib"), &["librustc_driver-", "libLLVM"], "")?;
+    ensure!(
+        !paths.is_empty(),
+        "{} has no compiler in lib/; {RUSTUP}",
+        sysroot.display()
+    );
+    paths.push(linker_path(sysroot, host));
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut digests = BTreeMap::new();
+    for path in paths {
+        let digest = match known.get(&path) {
+            Some(digest) => *digest,
+            None => digest_of(&path)?,
+        };
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        digests.insert(name.into_owned(), digest);
+        known.insert(path, digest);
+    }
+    Ok(digests)
+}
+
+/// Returns a digest over the libraries of a target that are linked into programs: names and bytes.
+fn libraries_digest(dir: &Path) -> anyhow::Result<Digest> {
+    let mut lines = Vec::new();
+    for path in files_with(dir, &["lib"], ".rlib")? {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        lines.push(format!("{name} {}\n", digest_of(&path)?));
+    }
+    Ok(sha256(lines.concat().as_bytes()))
+}
+
+/// Returns the files of a directory whose names begin and end so, in the order of their names.
+fn files_with(dir: &Path, starts: &[&str], end: &str) -> anyhow::Result<Vec<PathBuf>> {
+    let context = || format!("cannot read {}", dir.display());
+    let mut found = Vec::new();
+    for entry in fs::read_dir(dir).with_context(context)? {
+        let entry = entry.with_context(context)?;
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        if starts.iter().any(|start| name.starts_with(start)) && name.ends_with(end) {
+            found.push(entry.path());
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+fn digest_of(path: &Path) -> anyhow::Result<Digest> {
+    let context = || format!("cannot read {}", path.display());
+    let mut file = fs::File::open(path).with_context(context)?;
+    let mut hasher = Hasher::default();
+    let mut buffer = vec![0; 1 << 20];
+    loop {
+        match file.read(&mut buffer).with_context(context)? {
+            0 => return Ok(hasher.finish()),
+            length => hasher.update(&buffer[..length]),
+        }
+    }
+}
+
+/// Gets the crates of this workspace, also those that only the lists of a release name, and those of the standard library where one is built.
+pub(crate) fn fetch_crates(project: &Project, arches: &[Arch]) -> anyhow::Result<()> {
+    let shell = project.shell()?;
+    let mut manifests = vec![project.root.join("Cargo.toml")];
+    let mut built = arches.iter();
+    if built.any(|arch| Facts::of(*arch).std == Std::Built) && sysroot::has_sources(project)? {
+        manifests.push(sysroot::manifest(project)?);
+    }
+    for manifest in manifests {
+        cmd!(
+            shell,
+            "cargo fetch --quiet --locked --manifest-path {manifest}"
+        )
+        // The standard library is written in what is unstable in Rust, its manifest too.
+        .env("RUSTC_BOOTSTRAP", "1")
+        .quiet()
+        .run()
+        .with_context(|| {
+            format!(
+                "cannot get the crates that {} names: run this once with a network, which nothing after it needs",
+                manifest.display()
+            )
+        })?;
+    }
+    Ok(())
+}
+
+/// Returns what the toolchain's own linker says of itself.
+fn linker_version(shell: &Shell, linker: &Path) -> anyhow::Result<String> {
     cmd!(shell, "{linker} -flavor gnu --version")
         .quiet()
         .read()
@@ -317,9 +426,44 @@ mod tests {
         let shell = project.shell().unwrap();
         let rustc = ensure_pinned(&project).unwrap();
         let host = rustc.lines().find_map(|line| line.strip_prefix("host: "));
-        let version = linker_version(&shell, host.unwrap()).unwrap();
-        assert!(version.starts_with("LLD "), "{version}");
-        let error = linker_version(&shell, "no-such-host").unwrap_err();
+        let sysroot = sysroot_dir(&shell).unwrap();
+        let version = |host| linker_version(&shell, &linker_path(&sysroot, host));
+        let host = host.unwrap();
+        assert!(version(host).unwrap().starts_with("LLD "));
+        let error = version("no-such-host").unwrap_err();
         assert!(error.to_string().contains("no-such-host"), "{error}");
+        let names: Vec<_> = tool_files(&sysroot, host).unwrap().into_keys().collect();
+        assert!(names.contains(&LINKER.to_owned()), "{names:?}");
+        assert!(names.len() > 1, "{names:?}");
+    }
+
+    #[test]
+    fn files_of_the_toolchain_are_known_by_their_bytes() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |path: &str, text: &str| {
+            let path = dir.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        let error = tool_files(dir.path(), "a").unwrap_err();
+        assert!(error.to_string().contains("cannot read"), "{error}");
+        write("lib/other.so", "other");
+        let error = tool_files(dir.path(), "a").unwrap_err();
+        assert!(error.to_string().contains("has no compiler"), "{error}");
+        write("lib/librustc_driver-1.so", "driver");
+        write("lib/rustlib/a/bin/rust-lld", "linker");
+        let expected = [
+            ("librustc_driver-1.so".to_owned(), sha256(b"driver")),
+            (LINKER.to_owned(), sha256(b"linker")),
+        ];
+        assert_eq!(tool_files(dir.path(), "a").unwrap(), expected.into());
+        write("std/libstd-1.rlib", "std");
+        write("std/libstd-1.so", "shared");
+        let std = dir.path().join("std");
+        let before = libraries_digest(&std).unwrap();
+        write("std/libstd-1.so", "unused");
+        assert_eq!(libraries_digest(&std).unwrap(), before);
+        write("std/libstd-1.rlib", "another");
+        assert_ne!(libraries_digest(&std).unwrap(), before);
     }
 }

@@ -235,6 +235,7 @@ fn statement_has_the_c_compiler_of_the_release() {
         llvm: String::new(),
         cargo: String::new(),
         linker: String::new(),
+        tool_files: [].into(),
         c_compiler: "clang 1".to_owned(),
         c_compiler_lock: sha256(b"locks"),
         crates: sha256(b"crates"),

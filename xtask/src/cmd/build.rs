@@ -50,8 +50,10 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let project = Project::open()?.with_images(&args.names);
-    let (binaries, _) = all(&project, &args.arches.list(), args.install)?;
-    let plugins = args.desks.build(&project, args.install)?;
+    let arches = args.arches.list();
+    fetch(&project, &arches, args.desks, args.install)?;
+    let (binaries, _) = all(&project, &arches)?;
+    let plugins = args.desks.build(&project)?;
     let desks = plugins.keys().map(|desk| desk.name());
     let owned: Vec<_> = binaries
         .keys()
@@ -75,11 +77,27 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Gets everything that builds and the lists of a release need: with `install` what is missing of the tools, and the crates. Nothing after
+/// this uses a network.
+pub(crate) fn fetch(
+    project: &Project,
+    arches: &[Arch],
+    desks: desks::Desks,
+    install: bool,
+) -> anyhow::Result<()> {
+    toolchain::ensure_pinned(project)?;
+    if install {
+        toolchain::install(project, arches)?;
+        toolchain::install_for_desks(project, desks.list())?;
+        install_compiler(project)?;
+    }
+    toolchain::fetch_crates(project, arches)
+}
+
 /// Builds the programs, or takes those of an earlier build of the same sources. Returns also what they were built with.
 pub(crate) fn all(
     project: &Project,
     arches: &[Arch],
-    install: bool,
 ) -> anyhow::Result<(BTreeMap<Arch, Binaries>, Build)> {
     toolchain::ensure_pinned(project)?;
     let mut binaries = BTreeMap::new();
@@ -93,10 +111,6 @@ pub(crate) fn all(
         }
     }
     if !stale.is_empty() {
-        if install {
-            toolchain::install(project, &stale)?;
-            install_compiler(project)?;
-        }
         let compiler = toolchain::ensure_installed(project, &stale)?;
         compile(project, &compiler, &stale)?;
     }
@@ -180,7 +194,7 @@ fn compile(project: &Project, compiler: &CCompiler, arches: &[Arch]) -> anyhow::
         let options = &options;
         let build = cmd!(
             shell,
-            "cargo build --locked --profile {profile} {options...} {packages...} --bins"
+            "cargo build --locked --offline --profile {profile} {options...} {packages...} --bins"
         );
         build_environment::apply(build, &variables)
             .quiet()
@@ -347,6 +361,7 @@ mod tests {
             llvm: String::new(),
             cargo: String::new(),
             linker: String::new(),
+            tool_files: BTreeMap::new(),
             c_compiler: c_compiler.to_owned(),
             c_compiler_lock: sha256(b""),
             crates: sha256(b""),

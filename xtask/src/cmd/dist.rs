@@ -42,7 +42,7 @@ use crate::{
     programs::{self, Binaries},
     project::{ImageNames, PACKING, PROGRAMS, Project},
     release::{self, ChartEntry, Origin, Release},
-    sbom::{self, Inventory, Network, Subjects},
+    sbom::{self, Inventory, Subjects},
     sets::SetPaths,
     toolchain,
     tree::{self, Tree},
@@ -154,19 +154,19 @@ fn make_with_desks(
     Ok(())
 }
 
-/// Makes all parts in order: chart → programs → images → generate → airgap → lists of what is inside.
+/// Makes all parts in order: what is fetched → chart → programs → images → generate → airgap → lists of what is inside.
 fn assemble(
     project: &Project,
     arches: &[Arch],
     desks: Desks,
     install: bool,
 ) -> anyhow::Result<Tree> {
+    // What needs a network, and what fails soon, comes before the long work.
+    ui::step("fetch", || build::fetch(project, arches, desks, install))?;
     let charts = ui::step("charts", || charts::pack(project.settings()))?;
-    let (programs, build) = build::all(project, arches, install)?;
-    let plugins = desks.build(project, install)?;
-    let inventory = ui::step("crates and licences", || {
-        images::inventory(project, Network::Allowed)
-    })?;
+    let inventory = ui::step("crates and licences", || images::inventory(project))?;
+    let (programs, build) = build::all(project, arches)?;
+    let plugins = desks.build(project)?;
     let layout = images::layout(project, &programs, &inventory, &SetPaths::default())?;
     let origin = Origin {
         version: project.version.clone(),

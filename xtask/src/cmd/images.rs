@@ -19,8 +19,9 @@ use crate::{
     arch::{Arch, Arches},
     programs::Binaries,
     project::{ImageNames, Project},
-    sbom::{Inventory, Network},
+    sbom::Inventory,
     sets::SetPaths,
+    toolchain,
     tree::Tree,
     ui,
 };
@@ -45,7 +46,8 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let project = Project::open()?.with_images(&args.names);
     let binaries = built(&args.out, &args.arches.list())?;
-    let inventory = inventory(&project, Network::Allowed)?;
+    toolchain::fetch_crates(&project, &[])?;
+    let inventory = inventory(&project)?;
     let layout = layout(&project, &binaries, &inventory, &args.sets)?;
     tree(&layout).update(&args.out, &["oci/"])?;
     for image in &layout.images {
@@ -113,9 +115,9 @@ pub(crate) fn layout(
     Ok(layout)
 }
 
-/// Returns the crates of every program and image, and their licences.
-pub(crate) fn inventory(project: &Project, network: Network) -> anyhow::Result<Inventory> {
-    Inventory::of(project, definitions(project)?, network)
+/// Returns the crates of every program and image, and their licences, without a network.
+pub(crate) fn inventory(project: &Project) -> anyhow::Result<Inventory> {
+    Inventory::of(project, definitions(project)?)
 }
 
 /// Reads the definitions in `images/`, by the names of their directories, with the names of this build.

@@ -21,8 +21,7 @@ use crate::{
     difference,
     project::Project,
     release::{self, Release},
-    sbom::{self, Network},
-    toolchain,
+    sbom, toolchain,
     tree::Tree,
     ui,
 };
@@ -98,7 +97,7 @@ fn compare_with_crates(release: &Release) -> anyhow::Result<()> {
         images: release.image_prefix.clone(),
         ..project
     };
-    match images::inventory(&project, Network::Off) {
+    match images::inventory(&project) {
         Ok(inventory) => sbom::check_graph(&inventory, release),
         Err(error) => {
             ui::note(&format!(
@@ -253,6 +252,7 @@ mod tests {
             llvm: String::new(),
             cargo: String::new(),
             linker: linker.to_owned(),
+            tool_files: std::collections::BTreeMap::new(),
             c_compiler: String::new(),
             c_compiler_lock: archive::digest::sha256(b""),
             crates: archive::digest::sha256(b""),
@@ -269,6 +269,13 @@ mod tests {
         check_build(&release, &build("LLD 22")).unwrap();
         let error = check_build(&release, &build("LLD 23")).unwrap_err();
         let expected = "linker is `LLD 22` and `LLD 23`";
+        assert!(error.to_string().contains(expected), "{error}");
+        // The same words do not make the same tool.
+        let mut other = build("LLD 22");
+        let digest = archive::digest::sha256(b"another linker");
+        other.tool_files.insert("rust-lld".to_owned(), digest);
+        let error = check_build(&release, &other).unwrap_err();
+        let expected = "toolFiles.rust-lld is `absent` and `sha256:";
         assert!(error.to_string().contains(expected), "{error}");
     }
 

@@ -13,7 +13,6 @@ use anyhow::{Context as _, ensure};
 use serde::Deserialize;
 use xshell::cmd;
 
-use super::Network;
 use crate::{
     arch::{Arch, Facts},
     desks,
@@ -161,18 +160,14 @@ fn graph(linked: &Tree, all: &Tree, root: &CrateId) -> anyhow::Result<Graph> {
 }
 
 /// Asks cargo for the graph of every program of an architecture, by the program's name.
-pub(super) fn of_arch(
-    project: &Project,
-    arch: Arch,
-    network: Network,
-) -> anyhow::Result<BTreeMap<String, Graph>> {
-    of_runs(project, Facts::of(arch).triple, CARGO_RUNS, network)
+pub(super) fn of_arch(project: &Project, arch: Arch) -> anyhow::Result<BTreeMap<String, Graph>> {
+    of_runs(project, Facts::of(arch).triple, CARGO_RUNS)
 }
 
 /// Asks cargo for the graph of the kubectl plugin for a desk.
-pub(super) fn of_desk(project: &Project, desk: Desk, network: Network) -> anyhow::Result<Graph> {
+pub(super) fn of_desk(project: &Project, desk: Desk) -> anyhow::Result<Graph> {
     let run = std::slice::from_ref(programs::run_of(PROGRAM)?);
-    let graphs = of_runs(project, desks::Facts::of(desk).triple, run, network)?;
+    let graphs = of_runs(project, desks::Facts::of(desk).triple, run)?;
     let graph = graphs.into_values().next();
     graph.with_context(|| format!("cargo listed no crates for {}", desk.name()))
 }
@@ -182,9 +177,7 @@ fn of_runs(
     project: &Project,
     target: &str,
     runs: &[CargoRun],
-    network: Network,
 ) -> anyhow::Result<BTreeMap<String, Graph>> {
-    let network = network.flags();
     let mut graphs = BTreeMap::new();
     for CargoRun { programs, .. } in runs {
         let tree = |edges: &str| {
@@ -194,7 +187,7 @@ fn of_runs(
                 .flat_map(|(package, _)| ["--package", package]);
             let text = cmd!(
                 shell,
-                "cargo tree --locked {network...} --target {target} {packages...} --edges {edges} --prefix depth --format {FORMAT}"
+                "cargo tree --locked --offline --target {target} {packages...} --edges {edges} --prefix depth --format {FORMAT}"
             );
             let text = text.env("CARGO_TERM_COLOR", "never").quiet().read();
             let text = text.with_context(|| format!("cannot list the crates for {target}"))?;
@@ -291,10 +284,7 @@ fn parse_facts(metadata: &str, lock: &str) -> anyhow::Result<BTreeMap<CrateId, C
 }
 
 /// Asks cargo for the facts about all crates that any architecture may need.
-pub(super) fn facts(
-    project: &Project,
-    network: Network,
-) -> anyhow::Result<BTreeMap<CrateId, CrateFacts>> {
+pub(super) fn facts(project: &Project) -> anyhow::Result<BTreeMap<CrateId, CrateFacts>> {
     let shell = project.shell()?;
     let nodes = Arch::ALL.into_iter().map(|arch| Facts::of(arch).triple);
     let desks = Desk::ALL.into_iter();
@@ -302,10 +292,9 @@ pub(super) fn facts(
     let targets = nodes
         .chain(desks)
         .flat_map(|triple| ["--filter-platform", triple]);
-    let network = network.flags();
     let metadata = cmd!(
         shell,
-        "cargo metadata --locked {network...} --format-version 1 {targets...}"
+        "cargo metadata --locked --offline --format-version 1 {targets...}"
     );
     let metadata = metadata.quiet().read();
     let metadata = metadata.context("cannot read the manifests of the crates")?;

@@ -6,7 +6,6 @@ use airgap::{desk::Desk, kubectl_archives};
 use anyhow::{Context as _, ensure};
 use xshell::cmd;
 
-use super::install_compiler;
 use crate::{
     arch::{C_FLAGS, LINKER},
     build_environment::{self, remaps},
@@ -37,14 +36,10 @@ impl Desks {
     }
 
     /// Builds the plugin for each of them.
-    pub(crate) fn build(self, project: &Project, install: bool) -> anyhow::Result<Plugins> {
+    pub(crate) fn build(self, project: &Project) -> anyhow::Result<Plugins> {
         let desks = self.list();
         if desks.is_empty() {
             return Ok(Plugins::new());
-        }
-        if install {
-            toolchain::install_for_desks(project, desks)?;
-            install_compiler(project)?;
         }
         let compiler = toolchain::ensure_installed_for_desks(project, desks)?;
         let plugins = desks.iter().map(|&desk| {
@@ -110,7 +105,7 @@ fn compile(project: &Project, compiler: &CCompiler, desk: Desk) -> anyhow::Resul
     ui::note(&format!("building {} {}", desk.name(), packages.join(" ")));
     let build = cmd!(
         shell,
-        "cargo build --locked --profile {profile} --target {triple} {packages...} --bins"
+        "cargo build --locked --offline --profile {profile} --target {triple} {packages...} --bins"
     );
     build_environment::apply(build, &variables)
         .quiet()

@@ -13,7 +13,6 @@ use crate::{
     programs::Binaries,
     project::{ImageNames, Project},
     release::{self, Origin},
-    sbom::Network,
     sets::SetPaths,
     ui,
 };
@@ -64,9 +63,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         .collect();
     let mut programs = images::built(&args.programs, &arches)?;
     carry(&mut programs, &carried, &settings.image());
-    let inventory = ui::step("crates and licences", || {
-        images::inventory(&project, Network::Off)
-    })?;
+    let inventory = ui::step("crates and licences", || images::inventory(&project))?;
     let layout = images::layout(&project, &programs, &inventory, &SetPaths::default())?;
     let commit = project.commit.trim_end_matches(release::DIRTY);
     let origin = Origin {
