@@ -161,11 +161,11 @@ mod tests {
     #[test]
     fn manifest_names_its_subject_and_no_name_of_it() {
         let subject = Descriptor::of(oci::MANIFEST, b"image").named("r.example/x:v1");
-        let bytes = manifest(&subject, &document("application/spdx+json"));
+        let bytes = manifest(&subject, &document("application/vnd.cyclonedx+json"));
         let text = String::from_utf8(bytes).unwrap();
         let empty = "sha256:44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a";
         let expected = format!(
-            r#"{{"schemaVersion":2,"mediaType":"{}","artifactType":"application/spdx+json","config":{{"mediaType":"{EMPTY}","digest":"{empty}","size":2}},"layers":[{{"mediaType":"application/spdx+json","digest":"{empty}","size":2,"annotations":{{"{TITLE}":"multus.json"}}}}],"subject":{{"mediaType":"{}","digest":"{}","size":5}}}}"#,
+            r#"{{"schemaVersion":2,"mediaType":"{}","artifactType":"application/vnd.cyclonedx+json","config":{{"mediaType":"{EMPTY}","digest":"{empty}","size":2}},"layers":[{{"mediaType":"application/vnd.cyclonedx+json","digest":"{empty}","size":2,"annotations":{{"{TITLE}":"multus.json"}}}}],"subject":{{"mediaType":"{}","digest":"{}","size":5}}}}"#,
             oci::MANIFEST,
             oci::MANIFEST,
             sha256(b"image"),

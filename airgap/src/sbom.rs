@@ -1,8 +1,7 @@
-//! `sbom/`, `LICENSE` and `THIRD-PARTY.txt`: the names of the documents about what is inside of a release, and what both formats of them
-//! list. `xtask` writes them.
+//! `sbom/`, `LICENSE` and `THIRD-PARTY.txt`: the names of the documents about what is inside of a release, and what
+//! they list. `xtask` writes them.
 
 pub mod cyclonedx;
-pub mod spdx;
 
 use std::collections::BTreeSet;
 
@@ -14,10 +13,12 @@ pub const DIR: &str = "sbom/";
 pub const LICENCE: &str = "LICENSE";
 /// The licences of everything else that is linked into programs, in the same places.
 pub const NOTICES: &str = "THIRD-PARTY.txt";
+/// The ending of a document, which is CycloneDX in JSON.
+pub const ENDING: &str = ".cdx.json";
 /// The advisories that do not apply.
 pub const VEX: &str = "sbom/vex.cdx.json";
 
-/// One component of a document, as both formats name it.
+/// One component of a document.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Item {
     pub name: String,
@@ -30,7 +31,7 @@ pub struct Item {
     pub is_build_only: bool,
 }
 
-/// The content of a document, as both formats have it.
+/// The content of a document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listing {
     pub subject: Item,
@@ -50,18 +51,17 @@ pub fn stem(arch: &str, subject: &str) -> String {
     format!("{DIR}{arch}/{subject}")
 }
 
-/// Returns the path of the documents of an image without their endings.
+/// Returns the path of the document of an image without its ending.
 pub fn image_stem(arch: &str, reference: &str) -> String {
     stem(arch, &format!("image-{}", image_name(reference)))
 }
 
-/// Returns both paths of the documents of an image for an architecture, with their media types.
-pub fn image_documents(arch: Arch, reference: &str) -> [(String, &'static str); 2] {
-    let [cyclonedx, spdx] = paths(&image_stem(arch.name(), reference));
-    [(cyclonedx, cyclonedx::MEDIA_TYPE), (spdx, spdx::MEDIA_TYPE)]
+/// Returns the path of the document of an image for an architecture.
+pub fn image_document(arch: Arch, reference: &str) -> String {
+    path(&image_stem(arch.name(), reference))
 }
 
-/// Returns the paths of both documents, CycloneDX first.
-pub fn paths(stem: &str) -> [String; 2] {
-    [format!("{stem}.cdx.json"), format!("{stem}.spdx.json")]
+/// Returns the path of a document.
+pub fn path(stem: &str) -> String {
+    format!("{stem}{ENDING}")
 }

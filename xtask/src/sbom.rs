@@ -1,4 +1,4 @@
-//! `sbom/`, `LICENSE` and `THIRD-PARTY.txt`: what is inside of each program, image and archive of a release, in CycloneDX and SPDX, and the
+//! `sbom/`, `LICENSE` and `THIRD-PARTY.txt`: what is inside of each program, image and archive of a release, in CycloneDX, and the
 //! licences of it.
 //!
 //! The crates come from cargo's own resolution for each target ([`graph`]). A bill of materials is a value ([`bom`]) that two writers turn
@@ -8,7 +8,6 @@ mod bom;
 mod cyclonedx;
 mod graph;
 mod notices;
-mod spdx;
 mod vex;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,7 +16,7 @@ use airgap::{
     desk::Desk,
     image::Definition,
     lists,
-    sbom::{LICENCE, NOTICES, VEX, image_stem, paths, stem},
+    sbom::{LICENCE, NOTICES, VEX, image_stem, path, stem},
     verify::Checksums,
 };
 use anyhow::{Context as _, ensure};
@@ -180,9 +179,7 @@ pub(crate) fn documents(inventory: &Inventory, subjects: &Subjects<'_>) -> anyho
     }
     tree.add(VEX, to_bytes(&vex::document(&header)?)?);
     for (stem, bom) in bills(inventory, subjects)? {
-        let [cyclonedx, spdx] = paths(&stem);
-        tree.add(cyclonedx, to_bytes(&cyclonedx::write(&bom, &header))?);
-        tree.add(spdx, to_bytes(&spdx::write(&bom, &header))?);
+        tree.add(path(&stem), to_bytes(&cyclonedx::write(&bom, &header))?);
     }
     Ok(tree)
 }
@@ -420,11 +417,8 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn both_formats_list_the_same() {
-        let (bom, header) = (bom(), header());
-        let one = sbom::cyclonedx::read(&cyclonedx::write(&bom, &header)).unwrap();
-        let other = sbom::spdx::read(&spdx::write(&bom, &header)).unwrap();
-        assert_eq!(one, other);
+    fn documents_are_read_as_they_are_written() {
+        let one = sbom::cyclonedx::read(&cyclonedx::write(&bom(), &header())).unwrap();
         assert_eq!(one.subject.sha256, Some(sha256(b"program").hex()));
         let names: Vec<_> = one.items.iter().map(|item| item.name.as_str()).collect();
         assert_eq!(names, ["musl", "rust-std", "serde", "shim", "syn"]);
@@ -434,22 +428,16 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn documents_are_those_that_are_stored() {
-        let (bom, header) = (bom(), header());
+    fn document_is_the_one_that_is_stored() {
         let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/sbom");
-        for (name, document) in [
-            ("program.cdx.json", cyclonedx::write(&bom, &header)),
-            ("program.spdx.json", spdx::write(&bom, &header)),
-        ] {
-            let path = PathBuf::from(fixtures).join(name);
-            let text = to_bytes(&document).unwrap();
-            if std::env::var_os("UPDATE_EXPECT").is_some() {
-                std::fs::create_dir_all(fixtures).unwrap();
-                std::fs::write(&path, &text).unwrap();
-            }
-            let stored = std::fs::read(&path).unwrap_or_default();
-            assert!(stored == text, "{} differs", path.display());
+        let path = PathBuf::from(fixtures).join("program.cdx.json");
+        let text = to_bytes(&cyclonedx::write(&bom(), &header())).unwrap();
+        if std::env::var_os("UPDATE_EXPECT").is_some() {
+            std::fs::create_dir_all(fixtures).unwrap();
+            std::fs::write(&path, &text).unwrap();
         }
+        let stored = std::fs::read(&path).unwrap_or_default();
+        assert!(stored == text, "{} differs", path.display());
     }
 
     #[test]

@@ -1,9 +1,8 @@
-//! Checks the documents of a release from its files alone: each is about a program, image or archive that is there, both formats list the
-//! same, and what an image or archive consists of is in its list.
+//! Checks the documents of a release from its files alone: each is about a program, image or archive that is there, and what an image or archive consists of is in its list.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
 use archive::{
     digest::sha256,
     read::{self, Limits},
@@ -21,8 +20,8 @@ use crate::{
     image, lists,
     release::Release,
     sbom::{
-        self, DIR, Item, LICENCE, Listing, NOTICES, VEX, cyclonedx, image_name, image_stem, paths,
-        spdx,
+        self, DIR, ENDING, Item, LICENCE, Listing, NOTICES, VEX, cyclonedx, image_name, image_stem,
+        path,
     },
     tree::Tree,
 };
@@ -59,8 +58,7 @@ pub(super) fn check(
     if let Standard::Checkout(checkout) = standard {
         check_complete(release, arches, checkout, &lists)?;
         for desk in Desk::all_in(tree) {
-            let [path, _] = paths(&sbom::stem(desk.name(), &desk.program()));
-            file(tree, &path)?;
+            file(tree, &path(&sbom::stem(desk.name(), &desk.program())))?;
         }
         check_locked(&lists, checkout)?;
     }
@@ -72,47 +70,19 @@ pub(super) fn check(
 
 fn read_all(tree: &Tree) -> anyhow::Result<Lists> {
     let mut lists = Lists::new();
-    for (path, _) in tree.below(DIR) {
+    for (path, file) in tree.below(DIR) {
         let path = format!("{DIR}{path}");
         if path == VEX {
             continue;
         }
-        let stem = [".cdx.json", ".spdx.json"]
-            .iter()
-            .find_map(|ending| path.strip_suffix(ending));
+        let stem = path.strip_suffix(ENDING);
         let stem = stem.with_context(|| format!("{path} is no part of a release"))?;
-        if !lists.contains_key(stem) {
-            lists.insert(stem.to_owned(), read_both(tree, stem)?);
-        }
+        let context = || format!("{path} is damaged");
+        let document: Value = serde_json::from_slice(&file.bytes).with_context(context)?;
+        let list = cyclonedx::read(&document).with_context(context)?;
+        lists.insert(stem.to_owned(), list);
     }
     Ok(lists)
-}
-
-/// Reads both documents about a subject, which must list the same.
-fn read_both(tree: &Tree, stem: &str) -> anyhow::Result<Listing> {
-    let [cyclonedx, spdx] = paths(stem);
-    let parse = |path: &str| -> anyhow::Result<Value> {
-        let bytes = tree
-            .get(path)
-            .with_context(|| format!("{path} is missing"))?;
-        serde_json::from_slice(bytes).with_context(|| format!("{path} is damaged"))
-    };
-    let (one, other) = (parse(&cyclonedx)?, parse(&spdx)?);
-    let one = cyclonedx::read(&one).with_context(|| format!("{cyclonedx} is damaged"))?;
-    let other = spdx::read(&other).with_context(|| format!("{spdx} is damaged"))?;
-    let items = |list: &Listing| -> BTreeSet<Item> {
-        let subject = [list.subject.clone()];
-        list.items.iter().cloned().chain(subject).collect()
-    };
-    let (left, right) = (items(&one), items(&other));
-    if let Some(item) = left.symmetric_difference(&right).next() {
-        bail!(
-            "{cyclonedx} and {spdx} differ about {} {}",
-            item.name,
-            item.version.as_deref().unwrap_or_default()
-        );
-    }
-    Ok(one)
 }
 
 /// Checks that a list has the digest of its subject, and all that its subject consists of.
@@ -301,8 +271,7 @@ fn check_complete(
         let own = own.filter(|name| release.image_prefix.is_own(name));
         let images = own.map(|name| image_stem(arch, name));
         for stem in programs.chain(archives).chain(images) {
-            let [path, _] = paths(&stem);
-            ensure!(lists.contains_key(&stem), "{path} is missing");
+            ensure!(lists.contains_key(&stem), "{} is missing", path(&stem));
         }
     }
     Ok(())

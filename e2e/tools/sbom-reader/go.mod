@@ -4,12 +4,10 @@ go 1.26
 
 require (
 	github.com/CycloneDX/cyclonedx-go v0.12.0
-	github.com/spdx/tools-golang v0.5.7
 	github.com/xeipuuv/gojsonschema v1.2.0
 )
 
 require (
-	github.com/anchore/go-struct-converter v0.1.0 // indirect
 	github.com/xeipuuv/gojsonpointer v0.0.0-20180127040702-4e3ac2762d5f // indirect
 	github.com/xeipuuv/gojsonreference v0.0.0-20180127040603-bd5ef7bd5415 // indirect
 )

@@ -1,6 +1,6 @@
-// Reads bills of materials with the libraries that scanners use, and prints what they understand as JSON, one line per file.
+// Reads bills of materials with the library that scanners use, and prints what they understand as JSON, one line per file.
 //
-// A CycloneDX document is also validated against the schema that comes with the library. Its directory is found through the sources that
+// A document is also validated against the schema that comes with the library. Its directory is found through the sources that
 // this program was built from.
 package main
 
@@ -13,11 +13,8 @@ import (
 	"path/filepath"
 	"reflect"
 	"runtime"
-	"strings"
 
 	cyclonedx "github.com/CycloneDX/cyclonedx-go"
-	spdx "github.com/spdx/tools-golang/json"
-	"github.com/spdx/tools-golang/spdxlib"
 	"github.com/xeipuuv/gojsonschema"
 )
 
@@ -46,9 +43,6 @@ func read(path string) (*listing, error) {
 	if err != nil {
 		return nil, err
 	}
-	if strings.HasSuffix(path, ".spdx.json") {
-		return readSpdx(text)
-	}
 	if err := validate(text); err != nil {
 		return nil, err
 	}
@@ -75,55 +69,6 @@ func readCycloneDX(text []byte) (*listing, error) {
 	for _, component := range *bom.Components {
 		if component.Scope != cyclonedx.ScopeExcluded {
 			found.Purls = append(found.Purls, component.PackageURL)
-		}
-	}
-	return found, nil
-}
-
-func readSpdx(text []byte) (*listing, error) {
-	document, err := spdx.Read(bytes.NewReader(text))
-	if err != nil {
-		return nil, err
-	}
-	if err := spdxlib.ValidateDocument(document); err != nil {
-		return nil, err
-	}
-	described, err := spdxlib.GetDescribedPackageIDs(document)
-	if err != nil {
-		return nil, err
-	}
-	if len(described) != 1 {
-		return nil, fmt.Errorf("%d subjects", len(described))
-	}
-	isBuildOnly := map[string]bool{}
-	isUsed := map[string]bool{}
-	for _, relationship := range document.Relationships {
-		switch relationship.Relationship {
-		case "BUILD_DEPENDENCY_OF":
-			isBuildOnly[string(relationship.RefA.ElementRefID)] = true
-		case "STATIC_LINK", "CONTAINS":
-			isUsed[string(relationship.RefB.ElementRefID)] = true
-		}
-	}
-	found := &listing{Purls: []string{}}
-	for _, one := range document.Packages {
-		id := string(one.PackageSPDXIdentifier)
-		if one.PackageSPDXIdentifier == described[0] {
-			found.Name = one.PackageName
-			for _, checksum := range one.PackageChecksums {
-				if checksum.Algorithm == "SHA256" {
-					found.Sha256 = checksum.Value
-				}
-			}
-			continue
-		}
-		if isBuildOnly[id] && !isUsed[id] {
-			continue
-		}
-		for _, reference := range one.PackageExternalReferences {
-			if reference.RefType == "purl" {
-				found.Purls = append(found.Purls, reference.Locator)
-			}
 		}
 	}
 	return found, nil

@@ -86,18 +86,15 @@ pub(super) fn of_release(dist: &Path) -> anyhow::Result<Vec<Attachment>> {
 /// Returns the lists that name this manifest: an image of others may have the last part of its name in common with one of this project.
 fn documents(lists: &Tree, arch: Arch, reference: &str, subject: &Descriptor) -> Vec<Document> {
     let digest = subject.digest.hex();
-    let both = sbom::image_documents(arch, reference).into_iter();
-    let found = both.filter_map(|(path, media_type)| {
-        let path = path.strip_prefix(sbom::DIR)?;
-        let bytes = lists.get(path)?.to_vec();
-        String::from_utf8_lossy(&bytes)
-            .contains(&digest)
-            .then(|| Document {
-                media_type: media_type.to_owned(),
-                title: path.rsplit('/').next().unwrap_or(path).to_owned(),
-                bytes,
-                annotations: BTreeMap::new(),
-            })
-    });
-    found.collect()
+    let path = sbom::image_document(arch, reference);
+    let path = path.strip_prefix(sbom::DIR).unwrap_or(&path);
+    let bytes = lists.get(path);
+    let own = bytes.filter(|bytes| String::from_utf8_lossy(bytes).contains(&digest));
+    let document = |bytes: &[u8]| Document {
+        media_type: sbom::cyclonedx::MEDIA_TYPE.to_owned(),
+        title: path.rsplit('/').next().unwrap_or(path).to_owned(),
+        bytes: bytes.to_vec(),
+        annotations: BTreeMap::new(),
+    };
+    own.map(document).into_iter().collect()
 }

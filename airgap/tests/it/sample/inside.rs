@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use airgap::{
     lists,
-    sbom::{Item, LICENCE, NOTICES, image_stem, paths, spdx::DOCUMENT, stem},
+    sbom::{Item, LICENCE, NOTICES, image_stem, path, stem},
     tree::Tree,
 };
 use archive::{digest::sha256, verify::Image};
@@ -61,17 +61,9 @@ fn item(name: &str, sha256: String) -> Item {
 }
 
 fn write(tree: &mut Tree, stem: &str, subject: &Item, items: &BTreeSet<Item>) {
-    let [cyclonedx, spdx] = paths(stem);
     let components: Vec<_> = items.iter().map(component).collect();
     let document = json!({"metadata": {"component": component(subject)}, "components": components});
-    tree.add(cyclonedx, document.to_string());
-    let all = [subject].into_iter().chain(items);
-    let packages: Vec<_> = all.enumerate().map(package).collect();
-    let contains = (1..packages.len()).map(|index| relationship(&id(0), "CONTAINS", &id(index)));
-    let describes = relationship(DOCUMENT, "DESCRIBES", &id(0));
-    let relationships: Vec<_> = [describes].into_iter().chain(contains).collect();
-    let document = json!({"packages": packages, "relationships": relationships});
-    tree.add(spdx, document.to_string());
+    tree.add(path(stem), document.to_string());
 }
 
 fn component(item: &Item) -> Value {
@@ -81,22 +73,4 @@ fn component(item: &Item) -> Value {
         "purl": item.purl,
         "hashes": [{"alg": "SHA-256", "content": item.sha256}],
     })
-}
-
-fn package((index, item): (usize, &Item)) -> Value {
-    json!({
-        "SPDXID": id(index),
-        "name": item.name,
-        "versionInfo": item.version,
-        "externalRefs": [{"referenceType": "purl", "referenceLocator": item.purl}],
-        "checksums": [{"algorithm": "SHA256", "checksumValue": item.sha256}],
-    })
-}
-
-fn id(index: usize) -> String {
-    format!("SPDXRef-{index}")
-}
-
-fn relationship(from: &str, kind: &str, to: &str) -> Value {
-    json!({"spdxElementId": from, "relationshipType": kind, "relatedSpdxElement": to})
 }

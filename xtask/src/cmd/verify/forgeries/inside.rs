@@ -13,7 +13,6 @@ use crate::{
 };
 
 const SHIM: &str = "sbom/arm/multus-shim";
-const FORMATS: [&str; 2] = ["cdx", "spdx"];
 
 fn replace(tree: &mut Tree, path: &str, from: &str, to: &str) {
     let text = String::from_utf8(tree.get(path).unwrap().to_vec()).unwrap();
@@ -22,21 +21,12 @@ fn replace(tree: &mut Tree, path: &str, from: &str, to: &str) {
     tree.add(path, changed);
 }
 
-/// Changes one document of a release, or both about a subject when `path` has no ending.
+/// Changes the document about a subject, named with or without its ending.
 #[track_caller]
 fn edited(path: &str, from: &str, to: &str, expected: &str) {
-    forged(
-        |tree| {
-            if path.contains(".json") {
-                replace(tree, path, from, to);
-            } else {
-                for format in FORMATS {
-                    replace(tree, &format!("{path}.{format}.json"), from, to);
-                }
-            }
-        },
-        expected,
-    );
+    let stem = path.strip_suffix(".cdx.json").unwrap_or(path);
+    let path = format!("{stem}.cdx.json");
+    forged(|tree| replace(tree, &path, from, to), expected);
 }
 
 #[track_caller]
@@ -56,35 +46,23 @@ fn list_about_another_subject_is_named() {
     let own = digest("bin/arm/kubectl-multus");
     let about = format!("{kubectl}: it is about another file than the one of this release");
     edited(kubectl, &own, &other, &about);
-    let document = format!("{SHIM}.cdx.json");
-    let own = digest("bin/arm/multus-shim");
-    edited(&document, &own, &other, "differ about multus-shim");
     let archive = "sbom/arm/multus-airgap-images-arm.tar.zst";
     let described = Release::parse(release.get(crate::release::FILE).unwrap()).unwrap();
     let manifest = described.images[0].platforms[1].manifest.hex();
     let expected = "it has no docker.io/multusrs/multus:v";
     edited(archive, &manifest, &other, expected);
-    let copied = |formats: [&str; 2], expected: &str| {
-        forged(
-            |tree| {
-                for (from, to) in formats.into_iter().zip(FORMATS) {
-                    let list = tree.get(&format!("{SHIM}.{from}.json")).unwrap().to_vec();
-                    tree.add(format!("sbom/arm/other.{to}.json"), list);
-                }
-            },
-            expected,
-        );
-    };
-    copied(["cdx", "cdx"], "sbom/arm/other.spdx.json is damaged");
-    let nothing = "sbom/arm/other: the release has no such program, image or archive";
-    copied(FORMATS, nothing);
+    forged(
+        |tree| {
+            let list = tree.get(&format!("{SHIM}.cdx.json")).unwrap().to_vec();
+            tree.add("sbom/arm/other.cdx.json", list);
+        },
+        "sbom/arm/other: the release has no such program, image or archive",
+    );
 }
 
 #[test]
 fn list_of_other_crates_is_named() {
     let (serde, sered) = ("\"serde\"", "\"sered\"");
-    let document = format!("{SHIM}.cdx.json");
-    edited(&document, serde, sered, "differ about serde 1.");
     let image = "sbom/arm/image-multus: it does not list sered";
     edited(SHIM, serde, sered, image);
     // No image has these programs.
@@ -99,8 +77,6 @@ fn list_of_other_crates_is_named() {
 
 #[test]
 fn lists_that_are_missing_or_too_many_are_named() {
-    let document = format!("{SHIM}.spdx.json");
-    removed(&document, &format!("{document} is missing"));
     let expected = "sbom/arm/image-multus: sbom/arm/multus-shim is missing";
     removed(&format!("{SHIM}."), expected);
     let archive = "sbom/arm/multus-airgap-images-arm.tar.zst";
