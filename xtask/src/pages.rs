@@ -1,6 +1,4 @@
-//! The manual pages and completions of a release: those that are stored next to the programs' sources, and xtask's own manual.
-//!
-//! Shells complete `cargo xtask` through cargo, so xtask has no completions.
+//! The manual pages and completions of a release: those that are stored next to the programs' sources.
 
 use cmdline::pages;
 use include_dir::{Dir, include_dir};
@@ -16,13 +14,10 @@ static PROGRAMS: [Dir<'static>; 4] = [
 ];
 
 /// Returns all pages under their paths in a release.
-pub(crate) fn tree(xtask: clap::Command) -> Tree {
+pub(crate) fn tree() -> Tree {
     let mut tree = Tree::default();
     for dir in &PROGRAMS {
         add(&mut tree, dir);
-    }
-    for (path, bytes) in pages::manual(xtask) {
-        tree.add(path, bytes);
     }
     tree
 }

@@ -1,6 +1,4 @@
-//! `lint`: checks formatting, clippy, tidiness of files and imports, the pages for people, the chart and the workflows.
-
-mod import_cycles;
+//! `lint`: checks formatting, clippy, tidiness of files, the pages for people, the chart and the workflows.
 
 use std::{
     fs,
@@ -90,7 +88,6 @@ fn workflows(project: &Project, shell: &Shell, install: bool) -> anyhow::Result<
 /// Notes every complaint about every file, and fails if there is one.
 fn tidy(root: &Path) -> anyhow::Result<()> {
     let mut complaints = Vec::new();
-    let mut sources = Vec::new();
     for name in project::files(root)? {
         let path = root.join(&name);
         if let Ok(text) = fs::read_to_string(&path) {
@@ -98,13 +95,8 @@ fn tidy(root: &Path) -> anyhow::Result<()> {
             if let Some(warning) = length_warning(&name, &text) {
                 ui::note(&warning);
             }
-            sources.push((name, text));
         }
     }
-    let sources = sources
-        .iter()
-        .map(|(name, text)| (name.as_str(), text.as_str()));
-    complaints.extend(import_cycles::complaints(sources));
     if complaints.is_empty() {
         return Ok(());
     }
