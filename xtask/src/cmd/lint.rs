@@ -392,7 +392,7 @@ mod tests {
                 "cargo deny --locked check",
             ),
             (
-                include_str!("../../../.github/workflows/nightly.yml"),
+                include_str!("../../../.github/workflows/nightly.yaml"),
                 "cargo deny --locked check advisories",
             ),
         ] {

@@ -178,41 +178,6 @@ fn check_names_everything_that_is_wrong_before_and_after_the_tag() {
 }
 
 #[test]
-fn version_is_not_published_before_its_targets_were_fuzzed() {
-    let checkout = Checkout::new();
-    let targets = "[[bin]]\nname = \"own_a\"\n\n[[bin]]\nname = \"own_b\"\n";
-    checkout.write("fuzz/Cargo.toml", targets);
-    checkout.write("fuzz/fuzz_targets/own_a.rs", "");
-    checkout.write("fuzz/fuzz_targets/own_b.rs", "");
-    checkout.write("own/Cargo.toml", "");
-    checkout.write("own/src/lib.rs", "");
-    checkout.commit("targets");
-    checkout.bump("5.0.0");
-    checkout.commit("release");
-    let check = |args: &[&str]| {
-        let output = checkout.xtask(args).output().expect("xtask starts");
-        let text = String::from_utf8(output.stdout).expect("xtask writes UTF-8");
-        assert!(!output.status.success(), "{text}");
-        let lines = text.lines().filter(|line| !line.ends_with(": sound"));
-        let [line] = lines.collect::<Vec<_>>()[..] else {
-            panic!("{text}");
-        };
-        for expected in [
-            "fuzzing: 2 of 2 fuzz targets had fewer",
-            "(own_a had 0, own_b had 0)",
-            "cargo xtask fuzz --executions 100000000",
-            "cargo xtask fuzz --save",
-        ] {
-            assert!(line.contains(expected), "no {expected} in {line}");
-        }
-        checkout.succeeds(&[args, &["--allow-unfuzzed"]].concat());
-    };
-    check(&["release", "check"]);
-    checkout.git("tag v5.0.0");
-    check(&["release", "check", "--tag", "v5.0.0"]);
-}
-
-#[test]
 fn backports_are_made_on_the_branch_of_their_line() {
     let checkout = Checkout::new();
     let release = |version: &str| {

@@ -9,13 +9,13 @@ use cmdline::counted;
 use super::bump;
 use crate::{
     changelog,
-    cmd::{fuzz, verify},
+    cmd::verify,
     project::Project,
     release::{self, Release},
     release_line, ui,
 };
 
-/// Check that a version can be published: clean checkout, tag, changelog, fuzzing, files of the release and who signed them
+/// Check that a version can be published: clean checkout, tag, changelog, files of the release and who signed them
 ///
 /// Everything that is wrong is named, not the first thing alone.
 #[derive(Debug, clap::Args)]
@@ -29,9 +29,6 @@ pub(super) struct Args {
     /// Check this release too: every digest in it, and that it is of the checked out commit
     #[arg(long, value_name = "DIR")]
     dist: Option<PathBuf>,
-    /// Accept fuzz targets that had too few executions on these sources, for trials
-    #[arg(long)]
-    allow_unfuzzed: bool,
     #[command(flatten)]
     trust: trust::Options,
 }
@@ -43,9 +40,6 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         ("changelog", changes(&project)),
         ("version", version(&project, args.tag.is_some())),
     ];
-    if !args.allow_unfuzzed {
-        checks.push(("fuzzing", fuzz::ensure_fuzzed(&project.root)));
-    }
     if let Some(tag) = &args.tag {
         checks.push(("tag", self::tag(&project, tag)));
     }
