@@ -16,8 +16,6 @@ pub const FILE: &str = "release.json";
 pub const SUMS: &str = "SHA256SUMS";
 /// The version of the format.
 const SCHEMA: u32 = 2;
-/// The former version, whose files have no modes.
-const WITHOUT_MODES: u32 = 1;
 
 /// The complete file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,8 +51,7 @@ pub struct FileEntry {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arch: Option<String>,
     /// The permissions, in octal.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mode: Option<String>,
+    pub mode: String,
     pub size: u64,
     pub sha256: String,
 }
@@ -148,8 +145,8 @@ impl Release {
     pub fn parse(bytes: &[u8]) -> anyhow::Result<Self> {
         let release: Self = serde_json::from_slice(bytes)?;
         ensure!(
-            [WITHOUT_MODES, SCHEMA].contains(&release.schema),
-            "schema {} is not {WITHOUT_MODES} or {SCHEMA}, which this program reads",
+            release.schema == SCHEMA,
+            "schema {} is not {SCHEMA}, which this program reads",
             release.schema
         );
         Ok(release)
@@ -161,16 +158,6 @@ impl Release {
             version: self.version.as_str().into(),
             images: self.image_prefix.clone(),
         }
-    }
-
-    /// Returns the same description in the format of `other`, which may be the former one.
-    #[must_use]
-    pub fn in_format_of(mut self, other: &Self) -> Self {
-        self.schema = other.schema;
-        if other.schema == WITHOUT_MODES {
-            self.files.iter_mut().for_each(|file| file.mode = None);
-        }
-        self
     }
 
     /// Fails when anything is over its limit, and names all of it.
@@ -239,7 +226,7 @@ pub fn files(tree: &Tree) -> Vec<FileEntry> {
             path: path.clone(),
             kind: kind(path).to_owned(),
             arch: arch_of(path).map(|arch| arch.name().to_owned()),
-            mode: Some(if file.is_program { "0755" } else { "0644" }.to_owned()),
+            mode: if file.is_program { "0755" } else { "0644" }.to_owned(),
             size: file.bytes.len() as u64,
             sha256: sha256(&file.bytes).hex(),
         })

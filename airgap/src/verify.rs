@@ -210,7 +210,7 @@ pub fn check<'a>(
             release.budgets.clone()
         }
     };
-    let expected = Release::of(origin, tree, &images, charts, budgets).in_format_of(&release);
+    let expected = Release::of(origin, tree, &images, charts, budgets);
     ensure!(
         release.images == expected.images,
         "{}: its digests of images are not those of oci/",
@@ -280,24 +280,19 @@ fn check_sizes(release: &Release, tree: &Tree) -> anyhow::Result<()> {
 }
 
 fn check_files(release: &Release, tree: &Tree) -> anyhow::Result<()> {
-    let mut real = release::files(tree);
+    let real = release::files(tree);
     for file in &release.files {
-        let found = real.iter_mut().find(|real| real.path == file.path);
+        let found = real.iter().find(|real| real.path == file.path);
         let found = found.with_context(|| format!("{} is missing", file.path))?;
-        if file.mode.is_none() {
-            // The former format has no modes.
-            found.mode = None;
-        }
         ensure!(
             found.mode == file.mode,
             "{}: its mode is {}, {} says {}: the copy lost its modes, restore them with \
              `find DIR -type f -exec chmod 644 {{}} +; chmod 755 DIR/bin/*/* DIR/airgap/multus-airgap-a*`, or copy with tar, `cp -p` or `rsync -p`",
             file.path,
-            found.mode.as_deref().unwrap_or_default(),
+            found.mode,
             release::FILE,
-            file.mode.as_deref().unwrap_or_default()
+            file.mode
         );
-        let found = &*found;
         ensure!(
             found == file,
             "{}: {} describes another file",

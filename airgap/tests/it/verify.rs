@@ -84,7 +84,7 @@ fn harm_to_a_release_is_named() {
             fs::write(path, changed).unwrap();
             fs::write(at.join("SHA256SUMS"), sums).unwrap();
         },
-        "release.json is damaged: schema 9 is not 1 or 2",
+        "release.json is damaged: schema 9 is not 2",
     );
 }
 

@@ -72,7 +72,7 @@ fn modes_are_described_and_checked() {
     let description = Release::parse(tree.get(release::FILE).unwrap()).unwrap();
     let mode = |path: &str| {
         let file = description.files.iter().find(|file| file.path == path);
-        file.unwrap().mode.clone().unwrap()
+        file.unwrap().mode.clone()
     };
     assert_eq!(mode("bin/arm/multus-shim"), "0755");
     assert_eq!(mode("charts/index.yaml"), "0644");
@@ -105,20 +105,6 @@ fn modes_are_described_and_checked() {
         fs::set_permissions(&full, former).unwrap();
     }
     dir(copy.path(), &Trust::default(), |_| standard).unwrap();
-}
-
-#[test]
-fn description_without_modes_is_still_read() {
-    let mut tree = release();
-    let mut release = Release::parse(tree.get(release::FILE).unwrap()).unwrap();
-    release.schema = 1;
-    release.files.iter_mut().for_each(|file| file.mode = None);
-    seal(&mut tree, &release);
-    let checkout = checkout();
-    check(&tree, |_| Standard::Checkout(&checkout)).unwrap();
-    release.schema = 2;
-    seal(&mut tree, &release);
-    refused(&tree, "its budgets or files are not those of this release");
 }
 
 #[test]
@@ -594,7 +580,7 @@ fn forged_descriptions_are_named() {
         |release| drop(release.charts.pop()),
         "its digests of charts are not those of charts/",
     );
-    edited(|release| release.schema = 3, "schema 3 is not 1 or 2");
+    edited(|release| release.schema = 3, "schema 3 is not 2");
 }
 
 #[test]
