@@ -35,10 +35,14 @@ struct Missing {
     c_compiler: Option<String>,
 }
 
-/// Returns what programs are built with, as the tools report themselves, or `None` when one is not installed. Fails when the Rust compiler
-/// is not the pinned one.
+/// Returns what programs are built with, as the tools report themselves, or `None` when one is not installed or Rust is not. Fails when the
+/// Rust compiler is not the pinned one.
 pub(crate) fn record(project: &Project, arches: &[Arch]) -> anyhow::Result<Option<Build>> {
     let shell = project.shell()?;
+    let is_there = cmd!(shell, "rustc -vV").quiet().ignore_stderr();
+    if is_there.read().is_err() {
+        return Ok(None);
+    }
     let rustc = ensure_pinned(project)?;
     let Some(compiler) = CCompiler::find(project)? else {
         return Ok(None);
