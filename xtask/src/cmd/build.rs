@@ -77,8 +77,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Gets everything that builds and the lists of a release need: with `install` what is missing of the tools, and the crates. Nothing after
-/// this uses a network.
+/// Gets everything that builds and the lists of a release need: with `install` what is missing of the tools, which are an error otherwise,
+/// and the crates. Nothing after this uses a network.
 pub(crate) fn fetch(
     project: &Project,
     arches: &[Arch],
@@ -90,6 +90,10 @@ pub(crate) fn fetch(
         toolchain::install(project, arches)?;
         toolchain::install_for_desks(project, desks.list())?;
         install_compiler(project)?;
+    }
+    toolchain::ensure_installed(project, arches)?;
+    if !desks.list().is_empty() {
+        toolchain::ensure_installed_for_desks(project, desks.list())?;
     }
     toolchain::fetch_crates(project, arches)
 }
