@@ -125,6 +125,10 @@ pub struct Settings {
     pub accepts_dns: bool,
     /// The provider makes the rules of the packet filter that it needs.
     pub filters_packets: bool,
+    /// Connections from other nodes are refused, also those that the VPN's policy allows.
+    pub blocks_incoming: bool,
+    /// Packets to addresses outside of the VPN leave through another node.
+    pub uses_exit_node: bool,
     /// The control server.
     pub control_server: Option<String>,
 }

@@ -51,6 +51,10 @@ pub struct Report {
     pub accepts_dns: bool,
     /// The provider makes the rules of the packet filter that it needs.
     pub filters_packets: bool,
+    /// Connections from other nodes are refused.
+    pub blocks_incoming: bool,
+    /// Packets to addresses outside of the VPN leave through another node.
+    pub uses_exit_node: bool,
     /// The kernel forwards packets with IPv4.
     pub forwards_ipv4: bool,
     /// The kernel forwards packets with IPv6.
@@ -203,6 +207,8 @@ impl Report {
             translates_sources: settings.translates_sources,
             accepts_dns: settings.accepts_dns,
             filters_packets: settings.filters_packets,
+            blocks_incoming: settings.blocks_incoming,
+            uses_exit_node: settings.uses_exit_node,
             forwards_ipv4: sources.forwards.0,
             forwards_ipv6: sources.forwards.1,
             routes: own_routes(sources, status, &accepted, link),
@@ -522,6 +528,12 @@ impl Findings {
     }
 
     fn paths(&mut self, report: &Report) {
+        if report.blocks_incoming {
+            self.problem("this node takes no connection from other nodes, so its kubelet, API server and pods are out of reach: tailscale set --shields-up=false");
+        }
+        if report.uses_exit_node {
+            self.note("packets of this node and its pods to the Internet leave through an exit node, and fail while it is away: tailscale set --exit-node=, unless this is meant");
+        }
         for peer in report.peers.iter().filter(|peer| peer.active) {
             if let (None, Some(relay)) = (&peer.direct, &peer.relay) {
                 self.note(format!("packets to {} go through the relay {relay}, slower than directly: let UDP port 41641 through the firewalls of both nodes", peer.name));

@@ -553,6 +553,8 @@ impl From<Prefs> for Settings {
             translates_sources: !prefs.no_snat,
             accepts_dns: prefs.corp_dns,
             filters_packets: prefs.netfilter_mode == 2,
+            blocks_incoming: prefs.shields_up,
+            uses_exit_node: !prefs.exit_node_id.is_empty() || !prefs.exit_node.is_empty(),
             control_server: Some(prefs.control_url).filter(|url| !url.is_empty()),
         }
     }

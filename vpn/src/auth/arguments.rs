@@ -85,6 +85,7 @@ pub(super) fn read(text: &str) -> Result<Arguments, AuthError> {
             "--login-server" => arguments.login_server = Some(take_value()),
             "--advertise-routes" => arguments.advertise_routes = routes(&take_value())?,
             "--accept-routes" => accept_routes(value.as_deref())?,
+            "--shields-up" => shields_up(value.as_deref())?,
             _ => {
                 arguments.has_tags |= flag == "--advertise-tags";
                 arguments.rest.push(word);
@@ -102,13 +103,32 @@ pub(super) fn read(text: &str) -> Result<Arguments, AuthError> {
 
 /// Accepts the value that this program sets.
 fn accept_routes(value: Option<&str>) -> Result<(), AuthError> {
-    match value {
-        None | Some("1" | "t" | "T" | "true" | "TRUE" | "True") => Ok(()),
-        Some(_) => Err(AuthError::Argument {
-            flag: "--accept-routes",
-            reason: "would keep this node from the pods of the others: leave it out",
-        }),
+    if is_true(value) {
+        return Ok(());
     }
+    Err(AuthError::Argument {
+        flag: "--accept-routes",
+        reason: "would keep this node from the pods of the others: leave it out",
+    })
+}
+
+/// Accepts the default.
+fn shields_up(value: Option<&str>) -> Result<(), AuthError> {
+    if !is_true(value) {
+        return Ok(());
+    }
+    Err(AuthError::Argument {
+        flag: "--shields-up",
+        reason: "would keep the other nodes from this one's kubelet, API server and pods: leave it out",
+    })
+}
+
+/// Returns whether a switch is on; one without a value is.
+fn is_true(value: Option<&str>) -> bool {
+    matches!(
+        value,
+        None | Some("1" | "t" | "T" | "true" | "TRUE" | "True")
+    )
 }
 
 /// Returns the routes of a comma-separated list.

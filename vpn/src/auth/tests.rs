@@ -149,6 +149,8 @@ fn arguments_that_this_program_sets_are_kept_from_the_provider() {
     refused("--ssh tskey-Abc123", "has a key");
     refused("--hostname=tskey-Abc123", "has a key");
     refused("--accept-routes=false", "leave it out");
+    refused("--shields-up", "--shields-up in extraArgs");
+    refused("-shields-up=1", "leave it out");
     refused("--advertise-routes=10.0.0.0", "no list of routes");
     refused("--advertise-routes 10.0.0.0/33", "no list of routes");
     refused("--hostname='Abc123", "quotes in extraArgs");
@@ -162,7 +164,7 @@ fn arguments_that_this_program_sets_are_kept_from_the_provider() {
         "contradicts",
     );
     let auth = accepts(
-        "name=tailscale,extraArgs=--reset --timeout 9s --json --login-server https://a --accept-routes --ssh",
+        "name=tailscale,extraArgs=--reset --timeout 9s --json --login-server https://a --accept-routes --shields-up=false --ssh",
         None,
         Some("https://a"),
         &["--ssh"],

@@ -62,6 +62,8 @@ fn healthy() -> Node {
             translates_sources: false,
             accepts_dns: false,
             filters_packets: true,
+            blocks_incoming: false,
+            uses_exit_node: false,
             control_server: Some("https://headscale.example".to_owned()),
         },
         record: Record::default(),
@@ -380,6 +382,14 @@ fn relayed_path_and_settings_that_change_packets_are_noted() {
     check(
         |node| node.status().peers[0].direct = None,
         &["packets to b go through the relay fra, slower than directly: let UDP port 41641"],
+    );
+    check(
+        |node| node.settings.blocks_incoming = true,
+        &["!this node takes no connection from other nodes"],
+    );
+    check(
+        |node| node.settings.uses_exit_node = true,
+        &["packets of this node and its pods to the Internet leave through an exit node"],
     );
     check(
         |node| node.settings.accepts_dns = true,

@@ -112,6 +112,7 @@ fn status_has_what_the_recorded_output_has() {
     let settings = tailscale.settings().unwrap();
     assert_eq!(settings.advertised, prefixes("10.42.1.0/24"));
     assert!(settings.accepts_routes && !settings.translates_sources && !settings.accepts_dns);
+    assert!(!settings.blocks_incoming && !settings.uses_exit_node);
     assert_eq!(
         settings.control_server.as_deref(),
         Some("http://10.78.0.1:8080")
@@ -242,12 +243,16 @@ fn up_repeats_every_setting_that_tailscale_asks_for() {
         .replace("StatefulFiltering\": true", "StatefulFiltering\": false")
         .replace("Advertise\": false", "Advertise\": true")
         .replace("PostureChecking\": false", "PostureChecking\": true");
+    let prefs: &'static str = prefs.leak();
+    let runner = recorded(prefs, Output::default());
+    let settings = Tailscale::new(&runner, "/none").settings().unwrap();
+    assert!(settings.uses_exit_node);
     let key = Secret::new(*b"k");
     let login = Login {
         key: Some(&key),
         ..Login::default()
     };
-    let up = log_in(prefs.leak(), success(""), &login).1;
+    let up = log_in(prefs, success(""), &login).1;
     let expected = format!(
         "--stateful-filtering --exit-node={address} --exit-node-allow-lan-access --advertise-connector --report-posture"
     );
