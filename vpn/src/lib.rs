@@ -8,6 +8,7 @@ pub mod tailscale;
 pub mod flannel;
 pub mod kernel;
 pub mod life;
+pub mod probe;
 pub mod routes;
 pub mod rule;
 pub mod state;

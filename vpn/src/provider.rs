@@ -18,6 +18,12 @@ pub trait Provider {
     /// Takes the VPN down; the node stays logged in.
     fn down(&self) -> Result<(), ProviderError>;
 
+    /// Logs the node out; another login needs a key or a person.
+    fn logout(&self) -> Result<(), ProviderError>;
+
+    /// Sends a packet to another node through the tunnel, and returns the time until its answer.
+    fn ping(&self, address: IpAddr) -> Result<Duration, ProviderError>;
+
     /// Replaces the routes that this node advertises.
     fn advertise(&self, routes: &[Prefix]) -> Result<(), ProviderError>;
 

@@ -49,6 +49,8 @@ const UNREACHED: [&str; 9] = [
     "connection re",
     "unreachable",
 ];
+/// The time in which another node shall answer a ping, which is the program's own option.
+const PING: Duration = Duration::from_secs(5);
 /// The deadline of calls that the daemon answers from memory.
 const SHORT: Duration = Duration::from_secs(10);
 /// The time in which `tailscale up` shall reach the running state, which is its own option.
@@ -242,6 +244,21 @@ impl<R: Runner> Provider for Tailscale<R> {
         self.run(&args.map(str::to_owned), SHORT).map(drop)
     }
 
+    fn logout(&self) -> Result<(), ProviderError> {
+        self.run(&["logout".to_owned()], SHORT).map(drop)
+    }
+
+    fn ping(&self, address: IpAddr) -> Result<Duration, ProviderError> {
+        let limit = format!("--timeout={}s", PING.as_secs());
+        let address = address.to_string();
+        let args = ["ping", "--tsmp", "--c=1", &limit, &address];
+        let text = self.run(&args.map(str::to_owned), SHORT)?;
+        latency(&text).ok_or_else(|| ProviderError::Unreadable {
+            command: format!("{PROGRAM} ping"),
+            text: one_line(&text),
+        })
+    }
+
     fn advertise(&self, routes: &[Prefix]) -> Result<(), ProviderError> {
         let routes: Vec<String> = routes.iter().map(ToString::to_string).collect();
         self.set(format!("--advertise-routes={}", routes.join(",")))
@@ -321,6 +338,15 @@ fn up_args(prefs: &Prefs, login: &Login<'_>, key: Option<&Path>) -> Vec<String> 
     args.extend(repeated);
     args.extend(login.extra_args.iter().cloned());
     args
+}
+
+/// Returns the time at the end of the line of an answered ping, such as `in 23ms` or `in 1.2s`.
+fn latency(text: &str) -> Option<Duration> {
+    let (_, time) = text.trim_end().rsplit_once(" in ")?;
+    if let Some(milliseconds) = time.strip_suffix("ms") {
+        return milliseconds.parse().ok().map(Duration::from_millis);
+    }
+    Duration::try_from_secs_f64(time.strip_suffix('s')?.parse().ok()?).ok()
 }
 
 /// Joins the lines of an error and keeps its beginning.

@@ -459,7 +459,7 @@ _multus__distro() {
             return 0
             ;;
         multus__subcmd__distro__subcmd__vpn__subcmd__down)
-            opts="-h --cut-session --root --help"
+            opts="-h --logout --cut-session --root --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -571,7 +571,7 @@ _multus__distro() {
             return 0
             ;;
         multus__subcmd__distro__subcmd__vpn__subcmd__status)
-            opts="-h --json --root --help"
+            opts="-h --probe --json --root --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

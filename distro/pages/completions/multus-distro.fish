@@ -129,9 +129,11 @@ complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __f
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __fish_seen_subcommand_from run" -l root -d 'The directory that stands for the node\'s root' -r -F
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __fish_seen_subcommand_from run" -s h -l help -d 'Print help'
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __fish_seen_subcommand_from status" -l root -d 'The directory that stands for the node\'s root' -r -F
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __fish_seen_subcommand_from status" -l probe -d 'Ask the other nodes of the cluster, too: the tunnel, the API server\'s port and the kubelet\'s'
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __fish_seen_subcommand_from status" -l json -d 'As JSON'
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __fish_seen_subcommand_from status" -s h -l help -d 'Print help'
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __fish_seen_subcommand_from down" -l root -d 'The directory that stands for the node\'s root' -r -F
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __fish_seen_subcommand_from down" -l logout -d 'Log this node out, too, whoever logged it in: as at the end of a node that does not come back'
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __fish_seen_subcommand_from down" -l cut-session -d 'Take the VPN down even where this very session came over it, and would be cut'
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __fish_seen_subcommand_from down" -s h -l help -d 'Print help'
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __fish_seen_subcommand_from hook" -l root -d 'The directory that stands for the node\'s root' -r -F

@@ -6,7 +6,11 @@ use anyhow::{Context as _, ensure};
 use cmdline::{BadUsage, absolute};
 use node::{root::Root, runtime::HINT};
 
-use super::{note, print, stage::ensure_not_disabled, vpn::down::down};
+use super::{
+    note, print,
+    stage::ensure_not_disabled,
+    vpn::down::{End, down},
+};
 use crate::{
     boot_program,
     node_vpn::{auth, files::VpnFiles},
@@ -190,7 +194,7 @@ fn remove_vpn(args: &Args, root: &Root) -> anyhow::Result<()> {
     // In another file tree there is no VPN to take down.
     if args.root == Path::new("/") {
         // The VPN may be the only way to an edge node, so it stays up.
-        down(root, false)?;
+        down(root, End::Routes)?;
     } else {
         VpnFiles::new(root).remove()?;
     }

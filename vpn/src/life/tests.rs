@@ -97,6 +97,14 @@ impl Provider for OfProvider {
         Ok(())
     }
 
+    fn logout(&self) -> Result<(), ProviderError> {
+        unreachable!("steps never log out")
+    }
+
+    fn ping(&self, _: IpAddr) -> Result<Duration, ProviderError> {
+        unreachable!("steps never ping")
+    }
+
     fn advertise(&self, routes: &[Prefix]) -> Result<(), ProviderError> {
         let mut fake = self.0.borrow_mut();
         let texts: Vec<String> = routes.iter().map(ToString::to_string).collect();

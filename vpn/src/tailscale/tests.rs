@@ -300,6 +300,7 @@ fn settings_are_changed_one_by_one() {
     tailscale.accept_routes(true).unwrap();
     tailscale.translate_sources(false).unwrap();
     tailscale.down().unwrap();
+    tailscale.logout().unwrap();
     assert_eq!(
         runner.calls.take(),
         [
@@ -308,8 +309,26 @@ fn settings_are_changed_one_by_one() {
             "set --accept-routes=true",
             "set --snat-subnet-routes=false",
             "down --accept-risk=lose-ssh",
+            "logout",
         ]
     );
+}
+
+#[test]
+fn ping_returns_the_time_of_its_answer() {
+    let pong = |time: &str| {
+        latency(&format!(
+            "pong from b (100.64.0.2, 41641) via TSMP in {time}\n"
+        ))
+    };
+    assert_eq!(pong("23ms"), Some(Duration::from_millis(23)));
+    assert_eq!(pong("0s"), Some(Duration::ZERO));
+    assert_eq!(pong("1.204s"), Some(Duration::from_millis(1204)));
+    assert_eq!(latency("ping \"100.64.0.2\" timed out\n"), None);
+    let failing = Failing(|| Ok(failure("no reply\n")));
+    let error = Tailscale::new(failing, "/none").ping([100, 64, 0, 2].into());
+    let expected = "`tailscale ping --tsmp --c --timeout 100.64.0.2` failed: no reply";
+    assert_eq!(error.unwrap_err().to_string(), expected);
 }
 
 /// Ends every call in one way.

@@ -22,9 +22,12 @@ use crate::node_vpn::files::VpnFiles;
 
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Example:\n  systemctl disable --now multus-vpn.service\n  multus-distro vpn down\n\n`multus-distro install --remove` does this, too, and leaves the VPN up."
+    after_help = "Example:\n  systemctl disable --now multus-vpn.service\n  multus-distro vpn down\n  multus-distro vpn down --logout\n\n`multus-distro install --remove` does this, too, and leaves the VPN up."
 )]
 pub(crate) struct Args {
+    /// Log this node out, too, whoever logged it in: as at the end of a node that does not come back
+    #[arg(long)]
+    logout: bool,
     /// Take the VPN down even where this very session came over it, and would be cut
     #[arg(long)]
     cut_session: bool,
@@ -43,18 +46,29 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     };
     let was_ours = VpnFiles::new(&root).record()?.brought_up;
     if let Some(peer) = peer.filter(is_of_vpn)
-        && was_ours
+        && (was_ours || args.logout)
         && !args.cut_session
     {
         bail!(
             "this session came over the VPN, from {peer}: it would be cut, and the node may have no other way in; come by another one, repeat it with --cut-session, or withdraw all but the VPN itself with `multus-distro install --remove`"
         );
     }
-    down(&root, true)
+    down(&root, if args.logout { End::Login } else { End::Vpn })
 }
 
-/// Withdraws the routes of this node's pods, deletes the rules, and with `take_down` takes the VPN down if `vpn run` brought it up.
-pub(crate) fn down(root: &Root, take_down: bool) -> anyhow::Result<()> {
+/// What ends besides the routes of this node's pods and the rules.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    /// Nothing.
+    Routes,
+    /// The VPN, if `vpn run` brought it up.
+    Vpn,
+    /// The node's login, and with it the VPN.
+    Login,
+}
+
+/// Withdraws the routes of this node's pods, deletes the rules, and ends what is named.
+pub(crate) fn down(root: &Root, end: End) -> anyhow::Result<()> {
     let files = VpnFiles::new(root);
     files.make_dirs()?;
     // Otherwise it would bring the VPN up again.
@@ -65,15 +79,22 @@ pub(crate) fn down(root: &Root, take_down: bool) -> anyhow::Result<()> {
     // With its program the VPN is gone, too.
     if !matches!(provider.status(), Err(ProviderError::NotInstalled(_))) {
         Life::new(provider, VpnFiles::new(root), record)
-            .end(take_down)
+            .end(end != End::Routes)
             .map_err(|error| anyhow!(error))
             .context("cannot end the use of the VPN")?;
+        if end == End::Login {
+            let provider = Tailscale::new(SystemRunner, files.run_dir());
+            provider.logout().context("cannot log this node out")?;
+        }
     }
     change_rules(&BTreeSet::new()).context("cannot delete the rules of the LAN")?;
     files.remove()?;
-    note(match (was_ours, take_down) {
-        (true, true) => "the VPN is down; this node stays logged in: tailscale logout ends that",
-        (true, false) => {
+    note(match (was_ours, end) {
+        (_, End::Login) => "the VPN is down, and this node is logged out",
+        (true, End::Vpn) => {
+            "the VPN is down; this node stays logged in: tailscale logout ends that"
+        }
+        (true, End::Routes) => {
             "the VPN stays up and this node logged in: tailscale down and tailscale logout end that"
         }
         (false, _) => "the VPN was up before, and stays up",

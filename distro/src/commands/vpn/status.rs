@@ -1,4 +1,4 @@
-//! `vpn status [--json]`: the VPN of this node, what is wrong with it, and what helps.
+//! `vpn status [--probe] [--json]`: the VPN of this node, what is wrong with it, and what helps.
 
 use std::path::PathBuf;
 
@@ -7,16 +7,23 @@ use cmdline::absolute;
 use node::root::Root;
 use serde::Serialize;
 use vpn::{
+    probe::{self, Probe},
     state::State,
     status::{Finding, Report, findings},
+    tailscale::{SystemRunner, Tailscale},
 };
 
 use super::print;
-use crate::node_vpn::report;
+use crate::node_vpn::{files::VpnFiles, report};
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  multus-distro vpn status\n  multus-distro vpn status --json")]
+#[command(
+    after_help = "Examples:\n  multus-distro vpn status\n  multus-distro vpn status --probe\n  multus-distro vpn status --json"
+)]
 pub(crate) struct Args {
+    /// Ask the other nodes of the cluster, too: the tunnel, the API server's port and the kubelet's
+    #[arg(long)]
+    probe: bool,
     /// As JSON
     #[arg(long)]
     json: bool,
@@ -32,22 +39,37 @@ struct Output<'a> {
     report: &'a Report,
     /// The state that `vpn run` wrote last.
     run: Option<&'a State>,
+    /// The answers of the other nodes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    probes: Option<&'a [Probe]>,
     findings: &'a [Finding],
 }
 
 /// Prints the report; fails when something is wrong.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let (report, state) = report::report(&Root::open(&args.root)?)?;
-    let findings = findings(&report, state.as_ref());
+    let root = Root::open(&args.root)?;
+    let (report, state) = report::report(&root)?;
+    let mut findings = findings(&report, state.as_ref());
+    let probes = (args.probe && report.phase == "running").then(|| {
+        let provider = Tailscale::new(SystemRunner, VpnFiles::new(&root).run_dir());
+        probe::probe(&provider, &report)
+    });
+    if let Some(probes) = &probes {
+        findings.extend(probe::findings(probes, probe::has_api(&report)));
+    }
     if args.json {
         let output = Output {
             report: &report,
             run: state.as_ref(),
+            probes: probes.as_deref(),
             findings: &findings,
         };
         print(&format!("{}\n", serde_json::to_string_pretty(&output)?))?;
     } else {
         print(&report.to_string())?;
+        for probe in probes.iter().flatten() {
+            print(&format!("{:<14} {probe}\n", "probe"))?;
+        }
         for finding in &findings {
             let word = if finding.is_problem {
                 "problem"
