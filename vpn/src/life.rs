@@ -146,7 +146,7 @@ impl<P: Provider, S: Store> Life<P, S> {
         let mut state = State::running(&facts);
         self.compare_facts(facts);
         let carried = carried(input, &status, self.provider.ranges());
-        self.keep_routes(&status, input, &carried.accepted, &mut state)?;
+        self.keep_routes(&status, input, &network, &carried.accepted, &mut state)?;
         let lan = rule::lan(&network, index, &carried.pods);
         let protected = rule::protected(&lan, &carried);
         state.lan = protected.into_iter().collect();
@@ -268,6 +268,7 @@ impl<P: Provider, S: Store> Life<P, S> {
         &mut self,
         status: &Status,
         input: &Input<'_>,
+        network: &Network,
         accepted: &[Prefix],
         state: &mut State,
     ) -> Result<(), Stop> {
@@ -293,7 +294,7 @@ impl<P: Provider, S: Store> Life<P, S> {
         let after = wanted.after;
         self.change_record(|record| record.routes = after)?;
         if !self.record.routes.ours.is_empty() {
-            self.keep_settings(&settings, input, state)?;
+            self.keep_settings(&settings, input, network, state)?;
         }
         state.advertised.clone_from(&self.record.routes.ours);
         let pending = routes::without(&state.advertised, &status.own.routes);
@@ -312,6 +313,7 @@ impl<P: Provider, S: Store> Life<P, S> {
         &mut self,
         settings: &Settings,
         input: &Input<'_>,
+        network: &Network,
         state: &mut State,
     ) -> Result<(), Stop> {
         if !settings.accepts_routes {
@@ -319,7 +321,12 @@ impl<P: Provider, S: Store> Life<P, S> {
             self.provider.accept_routes(true)?;
         }
         if settings.translates_sources && !input.leaves_sources {
-            if self.record.routes.of_user.is_empty() {
+            // What goes to an address of this node itself is never translated.
+            let is_own = |route: &Prefix| {
+                let mut own = network.addresses.iter();
+                own.any(|(address, _)| Prefix::host(*address) == *route)
+            };
+            if self.record.routes.of_user.iter().all(is_own) {
                 self.change_record(|record| record.kept_sources = true)?;
                 self.provider.translate_sources(false)?;
             } else {

@@ -576,6 +576,17 @@ fn sources_of_packets_to_pods_are_kept_unless_the_user_has_routes_of_his_own() {
     assert_eq!(node.calls(), ["advertise 10.42.1.0/24", "translate false"]);
     node.life.end(true).unwrap();
     assert_eq!(node.calls(), ["advertise ", "translate true"]);
+    // A route to an address of the node itself has no machines behind it.
+    let mut node = Node::new(Fake {
+        settings: translating("192.168.1.5/32"),
+        ..Fake::default()
+    });
+    node.flannel("10.42.1.0/24");
+    assert_eq!(node.step(0).notes, [""; 0]);
+    assert_eq!(
+        node.calls(),
+        ["advertise 10.42.1.0/24 192.168.1.5/32", "translate false"]
+    );
     let mut node = Node::new(Fake {
         settings: translating("10.9.0.0/16"),
         ..Fake::default()

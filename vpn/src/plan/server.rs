@@ -6,7 +6,7 @@ use super::{
     Datastore, HostAddress, Node, Refusal, Setting, decided, kept, node_ip_on_vpn, refuse,
     vpn_address, vpn_addresses,
 };
-use crate::{Facts, Family};
+use crate::{Facts, Family, Prefix, routes::policy};
 
 const EXTERNAL: &str = "use an external datastore (datastore-endpoint)";
 
@@ -49,12 +49,15 @@ pub(super) fn settings(
     Ok(vec![node_ip, external_ip, advertise, tls_san(facts, node)])
 }
 
-/// Names the consequences of a node whose own address is the LAN's.
+/// Names the consequences of a node whose own address is the LAN's, and the settings that change them.
 fn cost(addresses: &[IpAddr]) -> String {
-    let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+    let list = |texts: &mut dyn Iterator<Item = String>| texts.collect::<Vec<_>>().join(",");
+    let hosts: Vec<Prefix> = addresses.iter().copied().map(Prefix::host).collect();
     format!(
-        "this node's InternalIP is {}, and its VPN address is its ExternalIP: programs that use InternalIP, as metrics-server and Prometheus do, reach it from its LAN alone, and services of type LoadBalancer show the VPN's address; an external datastore (datastore-endpoint) puts the node itself onto the VPN",
-        addresses.join(",")
+        "this node's InternalIP is {}, and its VPN address is its ExternalIP: programs that use InternalIP, as metrics-server and Prometheus do, reach it from its LAN alone, and services of type LoadBalancer show the VPN's address; --advertise-routes={} in extraArgs of the VPN's settings has them reach it from elsewhere, except from nodes whose own LAN has the same range, and needs {} in the VPN's policy and the address among the destinations there; an external datastore (datastore-endpoint) puts the node itself onto the VPN",
+        list(&mut addresses.iter().map(ToString::to_string)),
+        list(&mut hosts.iter().map(ToString::to_string)),
+        policy(&hosts)
     )
 }
 

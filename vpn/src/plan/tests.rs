@@ -158,6 +158,18 @@ fn servers_without_etcd_are_on_the_vpn() {
 }
 
 #[test]
+fn route_to_the_lan_address_of_a_server_with_etcd_is_offered_with_its_policy() {
+    let node = server(Datastore::Etcd);
+    let plan = plan(&facts(&[VPN]), &node).unwrap();
+    for part in [
+        "--advertise-routes=192.168.1.10/32 in extraArgs",
+        "needs \"autoApprovers\": {\"routes\": {\"192.168.1.10/32\": [\"tag:k3s\"]}} in the VPN's policy",
+    ] {
+        assert!(plan.notes[0].contains(part), "{:?}", plan.notes);
+    }
+}
+
+#[test]
 fn servers_with_etcd_are_on_the_lan_and_reached_over_the_vpn() {
     check(
         &[VPN, VPN6],
