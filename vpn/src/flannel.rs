@@ -78,17 +78,6 @@ impl Note {
             networks: networks.to_vec(),
         })
     }
-
-    /// Returns a subnet outside of the networks, whose packets to other pods would lose their source addresses.
-    pub fn outside(&self) -> Option<Prefix> {
-        let is_inside = |subnet: &&Prefix| {
-            let mut networks = self.networks.iter();
-            networks.any(|network| network.contains(**subnet))
-        };
-        let outside = self.subnets.iter().find(|subnet| !is_inside(subnet));
-        // Without a configuration of ours nothing is known of the networks.
-        outside.filter(|_| !self.networks.is_empty()).copied()
-    }
 }
 
 #[cfg(test)]
@@ -152,19 +141,5 @@ mod tests {
             prefixes("fd42:0:0:1::/64")
         );
         assert!(read("10.42.1.0", "").is_err());
-        let note = |subnet: &str| Note {
-            subnets: prefixes(subnet),
-            networks: networks.clone(),
-        };
-        assert_eq!(note("10.42.1.0/24").outside(), None);
-        assert_eq!(
-            note("10.99.1.0/24").outside(),
-            Some("10.99.1.0/24".parse().unwrap())
-        );
-        let unknown = Note {
-            subnets: prefixes("10.99.1.0/24"),
-            networks: Vec::new(),
-        };
-        assert_eq!(unknown.outside(), None);
     }
 }

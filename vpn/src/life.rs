@@ -299,11 +299,6 @@ impl<P: Provider, S: Store> Life<P, S> {
         state.advertised.clone_from(&self.record.routes.ours);
         let pending = routes::without(&state.advertised, &status.own.routes);
         state.pending = rule::without_twins(pending, accepted);
-        if let Some(subnet) = input.note.and_then(Note::outside) {
-            state.notes.push(format!(
-                "the pod subnet {subnet} is outside of the pods' network in flannel's configuration: run multus-distro install with --vpn-cluster-cidr, the cluster-cidr of the servers, and restart the distro"
-            ));
-        }
         self.report_pending(status, input, state);
         Ok(())
     }

@@ -43,6 +43,12 @@ pub struct Report {
     pub interface: Option<Interface>,
     /// VXLAN interfaces that send through the VPN.
     pub vxlan: Vec<Vxlan>,
+    /// Subnets of pods that are reached around the VPN.
+    pub bypasses: Vec<Bypass>,
+    /// flannel has its configuration, and has announced no subnet of this node's pods yet.
+    pub waits_for_flannel: bool,
+    /// `vpn run` runs, and keeps routes and rules.
+    pub is_kept: bool,
     /// Routes of other nodes are installed.
     pub accepts_routes: bool,
     /// Packets to pods get this node's address.
@@ -96,6 +102,16 @@ pub struct Vxlan {
     pub is_over_ipv6: bool,
 }
 
+/// An interface of another back end of flannel, with the subnets of pods behind it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Bypass {
+    /// Its name.
+    pub interface: String,
+    /// The subnets.
+    pub subnets: Vec<Prefix>,
+}
+
 /// The routes of this node's pods and of its user.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -145,6 +161,10 @@ pub struct Sources<'a> {
     pub cluster: &'a [Prefix],
     /// The subnets of this node's pods, from flannel's hook.
     pub subnets: &'a [Prefix],
+    /// flannel's configuration has been written.
+    pub has_flannel: bool,
+    /// `vpn run` runs.
+    pub is_kept: bool,
     /// The network of this node.
     pub network: &'a Network,
     /// The kernel forwards packets with IPv4 and with IPv6.
@@ -203,6 +223,11 @@ impl Report {
                 .and_then(|link| network.links.get(&link))
                 .map(Interface::from),
             vxlan: vxlan.collect(),
+            bypasses: bypasses(sources, link),
+            waits_for_flannel: sources.has_flannel
+                && sources.subnets.is_empty()
+                && record.routes.ours.is_empty(),
+            is_kept: sources.is_kept,
             accepts_routes: settings.accepts_routes,
             translates_sources: settings.translates_sources,
             accepts_dns: settings.accepts_dns,
@@ -263,6 +288,31 @@ fn own_routes(
         advertised: advertised.clone(),
         not_installed,
     }
+}
+
+/// Returns the VXLAN interfaces beside the VPN that have routes to pods, where flannel announces subnets through the VPN.
+fn bypasses(sources: &Sources<'_>, link: Option<u32>) -> Vec<Bypass> {
+    let is_of_pods = |subnet: &Prefix| {
+        let mut networks = sources.cluster.iter();
+        networks.any(|network| network.contains(*subnet))
+    };
+    let links = sources.network.links.iter().filter(|(_, found)| {
+        let is_vxlan = found.kind.as_deref() == Some("vxlan");
+        let below = found.below.as_ref().map(|below| below.link);
+        sources.has_flannel && is_vxlan && (below.is_none() || below != link)
+    });
+    let links = links.map(|(index, found)| {
+        let routes = sources.network.routes.iter();
+        let behind = routes.filter(|route| route.link == Some(*index));
+        Bypass {
+            interface: found.name.clone(),
+            subnets: behind
+                .map(|route| route.destination)
+                .filter(is_of_pods)
+                .collect(),
+        }
+    });
+    links.filter(|bypass| !bypass.subnets.is_empty()).collect()
 }
 
 /// Returns the ranges of the LAN that need a rule and have none.
@@ -332,6 +382,10 @@ pub fn findings(report: &Report, state: Option<&State>) -> Vec<Finding> {
             !matches!(report.phase, "needsLogin" | "unreached") || !finding.is_problem
         });
         found.problem(problem.clone());
+    }
+    if !report.is_kept && (state.is_some() || report.brought_up || !report.routes.wanted.is_empty())
+    {
+        found.problem("multus-vpn.service does not run, so the VPN, routes and rules are not kept: systemctl start multus-vpn.service");
     }
     found.expiry(report);
     if report.phase == "running" {
@@ -453,6 +507,15 @@ impl Findings {
 
     fn routes(&mut self, report: &Report) {
         let routes = &report.routes;
+        if report.waits_for_flannel {
+            self.note("flannel has announced no subnet of this node's pods yet: start the distro; where its log says that the flannel net config doesn't contain the node's PodCIDR, the servers have another cluster-cidr, and multus-distro install needs it as --vpn-cluster-cidr");
+        }
+        for Bypass { interface, subnets } in &report.bypasses {
+            self.problem(format!(
+                "{} of other nodes' pods is reached through {interface}, around the VPN: put every node of the cluster onto the VPN, then reboot this one, or ip link delete {interface}",
+                list(subnets)
+            ));
+        }
         let lost = routes::without(&routes.wanted, &routes.advertised);
         if !lost.is_empty() {
             self.problem(format!(

@@ -132,6 +132,12 @@ impl<'a> VpnFiles<'a> {
         }
     }
 
+    /// Returns whether `vpn run` runs.
+    pub(crate) fn is_kept(&self) -> bool {
+        let file = fs::File::open(self.run_dir().join(LOCK));
+        file.is_ok_and(|file| matches!(file.try_lock_shared(), Err(fs::TryLockError::WouldBlock)))
+    }
+
     /// Removes all files.
     pub(crate) fn remove(&self) -> anyhow::Result<()> {
         for path in [run(STATE), run(NOTE), run(LOCK), lib(RECORD), lib(NET_CONF)] {

@@ -38,6 +38,8 @@ pub(crate) fn report(root: &Root) -> anyhow::Result<(Report, Option<State>)> {
         record: &files.record()?,
         cluster: &cluster(root, &files)?,
         subnets: &subnets,
+        has_flannel: !files.networks()?.is_empty(),
+        is_kept: files.is_kept(),
         network: &network,
         forwards: (
             is_on("/proc/sys/net/ipv4/ip_forward"),

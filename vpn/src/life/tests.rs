@@ -664,11 +664,3 @@ fn interface_of_another_name_is_reported_once_with_the_cure() {
         ]
     );
 }
-
-#[test]
-fn subnet_outside_of_the_configured_network_is_reported() {
-    let mut node = Node::new(Fake::default());
-    node.flannel("10.99.1.0/24");
-    let notes = node.step(0).notes;
-    assert!(notes[0].contains("--vpn-cluster-cidr"), "{notes:?}");
-}

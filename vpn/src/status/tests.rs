@@ -16,6 +16,8 @@ struct Node {
     record: Record,
     cluster: Vec<Prefix>,
     subnets: Vec<Prefix>,
+    has_flannel: bool,
+    is_kept: bool,
     network: Network,
     forwards: (bool, bool),
     now: &'static str,
@@ -69,6 +71,8 @@ fn healthy() -> Node {
         record: Record::default(),
         cluster: prefixes("10.42.0.0/16 10.43.0.0/16"),
         subnets: prefixes("10.42.1.0/24"),
+        has_flannel: true,
+        is_kept: true,
         network: Network {
             links: [
                 (2, link("eth0", None)),
@@ -107,6 +111,8 @@ impl Node {
             record: &self.record,
             cluster: &self.cluster,
             subnets: &self.subnets,
+            has_flannel: self.has_flannel,
+            is_kept: self.is_kept,
             network: &self.network,
             forwards: self.forwards,
             now: self.now.parse().unwrap(),
@@ -282,6 +288,42 @@ fn vxlan_over_the_vpn_is_double_encapsulation() {
 }
 
 #[test]
+fn subnets_that_another_back_end_of_flannel_reaches_are_a_problem() {
+    let beside = |node: &mut Node, destination: &str| {
+        let link = Link {
+            name: "flannel.1".to_owned(),
+            mtu: 1450,
+            kind: Some("vxlan".to_owned()),
+            below: Some(Below {
+                link: 2,
+                is_ipv6: false,
+            }),
+        };
+        node.network.links.insert(9, link);
+        node.network.routes.push(Route {
+            destination: destination.parse().unwrap(),
+            table: MAIN,
+            link: Some(9),
+        });
+    };
+    let expected =
+        "!10.42.3.0/24 of other nodes' pods is reached through flannel.1, around the VPN";
+    check(|node| beside(node, "10.42.3.0/24"), &[expected]);
+}
+
+#[test]
+fn flannel_that_has_announced_nothing_and_a_unit_that_does_not_run_are_named() {
+    check(
+        |node| node.subnets.clear(),
+        &["flannel has announced no subnet of this node's pods yet"],
+    );
+    check(
+        |node| node.is_kept = false,
+        &["!multus-vpn.service does not run"],
+    );
+}
+
+#[test]
 fn routes_are_followed_from_wanted_to_installed() {
     check(
         |node| node.settings.advertised.clear(),
@@ -313,6 +355,7 @@ fn routes_are_followed_from_wanted_to_installed() {
     check(
         |node| {
             node.subnets.clear();
+            node.has_flannel = false;
             node.settings.accepts_routes = false;
             node.forwards.0 = false;
             node.settings.filters_packets = false;
