@@ -2,7 +2,10 @@ module multus-rs.invalid/e2e/tools/vpn-control
 
 go 1.26.6
 
-require tailscale.com v1.102.5
+require (
+	golang.org/x/net v0.56.0
+	tailscale.com v1.102.5
+)
 
 require (
 	filippo.io/edwards25519 v1.2.0 // indirect
@@ -27,7 +30,6 @@ require (
 	go4.org/netipx v0.0.0-20231129151722-fdeea329fbba // indirect
 	golang.org/x/crypto v0.54.0 // indirect
 	golang.org/x/exp v0.0.0-20260410095643-746e56fc9e2f // indirect
-	golang.org/x/net v0.56.0 // indirect
 	golang.org/x/sync v0.22.0 // indirect
 	golang.org/x/sys v0.47.0 // indirect
 	golang.org/x/text v0.40.0 // indirect

@@ -1,15 +1,19 @@
 // Program vpn-control is the control server of a tailnet with a relay and STUN, made of the packages that the VPN's own tests use. It takes
-// one key, keeps everything in memory, and offers a route to other nodes only when the test has approved it.
+// one key, keeps everything in memory, and offers a route to other nodes only when the test has approved it. As real servers do, and the
+// one of these packages does not, it takes a node that it knows without a key.
 //
 // The test reads and changes the tailnet by HTTP: GET /e2e/nodes, POST /e2e/routes?node=NAME&routes=CIDR,CIDR, POST
 // /e2e/expiry?node=NAME&days=COUNT, where 0 means never.
 package main
 
 import (
+	"bytes"
+	"context"
 	"crypto/tls"
 	"encoding/json"
 	"flag"
 	"fmt"
+	"io"
 	"log"
 	"net"
 	"net/http"
@@ -20,6 +24,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/net/http2"
+	"tailscale.com/control/controlhttp/controlhttpserver"
 	"tailscale.com/derp/derpserver"
 	"tailscale.com/net/stun"
 	"tailscale.com/tailcfg"
@@ -90,8 +96,65 @@ func run(address, auth string) error {
 			http.Error(response, err.Error(), http.StatusBadRequest)
 		}
 	})
+	front(mux, control)
 	mux.Handle("/", control)
 	return http.ListenAndServe(origin, mux)
+}
+
+// front serves the nodes' encrypted connections in the place of the control server, which sees what is inside them.
+func front(mux *http.ServeMux, control *testcontrol.Server) {
+	private := key.NewMachine()
+	mux.HandleFunc("GET /key", func(response http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(response).Encode(&tailcfg.OverTLSPublicKeyResponse{PublicKey: private.Public()})
+	})
+	mux.HandleFunc("/ts2021", func(response http.ResponseWriter, request *http.Request) {
+		connection, err := controlhttpserver.AcceptHTTP(request.Context(), response, request, private, nil)
+		if err != nil {
+			log.Printf("cannot accept a node: %v", err)
+			return
+		}
+		defer connection.Close()
+		inner := func(response http.ResponseWriter, request *http.Request) {
+			if request.URL.Path == "/machine/register" {
+				if err := vouch(control, request); err != nil {
+					http.Error(response, err.Error(), http.StatusBadRequest)
+					return
+				}
+			}
+			control.ServeHTTP(response, request)
+		}
+		new(http2.Server).ServeConn(connection, &http2.ServeConnOpts{
+			Context:    ofMachine{request.Context(), connection.Peer()},
+			BaseConfig: &http.Server{Handler: http.HandlerFunc(inner)},
+		})
+	})
+}
+
+// ofMachine is the context of a connection. The control server looks up the machine's key in it by a type that only its package can name.
+type ofMachine struct {
+	context.Context
+	key key.MachinePublic
+}
+
+func (machine ofMachine) Value(name any) any {
+	if fmt.Sprintf("%T", name) == "testcontrol.peerMachinePublicContextKey" {
+		return machine.key
+	}
+	return machine.Context.Value(name)
+}
+
+// vouch adds the key for joining to the registration of a node that the control server knows.
+func vouch(control *testcontrol.Server, request *http.Request) error {
+	var register tailcfg.RegisterRequest
+	if err := json.NewDecoder(request.Body).Decode(&register); err != nil {
+		return err
+	}
+	if control.Node(register.NodeKey) != nil && register.Auth == nil {
+		register.Auth = &tailcfg.RegisterResponseAuth{AuthKey: control.RequireAuthKey}
+	}
+	body, err := json.Marshal(&register)
+	request.Body = io.NopCloser(bytes.NewReader(body))
+	return err
 }
 
 // approve makes exactly these routes of a node, by its host name, known to all nodes.
