@@ -447,7 +447,12 @@ impl<'a> Fixture<'a> {
                 ensure!(found.is_empty(), "{found:#?}");
                 Ok(())
             })?;
-            let status = self.distro_json(index, &["vpn", "status", "--json"])?;
+            let status = self.distro_json(index, &["vpn", "status", "--probe", "--json"])?;
+            let api = ["refused", "answered"][index];
+            for (asked, outcome) in [("ping", "answered"), ("kubelet", "answered"), ("api", api)] {
+                let probe = &status["probes"][0];
+                ensure!(probe[asked]["outcome"] == outcome, "{asked}: {status}");
+            }
             let own = tailnet::address(self.node(index))?;
             ensure!(status["phase"] == "running", "{status}");
             ensure!(

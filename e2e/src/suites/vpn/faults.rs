@@ -99,6 +99,18 @@ pub(super) fn of_a_running_cluster(
         || fixture.daemon_is_killed(),
     )?;
     report.check(
+        "a reboot needs no key: the node is in the tailnet again, with its address and its routes",
+        || fixture.reboots_without_a_key(),
+    )?;
+    report.check(
+        "a control server that is away at a reboot is no missing login, and the node is back when it answers",
+        || fixture.reboots_without_control_server(),
+    )?;
+    report.check(
+        "vpn status --probe names a node that drops connections to its kubelet",
+        || fixture.kubelet_is_filtered(),
+    )?;
+    report.check(
         "routes that were wiped by hand come back, and those of the user stay",
         || fixture.routes_are_wiped(),
     )?;
@@ -181,6 +193,71 @@ impl Fixture<'_> {
         tailnet::address(&node.node)?;
         self.ensure_advertised(&[])?;
         self.pods_reach_each_other()
+    }
+
+    /// Ends the agent's daemon and `vpn run`, and starts both with settings that have no key.
+    fn reboot(&mut self) -> anyhow::Result<()> {
+        self.write_auth(1, "")?;
+        let node = &mut self.nodes[1];
+        node.node.end(&node.daemon, "TERM")?;
+        node.daemon = tailnet::start_daemon(&node.node, tailnet::INTERFACE)?;
+        node.keep(self.env)
+    }
+
+    fn reboots_without_a_key(&mut self) -> anyhow::Result<()> {
+        let address = tailnet::address(self.node(1))?;
+        self.reboot()?;
+        self.is_back(&address)
+    }
+
+    fn reboots_without_control_server(&mut self) -> anyhow::Result<()> {
+        let address = tailnet::address(self.node(1))?;
+        let refuse = "table inet away { chain out { type filter hook output priority 0; tcp dport 8080 reject with tcp reset; } }";
+        self.filter(1, refuse)?;
+        self.reboot()?;
+        let log = self.node(1).log(&self.nodes[1].log);
+        sh::until(90, "`vpn run` says what is missing", || {
+            let text = std::fs::read_to_string(&log)?;
+            let is_said = text.contains("control server is not reached");
+            ensure!(is_said && !text.contains("not logged in"), "{text}");
+            Ok(())
+        })?;
+        let found = self.findings(1)?;
+        let is_it = |text: &String| text.starts_with("!the VPN's control server is not reached");
+        ensure!(found.len() == 1 && found.iter().all(is_it), "{found:#?}");
+        self.node(1)
+            .run(&["nft", "delete", "table", "inet", "away"])?;
+        self.is_back(&address)
+    }
+
+    /// Waits until the agent has its address in the tailnet again, and its pods are reached.
+    fn is_back(&self, address: &str) -> anyhow::Result<()> {
+        self.nodes[1].one_line(90, &["the VPN is up", address])?;
+        self.ensure_advertised(&[])?;
+        self.pods_reach_each_other()
+    }
+
+    fn kubelet_is_filtered(&self) -> anyhow::Result<()> {
+        let table = "table inet policy { chain in { type filter hook input priority -10; iifname \"tailscale0\" tcp dport 10250 drop; } }";
+        self.filter(1, table)?;
+        let status = self.distro_json(0, &["vpn", "status", "--probe", "--json"])?;
+        let line = format!("port 10250 of {}, its kubelet's", self.node(1).name);
+        let probe = &status["probes"][0];
+        ensure!(
+            probe["ping"]["outcome"] == "answered"
+                && probe["kubelet"]["outcome"] == "silent"
+                && status["findings"].to_string().contains(&line),
+            "{status}"
+        );
+        self.node(1)
+            .run(&["nft", "delete", "table", "inet", "policy"])
+            .map(drop)
+    }
+
+    /// Adds a table to the packet filter of a node.
+    fn filter(&self, index: usize, table: &str) -> anyhow::Result<()> {
+        let mut nft = self.node(index).command("nft");
+        sh::feed(nft.args(["--file", "-"]), table.as_bytes()).map(drop)
     }
 
     fn routes_are_wiped(&self) -> anyhow::Result<()> {
