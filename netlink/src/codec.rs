@@ -2,6 +2,8 @@
 //!
 //! Numbers are in the machine's byte order, unless an attribute says otherwise. Everything is padded to four bytes.
 
+use std::net::IpAddr;
+
 /// The flag of every request.
 const NLM_F_REQUEST: u16 = 0x1;
 /// The kind bit of attributes that hold attributes.
@@ -150,6 +152,23 @@ pub fn u16_at(bytes: &[u8], offset: usize) -> Option<u16> {
 pub fn u32_at(bytes: &[u8], offset: usize) -> Option<u32> {
     let bytes = bytes.get(offset..offset + 4)?;
     Some(u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
+}
+
+/// Returns the bytes in network order.
+pub fn octets(address: IpAddr) -> Vec<u8> {
+    match address {
+        IpAddr::V4(address) => address.octets().to_vec(),
+        IpAddr::V6(address) => address.octets().to_vec(),
+    }
+}
+
+/// Returns the address of four or sixteen bytes in network order.
+pub fn from_octets(bytes: &[u8]) -> Option<IpAddr> {
+    if let Ok(bytes) = <[u8; 4]>::try_from(bytes) {
+        Some(IpAddr::from(bytes))
+    } else {
+        <[u8; 16]>::try_from(bytes).ok().map(IpAddr::from)
+    }
 }
 
 /// Returns a text without the zero byte that ends it.

@@ -1,8 +1,10 @@
-//! Fuzz target of the kernel's messages. `docs/fuzzing.md` says how it runs; the kinds of objects have theirs in `plugins` and `vpn`.
+//! Fuzz target of the kernel's messages, whose bodies are read as routes, too. `docs/fuzzing.md` says how it runs; the other kinds of
+//! objects have theirs in `plugins` and `vpn`.
 //!
 //! A target returns whether it accepted its input, and panics when an accepted input breaks an invariant of its reader.
 
 use crate::codec::{Attributes, HEADER, Message, text, u16_at, u32_at};
+use crate::route;
 use crate::socket::{error_in, split};
 
 /// A datagram of messages, whose bodies have attributes with attributes in them.
@@ -12,7 +14,7 @@ pub fn datagrams(input: &[u8]) -> bool {
         assert!(next.len() + HEADER + body.len() <= rest.len());
         rest = next;
         count += 1;
-        let _ = error_in(body);
+        let _ = (error_in(body), route::fuzz(body));
         attributes(body, 3);
     }
     count > 0

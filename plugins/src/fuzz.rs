@@ -41,7 +41,6 @@ pub fn netlink(input: &[u8]) -> bool {
         kernel::address::fuzz,
         kernel::link::fuzz,
         kernel::qdisc::fuzz,
-        kernel::route::fuzz,
         kernel::rule::fuzz,
     ];
     let found = kinds.map(|reads| reads(input));

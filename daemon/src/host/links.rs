@@ -5,34 +5,31 @@
 use std::{
     fs::File,
     io,
+    net::IpAddr,
     os::fd::{AsFd, OwnedFd},
     sync::{Arc, OnceLock},
 };
 
+use netlink::{
+    Socket,
+    route::{self, AddRoute, RT_SCOPE_LINK, RT_SCOPE_UNIVERSE, RT_TABLE_MAIN, RTN_UNICAST},
+};
 use node::root::Root;
 use plan::Family;
 use rustix::{
     fs::fstat,
-    net::{
-        AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netdevice, recv, send,
-        socket_with,
-    },
+    net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with},
     thread::{LinkNameSpaceType, move_into_link_name_space},
 };
 use tracing::error;
 
 use crate::{
     engine::{DefaultRoute, Interfaces, LinkProbe},
-    host::{
-        exec::{RuntimeExec, open_netns},
-        netlink::{self, Found},
-    },
+    host::exec::{RuntimeExec, open_netns},
 };
 
-/// Twice the maximum size of a message from the kernel.
-const DATAGRAM: usize = 64 << 10;
-/// The most attempts to list routes that change meanwhile.
-const LISTINGS: u32 = 10;
+type Route = route::Route<(IpAddr, u8)>;
+type WholeRoute = route::WholeRoute<(IpAddr, u8)>;
 
 /// Inspects and changes real network namespaces.
 #[derive(Debug)]
@@ -171,71 +168,66 @@ fn replace_default_routes(family: Family, routes: &[DefaultRoute]) -> io::Result
     let wanted = routes
         .iter()
         .map(|route| match index(&interfaces, &route.ifname)? {
-            Some(interface) => Ok((interface, route)),
+            Some(interface) => Ok(default_route(family, interface, route)),
             None => Err(io::Error::new(
                 io::ErrorKind::NotFound,
                 "no such interface in the pod",
             )),
         })
         .collect::<io::Result<Vec<_>>>()?;
-    let socket = netlink_socket()?;
-    let found = default_routes(&socket, family)?;
-    let is_it = |found: &Found, (interface, route): &(u32, &DefaultRoute)| {
-        found.interface == Some(*interface) && found.gateway == route.gateway
+    let mut socket = Socket::open(None)?;
+    let found = default_routes(&mut socket, family)?;
+    let is_it = |found: &WholeRoute, wanted: &Route| {
+        (found.route.link, found.route.gateway) == (wanted.link, wanted.gateway)
     };
     for other in &found {
         if !wanted.iter().any(|one| is_it(other, one)) {
-            exchange(&socket, &netlink::delete(other))?;
+            socket.request(other.delete())?;
         }
     }
     for one in &wanted {
         if !found.iter().any(|found| is_it(found, one)) {
-            let (interface, route) = one;
-            exchange(
-                &socket,
-                &netlink::add(family, *interface, route.gateway, route.metric),
-            )?;
+            socket.request(one.add(AddRoute::Ecmp))?;
         }
     }
     Ok(())
 }
 
-/// Lists the default routes of a family, again if they change meanwhile.
-fn default_routes(socket: &OwnedFd, family: Family) -> io::Result<Vec<Found>> {
-    for _ in 0..LISTINGS {
-        let reply = exchange(socket, &netlink::list(family))?;
-        if !reply.is_interrupted {
-            return Ok(reply.found);
-        }
+/// Returns the default route of a family through an interface.
+fn default_route(family: Family, interface: u32, route: &DefaultRoute) -> Route {
+    Route {
+        gateway: route.gateway,
+        scope: match route.gateway {
+            Some(_) => RT_SCOPE_UNIVERSE,
+            None => RT_SCOPE_LINK,
+        },
+        priority: route.metric,
+        ..Route::new((unspecified(family), 0), interface)
     }
-    Err(io::Error::other(
-        "routes change faster than they can be listed",
-    ))
 }
 
-fn netlink_socket() -> io::Result<OwnedFd> {
-    let flags = SocketFlags::CLOEXEC;
-    Ok(socket_with(
-        AddressFamily::NETLINK,
-        SocketType::RAW,
-        flags,
-        None,
-    )?)
+/// Lists the default routes of a family in the main table.
+fn default_routes(socket: &mut Socket, family: Family) -> io::Result<Vec<WholeRoute>> {
+    let family = route::family(unspecified(family));
+    let bodies = socket.dump(|| WholeRoute::list(family))?;
+    let routes = bodies.iter().filter_map(|body| WholeRoute::parse(body));
+    let is_default = |whole: &WholeRoute| {
+        let Route {
+            destination: (_, length),
+            table,
+            kind,
+            ..
+        } = whole.route;
+        (length, table, kind) == (0, RT_TABLE_MAIN, RTN_UNICAST)
+    };
+    Ok(routes.filter(is_default).collect())
 }
 
-/// Sends one message and reads the complete reply.
-fn exchange(socket: &OwnedFd, message: &[u8]) -> io::Result<netlink::Reply> {
-    send(socket, message, SendFlags::empty())?;
-    let mut reply = netlink::Reply::default();
-    let mut buffer = vec![0; DATAGRAM];
-    while !reply.is_last {
-        let (length, _) = recv(socket, &mut buffer[..], RecvFlags::empty())?;
-        let part = netlink::read(&buffer[..length])?;
-        reply.found.extend(part.found);
-        reply.is_last = part.is_last;
-        reply.is_interrupted |= part.is_interrupted;
+fn unspecified(family: Family) -> IpAddr {
+    match family {
+        Family::V4 => IpAddr::from([0; 4]),
+        Family::V6 => IpAddr::from([0; 16]),
     }
-    Ok(reply)
 }
 
 #[cfg(test)]
@@ -267,15 +259,26 @@ mod tests {
 
     #[test]
     fn kernel_lists_default_routes() {
-        let socket = netlink_socket().unwrap();
+        let mut socket = Socket::open(None).unwrap();
         for family in Family::ALL {
-            for found in default_routes(&socket, family).unwrap() {
-                assert!(
-                    found.interface.is_some() || found.gateway.is_none(),
-                    "{found:?}"
-                );
+            for WholeRoute { route, .. } in default_routes(&mut socket, family).unwrap() {
+                assert!(route.link.is_some() || route.gateway.is_none(), "{route:?}");
             }
         }
+    }
+
+    #[test]
+    fn default_route_without_a_gateway_is_on_the_link() {
+        let wanted = |gateway: Option<IpAddr>| DefaultRoute {
+            ifname: "net1".into(),
+            gateway,
+            metric: 7,
+        };
+        let route = default_route(Family::V6, 3, &wanted(None));
+        assert_eq!((route.scope, route.priority), (RT_SCOPE_LINK, 7));
+        assert_eq!(route.destination, ("::".parse().unwrap(), 0));
+        let route = default_route(Family::V4, 3, &wanted(Some([10, 0, 0, 1].into())));
+        assert_eq!(route.scope, RT_SCOPE_UNIVERSE);
     }
 
     #[test]

@@ -7,5 +7,4 @@ pub mod dir_watch;
 pub mod exec;
 pub mod limits;
 pub mod links;
-mod netlink;
 pub mod orphans;

@@ -1,7 +1,5 @@
 //! Addresses of links (`linux/if_addr.h`).
 
-use std::net::IpAddr;
-
 use super::codec::{Attributes, Message, u32_at};
 use super::errno::Errno;
 use super::socket::Netlink;
@@ -22,8 +20,7 @@ pub(crate) const IFA_F_TENTATIVE: u32 = 0x40;
 /// Another node has the address.
 pub(crate) const IFA_F_DADFAILED: u32 = 0x08;
 
-pub(crate) const AF_INET: u8 = 2;
-pub(crate) const AF_INET6: u8 = 10;
+pub(crate) use netlink::route::{AF_INET, AF_INET6, family};
 
 /// An address of a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -126,11 +123,6 @@ fn address_message(kind: u16, flags: u16, link: u32, cidr: Cidr) -> Message {
         message.put(IFA_BROADCAST, &octets(cidr.last()));
     }
     message
-}
-
-/// Returns `AF_INET` or `AF_INET6`.
-pub(crate) fn family(address: IpAddr) -> u8 {
-    if address.is_ipv4() { AF_INET } else { AF_INET6 }
 }
 
 /// Fuzz target: reads an object and writes the request that restores it.
