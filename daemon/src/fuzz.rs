@@ -10,7 +10,7 @@ use serde_json::Map;
 
 use crate::access;
 use crate::call::CniCall;
-pub use crate::cluster::fuzz::{lists, watches};
+pub use crate::cluster::fuzz::watches;
 pub use crate::state::fuzz::states;
 
 /// A request of the shim, which a journal's entry is too.
@@ -53,11 +53,6 @@ mod tests {
     #[test]
     fn states() {
         run("daemon_states", super::states);
-    }
-
-    #[test]
-    fn lists() {
-        run("daemon_lists", super::lists);
     }
 
     #[test]

@@ -5,7 +5,7 @@ pub(crate) mod api_path;
 pub(crate) mod event;
 mod event_queue;
 mod event_recorder;
-mod list_splitter;
+mod line_splitter;
 mod ownership;
 pub(crate) mod reflector;
 pub(crate) mod retry;

@@ -1,8 +1,8 @@
 //! A reflector: follows the objects of one kind by a list from the API server's cache and then a watch from there on, for ever.
 //!
 //! No list ever reaches etcd: version 0 means "whatever the cache has", a later one "at least this", and there is no limit, since older
-//! releases pass limited lists on to etcd. Items are decoded one by one while they arrive. [`after_list`] and [`after_watch`] decide
-//! the next step after each response or error, and the loop takes it.
+//! releases pass limited lists on to etcd. [`after_list`] and [`after_watch`] decide the next step after each response or error, and the
+//! loop takes it.
 
 use std::{fmt::Write as _, time::Duration};
 
@@ -14,7 +14,7 @@ use tokio::{
 use tracing::{debug, info, warn};
 
 use super::{
-    list_splitter::{LineSplitter, ListSplitter, SplitError},
+    line_splitter::LineSplitter,
     retry::{backoff, random},
 };
 use crate::access::{ApiError, ApiErrorKind, ApiRequest, Client};
@@ -30,6 +30,8 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// A watch that lasted this long counts as a success.
 const SUCCESS_AFTER: Duration = Duration::from_secs(5);
+/// The limit for the text of a list: some hundred times that of a node with 250 pods.
+const MAX_LIST: usize = 256 << 20;
 /// The version that stands for whatever the API server's cache has.
 const ANY: &str = "0";
 
@@ -264,31 +266,10 @@ fn after_watch(position: &mut Position, watched: Result<(), ApiError>, lasted: D
     }
 }
 
+#[derive(Debug, PartialEq)]
 struct List<T> {
     version: String,
     items: Vec<T>,
-}
-
-#[derive(Deserialize)]
-struct Envelope {
-    metadata: Versioned,
-}
-
-#[derive(Deserialize)]
-struct Versioned {
-    #[serde(rename = "resourceVersion")]
-    resource_version: String,
-    #[serde(default, rename = "continue")]
-    more: String,
-}
-
-impl From<SplitError> for ApiError {
-    fn from(error: SplitError) -> Self {
-        match error {
-            SplitError::Cut => Self::broken(error.to_string()),
-            SplitError::TooLong => Self::invalid(error.to_string()),
-        }
-    }
 }
 
 fn unreadable(error: &serde_json::Error) -> ApiError {
@@ -303,25 +284,42 @@ async fn list<T: DeserializeOwned>(
 ) -> Result<List<T>, ApiError> {
     let path = resource.path_with(&format!("resourceVersion={version}"));
     let mut chunks = client.open(&resource.list_request(path), TIMEOUT).await?;
-    let (mut splitter, mut items) = (ListSplitter::default(), Vec::new());
+    let mut text = Vec::new();
     while let Some(chunk) = chunks.next(TIMEOUT).await? {
-        splitter.push(&chunk, |item| {
-            items.push(serde_json::from_slice(item).map_err(|error| unreadable(&error))?);
-            Ok::<_, ApiError>(())
-        })?;
+        if text.len() + chunk.len() > MAX_LIST {
+            return Err(ApiError::invalid("the list is too long"));
+        }
+        text.extend_from_slice(&chunk);
     }
     chunks.finish();
-    let envelope = splitter.finish()?;
-    let envelope: Envelope =
-        serde_json::from_slice(&envelope).map_err(|error| unreadable(&error))?;
-    if !envelope.metadata.more.is_empty() {
+    parse_list(&text)
+}
+
+/// Parses a complete list into what is kept of it.
+fn parse_list<T: DeserializeOwned>(text: &[u8]) -> Result<List<T>, ApiError> {
+    #[derive(Deserialize)]
+    #[serde(bound = "T: DeserializeOwned")]
+    struct Answer<T> {
+        metadata: Meta,
+        #[serde(default)]
+        items: Option<Vec<T>>,
+    }
+    #[derive(Deserialize)]
+    struct Meta {
+        #[serde(rename = "resourceVersion")]
+        resource_version: String,
+        #[serde(default, rename = "continue")]
+        more: String,
+    }
+    let answer: Answer<T> = serde_json::from_slice(text).map_err(|error| unreadable(&error))?;
+    if !answer.metadata.more.is_empty() {
         return Err(ApiError::invalid(
             "the list is incomplete, although the request has no limit",
         ));
     }
     Ok(List {
-        version: envelope.metadata.resource_version,
-        items,
+        version: answer.metadata.resource_version,
+        items: answer.items.unwrap_or_default(),
     })
 }
 
@@ -587,6 +585,27 @@ mod tests {
         let failure = ApiError::refused(429, Some(Duration::from_hours(5)), b"");
         let step = Step::after(1, failure, Level::Warn);
         assert_eq!(step.pause(0.0), LONGEST_PAUSE);
+    }
+
+    #[test]
+    fn a_list_is_complete_or_an_error() {
+        let parse = |list: Value| parse_list::<Value>(list.to_string().as_bytes());
+        let complete = json!({"metadata": {"resourceVersion": "7"}, "items": [{"a": 1}, {}]});
+        let expected = List {
+            version: "7".to_owned(),
+            items: vec![json!({"a": 1}), json!({})],
+        };
+        assert_eq!(parse(complete.clone()).unwrap(), expected);
+        let text = complete.to_string();
+        for end in 0..text.len() {
+            let cut = parse_list::<Value>(&text.as_bytes()[..end]);
+            assert_eq!(cut.unwrap_err().kind, ApiErrorKind::Invalid, "{end}");
+        }
+        let empty = json!({"metadata": {"resourceVersion": "7"}, "items": null});
+        assert_eq!(parse(empty).unwrap().items, Vec::<Value>::new());
+        parse(json!({"metadata": {"resourceVersion": "7", "continue": "x"}, "items": []}))
+            .unwrap_err();
+        parse(json!({"items": []})).unwrap_err();
     }
 
     #[test]

@@ -37,7 +37,7 @@ const HANGING: &str = "/run/bench-hanging";
 /// Pods of each kind on a node, and so the most concurrent calls.
 pub(crate) const PODS: usize = 64;
 /// Pods in the long list.
-const MANY: usize = 3000;
+const MANY: usize = 250;
 /// The mount point of a file system for the node's state: a sparse image, with more inodes than a run frees.
 const STATE_MOUNT: &str = "/var/lib/cni";
 const STATE_BYTES: u64 = 1 << 30;

@@ -1,6 +1,0 @@
-//! `daemon::fuzz::lists`.
-#![no_main]
-
-libfuzzer_sys::fuzz_target!(|input: &[u8]| {
-    daemon::fuzz::lists(input);
-});
