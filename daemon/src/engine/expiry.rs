@@ -1,4 +1,4 @@
-//! Decides when a DEL that keeps failing is given up. A runtime repeats DEL until it succeeds, and the pod stays Terminating until then, so a
+//! Decides when a DEL that keeps failing is abandoned. A runtime repeats DEL until it succeeds, and the pod stays Terminating until then, so a
 //! network that can never be detached is abandoned in the end. This module runs nothing and reads no clock.
 
 use std::time::Duration;
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn hopeless_del_is_given_up_after_ten_minutes() {
+    fn hopeless_del_is_abandoned_after_ten_minutes() {
         for obstacle in [Obstacle::PluginMissing, Obstacle::NetnsDeleted] {
             check(100, 100, obstacle, Verdict::Retry);
             check(100, 699, obstacle, Verdict::Retry);
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn refused_del_is_given_up_after_an_hour() {
+    fn refused_del_is_abandoned_after_an_hour() {
         check(100, 3699, Obstacle::Refused, Verdict::Retry);
         check(100, 3700, Obstacle::Refused, Verdict::Abandon);
     }

@@ -116,7 +116,7 @@ pub(crate) fn report_abandoned_networks(
 ) -> Box<OnAbandoned> {
     Box::new(move |pod, abandoned| {
         let error = &abandoned.error;
-        metrics.network_given_up();
+        metrics.network_abandoned();
         let name = format!("{}/{}", pod.namespace, pod.name);
         let id = shorten::id(&name, error, &[]);
         warn!(
@@ -130,9 +130,9 @@ pub(crate) fn report_abandoned_networks(
             "network abandoned: its addresses may have to be freed by hand"
         );
         if let (Some(cluster), false) = (cluster.get(), pod.name.is_empty()) {
-            let message = format!("given up: {}; {}", error.msg, left_behind(abandoned));
+            let message = format!("abandoned: {}; {}", error.msg, left_behind(abandoned));
             let message = shorten::event_in_full(&message, &id, &name);
-            cluster.event_about(pod, true, "NetworkGivenUp", message);
+            cluster.event_about(pod, true, "NetworkAbandoned", message);
         }
     })
 }

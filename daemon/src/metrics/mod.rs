@@ -43,7 +43,7 @@ pub struct Metrics {
     api_retries: Family<2, Counter>,
     events: Family<2, Counter>,
     replayed: Family<1, Counter>,
-    given_up: Family<0, Counter>,
+    networks_abandoned: Family<0, Counter>,
     dhcp_leases: Family<0, Gauge>,
     dhcp_events: Family<1, Counter>,
     /// The highest measured CPU time of plugins in seconds.
@@ -125,9 +125,9 @@ impl Default for Metrics {
                 "Deletions from the journal that were tried",
                 ["outcome"],
             ),
-            given_up: Family::new(
-                "multus_networks_given_up_total",
-                "Networks that stay attached because detaching them was given up",
+            networks_abandoned: Family::new(
+                "multus_networks_abandoned_total",
+                "Networks that stay attached because detaching them was abandoned",
                 [],
             ),
             dhcp_leases: Family::new(
@@ -144,7 +144,7 @@ impl Default for Metrics {
             runtime_dirs: Mutex::default(),
         };
         // An alert on the first increment needs a zero before it.
-        metrics.given_up.with([]);
+        metrics.networks_abandoned.with([]);
         metrics
     }
 }
@@ -233,9 +233,9 @@ impl Metrics {
         self.replayed.with([outcome(done)]).increment();
     }
 
-    /// Counts a network that stays attached because detaching it was given up.
-    pub fn network_given_up(&self) {
-        self.given_up.with([]).increment();
+    /// Counts a network that stays attached because detaching it was abandoned.
+    pub fn network_abandoned(&self) {
+        self.networks_abandoned.with([]).increment();
     }
 
     /// Sets the number of DHCP leases that are held.
@@ -283,7 +283,7 @@ impl Metrics {
         self.api_retries.write(&mut out);
         self.events.write(&mut out);
         self.replayed.write(&mut out);
-        self.given_up.write(&mut out);
+        self.networks_abandoned.write(&mut out);
         self.dhcp_leases.write(&mut out);
         self.dhcp_events.write(&mut out);
         if let Some(current) = self.runtime_dirs() {

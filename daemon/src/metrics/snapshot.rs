@@ -183,8 +183,8 @@ impl Snapshot {
             }
         });
         metrics
-            .given_up
-            .for_each(|[], counter| status.networks_given_up += counter.get());
+            .networks_abandoned
+            .for_each(|[], counter| status.networks_abandoned += counter.get());
         metrics.dhcp_leases.for_each(|[], held| {
             let dhcp = status.dhcp.get_or_insert_default();
             dhcp.held = held.get();

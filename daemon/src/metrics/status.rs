@@ -37,8 +37,8 @@ pub struct Status {
     pub api: Requests,
     /// Events that could not be sent.
     pub events_dropped: u64,
-    /// Networks that stay attached because detaching them was given up.
-    pub networks_given_up: u64,
+    /// Networks that stay attached because detaching them was abandoned.
+    pub networks_abandoned: u64,
     /// The DHCP leases; absent unless the daemon holds leases.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dhcp: Option<DhcpLeases>,
@@ -189,8 +189,8 @@ impl Status {
         if self.events_dropped > 0 {
             line("events", format!("{} dropped", self.events_dropped));
         }
-        if self.networks_given_up > 0 {
-            let text = format!("{} given up, see the log", self.networks_given_up);
+        if self.networks_abandoned > 0 {
+            let text = format!("{} abandoned, see the log", self.networks_abandoned);
             line("networks", text);
         }
         out

@@ -28,7 +28,7 @@ fn complete_text() -> String {
     metrics.event("AddedInterface", true);
     metrics.event("AddedInterface", false);
     metrics.replayed(true);
-    metrics.network_given_up();
+    metrics.network_abandoned();
     metrics.set_dhcp_leases(3);
     metrics.set_dhcp_leases(2);
     metrics.dhcp_event("renewed");
@@ -77,7 +77,7 @@ fn all_metrics_are_in_the_text() {
         "multus_api_retries_total{verb=\"get\",resource=\"pods\"} 1\n",
         "multus_events_total{reason=\"AddedInterface\",outcome=\"dropped\"} 1\n",
         "multus_journal_replayed_total{outcome=\"done\"} 1\n",
-        "multus_networks_given_up_total 1\n",
+        "multus_networks_abandoned_total 1\n",
         "multus_dhcp_leases 2\n",
         "multus_dhcp_lease_events_total{event=\"renewed\"} 1\n",
         "multus_plugin_cpu_seconds_total 2.25\n",
@@ -96,7 +96,7 @@ fn all_metrics_are_in_the_text() {
 fn counters_of_alerts_start_at_zero() {
     let text = Metrics::default().text();
     assert!(
-        text.contains("multus_networks_given_up_total 0\n"),
+        text.contains("multus_networks_abandoned_total 0\n"),
         "{text}"
     );
 }

@@ -27,9 +27,9 @@ pub(super) const CASES: &[Case] = &[
         of_a_failed_del,
     ),
     plain(
-        "events-of-a-network-given-up",
-        &["events.given-up"],
-        of_a_network_given_up,
+        "events-of-an-abandoned-network",
+        &["events.abandoned"],
+        of_a_network_abandoned,
     ),
 ];
 
@@ -105,20 +105,20 @@ fn of_a_failed_del(harness: &Harness) -> anyhow::Result<()> {
     harness.del(&pod)
 }
 
-fn of_a_network_given_up(harness: &Harness) -> anyhow::Result<()> {
+fn of_a_network_abandoned(harness: &Harness) -> anyhow::Result<()> {
     // The configuration disables the retry of DEL.
-    let pod = harness.pod("given-up", "a")?;
+    let pod = harness.pod("abandoned", "a")?;
     harness.add(&pod)?;
     harness.set_error("a", "DEL", 7, "it sticks")?;
     harness
         .verb_with("DEL", &pod, &json!({"retryDeleteOnError": false}))?
         .error()?;
-    harness.wait_for_event(&pod, "NetworkGivenUp", "it sticks")?;
+    harness.wait_for_event(&pod, "NetworkAbandoned", "it sticks")?;
     // The failed ADD may not have attached the network at all, so DEL tries once.
-    let pod = harness.pod("given-up-early", "b")?;
+    let pod = harness.pod("abandoned-early", "b")?;
     harness.set_error("b", "ADD", 7, "no luck")?;
     harness.set_error("b", "DEL", 7, "nothing there")?;
     harness.verb("ADD", &pod)?.error()?;
     harness.del(&pod)?;
-    harness.wait_for_event(&pod, "NetworkGivenUp", "nothing there")
+    harness.wait_for_event(&pod, "NetworkAbandoned", "nothing there")
 }

@@ -31,8 +31,8 @@ pub(super) const SUBJECT: Subject = Subject {
             Ours,
         ),
         fix(
-            "events.given-up",
-            "`NetworkGivenUp` reports a network that the daemon no longer tries to detach.",
+            "events.abandoned",
+            "`NetworkAbandoned` reports a network that the daemon no longer tries to detach.",
             Ours,
         ),
         fix(
