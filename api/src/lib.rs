@@ -2,6 +2,8 @@
 
 pub mod wire;
 
+pub mod cause;
+
 pub mod journal;
 
 pub mod presence;

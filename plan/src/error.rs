@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use api::cause::Cause;
 use cni::types::CniError;
 
 use super::annotation::AnnotationError;
@@ -302,6 +303,37 @@ impl PlanError {
                 Some(("NoNetworkFound", self.to_string()))
             }
             _ => None,
+        }
+    }
+
+    /// Returns the word under which the failure is reported.
+    pub fn cause(&self) -> Cause {
+        match self {
+            Self::Annotation { .. } | Self::ManyDefaults | Self::NoDefault => {
+                Cause::AnnotationInvalid
+            }
+            Self::NoDefinition { .. } | Self::NoCrd { .. } | Self::NoNetwork { .. } => {
+                Cause::DefinitionMissing
+            }
+            Self::UnreadDefinition { .. } => Cause::DaemonNotReady,
+            Self::Isolation { .. } => Cause::NamespaceIsolation,
+            Self::NotAllowed { .. } => Cause::PluginNotAllowed,
+            Self::Unsupported { .. } => Cause::RequestUnsupported,
+            Self::NoDevice { .. } | Self::Device { .. } | Self::Devices { .. } => {
+                Cause::DeviceMissing
+            }
+            Self::ManyGateways { .. } | Self::DefaultRouteTwice { .. } => Cause::NetworksConflict,
+            Self::ClusterNetwork { cause, .. } | Self::DefaultNetwork { cause, .. } => {
+                cause.cause()
+            }
+            Self::Definition { .. }
+            | Self::Delegate { .. }
+            | Self::Explicit { .. }
+            | Self::OwnDelegate { .. }
+            | Self::File { .. }
+            | Self::NoFile { .. }
+            | Self::LongMac { .. }
+            | Self::TooLarge { .. } => Cause::DefinitionInvalid,
         }
     }
 
