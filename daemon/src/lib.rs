@@ -11,6 +11,7 @@ pub mod commands;
 
 pub mod serving;
 
+mod backoff;
 mod call;
 pub mod engine;
 pub mod errors;

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use crate::cluster::PodKey;
+use crate::{backoff::doubled, cluster::PodKey};
 
 /// The pause after the first failure. Each further pause is twice as long.
 const MIN_BACKOFF: Duration = Duration::from_secs(1);
@@ -58,9 +58,8 @@ impl Queue {
         };
         item.is_running = false;
         if item.due.is_none() && !succeeded {
-            let backoff = MIN_BACKOFF.saturating_mul(1 << item.failures.min(16));
-            item.due = Some(now + backoff.min(MAX_BACKOFF));
             item.failures += 1;
+            item.due = Some(now + doubled(item.failures, MIN_BACKOFF, MAX_BACKOFF));
         }
         if item.due.is_none() {
             self.pods.remove(pod);

@@ -10,6 +10,7 @@ use tracing::{info, warn};
 use super::{ClientCertificate, Settings, bootstrap, obtain::obtain, store::Store};
 use crate::{
     access::{Access, Client, Credential, CurrentClient, Server, client_with},
+    backoff::doubled,
     readiness::{Gate, Readiness},
 };
 
@@ -17,6 +18,7 @@ use crate::{
 const PERIOD: Duration = Duration::from_mins(1);
 /// The longest pause after a failure. It is long, since each try leaves a request in the cluster.
 const LONGEST_PAUSE: Duration = Duration::from_mins(10);
+const FIRST_PAUSE: Duration = Duration::from_secs(2);
 
 /// The keeper's environment.
 pub struct Keeper {
@@ -66,7 +68,7 @@ impl Keeper {
                         }
                         None => self.readiness.close(Gate::Certificate, reason),
                     }
-                    backoff(failures)
+                    doubled(failures, FIRST_PAUSE, LONGEST_PAUSE)
                 }
             };
             tokio::select! {
@@ -75,7 +77,7 @@ impl Keeper {
                     refusals += 1;
                     self.readiness.close(Gate::Certificate, "the API server refused the certificate: requesting another one");
                     state = State::default();
-                    tokio::time::sleep(backoff(refusals)).await;
+                    tokio::time::sleep(doubled(refusals, FIRST_PAUSE, LONGEST_PAUSE)).await;
                 }
             }
         }
@@ -192,10 +194,4 @@ impl Keeper {
 fn until(time: Timestamp) -> Duration {
     let left: SignedDuration = time.duration_since(Timestamp::now());
     Duration::try_from(left).unwrap_or_default()
-}
-
-/// Returns a pause of 2 s after the first failure, and twice as long after each further one.
-fn backoff(failures: u32) -> Duration {
-    let pause = Duration::from_secs(1 << failures.min(20));
-    pause.min(LONGEST_PAUSE)
 }

@@ -16,9 +16,10 @@ use super::{
 };
 use crate::{
     access::{ApiError, ApiRequest, Client},
+    backoff::backoff,
     cluster::{
         api_path::{self, SIGNING_REQUESTS},
-        retry::{backoff, random, with_retries},
+        retry::{random, with_retries},
     },
 };
 

@@ -16,10 +16,11 @@ use tracing::{debug, info};
 
 use super::{
     api_path,
-    retry::{backoff, random, with_retries},
+    retry::{random, with_retries},
 };
 use crate::{
     access::{ApiError, ApiRequest, Client},
+    backoff::backoff,
     readiness::Purpose,
 };
 

@@ -13,11 +13,11 @@ use tokio::{
 };
 use tracing::{debug, info, warn};
 
-use super::{
-    line_splitter::LineSplitter,
-    retry::{backoff, random},
+use super::{line_splitter::LineSplitter, retry::random};
+use crate::{
+    access::{ApiError, ApiErrorKind, ApiRequest, Client},
+    backoff::backoff,
 };
-use crate::access::{ApiError, ApiErrorKind, ApiRequest, Client};
 
 /// The time limit for the API server to begin its answer, and then for each chunk of a list.
 const TIMEOUT: Duration = Duration::from_secs(10);

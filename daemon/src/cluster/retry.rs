@@ -7,7 +7,10 @@ use std::{
 
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::access::{ApiError, ApiErrorKind};
+use crate::{
+    access::{ApiError, ApiErrorKind},
+    backoff::backoff,
+};
 
 /// The time limit of each try; up to a quarter of it is added. It is long, because a server that is slow does not become faster when it
 /// gets the same request again. A dead connection is noticed much earlier, by its client.
@@ -74,13 +77,6 @@ pub(crate) fn next(
 /// Returns the time limit of one try.
 fn time_of_try(random: f64) -> Duration {
     TRY.mul_f64(1.0 + random / 4.0)
-}
-
-/// Returns a pause that doubles with each failure up to `longest`, reduced by a random part of at most half.
-pub(crate) fn backoff(failures: u32, first: Duration, longest: Duration, random: f64) -> Duration {
-    let doublings = failures.saturating_sub(1).min(20);
-    let full = first.saturating_mul(1 << doublings).min(longest);
-    full.mul_f64(0.5 + random / 2.0)
 }
 
 /// Tries until there is an answer, a permanent error, or `time_limit` has ended. `attempt` gets the time limit of each try.

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use crate::backoff::doubled;
+
 /// The number of times that the file is restored without a pause: a program that has just started may have tidied up.
 const WITHOUT_PAUSE: u32 = 4;
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -28,7 +30,7 @@ impl Backoff {
     pub(super) fn pause(&mut self, now: Instant) -> Option<Duration> {
         self.reset_if_over(now);
         let beyond = self.losses.checked_sub(WITHOUT_PAUSE + 1)?;
-        Some(LONGEST_PAUSE.min(FIRST_PAUSE * 2_u32.saturating_pow(beyond)))
+        Some(doubled(beyond + 1, FIRST_PAUSE, LONGEST_PAUSE))
     }
 
     fn reset_if_over(&mut self, now: Instant) {

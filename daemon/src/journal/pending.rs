@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::state::PodRef;
+use crate::{backoff::doubled, state::PodRef};
 
 /// The pause after the first failure. Each further pause is twice as long.
 const MIN_BACKOFF: Duration = Duration::from_secs(5);
@@ -135,12 +135,11 @@ impl Pending {
         let Some(entry) = self.0.get_mut(path) else {
             return false;
         };
-        let backoff = MIN_BACKOFF.saturating_mul(1 << entry.failures.min(16));
         entry.failures = entry.failures.saturating_add(1);
         entry.is_urgent = false;
         // Jitter varies the pause from three quarters to five quarters.
-        let backoff = backoff.min(MAX_BACKOFF).mul_f64(0.75 + jitter / 2.0);
-        entry.stage = Stage::Due(now + backoff);
+        let backoff = doubled(entry.failures, MIN_BACKOFF, MAX_BACKOFF);
+        entry.stage = Stage::Due(now + backoff.mul_f64(0.75 + jitter / 2.0));
         entry.failures == 1
     }
 
