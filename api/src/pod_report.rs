@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::cause::Cause;
+
 /// Raised by every change that gives an existing field another meaning.
 pub const SCHEMA: u32 = 1;
 
@@ -91,6 +93,9 @@ pub struct RecentFailure {
     pub pod: String,
     /// A verb of CNI, or `hot plug`.
     pub verb: String,
+    /// The cause.
+    #[serde(default)]
+    pub cause: Cause,
     /// The CNI code.
     pub code: u32,
     /// Cause and hint.

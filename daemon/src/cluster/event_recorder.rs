@@ -96,6 +96,7 @@ impl Recorder {
             let known = sent.events[index].clone();
             let count = known.count.saturating_add(1);
             let patch = json!({
+                "metadata": {"annotations": event.metadata.annotations},
                 "count": count, "message": message, "lastTimestamp": Time(Timestamp::now()),
             });
             let request = ApiRequest::patch(format!("{events}/{}", known.name), &patch).metadata();

@@ -28,6 +28,7 @@ use std::{
     time::Duration,
 };
 
+use api::cause::{ANNOTATION, Cause};
 use cni::types::CniError;
 use k8s_openapi::api::core::v1::ObjectReference;
 use plan::{
@@ -181,6 +182,22 @@ impl Cluster {
 
     /// Queues an event about a pod that may be deleted already.
     pub fn event_about(&self, pod: &PodRef, warning: bool, reason: &'static str, message: String) {
+        self.send_event(pod, warning, reason, message, None);
+    }
+
+    /// Queues the warning event of a failure, whose annotation has the cause.
+    pub fn failure_event(&self, pod: &PodRef, reason: &'static str, cause: Cause, message: String) {
+        self.send_event(pod, true, reason, message, Some(cause));
+    }
+
+    fn send_event(
+        &self,
+        pod: &PodRef,
+        warning: bool,
+        reason: &'static str,
+        message: String,
+        cause: Option<Cause>,
+    ) {
         let about = ObjectReference {
             api_version: Some("v1".into()),
             kind: Some("Pod".into()),
@@ -189,7 +206,9 @@ impl Cluster {
             uid: Some(pod.uid.clone()),
             ..ObjectReference::default()
         };
-        let event = event("multus", about, warning, reason, message);
+        let mut event = event("multus", about, warning, reason, message);
+        event.metadata.annotations =
+            cause.map(|cause| [(ANNOTATION.to_owned(), cause.to_string())].into());
         self.events.send(event, reason);
     }
 

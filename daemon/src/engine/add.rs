@@ -12,7 +12,7 @@ use plan::{Attached, PlanError, PodView, requests};
 use tracing::{debug, warn};
 
 use super::del::Outcome;
-use super::failure::{failed, name_taken};
+use super::failure::{Failure, add_failed, failed, name_taken, not_found};
 use super::invocation::DelegateContext;
 use super::verb_exec::VerbExec;
 use super::{ContainerRequest, Engine, planned};
@@ -31,28 +31,6 @@ pub struct Added {
     pub attached: Vec<Attached>,
 }
 
-/// The error of an ADD, and the warning event that the pod gets for it.
-#[derive(Debug, thiserror::Error)]
-#[error("{error}")]
-pub struct AddError {
-    /// The answer to the runtime.
-    pub error: CniError,
-    /// Reason and message of the event.
-    pub event: Option<(&'static str, String)>,
-}
-
-impl From<CniError> for AddError {
-    fn from(error: CniError) -> Self {
-        Self { error, event: None }
-    }
-}
-
-impl From<AddError> for CniError {
-    fn from(error: AddError) -> Self {
-        error.error
-    }
-}
-
 impl Engine {
     /// Attaches a pod to all its networks, or to none.
     pub fn add(
@@ -60,14 +38,9 @@ impl Engine {
         request: &ContainerRequest,
         netconf: &Netconf,
         pod: &PodView,
-    ) -> Result<Added, AddError> {
-        self.attach(request, netconf, pod).map_err(|mut failure| {
-            failure.error = failure.error.context(&format!(
-                "error configuring pod [{}/{}] networking",
-                pod.namespace, pod.name
-            ));
-            failure
-        })
+    ) -> Result<Added, Failure> {
+        self.attach(request, netconf, pod)
+            .map_err(|failure| failure.about(pod))
     }
 
     fn attach(
@@ -75,7 +48,7 @@ impl Engine {
         request: &ContainerRequest,
         netconf: &Netconf,
         pod: &PodView,
-    ) -> Result<Added, AddError> {
+    ) -> Result<Added, Failure> {
         if request.netns.is_none() {
             let text = "required env variables [CNI_NETNS] missing";
             return Err(CniError::new(CniError::INVALID_ENVIRONMENT, text).into());
@@ -88,10 +61,6 @@ impl Engine {
             requests::check(&attachments, netconf.unsupported_requests)?;
             self.assign_devices(&mut attachments, pod, None)?;
             Ok(attachments)
-        });
-        let attachments = attachments.map_err(|error| AddError {
-            event: PlanError::event(&error),
-            error: error.into(),
         })?;
         let store = self.store(netconf);
         let _guard = self.locks.lock(&store, &request.container_id);
@@ -111,7 +80,7 @@ impl Engine {
         let begun = begun.map_err(|error| {
             // Nothing ran, so a partly written record serves no purpose.
             let _ = store.remove(&request.container_id);
-            CniError::from(error)
+            error
         })?;
         match self.run_delegates(
             &context,
@@ -133,25 +102,22 @@ impl Engine {
                     attached,
                 })
             }
-            Err(error) => {
+            Err(failure) => {
                 let keep = netconf.retry_delete_on_error == Some(true);
-                self.roll_back(&context, &mut state, &store, &error, keep);
-                Err(error.into())
+                self.roll_back(&context, &mut state, &store, &failure, keep);
+                Err(failure)
             }
         }
     }
 
     /// Refuses what would fail later anyway: a missing plugin, an interface name that is taken.
-    fn check_before(&self, context: &DelegateContext<'_>, state: &State) -> Result<(), CniError> {
+    fn check_before(&self, context: &DelegateContext<'_>, state: &State) -> Result<(), Failure> {
         for delegate in &state.delegates {
             context.check_name(delegate)?;
             for plugin in &delegate.config.plugins {
                 self.exec
                     .find(&plugin.kind, &context.path)
-                    .map_err(|error| {
-                        let cause = error.to_cni();
-                        failed(&state.pod, delegate, cause)
-                    })?;
+                    .map_err(|error| not_found(&state.pod, delegate, &error))?;
             }
         }
         let names = state
@@ -161,7 +127,7 @@ impl Engine {
         let repeated = plan::first_duplicate(names);
         for (index, delegate) in state.delegates.iter().enumerate() {
             if repeated == Some(index) {
-                return Err(failed(&state.pod, delegate, name_taken(delegate)));
+                return Err(name_taken(&state.pod, delegate));
             }
             self.check_link(context, &state.pod, delegate)?;
         }
@@ -173,19 +139,16 @@ impl Engine {
         context: &DelegateContext<'_>,
         pod: &PodRef,
         delegate: &Delegate,
-    ) -> Result<(), CniError> {
+    ) -> Result<(), Failure> {
         let netns = context.request.netns.as_deref().unwrap_or_default();
         match context.has_interface(&*self.links, delegate.ifname.as_str()) {
             Ok(false) => Ok(()),
-            Ok(true) => Err(failed(pod, delegate, name_taken(delegate))),
+            Ok(true) => Err(name_taken(pod, delegate)),
             Err(error) => {
                 let text =
                     format!("cannot list the interfaces of network namespace {netns}: {error}");
-                Err(failed(
-                    pod,
-                    delegate,
-                    CniError::new(CniError::INVALID_NETNS, text),
-                ))
+                let error = CniError::new(CniError::INVALID_NETNS, text);
+                Err(failed(pod, delegate, error.into()))
             }
         }
     }
@@ -198,7 +161,7 @@ impl Engine {
         store: &Store,
         begun: &AddRecord,
         unsupported_requests: UnsupportedRequests,
-    ) -> Result<Vec<Attached>, CniError> {
+    ) -> Result<Vec<Attached>, Failure> {
         let mut attached = Vec::new();
         for index in 0..state.delegates.len() {
             let is_default = index == 0;
@@ -228,7 +191,7 @@ impl Engine {
         delegate: &mut Delegate,
         is_default: bool,
         unsupported_requests: UnsupportedRequests,
-    ) -> Result<Attached, CniError> {
+    ) -> Result<Attached, Failure> {
         let invocation = context.invocation(delegate, is_default);
         self.copy_device_info(delegate, &context.request.container_id);
         debug!(network = delegate.name, ifname = %delegate.ifname, "running ADD of a delegate");
@@ -241,7 +204,7 @@ impl Engine {
                 if let Some(attached) = error.attached() {
                     delegate.progress = Progress::Failed { attached };
                 }
-                return Err(failed(context.pod, delegate, error.to_cni()));
+                return Err(add_failed(context.pod, delegate, &error));
             }
         };
         let missing = match unsupported_requests {
@@ -287,7 +250,7 @@ impl Engine {
         context: &DelegateContext<'_>,
         state: &mut State,
         store: &Store,
-        add: &CniError,
+        add: &Failure,
         keep: bool,
     ) {
         // The failure of this delegate has to be on record even if the daemon ends before the rollback does.
@@ -298,7 +261,7 @@ impl Engine {
         } = self.remove_started(context, state);
         uncertain.retain(|one| keep || !one.matches(add));
         for one in failures.iter().chain(&uncertain) {
-            warn!(error = %one.error, "cannot undo a delegate of a failed ADD");
+            warn!(error = %one.failure, "cannot undo a delegate of a failed ADD");
         }
         written.push(if failures.is_empty() && uncertain.is_empty() {
             store.remove(&state.container_id)
@@ -332,8 +295,8 @@ impl Engine {
 /// Runs the first delegate while its record reaches the disk, and returns when both are done.
 fn while_synced<T>(
     record: &AddRecord,
-    run: impl FnOnce() -> Result<T, CniError>,
-) -> Result<T, CniError> {
+    run: impl FnOnce() -> Result<T, Failure>,
+) -> Result<T, Failure> {
     if record.is_synced() {
         return run();
     }

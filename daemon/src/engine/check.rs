@@ -5,14 +5,18 @@ use cni::types::CniError;
 use cni::version::Version;
 use plan::netconf::Netconf;
 
+use super::failure::Failure;
 use super::invocation::DelegateContext;
 use super::verb_exec::VerbExec;
 use super::{ContainerRequest, Engine, cached_results};
 use crate::state::Progress;
 
+/// The step of CHECK in texts.
+const CHECKING: &str = "checking";
+
 impl Engine {
     /// Verifies a container's attachments. Networks with a version before 0.4.0 are skipped, as CHECK came with that version.
-    pub fn check(&self, request: &ContainerRequest, netconf: &Netconf) -> Result<(), CniError> {
+    pub fn check(&self, request: &ContainerRequest, netconf: &Netconf) -> Result<(), Failure> {
         if netconf.disable_check {
             return Ok(());
         }
@@ -35,13 +39,11 @@ impl Engine {
         let context = DelegateContext::new(request, &state.pod, netconf, &cache);
         for (index, delegate) in state.delegates.iter().enumerate() {
             let network = &delegate.config.name;
-            let prefix = format!(
-                "[{}/{}/{}:{network}]: error checking network \"{network}\"",
-                state.pod.namespace, state.pod.name, state.pod.uid
-            );
             if delegate.progress != Progress::Started {
                 let text = format!("interface {} was never attached", delegate.ifname);
-                return Err(CniError::new(CniError::UNKNOWN_CONTAINER, text).context(&prefix));
+                let error = CniError::new(CniError::UNKNOWN_CONTAINER, text);
+                let failure = Failure::from(error);
+                return Err(failure.of_network(&state.pod, CHECKING, network));
             }
             if delegate.config.version() >= Version::V0_4_0 {
                 let invocation = context.invocation(delegate, index == 0);
@@ -49,7 +51,8 @@ impl Engine {
                 let check = || chain::check(&exec, &delegate.config, &invocation);
                 let kind = delegate.config.kind();
                 let checked = self.metrics.timed_delegate(kind, "CHECK", check);
-                checked.map_err(|error| error.to_cni().context(&prefix))?;
+                checked
+                    .map_err(|error| Failure::of_chain(&state.pod, network, CHECKING, &error))?;
             }
         }
         Ok(())

@@ -17,10 +17,14 @@ use serde_json::{Map, Value};
 use tracing::{debug, error, info, warn};
 
 use super::expiry::{self, Obstacle, Verdict};
+use super::failure::Failure;
 use super::invocation::{CacheDir, DelegateContext};
 use super::verb_exec::VerbExec;
 use super::{ContainerRequest, Engine, cached_results, planned};
-use crate::state::{Delegate, PodRef, Progress, State, StateError, Store};
+use crate::state::{Delegate, Progress, State, StateError, Store};
+
+/// The step of DEL in texts.
+const REMOVING: &str = "removing container from";
 
 /// A container that is to be detached, with everything known of it besides its state.
 pub(super) struct Removal<'a> {
@@ -42,8 +46,8 @@ pub struct Abandoned {
     pub ifname: String,
     /// The addresses that its plugins allocated, as far as they are known.
     pub ips: Vec<String>,
-    /// The reason of the failure.
-    pub error: CniError,
+    /// Why it could not be detached.
+    pub failure: Failure,
 }
 
 impl Engine {
@@ -53,7 +57,7 @@ impl Engine {
         request: &ContainerRequest,
         netconf: &Netconf,
         pod: Option<&PodView>,
-    ) -> Result<(), CniError> {
+    ) -> Result<(), Failure> {
         let request = &ContainerRequest {
             netns: self.existing_netns(request),
             ..request.clone()
@@ -125,7 +129,7 @@ impl Engine {
 
     /// Detaches every network that `state` and the cache list, and forgets it. A network that fails stays known, so that the
     /// runtime's next DEL finds it.
-    pub(super) fn remove(&self, removal: &Removal<'_>, mut state: State) -> Result<(), CniError> {
+    pub(super) fn remove(&self, removal: &Removal<'_>, mut state: State) -> Result<(), Failure> {
         let Removal {
             request,
             netconf,
@@ -146,30 +150,30 @@ impl Engine {
             uncertain,
         } = self.remove_started(&context, &mut state);
         let retry = netconf.retry_delete_on_error;
-        let abandon = |state: &State, failure: Failure| {
-            (self.on_abandoned)(&pod, &failure.abandoned(state, &removal.entries));
+        let abandon = |state: &State, removal_failure: RemovalFailure| {
+            (self.on_abandoned)(&pod, &removal_failure.abandoned(state, &removal.entries));
         };
         for failure in uncertain {
             match retry {
                 Some(true) => failures.push(failure),
                 _ if removal.is_known => abandon(&state, failure),
                 _ => {
-                    debug!(error = %failure.error, "DEL of a network that may never have been attached failed");
+                    debug!(error = %failure.failure, "DEL of a network that may never have been attached failed");
                 }
             }
         }
         if failures.is_empty() {
-            return forget(store, &state, request);
+            return Ok(forget(store, &state, request)?);
         }
         if retry == Some(false) {
-            let errors = failures.iter().map(|failure| failure.error.clone());
+            let errors = failures.iter().map(|one| one.failure.clone());
             let mut errors: Vec<_> = errors.collect();
             forget_results(&removal.cache, &state.delegates, &state.container_id);
             for failure in failures {
                 abandon(&state, failure);
             }
-            errors.extend(forget(store, &state, request).err());
-            return Err(join_errors(errors));
+            errors.extend(forget(store, &state, request).err().map(Failure::from));
+            return Err(Failure::sum(errors));
         }
         if retry.is_none() {
             let now = (self.clock)();
@@ -184,21 +188,21 @@ impl Engine {
                 let delegate = &mut state.delegates[failure.delegate];
                 delegate.progress = Progress::Removed;
                 forget_results(&removal.cache, [&*delegate], &request.container_id);
-                failure.error = failure.error.context(&format!(
-                    "DEL has failed for {} minutes",
+                failure.failure.context = format!(
+                    "DEL has failed for {} minutes: ",
                     failure.obstacle.retry_period().as_secs() / 60
-                ));
+                );
                 abandon(&state, failure);
             }
             if failures.is_empty() {
-                return forget(store, &state, request);
+                return Ok(forget(store, &state, request)?);
             }
         }
         if let Err(error) = store.record(&state) {
             warn!(%error, "cannot record the networks that remain attached, the next DEL repeats all of them");
         }
-        let errors = failures.into_iter().map(|one| one.for_runtime(retry));
-        Err(join_errors(errors.collect()))
+        let failures = failures.into_iter().map(|one| one.for_runtime(retry));
+        Err(Failure::sum(failures.collect()))
     }
 
     /// Adds the networks that the pod would get today to a state that was lost, except for interfaces that state or cache know.
@@ -279,11 +283,11 @@ impl Engine {
         };
         let invocation = context.invocation(delegate, index == 0);
         let netns = context.request.netns.as_deref();
-        let failed = |error: &ChainError| Failure {
+        let failed = |error: &ChainError| RemovalFailure {
             delegate: index,
             obstacle: Obstacle::of(error, netns),
-            cause: plugin_error(error).cloned(),
-            error: failed(context.pod, &config.name, error),
+            plugin_error: plugin_error(error).cloned(),
+            failure: Failure::of_chain(context.pod, &config.name, REMOVING, error),
         };
         let start = Instant::now();
         let exec = VerbExec::detaching(&*self.exec, context, index == 0);
@@ -359,45 +363,45 @@ fn remove_host_rules(exec: &dyn Exec, delegate: &Delegate, invocation: &Invocati
 #[derive(Default)]
 pub(super) struct Outcome {
     /// Failures of networks that were attached.
-    pub(super) failures: Vec<Failure>,
+    pub(super) failures: Vec<RemovalFailure>,
     /// Failures of networks that may never have been attached.
-    pub(super) uncertain: Vec<Failure>,
+    pub(super) uncertain: Vec<RemovalFailure>,
 }
 
 /// A network that could not be detached.
-pub(super) struct Failure {
+pub(super) struct RemovalFailure {
     /// The position of the delegate in the state.
     pub(super) delegate: usize,
     /// The kind of failure, which decides how long it is retried.
     pub(super) obstacle: Obstacle,
     /// The plugin's own error, if it ran.
-    cause: Option<CniError>,
-    /// The complete error, with pod and network.
-    pub(super) error: CniError,
+    plugin_error: Option<CniError>,
+    /// The failure with pod and network.
+    pub(super) failure: Failure,
 }
 
-impl Failure {
-    /// Returns the error for the runtime, with a hint where one helps while DEL is retried.
-    pub(super) fn for_runtime(self, retry: Option<bool>) -> CniError {
-        let mut error = self.error;
+impl RemovalFailure {
+    /// Returns the failure with a hint where one helps while DEL is retried.
+    pub(super) fn for_runtime(self, retry: Option<bool>) -> Failure {
+        let mut failure = self.failure;
         if self.obstacle == Obstacle::PluginMissing {
-            let msg = &mut error.msg;
-            msg.push_str(
-                "; put the plugin back into one of them: the runtime's next DEL then detaches the container",
+            let hint = &mut failure.hint;
+            hint.push_str(
+                "put the plugin back into one of them: the runtime's next DEL then detaches the container",
             );
             if retry.is_none() {
                 let minutes = (self.obstacle.retry_period().as_secs() / 60).to_string();
-                msg.extend([" (retries end after ", &minutes, " minutes)"]);
+                hint.extend([" (retries end after ", &minutes, " minutes)"]);
             }
         }
-        error
+        failure
     }
 
     /// Returns whether the plugin refuses DEL with the same error as ADD: it then rejects its configuration and has done nothing.
-    pub(super) fn matches(&self, add: &CniError) -> bool {
-        self.cause.as_ref().is_some_and(|cause| {
-            cause.code == add.code && !cause.msg.is_empty() && add.msg.contains(&cause.msg)
-        })
+    pub(super) fn matches(&self, add: &Failure) -> bool {
+        self.plugin_error
+            .as_ref()
+            .is_some_and(|error| !error.msg.is_empty() && *error == add.error)
     }
 
     fn abandoned(self, state: &State, entries: &[Entry]) -> Abandoned {
@@ -414,7 +418,7 @@ impl Failure {
                 .flat_map(|result| result.ips)
                 .map(|ip| ip.address)
                 .collect(),
-            error: self.error,
+            failure: self.failure,
         }
     }
 }
@@ -463,28 +467,4 @@ fn plugin_error(error: &ChainError) -> Option<&CniError> {
         } => Some(error),
         _ => None,
     }
-}
-
-fn failed(pod: &PodRef, network: &str, error: &ChainError) -> CniError {
-    error.to_cni().context(&format!(
-        "[{}/{}/{}:{network}]: error removing container from network \"{network}\"",
-        pod.namespace, pod.name, pod.uid
-    ))
-}
-
-/// Joins all errors into one, with the code of the first.
-pub(super) fn join_errors(mut errors: Vec<CniError>) -> CniError {
-    if errors.len() == 1 {
-        return errors.remove(0);
-    }
-    let texts: Vec<_> = errors.iter().map(|error| error.msg.as_str()).collect();
-    let details: Vec<_> = errors
-        .iter()
-        .map(|error| error.details.as_str())
-        .filter(|details| !details.is_empty())
-        .collect();
-    let code = errors
-        .first()
-        .map_or(CniError::INTERNAL, |error| error.code);
-    CniError::new(code, format!("errors: {}", texts.join(" / "))).with_details(details.join(" / "))
 }

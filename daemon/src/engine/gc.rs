@@ -14,7 +14,7 @@ use plan::netconf::{Netconf, ValidAttachment};
 use serde_json::{Value, json};
 use tracing::warn;
 
-use super::del::join_errors;
+use super::failure::Failure;
 use super::stale::{NetnsState, all_entries, default_ifname, in_store};
 use super::{Engine, cached_results};
 
@@ -82,17 +82,17 @@ impl Engine {
                     let collected = self.metrics.timed_delegate(config.kind(), "GC", gc);
                     errors.extend(collected.err().map(|error| {
                         let context = format!("error collecting network \"{}\"", config.name);
-                        error.to_cni().context(&context)
+                        Failure::from(error.to_cni().context(&context))
                     }));
                 }
             }
             // Given an incomplete list, plugins would free addresses that are in use.
-            Err(error) => errors.push(error),
+            Err(error) => errors.push(error.into()),
         }
         if errors.is_empty() {
             Ok(())
         } else {
-            Err(join_errors(errors))
+            Err(Failure::sum(errors).into())
         }
     }
 

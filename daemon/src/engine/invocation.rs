@@ -10,7 +10,7 @@ use plan::netconf::Netconf;
 use plan::{Attachment, Requested, Selection, requests};
 use serde_json::{Map, Value, json};
 
-use super::failure::failed;
+use super::failure::{Failure, failed};
 use super::verb_exec::Deadlines;
 use super::{ContainerRequest, Engine, Interfaces, LinkProbe, device_info};
 use crate::state::{Delegate, PodRef, Store};
@@ -61,11 +61,11 @@ impl<'a> DelegateContext<'a> {
     }
 
     /// Refuses a network whose results could not be cached.
-    pub(super) fn check_name(&self, delegate: &Delegate) -> Result<(), CniError> {
+    pub(super) fn check_name(&self, delegate: &Delegate) -> Result<(), Failure> {
         let (id, ifname) = (&self.request.container_id, &delegate.ifname);
         cache::check_length(&delegate.config.name, id, ifname).map_err(|error| {
             let cause = CniError::new(CniError::INVALID_NETWORK_CONFIG, error.to_string());
-            failed(self.pod, delegate, cause)
+            failed(self.pod, delegate, cause.into())
         })
     }
 

@@ -30,8 +30,9 @@ mod stale;
 mod status;
 mod verb_exec;
 
-pub use add::{AddError, Added};
+pub use add::Added;
 pub use del::Abandoned;
+pub use failure::{Failure, Length};
 pub use hand_off::{HandOff, KeptNetwork};
 pub use plug::Reconciled;
 pub use stale::{IsStale, NetnsState};

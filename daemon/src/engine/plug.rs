@@ -16,8 +16,8 @@ use plan::netconf::{Netconf, UnsupportedRequests};
 use plan::{Attached, Attachment, requests};
 use tracing::warn;
 
-use super::del::{Failure, Outcome, join_errors};
-use super::failure::{failed, name_taken};
+use super::del::Outcome;
+use super::failure::{Failure, name_taken, not_found};
 use super::invocation::{CacheDir, DelegateContext};
 use super::stale::default_ifname;
 use super::{Engine, cached_results, planned};
@@ -55,7 +55,7 @@ impl<'a> RunningContainer<'a> {
     }
 
     /// Records a network and attaches it. The caller has to undo what a failure leaves.
-    fn attach(&mut self, delegate: Delegate) -> Result<Attached, CniError> {
+    fn attach(&mut self, delegate: Delegate) -> Result<Attached, Failure> {
         let engine = self.engine;
         engine.check_link(&self.context, &self.state.pod, &delegate)?;
         let delegates = &mut self.state.delegates;
@@ -73,7 +73,7 @@ impl<'a> RunningContainer<'a> {
         };
         if let Err(error) = recorded {
             self.state.delegates.pop();
-            return Err(error);
+            return Err(error.into());
         }
         let delegate = &mut self.state.delegates[last];
         let mut attached =
@@ -91,7 +91,7 @@ impl<'a> RunningContainer<'a> {
     }
 
     /// Detaches a network and removes it from the state; one that cannot be detached stays in the state.
-    fn detach(&mut self, ifname: &IfName) -> Result<(), CniError> {
+    fn detach(&mut self, ifname: &IfName) -> Result<(), Failure> {
         let Some(index) = self.position(ifname) else {
             return Ok(());
         };
@@ -103,18 +103,18 @@ impl<'a> RunningContainer<'a> {
             failures,
             uncertain,
         } = outcome;
-        for Failure { error, .. } in uncertain {
-            warn!(%error, "DEL of a network that may never have been attached failed, it is not retried");
+        for one in uncertain {
+            warn!(error = %one.failure, "DEL of a network that may never have been attached failed, it is not retried");
         }
         if failures.is_empty() {
             self.state.delegates.remove(index);
         }
         let recorded = self.record();
         if !failures.is_empty() {
-            let errors = failures.into_iter().map(|one| one.for_runtime(Some(true)));
-            return Err(join_errors(errors.collect()));
+            let failures = failures.into_iter().map(|one| one.for_runtime(Some(true)));
+            return Err(Failure::sum(failures.collect()));
         }
-        recorded
+        recorded.map_err(Failure::from)
     }
 
     /// Detaches networks in reverse order. Failures are logged, and networks that cannot be detached stay in the state.
@@ -127,7 +127,7 @@ impl<'a> RunningContainer<'a> {
     }
 
     /// Restores default routes that were lost to a network which no longer requests them.
-    fn restore_default_routes(&mut self) -> Result<(), CniError> {
+    fn restore_default_routes(&mut self) -> Result<(), Failure> {
         let lost = |delegate: &Delegate| !delegate.displaced.is_empty();
         if !self.state.delegates.iter().any(lost) {
             return Ok(());
@@ -178,11 +178,11 @@ impl<'a> RunningContainer<'a> {
     }
 
     /// Refuses a delegate of which a plugin is missing, or whose results could not be cached.
-    fn check_plugins(&self, delegate: &Delegate) -> Result<(), CniError> {
+    fn check_plugins(&self, delegate: &Delegate) -> Result<(), Failure> {
         self.context.check_name(delegate)?;
         for plugin in &delegate.config.plugins {
             let found = self.engine.exec.find(&plugin.kind, &self.context.path);
-            found.map_err(|error| failed(&self.state.pod, delegate, error.to_cni()))?;
+            found.map_err(|error| not_found(&self.state.pod, delegate, &error))?;
         }
         Ok(())
     }
@@ -196,9 +196,9 @@ impl<'a> RunningContainer<'a> {
         }
     }
 
-    fn refuse_taken(&self, delegate: &Delegate) -> Result<(), CniError> {
+    fn refuse_taken(&self, delegate: &Delegate) -> Result<(), Failure> {
         match self.position(&delegate.ifname) {
-            Some(_) => Err(failed(&self.state.pod, delegate, name_taken(delegate))),
+            Some(_) => Err(name_taken(&self.state.pod, delegate)),
             None => Ok(()),
         }
     }

@@ -4,12 +4,13 @@
 
 use std::net::IpAddr;
 
+use api::cause::Cause;
 use cni::chain;
 use cni::env::IfName;
 use cni::types::{CniError, CniResult, Route};
 use plan::{Attached, Family};
 
-use super::failure::failed;
+use super::failure::{Failure, add_failed, failed};
 use super::invocation::DelegateContext;
 use super::{DefaultRoute, Engine};
 use crate::state::{Delegate, State, Store};
@@ -36,7 +37,7 @@ impl Engine {
         attached: &mut [Attached],
         leaving: &[IfName],
         store: &Store,
-    ) -> Result<(), CniError> {
+    ) -> Result<(), Failure> {
         let requests_route = |delegate: &Delegate| {
             delegate.requested.default_route.is_some() && !leaving.contains(&delegate.ifname)
         };
@@ -44,8 +45,9 @@ impl Engine {
             return Ok(());
         };
         let decisions = decide(&state.delegates, attached, leaving).map_err(|text| {
-            let cause = CniError::new(CniError::INVALID_NETWORK_CONFIG, text);
-            failed(&state.pod, &state.delegates[first], cause)
+            let error = CniError::new(CniError::INVALID_NETWORK_CONFIG, text);
+            let failure = Failure::new(Cause::NetworksConflict, error);
+            failed(&state.pod, &state.delegates[first], failure)
         })?;
         if displace(&decisions, &mut state.delegates, attached) {
             store.record(state)?;
@@ -63,11 +65,15 @@ impl Engine {
             set.map_err(|error| {
                 let ifname = &route.ifname;
                 let text = format!(
-                    "{family} default route{} on {ifname}: {error}; name a gateway in a subnet of {ifname}",
+                    "{family} default route{} on {ifname}: {error}",
                     via(route.gateway)
                 );
-                let cause = CniError::new(CniError::IO_FAILURE, text);
-                failed(&state.pod, &delegates[*index], cause)
+                let error = CniError::new(CniError::IO_FAILURE, text);
+                let failure = Failure {
+                    hint: format!("name a gateway in a subnet of {ifname}"),
+                    ..Failure::new(Cause::NetworksConflict, error)
+                };
+                failed(&state.pod, &delegates[*index], failure)
             })?;
         }
         for (index, attached) in attached.iter_mut().enumerate() {
@@ -89,7 +95,7 @@ impl Engine {
         state: &mut State,
         attached: &mut [Attached],
         store: &Store,
-    ) -> Result<(), CniError> {
+    ) -> Result<(), Failure> {
         let position = |attached: &[Attached], delegate: &Delegate| {
             let mut all = attached.iter();
             all.position(|one| one.ifname == delegate.ifname.as_str())
@@ -121,12 +127,15 @@ impl Engine {
                 .set_default_routes(netns(context), family, &routes);
             set.map_err(|error| {
                 let text = format!(
-                    "cannot restore the {family} default route of {}: {error}; it is retried, or recreate the pod",
+                    "cannot restore the {family} default route of {}: {error}",
                     state.delegates[0].name
                 );
                 let pod = &state.pod;
-                let cause = CniError::new(CniError::IO_FAILURE, text);
-                cause.context(&format!("[{}/{}]", pod.namespace, pod.name))
+                Failure {
+                    hint: "it is retried, or recreate the pod".to_owned(),
+                    context: format!("[{}/{}]: ", pod.namespace, pod.name),
+                    ..CniError::new(CniError::IO_FAILURE, text).into()
+                }
             })?;
             for (index, delegate) in state.delegates.iter().enumerate() {
                 let mut lost = lost(delegate);
@@ -152,11 +161,11 @@ impl Engine {
         state: &State,
         index: usize,
         attached: &Attached,
-    ) -> Result<(), CniError> {
+    ) -> Result<(), Failure> {
         let delegate = &state.delegates[index];
         let invocation = context.invocation(delegate, attached.is_default);
         chain::cache_result(&delegate.config, &invocation, &attached.result)
-            .map_err(|error| failed(&state.pod, delegate, error.to_cni()))
+            .map_err(|error| add_failed(&state.pod, delegate, &error))
     }
 }
 

@@ -10,6 +10,7 @@ use plan::netconf::Netconf;
 use tracing::info;
 
 use super::del::{PartialState, Removal};
+use super::failure::Failure;
 use super::{Cancellation, ContainerRequest, Engine, cached_results};
 use crate::state::Store;
 
@@ -49,7 +50,10 @@ impl Engine {
             Ok(known)
         };
         match known() {
-            Ok(known) => self.detach_stale_among(path, netconf, &known, is_stale),
+            Ok(known) => {
+                let failures = self.detach_stale_among(path, netconf, &known, is_stale);
+                failures.into_iter().map(CniError::from).collect()
+            }
             Err(error) => vec![error],
         }
     }
@@ -61,7 +65,7 @@ impl Engine {
         netconf: &Netconf,
         known: &BTreeSet<ContainerId>,
         is_stale: IsStale<'_>,
-    ) -> Vec<CniError> {
+    ) -> Vec<Failure> {
         let store = self.store(netconf);
         let detach = |id| self.detach(path, netconf, &store, id, is_stale).err();
         known.iter().filter_map(detach).collect()
@@ -74,7 +78,7 @@ impl Engine {
         store: &Store,
         id: &ContainerId,
         is_stale: IsStale<'_>,
-    ) -> Result<(), CniError> {
+    ) -> Result<(), Failure> {
         let Some(_guard) = self.locks.try_lock(store, id) else {
             return Ok(());
         };
@@ -124,7 +128,7 @@ impl Engine {
         }
         let detached = self.remove(&removal, state);
         let cleaned = cache::remove_temporary(&removal.cache.path, id);
-        detached.and(cleaned.map_err(|error| cache_error(&error)))
+        detached.and(cleaned.map_err(|error| cache_error(&error).into()))
     }
 }
 

@@ -9,104 +9,82 @@ use tracing::warn;
 use crate::{
     call::CniCall,
     cluster::Cluster,
-    engine::{Abandoned, AddError, OnAbandoned},
-    errors::shorten,
+    engine::{Abandoned, Failure, OnAbandoned},
+    errors::render,
     metrics::Metrics,
     state::PodRef,
 };
 
-/// An error of a verb that has no id yet, and the event that reports it to the pod's owner.
+/// A failure of a verb that has no id yet, and the event that reports it to the pod's owner.
 pub(crate) struct VerbError {
-    pub(crate) error: CniError,
-    pub(crate) event: Option<Box<FailureEvent>>,
-}
-
-pub(crate) struct FailureEvent {
-    pub(crate) pod: PodRef,
-    pub(crate) reason: &'static str,
-    /// `None` for the text of the error.
-    pub(crate) message: Option<String>,
+    pub(crate) failure: Failure,
+    /// The pod and the reason of the event.
+    pub(crate) event: Option<(PodRef, &'static str)>,
 }
 
 impl VerbError {
-    /// A failed ADD: the event is the engine's own, or `FailedAddNetwork`.
-    pub(crate) fn of_add(pod: &PodView, AddError { error, event }: AddError) -> Self {
-        let (reason, message) = match event {
-            Some((reason, message)) => (reason, Some(message)),
-            None => ("FailedAddNetwork", None),
-        };
-        let pod = PodRef::from(pod);
-        Self {
-            error,
-            event: Some(Box::new(FailureEvent {
-                pod,
-                reason,
-                message,
-            })),
-        }
+    /// A failed ADD: the event is the failure's own, or `FailedAddNetwork`.
+    pub(crate) fn of_add(pod: &PodView, failure: Failure) -> Self {
+        let reason = failure.event.unwrap_or("FailedAddNetwork");
+        let event = Some((PodRef::from(pod), reason));
+        Self { failure, event }
     }
 
     /// A failed DEL.
-    pub(crate) fn of_del(pod: PodRef, error: CniError) -> Self {
+    pub(crate) fn of_del(pod: PodRef, failure: Failure) -> Self {
+        let event = Some((pod, "FailedDelNetwork"));
+        Self { failure, event }
+    }
+}
+
+impl<E: Into<Failure>> From<E> for VerbError {
+    fn from(error: E) -> Self {
         Self {
-            error,
-            event: Some(Box::new(FailureEvent {
-                pod,
-                reason: "FailedDelNetwork",
-                message: None,
-            })),
+            failure: error.into(),
+            event: None,
         }
     }
 }
 
-impl From<CniError> for VerbError {
-    fn from(error: CniError) -> Self {
-        Self { error, event: None }
-    }
-}
-
-/// An error with its pod, and the id under which the log has the complete text.
-pub(crate) struct Failure {
+/// A failure with the id under which the log has the complete text.
+pub(crate) struct Report {
     pub(crate) id: String,
-    pod: String,
-    pub(crate) error: CniError,
+    pub(crate) failure: Failure,
 }
 
-impl Failure {
-    /// Adds the pod and the id to the error of a call.
-    pub(crate) fn new(call: &CniCall, error: CniError) -> Self {
+impl Report {
+    /// Adds the id to the failure of a call, and upstream's words about its pod, unless the failure names the pod with a network.
+    pub(crate) fn new(call: &CniCall, failure: Failure) -> Self {
+        let is_about_pod = matches!(call.command, Command::Add | Command::Check | Command::Del);
+        let failure = match &call.pod {
+            Some(pod) if is_about_pod && failure.pod.is_none() => failure.about(pod.pod_ref()),
+            _ => failure,
+        };
         let pod = call.pod.as_ref();
         let pod = pod.map_or_else(String::new, |pod| format!("{}/{}", pod.namespace, pod.name));
-        let error = with_pod_context(call, &pod, error);
         let changing = call.request.as_ref().map_or(["", ""], |request| {
             let netns = request.netns.as_deref().unwrap_or_default();
             [netns, request.container_id.as_str()]
         });
         Self {
-            id: shorten::id(&pod, &error, &changing),
-            pod,
-            error,
+            id: render::id(&pod, &failure, &changing),
+            failure,
         }
     }
 
     /// Returns the shortened error for the runtime.
-    pub(crate) fn for_runtime(&self) -> CniError {
-        shorten::error(&self.error, &self.id, &self.pod)
+    pub(crate) fn answer(&self) -> CniError {
+        render::answer(&self.failure, &self.id)
     }
 
-    /// Returns a text about the failure, shortened for an event.
-    pub(crate) fn for_event(&self, message: &str) -> String {
-        shorten::event(message, &self.id, &self.pod)
+    /// Returns the shortened text for an event with this reason. One of the failure's own reason is about the network, not about a verb.
+    pub(crate) fn event(&self) -> String {
+        let failure = Failure {
+            is_about_pod: self.failure.is_about_pod && self.failure.event.is_none(),
+            ..self.failure.clone()
+        };
+        render::event(&failure, &self.id)
     }
-}
-
-/// Adds upstream's prefix, which names the pod and which operators search for, unless the error names the pod already.
-fn with_pod_context(call: &CniCall, pod: &str, error: CniError) -> CniError {
-    let is_about_pod = matches!(call.command, Command::Add | Command::Check | Command::Del);
-    if pod.is_empty() || !is_about_pod || error.msg.contains(pod) {
-        return error;
-    }
-    error.context(&format!("error configuring pod [{pod}] networking"))
 }
 
 /// Returns the callback that reports abandoned networks, which are no longer retried, in the log, an event and a metric.
@@ -115,24 +93,33 @@ pub(crate) fn report_abandoned_networks(
     metrics: Arc<Metrics>,
 ) -> Box<OnAbandoned> {
     Box::new(move |pod, abandoned| {
-        let error = &abandoned.error;
+        let failure = &abandoned.failure;
         metrics.network_abandoned();
         let name = format!("{}/{}", pod.namespace, pod.name);
-        let id = shorten::id(&name, error, &[]);
+        let id = render::id(&name, failure, &[]);
         warn!(
             id,
             pod = name,
             network = abandoned.network,
             ifname = abandoned.ifname,
             ips = abandoned.ips.join(" "),
-            msg = error.msg,
-            details = error.details,
+            cause = %failure.cause,
+            msg = %failure,
+            details = failure.error.details,
             "network abandoned: its addresses may have to be freed by hand"
         );
         if let (Some(cluster), false) = (cluster.get(), pod.name.is_empty()) {
-            let message = format!("abandoned: {}; {}", error.msg, left_behind(abandoned));
-            let message = shorten::event_in_full(&message, &id, &name);
-            cluster.event_about(pod, true, "NetworkAbandoned", message);
+            let failure = Failure {
+                context: format!("abandoned: {}", failure.context),
+                hint: [failure.hint.as_str(), &left_behind(abandoned)]
+                    .into_iter()
+                    .filter(|part| !part.is_empty())
+                    .collect::<Vec<_>>()
+                    .join("; "),
+                ..failure.clone()
+            };
+            let message = render::event_in_full(&failure, &id);
+            cluster.failure_event(pod, "NetworkAbandoned", failure.cause, message);
         }
     })
 }

@@ -7,9 +7,9 @@ use std::{
 };
 
 use api::pod_report::RecentFailure;
-use cni::types::CniError;
 
-use super::shorten;
+use super::render;
+use crate::engine::Failure;
 
 /// The number of failures that are kept.
 const KEPT: usize = 200;
@@ -20,7 +20,7 @@ pub struct RecentFailures(Mutex<VecDeque<RecentFailure>>);
 
 impl RecentFailures {
     /// Keeps a failure, or counts it if it is known. A failure without a pod is not kept.
-    pub(crate) fn note(&self, id: &str, pod: &str, verb: &str, error: &CniError) {
+    pub(crate) fn note(&self, id: &str, pod: &str, verb: &str, failure: &Failure) {
         if pod.is_empty() {
             return;
         }
@@ -31,9 +31,10 @@ impl RecentFailures {
             id: id.to_owned(),
             pod: pod.to_owned(),
             verb: verb.to_owned(),
-            code: error.code,
-            msg: shorten::kept(&error.msg),
-            details: shorten::kept(&error.details),
+            cause: failure.cause,
+            code: failure.error.code,
+            msg: render::kept(&failure.to_string()),
+            details: render::kept(&failure.error.details),
             at: now(),
             count: before.map_or(1, |before| before.count.saturating_add(1)),
         });
@@ -64,7 +65,13 @@ fn now() -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use cni::types::CniError;
+
     use super::*;
+
+    fn failure(code: u32, text: impl Into<String>, details: impl Into<String>) -> Failure {
+        CniError::new(code, text).with_details(details).into()
+    }
 
     fn kept(failures: &RecentFailures) -> Vec<(String, String, u32)> {
         let all: Vec<RecentFailure> = serde_json::from_slice(&failures.to_json()).unwrap();
@@ -75,7 +82,7 @@ mod tests {
     #[test]
     fn repeated_failure_is_counted_until_the_pod_succeeds() {
         let failures = RecentFailures::default();
-        let error = CniError::new(11, "no luck").with_details("at all");
+        let error = failure(11, "no luck", "at all");
         failures.note("a", "shop/cart", "ADD", &error);
         failures.note("b", "shop/other", "ADD", &error);
         failures.note("a", "shop/cart", "ADD", &error);
@@ -93,7 +100,7 @@ mod tests {
     fn long_texts_are_cut() {
         let failures = RecentFailures::default();
         let long = "ä".repeat(100_000);
-        let error = CniError::new(7, long.clone()).with_details(long);
+        let error = failure(7, long.clone(), long);
         failures.note("a", "shop/cart", "ADD", &error);
         assert!(failures.to_json().len() < 9000);
     }
@@ -102,7 +109,7 @@ mod tests {
     fn oldest_failure_is_dropped_at_the_limit() {
         let failures = RecentFailures::default();
         for number in 0..=KEPT {
-            failures.note("a", &format!("shop/{number}"), "ADD", &CniError::new(7, ""));
+            failures.note("a", &format!("shop/{number}"), "ADD", &failure(7, "", ""));
         }
         let kept = kept(&failures);
         assert_eq!(kept.len(), KEPT);

@@ -2,15 +2,14 @@
 
 use std::{sync::Arc, time::Instant};
 
-use cni::CniError;
 use plan::PodView;
 use tokio::{sync::mpsc::UnboundedReceiver, task::JoinSet};
 use tracing::{info, info_span, warn};
 
 use crate::{
     cluster::{Cluster, PodKey},
-    engine::{AddError, Reconciled},
-    errors::shorten,
+    engine::{Failure, Reconciled},
+    errors::render,
     pod_queue::Queue,
     readiness::Gate,
     reconcile::node::NodeReconciler,
@@ -18,6 +17,7 @@ use crate::{
         self,
         service::{Service, report_attached},
     },
+    state::PodRef,
 };
 
 /// Stands for the verb in failures of a reconciliation.
@@ -119,7 +119,7 @@ fn reconcile_containers(
         match engine.reconcile(&id, &netconf, pod, path) {
             Err(failure) => {
                 succeeded = false;
-                report_failure(service, cluster, pod, failure);
+                report_failure(service, cluster, pod, "FailedAddNetwork", &failure);
             }
             Ok(reconciled) => {
                 service.statuses.wake();
@@ -153,40 +153,29 @@ fn report(service: &Service, cluster: &Cluster, pod: &PodView, reconciled: Recon
         let message = format!("Remove {ifname} from {name}");
         cluster.event(pod, false, "RemovedInterface", message);
     }
-    for error in &reconciled.detach_errors {
-        report_error(service, cluster, pod, "FailedDelNetwork", &error.msg, error);
+    for failure in &reconciled.detach_errors {
+        report_failure(service, cluster, pod, "FailedDelNetwork", failure);
     }
-    let succeeded = reconciled.detach_errors.is_empty() && reconciled.failure.is_none();
-    if let Some(failure) = reconciled.failure {
-        report_failure(service, cluster, pod, failure);
+    if let Some(failure) = &reconciled.failure {
+        report_failure(service, cluster, pod, "FailedAddNetwork", failure);
     }
-    succeeded
+    reconciled.detach_errors.is_empty() && reconciled.failure.is_none()
 }
 
+/// Writes the complete failure to the log and a short one to an event, under one id.
 fn report_failure(
     service: &Service,
     cluster: &Cluster,
     pod: &PodView,
-    AddError { error, event }: AddError,
-) {
-    let failed = || ("FailedAddNetwork", error.msg.clone());
-    let (reason, message) = event.unwrap_or_else(failed);
-    report_error(service, cluster, pod, reason, &message, &error);
-}
-
-/// Writes the complete error to the log and a short one to an event, under one id.
-fn report_error(
-    service: &Service,
-    cluster: &Cluster,
-    pod: &PodView,
     reason: &'static str,
-    message: &str,
-    error: &CniError,
+    failure: &Failure,
 ) {
+    let reason = failure.event.unwrap_or(reason);
     let name = format!("{}/{}", pod.namespace, pod.name);
-    let id = shorten::id(&name, error, &[]);
-    service.failures.note(&id, &name, HOT_PLUG, error);
-    let details = &error.details;
-    warn!(id, reason, details, %error, "cannot reconcile the networks of a running pod, it is retried");
-    cluster.event(pod, true, reason, shorten::event(message, &id, &name));
+    let id = render::id(&name, failure, &[]);
+    service.failures.note(&id, &name, HOT_PLUG, failure);
+    let (cause, details) = (failure.cause, &failure.error.details);
+    warn!(id, reason, %cause, details, error = %failure, "cannot reconcile the networks of a running pod, it is retried");
+    let message = render::event(failure, &id);
+    cluster.failure_event(&PodRef::from(pod), reason, cause, message);
 }

@@ -17,7 +17,7 @@ use crate::{
     config_manager,
     engine::{self, Engine},
     errors::{
-        failure::{Failure, VerbError},
+        failure::{Report, VerbError},
         recent::RecentFailures,
     },
     host::exec::RuntimeExec,
@@ -135,7 +135,7 @@ impl Service {
         let outcome = serve();
         self.metrics
             .verb(call.command.as_str(), outcome.is_ok(), start.elapsed());
-        let VerbError { error, event } = match outcome {
+        let VerbError { failure, event } = match outcome {
             Ok(Served { body, attached }) => {
                 answer(Ok(body));
                 debug!("request served");
@@ -151,22 +151,22 @@ impl Service {
             }
             Err(error) => error,
         };
-        let failure = Failure::new(call, error);
-        if let (Some(cluster), Some(event)) = (self.cluster.get(), event) {
-            let message = event.message.as_deref().unwrap_or(&failure.error.msg);
-            cluster.event_about(&event.pod, true, event.reason, failure.for_event(message));
+        let report = Report::new(call, failure);
+        let failure = &report.failure;
+        if let (Some(cluster), Some((pod, reason))) = (self.cluster.get(), event) {
+            cluster.failure_event(&pod, reason, failure.cause, report.event());
         }
         let verb = call.command.as_str();
-        self.failures
-            .note(&failure.id, &pod_name, verb, &failure.error);
+        self.failures.note(&report.id, &pod_name, verb, failure);
         warn!(
-            id = failure.id,
+            id = report.id,
+            cause = %failure.cause,
             code = failure.error.code,
-            msg = failure.error.msg,
+            msg = %failure,
             details = failure.error.details,
             "request failed"
         );
-        answer(Err(failure.for_runtime()));
+        answer(Err(report.answer()));
     }
 
     fn dispatch(&self, call: &CniCall, raw_request: &Request) -> Result<Served, VerbError> {
@@ -274,10 +274,10 @@ impl Service {
     ) -> Result<Served, VerbError> {
         let pod = self.pod_for_del(call);
         let detached = self.engine.del(request, netconf, pod.as_deref());
-        detached.map_err(|error| match &call.pod {
+        detached.map_err(|failure| match &call.pod {
             // A journaled DEL is retried many times; `report_entry` reports its failures.
-            Some(pod) if !request.replayed => VerbError::of_del(pod.pod_ref(), error),
-            _ => error.into(),
+            Some(pod) if !request.replayed => VerbError::of_del(pod.pod_ref(), failure),
+            _ => failure.into(),
         })?;
         Ok(Served::default())
     }

@@ -15,9 +15,11 @@ use tracing::{debug, info_span, warn};
 
 use crate::{
     cluster::Cluster,
-    errors::shorten,
+    engine::Failure,
+    errors::render,
     readiness::Gate,
     serving::service::Service,
+    state::PodRef,
     statuses::{PodStatus, Statuses},
 };
 
@@ -104,16 +106,20 @@ async fn is_pending(service: &Arc<Service>, status: &PodStatus) -> bool {
 fn report(service: &Service, cluster: &Cluster, status: &PodStatus, reason: &str) {
     let pod = status.pod_name();
     let _span = info_span!("status", pod, container_id = %status.container).entered();
-    let text = format!("cannot write the network status of pod {pod}: {reason}; it is retried");
-    let error = CniError::new(CniError::TRY_AGAIN_LATER, text);
-    let id = shorten::id(&pod, &error, &[]);
-    service.failures.note(&id, &pod, STATUS, &error);
+    let text = format!("cannot write the network status of pod {pod}: {reason}");
+    let failure = Failure {
+        hint: "it is retried".to_owned(),
+        ..CniError::new(CniError::TRY_AGAIN_LATER, text).into()
+    };
+    let id = render::id(&pod, &failure, &[]);
+    service.failures.note(&id, &pod, STATUS, &failure);
     if status.has_failed() {
         debug!(id, reason, "cannot write a network status, it is retried");
     } else {
         warn!(id, reason, "cannot write a network status, it is retried");
-        let message = shorten::event(&error.msg, &id, &pod);
-        cluster.event(&status.pod, true, "FailedNetworkStatus", message);
+        let message = render::event(&failure, &id);
+        let about = PodRef::from(&*status.pod);
+        cluster.failure_event(&about, "FailedNetworkStatus", failure.cause, message);
     }
 }
 

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 use super::{RunningContainer, delegate};
 use crate::engine::invocation::DelegateContext;
-use crate::engine::{AddError, ContainerRequest, Engine, cached_results};
+use crate::engine::{ContainerRequest, Engine, Failure, cached_results};
 use crate::state::{Delegate, PodRef, Progress, State};
 
 impl Engine {
@@ -33,7 +33,7 @@ impl Engine {
         netconf: &Netconf,
         pod: &PodView,
         attachment: &Attachment,
-    ) -> Result<Attached, AddError> {
+    ) -> Result<Attached, Failure> {
         if request.netns.is_none() {
             let text = "required env variables [CNI_NETNS] missing";
             return Err(CniError::new(CniError::INVALID_ENVIRONMENT, text).into());
@@ -44,8 +44,7 @@ impl Engine {
         requests::check(
             std::slice::from_ref(attachment),
             netconf.unsupported_requests,
-        )
-        .map_err(CniError::from)?;
+        )?;
         self.with_container(request, netconf, &pod.into(), |running, _| {
             running.refuse_taken(&new)?;
             running.check_plugins(&new)?;
@@ -62,7 +61,6 @@ impl Engine {
             });
             attached.inspect_err(|_| running.undo(&[ifname]))
         })
-        .map_err(AddError::from)
     }
 
     /// Detaches the network. A failure is returned, since the sandbox is not deleted afterwards.
@@ -72,7 +70,7 @@ impl Engine {
         netconf: &Netconf,
         pod: &PodView,
         config: &NetworkConfig,
-    ) -> Result<(), CniError> {
+    ) -> Result<(), Failure> {
         self.with_container(request, netconf, &pod.into(), |running, entries| {
             let is_meant = |delegate: &Delegate| {
                 delegate.ifname == request.ifname && delegate.config.name == config.name
@@ -83,7 +81,7 @@ impl Engine {
                         "{} is the pod's default network: it can be detached with the pod only",
                         request.ifname
                     );
-                    return Err(CniError::new(CniError::INVALID_NETWORK_CONFIG, text));
+                    return Err(CniError::new(CniError::INVALID_NETWORK_CONFIG, text).into());
                 }
                 Some(_) => {}
                 None => {
@@ -103,11 +101,11 @@ impl Engine {
         request: &ContainerRequest,
         netconf: &Netconf,
         config: &NetworkConfig,
-    ) -> Result<(), CniError> {
+    ) -> Result<(), Failure> {
         self.with_container(request, netconf, &PodRef::default(), |running, entries| {
             let delegate = cached_delegate(request, config, entries);
             let invocation = running.context.invocation(&delegate, false);
-            chain::check(&*self.exec, config, &invocation).map_err(|error| error.to_cni())
+            chain::check(&*self.exec, config, &invocation).map_err(|error| error.to_cni().into())
         })
     }
 
@@ -127,8 +125,8 @@ impl Engine {
         request: &ContainerRequest,
         netconf: &Netconf,
         pod: &PodRef,
-        work: impl FnOnce(&mut RunningContainer<'_>, &[Entry]) -> Result<T, CniError>,
-    ) -> Result<T, CniError> {
+        work: impl FnOnce(&mut RunningContainer<'_>, &[Entry]) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
         let (store, id) = (self.store(netconf), &request.container_id);
         let _guard = self.locks.lock(&store, id);
         request.cancellation.check()?;

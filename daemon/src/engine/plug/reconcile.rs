@@ -10,14 +10,14 @@ use cni::env::{ContainerId, IfName};
 use cni::types::{CniError, CniResult};
 use plan::diff::{Current, Desired, Diff, diff, free_name};
 use plan::netconf::Netconf;
-use plan::{Attached, Attachment, Inputs, PlanError, PodView, Selection, requests};
+use plan::{Attached, Attachment, Inputs, PodView, Selection, requests};
 use tracing::{info, warn};
 
 use super::{RunningContainer, delegate};
-use crate::engine::failure::{failed, name_taken};
+use crate::engine::failure::name_taken;
 use crate::engine::invocation::{self, DelegateContext};
 use crate::engine::stale::in_store;
-use crate::engine::{AddError, Cancellation, ContainerRequest, Engine, cached_results, routes};
+use crate::engine::{Cancellation, ContainerRequest, Engine, Failure, cached_results, routes};
 use crate::state::{Delegate, PodRef, Progress, State};
 
 /// The outcome of one reconciliation of a container.
@@ -30,9 +30,9 @@ pub struct Reconciled {
     /// All networks of the pod, when its status was handed over.
     pub networks: Option<Vec<Attached>>,
     /// Errors of networks that could not be detached.
-    pub detach_errors: Vec<CniError>,
+    pub detach_errors: Vec<Failure>,
     /// The error for which no new network was attached.
-    pub failure: Option<AddError>,
+    pub failure: Option<Failure>,
 }
 
 impl Engine {
@@ -70,7 +70,7 @@ impl Engine {
         netconf: &Netconf,
         pod: &PodView,
         path: impl FnOnce() -> Vec<PathBuf>,
-    ) -> Result<Reconciled, AddError> {
+    ) -> Result<Reconciled, Failure> {
         let store = self.store(netconf);
         let _guard = self.locks.lock(&store, id);
         let cache = self.cache_dir(&store)?;
@@ -80,8 +80,8 @@ impl Engine {
         let Some(request) = self.running(&state, &entries, pod) else {
             return Ok(Reconciled::default());
         };
-        let selections = plan::selections(pod, netconf).map_err(refused)?;
-        plan::check_selections(&selections).map_err(refused)?;
+        let selections = plan::selections(pod, netconf)?;
+        plan::check_selections(&selections)?;
         let (positions, current): (Vec<usize>, Vec<Current>) =
             annotated(&state, &entries, netconf).into_iter().unzip();
         let desired: Vec<Desired> = selections.iter().map(self::desired).collect();
@@ -158,7 +158,7 @@ impl Engine {
         selections: &[Selection],
         inputs: Inputs<'_>,
         pod: &PodView,
-    ) -> Result<Steps, AddError> {
+    ) -> Result<Steps, Failure> {
         let netconf = inputs.netconf;
         let conflicting: Vec<IfName> = ifnames(current, &diff.remove_conflicting);
         let named = selections.iter().filter_map(|one| one.interface.clone());
@@ -178,15 +178,14 @@ impl Engine {
         for index in &new {
             let selection = selections[*index].clone();
             let attachment = plan::selected_attachment(pod, selection, &attachments, inputs);
-            attachments.push(attachment.map_err(refused)?);
+            attachments.push(attachment?);
             let present = staying.delegates.iter().map(|delegate| &*delegate.config);
-            plan::check_size(present, &attachments).map_err(refused)?;
+            plan::check_size(present, &attachments)?;
         }
-        requests::check(&attachments, netconf.unsupported_requests).map_err(refused)?;
-        self.assign_devices(&mut attachments, pod, Some(&staying))
-            .map_err(refused)?;
+        requests::check(&attachments, netconf.unsupported_requests)?;
+        self.assign_devices(&mut attachments, pod, Some(&staying))?;
         let mut delegates =
-            |attachments: &[Attachment], free: &[IfName]| -> Result<Vec<Delegate>, AddError> {
+            |attachments: &[Attachment], free: &[IfName]| -> Result<Vec<Delegate>, Failure> {
                 let mut resolved = Vec::new();
                 for attachment in attachments {
                     let selection = attachment.selection.as_ref();
@@ -231,12 +230,12 @@ struct Steps {
 
 impl RunningContainer<'_> {
     /// Refuses what would fail later anyway, before anything is changed.
-    fn check(&self, steps: &Steps) -> Result<(), CniError> {
+    fn check(&self, steps: &Steps) -> Result<(), Failure> {
         let all: Vec<&Delegate> = steps.add.iter().chain(&steps.add_conflicting).collect();
         for (index, new) in all.iter().enumerate() {
             self.check_plugins(new)?;
             if all[..index].iter().any(|other| other.ifname == new.ifname) {
-                return Err(failed(&self.state.pod, new, name_taken(new)));
+                return Err(name_taken(&self.state.pod, new));
             }
             if !steps.remove_conflicting.contains(&new.ifname) {
                 self.refuse_taken(new)?;
@@ -257,7 +256,7 @@ impl RunningContainer<'_> {
         ) {
             Ok(done) => reconciled = done,
             Err(error) => {
-                reconciled.failure = Some(error.into());
+                reconciled.failure = Some(error);
                 return reconciled;
             }
         }
@@ -282,13 +281,13 @@ impl RunningContainer<'_> {
         remove_conflicting: &[IfName],
         add_conflicting: Vec<Delegate>,
         leaving: &[IfName],
-    ) -> Result<Reconciled, CniError> {
+    ) -> Result<Reconciled, Failure> {
         let mut reconciled = Reconciled::default();
         let mut added: Vec<IfName> = Vec::new();
         let mut detached: Vec<Delegate> = Vec::new();
-        let attempt = |running: &mut Self| -> Result<(), CniError> {
+        let attempt = |running: &mut Self| -> Result<(), Failure> {
             let mut attach =
-                |running: &mut Self, delegates: Vec<Delegate>| -> Result<(), CniError> {
+                |running: &mut Self, delegates: Vec<Delegate>| -> Result<(), Failure> {
                     for delegate in delegates {
                         added.push(delegate.ifname.clone());
                         let attached = running.attach(delegate).inspect_err(|_| {
@@ -329,11 +328,7 @@ impl RunningContainer<'_> {
     }
 
     /// Sets the pod's default routes if one of the added networks requests them.
-    fn set_routes_of_added(
-        &mut self,
-        added: &[IfName],
-        leaving: &[IfName],
-    ) -> Result<(), CniError> {
+    fn set_routes_of_added(&mut self, added: &[IfName], leaving: &[IfName]) -> Result<(), Failure> {
         let has_route = |delegate: &Delegate| {
             added.contains(&delegate.ifname) && delegate.requested.default_route.is_some()
         };
@@ -343,11 +338,11 @@ impl RunningContainer<'_> {
         Ok(())
     }
 
-    fn set_routes(&mut self, leaving: &[IfName]) -> Result<(), CniError> {
+    fn set_routes(&mut self, leaving: &[IfName]) -> Result<(), Failure> {
         let mut all = self.networks();
         if all.len() != self.state.delegates.len() {
             let text = "cannot set default routes: they need the results of all networks of the pod, and some are not in the result cache";
-            return Err(CniError::new(CniError::IO_FAILURE, text));
+            return Err(CniError::new(CniError::IO_FAILURE, text).into());
         }
         self.engine.apply_default_routes(
             &self.context,
@@ -359,7 +354,7 @@ impl RunningContainer<'_> {
     }
 
     /// Sets the default routes again after a failed change.
-    fn restore_routes(&mut self) -> Result<(), CniError> {
+    fn restore_routes(&mut self) -> Result<(), Failure> {
         let requests = |delegate: &Delegate| delegate.requested.default_route.is_some();
         if self.state.delegates.iter().any(requests) {
             self.set_routes(&[])?;
@@ -455,11 +450,4 @@ fn is_of(owner: &PodRef, pod: &PodView) -> bool {
     owner.namespace == pod.namespace
         && owner.name == pod.name
         && (pod.is_static || owner.uid == pod.uid)
-}
-
-fn refused(error: PlanError) -> AddError {
-    AddError {
-        event: error.event(),
-        error: error.into(),
-    }
 }

@@ -291,8 +291,8 @@ fn failed_plan_carries_an_event() {
         .engine
         .add(&request("c1"), &fixture.netconf(), &pod("nope"))
         .unwrap_err();
-    assert_eq!(failure.event.unwrap().0, "NoNetworkFound");
-    assert!(failure.error.msg.starts_with("error configuring pod [shop/cart-0] networking: cannot find a network-attachment-definition (nope) in namespace (shop)"));
+    assert_eq!(failure.event, Some("NoNetworkFound"));
+    assert!(failure.to_string().starts_with("error configuring pod [shop/cart-0] networking: cannot find a network-attachment-definition (nope) in namespace (shop)"));
     assert!(fixture.files().is_empty());
 }
 
@@ -313,7 +313,7 @@ fn add_and_status_fail_until_the_readiness_indicator_exists() {
             .engine
             .add(&request("c1"), &netconf(fixture), &pod(""))
     };
-    let error = add(&fixture).unwrap_err().error;
+    let error = CniError::from(add(&fixture).unwrap_err());
     assert_eq!(error.code, 11);
     assert!(
         error

@@ -18,7 +18,7 @@ fn request_of(seconds: u64) -> ContainerRequest {
 
 fn add(fixture: &Fixture, request: &ContainerRequest) -> String {
     let added = fixture.engine.add(request, &fixture.netconf(), &pod("a"));
-    added.unwrap_err().error.msg
+    added.unwrap_err().to_string()
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! DEL and CHECK from state, including repeated calls and missing parts.
 
+use cni::types::CniError;
 use serde_json::{Value, json};
 
 use super::fixture::{Fixture, pod, request};
@@ -202,7 +203,10 @@ fn check_skips_networks_before_0_4_0() {
     fixture.add("c1", "a,b").unwrap();
     fixture.calls();
     fixture.delete_nads();
-    let check = |id: &str| fixture.engine.check(&request(id), &fixture.netconf());
+    let check = |id: &str| {
+        let checked = fixture.engine.check(&request(id), &fixture.netconf());
+        checked.map_err(CniError::from)
+    };
     check("c1").unwrap();
     fixture.check_calls(&[
         "CHECK flannel eth0",
@@ -264,7 +268,7 @@ fn check_of_an_upstream_pod_uses_its_cached_results() {
     assert!(
         check()
             .unwrap_err()
-            .msg
+            .to_string()
             .contains("interface net2 was never attached")
     );
 }
@@ -280,7 +284,7 @@ fn check_fails_after_a_partial_del() {
         .engine
         .check(&request("c1"), &fixture.netconf())
         .unwrap_err();
-    assert!(error.msg.contains("network \"neta\""), "{}", error.msg);
+    assert!(error.to_string().contains("network \"neta\""), "{error}");
 }
 
 #[test]

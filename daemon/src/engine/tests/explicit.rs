@@ -37,6 +37,7 @@ fn unplug(fixture: &Fixture, id: &str, ifname: &str) -> Result<(), CniError> {
     fixture
         .engine
         .del_explicit(&at(id, ifname), &netconf, &pod(""), &config)
+        .map_err(CniError::from)
 }
 
 #[test]
@@ -134,7 +135,7 @@ fn failed_unplug_is_returned_and_can_be_repeated() {
         fixture
             .engine
             .del_explicit(&at("c1", "eth0"), &netconf, &pod(""), &default_network);
-    assert!(refused.unwrap_err().msg.contains("default network"));
+    assert!(refused.unwrap_err().to_string().contains("default network"));
 }
 
 /// The container is older than multus, or its state is lost.
@@ -163,7 +164,7 @@ fn explicit_delegate_of_an_unknown_container_writes_no_state() {
         .engine
         .check_explicit(&at("c9", "ext0"), &netconf, &config)
         .unwrap_err();
-    assert!(error.msg.contains("neta"), "{error}");
+    assert!(error.to_string().contains("neta"), "{error}");
 }
 
 #[test]

@@ -124,7 +124,7 @@ fn reconcile(fixture: &mut Fixture) -> Result<(), CniError> {
         .detach_errors
         .into_iter()
         .next()
-        .map_or(Ok(()), Err)
+        .map_or(Ok(()), |failure| Err(failure.into()))
 }
 
 #[test]

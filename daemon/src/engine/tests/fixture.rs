@@ -414,7 +414,9 @@ impl Fixture {
 
     /// Runs DEL as after the deletion of pod and definitions.
     pub(super) fn del(&self, id: &str) -> Result<(), CniError> {
-        self.engine.del(&request(id), &self.netconf(), None)
+        self.engine
+            .del(&request(id), &self.netconf(), None)
+            .map_err(CniError::from)
     }
 
     pub(super) fn gc(&mut self, valid: Value) -> Result<(), CniError> {

@@ -1,5 +1,6 @@
 //! Changes of a running pod's annotation: the order of attaching and detaching, and the networks that a failure leaves.
 
+use cni::types::CniError;
 use plan::Attached;
 use serde_json::json;
 
@@ -131,7 +132,7 @@ fn failed_change_keeps_the_pods_networks() {
         "DEL bridge net2",
         "DEL macvlan second",
     ]);
-    let error = reconciled.failure.unwrap().error;
+    let error = CniError::from(reconciled.failure.unwrap());
     assert_eq!(error.code, 123);
     assert!(
         error.msg.contains("[shop/cart-0/5b0c:b]") && error.msg.contains("no more addresses"),
@@ -331,7 +332,7 @@ fn error_mode_refuses_unsupported_requests_of_plugged_networks() {
     fixture.check_calls(&[]);
     let networks = json!([{"name": "a"}, {"name": "b", "ips": ["10.77.0.1/24"]}]).to_string();
     let failure = fixture.reconcile("c1", &networks).unwrap().failure.unwrap();
-    assert!(failure.error.msg.contains("ips"), "{failure}");
+    assert!(failure.to_string().contains("ips"), "{failure}");
     fixture.check_calls(&["ADD bridge net2", "DEL bridge net2"]);
     fixture.config["unservedRequests"] = json!("silent");
     assert!(

@@ -336,7 +336,7 @@ fn failed_restore_of_a_route_is_retried() {
     let fixture = running(&format!("[{V4}]"));
     fixture.plugins.fail_route_after(0);
     let reconciled = fixture.reconcile("c1", "").unwrap();
-    let error = &reconciled.detach_errors[0].msg;
+    let error = &reconciled.detach_errors[0].to_string();
     for part in ["shop/cart-0", "IPv4 default route", "cbr0"] {
         assert!(error.contains(part), "no {part} in {error}");
     }
