@@ -9,6 +9,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
+use api::cause::Cause;
 use api::wire::to_json;
 use api::{Response, presence};
 use cni::convert::result_to;
@@ -248,6 +249,7 @@ fn unavailable(call: &CniCall, code: u32, reason: &str) -> CniError {
         code,
         format!("multus daemon at {}: {reason}", call.socket.display()),
     )
+    .with_details(Cause::DaemonNotReady.details())
 }
 
 /// Returns the beginning of a text, since an event has little room.
