@@ -3,6 +3,7 @@
 use std::{collections::btree_map::Entry, path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
+use api::cause::{self, Cause};
 use cmdline::error_line;
 use kube::{
     Api, Client, Config,
@@ -50,6 +51,8 @@ pub(crate) struct Event {
     pub(crate) reason: String,
     pub(crate) message: String,
     pub(crate) is_warning: bool,
+    /// The cause that the daemon wrote into its annotation.
+    pub(crate) cause: Option<Cause>,
     pub(crate) count: u64,
     /// The time of its last occurrence, in seconds since 1970.
     pub(crate) at: u64,
@@ -307,6 +310,9 @@ fn event(object: &Value) -> Event {
         reason: text("reason"),
         message: text("message"),
         is_warning: text("type") == "Warning",
+        cause: object["metadata"]["annotations"][cause::ANNOTATION]
+            .as_str()
+            .and_then(Cause::from_word),
         count: object["count"].as_u64().unwrap_or(1),
         at: at.unwrap_or_default(),
     }
@@ -326,11 +332,14 @@ mod tests {
             reason: "A".to_owned(),
             message: "m".to_owned(),
             is_warning: true,
+            cause: None,
             count: 3,
             at: 60,
         };
         assert_eq!(event(&old), expected);
         assert_eq!((event(&new).at, event(&new).count), (120, 1));
+        let caused = json!({"metadata": {"annotations": {"multus-rs/cause": "plugin-missing"}}});
+        assert_eq!(event(&caused).cause, Some(Cause::PluginMissing));
     }
 
     #[test]

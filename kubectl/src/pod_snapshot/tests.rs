@@ -62,9 +62,15 @@ impl PodFixture {
             reason: reason.to_owned(),
             message: message.to_owned(),
             is_warning,
+            cause: None,
             count: 1,
             at,
         });
+    }
+
+    /// Gives the newest event the cause that the daemon writes into its annotation.
+    pub(crate) fn caused_by(&mut self, cause: api::cause::Cause) {
+        self.events.last_mut().unwrap().cause = Some(cause);
     }
 
     pub(crate) fn refused(&mut self) {

@@ -2,9 +2,10 @@
 //!
 //! The present state of the cluster counts more than earlier reports: a definition that does not exist is the cause, whatever an event says.
 
-use plan::{Attachment, PlanError};
+use api::cause::Cause as FailureCause;
+use plan::Attachment;
 
-use super::cause::{Cause, of_text};
+use super::cause::Cause;
 use crate::{
     cluster::Event,
     diagnostic::{Diagnostic, Severity},
@@ -32,7 +33,8 @@ pub(super) struct Diagnosis {
 }
 
 impl Diagnosis {
-    fn new(cause: Cause, explanation: impl Into<String>) -> Self {
+    fn new(cause: impl Into<Cause>, explanation: impl Into<String>) -> Self {
+        let cause = cause.into();
         Self {
             cause,
             explanation: explanation.into(),
@@ -59,7 +61,7 @@ fn of_lifecycle(snapshot: &PodSnapshot, diagnostics: &[Diagnostic]) -> Option<Di
                 && ["FailedDelNetwork", "FailedKillPod"].contains(&event.reason.as_str())
         });
         return Some(match stuck {
-            Some(event) => failed(snapshot, &event.message),
+            Some(event) => failed(snapshot, event_cause(snapshot, event), &event.message),
             None => Diagnosis::new(Cause::Ended, "the pod is being deleted"),
         });
     }
@@ -106,12 +108,15 @@ fn of_cluster(snapshot: &PodSnapshot) -> Option<Diagnosis> {
     let names: Vec<_> = nodes.map(|(name, _)| name.as_str()).collect();
     let is_multus = !health.unready_daemon_sets.is_empty() || reason.contains("multus");
     let (cause, daemons) = match (is_multus, health.is_installed) {
-        (true, _) => (Cause::DaemonNotReady, health.unready_daemon_sets.join(", ")),
+        (true, _) => (
+            FailureCause::DaemonNotReady,
+            health.unready_daemon_sets.join(", "),
+        ),
         (false, Some(true)) => (
-            Cause::NodeNetworkNotReady,
+            FailureCause::NodeNetworkNotReady,
             "all daemons of Multus are ready".to_owned(),
         ),
-        (false, _) => (Cause::NodeNetworkNotReady, String::new()),
+        (false, _) => (FailureCause::NodeNetworkNotReady, String::new()),
     };
     let daemons = if daemons.is_empty() {
         daemons
@@ -188,36 +193,12 @@ fn of_annotations(diagnostics: &[Diagnostic]) -> Option<Diagnosis> {
 fn of_diagnostics(diagnostics: &[Diagnostic]) -> Option<Diagnosis> {
     let error = first_error(diagnostics)?;
     let cause = match error {
-        Diagnostic::Plan(error) | Diagnostic::SimilarName { error, .. } => of_plan(error),
-        Diagnostic::DuplicateInterface { .. } => Cause::NetworksConflict,
-        Diagnostic::OutsideRange { .. } => Cause::AddressOutOfRange,
-        _ => Cause::DefinitionInvalid,
+        Diagnostic::Plan(error) | Diagnostic::SimilarName { error, .. } => error.cause(),
+        Diagnostic::DuplicateInterface { .. } => FailureCause::NetworksConflict,
+        Diagnostic::OutsideRange { .. } => FailureCause::AddressOutOfRange,
+        _ => FailureCause::DefinitionInvalid,
     };
     Some(Diagnosis::new(cause, error.to_string()))
-}
-
-fn of_plan(error: &PlanError) -> Cause {
-    match error {
-        PlanError::Annotation { .. } | PlanError::ManyDefaults | PlanError::NoDefault => {
-            Cause::AnnotationInvalid
-        }
-        PlanError::NoDefinition { .. } | PlanError::NoCrd { .. } | PlanError::NoNetwork { .. } => {
-            Cause::DefinitionMissing
-        }
-        PlanError::Isolation { .. } => Cause::NamespaceIsolation,
-        PlanError::NotAllowed { .. } => Cause::PluginNotAllowed,
-        PlanError::Unsupported { .. } => Cause::RequestUnsupported,
-        PlanError::NoDevice { .. } | PlanError::Device { .. } | PlanError::Devices { .. } => {
-            Cause::DeviceMissing
-        }
-        PlanError::ManyGateways { .. } | PlanError::DefaultRouteTwice { .. } => {
-            Cause::NetworksConflict
-        }
-        PlanError::ClusterNetwork { cause, .. } | PlanError::DefaultNetwork { cause, .. } => {
-            of_plan(cause)
-        }
-        _ => Cause::DefinitionInvalid,
-    }
 }
 
 /// Returns true when the `DaemonSets` were read and none of them is Multus.
@@ -237,13 +218,13 @@ fn of_daemon(snapshot: &PodSnapshot) -> Option<Diagnosis> {
             "there is no Multus daemon on the pod's node".to_owned(),
         ),
         DaemonReply::NotRunning { daemon, reason } => (
-            Cause::DaemonNotReady,
+            Cause::Failure(FailureCause::DaemonNotReady),
             format!("the daemon {daemon} does not run: {reason}"),
         ),
         DaemonReply::Answered { daemon, answer } => {
             let problem = answer.problem.as_ref()?;
             let explanation = format!("the daemon {daemon} does not serve pods: {problem}");
-            (Cause::DaemonNotReady, explanation)
+            (Cause::Failure(FailureCause::DaemonNotReady), explanation)
         }
         DaemonReply::NoNode | DaemonReply::Unavailable(_) => return None,
     };
@@ -258,7 +239,7 @@ fn of_failures(snapshot: &PodSnapshot) -> Option<Diagnosis> {
         .map(|answer| answer.failures.as_slice());
     if let Some(failure) = failures.and_then(<[_]>::last) {
         let text = failure_text(&failure.msg, &failure.details, &failure.id);
-        return Some(failed(snapshot, &text));
+        return Some(failed(snapshot, failure.cause, &text));
     }
     let is_failure = |event: &&Event| FAILURES.contains(&event.reason.as_str());
     let last = snapshot.events.iter().rev().find(is_failure)?;
@@ -269,7 +250,32 @@ fn of_failures(snapshot: &PodSnapshot) -> Option<Diagnosis> {
         .rev()
         .find(|event| event.reason == "AddedInterface");
     let is_over = success.is_some_and(|event| event.at > last.at);
-    (!is_over).then(|| failed(snapshot, &last.message))
+    (!is_over).then(|| failed(snapshot, event_cause(snapshot, last), &last.message))
+}
+
+/// Returns the cause that an event of the daemon has in its annotation. The runtime's event quotes the answer of shim or daemon: its
+/// details have the word, or the daemon's own event about the same failure has. Anything else is an error of runtime or kubelet.
+fn event_cause(snapshot: &PodSnapshot, event: &Event) -> FailureCause {
+    let same_failure = || {
+        let id = failure_id(&event.message)?;
+        let mut events = snapshot.events.iter().rev();
+        events.find_map(|other| {
+            other
+                .cause
+                .filter(|_| failure_id(&other.message) == Some(id))
+        })
+    };
+    event
+        .cause
+        .or_else(|| FailureCause::from_details(&event.message))
+        .or_else(same_failure)
+        .unwrap_or_else(|| FailureCause::from_foreign_text(&event.message))
+}
+
+/// Returns the id of a failure, under which answer, event and log have it.
+fn failure_id(message: &str) -> Option<&str> {
+    let (_, rest) = message.rsplit_once("(id ")?;
+    rest.split_once(')').map(|(id, _)| id)
 }
 
 /// Joins message, details and id of a failure that the daemon reports.
@@ -280,17 +286,16 @@ pub(super) fn failure_text(message: &str, details: &str, id: &str) -> String {
     }
 }
 
-/// Diagnoses a failure by its text, and adds the pod or the interface that the cluster's objects name.
-fn failed(snapshot: &PodSnapshot, text: &str) -> Diagnosis {
-    let cause = of_text(text);
+/// Diagnoses a failure, and adds the pod or the interface that the cluster's objects name.
+fn failed(snapshot: &PodSnapshot, cause: FailureCause, text: &str) -> Diagnosis {
     let summary = summary(text);
     let explanation = match cause {
-        Cause::DaemonNotReady if is_uninstalled(snapshot) => {
+        FailureCause::DaemonNotReady if is_uninstalled(snapshot) => {
             let explanation = format!("{summary}: Multus is no longer installed in this cluster");
             return Diagnosis::new(Cause::NotInstalled, explanation);
         }
-        Cause::AddressTaken => taken_address(snapshot, text).unwrap_or(summary),
-        Cause::MasterMissing => match master(snapshot, text) {
+        FailureCause::AddressTaken => taken_address(snapshot, text).unwrap_or(summary),
+        FailureCause::MasterMissing => match master(snapshot, text) {
             Some(master) => format!(
                 "{summary}: {master} is not on node {}",
                 snapshot.pod_state.node
@@ -350,8 +355,9 @@ fn taken_address(snapshot: &PodSnapshot, text: &str) -> Option<String> {
 
 /// Shortens the text of a failure: the innermost error, each part of it once.
 pub(super) fn summary(text: &str) -> String {
+    let text = FailureCause::without_details(text);
     let mut parts = Vec::<&str>::new();
-    for part in innermost(text).split(": ") {
+    for part in innermost(&text).split(": ") {
         if !parts.contains(&part) {
             parts.push(part);
         }
