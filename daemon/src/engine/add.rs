@@ -77,10 +77,9 @@ impl Engine {
             let _no_gc = self.gc_lock.read().unwrap_or_else(PoisonError::into_inner);
             store.begin(&state)
         };
-        let begun = begun.map_err(|error| {
+        let begun = begun.inspect_err(|_| {
             // Nothing ran, so a partly written record serves no purpose.
             let _ = store.remove(&request.container_id);
-            error
         })?;
         match self.run_delegates(
             &context,
