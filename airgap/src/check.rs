@@ -1,8 +1,7 @@
 //! Checks a directory of archives on its way to nodes, and names the file that is wrong.
 //!
 //! Checksums are checked first, and are not trusted: an archive must be sound in itself, of the architecture in its name, hold the images
-//! of its list, and have exactly the entries that this project writes. A delta must have all parts that its images need beyond the former
-//! release.
+//! of its list, and have exactly the entries that this project writes.
 
 use std::{
     borrow::Cow,
@@ -10,8 +9,7 @@ use std::{
 };
 
 use archive::{
-    delta::{self, Content, Image},
-    digest::sha256,
+    digest::{Digest, sha256},
     gzip,
     layout::{self, Layout},
     oci,
@@ -31,15 +29,21 @@ const LIMITS: Limits = Limits {
     links: false,
 };
 
-/// The sound archives of one architecture, or its delta.
+/// An image in an archive.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Image {
+    /// The full reference.
+    pub reference: String,
+    /// The digest of its manifest.
+    pub digest: Digest,
+}
+
+/// The sound archives of one architecture.
 #[derive(Debug)]
 pub struct SoundArchives {
     /// The Go name.
     pub architecture: String,
     pub archives: Vec<String>,
-    pub is_delta: bool,
-    /// The delta has the signed checksums of what it makes, whoever signed them.
-    pub is_signed_delta: bool,
     /// The name of the program for operators, which may be left out.
     pub program: Option<String>,
     pub images: Vec<Image>,
@@ -53,12 +57,6 @@ pub enum Error {
     /// No checksum file names the file.
     #[error("{0} does not belong there: no checksum file names it")]
     Foreign(String),
-    #[error("{name}")]
-    Delta {
-        name: String,
-        #[source]
-        source: delta::Error,
-    },
     #[error("{0} is damaged: copy it again")]
     Damaged(String),
     #[error("{0} is missing: copy it too")]
@@ -137,9 +135,7 @@ fn check_sums(
     let damaged = || Error::Damaged(sums.to_owned());
     let text = std::str::from_utf8(&files[sums]).map_err(|_| damaged())?;
     let named = lists::parse_sums(text).ok_or_else(damaged)?;
-    let delta = delta_of(sums, &files[sums]);
-    let is_delta = delta.is_some();
-    let required = delta.map_or_else(|| lists::names(architecture), |delta| vec![delta]);
+    let required = lists::names(architecture);
     let is_named = |file: &String| named.iter().any(|(name, _)| name == file);
     if !required.iter().all(is_named) {
         return Err(damaged());
@@ -147,7 +143,7 @@ fn check_sums(
     for (name, digest) in named {
         let is_required = required.contains(&name);
         let may_be_absent = lists::archives(architecture).contains(&name)
-            || (name == lists::program_name(architecture) && !is_delta);
+            || name == lists::program_name(architecture);
         if !is_required && !may_be_absent {
             return Err(Error::Foreign(name));
         }
@@ -169,17 +165,11 @@ fn check_archives(
     files: &BTreeMap<String, Vec<u8>>,
     architecture: &str,
 ) -> Result<SoundArchives, Error> {
-    let name = lists::delta_name(architecture);
-    if files.contains_key(&name) {
-        return check_delta(files, name, architecture);
-    }
     let [zst, gz] = lists::archives(architecture);
     let mut first: Option<(String, Vec<u8>)> = None;
     let mut sound = SoundArchives {
         architecture: architecture.to_owned(),
         archives: Vec::new(),
-        is_delta: false,
-        is_signed_delta: false,
         program: None,
         images: Vec::new(),
     };
@@ -225,48 +215,6 @@ fn check_program(
             reason: format!("{error:#}"),
         }),
     }
-}
-
-/// Returns the delta that a checksum file names, if it names nothing else.
-pub fn delta_of(sums: &str, text: &[u8]) -> Option<String> {
-    let architecture = sums.strip_prefix("sha256sum-")?.strip_suffix(".txt")?;
-    let named = lists::parse_sums(std::str::from_utf8(text).ok()?)?;
-    let delta = lists::delta_name(architecture);
-    (named.len() == 1 && named[0].0 == delta).then_some(delta)
-}
-
-/// Checks all that can be known of a delta in a directory without the former release, but for its checksum.
-pub fn delta(files: &BTreeMap<String, Vec<u8>>, name: &str) -> Result<Content, Error> {
-    let bytes = files.get(name);
-    let bytes = bytes.ok_or_else(|| Error::Missing(name.to_owned()))?;
-    delta::check(&read(name, bytes)?).map_err(|source| Error::Delta {
-        name: name.to_owned(),
-        source,
-    })
-}
-
-/// Checks that a delta is for the architecture in its name.
-fn check_delta(
-    files: &BTreeMap<String, Vec<u8>>,
-    name: String,
-    architecture: &str,
-) -> Result<SoundArchives, Error> {
-    let content = delta(files, &name)?;
-    if content.architecture != architecture {
-        return Err(Error::Architecture {
-            name,
-            reference: content.images[0].reference.clone(),
-            found: content.architecture,
-        });
-    }
-    Ok(SoundArchives {
-        architecture: content.architecture,
-        archives: vec![name],
-        is_delta: true,
-        is_signed_delta: content.signed.is_some(),
-        program: None,
-        images: content.images,
-    })
 }
 
 /// Checks that every list has the images of the archive.

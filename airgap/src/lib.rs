@@ -15,7 +15,6 @@ pub mod bundle;
 pub mod charts;
 pub mod check;
 pub mod commands;
-pub mod delta;
 pub mod desk;
 pub mod elf;
 pub mod exports;

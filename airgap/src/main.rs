@@ -3,7 +3,7 @@
 use std::{env, path::PathBuf, process::ExitCode};
 
 use airgap::{
-    commands::{apply, bundle, explain, push, verify},
+    commands::{bundle, explain, push, verify},
     source::Source,
 };
 use clap::{Parser, Subcommand};
@@ -18,7 +18,7 @@ const PREFIX: &str = "multus-airgap";
     version,
     disable_help_subcommand = true,
     arg_required_else_help = true,
-    after_help = "Examples:\n  multus-airgap verify /media/airgap                                        before anything is done with it\n  multus-airgap push /media/airgap registry.example:5000 --user me          into the registry of the site\n  multus-airgap apply /media/delta --base /srv/airgap --out /srv/airgap-new  the next release from its deltas\n\nExit status: 0 done, 1 failed, 2 wrong command line"
+    after_help = "Examples:\n  multus-airgap verify /media/airgap                                        before anything is done with it\n  multus-airgap push /media/airgap registry.example:5000 --user me          into the registry of the site\n\nExit status: 0 done, 1 failed, 2 wrong command line"
 )]
 struct Arguments {
     #[command(subcommand)]
@@ -27,25 +27,18 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Check a release, or a directory with archives or deltas, offline, down to the content of every layer
+    /// Check a release, or a directory with archives, offline, down to the content of every layer
     ///
     /// A release is checked by its own release.json, whatever version made it: every checksum and mode, every digest of its images, the programs in their layers, its charts wherever they are, its archives, lists and manifests, and the lists of what is inside.
     #[command(
         after_help = "Examples:\n  multus-airgap verify /media/airgap\n  multus-airgap verify dist --json"
     )]
     Verify(verify::Args),
-    /// Say what a release, a directory with archives or deltas, or a file in it holds
+    /// Say what a release, a directory with archives, or a file in it holds
     #[command(
-        after_help = "Examples:\n  multus-airgap explain /media/airgap\n  multus-airgap explain multus-airgap-images-arm64.tar.zst --json\n  multus-airgap explain /media/delta/multus-airgap-delta-amd64.tar.zst"
+        after_help = "Examples:\n  multus-airgap explain /media/airgap\n  multus-airgap explain multus-airgap-images-arm64.tar.zst --json"
     )]
     Explain(explain::Args),
-    /// Rebuild archives, lists and checksums of a release from a former one and deltas, bit by bit the same
-    ///
-    /// A delta to a signed release carries its signature, and --out gets it.
-    #[command(
-        after_help = "Examples:\n  multus-airgap apply /media/delta --base /srv/airgap --out /srv/airgap-new\n  multus-airgap apply /media/delta --base /srv/airgap --out /srv/airgap-new --key release.pub\n  multus-distro images install /srv/airgap-new        then, on each node"
-    )]
-    Apply(apply::Args),
     /// Send images, with the lists of what is inside of them, and charts to a registry; a second run sends nothing
     ///
     /// Of a directory with archives the images get an index of all architectures that are there; archives hold no charts and no lists.
@@ -53,9 +46,9 @@ enum Command {
         after_help = "Examples:\n  multus-airgap push /media/airgap registry.example:5000\n  multus-airgap push dist oci://registry.example/mirror --user me --json\n  SSL_CERT_FILE=/etc/ssl/own-ca.pem multus-airgap push dist registry.example:5000\n  multus-airgap push dist registry.example/team --charts-to helm/team        charts go to registry.example/helm/team/rke2-multus\n  multus-airgap push multus-airgap-images-amd64.tar.zst 127.0.0.1:5000 --plain-http"
     )]
     Push(Push),
-    /// Write archives, lists and checksums that have further images, or deltas to a former directory
+    /// Write archives, lists and checksums that have further images
     #[command(
-        after_help = "Examples:\n  multus-airgap bundle /media/airgap --image docker.io/library/busybox:1.37 --out /srv/airgap\n  multus-airgap bundle dist --list images.txt --mirror docker.io=mirror.example:5000 --arch amd64 --out /srv/airgap\n  multus-airgap bundle /srv/airgap-new --base /srv/airgap --out /srv/delta     only what is new"
+        after_help = "Examples:\n  multus-airgap bundle /media/airgap --image docker.io/library/busybox:1.37 --out /srv/airgap\n  multus-airgap bundle dist --list images.txt --mirror docker.io=mirror.example:5000 --arch amd64 --out /srv/airgap"
     )]
     Bundle(bundle::Args),
 }
@@ -83,7 +76,6 @@ fn run(command: &Command) -> anyhow::Result<()> {
     match command {
         Command::Verify(args) => verify::run(args),
         Command::Explain(args) => explain::run(args),
-        Command::Apply(args) => apply::run(args),
         Command::Push(args) => push::run(&args.options, &Source::of(&args.from)?),
         Command::Bundle(args) => bundle::run(args),
     }

@@ -19,7 +19,7 @@ pub use self::{
     image::{Signed, attach, signed},
     provenance::{Build, Dependency},
     sign::{sign, state},
-    verify::{Report, Statement, Trust, check, check_delta, check_medium, check_sums},
+    verify::{Report, Statement, Trust, check, check_medium, check_sums},
 };
 use crate::{
     lists,

@@ -7,14 +7,14 @@ use std::{
 };
 
 use anyhow::{Context as _, bail};
-use archive::{delta::SignedSums, layout::Layout, tar::Entry};
+use archive::{layout::Layout, tar::Entry};
 
 use crate::{
     arch::Arch,
     bundle,
     check::{self, SoundArchives},
     lists,
-    medium::{ProgramsByArch, SignedByArch},
+    medium::ProgramsByArch,
     release, signatures,
     tree::Tree,
 };
@@ -88,42 +88,6 @@ impl Source {
         let found = names.filter_map(|arch| Some((arch.to_owned(), fs::read(path(arch)?).ok()?)));
         found.collect()
     }
-
-    /// Returns the checksum files that have a signature, whoever made it.
-    pub fn signed_sums(&self) -> anyhow::Result<SignedByArch> {
-        let dir = match self {
-            Self::Release(dir) => dir.join("airgap"),
-            Self::Medium(dir) => dir.clone(),
-            Self::Archive(_) => return Ok(SignedByArch::new()),
-        };
-        let mut found = SignedByArch::new();
-        for arch in Arch::ALL.into_iter().map(Arch::name) {
-            let name = lists::sums_name(arch);
-            let path = dir.join(signatures::sums_signature(&name));
-            if !path.is_file() {
-                continue;
-            }
-            let sums = dir.join(name);
-            let context = |path: &Path| format!("cannot read {}", path.display());
-            let signed = SignedSums {
-                sums: fs::read_to_string(&sums).with_context(|| context(&sums))?,
-                signature: signatures::read(&path)?,
-            };
-            found.insert(arch.to_owned(), signed);
-        }
-        Ok(found)
-    }
-}
-
-/// Returns the program for operators of a former release: in its directory, in its `airgap/`, or next to its archive.
-pub fn program_of(base: &Path, architecture: &str) -> Option<Vec<u8>> {
-    let name = lists::program_name(architecture);
-    let dirs = if base.is_dir() {
-        [base.to_owned(), base.join("airgap")]
-    } else {
-        [base.parent()?.to_owned(), base.parent()?.to_owned()]
-    };
-    dirs.iter().find_map(|dir| fs::read(dir.join(&name)).ok())
 }
 
 /// Returns whether a directory is that of a release, as far as its names show.
@@ -145,8 +109,8 @@ pub fn of_archive(path: &Path) -> anyhow::Result<Layout> {
     Layout::from_entries(entries(path)?).with_context(|| path.display().to_string())
 }
 
-/// Returns the entries of an archive or a delta.
-pub fn entries(path: &Path) -> anyhow::Result<Vec<Entry>> {
+/// Returns the entries of an archive.
+fn entries(path: &Path) -> anyhow::Result<Vec<Entry>> {
     let name = path.display().to_string();
     let bytes = fs::read(path).with_context(|| format!("cannot read {name}"))?;
     Ok(check::read(&name, &bytes)?)
@@ -156,12 +120,6 @@ pub fn entries(path: &Path) -> anyhow::Result<Vec<Entry>> {
 fn of_medium(dir: &Path) -> anyhow::Result<Layout> {
     let files = medium_files(dir)?;
     let sound = check::dir(&files).with_context(|| format!("{} is not sound", dir.display()))?;
-    if let Some(delta) = sound.iter().find(|one| one.is_delta) {
-        bail!(
-            "{} is a delta: make the archives of it with `multus-airgap apply`",
-            dir.join(&delta.archives[0]).display()
-        );
-    }
     let parts = in_order(sound).into_iter().map(|one| {
         let name = &one.archives[0];
         let entries = check::read(name, &files[name])?;
@@ -177,23 +135,4 @@ fn in_order(mut sound: Vec<SoundArchives>) -> Vec<SoundArchives> {
         (arch.is_none(), arch, one.architecture.clone())
     });
     sound
-}
-
-/// Returns the former release's archive of an architecture, below its directory or in its `airgap/`.
-pub fn archive_of(base: &Path, architecture: &str) -> anyhow::Result<PathBuf> {
-    if !base.is_dir() {
-        return Ok(base.to_owned());
-    }
-    let names = lists::archives(architecture);
-    let found = [base.to_owned(), base.join("airgap")]
-        .into_iter()
-        .flat_map(|dir| names.each_ref().map(|name| dir.join(name)))
-        .find(|path| path.is_file());
-    found.with_context(|| {
-        format!(
-            "{} holds no {}: name the airgap/ of the former release with --base",
-            base.display(),
-            names[0]
-        )
-    })
 }

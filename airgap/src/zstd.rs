@@ -49,13 +49,6 @@ pub const ARCHIVE: Settings = Settings {
     job: 2 << 20,
 };
 
-/// For differences, which are made on workstations: the window must hold both the old and the new layer.
-const PATCH: Settings = Settings {
-    level: 19,
-    window_log: 27,
-    job: 0,
-};
-
 /// The header of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Frame {
@@ -110,26 +103,6 @@ fn encoder_of<W: io::Write>(
     encoder.include_contentsize(true)?;
     encoder.set_pledged_src_size(Some(size))?;
     Ok(encoder)
-}
-
-/// Returns the difference from `old` to `new`: a frame that cannot be decompressed without `old`.
-pub fn patch(old: &[u8], new: &[u8]) -> io::Result<Vec<u8>> {
-    let mut encoder = ::zstd::Encoder::with_ref_prefix(Vec::new(), PATCH.level, old)?;
-    encoder.window_log(PATCH.window_log)?;
-    encoder.long_distance_matching(true)?;
-    encoder.include_checksum(true)?;
-    encoder.set_pledged_src_size(Some(new.len() as u64))?;
-    encoder.write_all(new)?;
-    encoder.finish()
-}
-
-/// Rebuilds the new bytes, at most `max`, from `old` and a [`patch`].
-pub fn apply(old: &[u8], patch: &[u8], max: u64) -> Result<Vec<u8>, Error> {
-    let mut decoder = ::zstd::Decoder::with_ref_prefix(patch, old).map_err(Error::Damaged)?;
-    decoder
-        .window_log_max(PATCH.window_log)
-        .map_err(Error::Damaged)?;
-    read(decoder, max)
 }
 
 /// Decompresses at most `max` bytes; refuses a window above [`MAX_WINDOW`], which a node could not decode.
@@ -253,22 +226,6 @@ mod tests {
         assert!(matches!(
             decompress(&packed, 1 << 20),
             Err(Error::Window(67_108_864))
-        ));
-    }
-
-    #[test]
-    fn patch_is_small_and_requires_the_old_bytes() {
-        let old = noise(300_000);
-        let mut new = old.clone();
-        new[1000] ^= 1;
-        new.splice(200_000..200_000, *b"more");
-        let patch = patch(&old, &new).unwrap();
-        assert!(patch.len() < 500, "{}", patch.len());
-        assert_eq!(apply(&old, &patch, 1 << 20).unwrap(), new);
-        apply(&new, &patch, 1 << 20).unwrap_err();
-        assert!(matches!(
-            apply(&old, &patch, 300_000),
-            Err(Error::TooLarge(300_000))
         ));
     }
 

@@ -3,7 +3,6 @@
 //! Everything here is a function over bytes or over one directory: it uses no network and no clock, and neither reads nor writes owners or times of files.
 //! zstd is absent on purpose: its encoder is C, and this crate is linked into programs that run on a node.
 
-pub mod delta;
 pub mod digest;
 pub mod durable;
 pub mod gzip;

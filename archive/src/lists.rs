@@ -32,11 +32,6 @@ pub fn program_name(architecture: &str) -> String {
     format!("multus-airgap-{architecture}")
 }
 
-/// Returns the name of an architecture's delta to a former release.
-pub fn delta_name(architecture: &str) -> String {
-    format!("multus-airgap-delta-{architecture}.tar.zst")
-}
-
 /// Returns the name of an architecture's checksum file.
 pub fn sums_name(architecture: &str) -> String {
     format!("sha256sum-{architecture}.txt")

@@ -5,7 +5,7 @@ mod archive_dir;
 mod install;
 
 pub(crate) use self::{
-    archive::{images_for_this_node, references, verify_archives, verify_delta},
+    archive::{images_for_this_node, references, verify_archives},
     archive_dir::{ArchiveDir, arch, hash},
     install::install,
 };
@@ -14,8 +14,6 @@ pub(crate) use self::{
 pub(crate) const IMAGES_DIR: &str = "agent/images";
 /// The beginning of the name of every archive of a release.
 pub(crate) const STEM: &str = "multus-airgap-";
-/// The beginning of the name of a difference between two releases' archives, which only `multus-airgap apply` reads.
-pub(crate) const DELTA: &str = "multus-airgap-delta-";
 /// The endings of archives, the smaller form first.
 pub(crate) const ENDINGS: [&str; 2] = [".tar.zst", ".tar.gz"];
 

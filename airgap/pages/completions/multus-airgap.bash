@@ -16,9 +16,6 @@ _multus__airgap() {
             ",$1")
                 cmd="multus__airgap"
                 ;;
-            multus__airgap,apply)
-                cmd="multus__airgap__subcmd__apply"
-                ;;
             multus__airgap,bundle)
                 cmd="multus__airgap__subcmd__bundle"
                 ;;
@@ -38,7 +35,7 @@ _multus__airgap() {
 
     case "${cmd}" in
         multus__airgap)
-            opts="-h -V --help --version verify explain apply push bundle"
+            opts="-h -V --help --version verify explain push bundle"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -51,34 +48,8 @@ _multus__airgap() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        multus__subcmd__airgap__subcmd__apply)
-            opts="-h --base --out --key --help"
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                --base)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --out)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --key)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
         multus__subcmd__airgap__subcmd__bundle)
-            opts="-h --out --image --list --arch --base --store --user --plain-http --certs-d --mirror --mirror-only --key --attested-by --json --help"
+            opts="-h --out --image --list --arch --store --user --plain-http --certs-d --mirror --mirror-only --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -100,10 +71,6 @@ _multus__airgap() {
                     COMPREPLY=($(compgen -W "amd64 arm64 arm" -- "${cur}"))
                     return 0
                     ;;
-                --base)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
                 --store)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -121,14 +88,6 @@ _multus__airgap() {
                     return 0
                     ;;
                 --mirror)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --key)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --attested-by)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

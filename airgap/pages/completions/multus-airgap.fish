@@ -26,11 +26,10 @@ end
 
 complete -c multus-airgap -n "__fish_multus_airgap_needs_command" -s h -l help -d 'Print help'
 complete -c multus-airgap -n "__fish_multus_airgap_needs_command" -s V -l version -d 'Print version'
-complete -c multus-airgap -n "__fish_multus_airgap_needs_command" -f -a "verify" -d 'Check a release, or a directory with archives or deltas, offline, down to the content of every layer'
-complete -c multus-airgap -n "__fish_multus_airgap_needs_command" -f -a "explain" -d 'Say what a release, a directory with archives or deltas, or a file in it holds'
-complete -c multus-airgap -n "__fish_multus_airgap_needs_command" -f -a "apply" -d 'Rebuild archives, lists and checksums of a release from a former one and deltas, bit by bit the same'
+complete -c multus-airgap -n "__fish_multus_airgap_needs_command" -f -a "verify" -d 'Check a release, or a directory with archives, offline, down to the content of every layer'
+complete -c multus-airgap -n "__fish_multus_airgap_needs_command" -f -a "explain" -d 'Say what a release, a directory with archives, or a file in it holds'
 complete -c multus-airgap -n "__fish_multus_airgap_needs_command" -f -a "push" -d 'Send images, with the lists of what is inside of them, and charts to a registry; a second run sends nothing'
-complete -c multus-airgap -n "__fish_multus_airgap_needs_command" -f -a "bundle" -d 'Write archives, lists and checksums that have further images, or deltas to a former directory'
+complete -c multus-airgap -n "__fish_multus_airgap_needs_command" -f -a "bundle" -d 'Write archives, lists and checksums that have further images'
 complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand verify" -l key -d 'Also check that the owner of this public key signed it, all of it; PEM, ECDSA P-256 or Ed25519' -r -F
 complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand verify" -l attested-by -d 'Also check that the owner of this public key states to have made these very bytes; once for each builder' -r -F
 complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand verify" -l allow-dirty -d 'Accept a release of a checkout with uncommitted changes, for trials'
@@ -38,10 +37,6 @@ complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand verify" -l j
 complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand verify" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand explain" -l json -d 'Print as JSON'
 complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand explain" -s h -l help -d 'Print help'
-complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand apply" -l base -d 'Directory with the archives of the former release, or one archive in either form' -r -F
-complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand apply" -l out -d 'Directory to write, with the files of the release\'s airgap/' -r -F
-complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand apply" -l key -d 'Also check that the owner of this public key signed what each delta makes, before it is applied; PEM, ECDSA P-256 or Ed25519' -r -F
-complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand apply" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand push" -l charts-to -d 'Send charts below this repository, as team/helm for REGISTRY/team/helm/rke2-multus; below charts/ of the path of REGISTRY unless set' -r
 complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand push" -l user -d 'User of the registry, with the password in `MULTUS_REGISTRY_PASSWORD`; the login that docker, podman or skopeo stores unless set' -r
 complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand push" -l plain-http -d 'Connect without TLS to this registry; without a host to the mirrors, or to the registry itself when there is no mirror' -r
@@ -57,7 +52,6 @@ complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand bundle" -l l
 complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand bundle" -l arch -d 'Architectures, comma separated; those of FROM unless set' -r -f -a "amd64\t''
 arm64\t''
 arm\t''"
-complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand bundle" -l base -d 'Release, airgap directory or archive that the nodes have: write only deltas to it' -r -F
 complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand bundle" -l store -d 'Directory that keeps pulled images, so that the next run pulls only what is new; deleted at the end unless set' -r -F
 complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand bundle" -l user -d 'User of the registry, with the password in `MULTUS_REGISTRY_PASSWORD`; the login that docker, podman or skopeo stores unless set' -r
 complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand bundle" -l plain-http -d 'Connect without TLS to this registry; without a host to the mirrors, or to the registry itself when there is no mirror' -r

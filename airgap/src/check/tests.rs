@@ -3,7 +3,7 @@
 use archive::tar;
 
 use super::*;
-use crate::{delta, medium, pack, sample};
+use crate::{medium, sample};
 
 type Files = BTreeMap<String, Vec<u8>>;
 
@@ -16,14 +16,7 @@ fn part(architecture: &str) -> Layout {
 }
 
 fn of(architecture: &str, part: &Layout) -> Files {
-    let archive = delta::archive(part).unwrap();
-    medium::files(
-        architecture,
-        part,
-        archive,
-        &format!("{NAME}@sha256:0\n"),
-        None,
-    )
+    medium::files(architecture, part, &format!("{NAME}@sha256:0\n"), None).unwrap()
 }
 
 /// Writes checksums that match the files.
@@ -71,73 +64,13 @@ fn complete_directory_and_the_files_for_one_node_are_sound() {
     refused(&Files::new(), "no sha256sum-");
 }
 
-/// Returns a directory with the delta of an architecture.
-fn of_delta(change: impl FnOnce(&mut Vec<Entry>)) -> Files {
-    let mut entries =
-        delta::make(&part("former"), &part("amd64"), delta::Programs::default()).unwrap();
-    let list = format!("{NAME}@sha256:0\n");
-    entries.push(Entry::file(lists::ALL_DIGESTS, 0o644, list));
-    change(&mut entries);
-    let (bytes, packed) = pack::bytes(&entries, zstd::ARCHIVE).unwrap();
-    let name = lists::delta_name("amd64");
-    let sums = lists::sums([(name.as_str(), packed.digest)]).into_bytes();
-    [(name, bytes), (lists::sums_name("amd64"), sums)].into()
-}
-
-#[test]
-fn delta_is_checked_as_far_as_it_goes_without_the_former_release() {
-    let name = lists::delta_name("amd64");
-    let found = dir(&of_delta(|_| {})).unwrap();
-    assert!(found[0].is_delta);
-    assert_eq!(found[0].archives, std::slice::from_ref(&name));
-    assert_eq!(found[0].images[0].reference, NAME);
-    let mut changed = of_delta(|_| {});
-    changed.get_mut(&name).unwrap().push(0);
-    refused(&changed, &format!("{name} is not the file that sha256sum-"));
-    changed.remove(&name);
-    refused(&changed, &format!("{name} is missing"));
-    let forged = |change: fn(&mut Vec<Entry>), expected: &str| {
-        refused(&of_delta(change), &format!("{name}: {expected}"));
-    };
-    forged(|all| drop(all.remove(0)), "this is not a delta");
-    forged(|all| drop(all.remove(1)), "index.json is missing");
-    forged(|all| drop(all.remove(2)), "blobs/sha256/");
-    forged(
-        |all| all[2].kind = tar::Kind::File(b"other".to_vec()),
-        "blobs/sha256/",
-    );
-    forged(
-        |all| all.push(Entry::file("more", 0o644, "")),
-        "more does not belong in the delta",
-    );
-    forged(
-        |all| {
-            let list = all.last_mut().unwrap();
-            list.kind = tar::Kind::File(b"docker.io/own/y:v1@sha256:0\n".to_vec());
-        },
-        "multus-images-digests.txt in the delta does not list its images",
-    );
-    forged(
-        |all| drop(all.pop()),
-        "multus-images-digests.txt is missing in the delta",
-    );
-    let mut renamed = of_delta(|_| {});
-    let bytes = renamed.remove(&name).unwrap();
-    let other = lists::delta_name("arm64");
-    let sums = lists::sums([(other.as_str(), sha256(&bytes))]).into_bytes();
-    let renamed = [(other, bytes), (lists::sums_name("arm64"), sums)].into();
-    refused(&renamed, "for amd64: it was renamed or swapped");
-}
-
 #[test]
 fn program_for_operators_is_covered_and_may_be_left_out() {
     let program = |machine| testkit::elf::static_program(true, machine, b"");
     let with = |bytes: &[u8]| {
         let part = part("amd64");
-        let archive = delta::archive(&part).unwrap();
         let list = format!("{NAME}@sha256:0\n");
-        let program = Some(delta::Program::of(bytes));
-        medium::files("amd64", &part, archive, &list, program)
+        medium::files("amd64", &part, &list, Some(bytes)).unwrap()
     };
     let name = lists::program_name("amd64");
     let mut files = with(&program(62));
@@ -239,8 +172,8 @@ fn forged_files_with_matching_checksums_are_refused() {
     );
     forged(
         |files| {
-            let other = delta::archive(&Layout::default()).unwrap().gz;
-            files.insert(GZ.into(), other);
+            let other = bundle::archive(&Layout::default()).unwrap();
+            files.insert(GZ.into(), gzip::compress(&other));
         },
         &format!("{ZST} and {GZ} have different content"),
     );

@@ -1,5 +1,4 @@
-//! `bundle FROM`: archives, lists and checksums that have further images besides those of a release; with `--base`, deltas to a former
-//! directory of archives.
+//! `bundle FROM`: archives, lists and checksums that have further images besides those of a release.
 
 use std::{
     collections::BTreeSet,
@@ -47,9 +46,6 @@ pub struct Args {
     /// Architectures, comma separated; those of FROM unless set
     #[arg(long = "arch", value_enum, value_delimiter = ',', value_name = "ARCH")]
     arches: Vec<Arch>,
-    /// Release, airgap directory or archive that the nodes have: write only deltas to it
-    #[arg(long, value_name = "FORMER")]
-    base: Option<PathBuf>,
     /// Directory that keeps pulled images, so that the next run pulls only what is new; deleted at the end unless set
     #[arg(long, value_name = "DIR")]
     store: Option<PathBuf>,
@@ -76,17 +72,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         .iter()
         .map(|platform| platform.architecture.as_str())
         .collect();
-    let tree = if let Some(base) = &args.base {
-        let base = Source::of(base)?;
-        let (base, former) = (base.layout()?, base.programs());
-        let signed = source.signed_sums()?;
-        ui::step("delta", || {
-            let new = (&layout, &programs);
-            medium::deltas((&base, &former), new, &signed, &names)
-        })?
-    } else {
-        ui::step("bundle", || medium::tree(&layout, &names, &programs))?
-    };
+    let tree = ui::step("bundle", || medium::tree(&layout, &names, &programs))?;
     // The files pass the check of every later command before they are written.
     let files = tree.0.iter();
     let files = files.map(|(name, file)| (name.clone(), file.bytes.clone()));

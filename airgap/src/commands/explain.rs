@@ -1,4 +1,4 @@
-//! `explain PATH`: says what a release, a directory of archives or deltas, or one file of them holds. It reads files and follows the
+//! `explain PATH`: says what a release, a directory of archives, or one file of them holds. It reads files and follows the
 //! digests inside archives; `verify` also compares them with each other.
 
 mod content;
@@ -23,7 +23,7 @@ use crate::{
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 pub struct Args {
-    /// A release, a directory with archives or deltas, or one file: an archive, a delta, a list of images, checksums, or a release.json
+    /// A release, a directory with archives, or one file: an archive, a list of images, checksums, or a release.json
     path: PathBuf,
     /// Print as JSON
     #[arg(long)]

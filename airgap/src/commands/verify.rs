@@ -1,4 +1,4 @@
-//! `verify DIR`: checks a release, or a directory with archives or deltas on its way to nodes, from its files alone.
+//! `verify DIR`: checks a release, or a directory with archives on its way to nodes, from its files alone.
 
 use std::path::{Path, PathBuf};
 
@@ -17,7 +17,7 @@ use crate::{
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 pub struct Args {
-    /// The directory of a release, or one with archives or deltas and their checksums
+    /// The directory of a release, or one with archives and their checksums
     dir: PathBuf,
     #[command(flatten)]
     trust: trust::Options,
@@ -100,8 +100,7 @@ fn check_medium(dir: &Path, trust: &Trust, json: bool) -> anyhow::Result<()> {
         .with_context(|| format!("{} is not sound", dir.display()))?;
     if trust.key.is_none() {
         let mut names = files.keys();
-        report.has_unchecked = names.any(|name| signatures::is_medium_signature(name))
-            || sound.iter().any(|one| one.is_signed_delta);
+        report.has_unchecked = names.any(|name| signatures::is_medium_signature(name));
     }
     trust::note_unchecked(&report);
     if json {
@@ -126,13 +125,8 @@ fn check_medium(dir: &Path, trust: &Trust, json: bool) -> anyhow::Result<()> {
 /// Returns a line for each archive of an architecture, and for its program.
 fn lines(one: &SoundArchives) -> String {
     let (arch, images) = (&one.architecture, counted(one.images.len(), "image"));
-    let next = if one.is_delta {
-        "; `multus-airgap apply` makes the archives of it"
-    } else {
-        ""
-    };
     let archives = one.archives.iter();
-    let archives = archives.map(|name| format!("{name}: {images} for {arch}, sound{next}\n"));
+    let archives = archives.map(|name| format!("{name}: {images} for {arch}, sound\n"));
     let program = one.program.iter();
     let program = program.map(|name| format!("{name}: static program for {arch}, sound\n"));
     archives.chain(program).collect()
@@ -140,9 +134,10 @@ fn lines(one: &SoundArchives) -> String {
 
 #[cfg(test)]
 mod tests {
-    use archive::{delta::Image, digest::sha256};
+    use archive::digest::sha256;
 
     use super::*;
+    use crate::check::Image;
 
     #[test]
     fn images_of_each_archive_are_counted() {
@@ -150,25 +145,18 @@ mod tests {
             reference: "docker.io/x/y:1".to_owned(),
             digest: sha256(b"x"),
         };
-        let lines_of = |images: usize, is_delta| {
+        let lines_of = |images: usize| {
             lines(&SoundArchives {
                 architecture: "arm".to_owned(),
                 archives: ["a.tar.zst", "a.tar.gz"].map(str::to_owned).to_vec(),
-                is_delta,
-                is_signed_delta: false,
                 images: vec![image.clone(); images],
                 program: None,
             })
         };
         assert_eq!(
-            lines_of(1, false),
+            lines_of(1),
             "a.tar.zst: 1 image for arm, sound\na.tar.gz: 1 image for arm, sound\n"
         );
-        assert!(lines_of(2, false).starts_with("a.tar.zst: 2 images for arm"));
-        let delta = lines_of(1, true);
-        assert!(
-            delta.contains("sound; `multus-airgap apply` makes"),
-            "{delta}"
-        );
+        assert!(lines_of(2).starts_with("a.tar.zst: 2 images for arm"));
     }
 }

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context as _, bail, ensure};
-use archive::delta::{Content, SIGNATURE};
 use signing::{PublicKey, bundle, openpgp};
 
 use super::{
@@ -14,7 +13,7 @@ use super::{
     sums_bundle, sums_signature,
 };
 use crate::{
-    check, lists,
+    lists,
     release::{Release, SUMS},
     tree::Tree,
 };
@@ -145,18 +144,7 @@ fn has_signatures(signatures: &Tree, trust: &Trust) -> bool {
     paths.any(|path| trust.attested_by.is_empty() || !path.starts_with(PROVENANCE))
 }
 
-/// Checks that the owner of a key signed all that a delta makes.
-pub fn check_delta(name: &str, content: &Content, key: &PublicKey) -> anyhow::Result<()> {
-    let signed = content.signed.as_ref().with_context(|| {
-        format!(
-            "{name} is not signed: make it from the signed release with `multus-airgap bundle --base`, or leave --key out to check it for damage alone"
-        )
-    })?;
-    let path = format!("{SIGNATURE} in {name}");
-    verify_text(&path, signed.sums.as_bytes(), &signed.signature, key)
-}
-
-/// Checks the signatures of a directory with archives or deltas, and returns the names of what is signed.
+/// Checks the signatures of a directory with archives, and returns the names of what is signed.
 pub fn check_medium(
     files: &BTreeMap<String, Vec<u8>>,
     key: &PublicKey,
@@ -167,15 +155,6 @@ pub fn check_medium(
     let mut signed = Vec::new();
     for (name, bytes) in sums {
         let path = sums_signature(name);
-        let delta = check::delta_of(name, bytes).filter(|delta| files.contains_key(delta));
-        if let Some(delta) = delta {
-            let content = check::delta(files, &delta)?;
-            check_delta(&delta, &content, key)?;
-            signed.push(delta);
-            if !files.contains_key(&path) {
-                continue;
-            }
-        }
         let text = files.get(&path).with_context(|| missing(&path))?;
         verify_text(&path, bytes, text, key)?;
         signed.push(name.clone());

@@ -1,6 +1,5 @@
-//! The library's archives, and the built program from outside: releases, media, deltas and a registry that the tests make.
+//! The library's archives, and the built program from outside: releases, media and a registry that the tests make.
 
-mod apply;
 mod archive;
 mod bundle;
 mod explain;
@@ -9,5 +8,4 @@ mod push;
 mod registry;
 mod sample;
 mod signatures;
-mod signed_deltas;
 mod verify;

@@ -86,7 +86,6 @@ fn missing_paths_are_named() {
     for args in [
         &["verify", "/nosuch"][..],
         &["explain", "/nosuch"],
-        &["apply", "/nosuch", "--base", "/", "--out", "/nosuch-out"],
         &["push", "/nosuch", "r.example"],
         &["bundle", "/nosuch", "--out", "/nosuch-out"],
     ] {

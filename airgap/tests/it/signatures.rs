@@ -78,11 +78,6 @@ pub(crate) fn write_keys(dir: &Path) {
     }
 }
 
-/// Returns the signature of the other builder over a text.
-pub(crate) fn by_other(text: &[u8]) -> Vec<u8> {
-    key(OTHER).sign_text(text).into_bytes()
-}
-
 /// Runs `verify` on a release with the keys in files next to it.
 fn verify(dir: &Path, args: &[&str]) -> Command {
     write_keys(dir);

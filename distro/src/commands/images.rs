@@ -80,11 +80,6 @@ fn install(args: &InstallArgs) -> anyhow::Result<()> {
         source.check_signatures(trusted)?;
     }
     let checked = source.check()?;
-    if trusted.is_some() {
-        for delta in source.deltas() {
-            images::verify_delta(&source.path(delta), trusted.as_ref())?;
-        }
-    }
     let archives = source.archives(images::arch())?;
     images::verify_archives(&source, &archives)?;
     note(&format!(

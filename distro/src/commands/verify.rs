@@ -54,38 +54,19 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Checks the signature and the checksums first, then every digest inside the deltas and this architecture's archives, then that all images of the charts
+/// Checks the signature and the checksums first, then every digest inside this architecture's archives, then that all images of the charts
 /// are there.
 fn verify_archives(dir: &Path, trusted: Option<&TrustedKey>) -> anyhow::Result<()> {
     let arch = images::arch();
     let source = ArchiveDir::read(dir, arch)?;
-    let print_signed = |name: &str| {
-        let key = trusted.map(|trusted| trusted.key.id().hex());
-        key.map_or(Ok(()), |key| {
-            print(&format!("ok  signed by {key}  {name}\n"))
-        })
-    };
     if let Some(trusted) = trusted {
+        let key = trusted.key.id().hex();
         for name in source.check_signatures(trusted)? {
-            print_signed(name)?;
+            print(&format!("ok  signed by {key}  {name}\n"))?;
         }
     }
     for file in source.check()? {
         print(&format!("ok  {}  {}\n", file.sha256, file.name))?;
-    }
-    for delta in source.deltas() {
-        let path = source.path(delta);
-        let images = images::verify_delta(&path, trusted)?;
-        print_signed(delta)?;
-        for name in images {
-            print(&format!("ok  {name}  {}\n", path.display()))?;
-        }
-    }
-    if source.has_only_deltas() {
-        note(
-            "these are deltas: `multus-airgap apply` makes the archives of them, next to the former release",
-        );
-        return Ok(());
     }
     for (name, path) in images::verify_archives(&source, &source.archives(arch)?)? {
         print(&format!("ok  {name}  {}\n", path.display()))?;

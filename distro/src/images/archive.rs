@@ -9,7 +9,6 @@ use std::{
 
 use anyhow::{Context as _, bail, ensure};
 use archive::{
-    delta::{self, Content},
     layout::Layout,
     oci::{self, Index},
     read::{Limits, entries},
@@ -19,8 +18,8 @@ use archive::{
 use node::root::Root;
 use ruzstd::decoding::StreamingDecoder;
 
-use super::{ArchiveDir, DELTA, arch, archive_dir::CheckedFile};
-use crate::{assets::IMAGES, trusted_key::TrustedKey};
+use super::{ArchiveDir, arch, archive_dir::CheckedFile};
+use crate::assets::IMAGES;
 
 /// Far more than an index with every image that ever was in a release.
 const MAX_INDEX: u64 = 4 << 20;
@@ -92,62 +91,6 @@ pub(crate) fn verify_archives(
         );
     }
     Ok(found)
-}
-
-/// Checks what a delta has, without the former release, and with a key that its owner signed all that it makes; returns the images of
-/// this node's archive that it makes.
-pub(crate) fn verify_delta(
-    path: &Path,
-    trusted: Option<&TrustedKey>,
-) -> anyhow::Result<Vec<String>> {
-    let damaged = || format!("{} is damaged", path.display());
-    let content = delta::check(&read(path)?).with_context(damaged)?;
-    if let Some(trusted) = trusted {
-        check_signature(path, &content, trusted)?;
-    }
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    ensure!(
-        name == format!("{DELTA}{}.tar.zst", content.architecture),
-        "{} is a delta for {}: it was renamed or swapped",
-        path.display(),
-        content.architecture
-    );
-    if content.architecture != arch() {
-        return Ok(Vec::new());
-    }
-    let images: Vec<String> = content
-        .images
-        .into_iter()
-        .map(|image| image.reference)
-        .collect();
-    for image in IMAGES {
-        ensure!(
-            images.iter().any(|name| name == image),
-            "{} makes no archive with {image}: take delta and program from the same release",
-            path.display()
-        );
-    }
-    Ok(images)
-}
-
-fn check_signature(path: &Path, content: &Content, trusted: &TrustedKey) -> anyhow::Result<()> {
-    let signed = content.signed.as_ref().with_context(|| {
-        format!(
-            "{} is not signed, and {} is trusted alone: take a delta that was made from the release that its owner signed",
-            path.display(),
-            trusted.origin
-        )
-    })?;
-    let text = signed.sums.as_bytes();
-    let outcome = trusted.key.verify_text(text, &signed.signature);
-    outcome.map_err(|error| {
-        anyhow::anyhow!(
-            "{} in {}: {error} ({}): the delta was changed, or somebody else signed the release; copy it again from where the owner of the key publishes it",
-            delta::SIGNATURE,
-            path.display(),
-            trusted.origin
-        )
-    })
 }
 
 /// Verifies an archive and returns its images, all of which must be for this node's architecture.

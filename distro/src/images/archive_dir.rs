@@ -11,7 +11,7 @@ use std::{
 use anyhow::{Context as _, bail, ensure};
 use sha2::{Digest as _, Sha256};
 
-use super::{DELTA, ENDINGS, is_program, stem};
+use super::{ENDINGS, is_program, stem};
 use crate::trusted_key::TrustedKey;
 
 /// Directories of a release that hold lists for the distros' own trees, and nothing else.
@@ -136,16 +136,11 @@ impl ArchiveDir {
     }
 
     /// Checks that the owner of a key signed every checksum file, so that no file of anybody else is taken; returns their names.
-    ///
-    /// The checksum file of a delta needs no signature, as the delta has one in it, which [`verify_delta`](super::verify_delta) checks.
     pub(crate) fn check_signatures(&self, trusted: &TrustedKey) -> anyhow::Result<Vec<&String>> {
         let mut signed = Vec::new();
         for (name, text) in &self.sums_files {
             let signature = format!("{name}{SIGNATURE}");
             let path = self.dir.join(&signature);
-            if !self.present.contains(&signature) && is_of_delta(text, &path)? {
-                continue;
-            }
             ensure!(
                 self.present.contains(&signature),
                 "{} is missing, and {} is trusted alone: copy it from the release, or take a release that its owner signed",
@@ -196,9 +191,7 @@ impl ArchiveDir {
     pub(crate) fn archives(&self, arch: &str) -> anyhow::Result<Vec<CheckedFile>> {
         let is_for_arch = |name: &&String| {
             let sum = self.sums.get(*name);
-            sum.is_some_and(|(of, _)| of == arch)
-                && stem(name).is_some()
-                && !name.starts_with(DELTA)
+            sum.is_some_and(|(of, _)| of == arch) && stem(name).is_some()
         };
         let mut best: BTreeMap<&str, &String> = BTreeMap::new();
         // The smaller form comes last, and replaces the other.
@@ -207,15 +200,6 @@ impl ArchiveDir {
             for name in archives.filter(|name| name.ends_with(ending)) {
                 best.insert(stem(name).unwrap_or(name), name);
             }
-        }
-        if best.is_empty()
-            && let Some(delta) = self.deltas().first()
-        {
-            bail!(
-                "{} is a delta: make the archives of it with `multus-airgap apply --base FORMER {} --out DIR`, and install DIR",
-                self.path(delta).display(),
-                self.dir.display()
-            );
         }
         ensure!(
             !best.is_empty(),
@@ -227,17 +211,6 @@ impl ArchiveDir {
             sha256: self.sums[*name].1.clone(),
         });
         Ok(checked.collect())
-    }
-
-    /// Returns the names of the deltas.
-    pub(crate) fn deltas(&self) -> Vec<&String> {
-        let names = self.present.iter();
-        names.filter(|name| name.starts_with(DELTA)).collect()
-    }
-
-    /// Returns whether there is nothing but deltas and their checksums.
-    pub(crate) fn has_only_deltas(&self) -> bool {
-        !self.sums.is_empty() && self.sums.keys().all(|name| name.starts_with(DELTA))
     }
 
     /// Returns the image lists for an architecture and for all, each with its text.
@@ -260,12 +233,6 @@ impl ArchiveDir {
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.join(name)
     }
-}
-
-/// Returns whether a checksum file names deltas alone.
-fn is_of_delta(sums: &str, path: &Path) -> anyhow::Result<bool> {
-    let named = parse_sums(sums, path)?;
-    Ok(named.iter().all(|(name, _)| name.starts_with(DELTA)))
 }
 
 /// Copies everything, and returns the digest of what was read.

@@ -10,7 +10,6 @@ use std::{
 
 use airgap::lists;
 use archive::{
-    delta::SignedSums,
     digest::sha256,
     gzip,
     layout::Layout,
@@ -73,8 +72,8 @@ fn layout(arch: &str, content: &str) -> Layout {
 
 /// Returns the complete airgap directory of a release, as `cargo xtask airgap bundle` writes it.
 fn release(arch: &str, part: &Layout) -> BTreeMap<String, Vec<u8>> {
-    let archive = airgap::delta::archive(part).expect("a small archive");
-    airgap::medium::files(arch, part, archive, &format!("{IMAGE}@sha256:0\n"), None)
+    airgap::medium::files(arch, part, &format!("{IMAGE}@sha256:0\n"), None)
+        .expect("a small archive")
 }
 
 fn write_all(dir: &Path, files: &BTreeMap<String, Vec<u8>>) {
@@ -83,24 +82,6 @@ fn write_all(dir: &Path, files: &BTreeMap<String, Vec<u8>>) {
         fs::create_dir_all(path.parent().expect("below the directory")).expect("a test's");
         fs::write(path, bytes).expect("a directory of the test");
     }
-}
-
-/// Returns the directory that `cargo xtask airgap bundle --base` writes.
-fn deltas(arch: &str, entries: &[Entry]) -> BTreeMap<String, Vec<u8>> {
-    let packed = airgap::pack::bytes(entries, airgap::zstd::ARCHIVE);
-    let (bytes, packed) = packed.expect("a small archive");
-    let name = lists::delta_name(arch);
-    let sums = lists::sums([(name.as_str(), packed.digest)]);
-    [(name, bytes), (lists::sums_name(arch), sums.into_bytes())].into()
-}
-
-/// Returns the delta between two releases.
-fn delta_entries(former: &Layout, new: &Layout) -> Vec<Entry> {
-    let mut entries = airgap::delta::make(former, new, airgap::delta::Programs::default())
-        .expect("a small delta");
-    let list = format!("{IMAGE}@sha256:0\n");
-    entries.push(Entry::file(lists::ALL_DIGESTS, 0o644, list));
-    entries
 }
 
 /// Returns the archive without its longest blob.
@@ -413,10 +394,9 @@ fn directories_of_the_mediums_file_system_are_passed_over() {
 fn program_for_operators_is_checked_and_may_be_left_out() {
     let arch = arch();
     let part = layout(arch, "content");
-    let archive = airgap::delta::archive(&part).expect("a small archive");
-    let program = Some(airgap::delta::Program::of(b"program"));
     let list = format!("{IMAGE}@sha256:0\n");
-    let files = airgap::medium::files(arch, &part, archive, &list, program);
+    let files = airgap::medium::files(arch, &part, &list, Some(b"program"));
+    let files = files.expect("a small archive");
     let name = lists::program_name(arch);
     assert!(files.contains_key(&name));
     let case = Case::new();
@@ -433,140 +413,6 @@ fn program_for_operators_is_checked_and_may_be_left_out() {
     // Another name is no program of a release.
     case.write(&format!("multus-airgap-{arch}-old"), b"program");
     case.refused(&["is in no sha256sum file"]);
-}
-
-#[test]
-fn delta_becomes_an_installed_archive() {
-    let arch = arch();
-    let (former, new) = (layout(arch, "former"), layout(arch, "new"));
-    let (base, expected) = (release(arch, &former), release(arch, &new));
-    let case = Case::new();
-    fs::remove_dir_all(case.source()).unwrap();
-    write_all(&case.source(), &deltas(arch, &delta_entries(&former, &new)));
-    let verified = case.verify();
-    assert!(verified.status.success(), "{verified:?}");
-    let (found, note) = (verified.stdout, verified.stderr);
-    let found = String::from_utf8(found).unwrap();
-    assert!(found.contains(&format!("ok  {IMAGE}  ")), "{found}");
-    assert!(
-        String::from_utf8(note)
-            .unwrap()
-            .contains("multus-airgap apply")
-    );
-    let installed = case.install();
-    assert_eq!(installed.status.code(), Some(1));
-    let error = String::from_utf8(installed.stderr).unwrap();
-    assert!(error.contains("is a delta: make the archives"), "{error}");
-    // `airgap apply` reads the former release's archive and the delta.
-    let zst = &lists::archives(arch)[0];
-    let entries = |name: &str, bytes: &[u8]| airgap::check::read(name, bytes).unwrap();
-    let base = Layout::from_entries(entries(zst, &base[zst])).unwrap();
-    let delta = fs::read(case.source().join(lists::delta_name(arch))).unwrap();
-    let delta = entries("delta", &delta);
-    let content = archive::delta::check(&delta).unwrap();
-    let (part, archive) = airgap::delta::apply(&base, &delta).unwrap();
-    let applied = airgap::medium::files(&content.architecture, &part, archive, &content.list, None);
-    assert_eq!(applied, expected);
-    fs::remove_dir_all(case.source()).unwrap();
-    write_all(&case.source(), &applied);
-    let verified = case.verify();
-    assert!(verified.status.success(), "{verified:?}");
-    let installed = case.install();
-    assert!(installed.status.success(), "{installed:?}");
-    let installed = case.installed().with_file_name(zst);
-    assert_eq!(fs::read(installed).unwrap(), expected[zst]);
-}
-
-#[test]
-fn with_a_key_only_deltas_to_what_its_owner_signed_are_verified() {
-    let key = signing::SecretKey::from_pem(KEY).unwrap();
-    let (arch, dir) = (arch(), tempfile::tempdir().unwrap());
-    let (medium, data) = (dir.path().join("medium"), dir.path().join("data"));
-    let (public, other) = (dir.path().join("release.pub"), dir.path().join("other.pub"));
-    fs::write(&public, PUBLIC).unwrap();
-    fs::write(&other, OTHER).unwrap();
-    let (former, new) = (layout(arch, "former"), layout(arch, "new"));
-    let unsigned = delta_entries(&former, &new);
-    let sums = release(arch, &new).remove(&lists::sums_name(arch)).unwrap();
-    let sums = String::from_utf8(sums).unwrap();
-    let signed = SignedSums {
-        signature: key.sign_text(sums.as_bytes()).into_bytes(),
-        sums,
-    };
-    let signed = archive::delta::with_signature(&unsigned, &signed).unwrap();
-    let name = lists::delta_name(arch);
-    let both = |key: &Path| {
-        let install = ["images", "install", path(&medium), "--distro", "k3s"];
-        let more = ["--data-dir", path(&data), "--key", path(key)];
-        let verify = run(&["verify", path(&medium), "--key", path(key)]);
-        [verify, run(&[&install[..], &more].concat())]
-    };
-    let refused = |entries: &[Entry], key: &Path, expected: &str| {
-        write_all(&medium, &deltas(arch, entries));
-        for output in both(key) {
-            let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-            assert_eq!(output.status.code(), Some(1), "{stderr}");
-            assert!(stderr.contains(expected), "no `{expected}` in {stderr}");
-        }
-        assert!(!data.exists(), "nothing is installed");
-    };
-    refused(
-        &unsigned,
-        &public,
-        &format!("{name} is not signed, and the key "),
-    );
-    let expected = format!("{name}: it is not by this key over these bytes");
-    refused(&signed, &other, &expected);
-    let mut cut = signed.clone();
-    cut.retain(|entry| entry.path != archive::delta::SIGNATURE);
-    refused(&cut, &public, "sha256sum.txt.sig is missing in the delta");
-    write_all(&medium, &deltas(arch, &signed));
-    let [verified, installed] = both(&public);
-    let stdout = String::from_utf8_lossy(&verified.stdout).into_owned();
-    let line = format!("ok  signed by {}  {name}\n", key.public().id().hex());
-    assert!(
-        verified.status.success() && stdout.contains(&line),
-        "{verified:?}"
-    );
-    let stderr = String::from_utf8_lossy(&installed.stderr).into_owned();
-    assert!(stderr.contains("is a delta: make the archives"), "{stderr}");
-}
-
-#[test]
-fn damaged_delta_is_refused_by_name() {
-    let arch = arch();
-    let entries = delta_entries(&layout(arch, "former"), &layout(arch, "new"));
-    let name = lists::delta_name(arch);
-    let case = Case::new();
-    fs::remove_dir_all(case.source()).unwrap();
-    let refused = |files: &BTreeMap<String, Vec<u8>>, parts: &[&str]| {
-        write_all(&case.source(), files);
-        let output = case.verify();
-        assert_eq!(output.status.code(), Some(1), "{output:?}");
-        let error = String::from_utf8(output.stderr).unwrap();
-        for part in [&[name.as_str()], parts].concat() {
-            assert!(error.contains(part), "no `{part}` in {error}");
-        }
-    };
-    let mut cut = deltas(arch, &entries);
-    cut.get_mut(&name).unwrap().truncate(100);
-    refused(&cut, &["is not the release's"]);
-    // The checksums match what follows.
-    let mut less = entries.clone();
-    let removed = less.remove(2);
-    refused(
-        &deltas(arch, &less),
-        &["is damaged", &removed.path, "is missing in the delta"],
-    );
-    let mut other = entries.clone();
-    let list = other.last_mut().unwrap();
-    list.kind = tar::Kind::File(b"docker.io/x/y:1@sha256:0\n".to_vec());
-    refused(&deltas(arch, &other), &["does not list its images"]);
-    let foreign = delta_entries(&layout("s390x", "former"), &layout("s390x", "new"));
-    refused(
-        &deltas(arch, &foreign),
-        &["for s390x", "renamed or swapped"],
-    );
 }
 
 #[test]

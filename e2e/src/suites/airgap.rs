@@ -6,7 +6,6 @@
 mod agent;
 mod copy;
 mod cosign;
-mod deltas;
 mod exports;
 mod fixture;
 mod flaky_proxy;
@@ -92,6 +91,5 @@ pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed>
     pulled::run(env, &fixture, report)?;
     operator::run(env, &fixture, report)?;
     published::run(env, &fixture, report)?;
-    deltas::run(env, &fixture, report)?;
     signed::run(env, &fixture, report)
 }

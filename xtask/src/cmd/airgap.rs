@@ -1,6 +1,5 @@
 //! `airgap`: the image sets, the archives that carry them to nodes without a network, and the push into registries.
 
-mod apply;
 mod bundle;
 mod explain;
 mod pull;
@@ -23,7 +22,6 @@ enum Command {
     Update(update::Args),
     Pull(pull::Args),
     Bundle(bundle::Args),
-    Apply(apply::Args),
     Verify(verify::Args),
     Explain(explain::Args),
     Push(push::Args),
@@ -34,7 +32,6 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         Command::Update(args) => update::run(args),
         Command::Pull(args) => pull::run(args),
         Command::Bundle(args) => bundle::run(args),
-        Command::Apply(args) => apply::run(args),
         Command::Verify(args) => verify::run(args),
         Command::Explain(args) => explain::run(args),
         Command::Push(args) => push::run(args),

@@ -4,10 +4,8 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context as _, bail};
 use archive::{
-    delta,
     digest::{Digest, sha256},
     layout::Layout,
-    tar::{Entry, Kind},
     verify,
 };
 use serde::Serialize;
@@ -33,29 +31,9 @@ pub(super) enum Content {
     /// An archive of images.
     Archive {
         compression: &'static str,
-        /// Of the uncompressed archive, by which a delta names it.
+        /// Of the uncompressed archive.
         digest: Digest,
         images: Vec<Image>,
-    },
-    Delta {
-        architecture: String,
-        /// Of the former release's uncompressed archive.
-        base: Digest,
-        /// Of the archives that it makes.
-        zst: Digest,
-        gz: Digest,
-        /// Blobs that are taken from the former archive.
-        kept: usize,
-        /// New blobs.
-        blobs: Files,
-        /// Differences of layers.
-        patches: Files,
-        /// The program for operators.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        program: Option<Digest>,
-        /// It has the signed checksums of what it makes, whoever signed them.
-        signed: bool,
-        images: Vec<Name>,
     },
     /// A list of images.
     List {
@@ -84,12 +62,6 @@ pub(super) struct Platform {
     /// The bytes of the layers, as they are stored and unpacked.
     pub(super) size: u64,
     pub(super) unpacked: u64,
-}
-
-#[derive(Debug, Serialize, PartialEq, Eq)]
-pub(super) struct Name {
-    pub(super) reference: String,
-    pub(super) digest: Digest,
 }
 
 #[derive(Debug, Serialize, PartialEq, Eq)]
@@ -194,16 +166,13 @@ impl Content {
                 images: text.lines().map(str::to_owned).collect(),
             });
         }
-        bail!("it is no archive, delta, list of images, checksum file or release.json")
+        bail!("it is no archive, list of images, checksum file or release.json")
     }
 }
 
 fn of_archive(name: &str, bytes: &[u8], compression: &'static str) -> anyhow::Result<Content> {
     let tar = check::unpacked(name, bytes)?;
     let entries = check::entries(name, &tar)?;
-    if entries.iter().any(|entry| entry.path == delta::FILE) {
-        return of_delta(&entries);
-    }
     if !entries.iter().any(|entry| entry.path == "oci-layout") {
         bail!("it is no archive of images: it has no oci-layout");
     }
@@ -230,39 +199,6 @@ fn of_archive(name: &str, bytes: &[u8], compression: &'static str) -> anyhow::Re
     Ok(Content::Archive {
         compression,
         digest: sha256(&tar),
-        images: images.collect(),
-    })
-}
-
-fn of_delta(entries: &[Entry]) -> anyhow::Result<Content> {
-    let description = delta::description(entries)?;
-    let content = delta::check(entries)?;
-    let (mut blobs, mut patches) = (Files::default(), Files::default());
-    for entry in entries {
-        let Kind::File(bytes) = &entry.kind else {
-            continue;
-        };
-        let size = bytes.len() as u64;
-        if entry.path.starts_with(delta::PATCHES) {
-            patches.add(size);
-        } else if entry.path.starts_with("blobs/") {
-            blobs.add(size);
-        }
-    }
-    let images = content.images.into_iter().map(|image| Name {
-        reference: image.reference,
-        digest: image.digest,
-    });
-    Ok(Content::Delta {
-        architecture: content.architecture,
-        base: description.base,
-        zst: description.full.zst,
-        gz: description.full.gz,
-        kept: description.kept.len(),
-        blobs,
-        patches,
-        program: description.program.map(|program| program.digest),
-        signed: content.signed.is_some(),
         images: images.collect(),
     })
 }

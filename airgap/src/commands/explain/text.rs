@@ -5,7 +5,6 @@ use std::fmt::Write as _;
 use cmdline::counted;
 
 use super::content::{Content, Files, Image};
-use crate::lists;
 
 pub(super) fn of(name: &str, size: u64, content: &Content) -> String {
     let mut lines = vec![head(name, size, content)];
@@ -30,40 +29,6 @@ pub(super) fn of(name: &str, size: u64, content: &Content) -> String {
         Content::Archive { digest, images, .. } => {
             lines.push(format!("uncompressed {digest}"));
             lines.extend(images.iter().flat_map(of_image));
-        }
-        Content::Delta {
-            architecture,
-            base,
-            zst,
-            gz,
-            kept,
-            blobs,
-            patches,
-            program,
-            signed,
-            images,
-        } => {
-            lines.push(format!("from the archive {base}, uncompressed"));
-            for (archive, digest) in lists::archives(architecture).iter().zip([zst, gz]) {
-                lines.push(format!("makes {archive} {digest}"));
-            }
-            lines.push(format!(
-                "takes {} of the former archive",
-                counted(*kept, "blob")
-            ));
-            lines.push(format!("has {}", of_files(blobs, "new blob")));
-            lines.push(format!("has {}", of_files(patches, "difference")));
-            if let Some(digest) = program {
-                let name = lists::program_name(architecture);
-                lines.push(format!("makes {name} {digest}"));
-            }
-            if *signed {
-                let name = lists::sums_name(architecture);
-                lines.push(format!("makes {name} with a signature, not checked"));
-            }
-            for image in images {
-                lines.push(format!("image {} ({})", image.reference, image.digest));
-            }
         }
         Content::List { images } => lines.extend(images.iter().cloned()),
         Content::Checksums { files } => {
@@ -112,9 +77,6 @@ fn head(name: &str, size: u64, content: &Content) -> String {
                 counted(images.len(), "image"),
                 arches.join(", ")
             )
-        }
-        Content::Delta { architecture, .. } => {
-            format!("delta to a former release's archive for {architecture}")
         }
         Content::List { images } => format!("list of {}", counted(images.len(), "image")),
         Content::Checksums { files } => format!("checksums of {}", counted(files.len(), "file")),

@@ -55,10 +55,6 @@ pub(super) fn run(
     report.check(
         "with a key multus-distro installs what its owner signed, and nothing else",
         || install(env, fixture, &p256, &ed25519),
-    )?;
-    report.check(
-        "a delta to a signed release is checked with its key, and makes the signed directory",
-        || apply_delta(env, fixture, &p256, &ed25519),
     )
 }
 
@@ -242,53 +238,4 @@ fn install(
     let images = fs::read_dir(data.join("agent/images"))?;
     ensure!(images.count() == 1, "one archive is installed");
     Ok(())
-}
-
-/// Makes a delta from the former release of the suite, and the signed directory of the delta.
-fn apply_delta(
-    env: &TestEnv,
-    fixture: &AirgapFixture,
-    signed: &Signed,
-    other: &Signed,
-) -> anyhow::Result<()> {
-    let [former, delta, applied] =
-        ["former/airgap", "signed-delta", "signed-applied"].map(|name| env.dir.join(name));
-    let command = |program: &str, args: &[&str], key: Option<&Path>| {
-        let mut command = fixture.node.command(env.program(program));
-        command.args(args);
-        if let Some(key) = key {
-            command.arg("--key").arg(key);
-        }
-        command
-    };
-    let own = Some(signed.key.as_path());
-    let (base, to, out) = (text(&former)?, text(&delta)?, text(&applied)?);
-    let bundle = ["bundle", text(&signed.dist)?, "--base", base, "--out", to];
-    sh::run(command("multus-airgap", &bundle, None).args(["--arch", arch()]))?;
-    let verify = ["verify", to];
-    let apply = ["apply", to, "--base", base, "--out", out];
-    let expected = "it is not by this key over these bytes";
-    for args in [&verify[..], &apply] {
-        let mut command = command("multus-airgap", args, Some(&other.key));
-        fixture.ensure_fails(&mut command, expected)?;
-    }
-    ensure!(!applied.exists(), "something was applied");
-    sh::run(&mut command("multus-distro", &verify, own))?;
-    sh::run(&mut command("multus-airgap", &verify, own))?;
-    sh::run(&mut command("multus-airgap", &apply, own))?;
-    for name in ["", ".sig"].map(|end| format!("sha256sum-{}.txt{end}", arch())) {
-        let expected = fs::read(signed.dist.join("airgap").join(&name))?;
-        ensure!(fs::read(applied.join(&name))? == expected, "{name} differs");
-    }
-    let data = env.dir.join("signed-delta-data");
-    let install = [
-        "images",
-        "install",
-        out,
-        "--distro",
-        "k3s",
-        "--data-dir",
-        text(&data)?,
-    ];
-    sh::run(&mut command("multus-distro", &install, own)).map(drop)
 }

@@ -120,6 +120,36 @@ pub(super) fn run(
             ]
         },
         |copy| Ok(fs::write(copy.dir.join("notes.tar"), "")?),
+    )?;
+    explain_difference(env, fixture, report)
+}
+
+fn explain_difference(
+    env: &TestEnv,
+    fixture: &AirgapFixture,
+    report: &mut Report,
+) -> Result<(), CheckFailed> {
+    report.check(
+        "verify names the first byte in which two releases differ",
+        || {
+            let other = env.dir.join("other-release");
+            sh::run(
+                Command::new("cp")
+                    .arg("--recursive")
+                    .args([&env.dist, &other]),
+            )?;
+            let program = other.join("bin").join(arch()).join("multus-shim");
+            let mut bytes = fs::read(&program)?;
+            let at = bytes.len() / 2;
+            bytes[at] ^= 0xff;
+            fs::write(&program, bytes)?;
+            let args = ["verify", "--explain", text(&env.dist)?, text(&other)?];
+            fixture.ensure_refused(&args, &format!("bin/{}/multus-shim at byte {at}:", arch()))?;
+            let same =
+                fixture.xtask(&["verify", "--explain", text(&env.dist)?, text(&env.dist)?])?;
+            ensure!(same.starts_with("the same"), "{same}");
+            Ok(())
+        },
     )
 }
 

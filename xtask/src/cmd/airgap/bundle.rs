@@ -1,4 +1,4 @@
-//! `airgap bundle`: archives, lists and checksums made from the OCI layout; with `--base`, deltas to a former release.
+//! `airgap bundle`: archives, lists and checksums made from the OCI layout.
 
 use std::path::{Path, PathBuf};
 
@@ -16,10 +16,10 @@ use crate::{
     ui,
 };
 
-/// Write one archive per architecture, image lists and checksums, or deltas to a former release
+/// Write one archive per architecture, image lists and checksums
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  cargo xtask airgap bundle\n  cargo xtask airgap bundle --arch arm64 --out /tmp/dist\n  cargo xtask airgap bundle --base dist-former --delta /tmp/delta --json"
+    after_help = "Examples:\n  cargo xtask airgap bundle\n  cargo xtask airgap bundle --arch arm64 --out /tmp/dist --json"
 )]
 pub(super) struct Args {
     #[command(flatten)]
@@ -27,12 +27,6 @@ pub(super) struct Args {
     /// Directory with oci/ to read and airgap/ to write
     #[arg(long, default_value = "dist")]
     out: PathBuf,
-    /// Former release: write only deltas to it, and leave airgap/ alone
-    #[arg(long, value_name = "DIR")]
-    base: Option<PathBuf>,
-    /// Directory for the deltas
-    #[arg(long, value_name = "DIR", default_value = "delta", requires = "base")]
-    delta: PathBuf,
     /// Print what was written as JSON
     #[arg(long)]
     json: bool,
@@ -42,25 +36,10 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let arches = args.arches.list();
     let layout = read(&args.out, &arches)?;
     let programs = programs(&args.out, &arches);
-    let (tree, dir) = if let Some(base) = &args.base {
-        let (base, former) = (
-            read(base, &arches)?,
-            Source::Release(base.clone()).programs(),
-        );
-        let signed = Source::Release(args.out.clone()).signed_sums()?;
-        let tree = ui::step("delta", || {
-            let new = (&layout, &programs);
-            medium::deltas((&base, &former), new, &signed, &names(&arches))
-        })?;
-        tree.update(&args.delta, &[])?;
-        (tree, &args.delta)
-    } else {
-        let tree = ui::step("airgap", || tree(&layout, &arches, &programs))?;
-        tree.update(&args.out, &["airgap/"])?;
-        (tree, &args.out)
-    };
+    let tree = ui::step("airgap", || tree(&layout, &arches, &programs))?;
+    tree.update(&args.out, &["airgap/"])?;
     if args.json {
-        print_written(&tree, dir)?;
+        print_written(&tree, &args.out)?;
     }
     Ok(())
 }

@@ -18,7 +18,7 @@ use crate::{arch::Arch, project::Project, sets::SetPaths, ui};
     after_help = "Examples:\n  cargo xtask airgap explain\n  cargo xtask airgap explain --out /tmp/dist --json\n  cargo xtask airgap explain dist/airgap/multus-airgap-images-arm64.tar.zst"
 )]
 pub(super) struct Args {
-    /// A release, its airgap directory, a directory of deltas, or a file in one of them; the image sets unless set
+    /// A release, its airgap directory, or a file in one of them; the image sets unless set
     #[arg(conflicts_with_all = ["images", "lock", "store", "out"])]
     path: Option<PathBuf>,
     #[command(flatten)]

@@ -1,6 +1,0 @@
-//! `archive::fuzz::deltas`.
-#![no_main]
-
-libfuzzer_sys::fuzz_target!(|input: &[u8]| {
-    archive::fuzz::deltas(input);
-});
