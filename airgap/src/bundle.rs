@@ -1,18 +1,14 @@
-//! One archive per architecture that every importer reads: an OCI layout and docker's `manifest.json` over the same blobs.
+//! The part of a layout that one architecture's archive has ([`archive::image_archive`]), and the way back.
 //!
-//! Metadata comes first, so that a reader finds an image without scanning the complete file.
 //! The layout's own index spans all architectures; the archive names the manifest of its one architecture, since agents before
 //! mid 2024 refuse an archive that names a blob it does not hold.
 
+use crate::names;
 use archive::{
     digest::Digest,
-    layout::{Layout, blob_path},
+    layout::Layout,
     oci::{self, Descriptor, Index, Manifest},
-    tar::{self, Entry},
 };
-use serde::Serialize;
-
-use crate::names;
 
 /// Why an archive cannot be made.
 #[derive(Debug, thiserror::Error)]
@@ -33,17 +29,6 @@ pub enum Error {
         #[source]
         source: serde_json::Error,
     },
-    #[error(transparent)]
-    Tar(#[from] tar::Error),
-}
-
-/// One image in docker's `manifest.json`.
-#[derive(Serialize)]
-#[serde(rename_all = "PascalCase")]
-struct DockerItem {
-    config: String,
-    repo_tags: Vec<String>,
-    layers: Vec<String>,
 }
 
 /// Returns the part of a layout that one architecture needs, whose top level names manifests instead of indexes.
@@ -108,48 +93,6 @@ pub fn join(parts: &[Layout]) -> Result<Layout, Error> {
         layout.images.push(index.named(&name));
     }
     Ok(layout)
-}
-
-/// Returns the uncompressed archive of a [`slice`].
-pub fn archive(part: &Layout) -> Result<Vec<u8>, Error> {
-    Ok(tar::write_in_order(&entries(part)?)?)
-}
-
-/// Returns the entries of the archive of a [`slice`], in their order.
-pub fn entries(part: &Layout) -> Result<Vec<Entry>, Error> {
-    let mut files = part.files().into_iter();
-    let docker = oci::to_bytes(&docker_items(part)?);
-    let mut entries: Vec<Entry> = files
-        .by_ref()
-        .take(2)
-        .map(|(path, bytes)| Entry::file(path, 0o644, bytes))
-        .collect();
-    entries.push(Entry::file("manifest.json", 0o644, docker));
-    entries.push(Entry::dir("blobs", 0o755));
-    entries.push(Entry::dir("blobs/sha256", 0o755));
-    entries.extend(files.map(|(path, bytes)| Entry::file(path, 0o644, bytes)));
-    Ok(entries)
-}
-
-fn docker_items(part: &Layout) -> Result<Vec<DockerItem>, Error> {
-    let items = part.images.iter().map(|image| {
-        let manifest: Manifest = read(part, image)?;
-        Ok(DockerItem {
-            config: blob_path(&manifest.config.digest),
-            repo_tags: image
-                .annotations
-                .get(oci::REF_NAME)
-                .cloned()
-                .into_iter()
-                .collect(),
-            layers: manifest
-                .layers
-                .iter()
-                .map(|layer| blob_path(&layer.digest))
-                .collect(),
-        })
-    });
-    items.collect()
 }
 
 fn read<T: serde::de::DeserializeOwned>(

@@ -94,8 +94,10 @@ fn hauler(release: &Exported<'_>) -> String {
         Some(format!("    - name: {file}\n      repoURL: {dir}\n"))
     });
     let files = release.arches.iter().flat_map(|arch| {
-        let [archive, _] = lists::archives(arch.name());
-        [archive, lists::sums_name(arch.name())]
+        [
+            lists::archive_name(arch.name()),
+            lists::sums_name(arch.name()),
+        ]
     });
     let files = files.map(|name| format!("    - path: airgap/{name}\n"));
     let documents = [
@@ -115,7 +117,7 @@ fn zarf(release: &Exported<'_>) -> String {
         "# zarf package create exports --flavor {}\nkind: ZarfPackageConfig\nmetadata:\n  name: multus\n  description: Several network interfaces for pods on K3s and RKE2\n  version: {version}\ncomponents:\n",
         Distro::Rke2.as_str()
     );
-    let [_, archive] = lists::archives(ZARF_ARCH);
+    let archive = lists::archive_name(ZARF_ARCH);
     let mut lines = vec![head];
     for identity in IDENTITIES {
         let distro = identity.distro.as_str();
@@ -216,7 +218,7 @@ mod tests {
         assert_eq!(chart["repoURL"], "charts/assets/rke2-multus");
         assert_eq!(chart["name"], "rke2-multus-9.8.7.tgz");
         let path = &files["spec"]["files"][2]["path"];
-        assert_eq!(path, "airgap/multus-airgap-images-arm.tar.zst");
+        assert_eq!(path, "airgap/multus-airgap-images-arm.tar");
     }
 
     #[test]
@@ -231,7 +233,7 @@ mod tests {
         assert_eq!(archive["images"][0], IMAGES[0]);
         assert_eq!(
             archive["path"],
-            "../airgap/multus-airgap-images-###ZARF_PKG_ARCH###.tar.gz"
+            "../airgap/multus-airgap-images-###ZARF_PKG_ARCH###.tar"
         );
     }
 

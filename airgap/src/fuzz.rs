@@ -6,19 +6,7 @@
 use serde_json::Value;
 
 pub use crate::registry::fuzz::challenges;
-use crate::{lists, names, release::Release, sbom::cyclonedx, zstd};
-
-/// A zstd frame.
-pub fn frames(input: &[u8]) -> bool {
-    const MAX: u64 = 1 << 16;
-    let Ok(bytes) = zstd::decompress(input, MAX) else {
-        return false;
-    };
-    assert!(bytes.len() as u64 <= MAX);
-    let frame = zstd::frame(input).expect("a frame that was decompressed has a header");
-    assert!(frame.window <= zstd::MAX_WINDOW);
-    true
-}
+use crate::{lists, names, release::Release, sbom::cyclonedx};
 
 /// Checksums, and the names of a list.
 pub fn lists(input: &[u8]) -> bool {
@@ -64,11 +52,6 @@ pub fn sboms(input: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use testkit::fuzz::corpus::run;
-
-    #[test]
-    fn frames() {
-        run("airgap_frames", super::frames);
-    }
 
     #[test]
     fn lists() {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use archive::{
+    gzip,
     layout::Layout,
     oci::{self, Descriptor, History, ImageConfig, Index, Manifest, Platform, RootFs, RunConfig},
     tar::{self, Entry},
@@ -81,12 +82,7 @@ pub enum Error {
         size: u64,
         budget: u64,
     },
-    #[error("cannot compress the layer")]
-    Compress(#[source] std::io::Error),
 }
-
-/// Compresses a layer with the settings [`crate::zstd::LAYER`]; the caller may cache results.
-pub type Compress<'a> = &'a dyn Fn(&[u8]) -> std::io::Result<Vec<u8>>;
 
 impl Definition {
     /// Reads the data file; unknown keys are refused.
@@ -118,7 +114,6 @@ impl Definition {
         layout: &mut Layout,
         release: &Release,
         platforms: &[(Platform, BTreeMap<String, Vec<u8>>)],
-        compress: Compress<'_>,
     ) -> Result<(), Error> {
         let mut manifests = Vec::new();
         for (platform, binaries) in platforms {
@@ -131,10 +126,9 @@ impl Definition {
                     budget: self.max_size,
                 });
             }
-            let blob = compress(&tar).map_err(Error::Compress)?;
             let config = self.config(release, platform, &tar);
             let config = layout.add(oci::CONFIG, oci::to_bytes(&config));
-            let blob = layout.add(oci::LAYER_ZSTD, blob);
+            let blob = layout.add(oci::LAYER_GZIP, gzip::compress(&tar));
             let manifest = oci::to_bytes(&Manifest::of(config, vec![blob]));
             let mut manifest = layout.add(oci::MANIFEST, manifest);
             manifest.platform = Some(platform.clone());

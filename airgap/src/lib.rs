@@ -13,7 +13,6 @@ pub mod arch;
 pub mod build;
 pub mod bundle;
 pub mod charts;
-pub mod check;
 pub mod commands;
 pub mod desk;
 pub mod elf;
@@ -23,7 +22,6 @@ pub mod image;
 pub mod kubectl_archives;
 pub mod medium;
 pub mod names;
-pub mod pack;
 pub mod plugin_archives;
 mod program_archive;
 pub mod pull;
@@ -42,7 +40,6 @@ pub mod time;
 pub mod tree;
 pub mod ui;
 pub mod verify;
-pub mod zstd;
 
 pub use archive::lists;
 

@@ -1,9 +1,9 @@
-//! `multus-airgap`: checks, explains, makes and moves the archives of releases, for people without a checkout.
+//! `multus-airgap`: checks, explains and moves the archives of releases, for people without a checkout.
 
 use std::{env, path::PathBuf, process::ExitCode};
 
 use airgap::{
-    commands::{bundle, explain, push, verify},
+    commands::{explain, push, verify},
     source::Source,
 };
 use clap::{Parser, Subcommand};
@@ -11,7 +11,7 @@ use clap::{Parser, Subcommand};
 /// The prefix of each line about a failure.
 const PREFIX: &str = "multus-airgap";
 
-/// Check, explain, make and move the airgap archives of multus-rs
+/// Check, explain and move the airgap archives of multus-rs
 #[derive(Debug, Parser)]
 #[command(
     name = "multus-airgap",
@@ -36,21 +36,16 @@ enum Command {
     Verify(verify::Args),
     /// Say what a release, a directory with archives, or a file in it holds
     #[command(
-        after_help = "Examples:\n  multus-airgap explain /media/airgap\n  multus-airgap explain multus-airgap-images-arm64.tar.zst --json"
+        after_help = "Examples:\n  multus-airgap explain /media/airgap\n  multus-airgap explain multus-airgap-images-arm64.tar --json"
     )]
     Explain(explain::Args),
     /// Send images, with the lists of what is inside of them, and charts to a registry; a second run sends nothing
     ///
     /// Of a directory with archives the images get an index of all architectures that are there; archives hold no charts and no lists.
     #[command(
-        after_help = "Examples:\n  multus-airgap push /media/airgap registry.example:5000\n  multus-airgap push dist oci://registry.example/mirror --user me --json\n  SSL_CERT_FILE=/etc/ssl/own-ca.pem multus-airgap push dist registry.example:5000\n  multus-airgap push dist registry.example/team --charts-to helm/team        charts go to registry.example/helm/team/rke2-multus\n  multus-airgap push multus-airgap-images-amd64.tar.zst 127.0.0.1:5000 --plain-http"
+        after_help = "Examples:\n  multus-airgap push /media/airgap registry.example:5000\n  multus-airgap push dist oci://registry.example/mirror --user me --json\n  SSL_CERT_FILE=/etc/ssl/own-ca.pem multus-airgap push dist registry.example:5000\n  multus-airgap push dist registry.example/team --charts-to helm/team        charts go to registry.example/helm/team/rke2-multus\n  multus-airgap push multus-airgap-images-amd64.tar 127.0.0.1:5000 --plain-http"
     )]
     Push(Push),
-    /// Write archives, lists and checksums that have further images
-    #[command(
-        after_help = "Examples:\n  multus-airgap bundle /media/airgap --image docker.io/library/busybox:1.37 --out /srv/airgap\n  multus-airgap bundle dist --list images.txt --mirror docker.io=mirror.example:5000 --arch amd64 --out /srv/airgap"
-    )]
-    Bundle(bundle::Args),
 }
 
 #[derive(Debug, clap::Args)]
@@ -77,7 +72,6 @@ fn run(command: &Command) -> anyhow::Result<()> {
         Command::Verify(args) => verify::run(args),
         Command::Explain(args) => explain::run(args),
         Command::Push(args) => push::run(&args.options, &Source::of(&args.from)?),
-        Command::Bundle(args) => bundle::run(args),
     }
 }
 

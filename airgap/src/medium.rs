@@ -1,12 +1,22 @@
-//! The files of `airgap/` for one architecture: archives, lists, the program for operators, and the checksum file that names every other one.
+//! The files of `airgap/` for one architecture: the archive, lists, the program for operators, and the checksum file that names every other one.
 //!
 //! A release and every bundle of it write the same files, so that each medium passes the same checks.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fs, path::Path};
 
-use archive::{digest::sha256, gzip, layout::Layout};
+use anyhow::Context as _;
+use archive::{
+    digest::sha256,
+    image_archive,
+    layout::Layout,
+    medium::{Medium, Sound},
+};
 
-use crate::{bundle, lists, tree::Tree, zstd};
+use crate::{
+    arch::Arch,
+    bundle, elf, lists,
+    tree::{Tree, check_mode},
+};
 
 /// The programs for operators by architecture.
 pub type ProgramsByArch = BTreeMap<String, Vec<u8>>;
@@ -55,10 +65,10 @@ pub fn files(
     let mut files: BTreeMap<_, _> = texts
         .map(|(name, text)| (name, text.into_bytes()))
         .collect();
-    let tar = bundle::archive(part)?;
-    let [zst, gz] = lists::archives(architecture);
-    files.insert(zst, zstd::compress(&tar, zstd::ARCHIVE)?);
-    files.insert(gz, gzip::compress(&tar));
+    files.insert(
+        lists::archive_name(architecture),
+        image_archive::write(part)?,
+    );
     let program = program.map(|bytes| (lists::program_name(architecture), bytes.to_owned()));
     files.extend(program);
     let sums = files
@@ -67,4 +77,37 @@ pub fn files(
     let sums = lists::sums(sums);
     files.insert(lists::sums_name(architecture), sums.into_bytes());
     Ok(files)
+}
+
+/// Checks a directory of archives, the modes of its files, and that the programs for operators in it are static and for their architectures.
+pub fn check(medium: &Medium) -> anyhow::Result<Sound> {
+    for name in medium.names() {
+        let path = medium.path(name);
+        let metadata = fs::metadata(&path);
+        let metadata = metadata.with_context(|| format!("cannot read {}", path.display()))?;
+        check_mode(&path, &metadata)?;
+    }
+    let sound = medium.check(None)?;
+    for name in sound.files.keys() {
+        let Some(arch) = program_arch(name) else {
+            continue;
+        };
+        let path = medium.path(name);
+        let bytes = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        elf::check_static(&bytes, arch).with_context(|| name.clone())?;
+    }
+    Ok(sound)
+}
+
+/// Opens and checks the directory of archives at which a medium may be mounted.
+pub fn read(dir: &Path) -> anyhow::Result<Sound> {
+    let unsound = || format!("{} is not sound", dir.display());
+    let medium = Medium::open(dir, None).with_context(unsound)?;
+    check(&medium).with_context(unsound)
+}
+
+/// Returns the architecture of a program for operators by its name.
+fn program_arch(name: &str) -> Option<Arch> {
+    let of = |arch: &Arch| lists::program_name(arch.name()) == name;
+    Arch::ALL.into_iter().find(of)
 }

@@ -244,7 +244,7 @@ fn kind(path: &str) -> &'static str {
         ("bindata", _) => "bindata",
         ("plugins", _) => "plugin-archive",
         ("airgap", name) if name.starts_with("sha256sum-") => "checksums",
-        ("airgap", name) if name.contains(".tar.") => "image-archive",
+        ("airgap", name) if name.ends_with(".tar") => "image-archive",
         ("airgap", name) if name.starts_with("multus-airgap-") => "program",
         ("airgap", _) => "image-list",
         ("completions", _) => "completion",
@@ -279,7 +279,7 @@ fn image_entry(image: &Image) -> ImageEntry {
                 digest: layer.blob.digest,
                 diff_id: layer.diff_id,
                 size: layer.blob.size,
-                uncompressed_size: layer.tar.len() as u64,
+                uncompressed_size: layer.size,
             })
             .collect(),
     });
@@ -350,7 +350,7 @@ mod tests {
         let plugins = "plugins/cni-plugins-linux-arm64-v5.0.0.tgz";
         check(plugins, "plugin-archive", Some("arm64"));
         check("charts/index.yaml", "chart-index", None);
-        let archive = "airgap/multus-airgap-images-arm64.tar.zst";
+        let archive = "airgap/multus-airgap-images-arm64.tar";
         check(archive, "image-archive", Some("arm64"));
         check(
             "airgap/multus-images.linux-arm.txt",

@@ -2,12 +2,11 @@
 
 use archive::{
     digest::sha256,
+    gzip,
     layout::Layout,
     oci::{self, Descriptor, ImageConfig, Index, Manifest, Platform, RootFs, RunConfig},
     tar::{self, Entry},
 };
-
-use crate::zstd;
 
 /// Adds an image for one architecture, whose program has this content; returns its manifest.
 pub(crate) fn manifest(layout: &mut Layout, architecture: &str, content: &str) -> Descriptor {
@@ -28,8 +27,7 @@ pub(crate) fn manifest(layout: &mut Layout, architecture: &str, content: &str) -
         history: Vec::new(),
     };
     let config = layout.add(oci::CONFIG, oci::to_bytes(&config));
-    let layer = zstd::compress(&tar, zstd::LAYER).unwrap();
-    let layer = layout.add(oci::LAYER_ZSTD, layer);
+    let layer = layout.add(oci::LAYER_GZIP, gzip::compress(&tar));
     let manifest = oci::to_bytes(&Manifest::of(config, vec![layer]));
     let mut manifest = layout.add(oci::MANIFEST, manifest);
     manifest.platform = Some(platform);

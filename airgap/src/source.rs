@@ -1,22 +1,18 @@
 //! Reads the images of a release, of a directory with archives, or of one archive, as one layout with an index per image.
 
 use std::{
-    collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
 };
 
 use anyhow::{Context as _, bail};
-use archive::{layout::Layout, tar::Entry};
+use archive::{image_archive, layout::Layout, medium::SoundArchive};
 
 use crate::{
     arch::Arch,
-    bundle,
-    check::{self, SoundArchives},
-    lists,
-    medium::ProgramsByArch,
-    release, signatures,
-    tree::Tree,
+    bundle, lists,
+    medium::{self, ProgramsByArch},
+    release,
 };
 
 /// The name of the program in the `bin/` of a release.
@@ -97,39 +93,23 @@ pub fn is_release(dir: &Path) -> bool {
         .any(|name| dir.join(name).is_file())
 }
 
-/// Returns the files of a directory at which a medium may be mounted.
-pub fn medium_files(dir: &Path) -> anyhow::Result<BTreeMap<String, Vec<u8>>> {
-    let files = Tree::read_medium(dir, signatures::MEDIUM_LIMIT)?;
-    let files = files.0.into_iter();
-    Ok(files.map(|(path, file)| (path, file.bytes)).collect())
-}
-
-/// Reads one archive in any of its forms; its images name manifests.
+/// Reads one archive; its images name manifests.
 pub fn of_archive(path: &Path) -> anyhow::Result<Layout> {
-    Layout::from_entries(entries(path)?).with_context(|| path.display().to_string())
-}
-
-/// Returns the entries of an archive.
-fn entries(path: &Path) -> anyhow::Result<Vec<Entry>> {
     let name = path.display().to_string();
     let bytes = fs::read(path).with_context(|| format!("cannot read {name}"))?;
-    Ok(check::read(&name, &bytes)?)
+    let (layout, _) = image_archive::read(&bytes).context(name)?;
+    Ok(layout)
 }
 
 /// Verifies a directory of archives, and joins them.
 fn of_medium(dir: &Path) -> anyhow::Result<Layout> {
-    let files = medium_files(dir)?;
-    let sound = check::dir(&files).with_context(|| format!("{} is not sound", dir.display()))?;
-    let parts = in_order(sound).into_iter().map(|one| {
-        let name = &one.archives[0];
-        let entries = check::read(name, &files[name])?;
-        Layout::from_entries(entries).with_context(|| name.clone())
-    });
-    Ok(bundle::join(&parts.collect::<anyhow::Result<Vec<_>>>()?)?)
+    let parts = in_order(medium::read(dir)?.archives).into_iter();
+    let parts: Vec<_> = parts.map(|one| one.layout).collect();
+    Ok(bundle::join(&parts)?)
 }
 
 /// Returns the archives in the order of architectures that an index of a release has.
-fn in_order(mut sound: Vec<SoundArchives>) -> Vec<SoundArchives> {
+fn in_order(mut sound: Vec<SoundArchive>) -> Vec<SoundArchive> {
     sound.sort_by_key(|one| {
         let arch = Arch::parse(&one.architecture);
         (arch.is_none(), arch, one.architecture.clone())

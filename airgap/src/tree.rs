@@ -11,12 +11,9 @@ use std::{
 };
 
 use anyhow::{Context as _, bail, ensure};
-use archive::durable;
+use archive::{durable, medium::MEDIUM_DIRS};
 
 pub use self::batch::Batch;
-
-/// Directories that file systems add to a medium.
-const MEDIUM_DIRS: [&str; 2] = ["lost+found", "System Volume Information"];
 
 /// Bits that no file of a release has: set-user-ID, set-group-ID, sticky, and write permission for everybody.
 const UNSAFE: u32 = 0o7002;
@@ -145,14 +142,7 @@ impl Tree {
             limit.bytes
         );
         let bytes = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
-        let mode = metadata.permissions().mode() & 0o7777;
-        ensure!(
-            mode & UNSAFE == 0,
-            "{} has mode {mode:04o}: everybody may write it, or it gets the rights of its owner or group; chmod {} it, or copy it again",
-            path.display(),
-            if mode & 0o111 == 0 { "644" } else { "755" }
-        );
-        let is_program = mode & 0o111 != 0;
+        let is_program = check_mode(&path, &metadata)? & 0o111 != 0;
         self.insert(name, bytes, is_program);
         Ok(())
     }
@@ -191,6 +181,18 @@ impl Tree {
         }
         Ok(())
     }
+}
+
+/// Returns the mode of a file, which must be one that a file of a release may have.
+pub(crate) fn check_mode(path: &Path, metadata: &fs::Metadata) -> anyhow::Result<u32> {
+    let mode = metadata.permissions().mode() & 0o7777;
+    ensure!(
+        mode & UNSAFE == 0,
+        "{} has mode {mode:04o}: everybody may write it, or it gets the rights of its owner or group; chmod {} it, or copy it again",
+        path.display(),
+        if mode & 0o111 == 0 { "644" } else { "755" }
+    );
+    Ok(mode)
 }
 
 fn write_new(path: &Path, file: &File) -> io::Result<()> {

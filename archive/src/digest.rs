@@ -1,6 +1,10 @@
 //! SHA-256 digests as OCI writes them: `sha256:<64 lower case hex digits>`.
 
-use std::{fmt, str::FromStr};
+use std::{
+    fmt,
+    io::{self, Read, Write},
+    str::FromStr,
+};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use sha2::{Digest as _, Sha256};
@@ -32,6 +36,24 @@ impl Hasher {
     /// Returns the hash of all pieces in their order.
     pub fn finish(self) -> Digest {
         Digest(self.0.finalize().into())
+    }
+}
+
+/// Copies everything to its end; returns the digest and the number of the bytes.
+pub fn copy(mut from: impl Read, mut to: impl Write) -> io::Result<(Digest, u64)> {
+    let (mut hasher, mut length) = (Hasher::default(), 0);
+    let mut piece = vec![0; 1 << 16];
+    loop {
+        let count = match from.read(&mut piece) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            other => other?,
+        };
+        if count == 0 {
+            return Ok((hasher.finish(), length));
+        }
+        hasher.update(&piece[..count]);
+        to.write_all(&piece[..count])?;
+        length += count as u64;
     }
 }
 

@@ -16,15 +16,9 @@ pub const K3S: &str = "k3s/image-list-multus.txt";
 /// The ending of the signature of a checksum file.
 pub const SIGNATURE: &str = ".sig";
 
-/// Returns the name of an architecture's archive, without the ending of its compression.
+/// Returns the name of an architecture's archive.
 pub fn archive_name(architecture: &str) -> String {
     format!("multus-airgap-images-{architecture}.tar")
-}
-
-/// Returns the names of both forms of an architecture's archive, the smaller one first.
-pub fn archives(architecture: &str) -> [String; 2] {
-    let archive = archive_name(architecture);
-    [format!("{archive}.zst"), format!("{archive}.gz")]
 }
 
 /// Returns the name of the program for an operator's machine of this architecture.
@@ -35,6 +29,17 @@ pub fn program_name(architecture: &str) -> String {
 /// Returns the name of an architecture's checksum file.
 pub fn sums_name(architecture: &str) -> String {
     format!("sha256sum-{architecture}.txt")
+}
+
+/// Returns the architecture in the name of a checksum file, or `None` for any other name.
+pub fn architecture_of_sums(name: &str) -> Option<&str> {
+    name.strip_prefix("sha256sum-")?.strip_suffix(".txt")
+}
+
+/// Returns the architecture in the name of an archive, or `None` for any other name.
+pub fn architecture_of_archive(name: &str) -> Option<&str> {
+    name.strip_prefix("multus-airgap-images-")?
+        .strip_suffix(".tar")
 }
 
 /// Returns the names of the lists with tags that an architecture's checksum file names.

@@ -12,8 +12,6 @@ pub const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 pub const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 /// Media type of an image configuration.
 pub const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
-/// Media type of a layer compressed with zstd.
-pub const LAYER_ZSTD: &str = "application/vnd.oci.image.layer.v1.tar+zstd";
 /// Media type of a layer compressed with gzip.
 pub const LAYER_GZIP: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
 /// Media type of an uncompressed layer.

@@ -1,17 +1,23 @@
 //! Follows every digest of a layout: name → index → manifest → configuration and layers → uncompressed layers.
 //!
-//! Nothing is trusted before it was hashed, every blob must be reached, and the first fault is reported.
+//! Nothing is trusted before it was hashed, every blob must be reached, and the first fault is reported. Layers are hashed as streams, so
+//! that an image that unpacks to much takes no memory.
 
-use std::collections::BTreeSet;
+use std::{
+    collections::BTreeSet,
+    io::{self, Read},
+};
+
+use flate2::bufread::MultiGzDecoder;
 
 use crate::{
-    digest::{Digest, sha256},
+    digest::{self, Digest},
     layout::Layout,
     oci::{self, Descriptor, ImageConfig, Index, Manifest, Platform},
 };
 
-/// Decompresses a layer of a media type; the error is a sentence that says why it cannot.
-pub type Unpack<'a> = &'a dyn Fn(&str, &[u8]) -> Result<Vec<u8>, String>;
+/// The largest number of bytes that all layers of a layout together have when they are unpacked.
+pub const MAX_UNPACKED: u64 = 1 << 30;
 
 /// A named image and everything that it consists of.
 #[derive(Debug, Clone)]
@@ -44,8 +50,8 @@ pub struct Layer {
     pub blob: Descriptor,
     /// The digest of the uncompressed tar archive.
     pub diff_id: Digest,
-    /// The uncompressed tar archive.
-    pub tar: Vec<u8>,
+    /// The length of the uncompressed tar archive, which [`unpack`] returns.
+    pub size: u64,
 }
 
 /// The ways in which a layout can be wrong.
@@ -107,13 +113,17 @@ pub enum Error {
     #[error("configuration {0} does not have one diff_id per layer")]
     DiffIds(Digest),
     /// A layer cannot be decompressed.
-    #[error("layer {digest}: {reason}")]
+    #[error("layer {digest} cannot be unpacked")]
     Unpack {
         /// The compressed layer.
         digest: Digest,
-        /// The reason that [`Unpack`] gave.
-        reason: String,
+        /// The media type that is not one of a layer, or the decoder's error.
+        #[source]
+        source: io::Error,
     },
+    /// The layers unpack to more than [`MAX_UNPACKED`] bytes together.
+    #[error("the layers up to {0} unpack to more than {MAX_UNPACKED} bytes")]
+    Budget(Digest),
     /// A layer's content has another digest than the configuration says.
     #[error("layer {digest} holds {found}, its configuration says {expected}")]
     DiffId {
@@ -130,10 +140,10 @@ pub enum Error {
 }
 
 /// Verifies a complete layout and returns its images.
-pub fn images(layout: &Layout, unpack: Unpack<'_>) -> Result<Vec<Image>, Error> {
+pub fn images(layout: &Layout) -> Result<Vec<Image>, Error> {
     let mut verifier = Verifier {
         layout,
-        unpack,
+        left: MAX_UNPACKED,
         seen: BTreeSet::new(),
     };
     let mut names = BTreeSet::new();
@@ -159,6 +169,26 @@ pub fn images(layout: &Layout, unpack: Unpack<'_>) -> Result<Vec<Image>, Error> 
     }
 }
 
+/// Returns the uncompressed bytes of a verified layer, made from those of its blob.
+pub fn unpack(layer: &Layer, blob: &[u8]) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    reader(&layer.blob.media_type, blob)?
+        .take(layer.size)
+        .read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Reads a layer of this media type uncompressed. Some builders write several gzip members; bytes after the last one are an error.
+fn reader<'a>(media_type: &str, bytes: &'a [u8]) -> io::Result<Box<dyn Read + 'a>> {
+    match media_type {
+        oci::LAYER_GZIP | oci::DOCKER_LAYER => Ok(Box::new(MultiGzDecoder::new(bytes))),
+        oci::LAYER => Ok(Box::new(bytes)),
+        other => Err(io::Error::other(format!(
+            "its media type is {other}: make its layers with gzip"
+        ))),
+    }
+}
+
 fn name(descriptor: &Descriptor) -> Result<String, Error> {
     let value = |key| descriptor.annotations.get(key);
     match (value(oci::CONTAINERD_NAME), value(oci::REF_NAME)) {
@@ -169,11 +199,12 @@ fn name(descriptor: &Descriptor) -> Result<String, Error> {
 
 struct Verifier<'a> {
     layout: &'a Layout,
-    unpack: Unpack<'a>,
+    /// The bytes that the remaining layers may have.
+    left: u64,
     seen: BTreeSet<Digest>,
 }
 
-impl Verifier<'_> {
+impl<'a> Verifier<'a> {
     fn platforms(&mut self, top: &Descriptor, parent: &str) -> Result<Vec<PlatformImage>, Error> {
         match top.media_type.as_str() {
             oci::MANIFEST | oci::DOCKER_MANIFEST => Ok(vec![self.platform(top, parent)?]),
@@ -225,9 +256,11 @@ impl Verifier<'_> {
 
     fn layer(&mut self, blob: Descriptor, diff_id: Digest, parent: &str) -> Result<Layer, Error> {
         let digest = blob.digest;
-        let tar = (self.unpack)(&blob.media_type, self.blob(&blob, parent)?)
-            .map_err(|reason| Error::Unpack { digest, reason })?;
-        let found = sha256(&tar);
+        let left = self.left;
+        let hashed = reader(&blob.media_type, self.blob(&blob, parent)?)
+            .and_then(|from| digest::copy(from.take(left.saturating_add(1)), io::sink()));
+        let (found, size) = hashed.map_err(|source| Error::Unpack { digest, source })?;
+        self.left = left.checked_sub(size).ok_or(Error::Budget(digest))?;
         if found != diff_id {
             return Err(Error::DiffId {
                 digest,
@@ -235,7 +268,11 @@ impl Verifier<'_> {
                 found,
             });
         }
-        Ok(Layer { blob, diff_id, tar })
+        Ok(Layer {
+            blob,
+            diff_id,
+            size,
+        })
     }
 
     fn json<T: serde::de::DeserializeOwned>(
@@ -250,7 +287,7 @@ impl Verifier<'_> {
         })
     }
 
-    fn blob(&mut self, descriptor: &Descriptor, parent: &str) -> Result<&[u8], Error> {
+    fn blob(&mut self, descriptor: &Descriptor, parent: &str) -> Result<&'a [u8], Error> {
         let digest = descriptor.digest;
         let parent = || parent.to_owned();
         let bytes = self

@@ -9,6 +9,7 @@ use std::{
 };
 
 use api::{CONF_NAME, DEFAULT_CNI_DIR, DEFAULT_SOCKET_DIR, PATH_READYZ, SHIM_NAME, SOCKET_NAME};
+use archive::lists;
 use node::{
     discover::Report,
     root::{Root, proc_path},
@@ -20,7 +21,7 @@ use vpn::status::findings;
 use crate::{
     assets,
     detect::{self, Installation},
-    images::{IMAGES_DIR, STEM, arch, references, stem},
+    images::{IMAGES_DIR, arch, references},
     manifest::is_disabled,
     node_vpn::{files::VpnFiles, report},
     plan::{self, Distro, MANIFESTS, Server},
@@ -295,12 +296,13 @@ fn check_staging(target: &Target<'_>, mut server: Server<'_>, found: &mut Examin
 fn check_images(target: &Target<'_>, registry: &str, found: &mut Examination) {
     let dir = target.data(IMAGES_DIR);
     let names = target.root.list(&dir).unwrap_or_default();
-    let is_ours = |name: &&String| name.starts_with(STEM) && stem(name).is_some();
-    let ours: Vec<&String> = names.iter().filter(is_ours).collect();
+    let ours: Vec<_> = names
+        .iter()
+        .filter_map(|name| Some((name, lists::architecture_of_archive(name)?)))
+        .collect();
     let mut archived = Vec::new();
-    for name in &ours {
-        let is_for_arch = stem(name).is_some_and(|stem| stem.ends_with(&format!("-{}", arch())));
-        if !is_for_arch {
+    for (name, of) in &ours {
+        if *of != arch() {
             found.problem(format!(
                 "{}/{name} is for another architecture than {}: remove it, and install the archive for this node",
                 dir.display(),
@@ -331,14 +333,6 @@ fn check_images(target: &Target<'_>, registry: &str, found: &mut Examination) {
                 dir.display()
             ));
         }
-    }
-    let mut stems: Vec<_> = ours.iter().filter_map(|name| stem(name)).collect();
-    stems.dedup();
-    if stems.len() < ours.len() {
-        found.note(format!(
-            "{} holds an archive in two forms, imported twice: remove one",
-            dir.display()
-        ));
     }
     let is_list = |name: &&String| {
         let is_text = Path::new(name).extension().is_some_and(|end| end == "txt");

@@ -1,29 +1,98 @@
-//! Image archives of a release: a directory of them is checked against its checksums, and copied to where the distro imports from.
+//! Image archives of a release: a directory of them is checked ([`archive::medium`]), and this node's archive is copied to where the distro
+//! imports from.
 
 mod archive;
-mod archive_dir;
 mod install;
 
+use std::path::Path;
+
+use ::archive::{
+    lists,
+    medium::{Medium, Sound},
+};
+use anyhow::{Context as _, bail, ensure};
+
 pub(crate) use self::{
-    archive::{images_for_this_node, references, verify_archives},
-    archive_dir::{ArchiveDir, arch, hash},
+    archive::{images_for_this_node, references},
     install::install,
 };
+use crate::{assets::IMAGES, trusted_key::TrustedKey};
 
 /// Below the data directory: the distro imports archives from here before its kubelet starts.
 pub(crate) const IMAGES_DIR: &str = "agent/images";
-/// The beginning of the name of every archive of a release.
-pub(crate) const STEM: &str = "multus-airgap-";
-/// The endings of archives, the smaller form first.
-pub(crate) const ENDINGS: [&str; 2] = [".tar.zst", ".tar.gz"];
 
-/// Returns whether this is the name of the program for operators of some architecture, which no node needs.
-pub(crate) fn is_program(name: &str) -> bool {
-    let arch = name.strip_prefix(STEM);
-    arch.is_some_and(|arch| !arch.is_empty() && !arch.contains(['-', '.']))
+/// Returns this machine's architecture, as a release names it.
+pub(crate) fn arch() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
 }
 
-/// Returns an archive's name without its ending.
-pub(crate) fn stem(name: &str) -> Option<&str> {
-    ENDINGS.iter().find_map(|ending| name.strip_suffix(ending))
+/// A directory that is sound, and holds all images of the charts for this node.
+#[derive(Debug)]
+pub(crate) struct CheckedDir {
+    pub(crate) medium: Medium,
+    pub(crate) sound: Sound,
+    /// The names of the checksum files that the owner of the key signed.
+    pub(crate) signed: Vec<String>,
+}
+
+/// Checks the signatures first where there is a key, then every file, then the content of this node's archive.
+pub(crate) fn check(dir: &Path, trusted: Option<&TrustedKey>) -> anyhow::Result<CheckedDir> {
+    ensure!(
+        dir.is_dir(),
+        "there is no directory {}: name the one with the release's airgap files",
+        dir.display()
+    );
+    let unsound = || format!("{} is not sound", dir.display());
+    let medium = Medium::open(dir, Some(arch())).with_context(unsound)?;
+    let signed = match trusted {
+        Some(trusted) => check_signatures(&medium, trusted)?,
+        None => Vec::new(),
+    };
+    let sound = medium.check(Some(arch())).with_context(unsound)?;
+    for image in IMAGES {
+        let mut images = sound.archives.iter().flat_map(|one| &one.images);
+        ensure!(
+            images.any(|one| one.reference == *image),
+            "{} lacks {image}: take archive and program from the same release",
+            lists::archive_name(arch())
+        );
+    }
+    Ok(CheckedDir {
+        medium,
+        sound,
+        signed,
+    })
+}
+
+/// Checks that the owner of a key signed every checksum file, so that no file of anybody else is taken; returns their names.
+fn check_signatures(medium: &Medium, trusted: &TrustedKey) -> anyhow::Result<Vec<String>> {
+    let files = medium.signed_files()?;
+    let mut signed = Vec::new();
+    for (name, text) in &files {
+        if lists::architecture_of_sums(name).is_none() {
+            continue;
+        }
+        let signature = format!("{name}{}", lists::SIGNATURE);
+        let path = medium.path(&signature);
+        let bytes = files.get(&signature).with_context(|| {
+            format!(
+                "{} is missing, and {} is trusted alone: copy it from the release, or take a release that its owner signed",
+                path.display(),
+                trusted.origin
+            )
+        })?;
+        if let Err(error) = trusted.key.verify_text(text, bytes) {
+            bail!(
+                "{}: {error} ({}): {name} was changed after it was signed, or somebody else signed it; copy the release again from where the owner of the key publishes it",
+                path.display(),
+                trusted.origin
+            );
+        }
+        signed.push(name.clone());
+    }
+    Ok(signed)
 }

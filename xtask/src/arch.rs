@@ -28,7 +28,7 @@ pub(crate) enum Std {
 /// The linker of every target, which comes with the toolchain.
 pub(crate) const LINKER: &str = "rust-lld";
 
-/// Flags of the C compiler, for the TLS library's primitives and for zstd. They are all: the defaults of the crate `cc` are off.
+/// Flags of the C compiler, for the TLS library's primitives. They are all: the defaults of the crate `cc` are off.
 pub(crate) const C_FLAGS: &[&str] = &["-Os", "-fPIC", "-ffunction-sections", "-fdata-sections"];
 
 /// Packs relative relocations of a position-independent program into a bitmap: 700 kB less in the daemon. musl reads it since 1.2.4.

@@ -10,7 +10,7 @@ use crate::{arch::Arch, programs};
 
 /// The uncompressed layers of one platform of an image of this project.
 const IMAGE: u64 = 12_000_000;
-/// An architecture's `.tar.zst`.
+/// An architecture's archive.
 const ARCHIVE: u64 = 4_500_000;
 /// A packed chart: with what Helm stores of a release, it must fit into one Secret of a megabyte many times over.
 const CHART: u64 = 100_000;
@@ -33,7 +33,7 @@ pub(crate) fn of(origin: &Origin, tree: &Tree, images: &[Image]) -> Vec<Budget> 
             continue;
         }
         for platform in &image.platforms {
-            let sizes = platform.layers.iter().map(|layer| layer.tar.len() as u64);
+            let sizes = platform.layers.iter().map(|layer| layer.size);
             budgets.push(Budget {
                 what: format!("{} {}", image.reference, platform.platform.architecture),
                 size: sizes.sum(),
@@ -52,7 +52,7 @@ fn of_file(path: &str, arches: &[Arch]) -> Option<u64> {
             let arch = Arch::parse(arch).filter(|arch| arches.contains(arch))?;
             programs::budget(arch, name)
         }
-        "airgap" if rest.ends_with(".tar.zst") => Some(ARCHIVE),
+        "airgap" if rest.ends_with(".tar") => Some(ARCHIVE),
         "charts" if rest.starts_with("assets/") => Some(CHART),
         "manifests" => Some(MANIFEST),
         _ => None,
@@ -67,8 +67,7 @@ mod tests {
     fn limit_follows_from_the_path() {
         let limit = |path: &str| of_file(path, &[Arch::Arm]);
         let archive = "airgap/multus-airgap-images-arm.tar";
-        assert_eq!(limit(&format!("{archive}.zst")), Some(ARCHIVE));
-        assert_eq!(limit(&format!("{archive}.gz")), None);
+        assert_eq!(limit(archive), Some(ARCHIVE));
         let chart = "charts/assets/k3s-multus/k3s-multus-5.0.0.tgz";
         assert_eq!(limit(chart), Some(CHART));
         assert_eq!(limit("manifests/rke2/multus.yaml"), Some(MANIFEST));

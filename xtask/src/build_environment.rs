@@ -89,7 +89,6 @@ fn is_foreign(name: &OsStr) -> bool {
         "HOST_C",
         "TARGET_C",
         "ZIG_",
-        "ZSTD_SYS_",
     ];
     const NAMES: &[&str] = &[
         "AR",

@@ -40,7 +40,7 @@ pub(crate) const CARGO_RUNS: &[CargoRun] = &[
 const PLUGINS_BUDGET: u64 = 2_500_000;
 /// Bytes that the kubectl plugin may have; it is not started once per pod, as the shim is.
 pub(crate) const KUBECTL_BUDGET: u64 = 8_000_000;
-/// Bytes that the program for airgap archives may have, with TLS, HTTP and zstd in it.
+/// Bytes that the program for airgap archives may have, with TLS and HTTP in it.
 const AIRGAP_BUDGET: u64 = 8_000_000;
 
 /// Returns the run of cargo that builds a program.

@@ -263,11 +263,10 @@ fn bills(inventory: &Inventory, subjects: &Subjects<'_>) -> anyhow::Result<BTree
             }
             images.push(bom);
         }
-        for name in lists::archives(arch.name()) {
-            let file = subjects.digest(&format!("airgap/{name}"))?;
-            let bom = bom::of_archive(subjects.version, &name, file, images.clone());
-            bills.insert(stem(arch.name(), &name), bom);
-        }
+        let name = lists::archive_name(arch.name());
+        let file = subjects.digest(&format!("airgap/{name}"))?;
+        let bom = bom::of_archive(subjects.version, &name, file, images);
+        bills.insert(stem(arch.name(), &name), bom);
     }
     for (&desk, graph) in &inventory.desks {
         let Ok(file) = subjects.digest(&desk.path()) else {

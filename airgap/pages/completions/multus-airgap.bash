@@ -16,9 +16,6 @@ _multus__airgap() {
             ",$1")
                 cmd="multus__airgap"
                 ;;
-            multus__airgap,bundle)
-                cmd="multus__airgap__subcmd__bundle"
-                ;;
             multus__airgap,explain)
                 cmd="multus__airgap__subcmd__explain"
                 ;;
@@ -35,62 +32,12 @@ _multus__airgap() {
 
     case "${cmd}" in
         multus__airgap)
-            opts="-h -V --help --version verify explain push bundle"
+            opts="-h -V --help --version verify explain push"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        multus__subcmd__airgap__subcmd__bundle)
-            opts="-h --out --image --list --arch --store --user --plain-http --certs-d --mirror --mirror-only --json --help"
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                --out)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --image)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --list)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --arch)
-                    COMPREPLY=($(compgen -W "amd64 arm64 arm" -- "${cur}"))
-                    return 0
-                    ;;
-                --store)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --user)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --plain-http)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --certs-d)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --mirror)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
                 *)
                     COMPREPLY=()
                     ;;

@@ -29,7 +29,6 @@ complete -c multus-airgap -n "__fish_multus_airgap_needs_command" -s V -l versio
 complete -c multus-airgap -n "__fish_multus_airgap_needs_command" -f -a "verify" -d 'Check a release, or a directory with archives, offline, down to the content of every layer'
 complete -c multus-airgap -n "__fish_multus_airgap_needs_command" -f -a "explain" -d 'Say what a release, a directory with archives, or a file in it holds'
 complete -c multus-airgap -n "__fish_multus_airgap_needs_command" -f -a "push" -d 'Send images, with the lists of what is inside of them, and charts to a registry; a second run sends nothing'
-complete -c multus-airgap -n "__fish_multus_airgap_needs_command" -f -a "bundle" -d 'Write archives, lists and checksums that have further images'
 complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand verify" -l key -d 'Also check that the owner of this public key signed it, all of it; PEM, ECDSA P-256 or Ed25519' -r -F
 complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand verify" -l attested-by -d 'Also check that the owner of this public key states to have made these very bytes; once for each builder' -r -F
 complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand verify" -l allow-dirty -d 'Accept a release of a checkout with uncommitted changes, for trials'
@@ -46,19 +45,3 @@ complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand push" -l att
 complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand push" -l images-only -d 'Send no charts'
 complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand push" -l json -d 'Print what was sent as JSON'
 complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand push" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand bundle" -l out -d 'Directory to write, which is empty or does not exist' -r -F
-complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand bundle" -l image -d 'Image to add, which is pulled: HOST/REPOSITORY:TAG, with @DIGEST when it must have this one' -r
-complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand bundle" -l list -d 'List of images to add, one per line' -r -F
-complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand bundle" -l arch -d 'Architectures, comma separated; those of FROM unless set' -r -f -a "amd64\t''
-arm64\t''
-arm\t''"
-complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand bundle" -l store -d 'Directory that keeps pulled images, so that the next run pulls only what is new; deleted at the end unless set' -r -F
-complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand bundle" -l user -d 'User of the registry, with the password in `MULTUS_REGISTRY_PASSWORD`; the login that docker, podman or skopeo stores unless set' -r
-complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand bundle" -l plain-http -d 'Connect without TLS to this registry; without a host to the mirrors, or to the registry itself when there is no mirror' -r
-complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand bundle" -l certs-d -d 'Directory with a directory of certificates for each host: HOST:PORT/ca.crt, and client.cert with client.key for a registry that wants them; those of docker, podman and containerd below /etc unless set' -r -F
-complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand bundle" -l mirror -d 'Try this registry first for images of REGISTRY or, with `*`, of any registry' -r
-complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand bundle" -l key -d 'Also check that the owner of this public key signed it, all of it; PEM, ECDSA P-256 or Ed25519' -r -F
-complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand bundle" -l attested-by -d 'Also check that the owner of this public key states to have made these very bytes; once for each builder' -r -F
-complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand bundle" -l mirror-only -d 'Never connect to the registry that an image is named after'
-complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand bundle" -l json -d 'Print what was written as JSON'
-complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand bundle" -s h -l help -d 'Print help (see more with \'--help\')'

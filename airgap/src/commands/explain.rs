@@ -73,7 +73,7 @@ fn of_file(name: &str, bytes: &[u8]) -> anyhow::Result<Explained> {
     Ok(Explained {
         name: name.to_owned(),
         size: bytes.len() as u64,
-        content: Content::of_file(name, bytes)?,
+        content: Content::of_file(bytes)?,
     })
 }
 

@@ -6,6 +6,7 @@ use std::{
 };
 
 use anyhow::Context as _;
+use archive::medium::Medium;
 use cmdline::{BadUsage, counted};
 use signing::PublicKey;
 
@@ -65,7 +66,8 @@ pub fn check(trust: &Trust, from: &Source) -> anyhow::Result<Report> {
         // Its archives are compared with their checksums when they are read.
         _ if trust.is_empty() => return Ok(Report::default()),
         Source::Medium(dir) if trust.attested_by.is_empty() => {
-            let files = source::medium_files(dir)?;
+            let files = Medium::open(dir, None).and_then(|medium| medium.signed_files());
+            let files = files.with_context(|| format!("{} is not sound", dir.display()))?;
             let signed = trust
                 .key
                 .iter()

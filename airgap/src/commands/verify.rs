@@ -3,12 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, ensure};
+use archive::medium::{Medium, Sound};
 use cmdline::{BadUsage, counted};
 use serde_json::{Value, json};
 
 use super::trust;
 use crate::{
-    check::{self, SoundArchives},
+    lists, medium,
     signatures::{self, Report, Trust},
     source, ui,
     verify::{self, Standard, Verified},
@@ -88,7 +89,9 @@ fn check_medium(dir: &Path, trust: &Trust, json: bool) -> anyhow::Result<()> {
         let usage = "--attested-by is for a release: a directory with archives has no statements";
         return Err(BadUsage(usage.to_owned()).into());
     }
-    let files = source::medium_files(dir)?;
+    let unsound = || format!("{} is not sound", dir.display());
+    let medium = Medium::open(dir, None).with_context(unsound)?;
+    let files = medium.signed_files().with_context(unsound)?;
     // Before anything else is believed.
     let mut report = Report::default();
     if let Some(key) = &trust.key {
@@ -96,8 +99,7 @@ fn check_medium(dir: &Path, trust: &Trust, json: bool) -> anyhow::Result<()> {
         report.signed =
             signed.with_context(|| format!("{} is not to be trusted", dir.display()))?;
     }
-    let sound = ui::step("verify", || Ok(check::dir(&files)?))
-        .with_context(|| format!("{} is not sound", dir.display()))?;
+    let sound = ui::step("verify", || medium::check(&medium)).with_context(unsound)?;
     if trust.key.is_none() {
         let mut names = files.keys();
         report.has_unchecked = names.any(|name| signatures::is_medium_signature(name));
@@ -105,6 +107,7 @@ fn check_medium(dir: &Path, trust: &Trust, json: bool) -> anyhow::Result<()> {
     trust::note_unchecked(&report);
     if json {
         let items: Vec<_> = sound
+            .archives
             .iter()
             .map(|one| {
                 let images: Vec<_> = one
@@ -112,32 +115,35 @@ fn check_medium(dir: &Path, trust: &Trust, json: bool) -> anyhow::Result<()> {
                     .iter()
                     .map(|image| json!({"reference": image.reference, "digest": image.digest}))
                     .collect();
-                json!({"arch": one.architecture, "archives": one.archives, "images": images})
+                json!({"arch": one.architecture, "archive": one.name, "images": images})
             })
             .collect();
         return ui::json(&with_verdict("medium", &json!(items), &report));
     }
     let signed = report.signed.iter();
     let signed = signed.map(|name| format!("{name}: signed by the owner of --key\n"));
-    ui::data(&sound.iter().map(lines).chain(signed).collect::<String>())
+    ui::data(&lines(&sound).into_iter().chain(signed).collect::<String>())
 }
 
-/// Returns a line for each archive of an architecture, and for its program.
-fn lines(one: &SoundArchives) -> String {
-    let (arch, images) = (&one.architecture, counted(one.images.len(), "image"));
-    let archives = one.archives.iter();
-    let archives = archives.map(|name| format!("{name}: {images} for {arch}, sound\n"));
-    let program = one.program.iter();
-    let program = program.map(|name| format!("{name}: static program for {arch}, sound\n"));
-    archives.chain(program).collect()
+/// Returns a line for each archive, and one for each program.
+fn lines(sound: &Sound) -> Vec<String> {
+    let mut lines = Vec::new();
+    for one in &sound.archives {
+        let (arch, images) = (&one.architecture, counted(one.images.len(), "image"));
+        lines.push(format!("{}: {images} for {arch}, sound\n", one.name));
+        let program = lists::program_name(arch);
+        if sound.files.contains_key(&program) {
+            lines.push(format!("{program}: static program for {arch}, sound\n"));
+        }
+    }
+    lines
 }
 
 #[cfg(test)]
 mod tests {
-    use archive::digest::sha256;
+    use archive::{digest::sha256, image_archive::Image, layout::Layout, medium::SoundArchive};
 
     use super::*;
-    use crate::check::Image;
 
     #[test]
     fn images_of_each_archive_are_counted() {
@@ -146,17 +152,19 @@ mod tests {
             digest: sha256(b"x"),
         };
         let lines_of = |images: usize| {
-            lines(&SoundArchives {
+            let archive = SoundArchive {
                 architecture: "arm".to_owned(),
-                archives: ["a.tar.zst", "a.tar.gz"].map(str::to_owned).to_vec(),
+                name: "a.tar".to_owned(),
                 images: vec![image.clone(); images],
-                program: None,
-            })
+                layout: Layout::default(),
+            };
+            let sound = Sound {
+                files: [].into(),
+                archives: vec![archive],
+            };
+            lines(&sound).concat()
         };
-        assert_eq!(
-            lines_of(1),
-            "a.tar.zst: 1 image for arm, sound\na.tar.gz: 1 image for arm, sound\n"
-        );
-        assert!(lines_of(2).starts_with("a.tar.zst: 2 images for arm"));
+        assert_eq!(lines_of(1), "a.tar: 1 image for arm, sound\n");
+        assert_eq!(lines_of(2), "a.tar: 2 images for arm, sound\n");
     }
 }

@@ -5,26 +5,16 @@ use std::{collections::BTreeSet, iter, path::Path};
 use anyhow::{Context as _, bail, ensure};
 use archive::{
     digest::sha256,
-    gzip,
-    layout::Layout,
+    image_archive,
+    layout::{Layout, blob_path},
     read::{self, Limits},
     tar::{Entry, Kind},
-    verify::{Image, PlatformImage},
+    verify::{Image, Layer, MAX_UNPACKED, PlatformImage, unpack},
 };
 use cmdline::counted;
 
 use super::{Standard, claim_same, file};
-use crate::{
-    arch::Arch,
-    bundle,
-    check::{MAX_UNPACKED, unpack},
-    desk::Desk,
-    elf, lists,
-    release::Release,
-    source,
-    tree::Tree,
-    zstd,
-};
+use crate::{arch::Arch, bundle, desk::Desk, elf, lists, release::Release, source, tree::Tree};
 
 const LIMITS: Limits = Limits {
     entries: 10_000,
@@ -43,7 +33,7 @@ pub(super) fn check(
     let files = tree.below("oci/");
     let files = files.map(|(path, file)| (path.to_owned(), file.bytes.clone()));
     let layout = Layout::from_files(files).context("oci")?;
-    let images = archive::verify::images(&layout, &unpack).context("oci")?;
+    let images = archive::verify::images(&layout).context("oci")?;
     claimed.extend(tree.below("oci/").map(|(path, _)| format!("oci/{path}")));
     check_programs(tree, arches, standard, claimed)?;
     match standard {
@@ -182,11 +172,17 @@ fn check_programs(
     Ok(())
 }
 
+/// Returns the entries of a verified layer of `oci/`.
+pub(super) fn entries_of(tree: &Tree, layer: &Layer) -> anyhow::Result<Vec<Entry>> {
+    let blob = file(tree, &format!("oci/{}", blob_path(&layer.blob.digest)))?;
+    Ok(read::entries(&unpack(layer, blob)?, &LIMITS)?)
+}
+
 /// Checks that every program in a layer is the one in `bin/`.
 fn check_layers(tree: &Tree, arch: Arch, platform: &PlatformImage) -> anyhow::Result<()> {
     let mut programs = 0;
     for layer in &platform.layers {
-        for entry in read::entries(&layer.tar, &LIMITS)? {
+        for entry in entries_of(tree, layer)? {
             let Kind::File(bytes) = &entry.kind else {
                 continue;
             };
@@ -207,16 +203,6 @@ fn check_layers(tree: &Tree, arch: Arch, platform: &PlatformImage) -> anyhow::Re
     Ok(())
 }
 
-type Unpack = fn(&[u8]) -> anyhow::Result<Vec<u8>>;
-
-fn unzstd(bytes: &[u8]) -> anyhow::Result<Vec<u8>> {
-    Ok(zstd::decompress(bytes, MAX_UNPACKED)?)
-}
-
-fn gunzip(bytes: &[u8]) -> anyhow::Result<Vec<u8>> {
-    Ok(gzip::decompress(bytes, MAX_UNPACKED)?)
-}
-
 fn check_airgap(
     tree: &Tree,
     layout: &Layout,
@@ -225,17 +211,13 @@ fn check_airgap(
     claimed: &mut BTreeSet<String>,
 ) -> anyhow::Result<()> {
     let slice = bundle::slice(layout, arch)?;
-    let expected = bundle::entries(&slice)?;
-    let [zst, gz] = lists::archives(arch);
-    let mut sums = Vec::new();
-    for (name, unpack) in [(zst, unzstd as Unpack), (gz, gunzip)] {
-        let path = format!("airgap/{name}");
-        let bytes = file(tree, &path)?;
-        let tar = unpack(bytes).with_context(|| path.clone())?;
-        check_archive(&tar, &expected).with_context(|| path.clone())?;
-        sums.push((name, sha256(bytes)));
-        claimed.insert(path);
-    }
+    let expected = image_archive::entries(&slice)?;
+    let name = lists::archive_name(arch);
+    let path = format!("airgap/{name}");
+    let bytes = file(tree, &path)?;
+    check_archive(bytes, &expected).with_context(|| path.clone())?;
+    let mut sums = vec![(name, sha256(bytes))];
+    claimed.insert(path);
     let program = lists::program_name(arch);
     let path = format!("airgap/{program}");
     if standard.is_checkout() || tree.get(&path).is_some() {

@@ -3,19 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context as _, ensure};
-use archive::{
-    digest::sha256,
-    read::{self, Limits},
-    tar::Kind,
-    verify::Image,
-};
+use archive::{digest::sha256, tar::Kind, verify::Image};
 use chart::ImagePrefix;
 use serde_json::Value;
 
-use super::{Checkout, Standard, file};
+use super::{Checkout, Standard, file, images::entries_of};
 use crate::{
     arch::Arch,
-    check::MAX_UNPACKED,
     desk::Desk,
     image, lists,
     release::Release,
@@ -24,12 +18,6 @@ use crate::{
         path,
     },
     tree::Tree,
-};
-
-const LIMITS: Limits = Limits {
-    entries: 10_000,
-    total: MAX_UNPACKED,
-    links: true,
 };
 
 /// The lists of a release by the paths of their documents without endings.
@@ -126,7 +114,7 @@ fn check_subject(
             name == Some(image_name(&image.reference)) && prefix.is_own(&image.reference)
         });
         let image = image.context("the release has no such program, image or archive")?;
-        for name in programs_of(image, arch)? {
+        for name in programs_of(tree, image, arch)? {
             let stem = sbom::stem(arch, &name);
             let program = lists.get(&stem);
             needed.push(program.with_context(|| format!("{stem} is missing"))?);
@@ -155,9 +143,9 @@ fn check_subject(
 }
 
 /// Returns the names of the programs in the layers of an image.
-fn programs_of(image: &Image, arch: &str) -> anyhow::Result<BTreeSet<String>> {
+fn programs_of(tree: &Tree, image: &Image, arch: &str) -> anyhow::Result<BTreeSet<String>> {
     let mut names = BTreeSet::new();
-    for (path, mode, _) in files_of(image, arch)? {
+    for (path, mode, _) in files_of(tree, image, arch)? {
         if mode & 0o111 != 0 {
             names.insert(path.rsplit('/').next().unwrap_or_default().to_owned());
         }
@@ -166,12 +154,12 @@ fn programs_of(image: &Image, arch: &str) -> anyhow::Result<BTreeSet<String>> {
 }
 
 /// Returns path, mode and content of the files in the layers of an image.
-fn files_of(image: &Image, arch: &str) -> anyhow::Result<Vec<(String, u32, Vec<u8>)>> {
+fn files_of(tree: &Tree, image: &Image, arch: &str) -> anyhow::Result<Vec<(String, u32, Vec<u8>)>> {
     let mut files = Vec::new();
     let platforms = image.platforms.iter();
     for platform in platforms.filter(|one| one.platform.architecture == arch) {
         for layer in &platform.layers {
-            for entry in read::entries(&layer.tar, &LIMITS)? {
+            for entry in entries_of(tree, layer)? {
                 if let Kind::File(bytes) = entry.kind {
                     files.push((entry.path, entry.mode, bytes));
                 }
@@ -233,7 +221,7 @@ fn check_licences(
             continue;
         }
         for platform in &image.platforms {
-            let files = files_of(image, &platform.platform.architecture)?;
+            let files = files_of(tree, image, &platform.platform.architecture)?;
             for name in [LICENCE, NOTICES] {
                 let path = format!("{}/{name}", image::DOCUMENTS);
                 let path = path.trim_start_matches('/');
@@ -266,11 +254,11 @@ fn check_complete(
     for arch in arches {
         let arch = arch.name();
         let programs = checkout.programs.iter().map(|name| sbom::stem(arch, name));
-        let archives = lists::archives(arch).map(|name| sbom::stem(arch, &name));
+        let archive = sbom::stem(arch, &lists::archive_name(arch));
         let own = release.images.iter().map(|image| image.reference.as_str());
         let own = own.filter(|name| release.image_prefix.is_own(name));
         let images = own.map(|name| image_stem(arch, name));
-        for stem in programs.chain(archives).chain(images) {
+        for stem in programs.chain([archive]).chain(images) {
             ensure!(lists.contains_key(&stem), "{} is missing", path(&stem));
         }
     }

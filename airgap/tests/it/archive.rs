@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use airgap::{
     bundle,
     image::{Definition, Release},
-    lists, zstd,
+    lists,
 };
 use archive::{
+    image_archive,
     layout::Layout,
     oci::{self, Platform},
     read, verify,
@@ -44,9 +45,7 @@ fn layout() -> Layout {
     ];
     let mut layout = Layout::default();
     definition(DEFINITION)
-        .add_to(&mut layout, &release(), &platforms, &|tar| {
-            zstd::compress(tar, zstd::LAYER)
-        })
+        .add_to(&mut layout, &release(), &platforms)
         .expect("a sound image");
     layout
 }
@@ -55,14 +54,10 @@ fn definition(text: &str) -> Definition {
     Definition::parse(text.as_bytes()).expect("a sound definition")
 }
 
-fn unpack(media_type: &str, bytes: &[u8]) -> Result<Vec<u8>, String> {
-    assert_eq!(media_type, oci::LAYER_ZSTD);
-    zstd::decompress(bytes, 1 << 20).map_err(|error| error.to_string())
-}
-
 #[test]
 fn image_has_the_files_of_its_definition() {
-    let images = verify::images(&layout(), &unpack).expect("sound");
+    let layout = layout();
+    let images = verify::images(&layout).expect("sound");
     assert_eq!(images[0].reference, "docker.io/multusrs/multus:v5.0.0");
     let platforms = images[0].platforms.iter();
     let names: Vec<_> = platforms
@@ -74,8 +69,10 @@ fn image_has_the_files_of_its_definition() {
         total: 1 << 20,
         links: true,
     };
-    let tar = &images[0].platforms[1].layers[0].tar;
-    let entries = read::entries(tar, &limits).expect("a sound layer");
+    let layer = &images[0].platforms[1].layers[0];
+    assert_eq!(layer.blob.media_type, oci::LAYER_GZIP);
+    let tar = verify::unpack(layer, &layout.blobs[&layer.blob.digest]).expect("sound");
+    let entries = read::entries(&tar, &limits).expect("a sound layer");
     let files: Vec<_> = entries
         .iter()
         .map(|entry| format!("{:o} {}", entry.mode, entry.path))
@@ -112,7 +109,7 @@ fn image_has_the_files_of_its_definition() {
 #[test]
 fn archive_is_complete_and_in_order() {
     let part = bundle::slice(&layout(), "arm").expect("has arm");
-    let bytes = bundle::archive(&part).expect("an archive");
+    let bytes = image_archive::write(&part).expect("an archive");
     let limits = read::Limits {
         entries: 100,
         total: 1 << 20,
@@ -138,7 +135,7 @@ fn archive_is_complete_and_in_order() {
     assert!(docker.contains(r#""RepoTags":["docker.io/multusrs/multus:v5.0.0"]"#));
     let back = Layout::from_entries(entries).expect("a sound layout");
     assert_eq!(back, part);
-    let images = verify::images(&back, &unpack).expect("sound");
+    let images = verify::images(&back).expect("sound");
     assert_eq!(images[0].platforms[0].platform, platform("arm", Some("v7")));
     let list = lists::digests(&back.images);
     let expected = format!("docker.io/multusrs/multus:v5.0.0@{}\n", images[0].digest);
@@ -176,9 +173,7 @@ fn faults_of_a_definition_are_named() {
 
     let platforms = [(platform("amd64", None), binaries("x"))];
     let error = definition(&DEFINITION.replace("12000000", "10000"))
-        .add_to(&mut Layout::default(), &release(), &platforms, &|tar| {
-            Ok(tar.to_vec())
-        })
+        .add_to(&mut Layout::default(), &release(), &platforms)
         .expect_err("too large");
     let expected = "amd64: the layer has 15360 bytes uncompressed, its budget is 10000";
     assert_eq!(error.to_string(), expected);

@@ -1,7 +1,6 @@
 //! The library's archives, and the built program from outside: releases, media and a registry that the tests make.
 
 mod archive;
-mod bundle;
 mod explain;
 mod program;
 mod push;

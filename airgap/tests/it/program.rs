@@ -63,18 +63,9 @@ fn wrong_arguments_are_bad_usage() {
         (&["jump"][..], "'jump'"),
         (&["verify"], "<DIR>"),
         (&["push", "x"], "<REGISTRY>"),
-        (&["bundle", "x"], "--out"),
-        (
-            &["bundle", "x", "--out", "y", "--arch", "sparc"],
-            "amd64, arm64, arm",
-        ),
         (
             &["push", "x", "r", "--user", "http://r=me"],
             "write NAME or HOST=NAME",
-        ),
-        (
-            &["bundle", "x", "--out", "y", "--mirror", "a"],
-            "write REGISTRY=HOST",
         ),
     ] {
         refused(command(args), BAD_USAGE, expected);
@@ -87,7 +78,6 @@ fn missing_paths_are_named() {
         &["verify", "/nosuch"][..],
         &["explain", "/nosuch"],
         &["push", "/nosuch", "r.example"],
-        &["bundle", "/nosuch", "--out", "/nosuch-out"],
     ] {
         refused(command(args), FAILED, "/nosuch");
     }

@@ -9,7 +9,6 @@ use airgap::{
     charts, image, lists, medium, plugin_archives,
     release::{self, Origin, Release},
     tree::Tree,
-    zstd,
 };
 use archive::{
     digest::{Digest, sha256},
@@ -51,10 +50,9 @@ pub(crate) fn layout(version: &str, programs: &BTreeMap<Arch, Binaries>) -> Layo
         created: airgap::time::rfc3339(0),
         documents: inside::licences(),
     };
-    let compress = |tar: &[u8]| zstd::compress(tar, zstd::LAYER);
     let mut layout = Layout::default();
     definition
-        .add_to(&mut layout, &release, &platforms, &compress)
+        .add_to(&mut layout, &release, &platforms)
         .expect("a small image");
     layout
 }
@@ -118,7 +116,7 @@ pub(crate) fn release(version: &str, commit: &str, daemon: &str) -> Tree {
     {
         tree.0.insert(format!("airgap/{name}"), file);
     }
-    let images = verify::images(&layout, &airgap::check::unpack).expect("a sound layout");
+    let images = verify::images(&layout).expect("a sound layout");
     for arch in ARCHES {
         let lists = inside::lists(&tree, &images, arch.name());
         tree.extend(lists);
@@ -174,6 +172,5 @@ pub(crate) fn damage(path: &Path) {
 
 /// Returns the name of an architecture's archive.
 pub(crate) fn archive(arch: Arch) -> String {
-    let [zst, _] = lists::archives(arch.name());
-    zst
+    lists::archive_name(arch.name())
 }

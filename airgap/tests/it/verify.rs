@@ -1,6 +1,6 @@
 //! `verify`: releases and media of any version, and the harm that is named.
 
-use std::fs;
+use std::{fs, os::unix::fs::PermissionsExt as _};
 
 use airgap::tree::Tree;
 use serde_json::{Value, json};
@@ -144,9 +144,9 @@ fn medium_is_checked_without_the_rest_of_the_release() {
     let medium = dir.path().join("airgap");
     let stdout = succeeds(command(&["verify", text(&medium)]));
     let lines: Vec<_> = stdout.lines().collect();
-    assert_eq!(lines.len(), 6, "{stdout}");
+    assert_eq!(lines.len(), 4, "{stdout}");
     assert!(stdout.contains("multus-airgap-arm: static program for arm, sound\n"));
-    assert!(stdout.contains("multus-airgap-images-arm.tar.zst: 1 image for arm, sound\n"));
+    assert!(stdout.contains("multus-airgap-images-arm.tar: 1 image for arm, sound\n"));
     let json = succeeds(command(&["verify", text(&medium), "--json"]));
     assert!(json.contains(&sample::image_of("9.8.7")), "{json}");
     let archive = sample::archive(sample::ARCHES[1]);
@@ -157,8 +157,33 @@ fn medium_is_checked_without_the_rest_of_the_release() {
     let expected = "thesis.tex does not belong there";
     fs::remove_file(medium.join(&archive)).unwrap();
     refused(command(&["verify", text(&medium)]), FAILED, expected);
+    fs::remove_file(medium.join("thesis.tex")).unwrap();
+    let expected = format!("{archive} is missing");
+    refused(command(&["verify", text(&medium)]), FAILED, &expected);
     let empty = dir.path().join("empty");
     fs::create_dir(&empty).unwrap();
     let expected = "there is no sha256sum-<architecture>.txt";
     refused(command(&["verify", text(&empty)]), FAILED, expected);
+}
+
+/// The library's tests have every harm to a directory.
+#[test]
+fn programs_and_modes_of_a_medium_are_checked() {
+    let dir = tempfile::tempdir().unwrap();
+    sample::write(dir.path(), "9.8.7");
+    let medium = dir.path().join("airgap");
+    let (one, other) = ("multus-airgap-amd64", "multus-airgap-arm");
+    let sums = medium.join("sha256sum-amd64.txt");
+    let text_of = fs::read_to_string(&sums).unwrap();
+    let digest = |name: &str| archive::digest::sha256(&fs::read(medium.join(name)).unwrap()).hex();
+    fs::write(&sums, text_of.replace(&digest(one), &digest(other))).unwrap();
+    fs::copy(medium.join(other), medium.join(one)).unwrap();
+    let expected = "is not sound: multus-airgap-amd64: ";
+    refused(command(&["verify", text(&medium)]), FAILED, expected);
+    let dir = tempfile::tempdir().unwrap();
+    sample::write(dir.path(), "9.8.7");
+    let medium = dir.path().join("airgap");
+    let list = medium.join("multus-images.txt");
+    fs::set_permissions(&list, fs::Permissions::from_mode(0o646)).unwrap();
+    refused(command(&["verify", text(&medium)]), FAILED, "has mode 0646");
 }

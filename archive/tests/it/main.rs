@@ -1,3 +1,4 @@
 //! Tests the crate through its public functions.
 
+mod medium;
 mod verify;

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use archive::lists;
 use cmdline::{BadUsage, absolute, counted};
 use node::root::Root;
 
@@ -10,7 +11,7 @@ use super::{note, print};
 use crate::{
     assets::{IMAGES, with_registry},
     detect,
-    images::{self, ArchiveDir, IMAGES_DIR},
+    images::{self, IMAGES_DIR},
     plan::{Distro, registry},
     trusted_key,
 };
@@ -26,7 +27,7 @@ pub(crate) enum Command {
         #[arg(long, default_value = "", value_parser = registry)]
         system_default_registry: String,
     },
-    /// Check a directory with a release's archives, and copy those for this architecture to where the distro imports them
+    /// Check a directory with a release's archives, and copy the one for this architecture to where the distro imports it
     #[command(
         after_help = "Examples:\n  multus-distro images install /media/airgap\n  multus-distro images install /media/airgap --key /etc/multus/release.pub\n  multus-distro images install /media/airgap --data-dir /data/k3s\n  multus-distro images install /media/airgap --conditional-import"
     )]
@@ -74,28 +75,28 @@ fn install(args: &InstallArgs) -> anyhow::Result<()> {
         .context(BadUsage(
             "neither K3s nor RKE2 has data on this node: name the distro with --distro".to_owned(),
         ))?;
-    let source = ArchiveDir::read(&args.dir, images::arch())?;
     let trusted = trusted_key::find(args.key.as_deref())?;
-    if let Some(trusted) = &trusted {
-        source.check_signatures(trusted)?;
-    }
-    let checked = source.check()?;
-    let archives = source.archives(images::arch())?;
-    images::verify_archives(&source, &archives)?;
+    let checked = images::check(&args.dir, trusted.as_ref())?;
+    let name = lists::archive_name(images::arch());
+    let files = &checked.sound.files;
     note(&format!(
-        "{} checked against their checksums; copying {} for {}",
-        counted(checked.len(), "file"),
-        counted(archives.len(), "archive"),
-        images::arch(),
+        "{} checked against their checksums; copying {}",
+        counted(files.len(), "file"),
+        name,
     ));
     if trusted.is_none() {
         note(trusted_key::UNCHECKED);
     }
     let dir = installation.data_dir.join(IMAGES_DIR);
-    let installed = images::install(&source, &archives, &dir, args.conditional_import)?;
+    let installed = images::install(
+        &checked.medium.path(&name),
+        files[&name],
+        &dir,
+        args.conditional_import,
+    )?;
     installed.notes.iter().for_each(|text| note(text));
     if !installed.written.is_empty() {
-        note(&not_imported_yet(archives.len(), &dir));
+        note(&not_imported_yet(&dir));
     }
     installed
         .written
@@ -104,13 +105,9 @@ fn install(args: &InstallArgs) -> anyhow::Result<()> {
 }
 
 /// Tells the user that a copied archive is not an imported image.
-fn not_imported_yet(archives: usize, dir: &Path) -> String {
-    let dir = dir.display();
-    let (is, image, it) = match archives {
-        1 => ("the archive is", "image", "it"),
-        _ => ("the archives are", "images", "them"),
-    };
+fn not_imported_yet(dir: &Path) -> String {
     format!(
-        "{is} in {dir}; the runtime does not have the {image} yet: the distro imports {it} at its next start, or soon if it is running"
+        "the archive is in {}; the runtime does not have the image yet: the distro imports it at its next start, or soon if it is running",
+        dir.display()
     )
 }

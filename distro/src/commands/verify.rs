@@ -3,13 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail, ensure};
+use archive::lists;
 use cmdline::{BadUsage, absolute};
 use node::root::Root;
 
 use super::{note, print};
 use crate::{
     detect::{self, Installation},
-    images::{self, ArchiveDir, IMAGES_DIR, STEM, stem},
+    images::{self, IMAGES_DIR},
     plan::{self, Server},
     stage::{self, FileState, recorded_checks},
     trusted_key::{self, TrustedKey},
@@ -54,22 +55,23 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Checks the signature and the checksums first, then every digest inside this architecture's archives, then that all images of the charts
-/// are there.
+/// Checks a directory, and prints each file and image that is as it should be.
 fn verify_archives(dir: &Path, trusted: Option<&TrustedKey>) -> anyhow::Result<()> {
-    let arch = images::arch();
-    let source = ArchiveDir::read(dir, arch)?;
+    let checked = images::check(dir, trusted)?;
     if let Some(trusted) = trusted {
         let key = trusted.key.id().hex();
-        for name in source.check_signatures(trusted)? {
+        for name in &checked.signed {
             print(&format!("ok  signed by {key}  {name}\n"))?;
         }
     }
-    for file in source.check()? {
-        print(&format!("ok  {}  {}\n", file.sha256, file.name))?;
+    for (name, digest) in &checked.sound.files {
+        print(&format!("ok  {}  {name}\n", digest.hex()))?;
     }
-    for (name, path) in images::verify_archives(&source, &source.archives(arch)?)? {
-        print(&format!("ok  {name}  {}\n", path.display()))?;
+    for archive in &checked.sound.archives {
+        let path = checked.medium.path(&archive.name);
+        for image in &archive.images {
+            print(&format!("ok  {}  {}\n", image.reference, path.display()))?;
+        }
     }
     if trusted.is_none() {
         note(trusted_key::UNCHECKED);
@@ -130,7 +132,7 @@ fn verify_installed(data_dir: &Path) -> anyhow::Result<usize> {
             .with_context(|| format!("cannot read {}", dir.display()))?
             .path();
         let name = path.file_name().and_then(|name| name.to_str());
-        if name.is_some_and(|name| name.starts_with(STEM) && stem(name).is_some()) {
+        if name.and_then(lists::architecture_of_archive).is_some() {
             for name in images::images_for_this_node(&path)? {
                 print(&format!("ok  {name}  {}\n", path.display()))?;
             }

@@ -228,10 +228,7 @@ fn archives_and_lists_are_found() {
         "",
     );
     case.has_note(&["has the distro pull its images"]);
-    case.write(
-        &format!("{images}/multus-airgap-images-riscv64.tar.zst"),
-        "",
-    );
+    case.write(&format!("{images}/multus-airgap-images-riscv64.tar"), "");
     let found = case.examine();
     assert!(
         found.problems[0].contains("for another architecture"),

@@ -176,7 +176,7 @@ impl ClusterFixture<'_> {
     }
 
     pub(crate) fn import(&self) -> anyhow::Result<()> {
-        let archive = self.env.image_archive()?;
+        let archive = self.env.image_archive();
         self.each(|member| member.runtime.import(&member.node, &archive))
     }
 
@@ -185,7 +185,7 @@ impl ClusterFixture<'_> {
         let member = &self.cluster.members[index];
         member
             .runtime
-            .import(&member.node, &self.env.image_archive()?)
+            .import(&member.node, &self.env.image_archive())
     }
 
     /// Removes our image from one node.

@@ -39,7 +39,6 @@ pub(crate) const NEEDS: Needs = Needs {
         ("skopeo", "skopeo"),
         ("sysctl", "procps"),
         ("umoci", "umoci"),
-        ("zstd", "zstd"),
     ],
     modules: &[Module::Plugins, Module::Containerd, Module::Kubernetes],
 };
@@ -170,7 +169,7 @@ impl CriFixture {
             !before.contains(&self.reference),
             "the store was not empty: {before}"
         );
-        self.runtime.import(&self.node, &env.image_archive()?)?;
+        self.runtime.import(&self.node, &env.image_archive())?;
         let lists = String::from_utf8(env.read(&format!(
             "airgap/multus-images-digests.linux-{}.txt",
             arch()

@@ -43,7 +43,6 @@ pub(crate) const NEEDS: Needs = Needs {
         ("skopeo", "skopeo"),
         ("sysctl", "procps"),
         ("umoci", "umoci"),
-        ("zstd", "zstd"),
     ],
     modules: &[Module::Containerd, Module::Helm, Module::Kubernetes],
 };

@@ -1,8 +1,6 @@
 //! `bench`: compares the release with upstream's programs and with the floor, every row with its target.
 //!
-//! e2e, which this command starts, measures the real programs; packing is measured here.
-
-mod pack;
+//! e2e, which this command starts, measures the real programs.
 
 use std::{
     ffi::OsString,
@@ -14,13 +12,10 @@ use crate::{cmd::e2e, project::Project};
 /// Measure the release next to upstream's programs and the floor; needs root
 #[derive(Debug, clap::Args)]
 #[command(
-    args_conflicts_with_subcommands = true,
-    after_help = "Examples:\n  cargo xtask bench --peer ../multus/bin --json bench.json --svg bench.svg\n  cargo xtask bench --cluster --peer ../multus/bin\n  cargo xtask bench --cni-plugins\n  cargo xtask bench --short\n  cargo xtask bench pack\n\ndocs/performance.md says what each row means. On a machine that does something else, only ratios count."
+    after_help = "Examples:\n  cargo xtask bench --peer ../multus/bin --json bench.json --svg bench.svg\n  cargo xtask bench --cluster --peer ../multus/bin\n  cargo xtask bench --cni-plugins\n  cargo xtask bench --short\n\ndocs/performance.md says what each row means. On a machine that does something else, only ratios count."
 )]
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
 pub(crate) struct Args {
-    #[command(subcommand)]
-    part: Option<Part>,
     /// Release to measure; made unless set
     #[arg(long)]
     dist: Option<PathBuf>,
@@ -50,15 +45,7 @@ pub(crate) struct Args {
     install: bool,
 }
 
-#[derive(Debug, clap::Subcommand)]
-enum Part {
-    Pack(pack::Args),
-}
-
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    if let Some(Part::Pack(args)) = &args.part {
-        return pack::run(args);
-    }
     let project = Project::open()?;
     let here = std::env::current_dir()?;
     let dist = match &args.dist {
@@ -144,12 +131,5 @@ mod tests {
             "--peer ../bin --cluster --rounds 3 --svg a.svg --json /tmp/b",
             "--cluster --peer /here/../bin --rounds 3 --json /tmp/b --svg /here/a.svg",
         );
-    }
-
-    #[test]
-    fn pack_is_a_subcommand() {
-        let line = Line::try_parse_from(["bench", "pack", "--rounds", "3"]).unwrap();
-        assert!(matches!(line.args.part, Some(Part::Pack(_))));
-        assert!(Line::try_parse_from(["bench", "--short", "pack"]).is_err());
     }
 }

@@ -1,17 +1,12 @@
 //! `images`: makes an OCI layout from the definitions in `images/` and the built programs, without a container engine.
 
-mod layer_cache;
-
 use std::{
     collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
 };
 
-use airgap::{
-    image::{Definition, Release},
-    zstd,
-};
+use airgap::image::{Definition, Release};
 use anyhow::{Context as _, bail};
 use archive::layout::Layout;
 
@@ -101,12 +96,10 @@ pub(crate) fn layout(
         .map(|(arch, programs)| (arch.platform(), programs.clone()))
         .collect();
     let mut layout = Layout::default();
-    let layers = project.cache_dir().join("layers");
     for (name, definition) in definitions(project)? {
         ui::step(&format!("image {name}"), || {
-            let compress = |tar: &[u8]| layer_cache::compress(&layers, tar, zstd::LAYER);
             definition
-                .add_to(&mut layout, &release, &platforms, &compress)
+                .add_to(&mut layout, &release, &platforms)
                 .with_context(|| format!("cannot make the image {name}"))
         })?;
     }

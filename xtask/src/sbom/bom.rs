@@ -378,7 +378,7 @@ mod tests {
         };
         let own = part("r.example/x/y:v1", vec![program(Arch::Amd64)]);
         let other = part("r.example/z:v1", Vec::new());
-        let archive = of_archive("9.8.7", "a.tar.zst", sha256(b"a"), vec![own, other]);
+        let archive = of_archive("9.8.7", "a.tar", sha256(b"a"), vec![own, other]);
         let contains = |id: &str| {
             let relation = (archive.subject.clone(), Relation::Contains, id.to_owned());
             archive.relations.contains(&relation)

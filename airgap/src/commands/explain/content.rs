@@ -3,14 +3,10 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, bail};
-use archive::{
-    digest::{Digest, sha256},
-    layout::Layout,
-    verify,
-};
+use archive::{digest::Digest, image_archive};
 use serde::Serialize;
 
-use crate::{arch::Arch, check, elf, lists, names, release::Release};
+use crate::{arch::Arch, elf, lists, names, release::Release};
 
 #[derive(Debug, Serialize, PartialEq, Eq)]
 #[serde(
@@ -30,9 +26,6 @@ pub(super) enum Content {
     },
     /// An archive of images.
     Archive {
-        compression: &'static str,
-        /// Of the uncompressed archive.
-        digest: Digest,
         images: Vec<Image>,
     },
     /// A list of images.
@@ -130,15 +123,9 @@ impl Content {
     }
 
     /// Fails when the bytes are those of nothing that a release has in `airgap/`, or are damaged.
-    pub(super) fn of_file(name: &str, bytes: &[u8]) -> anyhow::Result<Self> {
-        let compression = match bytes {
-            [0x28, 0xb5, 0x2f, 0xfd, ..] => Some("zstd"),
-            [0x1f, 0x8b, ..] => Some("gzip"),
-            _ if bytes.get(257..262) == Some(b"ustar") => Some("none"),
-            _ => None,
-        };
-        if let Some(compression) = compression {
-            return of_archive(name, bytes, compression);
+    pub(super) fn of_file(bytes: &[u8]) -> anyhow::Result<Self> {
+        if bytes.get(257..262) == Some(b"ustar") {
+            return of_archive(bytes);
         }
         let mut arches = Arch::ALL.into_iter();
         if let Some(arch) = arches.find(|arch| elf::check_static(bytes, *arch).is_ok()) {
@@ -170,14 +157,10 @@ impl Content {
     }
 }
 
-fn of_archive(name: &str, bytes: &[u8], compression: &'static str) -> anyhow::Result<Content> {
-    let tar = check::unpacked(name, bytes)?;
-    let entries = check::entries(name, &tar)?;
-    if !entries.iter().any(|entry| entry.path == "oci-layout") {
-        bail!("it is no archive of images: it has no oci-layout");
-    }
-    let layout = Layout::from_entries(entries)?;
-    let images = verify::images(&layout, &check::unpack)?.into_iter();
+fn of_archive(bytes: &[u8]) -> anyhow::Result<Content> {
+    let (_, images) =
+        image_archive::read(bytes).context("it is no archive of images that is sound")?;
+    let images = images.into_iter();
     let images = images.map(|image| Image {
         reference: image.reference,
         digest: image.digest,
@@ -188,17 +171,11 @@ fn of_archive(name: &str, bytes: &[u8], compression: &'static str) -> anyhow::Re
                 arch: platform.platform.architecture.clone(),
                 layers: platform.layers.len(),
                 size: platform.layers.iter().map(|layer| layer.blob.size).sum(),
-                unpacked: platform
-                    .layers
-                    .iter()
-                    .map(|layer| layer.tar.len() as u64)
-                    .sum(),
+                unpacked: platform.layers.iter().map(|layer| layer.size).sum(),
             })
             .collect(),
     });
     Ok(Content::Archive {
-        compression,
-        digest: sha256(&tar),
         images: images.collect(),
     })
 }

@@ -26,10 +26,7 @@ pub(super) fn of(name: &str, size: u64, content: &Content) -> String {
                 lines.push(format!("{kind}: {}", of_files(files, "file")));
             }
         }
-        Content::Archive { digest, images, .. } => {
-            lines.push(format!("uncompressed {digest}"));
-            lines.extend(images.iter().flat_map(of_image));
-        }
+        Content::Archive { images } => lines.extend(images.iter().flat_map(of_image)),
         Content::List { images } => lines.extend(images.iter().cloned()),
         Content::Checksums { files } => {
             lines.extend(
@@ -60,11 +57,7 @@ fn head(name: &str, size: u64, content: &Content) -> String {
             "release {version} of commit {commit} for {}",
             architectures.join(", ")
         ),
-        Content::Archive {
-            compression,
-            images,
-            ..
-        } => {
+        Content::Archive { images } => {
             let mut arches: Vec<_> = images
                 .iter()
                 .flat_map(|image| &image.platforms)
@@ -73,7 +66,7 @@ fn head(name: &str, size: u64, content: &Content) -> String {
             arches.sort_unstable();
             arches.dedup();
             format!(
-                "archive of {} for {}, compression {compression}",
+                "archive of {} for {}",
                 counted(images.len(), "image"),
                 arches.join(", ")
             )

@@ -42,11 +42,10 @@ pub(super) fn lists(release: &Tree, images: &[Image], arch: &str) -> Tree {
             all.insert(image_item);
         }
     }
-    for name in lists::archives(arch) {
-        let bytes = release.get(&format!("airgap/{name}"));
-        let archive = item(&name, sha256(bytes.expect("it has archives")).hex());
-        write(&mut tree, &stem(arch, &name), &archive, &all);
-    }
+    let name = lists::archive_name(arch);
+    let bytes = release.get(&format!("airgap/{name}"));
+    let archive = item(&name, sha256(bytes.expect("it has an archive")).hex());
+    write(&mut tree, &stem(arch, &name), &archive, &all);
     tree
 }
 

@@ -26,21 +26,19 @@ pub(super) fn run(
     report: &mut Report,
 ) -> Result<(), CheckFailed> {
     report.check(
-        "podman loads both forms of the archive, with the digests of the list",
+        "podman loads the archive, with the digests of the list",
         || {
-            for ending in ["gz", "zst"] {
-                let podman = Podman {
-                    fixture,
-                    name: ending,
-                };
-                podman.load(&archive(env, ending))?;
-                for reference in listed(env)? {
-                    let (name, digest) = reference.split_once('@').context("a digest is named")?;
-                    let format = "{{.Digest}} {{.Architecture}}";
-                    let found = podman.run(&["image", "inspect", "--format", format, name])?;
-                    let expected = format!("{digest} {}", arch());
-                    ensure!(found.trim() == expected, "{name} is {found}");
-                }
+            let podman = Podman {
+                fixture,
+                name: "load",
+            };
+            podman.load(&archive(env))?;
+            for reference in listed(env)? {
+                let (name, digest) = reference.split_once('@').context("a digest is named")?;
+                let format = "{{.Digest}} {{.Architecture}}";
+                let found = podman.run(&["image", "inspect", "--format", format, name])?;
+                let expected = format!("{digest} {}", arch());
+                ensure!(found.trim() == expected, "{name} is {found}");
             }
             Ok(())
         },
@@ -49,7 +47,7 @@ pub(super) fn run(
         "loaded, tagged and pushed by the list for Rancher's scripts, images are where a mirror has them",
         || {
             let podman = Podman { fixture, name: "scripts" };
-            podman.load(&archive(env, "gz"))?;
+            podman.load(&archive(env))?;
             let list = String::from_utf8(env.read("exports/rancher-images.txt")?)?;
             ensure!(list.lines().count() == listed(env)?.len(), "it has {list}");
             for line in list.lines() {
@@ -74,12 +72,7 @@ pub(super) fn run(
             // The library takes the first archive with the name of the image, and a node has those of its architecture alone.
             let dir = env.dir.join("agent-images");
             fs::create_dir(&dir)?;
-            for ending in ["gz", "zst"] {
-                fs::copy(
-                    archive(env, ending),
-                    dir.join(format!("multus.tar.{ending}")),
-                )?;
-            }
+            fs::copy(archive(env), dir.join("multus.tar"))?;
             let digests = read_images(env, fixture, &["archives", text(&dir)?])?;
             ensure!(digests == configurations(env, fixture)?, "{digests:?}");
             Ok(())
@@ -87,9 +80,8 @@ pub(super) fn run(
     )
 }
 
-fn archive(env: &TestEnv, ending: &str) -> String {
-    let name = format!("airgap/multus-airgap-images-{}.tar.{ending}", arch());
-    env.dist.join(name).display().to_string()
+fn archive(env: &TestEnv) -> String {
+    env.image_archive().display().to_string()
 }
 
 /// A podman with a store of its own.
@@ -158,7 +150,7 @@ fn read_images(
 fn configurations(env: &TestEnv, fixture: &AirgapFixture) -> anyhow::Result<Vec<String>> {
     let images = listed(env)?.into_iter().map(|reference| {
         let (name, _) = reference.split_once('@').context("a digest is named")?;
-        let archive = format!("oci-archive:{}:{name}", archive(env, "zst"));
+        let archive = format!("oci-archive:{}:{name}", archive(env));
         let raw = fixture.skopeo(&["inspect", "--raw", &archive])?;
         let manifest: serde_json::Value = serde_json::from_str(&raw)?;
         let digest = manifest["config"]["digest"].as_str();

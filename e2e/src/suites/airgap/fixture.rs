@@ -167,13 +167,6 @@ impl Store {
     }
 }
 
-/// Decompresses a `.tar.zst`, which `ctr` cannot read.
-pub(super) fn decompress(packed: &Path, to: &Path) -> anyhow::Result<()> {
-    let mut zstd = Command::new("zstd");
-    zstd.args(["--decompress", "--force", "--quiet", "-o"]);
-    sh::run(zstd.args([to, packed])).map(drop)
-}
-
 /// Returns a path as an argument of a command.
 pub(super) fn text(path: &Path) -> anyhow::Result<&str> {
     path.to_str().context("a path of this run is text")

@@ -1,13 +1,13 @@
 //! `multus-distro images install` puts the archive of a copied directory where K3s and RKE2 import from.
 
-use std::{fs, path::PathBuf};
+use std::fs;
 
 use anyhow::ensure;
 
 use super::{
     agent::Agent,
     copy::Copy,
-    fixture::{AirgapFixture, decompress, text},
+    fixture::{AirgapFixture, text},
     stores::listed,
 };
 use crate::{
@@ -27,7 +27,7 @@ pub(super) fn run(
         ("rke2", ContainerdVersion::V1),
     ] {
         let agent = Agent::new(distro, &format!("{distro}-installed"));
-        let archive = format!("multus-airgap-images-{}.tar.zst", arch());
+        let archive = format!("multus-airgap-images-{}.tar", arch());
         report.check(
             &format!("images install puts the archive where {distro} imports from, and only once"),
             || {
@@ -49,10 +49,9 @@ pub(super) fn run(
         report.check(
             &format!("containerd {containerd_version} imports the archive that was installed for {distro}"),
             || {
-                let plain: PathBuf = env.dir.join(format!("{distro}-installed.tar"));
-                decompress(&fixture.node.path(&agent.path(&archive)), &plain)?;
+                let installed = fixture.node.path(&agent.path(&archive));
                 let store = fixture.store(env, containerd_version, &format!("installed-{distro}"))?;
-                store.ctr(fixture, &["images", "import", text(&plain)?])?;
+                store.ctr(fixture, &["images", "import", text(&installed)?])?;
                 for reference in listed(env)? {
                     store.ensure_image(fixture, &reference)?;
                 }

@@ -1,5 +1,5 @@
-//! An operator without a checkout: a copy of `airgap/` and the program in it are all there is. It checks, explains, pushes to the registry,
-//! and adds images.
+//! An operator without a checkout: a copy of `airgap/` and the program in it are all there is. It checks, explains and pushes to the
+//! registry.
 
 use std::{
     fs,
@@ -12,12 +12,10 @@ use serde_json::Value;
 
 use super::{
     copy::Copy,
-    fixture::{AirgapFixture, PASSWORD, REGISTRY, USER, decompress, text},
-    pulled::{NAME, OTHERS},
+    fixture::{AirgapFixture, PASSWORD, REGISTRY, USER, text},
     stores::release_images,
 };
 use crate::{
-    node::layout::ContainerdVersion,
     pages::Reader,
     report::{CheckFailed, Report},
     sh,
@@ -37,7 +35,7 @@ impl Operator<'_> {
             .args(args)
             .env("DOCKER_CONFIG", self.fixture.node.dir.join("no-logins"))
             .env("MULTUS_REGISTRY_PASSWORD", PASSWORD);
-        if matches!(args.first(), Some(&("push" | "bundle"))) {
+        if args.first() == Some(&"push") {
             command.args(["--plain-http", &format!("--user={REGISTRY}={USER}")]);
         }
         command
@@ -71,7 +69,6 @@ pub(super) fn run(
     check_and_explain(env, &operator, &medium, report)?;
     refuse(env, &operator, &medium, report)?;
     push(env, &operator, &medium, report)?;
-    add_images(env, &operator, &medium, report)?;
     page(env, &operator, &medium, report)
 }
 
@@ -104,7 +101,7 @@ fn check_and_explain(
     medium: &Path,
     report: &mut Report,
 ) -> Result<(), CheckFailed> {
-    let archive = format!("multus-airgap-images-{}.tar.zst", arch());
+    let archive = format!("multus-airgap-images-{}.tar", arch());
     report.check("multus-airgap verifies the medium and the release", || {
         let checked = operator.run(&["verify", text(medium)?])?;
         ensure!(
@@ -151,7 +148,7 @@ fn refuse(
     medium: &Path,
     report: &mut Report,
 ) -> Result<(), CheckFailed> {
-    let archive = format!("multus-airgap-images-{}.tar.zst", arch());
+    let archive = format!("multus-airgap-images-{}.tar", arch());
     let mut refused = |what: &str, args: &[&str], expected: &str, harm: Harm| {
         report.check(&format!("multus-airgap refuses {what}"), || {
             let copy = env.dir.join("harmed");
@@ -175,7 +172,7 @@ fn refuse(
         })
     };
     let cut: Harm = |dir| {
-        let file = dir.join(format!("multus-airgap-images-{}.tar.zst", arch()));
+        let file = dir.join(format!("multus-airgap-images-{}.tar", arch()));
         let bytes = fs::read(&file)?;
         Ok(fs::write(file, &bytes[..bytes.len() / 2])?)
     };
@@ -192,14 +189,6 @@ fn refuse(
     refused(
         "to push a truncated archive",
         &["push", "MEDIUM", REGISTRY],
-        &expected,
-        cut,
-    )?;
-    let never = env.dir.join("never-bundled");
-    let out = never.display().to_string();
-    refused(
-        "to bundle a truncated archive",
-        &["bundle", "MEDIUM", "--out", &out],
         &expected,
         cut,
     )?;
@@ -277,67 +266,4 @@ fn push(
         let expected = "give --user and MULTUS_REGISTRY_PASSWORD";
         operator.fixture.ensure_fails(&mut anonymous, expected)
     })
-}
-
-/// Adds the image of another project.
-fn add_images(
-    env: &TestEnv,
-    operator: &Operator<'_>,
-    medium: &Path,
-    report: &mut Report,
-) -> Result<(), CheckFailed> {
-    let out = env.dir.join("operator-bundle");
-    report.check(
-        "multus-airgap bundles a further image, and containerd imports both from the one archive",
-        || {
-            let mirror = format!("{OTHERS}={REGISTRY}");
-            let to = text(&out)?;
-            let args = [
-                "bundle",
-                text(medium)?,
-                "--image",
-                NAME,
-                "--mirror",
-                &mirror,
-                "--out",
-                to,
-            ];
-            operator.run(&[&args[..], &["--arch", arch()]].concat())?;
-            operator.run(&["verify", to])?;
-            let packed = out.join(format!("multus-airgap-images-{}.tar.zst", arch()));
-            let plain = env.dir.join("operator-bundle.tar");
-            decompress(&packed, &plain)?;
-            let fixture = operator.fixture;
-            let store = fixture.store(env, ContainerdVersion::V2, "operator")?;
-            store.ctr(fixture, &["images", "import", text(&plain)?])?;
-            let list = out.join(format!("multus-images-digests.linux-{}.txt", arch()));
-            let list = fs::read_to_string(list)?;
-            ensure!(list.lines().count() == 2 && list.contains(NAME), "{list}");
-            for reference in list.lines() {
-                store.ensure_image(fixture, reference)?;
-            }
-            Ok(())
-        },
-    )?;
-    report.check(
-        "multus-airgap refuses an image that no registry has",
-        || {
-            let never = env.dir.join("never-bundled");
-            let absent = format!("{OTHERS}/others/absent:1");
-            let mirror = format!("{OTHERS}={REGISTRY}");
-            let to = text(&never)?;
-            let args = [
-                "bundle",
-                text(medium)?,
-                "--image",
-                &absent,
-                "--mirror",
-                &mirror,
-            ];
-            let args = [&args[..], &["--mirror-only", "--out", to]].concat();
-            operator.ensure_refused(&args, &format!("no registry provides {absent}"))?;
-            ensure!(!never.exists(), "a directory was made");
-            Ok(())
-        },
-    )
 }

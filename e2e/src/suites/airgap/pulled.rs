@@ -8,7 +8,7 @@ use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
 use super::{
-    fixture::{AirgapFixture, PASSWORD, REGISTRY, USER, decompress, text},
+    fixture::{AirgapFixture, PASSWORD, REGISTRY, USER, text},
     flaky_proxy::{self, ADDRESS},
 };
 use crate::{
@@ -20,9 +20,7 @@ use crate::{
 };
 
 /// Its reference; the registry of this name is reachable through a mirror only.
-pub(super) const NAME: &str = "registry.invalid/others/helper:1";
-/// The registry in this name.
-pub(super) const OTHERS: &str = "registry.invalid";
+const NAME: &str = "registry.invalid/others/helper:1";
 const REPOSITORY: &str = "others/helper";
 
 struct PullPaths {
@@ -133,7 +131,7 @@ pub(super) fn run(
                 text(&paths.lock)?,
             ])?;
             let part = explained.split("certificates\n").nth(1).unwrap_or_default();
-            let archive = format!("multus-airgap-images-{}.tar.zst: ", arch());
+            let archive = format!("multus-airgap-images-{}.tar: ", arch());
             ensure!(
                 part.contains(NAME) && part.contains(&archive),
                 "{explained}"
@@ -144,11 +142,9 @@ pub(super) fn run(
     report.check(
         "containerd imports both images from the one archive",
         || {
-            let plain = env.dir.join("with-others.tar");
-            let packed = paths
+            let plain = paths
                 .out
-                .join(format!("airgap/multus-airgap-images-{}.tar.zst", arch()));
-            decompress(&packed, &plain)?;
+                .join(format!("airgap/multus-airgap-images-{}.tar", arch()));
             let store = fixture.store(env, ContainerdVersion::V1, "others")?;
             store.ctr(fixture, &["images", "import", text(&plain)?])?;
             let list = paths

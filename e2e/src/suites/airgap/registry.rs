@@ -112,7 +112,7 @@ pub(super) fn run(
         || {
             let archive = env
                 .dist
-                .join(format!("airgap/multus-airgap-images-{}.tar.zst", arch()));
+                .join(format!("airgap/multus-airgap-images-{}.tar", arch()));
             let target = format!("{REGISTRY}/mirror");
             let args = [target.as_str(), "--archive", text(&archive)?];
             ensure!(push(fixture, &args)? > 0, "no bytes were sent");

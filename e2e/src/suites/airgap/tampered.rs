@@ -53,7 +53,7 @@ pub(super) fn run(
     })?;
     refused("a sparse file inside", archive, |copy| {
         copy.repack(|plain| {
-            let holes = plain.with_extension("holes");
+            let holes = plain.with_file_name("../holes");
             fs::File::create(&holes)?.set_len(1 << 20)?;
             let (directory, name) = (holes.parent(), holes.file_name());
             let (directory, name) = (directory.context("no directory")?, name.context("no name")?);
@@ -71,7 +71,7 @@ pub(super) fn run(
         "swapped with that of another architecture",
         |copy| {
             [
-                format!("{} holds", copy.archive.replace(arch(), other())),
+                format!("{}: it holds", copy.archive.replace(arch(), other())),
                 format!("there is no sha256sum-{}.txt", arch()),
             ]
         },
@@ -91,34 +91,17 @@ pub(super) fn run(
             Ok(fs::write(sums, text)?)
         },
     )?;
-    let other_form: Errors = |copy| [(); 2].map(|()| copy.archive.replace(".zst", ".gz"));
-    refused("swapped with its other format", other_form, |copy| {
-        let gz = copy.archive().with_extension("gz");
-        let bytes = fs::read(&gz)?;
-        fs::rename(copy.archive(), gz)?;
-        Ok(fs::write(copy.archive(), bytes)?)
-    })?;
     refused(
         "renamed",
-        |_| {
-            [
-                "images.tar.zst does not belong there".to_owned(),
-                "images.tar.zst is in no sha256sum file".to_owned(),
-            ]
-        },
+        |_| [(); 2].map(|()| "images.tar does not belong there".to_owned()),
         |copy| {
-            let to = copy.dir.join("images.tar.zst");
+            let to = copy.dir.join("images.tar");
             Ok(fs::rename(copy.archive(), to)?)
         },
     )?;
     refused(
         "an extra file",
-        |_| {
-            [
-                "notes.tar does not belong there".to_owned(),
-                "notes.tar is in no sha256sum file".to_owned(),
-            ]
-        },
+        |_| [(); 2].map(|()| "notes.tar does not belong there".to_owned()),
         |copy| Ok(fs::write(copy.dir.join("notes.tar"), "")?),
     )?;
     explain_difference(env, fixture, report)

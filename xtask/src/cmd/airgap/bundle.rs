@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use airgap::{
-    commands::bundle::print_written,
     medium::{self, ProgramsByArch},
     source::{self, Source},
 };
 use anyhow::Context as _;
-use archive::layout::Layout;
+use archive::{digest::sha256, layout::Layout};
+use serde_json::{Value, json};
 
 use crate::{
     arch::{Arch, Arches},
@@ -39,7 +39,10 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let tree = ui::step("airgap", || tree(&layout, &arches, &programs))?;
     tree.update(&args.out, &["airgap/"])?;
     if args.json {
-        print_written(&tree, &args.out)?;
+        let files = tree.0.iter().map(|(path, file)| {
+            json!({"path": args.out.join(path), "size": file.bytes.len(), "sha256": sha256(&file.bytes).hex()})
+        });
+        ui::json(&files.collect::<Value>())?;
     }
     Ok(())
 }

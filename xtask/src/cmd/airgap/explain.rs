@@ -15,7 +15,7 @@ use crate::{arch::Arch, project::Project, sets::SetPaths, ui};
 /// Print which feature brings which images, in which archives, of how many bytes, or what a path holds
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  cargo xtask airgap explain\n  cargo xtask airgap explain --out /tmp/dist --json\n  cargo xtask airgap explain dist/airgap/multus-airgap-images-arm64.tar.zst"
+    after_help = "Examples:\n  cargo xtask airgap explain\n  cargo xtask airgap explain --out /tmp/dist --json\n  cargo xtask airgap explain dist/airgap/multus-airgap-images-arm64.tar"
 )]
 pub(super) struct Args {
     /// A release, its airgap directory, or a file in one of them; the image sets unless set
@@ -66,7 +66,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
             .map_or("built here".to_owned(), |digest| digest.to_string());
         ui::data(&format!("  {} ({of})\n", image.reference))?;
         for (arch, size) in of_image(image, &sizes) {
-            let [archive, _] = lists::archives(arch);
+            let archive = lists::archive_name(arch);
             ui::data(&format!("    {archive}: {size} bytes\n"))?;
         }
     }
@@ -75,7 +75,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
 
 fn row(image: &Locked, sizes: &Sizes) -> serde_json::Value {
     let archives: Vec<_> = of_image(image, sizes)
-        .map(|(arch, size)| json!({"archive": lists::archives(arch)[0], "arch": arch, "bytes": size}))
+        .map(|(arch, size)| json!({"archive": lists::archive_name(arch), "arch": arch, "bytes": size}))
         .collect();
     json!({
         "feature": image.feature,

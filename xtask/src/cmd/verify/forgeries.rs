@@ -8,7 +8,7 @@ use std::{
     path::Path,
 };
 
-use airgap::{signatures::Trust, zstd};
+use airgap::signatures::Trust;
 use archive::gzip;
 use chart::BuildSettings;
 
@@ -417,54 +417,23 @@ fn forged_programs_and_layers_are_named() {
 
 #[test]
 fn forged_archives_are_named() {
-    for (ending, expected) in [
-        (".zst", "damaged zstd stream"),
-        (".gz", "damaged gzip stream"),
-    ] {
-        let path = format!("{ARCHIVE}{ending}");
-        let cut = |tree: &mut Tree| {
-            let bytes = &mut tree.0.get_mut(&path).unwrap().bytes;
-            bytes.truncate(bytes.len() / 2);
-        };
-        forged(cut, &format!("{path}: {expected}"));
-    }
-    let unpacked = |tree: &Tree| {
-        let packed = tree.get(&format!("{ARCHIVE}.zst")).unwrap();
-        zstd::decompress(packed, 1 << 24).unwrap()
+    let changed = |change: fn(&mut Vec<u8>), expected: &str| {
+        forged(
+            |tree| change(&mut tree.0.get_mut(ARCHIVE).unwrap().bytes),
+            &format!("{ARCHIVE}: {expected}"),
+        );
     };
-    forged(
-        |tree| {
-            let mut tar = unpacked(tree);
-            // The first byte of the marker file's content.
-            tar[512] ^= 1;
-            let packed = zstd::compress(&tar, zstd::ARCHIVE).unwrap();
-            tree.add(format!("{ARCHIVE}.zst"), packed);
-        },
-        "multus-airgap-images-arm.tar.zst: entry oci-layout is not what oci/ holds",
+    changed(|tar| tar.truncate(tar.len() / 2), "damaged tar archive");
+    changed(
+        // The first byte of the marker file's content.
+        |tar| tar[512] ^= 1,
+        "entry oci-layout is not what oci/ holds",
     );
-    forged(
-        |tree| {
-            let mut tar = unpacked(tree);
-            tar.extend_from_slice(&[0; 512]);
-            tree.add(format!("{ARCHIVE}.gz"), gzip::compress(&tar));
-        },
-        "multus-airgap-images-arm.tar.gz: it has bytes outside of its entries",
+    changed(
+        |tar| tar.extend_from_slice(&[0; 512]),
+        "it has bytes outside of its entries",
     );
-    forged(
-        |tree| {
-            let half = unpacked(tree)[..5000].to_vec();
-            tree.add(format!("{ARCHIVE}.gz"), gzip::compress(&half));
-        },
-        "damaged tar archive",
-    );
-    forged(
-        |tree| {
-            let bytes = tree.get(&format!("{ARCHIVE}.zst")).unwrap();
-            let half = bytes[..bytes.len() / 2].to_vec();
-            tree.add(format!("{ARCHIVE}.zst"), half);
-        },
-        "damaged zstd stream",
-    );
+    changed(|tar| tar.truncate(5000), "damaged tar archive");
     let operators = "airgap/multus-airgap-arm";
     forged(
         flip(operators),

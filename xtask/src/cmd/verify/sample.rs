@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use airgap::{
     desk::Desk,
     image::{Definition, Release as ImageRelease},
-    zstd,
 };
 use archive::layout::Layout;
 use chart::BuildSettings;
@@ -71,9 +70,7 @@ fn layout_of<'a>(
     };
     let mut layout = Layout::default();
     definition
-        .add_to(&mut layout, &release, &platforms, &|tar| {
-            zstd::compress(tar, zstd::ARCHIVE)
-        })
+        .add_to(&mut layout, &release, &platforms)
         .unwrap();
     layout
 }

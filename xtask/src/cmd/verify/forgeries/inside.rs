@@ -46,7 +46,7 @@ fn list_about_another_subject_is_named() {
     let own = digest("bin/arm/kubectl-multus");
     let about = format!("{kubectl}: it is about another file than the one of this release");
     edited(kubectl, &own, &other, &about);
-    let archive = "sbom/arm/multus-airgap-images-arm.tar.zst";
+    let archive = "sbom/arm/multus-airgap-images-arm.tar";
     let described = Release::parse(release.get(crate::release::FILE).unwrap()).unwrap();
     let manifest = described.images[0].platforms[1].manifest.hex();
     let expected = "it has no docker.io/multusrs/multus:v";
@@ -79,7 +79,7 @@ fn list_of_other_crates_is_named() {
 fn lists_that_are_missing_or_too_many_are_named() {
     let expected = "sbom/arm/image-multus: sbom/arm/multus-shim is missing";
     removed(&format!("{SHIM}."), expected);
-    let archive = "sbom/arm/multus-airgap-images-arm.tar.zst";
+    let archive = "sbom/arm/multus-airgap-images-arm.tar";
     removed(archive, &format!("{archive}.cdx.json is missing"));
     let stray = "sbom/notes is no part of a release";
     forged(|tree| tree.add("sbom/notes", ""), stray);
