@@ -79,7 +79,7 @@ complete -c multus-distro -n "__fish_multus_distro_using_subcommand chart; and _
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand chart; and __fish_seen_subcommand_from get" -s h -l help -d 'Print help'
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand images; and not __fish_seen_subcommand_from list install" -s h -l help -d 'Print help'
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand images; and not __fish_seen_subcommand_from list install" -f -a "list" -d 'List the images, one full reference a line'
-complete -c multus-distro -n "__fish_multus_distro_using_subcommand images; and not __fish_seen_subcommand_from list install" -f -a "install" -d 'Check a directory with a release\'s archives, and copy those for this architecture to where the distro imports them'
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand images; and not __fish_seen_subcommand_from list install" -f -a "install" -d 'Check a directory with a release\'s archives, and copy the one for this architecture to where the distro imports it'
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand images; and __fish_seen_subcommand_from list" -l system-default-registry -d 'Registry that takes the place of the public one, as on nodes with this system-default-registry' -r
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand images; and __fish_seen_subcommand_from list" -s h -l help -d 'Print help'
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand images; and __fish_seen_subcommand_from install" -l key -d 'Install nothing that the owner of this public key did not sign; PEM. It takes the place of a built-in key' -r -F

@@ -323,7 +323,7 @@ fn changed_deleted_and_forged_lists_are_refused() {
         case.write(&list, b"docker.io/x/y:1\n");
         case.refused(&[&list, "is not the file that sha256sum-"]);
         case.sum();
-        case.refused(&[&list, "does not list the images of the archive"]);
+        case.refused(&[&list, "does not list the images of multus-airgap-images-"]);
         fs::remove_file(case.source().join(&list)).unwrap();
         case.refused(&[&list, "is missing"]);
     }
@@ -385,7 +385,7 @@ fn archives_are_verified_beyond_their_checksums() {
     let output = Case::new().verify();
     assert!(output.status.success(), "{output:?}");
     let complete = archive(arch(), "x");
-    check(&complete[..complete.len() / 2], "damaged tar archive");
+    check(&complete[..700], "damaged tar archive");
     let more = [&complete[..], b"more"].concat();
     check(&more, "it has bytes outside of its entries");
     check(
