@@ -244,7 +244,7 @@ fn kind(path: &str) -> &'static str {
         ("bindata", _) => "bindata",
         ("plugins", _) => "plugin-archive",
         ("airgap", name) if name.starts_with("sha256sum-") => "checksums",
-        ("airgap", name) if name.ends_with(".tar") => "image-archive",
+        ("airgap", name) if name.strip_suffix(".tar").is_some() => "image-archive",
         ("airgap", name) if name.starts_with("multus-airgap-") => "program",
         ("airgap", _) => "image-list",
         ("completions", _) => "completion",

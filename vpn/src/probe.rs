@@ -94,7 +94,7 @@ pub fn probe(provider: &(impl Provider + Sync), report: &Report) -> Vec<Probe> {
         let address = peer.addresses.first()?;
         (peer.online && is_of_cluster).then_some((peer.name.as_str(), *address))
     });
-    let peers = Vec::from_iter(of_cluster);
+    let peers: Vec<_> = of_cluster.collect();
     let ask = |(name, address): (&str, IpAddr)| Probe {
         peer: name.to_owned(),
         address,
@@ -112,7 +112,7 @@ pub fn probe(provider: &(impl Provider + Sync), report: &Report) -> Vec<Probe> {
         thread::scope(|scope| {
             let ask = &ask;
             let asked = some.iter().map(|peer| scope.spawn(move || ask(*peer)));
-            let asked = Vec::from_iter(asked);
+            let asked: Vec<_> = asked.collect();
             probes.extend(asked.into_iter().filter_map(|thread| thread.join().ok()));
         });
     }
@@ -204,7 +204,7 @@ mod tests {
             api: api.clone(),
             kubelet: kubelet.clone(),
         });
-        let found = findings(&Vec::from_iter(probes), has_api);
+        let found = findings(&probes.into_iter().collect::<Vec<_>>(), has_api);
         assert_eq!(found.len(), expected.len(), "{found:#?}");
         for (finding, expected) in found.iter().zip(expected) {
             let mark = if finding.is_problem { "!" } else { "" };

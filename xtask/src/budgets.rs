@@ -52,7 +52,7 @@ fn of_file(path: &str, arches: &[Arch]) -> Option<u64> {
             let arch = Arch::parse(arch).filter(|arch| arches.contains(arch))?;
             programs::budget(arch, name)
         }
-        "airgap" if rest.ends_with(".tar") => Some(ARCHIVE),
+        "airgap" if rest.strip_suffix(".tar").is_some() => Some(ARCHIVE),
         "charts" if rest.starts_with("assets/") => Some(CHART),
         "manifests" => Some(MANIFEST),
         _ => None,

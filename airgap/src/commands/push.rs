@@ -7,7 +7,6 @@ use std::{collections::BTreeSet, path::Path};
 use anyhow::{Context as _, ensure};
 use archive::{
     layout::Layout,
-    medium::Medium,
     oci::{self, Descriptor},
 };
 use cmdline::BadUsage;

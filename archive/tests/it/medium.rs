@@ -281,9 +281,13 @@ fn every_list_is_covered_by_checksums_and_compared_with_the_archive() {
 fn repacked(change: impl FnOnce(&mut Vec<Entry>), expected: &str) {
     forged(
         |files| {
-            let mut entries = image_archive::entries(&part("amd64")).unwrap();
+            let mut entries =
+                image_archive::entries(&part("amd64")).expect("the parts have layers");
             change(&mut entries);
-            files.insert(ARCHIVE.into(), tar::write_in_order(&entries).unwrap());
+            files.insert(
+                ARCHIVE.into(),
+                tar::write_in_order(&entries).expect("the entries fit a tar"),
+            );
         },
         expected,
     );

@@ -203,23 +203,25 @@ impl Failure {
             let pod = format!("{namespace}/{name}");
             let names_network = self.network.is_some();
             if self.is_about_pod && !(names_network && length > Length::Full) {
-                text += &match length {
+                let context = match length {
                     Length::Shortest => format!("pod {pod}: "),
                     _ => format!("error configuring pod [{pod}] networking: "),
                 };
+                text += &context;
             }
             text += &self.context;
             if let (Some((_, network)), true) = (&self.network, names_pod) {
-                text += &match length {
+                let network = match length {
                     Length::Full | Length::PodWithNetwork => format!("[{pod}/{uid}:{network}]: "),
                     _ => format!("[{pod}:{network}]: "),
                 };
+                text += &network;
             }
         } else {
             text += &self.context;
         }
         if let Some((step, network)) = &self.network {
-            text += &format!("error {step} network \"{network}\": ");
+            text.extend(["error ", step, " network \"", network, "\": "]);
         }
         if let Some(PluginFailure {
             plugin,
@@ -227,12 +229,13 @@ impl Failure {
             command,
         }) = &self.call
         {
-            text += &match length {
+            let call = match length {
                 Length::NetworkOnce | Length::Shortest => {
                     format!("plugin type={plugin:?} failed ({command}): ")
                 }
                 _ => format!("plugin type={plugin:?} of network {network:?} failed ({command}): "),
             };
+            text += &call;
         }
         text += &self.error.msg;
         if !self.hint.is_empty() {

@@ -123,7 +123,7 @@ fn reconcile_containers(
             }
             Ok(reconciled) => {
                 service.statuses.wake();
-                succeeded &= report(service, cluster, pod, reconciled);
+                succeeded &= report(service, cluster, pod, &reconciled);
             }
         }
     }
@@ -136,7 +136,7 @@ fn reconcile_containers(
 }
 
 /// Reports the outcome in the log and in events. Returns whether nothing is left to do.
-fn report(service: &Service, cluster: &Cluster, pod: &PodView, reconciled: Reconciled) -> bool {
+fn report(service: &Service, cluster: &Cluster, pod: &PodView, reconciled: &Reconciled) -> bool {
     report_attached(cluster, pod, &reconciled.attached);
     for attached in &reconciled.attached {
         info!(
