@@ -204,7 +204,7 @@ mod tests {
             api: api.clone(),
             kubelet: kubelet.clone(),
         });
-        let found = findings(&probes.into_iter().collect::<Vec<_>>(), has_api);
+        let found = findings(&probes.collect::<Vec<_>>(), has_api);
         assert_eq!(found.len(), expected.len(), "{found:#?}");
         for (finding, expected) in found.iter().zip(expected) {
             let mark = if finding.is_problem { "!" } else { "" };
