@@ -2,18 +2,20 @@
 
 pub(crate) mod k3s_server;
 pub(crate) mod kubelet;
+pub(crate) mod pods;
 
 use std::{path::Path, process::Command};
 
-use anyhow::{Context as _, ensure};
+use anyhow::ensure;
 use serde_json::Value;
 
+use self::pods::Pods;
 use crate::{
-    control_plane::{Components, ControlPlane, api_client::ApiClient, objects},
+    control_plane::{Components, ControlPlane, api_client::ApiClient},
     node::{
         Node,
         cgroup::Cgroup,
-        inspect::{Addresses, addresses},
+        inspect::Addresses,
         layout::{ContainerdVersion, Layout},
         network::NodeNetwork,
         runtime::{NodePlugins, Runtime},
@@ -87,7 +89,7 @@ impl Cluster {
                 _cgroup: cgroup,
             });
         }
-        let api = ApiClient::start(&members[0].node, &control)?;
+        let api = ApiClient::start(&members[0].node, &control.admin())?;
         let cluster = Self {
             members,
             control,
@@ -150,16 +152,7 @@ impl Cluster {
 
     /// Waits until a pod runs, and returns its interfaces.
     pub(crate) fn interfaces(&self, pod: &str) -> anyhow::Result<Addresses> {
-        sh::until(90, &format!("{pod} runs"), || {
-            let object = self.pod(pod)?;
-            let phase = object["status"]["phase"].as_str().unwrap_or_default();
-            ensure!(phase == "Running", "it is {phase}");
-            Ok(())
-        })
-        .with_context(|| self.last_event(pod))?;
-        Ok(addresses(
-            &self.kubectl(&["exec", pod, "--", "ip", "-o", "address"])?,
-        ))
+        Pods::interfaces(self, pod)
     }
 
     /// Waits until a pod runs; fails unless it has exactly these interfaces, and the addresses of its status.
@@ -168,51 +161,27 @@ impl Cluster {
         pod: &str,
         interfaces: &[&str],
     ) -> anyhow::Result<Addresses> {
-        let inside = self.interfaces(pod)?;
-        let names: Vec<_> = inside.keys().map(String::as_str).collect();
-        ensure!(
-            names == interfaces,
-            "{pod} has {inside:?}, expected are {interfaces:?}"
-        );
-        let object = self.pod(pod)?;
-        let own = object["status"]["podIP"]
-            .as_str()
-            .context("a running pod has an address")?;
-        let first = inside["eth0"]
-            .iter()
-            .any(|address| address.starts_with(&format!("{own}/")));
-        ensure!(
-            first,
-            "the status of {pod} has the address {own}, its eth0 {:?}",
-            inside["eth0"]
-        );
-        objects::ensure_status(&object, &inside).with_context(|| pod.to_owned())?;
-        Ok(inside)
+        Pods::ensure_interfaces(self, pod, interfaces)
     }
 
     /// Reads a pod of the default namespace.
     pub(crate) fn pod(&self, name: &str) -> anyhow::Result<Value> {
-        let path = format!("/api/v1/namespaces/default/pods/{name}");
-        self.api.request("GET", &path, &Value::Null)?.json()
+        Pods::pod(self, name)
     }
 
     /// Deletes pods and waits until they are deleted.
     pub(crate) fn delete(&self, pods: &[String]) -> anyhow::Result<()> {
-        let names: Vec<_> = pods.iter().map(String::as_str).collect();
-        self.kubectl(&[&["delete", "pod", "--timeout=120s"], &names[..]].concat())
-            .map(drop)
+        Pods::delete(self, pods)
+    }
+}
+
+impl Pods for Cluster {
+    fn api(&self) -> &ApiClient {
+        &self.api
     }
 
-    /// Returns the message of a pod's last event, which says why it does not start.
-    fn last_event(&self, pod: &str) -> String {
-        let events = self.kubectl(&[
-            "get",
-            "events",
-            "--field-selector",
-            &format!("involvedObject.name={pod}"),
-            "--output=jsonpath={.items[-1:].message}",
-        ]);
-        events.unwrap_or_default()
+    fn kubectl(&self, args: &[&str]) -> anyhow::Result<String> {
+        Self::kubectl(self, args)
     }
 }
 

@@ -13,7 +13,12 @@ use anyhow::{Context as _, ensure};
 use serde::Deserialize as _;
 use serde_json::Value;
 
-use crate::{cluster::Cluster, node::Node, sh, test_env::sha256};
+use crate::{
+    cluster::{Cluster, pods::Pods},
+    node::Node,
+    sh,
+    test_env::sha256,
+};
 
 /// The port of the static files, on the node's address.
 const PORT: u16 = 9345;
@@ -223,12 +228,15 @@ fn walk(dir: &Path, files: &mut Vec<PathBuf>) -> anyhow::Result<()> {
 }
 
 /// Waits until a Helm release has a revision above `after`; returns the revision.
-pub(crate) fn released(cluster: &Cluster, release: &str, after: u64) -> anyhow::Result<u64> {
+pub(crate) fn released(cluster: &impl Pods, release: &str, after: u64) -> anyhow::Result<u64> {
     let secrets = format!(
         "/api/v1/namespaces/{NAMESPACE}/secrets?labelSelector=owner%3Dhelm,name%3D{release},status%3Ddeployed"
     );
     sh::until(90, &format!("a job has installed {release}"), || {
-        let found = cluster.api.request("GET", &secrets, &Value::Null)?.json()?;
+        let found = cluster
+            .api()
+            .request("GET", &secrets, &Value::Null)?
+            .json()?;
         let items = found["items"].as_array().into_iter().flatten();
         let versions = items.filter_map(|one| one["metadata"]["labels"]["version"].as_str());
         let newest = versions.filter_map(|text| text.parse().ok()).max();
@@ -240,7 +248,7 @@ pub(crate) fn released(cluster: &Cluster, release: &str, after: u64) -> anyhow::
 }
 
 /// Returns the last lines of the log of a chart's job.
-pub(crate) fn job_log(cluster: &Cluster, release: &str) -> String {
+pub(crate) fn job_log(cluster: &impl Pods, release: &str) -> String {
     let job = format!("job/helm-install-{release}");
     let namespace = format!("--namespace={NAMESPACE}");
     let logs = cluster.kubectl(&["logs", &job, &namespace, "--tail=5"]);

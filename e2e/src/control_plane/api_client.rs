@@ -1,11 +1,10 @@
 //! A client of the API server that starts no process per request, for tests with many requests.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
 use crate::{
-    control_plane::ControlPlane,
     http::{self, HttpResponse},
     node::Node,
     sh,
@@ -16,15 +15,15 @@ use crate::{
 pub(crate) struct ApiClient(PathBuf);
 
 impl ApiClient {
-    /// Starts the proxy and waits until the API server answers through it.
-    pub(crate) fn start(node: &Node, control: &ControlPlane) -> anyhow::Result<Self> {
+    /// Starts the proxy with a kubeconfig of the node, and waits until the API server answers through it.
+    pub(crate) fn start(node: &Node, kubeconfig: &Path) -> anyhow::Result<Self> {
         let socket = "/run/api.sock";
         node.serve("proxy", "kubectl", |command| {
             command
                 .arg("proxy")
                 .arg(format!("--unix-socket={socket}"))
                 .arg("--kubeconfig")
-                .arg(control.admin())
+                .arg(kubeconfig)
         })?;
         let client = Self(node.path(socket));
         sh::until(20, "the API server answers", || {

@@ -118,7 +118,7 @@ impl Harness {
             &format!("{ACCOUNT}/ca.crt"),
             fs::read(single_node.control.pki.file("ca.crt"))?,
         )?;
-        let direct = ApiClient::start(node, &single_node.control)?;
+        let direct = ApiClient::start(node, &single_node.control.admin())?;
         Ok(Self {
             single_node,
             direct,

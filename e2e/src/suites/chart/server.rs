@@ -31,7 +31,7 @@ impl Server {
         let network = NodeNetwork::new()?;
         let node = Node::start(env, &network, 1, &[&env.bin])?;
         let control = ControlPlane::start(&node, Components::ApiServer)?;
-        let api = ApiClient::start(&node, &control)?;
+        let api = ApiClient::start(&node, &control.admin())?;
         Ok(Self {
             control,
             node,

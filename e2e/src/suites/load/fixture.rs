@@ -93,7 +93,7 @@ impl<'a> LoadFixture<'a> {
         objects::definitions(env, &control, &node, &[second])?;
         node.write(DAEMON_CONFIG, json!({"logLevel": "debug"}).to_string())?;
         let fixture = Self {
-            api: ApiClient::start(&node, &control)?,
+            api: ApiClient::start(&node, &control.admin())?,
             proxy: HttpProxy::start(&node, &control.pki)?,
             daemon: RefCell::default(),
             uids: Vec::new(),

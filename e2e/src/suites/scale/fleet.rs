@@ -73,7 +73,7 @@ impl<'a> Fleet<'a> {
         ];
         let control = ControlPlane::start_with(&node, Components::ApiServer, arguments.into())?;
         let fleet = Self {
-            api: ApiClient::start(&node, &control)?,
+            api: ApiClient::start(&node, &control.admin())?,
             node,
             control,
             nodes,
