@@ -6,7 +6,7 @@
 use std::fmt;
 
 /// The suites of `cargo xtask e2e` that run blocks of pages.
-pub const SUITES: &[&str] = &["airgap", "chart", "cluster", "netns", "upgrade"];
+pub const SUITES: &[&str] = &["airgap", "chart", "cluster", "k3s", "netns", "upgrade"];
 
 /// A block of code.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -37,7 +37,7 @@ use crate::{
     node::init,
     programs::{emulation::Emulation, old_kernel},
     report::{Report, say},
-    suites::{Suite, bench, faults, plugins, scale},
+    suites::{Suite, bench, faults, k3s, plugins, scale},
     test_env::TestEnv,
 };
 
@@ -73,6 +73,8 @@ struct Arguments {
     bench: bench::Options,
     #[command(flatten)]
     plugins: plugins::Options,
+    #[command(flatten)]
+    k3s: k3s::Options,
 }
 
 /// The suites start this program again in other roles, chosen by its first argument: a device plugin, a node's first process, an API server…
@@ -171,6 +173,8 @@ fn test(arguments: &Arguments, dist: &Path) -> anyhow::Result<bool> {
         scale: &arguments.scale,
         bench: &arguments.bench,
         plugins: &arguments.plugins,
+        k3s: &arguments.k3s,
+        install: arguments.install,
     };
     // A failed check is already reported, and counts in `close`.
     let _ = suite.run(&env, &options, &mut report);

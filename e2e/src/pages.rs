@@ -28,7 +28,7 @@ pub(crate) struct Reader {
 
 impl Reader {
     pub(crate) fn new(env: &TestEnv, suite: &'static str) -> anyhow::Result<Self> {
-        let dir = env.dir.join("reader");
+        let dir = env.dir.join(format!("reader-{suite}"));
         fs::create_dir_all(&dir)?;
         symlink(&env.dist, dir.join("dist"))?;
         let own = env.program("");

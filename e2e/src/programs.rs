@@ -2,6 +2,7 @@
 
 pub(crate) mod emulation;
 pub(crate) mod image;
+pub(crate) mod k3s;
 pub(crate) mod old_kernel;
 pub(crate) mod published_charts;
 

@@ -9,6 +9,7 @@ mod devices;
 mod discover;
 pub(crate) mod faults;
 mod helmchart;
+pub(crate) mod k3s;
 mod load;
 mod netns;
 pub(crate) mod plugins;
@@ -33,6 +34,9 @@ pub(crate) struct Options<'a> {
     pub(crate) scale: &'a scale::Options,
     pub(crate) bench: &'a bench::Options,
     pub(crate) plugins: &'a plugins::Options,
+    pub(crate) k3s: &'a k3s::Options,
+    /// Whether missing programs may be built.
+    pub(crate) install: bool,
 }
 
 /// A suite, by its name on the command line.
@@ -66,6 +70,8 @@ pub(crate) enum Suite {
     Helmchart,
     /// A cluster of different kinds of nodes
     Cluster,
+    /// Real K3s, a server and an agent; needs --k3s or `MULTUS_K3S`
+    K3s,
     /// A release and its successor, published to a registry and installed from it, and from a medium without a network
     Published,
     /// Nodes that meet over a VPN: tailscale, flannel and a cluster on a LAN that is blocked
@@ -95,6 +101,7 @@ impl Suite {
             Self::Devices => "devices",
             Self::Helmchart => "helmchart",
             Self::Cluster => "cluster",
+            Self::K3s => "k3s",
             Self::Published => "published",
             Self::Vpn => "vpn",
             Self::Scale => "scale",
@@ -126,6 +133,7 @@ impl Suite {
             Self::Devices => &devices::NEEDS,
             Self::Helmchart => &helmchart::NEEDS,
             Self::Cluster => &cluster::NEEDS,
+            Self::K3s => &k3s::NEEDS,
             Self::Published => &published::NEEDS,
             Self::Vpn => &vpn::NEEDS,
             Self::Upgrade => &upgrade::NEEDS,
@@ -161,6 +169,7 @@ impl Suite {
             Self::Devices => devices::run(env, report),
             Self::Helmchart => helmchart::run(env, report),
             Self::Cluster => cluster::run(env, report),
+            Self::K3s => k3s::run(env, options.k3s, options.install, report),
             Self::Published => published::run(env, report),
             Self::Vpn => vpn::run(env, report),
             Self::Scale => scale::run(env, options.scale, options.faults.is_long(), report),

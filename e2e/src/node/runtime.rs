@@ -221,7 +221,7 @@ pub(crate) fn serve(
 }
 
 /// Builds the image of the pods; returns its archive.
-fn busybox(env: &TestEnv) -> anyhow::Result<PathBuf> {
+pub(crate) fn busybox(env: &TestEnv) -> anyhow::Result<PathBuf> {
     let image = Image {
         name: "busybox",
         references: &[IMAGE.to_owned(), IMAGE_OF_PAGES.to_owned()],

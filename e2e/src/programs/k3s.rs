@@ -1,0 +1,181 @@
+//! K3s itself: a release as its project publishes it, or the parts from which its last program is built here.
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context as _, bail, ensure};
+
+use super::find;
+use crate::{report::say, sh, test_env};
+
+/// The variable that names the directory where the option is not given.
+const VARIABLE: &str = "MULTUS_K3S";
+/// What is in the directory, for errors.
+const CONTENTS: &str = "k3s, install.sh and k3s-airgap-images-ARCH.tar.zst of a release, or k3s-src.tar.zst, k3s-data.tar.zst and klipper-helm.tar.zst";
+/// Sources of K3s, the archive that its outer program carries, and the image of its helm-controller's jobs.
+const PARTS: [&str; 3] = [
+    "k3s-src.tar.zst",
+    "k3s-data.tar.zst",
+    "klipper-helm.tar.zst",
+];
+/// The module whose version is that of the release, for each `.` of which K3s has a suffix of its own.
+const KUBERNETES: &str = "k8s.io/kubernetes => github.com/k3s-io/kubernetes v";
+
+/// The files of a release.
+pub(crate) struct K3s {
+    pub(crate) program: PathBuf,
+    /// The script by which people install it.
+    pub(crate) installer: PathBuf,
+    /// Archives that its agents import.
+    pub(crate) images: Vec<PathBuf>,
+}
+
+impl K3s {
+    /// Finds K3s in this directory, or in the one that the environment names. Where the directory has parts, the program is built of
+    /// them once, with `install`.
+    pub(crate) fn find(dir: Option<&Path>, install: bool) -> anyhow::Result<Self> {
+        let of_env = std::env::var_os(VARIABLE).map(PathBuf::from);
+        let dir = dir.map(Path::to_owned).or(of_env).with_context(|| {
+            format!(
+                "no directory with K3s: name it with --k3s DIR or {VARIABLE}; it has {CONTENTS}"
+            )
+        })?;
+        if dir.join("k3s").is_file() {
+            return Self::of_release(&dir);
+        }
+        let missing = PARTS.iter().find(|part| !dir.join(part).is_file());
+        if let Some(part) = missing {
+            bail!(
+                "{} has neither k3s nor {part}: it has to have {CONTENTS}",
+                dir.display()
+            );
+        }
+        Self::of_release(&build(&dir, install)?)
+    }
+
+    fn of_release(dir: &Path) -> anyhow::Result<Self> {
+        let archive = format!("k3s-airgap-images-{}.tar", test_env::arch());
+        let mut images = Vec::new();
+        for entry in fs::read_dir(dir)? {
+            let entry = entry?;
+            if entry.file_name().to_string_lossy().starts_with(&archive) {
+                images.push(entry.path());
+            }
+        }
+        let installer = dir.join("install.sh");
+        ensure!(
+            installer.is_file() && !images.is_empty(),
+            "{} has no install.sh or no {archive}*: it has to have {CONTENTS}",
+            dir.display()
+        );
+        Ok(Self {
+            program: dir.join("k3s"),
+            installer,
+            images,
+        })
+    }
+}
+
+/// Makes the files of a release from parts; returns their directory.
+fn build(parts: &Path, install: bool) -> anyhow::Result<PathBuf> {
+    let made = test_env::home()?.join("tools/k3s");
+    let sums = sh::run(Command::new("sha256sum").current_dir(parts).args(PARTS))?;
+    let stamp_file = made.join("parts.sha256");
+    if fs::read_to_string(&stamp_file).is_ok_and(|stamp| stamp == sums) {
+        return Ok(made);
+    }
+    ensure!(
+        install && find("go").is_some(),
+        "K3s' program is not built of the parts in {}; --install builds it, with Go",
+        parts.display()
+    );
+    say("building K3s' program (a minute the first time)");
+    if made.exists() {
+        fs::remove_dir_all(&made)?;
+    }
+    let sources = made.join("src");
+    fs::create_dir_all(&sources)?;
+    let [source, data, image] = PARTS.map(|part| parts.join(part));
+    sh::run(
+        Command::new("tar")
+            .args(["--extract", "--zstd", "--directory"])
+            .arg(&sources)
+            .arg("--file")
+            .arg(source),
+    )?;
+    let module = fs::read_to_string(sources.join("go.mod"))?;
+    let version = version(&module)?;
+    // The outer program unpacks the archive into a directory that it calls by the archive's hash.
+    let hash = sums
+        .lines()
+        .find_map(|line| line.strip_suffix(PARTS[1]))
+        .context("sha256sum prints no line for the data")?;
+    let embedded = sources.join("pkg/data/embed");
+    fs::create_dir_all(&embedded)?;
+    fs::copy(data, embedded.join(format!("{}.tar.zst", hash.trim())))?;
+    let package = "github.com/k3s-io/k3s/pkg/version";
+    sh::run(
+        Command::new("go")
+            .current_dir(&sources)
+            .env("CGO_ENABLED", "0")
+            // K3s' forks have no tags of their modules' names in the sum database.
+            .env("GONOSUMDB", "github.com/k3s-io/*")
+            .args([
+                "build",
+                "-mod=mod",
+                "-buildvcs=false",
+                "-tags=urfave_cli_no_docs",
+            ])
+            .arg(format!(
+                "-ldflags=-s -w -X {package}.Version=v{version} -X {package}.GitCommit=e2e"
+            ))
+            .arg("-o")
+            .arg(made.join("k3s"))
+            .arg("./cmd/k3s"),
+    )
+    .context("cannot build K3s' program")?;
+    fs::copy(sources.join("install.sh"), made.join("install.sh"))?;
+    let archive = format!("k3s-airgap-images-{}.tar", test_env::arch());
+    sh::run(
+        Command::new("zstd")
+            .args(["--decompress", "--force", "--quiet", "-o"])
+            .args([made.join(archive), image]),
+    )?;
+    fs::set_permissions(made.join("k3s"), fs::Permissions::from_mode(0o755))?;
+    fs::remove_dir_all(sources)?;
+    fs::write(stamp_file, sums)?;
+    Ok(made)
+}
+
+/// Returns the version of the K3s whose `go.mod` this is: that of its Kubernetes, with the suffix as build metadata.
+fn version(module: &str) -> anyhow::Result<String> {
+    let mut lines = module.lines();
+    let version = lines.find_map(|line| line.trim().strip_prefix(KUBERNETES));
+    let version = version.context("K3s' go.mod names no version of its Kubernetes")?;
+    Ok(version.replacen('-', "+", 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn version_is_that_of_its_kubernetes() {
+        let module = "replace (\n\tk8s.io/api => github.com/k3s-io/kubernetes/staging/src/k8s.io/api v1.0.0-k3s1\n\tk8s.io/kubernetes => github.com/k3s-io/kubernetes v1.36.3-k3s1\n)\n";
+        assert_eq!(version(module).unwrap(), "1.36.3+k3s1");
+        assert!(version("module m\n").is_err());
+    }
+
+    #[test]
+    fn a_directory_with_something_else_is_refused_with_what_it_has_to_have() {
+        let error = K3s::find(Some(Path::new("/proc/self")), true)
+            .err()
+            .unwrap();
+        let text = format!("{error:#}");
+        assert!(text.contains("neither k3s nor k3s-src.tar.zst"), "{text}");
+    }
+}

@@ -1,0 +1,493 @@
+//! Suite `k3s`: real K3s, a server and an agent, each installed by K3s' own installer and started by the command line of its unit.
+//!
+//! systemd does not start them, because K3s needs the controllers of control groups, which a systemd inside a node does not have on every
+//! machine; suite `service` has the units on a real systemd.
+
+mod node;
+
+use std::{fs, path::PathBuf};
+
+use anyhow::{Context as _, ensure};
+use serde_json::{Value, json};
+
+use self::node::{BIN, DATA, K3sNode, KUBECONFIG, Role};
+use crate::{
+    cluster::{k3s_server::released, pods::Pods},
+    control_plane::{api_client::ApiClient, objects},
+    node::{
+        inspect::{Addresses, nothing_left, pod_artifacts},
+        network::NodeNetwork,
+    },
+    pages::Reader,
+    programs::{Needs, k3s::K3s},
+    report::{CheckFailed, Report},
+    sh,
+    test_env::TestEnv,
+};
+
+pub(crate) const NEEDS: Needs = Needs {
+    debian: &[
+        ("busybox", "busybox-static"),
+        ("ip", "iproute2"),
+        ("iptables", "iptables"),
+        ("skopeo", "skopeo"),
+        ("sysctl", "procps"),
+        // K3s' installer writes units where it finds it.
+        ("systemctl", "systemd"),
+        ("umoci", "umoci"),
+        ("zstd", "zstd"),
+    ],
+    modules: &[],
+};
+
+/// Options of the suite.
+#[derive(Debug, clap::Args)]
+#[group(id = "k3s_options")]
+pub(crate) struct Options {
+    /// k3s: the directory with K3s; the one of `MULTUS_K3S` unless set
+    #[arg(long, value_name = "DIR")]
+    k3s: Option<PathBuf>,
+}
+
+const CONF_DIR: &str = "/var/lib/rancher/k3s/agent/etc/cni/net.d";
+const CHART: &str = "k3s-multus";
+const AIRGAP_PAGE: &str = "docs/airgap.md";
+const K3S_PAGE: &str = "docs/k3s.md";
+/// Seconds within which K3s starts or acts on a slow machine; a quick one needs some 20.
+const DEADLINE: u64 = 180;
+const ALL: &str = "--all-namespaces";
+
+pub(crate) fn run(
+    env: &TestEnv,
+    options: &Options,
+    install: bool,
+    report: &mut Report,
+) -> Result<(), CheckFailed> {
+    let k3s = report.check("K3s' program, its installer and its images", || {
+        K3s::find(options.k3s.as_deref(), install)
+    })?;
+    // The fields are dropped in this order.
+    let (mut server, mut agent, _network) = report.check(
+        "K3s' installer makes the units of a server and an agent",
+        || {
+            let network = NodeNetwork::new()?;
+            let server = K3sNode::install(env, &network, &k3s, (1, Role::Server))?;
+            let agent = K3sNode::install(env, &network, &k3s, (2, Role::Agent))?;
+            Ok((server, agent, network))
+        },
+    )?;
+    let reader = report.check("the pages for people are read", || Reader::new(env, "k3s"))?;
+    let follow = |node: &K3sNode, page, step| reader.follow(page, step, || node.shell(env));
+
+    report.check(
+        "docs/airgap.md: images and program come from a medium, before K3s' first start",
+        || {
+            follow(&server, AIRGAP_PAGE, "medium")?;
+            let unpacked = server.node.list(&format!("{DATA}/data"))?;
+            ensure!(unpacked.is_empty(), "K3s has started: {unpacked:?}");
+            ensure_through_us(&server, "server")
+        },
+    )?;
+    let api = report.check(
+        "the server's unit starts K3s, and its node is Ready",
+        || {
+            server.start()?;
+            ready(&server)
+        },
+    )?;
+    let mut cluster = K3sCluster {
+        api,
+        nodes: vec![server],
+    };
+    report.check(
+        "helm-controller and its jobs install both charts without a network",
+        || {
+            released(&cluster, "k3s-multus-crd", 0)?;
+            released(&cluster, CHART, 0).map(drop)
+        },
+    )?;
+    report.check(
+        "the daemon is ready, and found K3s' own directories",
+        || cluster.daemons_are_ready(),
+    )?;
+    report.check("docs/k3s.md: an agent joins, and has its daemon", || {
+        // The page takes program and image for granted.
+        fs::copy(
+            env.program("multus-distro"),
+            agent.node.path(&format!("{BIN}/multus-distro")),
+        )?;
+        agent
+            .node
+            .run(&["multus-distro", "images", "install", "/media/airgap"])?;
+        follow(&agent, K3S_PAGE, "install")?;
+        ensure_through_us(&agent, "agent")?;
+        agent.start()?;
+        cluster.nodes.push(agent);
+        cluster.daemons_are_ready()?;
+        cluster.ensure_not_pulled()
+    })?;
+    report.check("doctor finds nothing wrong on either node", || {
+        cluster.each(|member| {
+            let text = member.node.run(&["multus-distro", "doctor"])?;
+            ensure!(text.contains("the daemon answers"), "it prints {text}");
+            Ok(())
+        })
+    })?;
+    report.check("docs/k3s.md: a pod has a second interface", || {
+        // Suite `cluster` follows the same step on its own nodes.
+        let reader = Reader::new(env, "cluster")?;
+        reader.follow(K3S_PAGE, "k3s-pod", || cluster.server().shell(env))?;
+        nothing_left(&cluster.server().node)
+    })?;
+    cluster.pods(report)?;
+
+    report.check(
+        "docs/k3s.md: install --remove on every node, and a restart",
+        || {
+            let before = cluster.definition("first")?;
+            for member in &cluster.nodes {
+                follow(member, K3S_PAGE, "remove")?;
+            }
+            cluster.restart()?;
+            cluster.wait_until_removed()?;
+            let now = cluster.definition("first")?;
+            ensure!(now == before, "the definition {before} became {now}");
+            Ok(())
+        },
+    )?;
+    report.check("new pods start with the default network alone", || {
+        let pods = cluster.create("after", 3)?;
+        for pod in &pods {
+            let inside = cluster.interfaces(pod)?;
+            ensure!(inside.keys().eq(["eth0"]), "inside {pod} are {inside:?}");
+        }
+        cluster.delete(&pods)?;
+        cluster.each(|member| nothing_left(&member.node))
+    })?;
+    report.check("nothing else is left", || cluster.ensure_removed())?;
+    report.check("every step of the pages was followed", || {
+        reader.ensure_all_followed()
+    })
+}
+
+/// Waits until the API server answers and the first node is Ready.
+fn ready(server: &K3sNode) -> anyhow::Result<ApiClient> {
+    sh::until(DEADLINE, "the API server answers", || {
+        server.ensure_runs()?;
+        let answer = [
+            "kubectl",
+            "get",
+            "--raw=/readyz",
+            "--kubeconfig",
+            KUBECONFIG,
+        ];
+        server.node.run(&answer)
+    })?;
+    let api = ApiClient::start(&server.node, KUBECONFIG.as_ref())?;
+    sh::until(DEADLINE, "the node is Ready", || {
+        server.ensure_runs()?;
+        ensure_ready(&api, 1)
+    })?;
+    Ok(api)
+}
+
+/// Fails unless so many nodes are Ready.
+fn ensure_ready(api: &ApiClient, count: usize) -> anyhow::Result<()> {
+    let nodes = api.request("GET", "/api/v1/nodes", &Value::Null)?.json()?;
+    let conditions = nodes["items"].as_array().into_iter().flatten();
+    let is_ready = |node: &&Value| {
+        let conditions = node["status"]["conditions"].as_array();
+        let mut conditions = conditions.into_iter().flatten();
+        conditions.any(|one| one["type"] == "Ready" && one["status"] == "True")
+    };
+    let ready = conditions.filter(is_ready).count();
+    ensure!(ready == count, "{ready} of {count} nodes are Ready");
+    Ok(())
+}
+
+/// Fails unless the unit starts K3s in this role through multus-distro, with Multus.
+fn ensure_through_us(member: &K3sNode, role: &str) -> anyhow::Result<()> {
+    let line = member.command_line()?;
+    let expected = format!("{BIN}/multus-distro {role} --multus -- {BIN}/k3s {role}");
+    ensure!(line == expected, "the unit starts {line}");
+    Ok(())
+}
+
+struct K3sCluster {
+    api: ApiClient,
+    /// The server comes first.
+    nodes: Vec<K3sNode>,
+}
+
+impl Pods for K3sCluster {
+    fn api(&self) -> &ApiClient {
+        &self.api
+    }
+
+    fn kubectl(&self, args: &[&str]) -> anyhow::Result<String> {
+        sh::run(&mut self.kubectl_command(args))
+    }
+}
+
+impl K3sCluster {
+    fn server(&self) -> &K3sNode {
+        &self.nodes[0]
+    }
+
+    fn kubectl_command(&self, args: &[&str]) -> std::process::Command {
+        let mut command = self.server().node.command("kubectl");
+        command.args(["--kubeconfig", KUBECONFIG]).args(args);
+        command
+    }
+
+    fn each(&self, act: impl Fn(&K3sNode) -> anyhow::Result<()>) -> anyhow::Result<()> {
+        let mut nodes = self.nodes.iter();
+        nodes.try_for_each(|member| act(member).with_context(|| member.node.name.clone()))
+    }
+
+    /// Restarts K3s on every node; containers go on.
+    fn restart(&mut self) -> anyhow::Result<()> {
+        for member in &mut self.nodes {
+            member.end()?;
+        }
+        for member in &mut self.nodes {
+            member.start()?;
+        }
+        // The conditions of nodes are those of before until the kubelets report again, so the kubelets themselves are asked.
+        sh::until(DEADLINE, "the kubelets answer", || {
+            self.each(|member| {
+                member.ensure_runs()?;
+                let path = format!("/api/v1/nodes/{}/proxy/healthz", member.node.name);
+                self.api.request("GET", &path, &Value::Null).map(drop)
+            })
+        })
+    }
+
+    /// Returns the names of the daemons' pods.
+    fn daemon_pods(&self) -> anyhow::Result<Vec<String>> {
+        let selector = format!("--selector=app={CHART}");
+        let list = ["get", "pods", "--namespace=kube-system", "--output=name"];
+        let names = self.kubectl(&[&list[..], &[selector.as_str()]].concat())?;
+        Ok(names.lines().map(str::to_owned).collect())
+    }
+
+    /// Waits until the daemon of every node is ready; fails unless shim and configuration are where K3s' containerd looks.
+    fn daemons_are_ready(&self) -> anyhow::Result<()> {
+        let path = format!("/apis/apps/v1/namespaces/kube-system/daemonsets/{CHART}");
+        let count = self.nodes.len() as u64;
+        sh::until(DEADLINE, "the DaemonSet is ready", || {
+            self.each(K3sNode::ensure_runs)?;
+            let status = self.api.request("GET", &path, &Value::Null)?.json()?["status"].clone();
+            let is_ready = ["desiredNumberScheduled", "numberReady"]
+                .iter()
+                .all(|key| status[key].as_u64() == Some(count));
+            ensure!(is_ready, "it is {status}");
+            Ok(())
+        })?;
+        self.each(|member| {
+            for file in [
+                format!("{DATA}/data/cni/multus-shim"),
+                format!("{CONF_DIR}/00-multus.conf"),
+            ] {
+                ensure!(member.node.path(&file).exists(), "there is no {file}");
+            }
+            Ok(())
+        })
+    }
+
+    fn ensure_not_pulled(&self) -> anyhow::Result<()> {
+        let pulls = self.kubectl(&["get", "events", ALL, "--field-selector=reason=Pulling"])?;
+        ensure!(pulls.is_empty(), "images were pulled: {pulls}");
+        Ok(())
+    }
+
+    fn apply(&self, objects: &[Value]) -> anyhow::Result<()> {
+        let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
+        let mut kubectl = self.kubectl_command(&["apply", "--filename", "-"]);
+        sh::feed(&mut kubectl, list.to_string().as_bytes()).map(drop)
+    }
+
+    /// Creates a pod on each node, with the page's bridge and a macvlan interface; returns their names.
+    fn create(&self, kind: &str, number: u8) -> anyhow::Result<Vec<String>> {
+        let mut names = Vec::new();
+        let mut all = Vec::new();
+        for member in &self.nodes {
+            let node = &member.node;
+            let name = format!("{kind}-{}", node.name);
+            let address = format!("10.77.{}.{number}/16", node.number);
+            let networks = json!([{"name": "first"}, {"name": "wire", "ips": [address]}]);
+            all.push(objects::pod(&name, &node.name, Some(&networks.to_string())));
+            names.push(name);
+        }
+        self.apply(&all)?;
+        Ok(names)
+    }
+
+    /// Fails unless these pods run with all their networks; returns the addresses.
+    fn inspect(&self, pods: &[String]) -> anyhow::Result<Vec<Addresses>> {
+        let names = ["eth0", "net1", "net2"];
+        let pods = pods.iter();
+        pods.map(|pod| self.ensure_interfaces(pod, &names))
+            .collect()
+    }
+
+    fn ping(&self, from: &str, to: &Addresses, interface: &str) -> anyhow::Result<()> {
+        let address = to[interface].first().context("it has no address")?;
+        let address = address.split('/').next().unwrap_or_default();
+        let ping = ["exec", from, "--", "ping", "-c1", "-W5", address];
+        self.kubectl(&ping).map(drop)
+    }
+
+    /// The life of pods: they start, keep their networks while daemons and K3s restart, and leave nothing.
+    fn pods(&mut self, report: &mut Report) -> Result<(), CheckFailed> {
+        let (left, right, before) = report.check(
+            "pods of both nodes start with a bridge and a macvlan interface",
+            || {
+                self.apply(&[objects::wire()])?;
+                let (left, right) = (self.create("left", 1)?, self.create("right", 2)?);
+                let before = [self.inspect(&left)?, self.inspect(&right)?];
+                Ok((left, right, before))
+            },
+        )?;
+        let reach = |cluster: &Self| {
+            let [lefts, rights] = &before;
+            for (pod, neighbour) in left.iter().zip(rights) {
+                cluster.ping(pod, neighbour, "net1")?;
+            }
+            for (pod, other) in left.iter().zip(lefts.iter().rev()) {
+                cluster.ping(pod, other, "net2")?;
+                cluster.ping(pod, other, "eth0")?;
+            }
+            Ok(())
+        };
+        report.check(
+            "they reach each other: on the bridge of their node, and on the LAN across nodes",
+            || reach(self),
+        )?;
+        report.check(
+            "the daemons' pods are deleted and K3s restarts: pods keep their networks",
+            || {
+                let former = self.daemon_pods()?;
+                let names: Vec<_> = former.iter().map(String::as_str).collect();
+                let delete = ["delete", "--namespace=kube-system", "--wait=false"];
+                self.kubectl(&[&delete[..], &names].concat())?;
+                self.restart()?;
+                sh::until(60, "other daemons have taken over", || {
+                    let now = self.daemon_pods()?;
+                    let stays = former.iter().find(|name| now.contains(name));
+                    ensure!(stays.is_none(), "{stays:?} is still there");
+                    Ok(())
+                })?;
+                self.daemons_are_ready()?;
+                let now = [self.inspect(&left)?, self.inspect(&right)?];
+                ensure!(now == before, "{before:?} became {now:?}");
+                for pod in left.iter().chain(&right) {
+                    let status = &self.pod(pod)?["status"]["containerStatuses"][0];
+                    let restarts = &status["restartCount"];
+                    ensure!(*restarts == 0, "{pod} was restarted {restarts} times");
+                }
+                reach(self)
+            },
+        )?;
+        report.check("a deleted pod is detached, and the others are not", || {
+            let counts = || {
+                let nodes = self.nodes.iter();
+                let counts = nodes.map(|member| Ok(pod_artifacts(&member.node)?.len()));
+                counts.collect::<anyhow::Result<Vec<_>>>()
+            };
+            let both = counts()?;
+            self.delete(&right)?;
+            sh::until(30, "half of it is left", || {
+                let now = counts()?;
+                let halves = now.iter().zip(&both).all(|(now, both)| now * 2 == *both);
+                ensure!(halves, "of {both:?} are left {now:?}");
+                Ok(())
+            })?;
+            reach_macvlan(self, &left, &before[0])
+        })?;
+        report.check("new pods start, and deleted ones leave nothing", || {
+            let late = self.create("late", 4)?;
+            self.inspect(&late)?;
+            self.delete(&[left.clone(), late].concat())?;
+            self.each(|member| nothing_left(&member.node))
+        })
+    }
+
+    /// Returns name and uid of a network definition.
+    fn definition(&self, name: &str) -> anyhow::Result<String> {
+        let kind = "network-attachment-definitions.k8s.cni.cncf.io";
+        let form = "--output=jsonpath={.metadata.name} {.metadata.uid}";
+        self.kubectl(&["get", kind, name, form])
+    }
+
+    /// Waits until the charts are uninstalled, and the daemons have removed what they installed.
+    fn wait_until_removed(&self) -> anyhow::Result<()> {
+        sh::until(DEADLINE, "the charts are uninstalled", || {
+            let charts = self.kubectl(&["get", "helmcharts", ALL, "--output=name"])?;
+            ensure!(charts.is_empty(), "there are {charts}");
+            self.each(|member| {
+                for file in [
+                    format!("{DATA}/data/cni/multus-shim"),
+                    format!("{CONF_DIR}/00-multus.conf"),
+                ] {
+                    ensure!(!member.node.path(&file).exists(), "{file} is still there");
+                }
+                Ok(())
+            })
+        })
+    }
+
+    /// Fails when an object or a file of ours is left, besides those that stay on purpose.
+    fn ensure_removed(&self) -> anyhow::Result<()> {
+        let kinds = "all,configmaps,secrets,serviceaccounts,roles,rolebindings,clusterroles,clusterrolebindings,customresourcedefinitions,helmcharts";
+        sh::until(30, "no object is left", || {
+            let objects = self.kubectl(&["get", kinds, ALL, "--output=name"])?;
+            let ours: Vec<_> = objects
+                .lines()
+                .filter(|name| name.contains("multus"))
+                .collect();
+            ensure!(ours.is_empty(), "there are {ours:?}");
+            Ok(())
+        })?;
+        self.each(|member| {
+            let confs = member.node.list(CONF_DIR)?;
+            ensure!(
+                confs == ["10-flannel.conflist"],
+                "in {CONF_DIR} are {confs:?}"
+            );
+            let find = [
+                "find",
+                DATA,
+                "/var/lib/cni",
+                "/var/lib/multus",
+                "/run",
+                "-xdev",
+            ];
+            let ours = [
+                "-path",
+                "*multus*",
+                "-not",
+                "-type",
+                "d",
+                "-not",
+                "-path",
+                "*/containerd/*",
+            ];
+            let found = member.node.run(&[&find[..], &ours[..]].concat())?;
+            let mut found: Vec<_> = found.lines().collect();
+            found.sort_unstable();
+            ensure!(found == member.left(), "there are {found:?}");
+            Ok(())
+        })
+    }
+}
+
+/// Fails unless these pods, one of each node, reach each other over the LAN.
+fn reach_macvlan(
+    cluster: &K3sCluster,
+    pods: &[String],
+    addresses: &[Addresses],
+) -> anyhow::Result<()> {
+    let mut pairs = pods.iter().zip(addresses.iter().rev());
+    pairs.try_for_each(|(pod, other)| cluster.ping(pod, other, "net2"))
+}
