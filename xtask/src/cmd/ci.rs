@@ -2,7 +2,7 @@
 
 mod background;
 
-use std::{path::Path, process};
+use std::{env, path::Path, process};
 
 use anyhow::Context as _;
 
@@ -41,6 +41,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let reproduce = args.all.then(|| reproduce(&project, &dist)).transpose()?;
     for suite in SUITES {
         e2e::one(&project, suite, &dist, args.install, &[])?;
+        if suite == e2e::Suite::Cluster && has_k3s() {
+            e2e::one(&project, e2e::Suite::K3s, &dist, args.install, &[])?;
+        }
     }
     if args.all {
         nightly(&project, &dist, args.install)?;
@@ -55,10 +58,21 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         bench::short_cni_plugins(&project, &dist, args.install)?;
         bench::short_cluster(&project, &dist, args.install)?;
     }
+    if !has_k3s() {
+        ui::note(&format!(
+            "not run: e2e k3s, because {} names no directory with K3s",
+            e2e::K3S
+        ));
+    }
     Ok(())
 }
 
-/// Every suite that needs no other programs than the release's, cheapest first.
+/// Returns whether the environment names a directory with K3s, which no registry has.
+fn has_k3s() -> bool {
+    env::var_os(e2e::K3S).is_some()
+}
+
+/// Every suite that needs no other programs than the release's and what registries have, cheapest first.
 const SUITES: [e2e::Suite; 15] = [
     e2e::Suite::Service,
     e2e::Suite::Chart,

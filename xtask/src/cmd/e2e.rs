@@ -16,10 +16,13 @@ use crate::{
     ui,
 };
 
+/// The variable that names the directory with K3s for its suite.
+pub(crate) const K3S: &str = "MULTUS_K3S";
+
 /// Run one suite of privileged tests on real programs; needs root
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  cargo xtask e2e netns --install\n  cargo xtask e2e cluster --dist dist\n  cargo xtask e2e rules --case annotation\n  cargo xtask e2e netns --arch arm64 --install\n  cargo xtask e2e rules --peer ../multus/bin\n  cargo xtask e2e plugins --plugins DIR --case macvlan\n  cargo xtask e2e faults --part kill --seed 7"
+    after_help = "Examples:\n  cargo xtask e2e netns --install\n  cargo xtask e2e cluster --dist dist\n  cargo xtask e2e rules --case annotation\n  cargo xtask e2e netns --arch arm64 --install\n  cargo xtask e2e rules --peer ../multus/bin\n  cargo xtask e2e plugins --plugins DIR --case macvlan\n  cargo xtask e2e faults --part kill --seed 7\n  cargo xtask e2e k3s --k3s DIR"
 )]
 #[expect(
     clippy::struct_excessive_bools,
@@ -47,6 +50,9 @@ pub(crate) struct Args {
     /// plugins: test the plugins in this directory instead of the release's
     #[arg(long, value_name = "DIR", conflicts_with = "dist")]
     plugins: Option<PathBuf>,
+    /// k3s: the directory with K3s; the one of the variable `MULTUS_K3S` unless set
+    #[arg(long, value_name = "DIR")]
+    k3s: Option<PathBuf>,
     /// rules, load, plugins, upgrade: run only cases whose names contain this
     #[arg(long, value_name = "TEXT")]
     case: Option<String>,
@@ -101,6 +107,8 @@ pub(crate) enum Suite {
     Helmchart,
     /// A mixed cluster
     Cluster,
+    /// Real K3s, a server and an agent; needs --k3s or `MULTUS_K3S`
+    K3s,
     /// A release and its successor, published to a registry and installed from it, and from a medium without a network
     Published,
     /// Nodes that meet over a VPN
@@ -153,6 +161,7 @@ fn suite_args(args: &Args, here: &Path) -> Vec<OsString> {
                 .as_ref()
                 .map(|plugins| here.join(plugins).into()),
         ),
+        ("--k3s", args.k3s.as_ref().map(|dir| here.join(dir).into())),
         ("--arch", args.arch.map(|arch| arch.name().into())),
         ("--case", args.case.as_ref().map(OsString::from)),
         ("--seed", args.seed.map(|seed| seed.to_string().into())),
@@ -281,6 +290,7 @@ mod tests {
             "--long --seed 7 --part kill",
         );
         check("load --case journal --long", "--long --case journal");
+        check("k3s --k3s ../k3s", "--k3s /here/../k3s");
         check("scale --nodes 30", "--nodes 30");
         check(
             "plugins --plugins bin --case macvlan",
