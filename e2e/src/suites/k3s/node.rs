@@ -132,7 +132,7 @@ impl K3sNode {
 
     /// Returns the paths of ours that stay when Multus is removed: the images, and on a server a manifest of comments with our record.
     pub(super) fn left(&self) -> Vec<String> {
-        let archive = format!("agent/images/multus-airgap-images-{}.tar.zst", arch());
+        let archive = format!("agent/images/multus-airgap-images-{}.tar", arch());
         let of_server = ["server/.multus-distro.json", "server/manifests/multus.yaml"];
         let mut left = vec![archive];
         if self.role == Role::Server {
