@@ -13,7 +13,8 @@ use airgap::{
         push::{Destination, Push},
         trust,
     },
-    registries, signatures,
+    registries,
+    signatures::{self, Trust},
     source::Source,
 };
 use anyhow::{Context as _, ensure};
@@ -99,7 +100,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         ensure_unchanged(dir, &files, trust.key.as_ref())?;
         anyhow::Ok((dir, files))
     });
-    let places = Places::read(args, &release, &version, files.transpose()?)?;
+    let places = Places::read(args, &release, &version, files.transpose()?, &trust)?;
     places.write(args, &version)
 }
 
@@ -118,6 +119,7 @@ impl<'a> Places<'a> {
         release: &Release,
         version: &Version,
         files: Option<(&'a Path, Tree)>,
+        trust: &Trust,
     ) -> anyhow::Result<Self> {
         let push = args.registry.as_ref().map(|registry| {
             let to = Destination {
@@ -125,7 +127,8 @@ impl<'a> Places<'a> {
                 charts_to: args.charts_to.clone(),
                 images_only: args.images_only,
             };
-            let push = Push::prepare(&to, &args.login, &Source::Release(args.dist.clone()))?;
+            let mut push = Push::prepare(&to, &args.login, &Source::Release(args.dist.clone()))?;
+            push.retain_statements(trust);
             push.ensure_unpublished()?;
             anyhow::Ok(push)
         });
