@@ -22,7 +22,7 @@ const PARTS: [&str; 3] = [
     "k3s-data.tar.zst",
     "klipper-helm.tar.zst",
 ];
-/// The module whose version is that of the release, for each `.` of which K3s has a suffix of its own.
+/// The line of K3s' `go.mod` whose version is that of the release.
 const KUBERNETES: &str = "k8s.io/kubernetes => github.com/k3s-io/kubernetes v";
 
 /// The files of a release.
@@ -122,7 +122,7 @@ fn build(parts: &Path, install: bool) -> anyhow::Result<PathBuf> {
         Command::new("go")
             .current_dir(&sources)
             .env("CGO_ENABLED", "0")
-            // K3s' forks have no tags of their modules' names in the sum database.
+            // The public database of sums is not asked about K3s' forks.
             .env("GONOSUMDB", "github.com/k3s-io/*")
             .args([
                 "build",
