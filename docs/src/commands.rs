@@ -22,6 +22,7 @@ const COMMON: &[&str] = &[
     "diff",
     "git",
     "gpg",
+    "install",
     "mkdir",
     "mount",
     "openssl",

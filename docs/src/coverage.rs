@@ -69,7 +69,7 @@ fn definitions_have_every_key_of_the_plugins() {
         .text
         .to_lowercase();
     let mut all = Vec::new();
-    for dir in ["interface", "ipam", "meta"] {
+    for dir in ["config", "interface", "ipam", "meta"] {
         sources(&pages.root.join("plugins/src").join(dir), &mut all);
     }
     let fields: Vec<_> = all.iter().flat_map(|source| json_fields(source)).collect();

@@ -5,9 +5,10 @@ use std::{fs, path::Path};
 use crate::{Check, Pages};
 
 /// The directories with what programs print.
-const SOURCES: [&str; 12] = [
+const SOURCES: [&str; 13] = [
     "airgap/src",
     "api/src",
+    "archive/src",
     "chart/template",
     "cni/src",
     "daemon/src",

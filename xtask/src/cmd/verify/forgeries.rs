@@ -325,7 +325,7 @@ fn exports_name_files_of_the_release() {
     let tree = release();
     let text = |path: &str| String::from_utf8(tree.get(path).unwrap().to_vec()).unwrap();
     let hauler = text("exports/hauler.yaml");
-    let mut named = paths_in(&hauler, &[".zst", ".txt"]);
+    let mut named = paths_in(&hauler, &[".tar", ".txt"]);
     let lines: Vec<_> = hauler.lines().map(str::trim).collect();
     let charts = lines.windows(2).filter_map(|pair| {
         let name = pair[0].strip_prefix("- name: ")?;
@@ -334,7 +334,7 @@ fn exports_name_files_of_the_release() {
     named.extend(charts);
     assert_eq!(named.len(), 2 * ARCHES.len() + 4, "{named:?}");
     let zarf = text("exports/zarf.yaml").replace("###ZARF_PKG_ARCH###", "amd64");
-    let paths = paths_in(&zarf, &[".tgz", ".gz"]);
+    let paths = paths_in(&zarf, &[".tgz", ".tar", ".gz"]);
     assert_eq!(paths.len(), 4 + 2, "{paths:?}");
     named.extend(paths.iter().map(|path| path.replacen("../", "", 1)));
     for path in named {
