@@ -1,3 +1,5 @@
+//! The settings as K3s and RKE2 read them, from arguments, environment and files.
+
 use std::fs;
 
 use super::*;
