@@ -406,10 +406,10 @@ mod tests {
             let outcome = describe(origin, &mut tree, &[], Vec::new());
             (outcome.map_err(|error| error.to_string()), tree)
         };
-        let (outcome, tree) = make(4_500_000);
+        let (outcome, tree) = make(4_800_000);
         assert_eq!(outcome, Ok(()));
         let release = Release::parse(tree.get(release::FILE).unwrap()).unwrap();
-        assert_eq!(release.budgets[0].limit, 4_500_000);
+        assert_eq!(release.budgets[0].limit, 4_800_000);
         let (outcome, tree) = make(4_500_001);
         let expected =
             "airgap/multus-airgap-images-arm.tar has 4500001 bytes, its budget is 4500000";
