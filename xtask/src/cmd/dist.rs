@@ -410,9 +410,9 @@ mod tests {
         assert_eq!(outcome, Ok(()));
         let release = Release::parse(tree.get(release::FILE).unwrap()).unwrap();
         assert_eq!(release.budgets[0].limit, 4_800_000);
-        let (outcome, tree) = make(4_500_001);
+        let (outcome, tree) = make(4_800_001);
         let expected =
-            "airgap/multus-airgap-images-arm.tar has 4500001 bytes, its budget is 4500000";
+            "airgap/multus-airgap-images-arm.tar has 4800001 bytes, its budget is 4800000";
         assert_eq!(outcome, Err(expected.to_owned()));
         assert_eq!(tree.0.len(), 1);
     }
