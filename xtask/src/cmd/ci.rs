@@ -5,6 +5,7 @@ mod background;
 use std::{env, path::Path, process};
 
 use anyhow::Context as _;
+use xshell::cmd;
 
 use self::background::Background;
 use crate::{
@@ -32,6 +33,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         install: args.install,
     })?;
     let project = Project::open()?;
+    check_arm(&project, args.install)?;
     let dist = e2e::current_dist(&project, args.install)?;
     // Runs in the background while the suites run.
     if args.all {
@@ -70,6 +72,31 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 /// Returns whether the environment names a directory with K3s, which no registry has.
 fn has_k3s() -> bool {
     env::var_os(e2e::K3S).is_some()
+}
+
+/// A target with 32 bits whose standard library rustup has everywhere.
+const ARM: &str = "armv7-unknown-linux-gnueabihf";
+
+/// Checks that the programs of nodes compile where types have 32 bits, long before a release is built for arm.
+fn check_arm(project: &Project, install: bool) -> anyhow::Result<()> {
+    ui::note("arm");
+    let shell = project.shell()?;
+    if install {
+        cmd!(shell, "rustup target add {ARM}").quiet().run()?;
+    }
+    let variable = |name: &str| format!("{name}_{}", ARM.replace('-', "_"));
+    // Nothing is linked, so parts in C are not needed: their compiler is a program that writes nothing.
+    cmd!(
+        shell,
+        "cargo check --locked --target {ARM} --package shim --package plugins --package daemon --package distro"
+    )
+    .env(variable("CC"), "true")
+    .env(variable("AR"), "true")
+    .quiet()
+    .run()
+    .with_context(|| {
+        format!("programs of nodes do not compile for arm; if the target is missing: rustup target add {ARM}")
+    })
 }
 
 /// Every suite that needs no other programs than the release's and what registries have, cheapest first.
