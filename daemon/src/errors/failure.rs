@@ -53,15 +53,16 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// Adds the id to the failure of a call, and upstream's words about its pod, unless the failure names the pod with a network.
+    /// Adds the id to the failure of a call, and upstream's words about its pod, unless the failure names the pod already.
     pub(crate) fn new(call: &CniCall, failure: Failure) -> Self {
         let is_about_pod = matches!(call.command, Command::Add | Command::Check | Command::Del);
-        let failure = match &call.pod {
-            Some(pod) if is_about_pod && failure.pod.is_none() => failure.about(pod.pod_ref()),
-            _ => failure,
-        };
         let pod = call.pod.as_ref();
         let pod = pod.map_or_else(String::new, |pod| format!("{}/{}", pod.namespace, pod.name));
+        let names_pod = failure.pod.is_some() || failure.error.msg.contains(&pod);
+        let failure = match &call.pod {
+            Some(pod) if is_about_pod && !names_pod => failure.about(pod.pod_ref()),
+            _ => failure,
+        };
         let changing = call.request.as_ref().map_or(["", ""], |request| {
             let netns = request.netns.as_deref().unwrap_or_default();
             [netns, request.container_id.as_str()]
