@@ -4,12 +4,7 @@ use std::fs;
 
 use anyhow::ensure;
 
-use super::{
-    agent::Agent,
-    copy::Copy,
-    fixture::{AirgapFixture, text},
-    stores::listed,
-};
+use super::{agent::Agent, copy::Copy, fixture::AirgapFixture, stores::listed};
 use crate::{
     node::layout::ContainerdVersion,
     report::{CheckFailed, Report},
@@ -49,9 +44,8 @@ pub(super) fn run(
         report.check(
             &format!("containerd {containerd_version} imports the archive that was installed for {distro}"),
             || {
-                let installed = fixture.node.path(&agent.path(&archive));
                 let store = fixture.store(env, containerd_version, &format!("installed-{distro}"))?;
-                store.ctr(fixture, &["images", "import", text(&installed)?])?;
+                store.ctr(fixture, &["images", "import", &agent.path(&archive)])?;
                 for reference in listed(env)? {
                     store.ensure_image(fixture, &reference)?;
                 }
