@@ -201,8 +201,8 @@ impl Failure {
         }) = &self.pod
         {
             let pod = format!("{namespace}/{name}");
-            let names_network = self.network.is_some();
-            if self.is_about_pod && !(names_network && length > Length::Full) {
+            let is_named_again = self.network.is_some() || self.error.msg.contains(&pod);
+            if self.is_about_pod && !(is_named_again && length > Length::Full) {
                 let context = match length {
                     Length::Shortest => format!("pod {pod}: "),
                     _ => format!("error configuring pod [{pod}] networking: "),

@@ -211,6 +211,13 @@ mod tests {
     }
 
     #[test]
+    fn pod_is_named_once_in_a_long_error_whose_text_names_it() {
+        let text = format!("pod {POD}: annotation networks: {}", "x".repeat(300));
+        let short = answer(&plain(7, &text).about(pod()), "0a0b0c0d").msg;
+        assert_eq!(short.matches(POD).count(), 1, "{short}");
+    }
+
+    #[test]
     fn several_errors_are_all_named() {
         let one = |network: &&str| {
             let text = format!(

@@ -274,8 +274,9 @@ impl<'a> MediumInstall<'a> {
     /// Imports the installed archive as the agent does.
     fn import(&self, release: &SignedRelease) -> anyhow::Result<()> {
         let member = self.rke2();
-        let archive = member.node.path(&installed());
-        member.runtime.import(&member.node, &archive)?;
+        member
+            .runtime
+            .import(&member.node, Path::new(&installed()))?;
         let mut ctr = member.runtime.ctr(&member.node);
         let found = sh::run(ctr.args(["images", "list", "--quiet"]))?;
         ensure!(found.lines().any(|name| name == release.image), "{found}");
