@@ -212,7 +212,7 @@ impl Fixture<'_> {
 
     fn reboots_without_control_server(&mut self) -> anyhow::Result<()> {
         let address = tailnet::address(self.node(1))?;
-        let refuse = "table inet away { chain out { type filter hook output priority 0; tcp dport 8080 reject with tcp reset; } }";
+        let refuse = "table inet away { chain out { type filter hook output priority 0; tcp dport 8080 reject with tcp reset; }; }";
         self.filter(1, refuse)?;
         self.reboot()?;
         let log = self.node(1).log(&self.nodes[1].log);
@@ -238,7 +238,7 @@ impl Fixture<'_> {
     }
 
     fn kubelet_is_filtered(&self) -> anyhow::Result<()> {
-        let table = "table inet policy { chain in { type filter hook input priority -10; iifname \"tailscale0\" tcp dport 10250 drop; } }";
+        let table = "table inet policy { chain in { type filter hook input priority -10; iifname \"tailscale0\" tcp dport 10250 drop; }; }";
         self.filter(1, table)?;
         let status = self.distro_json(0, &["vpn", "status", "--probe", "--json"])?;
         let line = format!("port 10250 of {}, its kubelet's", self.node(1).name);
