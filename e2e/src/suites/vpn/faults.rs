@@ -238,7 +238,7 @@ impl Fixture<'_> {
     }
 
     fn kubelet_is_filtered(&self) -> anyhow::Result<()> {
-        let table = "table inet policy { chain in { type filter hook input priority -10; iifname \"tailscale0\" tcp dport 10250 drop; }; }";
+        let table = "table inet acl { chain in { type filter hook input priority -10; iifname \"tailscale0\" tcp dport 10250 drop; }; }";
         self.filter(1, table)?;
         let status = self.distro_json(0, &["vpn", "status", "--probe", "--json"])?;
         let line = format!("port 10250 of {}, its kubelet's", self.node(1).name);
@@ -250,7 +250,7 @@ impl Fixture<'_> {
             "{status}"
         );
         self.node(1)
-            .run(&["nft", "delete", "table", "inet", "policy"])
+            .run(&["nft", "delete", "table", "inet", "acl"])
             .map(drop)
     }
 
