@@ -8,6 +8,7 @@ mod budgets;
 mod build_environment;
 mod c_compiler;
 mod changelog;
+mod changes;
 mod cmd;
 mod desks;
 mod difference;

@@ -5,11 +5,12 @@ mod background;
 use std::{env, path::Path, process};
 
 use anyhow::Context as _;
-use xshell::cmd;
+use clap::ValueEnum as _;
 
 use self::background::Background;
 use crate::{
     arch::Arch,
+    changes,
     cmd::{bench, e2e, fuzz, lint, reproduce, test},
     project::Project,
     ui,
@@ -17,23 +18,40 @@ use crate::{
 
 /// Run what CI runs on a change: test, lint, every e2e suite, and a short bench
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  cargo xtask ci --install\n  cargo xtask ci --all --install")]
+#[command(
+    after_help = "Examples:\n  cargo xtask ci --install\n  cargo xtask ci --since origin/main --install\n  cargo xtask ci --all --install"
+)]
 pub(crate) struct Args {
-    /// Also run what CI runs each night: long fuzzing and faults, the oldest kernel, hundreds of nodes, other architectures, and the release made again in the root of another system
+    /// Also run what CI runs each night: a check for arm, fuzzing and faults, the oldest kernel, hundreds of nodes, other architectures, and the release made again in the root of another system
     #[arg(long)]
     all: bool,
     /// Install whatever is missing
     #[arg(long)]
     install: bool,
+    /// Run what can notice a difference from where the branch left this revision, and nothing else
+    #[arg(long, value_name = "REVISION", conflicts_with = "all")]
+    since: Option<String>,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    test::run(&test::Args {})?;
+    let since = args.since.clone();
+    test::run(&test::Args { since })?;
     lint::run(&lint::Args {
         install: args.install,
+        arm: false,
     })?;
     let project = Project::open()?;
-    check_arm(&project, args.install)?;
+    let touched = args.since.as_deref();
+    let touched = touched
+        .map(|since| changes::since(&project, since))
+        .transpose()?;
+    let is_touched = |suite: e2e::Suite| {
+        let touched = touched.as_ref();
+        touched.is_none_or(|touched| touched.suites.contains(&changes::name(suite)))
+    };
+    if !e2e::Suite::value_variants().iter().copied().any(is_touched) {
+        return Ok(());
+    }
     let dist = e2e::current_dist(&project, args.install)?;
     // Runs in the background while the suites run.
     if args.all {
@@ -41,11 +59,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         reproduce::root::ensure_tools(args.install)?;
     }
     let reproduce = args.all.then(|| reproduce(&project, &dist)).transpose()?;
-    for suite in SUITES {
+    let k3s = has_k3s().then_some(e2e::Suite::K3s);
+    for suite in SUITES
+        .into_iter()
+        .chain(k3s)
+        .filter(|&suite| is_touched(suite))
+    {
         e2e::one(&project, suite, &dist, args.install, &[])?;
-        if suite == e2e::Suite::Cluster && has_k3s() {
-            e2e::one(&project, e2e::Suite::K3s, &dist, args.install, &[])?;
-        }
     }
     if args.all {
         nightly(&project, &dist, args.install)?;
@@ -72,31 +92,6 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 /// Returns whether the environment names a directory with K3s, which no registry has.
 fn has_k3s() -> bool {
     env::var_os(e2e::K3S).is_some()
-}
-
-/// A target with 32 bits whose standard library rustup has everywhere.
-const ARM: &str = "armv7-unknown-linux-gnueabihf";
-
-/// Checks that the programs of nodes compile where types have 32 bits, long before a release is built for arm.
-fn check_arm(project: &Project, install: bool) -> anyhow::Result<()> {
-    ui::note("arm");
-    let shell = project.shell()?;
-    if install {
-        cmd!(shell, "rustup target add {ARM}").quiet().run()?;
-    }
-    let variable = |name: &str| format!("{name}_{}", ARM.replace('-', "_"));
-    // Nothing is linked, so parts in C are not needed: their compiler is a program that writes nothing.
-    cmd!(
-        shell,
-        "cargo check --locked --target {ARM} --package shim --package plugins --package daemon --package distro"
-    )
-    .env(variable("CC"), "true")
-    .env(variable("AR"), "true")
-    .quiet()
-    .run()
-    .with_context(|| {
-        format!("programs of nodes do not compile for arm; if the target is missing: rustup target add {ARM}")
-    })
 }
 
 /// Every suite that needs no other programs than the release's and what registries have, cheapest first.
@@ -133,12 +128,13 @@ const EMULATED: [(Arch, &[e2e::Suite]); 2] = [
     ),
 ];
 
-/// Runs the suites that are too slow for every change.
+/// Runs what is too slow for every change.
 fn nightly(project: &Project, dist: &Path, install: bool) -> anyhow::Result<()> {
-    // Half a minute for each target; the job of the nightly workflow goes on for longer.
+    lint::run(&lint::Args { install, arm: true })?;
+    // Each target starts; the job of the nightly workflow goes on for longer.
     fuzz::run(&fuzz::Args {
         targets: Vec::new(),
-        seconds: 30,
+        seconds: 10,
         install,
     })?;
     for suite in [e2e::Suite::Faults, e2e::Suite::Plugins] {
@@ -191,8 +187,6 @@ fn reproduce(project: &Project, dist: &Path) -> anyhow::Result<Background> {
 
 #[cfg(test)]
 mod tests {
-    use clap::ValueEnum as _;
-
     use super::*;
 
     /// Returns the suites that the release workflow runs on a kind of machine.

@@ -18,11 +18,16 @@ use crate::{
 
 /// Check formatting, clippy, tidiness, pages, the chart and the workflows
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  cargo xtask lint --install")]
+#[command(
+    after_help = "Examples:\n  cargo xtask lint --install\n  cargo xtask lint --arm --install"
+)]
 pub(crate) struct Args {
-    /// Install actionlint, with Go, if it is missing
+    /// Install what is missing: actionlint, with Go, and the standard library for `--arm`
     #[arg(long)]
     pub(crate) install: bool,
+    /// Instead of all this, check that the programs of nodes compile for arm, whose types have 32 bits
+    #[arg(long)]
+    pub(crate) arm: bool,
 }
 
 const ACTIONLINT: &str = "github.com/rhysd/actionlint/cmd/actionlint@v1.7.7";
@@ -32,6 +37,9 @@ const LONG_FILE: usize = 800;
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let project = Project::open()?;
     let shell = project.shell()?;
+    if args.arm {
+        return check_arm(&shell, args.install);
+    }
     ui::note("fmt");
     cmd!(shell, "cargo fmt --all --check").quiet().run()?;
     cmd!(shell, "cargo fmt --manifest-path fuzz/Cargo.toml --check")
@@ -53,6 +61,30 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     .quiet()
     .run()?;
     Ok(())
+}
+
+/// A target with 32 bits whose standard library rustup has everywhere.
+const ARM: &str = "armv7-unknown-linux-gnueabihf";
+
+/// Checks that the programs of nodes compile where types have 32 bits, long before a release is built for arm.
+fn check_arm(shell: &Shell, install: bool) -> anyhow::Result<()> {
+    ui::note("arm");
+    if install {
+        cmd!(shell, "rustup target add {ARM}").quiet().run()?;
+    }
+    let variable = |name: &str| format!("{name}_{}", ARM.replace('-', "_"));
+    // Nothing is linked, so parts in C are not needed: their compiler is a program that writes nothing.
+    cmd!(
+        shell,
+        "cargo check --locked --target {ARM} --package shim --package plugins --package daemon --package distro"
+    )
+    .env(variable("CC"), "true")
+    .env(variable("AR"), "true")
+    .quiet()
+    .run()
+    .with_context(|| {
+        format!("programs of nodes do not compile for arm; if the target is missing: rustup target add {ARM}")
+    })
 }
 
 fn workflows(project: &Project, shell: &Shell, install: bool) -> anyhow::Result<()> {

@@ -2,16 +2,38 @@
 
 use xshell::cmd;
 
-use crate::project::Project;
+use crate::{changes, project::Project, ui};
 
 /// Run unit, golden and socket tests; no network, no root
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  cargo xtask test")]
-pub(crate) struct Args {}
+#[command(after_help = "Examples:\n  cargo xtask test\n  cargo xtask test --since origin/main")]
+pub(crate) struct Args {
+    /// Only what differs from where the branch left this revision can make these tests fail; the suites that it touches are named
+    #[arg(long, value_name = "REVISION")]
+    pub(crate) since: Option<String>,
+}
 
-pub(crate) fn run(_: &Args) -> anyhow::Result<()> {
-    let shell = Project::open()?.shell()?;
-    cmd!(shell, "cargo test --locked --workspace")
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let project = Project::open()?;
+    let packages = match &args.since {
+        None => vec!["--workspace".to_owned()],
+        Some(revision) => {
+            let touched = changes::since(&project, revision)?;
+            let suites = touched.suites.iter().map(String::as_str);
+            let suites = suites.collect::<Vec<_>>().join(" ");
+            ui::note(&format!("suites that this change touches: {suites}"));
+            if touched.packages.is_empty() {
+                ui::note("no test of a package reads what changed");
+                return Ok(());
+            }
+            let packages = touched.packages.into_iter();
+            packages
+                .map(|package| format!("--package={package}"))
+                .collect()
+        }
+    };
+    let shell = project.shell()?;
+    cmd!(shell, "cargo test --locked {packages...}")
         .quiet()
         .run()?;
     Ok(())
