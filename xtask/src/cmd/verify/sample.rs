@@ -1,6 +1,6 @@
 //! A small release of fake programs, which follows from itself as a real one does, and its checksums after a change.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::LazyLock};
 
 use airgap::{
     desk::Desk,
@@ -88,8 +88,10 @@ fn origin(settings: &BuildSettings<'_>) -> Origin {
     }
 }
 
+/// Returns a copy of the release of this version, which is made once.
 pub(super) fn release() -> Tree {
-    release_of(env!("CARGO_PKG_VERSION"))
+    static RELEASE: LazyLock<Tree> = LazyLock::new(|| release_of(env!("CARGO_PKG_VERSION")));
+    RELEASE.clone()
 }
 
 pub(super) fn release_of<'a>(settings: impl Into<BuildSettings<'a>>) -> Tree {
