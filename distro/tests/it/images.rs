@@ -3,9 +3,10 @@
 use std::{
     collections::BTreeMap,
     fs::{self, File},
+    io::{BufRead as _, BufReader},
     os::unix::fs::{FileExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
-    process::Output,
+    process::{Command, Output, Stdio},
 };
 
 use airgap::lists;
@@ -244,6 +245,33 @@ fn newer_archive_replaces_the_older() {
     let output = case.install();
     assert!(output.status.success(), "{output:?}");
     assert_eq!(fs::read(case.installed()).unwrap(), newer[&name()]);
+}
+
+/// Two releases have one name for their archives, so a second run waits for the first.
+#[test]
+fn second_installation_waits_for_the_first() {
+    let case = Case::new();
+    let (source, data) = (case.source(), case.data());
+    let dir = case.installed().with_file_name("");
+    fs::create_dir_all(&dir).unwrap();
+    let first = File::open(&dir).unwrap();
+    first.lock().unwrap();
+    let mut second = Command::new(env!("CARGO_BIN_EXE_multus-distro"))
+        .args(["images", "install", path(&source)])
+        .args(["--data-dir", path(&data)])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let notes = BufReader::new(second.stderr.take().unwrap()).lines();
+    let mut notes = notes.map(Result::unwrap);
+    let waits = notes.find(|note| note.contains("another run installs into"));
+    assert!(waits.is_some(), "the second run did not wait");
+    assert_eq!(files(&case.data()), []);
+    drop(first);
+    notes.for_each(drop);
+    assert!(second.wait().unwrap().success());
+    assert_eq!(files(&case.data()).len(), 1);
 }
 
 #[test]
