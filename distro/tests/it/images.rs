@@ -423,6 +423,22 @@ fn archives_are_verified_beyond_their_checksums() {
 }
 
 #[test]
+fn reader_that_ends_early_is_no_failure() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let output = Command::new(env!("CARGO_BIN_EXE_multus-distro"))
+        .args(["verify", path(&Case::new().source())])
+        .stdout(writer)
+        .stderr(Stdio::piped())
+        .spawn()
+        .and_then(std::process::Child::wait_with_output)
+        .unwrap();
+    let notes = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{notes}");
+    assert!(!notes.contains("ipe"), "{notes}");
+}
+
+#[test]
 fn empty_node_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     let verify = ["verify", "--distro", "k3s", "--data-dir", path(dir.path())];
@@ -497,4 +513,8 @@ fn with_a_key_only_what_its_owner_signed_is_verified_and_installed() {
     let bad = run(&["verify", path(&medium), "--key", path(&at(&sums))]);
     let stderr = String::from_utf8_lossy(&bad.stderr).into_owned();
     assert!(stderr.contains("it is not a key in PEM"), "{stderr}");
+    let missing = run(&["verify", path(&medium), "--key", "/nonexistent"]);
+    let stderr = String::from_utf8_lossy(&missing.stderr).into_owned();
+    let expected = "name a public key in PEM with --key: No such file";
+    assert!(stderr.contains(expected), "{stderr}");
 }
