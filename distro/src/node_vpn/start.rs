@@ -246,7 +246,7 @@ mod tests {
         let mode = fs::metadata(node.dir.path().join("run/multus-vpn"))
             .unwrap()
             .permissions();
-        assert_eq!(mode.mode() & 0o077 & 0o022, 0);
+        assert_eq!(mode.mode() & 0o777, 0o700);
     }
 
     #[test]
