@@ -91,6 +91,16 @@ pub enum Error {
     /// A checksum file is in another form, or names other files than a release has.
     #[error("{0} is damaged: copy it from the release again")]
     Damaged(String),
+    /// A checksum file is that of another architecture.
+    #[error("{name} has the checksums of {found}: copy the one of {expected} from the release")]
+    OtherSums {
+        /// The checksum file.
+        name: String,
+        /// The architecture of the archive in it.
+        found: String,
+        /// The architecture in its name.
+        expected: String,
+    },
     /// A file is missing that a checksum file names.
     #[error("{0} is missing: copy the release's directory again")]
     Missing(String),
@@ -111,7 +121,7 @@ pub enum Error {
         sums: String,
     },
     /// The content of an archive is damaged.
-    #[error("{name}")]
+    #[error("copy this archive from the release again: {name}")]
     Archive {
         /// The archive.
         name: String,
@@ -120,7 +130,7 @@ pub enum Error {
         source: Box<image_archive::Error>,
     },
     /// A list names other images than the archive holds.
-    #[error("{list} does not list the images of {archive}")]
+    #[error("{list} does not list the images of {archive}: copy both from one release")]
     List {
         /// The list.
         list: String,
@@ -304,7 +314,18 @@ impl Sums {
         let files = lists::parse_sums(&text).unwrap_or_default();
         let is_named = |file: &String| files.iter().any(|(name, _)| name == file);
         if !required.iter().all(is_named) {
-            return Err(Error::Damaged(name.to_owned()));
+            let name = name.to_owned();
+            let mut archives = files
+                .iter()
+                .filter_map(|(file, _)| lists::architecture_of_archive(file));
+            return Err(match archives.find(|found| *found != architecture) {
+                Some(found) => Error::OtherSums {
+                    name,
+                    found: found.to_owned(),
+                    expected: architecture.to_owned(),
+                },
+                None => Error::Damaged(name),
+            });
         }
         let program = lists::program_name(architecture);
         let mut names = files.iter().map(|(name, _)| name);

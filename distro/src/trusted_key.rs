@@ -30,13 +30,14 @@ pub(crate) fn find(file: Option<&Path>) -> anyhow::Result<Option<TrustedKey>> {
         return built_in();
     };
     let context = || format!("cannot use the key {}", path.display());
-    let size = fs::metadata(path).with_context(context)?.len();
+    let unread = || format!("{}, name a public key in PEM with --key", context());
+    let size = fs::metadata(path).with_context(unread)?.len();
     ensure!(
         size <= MAX_KEY,
         "cannot use the key {}: it has {size} bytes, more than any key",
         path.display()
     );
-    let text = fs::read(path).with_context(context)?;
+    let text = fs::read(path).with_context(unread)?;
     let key = PublicKey::from_pem(&String::from_utf8_lossy(&text)).with_context(context)?;
     Ok(Some(TrustedKey {
         key,

@@ -271,6 +271,13 @@ impl Features {
     }
 }
 
+/// The limits of the unit that keeps the VPN up, whose process holds a key: it writes below `/run` and `/var/lib` alone, and starts
+/// tailscale's program, never the distro. The file with its settings may be in a home.
+const SANDBOX: &str = "NoNewPrivileges=yes\nProtectSystem=full\nProtectHome=read-only\n\
+    ProtectKernelTunables=yes\nProtectKernelModules=yes\nProtectControlGroups=yes\n\
+    RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK\nRestrictNamespaces=yes\n\
+    LockPersonality=yes\nSystemCallArchitectures=native\n";
+
 /// The unit that keeps the VPN up.
 pub(crate) const VPN_UNIT: &str = "multus-vpn.service";
 
@@ -284,7 +291,7 @@ pub(crate) fn vpn_unit(program: &Path, vpn_auth_file: &Path) -> anyhow::Result<S
          After=network-online.target tailscaled.service\n\
          Before=k3s.service k3s-agent.service rke2-server.service rke2-agent.service\n\
          [Service]\nType=notify\nExecStart={program} vpn run {VPN_OPTION} {file}\n\
-         Restart=always\nRestartSec=5s\nUMask=0077\nLimitCORE=0\n\
+         Restart=always\nRestartSec=5s\nUMask=0077\nLimitCORE=0\n{SANDBOX}\
          [Install]\nWantedBy=multi-user.target\n"
     ))
 }
@@ -462,6 +469,9 @@ mod tests {
             "After=network-online.target tailscaled.service",
             "Before=k3s.service k3s-agent.service rke2-server.service rke2-agent.service",
             "LimitCORE=0",
+            "NoNewPrivileges=yes",
+            "ProtectSystem=full",
+            "RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK",
         ] {
             assert!(unit[0].lines().any(|found| found == line), "{}", unit[0]);
         }

@@ -6,7 +6,8 @@ use std::{collections::BTreeMap, io, net::IpAddr, time::Duration};
 
 use netlink::{
     Attributes, Message, Socket,
-    codec::{text, u32_at},
+    codec::{from_octets, octets, text, u32_at},
+    route::{self, AF_INET, AF_INET6, RTN_UNICAST},
 };
 
 use crate::Prefix;
@@ -18,9 +19,6 @@ const RTM_GETROUTE: u16 = 26;
 const RTM_NEWRULE: u16 = 32;
 const RTM_DELRULE: u16 = 33;
 const RTM_GETRULE: u16 = 34;
-const AF_INET: u8 = 2;
-const AF_INET6: u8 = 10;
-const RTN_UNICAST: u8 = 1;
 /// `EEXIST`: the rule is there.
 const EXISTS: i32 = 17;
 /// `ENOENT`: the rule is gone.
@@ -32,7 +30,7 @@ const RULE: usize = 12;
 const ANSWER: Duration = Duration::from_secs(5);
 
 /// The routing table of ordinary routes.
-pub const MAIN: u32 = 254;
+pub const MAIN: u32 = route::RT_TABLE_MAIN;
 
 /// A network interface.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -155,32 +153,6 @@ impl Netlink {
     }
 }
 
-fn address(bytes: &[u8]) -> Option<IpAddr> {
-    match bytes.len() {
-        4 => <[u8; 4]>::try_from(bytes).ok().map(IpAddr::from),
-        16 => <[u8; 16]>::try_from(bytes).ok().map(IpAddr::from),
-        _ => None,
-    }
-}
-
-fn octets(address: IpAddr) -> Vec<u8> {
-    match address {
-        IpAddr::V4(address) => address.octets().to_vec(),
-        IpAddr::V6(address) => address.octets().to_vec(),
-    }
-}
-
-/// Returns the range of a route or rule, whose address is left out where it is the family's default route.
-fn range(family: u8, length: u8, bytes: Option<&[u8]>) -> Option<Prefix> {
-    let address = match (bytes, family) {
-        (Some(bytes), _) => address(bytes)?,
-        (None, AF_INET) => IpAddr::from([0; 4]),
-        (None, AF_INET6) => IpAddr::from([0; 16]),
-        _ => return None,
-    };
-    Prefix::new(address, length)
-}
-
 fn parse_link(body: &[u8]) -> Option<(u32, Link)> {
     const IFLA_IFNAME: u16 = 3;
     const IFLA_MTU: u16 = 4;
@@ -220,22 +192,17 @@ fn parse_address(body: &[u8]) -> Option<(IpAddr, u32)> {
     let bytes = attributes
         .get(IFA_LOCAL)
         .or_else(|| attributes.get(IFA_ADDRESS))?;
-    Some((address(bytes)?, u32_at(body, 4)?))
+    Some((from_octets(bytes)?, u32_at(body, 4)?))
 }
 
 fn parse_route(body: &[u8]) -> Option<Route> {
-    const RTA_DST: u16 = 1;
-    const RTA_OIF: u16 = 4;
-    const RTA_TABLE: u16 = 15;
-    let attributes = Attributes(body.get(12..)?);
-    if *body.get(7)? != RTN_UNICAST {
-        return None;
-    }
-    let table = attributes.get(RTA_TABLE).and_then(|value| u32_at(value, 0));
-    Some(Route {
-        destination: range(*body.first()?, *body.get(1)?, attributes.get(RTA_DST))?,
-        table: table.unwrap_or(u32::from(*body.get(4)?)),
-        link: attributes.get(RTA_OIF).and_then(|value| u32_at(value, 0)),
+    let route = route::Route::<(IpAddr, u8)>::parse(body)?;
+    let (address, length) = route.destination;
+    let destination = Prefix::new(address, length)?;
+    (route.kind == RTN_UNICAST).then_some(Route {
+        destination,
+        table: route.table,
+        link: route.link,
     })
 }
 
@@ -255,7 +222,7 @@ fn parse_rule(body: &[u8]) -> Option<Rule> {
     Some(Rule {
         priority: number(FRA_PRIORITY).unwrap_or(0),
         destination: match destination {
-            Some(bytes) => Some(range(*body.first()?, *body.get(1)?, Some(bytes))?),
+            Some(bytes) => Some(Prefix::new(from_octets(bytes)?, *body.get(1)?)?),
             None => None,
         },
         table: number(FRA_TABLE).unwrap_or(u32::from(*body.get(4)?)),

@@ -77,32 +77,41 @@ pub trait Runner {
     fn run(&self, args: &[String], limit: Duration) -> Result<Output, RunError>;
 }
 
-/// Runs the program that `PATH` has. The child gets no other variable, since ours may hold a key.
+/// Runs the provider's program.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemRunner;
 
 impl Runner for SystemRunner {
     fn run(&self, args: &[String], limit: Duration) -> Result<Output, RunError> {
-        let path = std::env::var_os("PATH");
-        let path =
-            path.unwrap_or_else(|| "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin".into());
-        let mut command = Command::new(PROGRAM);
-        command
-            .args(args)
-            .env_clear()
-            .env("PATH", path)
-            .env("HOME", "/root");
-        let limits = Limits {
-            time: Some(limit),
-            ..Limits::default()
-        };
-        let output = cni::process::run(&mut command, &[], &limits)?;
-        Ok(Output {
-            is_success: output.status.success(),
-            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
-            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
-        })
+        run_program(PROGRAM, args, &[], limit)
     }
+}
+
+/// Runs a program that `PATH` has. The child gets no other variable, since ours may hold a key.
+pub fn run_program(
+    program: &str,
+    args: &[String],
+    stdin: &[u8],
+    limit: Duration,
+) -> Result<Output, RunError> {
+    let path = std::env::var_os("PATH");
+    let path = path.unwrap_or_else(|| "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin".into());
+    let mut command = Command::new(program);
+    command
+        .args(args)
+        .env_clear()
+        .env("PATH", path)
+        .env("HOME", "/root");
+    let limits = Limits {
+        time: Some(limit),
+        ..Limits::default()
+    };
+    let output = cni::process::run(&mut command, stdin, &limits)?;
+    Ok(Output {
+        is_success: output.status.success(),
+        stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+    })
 }
 
 /// Tailscale on this node.

@@ -219,11 +219,9 @@ impl CCompiler {
         .quiet()
         .run()
         .with_context(|| format!("cannot build the C library for {}", arch.name()))?;
-        let newest = newest_by_name(&cache.join("o"))?;
         for name in ["crt1.o", "libc.a", "libunwind.a"] {
-            let path = newest.iter().find(|path| path.ends_with(name));
-            let path = path.with_context(|| format!("the C compiler made no {name}"))?;
-            fs::copy(path, to.join(name))
+            let path = newest(&cache.join("o"), name)?;
+            fs::copy(&path, to.join(name))
                 .with_context(|| format!("cannot copy {}", path.display()))?;
         }
         let cc = self.cc(arch);
@@ -238,22 +236,27 @@ impl CCompiler {
     }
 }
 
-/// Returns the files of a compiler's cache, the last made first: the start file is made of one with the same name.
-fn newest_by_name(cache: &Path) -> anyhow::Result<Vec<PathBuf>> {
+/// Returns the file of this name in a compiler's cache that was made last: the start file is made of one with the same name. Two of one
+/// time are refused, since only chance would choose between them.
+fn newest(cache: &Path, name: &str) -> anyhow::Result<PathBuf> {
     let context = || format!("cannot read {}", cache.display());
     let mut files = Vec::new();
     for dir in fs::read_dir(cache).with_context(context)? {
-        let dir = dir.with_context(context)?.path();
-        if !dir.is_dir() {
-            continue;
-        }
-        for file in fs::read_dir(&dir).with_context(context)? {
-            let file = file.with_context(context)?;
-            files.push((file.metadata()?.modified()?, file.path()));
+        let path = dir.with_context(context)?.path().join(name);
+        if let Ok(metadata) = path.metadata() {
+            files.push((metadata.modified()?, path));
         }
     }
     files.sort();
-    Ok(files.into_iter().rev().map(|(_, path)| path).collect())
+    let (time, path) = files
+        .pop()
+        .with_context(|| format!("the C compiler made no {name}"))?;
+    ensure!(
+        files.last().is_none_or(|(before, _)| *before < time),
+        "two files {name} in {} have one time: build on a file system with finer times",
+        cache.display()
+    );
+    Ok(path)
 }
 
 /// Unpacks what is needed of a wheel.
@@ -343,7 +346,11 @@ fn program(arguments: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::{io::Write as _, process::Command};
+    use std::{
+        io::Write as _,
+        process::Command,
+        time::{Duration, SystemTime},
+    };
 
     use zip::{ZipWriter, write::SimpleFileOptions};
 
@@ -390,6 +397,27 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let error = unpack(io::Cursor::new(b"x".to_vec()), dir.path()).unwrap_err();
         assert_eq!(error.to_string(), "it is not a wheel");
+    }
+
+    #[test]
+    fn newest_file_of_a_name_is_taken_and_two_of_one_time_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let error = newest(dir.path(), "crt1.o").unwrap_err().to_string();
+        assert_eq!(error, "the C compiler made no crt1.o");
+        let make = |name: &str, seconds| {
+            fs::create_dir(dir.path().join(name)).unwrap();
+            let file = File::create(dir.path().join(name).join("crt1.o")).unwrap();
+            let time = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+            file.set_modified(time).unwrap();
+        };
+        make("b", 1);
+        make("a", 2);
+        fs::write(dir.path().join("a/libc.a"), "").unwrap();
+        let found = newest(dir.path(), "crt1.o").unwrap();
+        assert_eq!(found, dir.path().join("a/crt1.o"));
+        make("c", 2);
+        let error = newest(dir.path(), "crt1.o").unwrap_err().to_string();
+        assert!(error.starts_with("two files crt1.o in "), "{error}");
     }
 
     #[test]

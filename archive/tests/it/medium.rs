@@ -199,6 +199,12 @@ fn checksums_in_another_form_are_refused() {
         refused(&files, &format!("{SUMS} is damaged"));
     }
     let mut files = both();
+    files.insert(SUMS.to_owned(), files["sha256sum-arm64.txt"].clone());
+    refused(
+        &files,
+        &format!("{SUMS} has the checksums of arm64: copy the one of amd64"),
+    );
+    let mut files = both();
     let more = format!("{sound}{}  zzz\n", "0".repeat(64));
     files.insert(SUMS.to_owned(), more.into_bytes());
     refused(&files, "zzz does not belong there");
@@ -267,7 +273,7 @@ fn every_list_is_covered_by_checksums_and_compared_with_the_archive() {
         refused(&less, &format!("{list} is missing"));
         forged(
             |files| drop(files.insert(list.clone(), b"docker.io/own/y:v1\n".to_vec())),
-            &format!("{list} does not list the images of {ARCHIVE}"),
+            &format!("{list} does not list the images of {ARCHIVE}: copy both from one release"),
         );
     }
     forged(
@@ -298,7 +304,7 @@ fn forged_archives_with_matching_checksums_are_refused() {
     let archive = |change: fn(&mut Vec<u8>), expected: &str| {
         forged(
             |files| change(files.get_mut(ARCHIVE).unwrap()),
-            &format!("{ARCHIVE}: {expected}"),
+            &format!("copy this archive from the release again: {ARCHIVE}: {expected}"),
         );
     };
     archive(|bytes| bytes.truncate(200), "damaged tar archive");

@@ -54,7 +54,7 @@ rke2\t'RKE2: a manifest that carries the charts'"
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand server" -l data-dir -d 'The distro\'s data directory, where its arguments do not name it' -r -F
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand server" -l vpn-auth-file -d 'File of mode 0600 with the VPN\'s settings: name=tailscale,joinKey=KEY[,controlServerURL=URL][,extraArgs=ARGS]' -r -F
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand server" -l vpn-auth -d 'The VPN\'s settings themselves, which every user of the node can read: prefer the file' -r
-complete -c multus-distro -n "__fish_multus_distro_using_subcommand server" -l vpn-cluster-cidr -d 'The networks of the cluster\'s pods, where an agent\'s servers have others than the default one' -r
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand server" -l vpn-cluster-cidr -d 'The networks of the cluster\'s pods, where an agent cannot ask its server for them' -r
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand server" -l vpn-timeout -d 'Seconds to wait for the VPN' -r
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand server" -l hint -d 'File for the hint to the node\'s daemon' -r -F
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand server" -l root -d 'The directory that stands for the node\'s root' -r -F
@@ -65,7 +65,7 @@ rke2\t'RKE2: a manifest that carries the charts'"
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand agent" -l data-dir -d 'The distro\'s data directory, where its arguments do not name it' -r -F
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand agent" -l vpn-auth-file -d 'File of mode 0600 with the VPN\'s settings: name=tailscale,joinKey=KEY[,controlServerURL=URL][,extraArgs=ARGS]' -r -F
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand agent" -l vpn-auth -d 'The VPN\'s settings themselves, which every user of the node can read: prefer the file' -r
-complete -c multus-distro -n "__fish_multus_distro_using_subcommand agent" -l vpn-cluster-cidr -d 'The networks of the cluster\'s pods, where an agent\'s servers have others than the default one' -r
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand agent" -l vpn-cluster-cidr -d 'The networks of the cluster\'s pods, where an agent cannot ask its server for them' -r
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand agent" -l vpn-timeout -d 'Seconds to wait for the VPN' -r
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand agent" -l hint -d 'File for the hint to the node\'s daemon' -r -F
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand agent" -l root -d 'The directory that stands for the node\'s root' -r -F
@@ -97,7 +97,7 @@ complete -c multus-distro -n "__fish_multus_distro_using_subcommand install" -l 
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand install" -l distro -d 'The distro, where this node has both' -r -f -a "k3s\t'K3s: charts among the static files, a manifest that names their address'
 rke2\t'RKE2: a manifest that carries the charts'"
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand install" -l vpn-auth-file -d 'Put the node on the VPN of this file, which a unit of its own keeps up, without Multus where it was not on; both stay until --remove' -r -F
-complete -c multus-distro -n "__fish_multus_distro_using_subcommand install" -l vpn-cluster-cidr -d 'The networks of the cluster\'s pods, where an agent\'s servers have others than the default one' -r
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand install" -l vpn-cluster-cidr -d 'The networks of the cluster\'s pods, where an agent cannot ask its server for them' -r
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand install" -l program -d 'This program\'s path on the node; its present path unless set' -r -F
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand install" -l root -d 'The directory that stands for the node\'s root' -r -F
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand install" -l multus -d 'Start with Multus; on unless --vpn-auth-file is given, or this node has the VPN alone'
@@ -109,7 +109,7 @@ complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and not
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and not __fish_seen_subcommand_from plan run status down hook" -f -a "status" -d 'Report the VPN of this node, what is wrong with it, and how to fix it'
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and not __fish_seen_subcommand_from plan run status down hook" -f -a "down" -d 'End the use of the VPN, and take it down if `vpn run` brought it up'
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and not __fish_seen_subcommand_from plan run status down hook" -f -a "hook" -d 'Note the subnet of this node\'s pods, for flannel'
-complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __fish_seen_subcommand_from plan" -l vpn-cluster-cidr -d 'The networks of the cluster\'s pods, where an agent\'s servers have others than the default one' -r
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __fish_seen_subcommand_from plan" -l vpn-cluster-cidr -d 'The networks of the cluster\'s pods, where an agent cannot ask its server for them' -r
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __fish_seen_subcommand_from plan" -l interface -d 'The VPN\'s interface, for a plan before the VPN runs' -r
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __fish_seen_subcommand_from plan" -l address -d 'The node\'s addresses in the VPN' -r
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __fish_seen_subcommand_from plan" -l mtu -d 'The MTU of the VPN\'s interface' -r

@@ -88,18 +88,17 @@ fn install(args: &InstallArgs) -> anyhow::Result<()> {
         note(trusted_key::UNCHECKED);
     }
     let dir = installation.data_dir.join(IMAGES_DIR);
-    let installed = images::install(
+    let written = images::install(
         &checked.medium.path(&name),
         files[&name],
         &dir,
         args.conditional_import,
+        note,
     )?;
-    installed.notes.iter().for_each(|text| note(text));
-    if !installed.written.is_empty() {
+    if !written.is_empty() {
         note(&not_imported_yet(&dir));
     }
-    installed
-        .written
+    written
         .iter()
         .try_for_each(|path| print(&format!("{}\n", path.display())))
 }

@@ -40,7 +40,7 @@ pub(crate) struct Args {
     /// Put the node on the VPN of this file, which a unit of its own keeps up, without Multus where it was not on; both stay until --remove
     #[arg(long, value_name = "FILE", value_parser = absolute, conflicts_with = "remove")]
     vpn_auth_file: Option<PathBuf>,
-    /// The networks of the cluster's pods, where an agent's servers have others than the default one
+    /// The networks of the cluster's pods, where an agent cannot ask its server for them
     #[arg(
         long,
         value_name = "CIDR",

@@ -10,18 +10,20 @@ pub(crate) mod verify;
 pub(crate) mod version;
 pub(crate) mod vpn;
 
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 
 use anyhow::Context;
 
 /// The beginning of each line to stderr.
 pub(crate) const PREFIX: &str = "multus-distro";
 
-/// Writes data to stdout.
+/// Writes data to stdout. A reader that ended, as `head` does, is no failure: the command does the rest of its work all the same.
 fn print(text: &str) -> anyhow::Result<()> {
-    std::io::stdout()
-        .write_all(cmdline::plain(text, &['\n', '\t']).as_bytes())
-        .context("cannot write to stdout")
+    let text = cmdline::plain(text, &['\n', '\t']);
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        other => other.context("cannot write to stdout"),
+    }
 }
 
 /// Writes one line for the user to stderr.

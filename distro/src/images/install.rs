@@ -2,7 +2,7 @@
 //! sees a part of it.
 
 use std::{
-    fs::{self, DirBuilder, File, OpenOptions, Permissions},
+    fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError},
     io,
     os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
@@ -17,44 +17,35 @@ use archive::{
 /// With this file the distro imports archives only when they change, those of others too; it never makes the file itself.
 const CACHE: &str = ".cache.json";
 
-/// The outcome of an installation.
-#[derive(Debug, Default)]
-pub(crate) struct Installed {
-    /// The new files.
-    pub(crate) written: Vec<PathBuf>,
-    /// Lines for the operator.
-    pub(crate) notes: Vec<String>,
-}
-
 /// Copies the archive into the directory. It is hashed again while it is copied, since it may have changed since the check.
-/// With `conditional_import`, the file with which the distro imports changed archives alone is made as well.
+/// With `conditional_import`, the file with which the distro imports changed archives alone is made as well. Returns the new files.
 pub(crate) fn install(
     archive: &Path,
     digest: Digest,
     dir: &Path,
     conditional_import: bool,
-) -> anyhow::Result<Installed> {
+    note: impl Fn(&str),
+) -> anyhow::Result<Vec<PathBuf>> {
     make_dirs(dir).with_context(|| format!("cannot make {}", dir.display()))?;
-    let mut installed = Installed::default();
+    let _lock = lock(dir, &note).with_context(|| format!("cannot lock {}", dir.display()))?;
+    let mut written = Vec::new();
     let path = dir.join(archive.file_name().context("an archive has a name")?);
     let former = former(&path)?;
     if former.as_ref().is_some_and(|(former, _)| *former == digest) {
-        installed
-            .notes
-            .push(format!("{} is there already", path.display()));
+        note(&format!("{} is there already", path.display()));
     } else {
         let size = copy(archive, &path, digest)
             .with_context(|| format!("cannot write {}", path.display()))?;
         if former.is_some_and(|(_, before)| before == size) {
-            installed.notes.push(format!(
+            note(&format!(
                 "{} is as long as the one it replaces: restart the distro, which tells archives apart by their length",
                 path.display()
             ));
         }
-        installed.written.push(path);
+        written.push(path);
     }
     if !conditional_import {
-        return Ok(installed);
+        return Ok(written);
     }
     let cache = dir.join(CACHE);
     let made = OpenOptions::new()
@@ -63,13 +54,29 @@ pub(crate) fn install(
         .mode(0o600)
         .open(&cache);
     match made {
-        Ok(_) => installed.written.push(cache),
+        Ok(_) => written.push(cache),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         Err(error) => {
             return Err(error).with_context(|| format!("cannot write {}", cache.display()));
         }
     }
-    Ok(installed)
+    Ok(written)
+}
+
+/// Keeps other runs out of the directory as long as the file is open: archives of different releases have one name.
+fn lock(dir: &Path, note: impl Fn(&str)) -> io::Result<File> {
+    let file = File::open(dir)?;
+    match file.try_lock() {
+        Err(TryLockError::WouldBlock) => {
+            note(&format!(
+                "another run installs into {}: waiting for its end",
+                dir.display()
+            ));
+            file.lock()?;
+        }
+        other => other?,
+    }
+    Ok(file)
 }
 
 /// Makes missing directories as the distro makes them, whatever the umask: other programs look for files of theirs below the first ones.

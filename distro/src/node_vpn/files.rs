@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
@@ -36,12 +37,15 @@ impl<'a> VpnFiles<'a> {
         Self { root }
     }
 
-    /// Makes the directories, which only root may read.
+    /// Makes the directories, which only root may read, also where others made them.
     pub(crate) fn make_dirs(&self) -> anyhow::Result<()> {
         for dir in [RUN_DIR, LIB_DIR] {
             self.root
                 .make_dirs(Path::new(dir).parent().context("it has a parent")?, 0o755)?;
             self.root.make_dirs(dir, 0o700)?;
+            let path = self.root.name().join(dir.trim_start_matches('/'));
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o700))
+                .with_context(|| format!("cannot close {} to others", path.display()))?;
         }
         Ok(())
     }

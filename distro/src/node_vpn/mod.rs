@@ -6,5 +6,6 @@ pub(crate) mod files;
 pub(crate) mod fragment;
 pub(crate) mod host;
 pub(crate) mod plan_input;
+pub(crate) mod pod_networks;
 pub(crate) mod report;
 pub(crate) mod start;

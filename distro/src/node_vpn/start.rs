@@ -11,10 +11,10 @@ use crate::{
     node_vpn::{
         auth::{self, AuthArgs},
         files::VpnFiles,
-        host, plan_input,
+        host, plan_input, pod_networks,
     },
     plan::Distro,
-    settings::{Settings, pod_networks},
+    settings::{self, Role, Settings},
     unit,
 };
 
@@ -23,7 +23,7 @@ use crate::{
 pub(crate) struct Options {
     #[command(flatten)]
     auth: AuthArgs,
-    /// The networks of the cluster's pods, where an agent's servers have others than the default one
+    /// The networks of the cluster's pods, where an agent cannot ask its server for them
     #[arg(long, value_name = "CIDR", value_delimiter = ',')]
     vpn_cluster_cidr: Vec<Prefix>,
     /// Seconds to wait for the VPN
@@ -54,10 +54,30 @@ pub(crate) fn args(
     let facts = files.wait(Duration::from_secs(options.vpn_timeout))?;
     let plan = plan_input::plan(&facts, &node, settings)?;
     plan.notes.iter().for_each(|text| print_note(text));
-    if let Some(networks) = networks {
+    if let Some(mut networks) = networks {
+        if networks.is_empty() && settings.role == Some(Role::Agent) {
+            networks = networks_of_server(&files, settings, print_note)?;
+        }
         files.write_net_conf(&flannel_conf(networks, &plan, settings)?)?;
     }
     Ok(Some(plan.args()))
+}
+
+/// Asks the server for the networks of pods; without an answer they are those of the agent's last start, which may be none.
+fn networks_of_server(
+    files: &VpnFiles<'_>,
+    settings: &Settings,
+    print_note: impl Fn(&str),
+) -> anyhow::Result<Vec<Prefix>> {
+    match pod_networks::ask(settings, &files.run_dir(), pod_networks::curl) {
+        Ok(networks) => Ok(networks),
+        Err(error) => {
+            print_note(&format!(
+                "the server names no networks of pods: {error:#}; those of the last start count, else the default ones, and --vpn-cluster-cidr names others"
+            ));
+            files.networks()
+        }
+    }
 }
 
 /// Returns the networks of pods that options or settings name, which may be none; `None` where flannel does not run.
@@ -92,7 +112,7 @@ pub(crate) fn flannel_conf(
     if networks.is_empty() {
         let node_ip = plan.settings.iter().find(|one| one.name == "node-ip");
         let first = node_ip.and_then(|setting| setting.values.first()?.parse().ok());
-        networks = prefixes(&pod_networks(&settings.cluster_cidr, first))?;
+        networks = prefixes(&settings::pod_networks(&settings.cluster_cidr, first))?;
     }
     Ok(net_conf(networks.into_iter().collect(), &hook))
 }
@@ -226,7 +246,7 @@ mod tests {
         let mode = fs::metadata(node.dir.path().join("run/multus-vpn"))
             .unwrap()
             .permissions();
-        assert_eq!(mode.mode() & 0o077 & 0o022, 0);
+        assert_eq!(mode.mode() & 0o777, 0o700);
     }
 
     #[test]

@@ -12,6 +12,7 @@ mod table;
 
 use std::{
     collections::BTreeMap,
+    fmt,
     net::IpAddr,
     path::{Path, PathBuf},
 };
@@ -52,6 +53,16 @@ pub(crate) enum Place {
     Environment,
 }
 
+/// The token to join with, which is not printed.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Token(pub(crate) Option<String>);
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(…)")
+    }
+}
+
 /// The settings of one start of the distro.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(
@@ -89,6 +100,8 @@ pub(crate) struct Settings {
     pub(crate) kubelet_arg: Vec<String>,
     /// The URL of the server to join.
     pub(crate) server: Option<String>,
+    pub(crate) token: Token,
+    pub(crate) token_file: Option<String>,
     pub(crate) cluster_init: bool,
     pub(crate) cluster_reset: bool,
     pub(crate) datastore_endpoint: Option<String>,
@@ -146,6 +159,8 @@ pub(crate) fn read(
         flannel_iface: single("flannel-iface"),
         kubelet_arg: list("kubelet-arg"),
         server: single("server"),
+        token: Token(single("token")),
+        token_file: single("token-file"),
         cluster_init: is_on("cluster-init"),
         cluster_reset: is_on("cluster-reset"),
         datastore_endpoint: single("datastore-endpoint"),

@@ -107,6 +107,8 @@ pub(super) static TABLE: &[Flag] = {
         flag("service-cidr", List),
         flag("system-default-registry", Single).variable_named("SYSTEM_DEFAULT_REGISTRY"),
         flag("tls-san", List),
+        flag("token", Single).short("t").variable_named("TOKEN"),
+        flag("token-file", Single).variable_named("TOKEN_FILE"),
         flag("vpn-auth", Single).only(K3s),
         flag("vpn-auth-file", Single).only(K3s),
     ]

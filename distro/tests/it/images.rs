@@ -3,9 +3,10 @@
 use std::{
     collections::BTreeMap,
     fs::{self, File},
+    io::{BufRead as _, BufReader},
     os::unix::fs::{FileExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
-    process::Output,
+    process::{Command, Output, Stdio},
 };
 
 use airgap::lists;
@@ -246,6 +247,33 @@ fn newer_archive_replaces_the_older() {
     assert_eq!(fs::read(case.installed()).unwrap(), newer[&name()]);
 }
 
+/// Two releases have one name for their archives, so a second run waits for the first.
+#[test]
+fn second_installation_waits_for_the_first() {
+    let case = Case::new();
+    let (source, data) = (case.source(), case.data());
+    let dir = case.installed().with_file_name("");
+    fs::create_dir_all(&dir).unwrap();
+    let first = File::open(&dir).unwrap();
+    first.lock().unwrap();
+    let mut second = Command::new(env!("CARGO_BIN_EXE_multus-distro"))
+        .args(["images", "install", path(&source)])
+        .args(["--data-dir", path(&data)])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let notes = BufReader::new(second.stderr.take().unwrap()).lines();
+    let mut notes = notes.map(Result::unwrap);
+    let waits = notes.find(|note| note.contains("another run installs into"));
+    assert!(waits.is_some(), "the second run did not wait");
+    assert_eq!(files(&case.data()), []);
+    drop(first);
+    notes.for_each(drop);
+    assert!(second.wait().unwrap().success());
+    assert_eq!(files(&case.data()).len(), 1);
+}
+
 #[test]
 fn tampering_is_refused_by_name() {
     let archive = name();
@@ -395,6 +423,22 @@ fn archives_are_verified_beyond_their_checksums() {
 }
 
 #[test]
+fn reader_that_ends_early_is_no_failure() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let output = Command::new(env!("CARGO_BIN_EXE_multus-distro"))
+        .args(["verify", path(&Case::new().source())])
+        .stdout(writer)
+        .stderr(Stdio::piped())
+        .spawn()
+        .and_then(std::process::Child::wait_with_output)
+        .unwrap();
+    let notes = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{notes}");
+    assert!(!notes.contains("ipe"), "{notes}");
+}
+
+#[test]
 fn empty_node_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     let verify = ["verify", "--distro", "k3s", "--data-dir", path(dir.path())];
@@ -469,4 +513,8 @@ fn with_a_key_only_what_its_owner_signed_is_verified_and_installed() {
     let bad = run(&["verify", path(&medium), "--key", path(&at(&sums))]);
     let stderr = String::from_utf8_lossy(&bad.stderr).into_owned();
     assert!(stderr.contains("it is not a key in PEM"), "{stderr}");
+    let missing = run(&["verify", path(&medium), "--key", "/nonexistent"]);
+    let stderr = String::from_utf8_lossy(&missing.stderr).into_owned();
+    let expected = "name a public key in PEM with --key: No such file";
+    assert!(stderr.contains(expected), "{stderr}");
 }

@@ -1,7 +1,7 @@
 //! `download`: fetches third-party files that lock files name, by digest. A file that is right already costs no connection.
 
 use std::{
-    fs,
+    fs::{self, TryLockError},
     io::{self, Read as _},
     path::{Path, PathBuf},
 };
@@ -140,11 +140,12 @@ fn mirror(at: usize, text: &str) -> anyhow::Result<Mirror> {
 /// Fetches one file, from the first source that has it.
 fn one(http: &Http, item: &Item, dir: &Path, mirrors: &[Mirror]) -> anyhow::Result<File> {
     let path = dir.join(&item.name);
+    fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+    let _lock = locked_dir(dir)?;
     let was_there = digest(&path)? == Some(item.sha256);
     let from = if was_there {
         "up to date".to_owned()
     } else {
-        fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
         get(http, item, &path, mirrors)?
     };
     ui::note(&format!("{} {}: {from}", item.name, item.version));
@@ -212,12 +213,13 @@ fn get(http: &Http, item: &Item, path: &Path, mirrors: &[Mirror]) -> anyhow::Res
     )
 }
 
-/// Fetches a file from an address. A part that has arrived stays for the next attempt, unless it is complete and wrong.
+/// Fetches a file from an address. A part that has arrived stays for the next attempt, unless it is complete and wrong: its beginning may
+/// be of another time than its end, so one more attempt starts from the beginning.
 fn from(http: &Http, item: &Item, address: &Address, part: &Path) -> anyhow::Result<()> {
-    let mut is_resumed = part.exists();
+    let mut is_repeated = false;
     loop {
         // The part may be complete, from an attempt that was cut off at its very end.
-        if !is_resumed || digest(part)? != Some(item.sha256) {
+        if is_repeated || digest(part)? != Some(item.sha256) {
             fetch::fetch(http, &item.name, address, part)?;
         }
         let found = digest(part)?.context("a transfer leaves a file")?;
@@ -225,15 +227,29 @@ fn from(http: &Http, item: &Item, address: &Address, part: &Path) -> anyhow::Res
             return Ok(());
         }
         fs::remove_file(part).with_context(|| format!("cannot remove {}", part.display()))?;
-        // The resumed part may have been wrong, so one more attempt starts from the beginning.
-        if !std::mem::take(&mut is_resumed) {
+        if std::mem::replace(&mut is_repeated, true) {
             bail!(
-                "{address} has a file of sha256 {}, its lock says {}: ask its publisher, or correct the lock",
+                "{address} has a file of sha256 {}, its lock says {}: do not use it, and ask its publisher why they differ",
                 found.hex(),
                 item.sha256.hex()
             );
         }
     }
+}
+
+/// Keeps other runs out of the directory as long as the file is open: all append to one part.
+fn locked_dir(dir: &Path) -> anyhow::Result<fs::File> {
+    let context = || format!("cannot lock {}", dir.display());
+    let file = fs::File::open(dir).with_context(context)?;
+    if let Err(TryLockError::WouldBlock) = file.try_lock() {
+        ui::note(&format!(
+            "another run downloads into {}: waiting for its end",
+            dir.display()
+        ));
+    }
+    // The lock is this file's already, or is waited for.
+    file.lock().with_context(context)?;
+    Ok(file)
 }
 
 /// Returns the digest of a file, or `None` when there is no file.

@@ -126,7 +126,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 pub(super) fn secret_key(path: &Path) -> anyhow::Result<SecretKey> {
     let context = || format!("cannot use the key {}", path.display());
     let file = fs::File::open(path).with_context(context)?;
-    let mode = file.metadata().with_context(context)?.mode();
+    let metadata = file.metadata().with_context(context)?;
+    let (mode, owner) = (metadata.mode(), metadata.uid());
+    ensure!(
+        is_trusted(owner, rustix::process::geteuid().as_raw()),
+        "cannot use the key {}: it belongs to user {owner}, who can change it: use a copy of your own",
+        path.display()
+    );
     ensure!(
         mode & OF_OTHERS == 0,
         "cannot use the key {}: other users can read or change it (mode {:04o}): chmod 600 {}",
@@ -142,6 +148,11 @@ pub(super) fn secret_key(path: &Path) -> anyhow::Result<SecretKey> {
         path.display()
     );
     SecretKey::from_pem(&String::from_utf8_lossy(&bytes)).with_context(context)
+}
+
+/// Returns whether a user may take a key from a file of this owner.
+fn is_trusted(owner: u32, user: u32) -> bool {
+    owner == user || owner == 0
 }
 
 /// Returns whether a text has the form of an absolute URI.
@@ -203,6 +214,24 @@ mod tests {
         refused(&text.repeat(1000), 0o600, "larger than any key");
         fs::write(&path, text).unwrap();
         secret_key(&path).unwrap();
+    }
+
+    #[test]
+    fn key_of_another_user_is_refused_unless_root_owns_it() {
+        for (owner, user, expected) in [(7, 7, true), (0, 7, true), (8, 7, false), (8, 0, false)] {
+            assert_eq!(is_trusted(owner, user), expected, "{owner} {user}");
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("key");
+        let text = include_str!("../../../signing/tests/fixtures/p256.pem");
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        secret_key(&path).unwrap();
+        // Only root can give a file away.
+        if std::os::unix::fs::chown(&path, Some(65_533), None).is_ok() {
+            let error = secret_key(&path).unwrap_err().to_string();
+            assert!(error.contains("it belongs to user 65533"), "{error}");
+        }
     }
 
     #[test]

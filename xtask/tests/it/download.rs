@@ -2,9 +2,10 @@
 
 use std::{
     fs,
+    io::{BufRead as _, BufReader},
     net::TcpListener,
     path::{Path, PathBuf},
-    process::Command,
+    process::{Command, Stdio},
 };
 
 use archive::digest::sha256;
@@ -321,6 +322,37 @@ fn part_stays_for_the_next_run_when_every_attempt_is_cut() {
     lock(dir.path(), &[&better.base]);
     succeeds(download(dir.path()), "file.tgz v1: fetched");
     assert_eq!(better.offsets(), [5]);
+}
+
+#[test]
+fn file_that_changes_while_its_transfer_is_cut_is_fetched_once_more() {
+    let former = vec![b'x'; CONTENT.len()];
+    let server = Server::start(move |nth, request| match nth {
+        0 => part(&former, 5),
+        _ => rest(CONTENT, request.range),
+    });
+    arrives(&server, b"", &[0, 5, 0]);
+}
+
+#[test]
+fn second_run_waits_for_the_first() {
+    let server = Server::start(|_, request| rest(CONTENT, request.range));
+    let dir = work_dir(&server, b"");
+    let downloads = dir.path().join("target/download");
+    fs::create_dir_all(&downloads).unwrap();
+    let first = fs::File::open(&downloads).unwrap();
+    first.lock().unwrap();
+    let mut second = download(dir.path());
+    let mut second = second.stderr(Stdio::piped()).spawn().unwrap();
+    let notes = BufReader::new(second.stderr.take().unwrap()).lines();
+    let mut notes = notes.map(Result::unwrap);
+    let waits = notes.find(|note| note.contains("another run downloads into"));
+    assert!(waits.is_some(), "the second run did not wait");
+    fs::write(file(dir.path()), CONTENT).unwrap();
+    drop(first);
+    assert_eq!(notes.last().unwrap(), "file.tgz v1: up to date");
+    assert!(second.wait().unwrap().success());
+    assert_eq!(server.offsets(), [0; 0]);
 }
 
 #[test]

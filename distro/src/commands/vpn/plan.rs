@@ -45,7 +45,7 @@ pub(crate) struct Args {
     /// The configuration of flannel, which is the file of the plan's flannel-conf
     #[arg(long, conflicts_with_all = ["json", "as_arguments", "as_config"])]
     flannel_conf: bool,
-    /// The networks of the cluster's pods, where an agent's servers have others than the default one
+    /// The networks of the cluster's pods, where an agent cannot ask its server for them
     #[arg(
         long,
         value_name = "CIDR",
