@@ -68,7 +68,7 @@ pub fn slice(layout: &Layout, architecture: &str) -> Result<Layout, Error> {
 
 /// Returns the layout of slices, one per architecture, in which each image has an index again.
 ///
-/// The slices of all architectures of a release give the index that the release has, byte by byte, unless a publisher made it.
+/// The slices of all architectures of a release give the index that the release has, byte by byte.
 pub fn join(parts: &[Layout]) -> Result<Layout, Error> {
     let mut layout = Layout::default();
     let mut children: Vec<(String, Vec<Descriptor>)> = Vec::new();

@@ -14,7 +14,6 @@ use reqwest::{Client, Method, RequestBuilder, Response, Url};
 use tokio::runtime::{Builder, Runtime};
 
 pub use self::{failure::Failure, transfer::Arrived};
-pub(crate) use self::{part::Part, transfer::receive};
 use proxy::Proxies;
 
 const USER_AGENT: &str = concat!("multus-rs/", env!("CARGO_PKG_VERSION"));

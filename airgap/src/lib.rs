@@ -1,7 +1,7 @@
 //! Releases on their way to nodes: the images, archives, lists and checksums that carry them, what a release consists of, and the commands
 //! that `multus-airgap` and `cargo xtask airgap` share.
 //!
-//! Deciding is functions over values; `http` and `registry` connect to servers, `pull` stores blobs in a directory, `tree` reads and
+//! Deciding is functions over values; `http` and `registry` connect to servers, `tree` reads and
 //! writes directories, and `commands` calls them.
 
 #![expect(
@@ -24,7 +24,6 @@ pub mod medium;
 pub mod names;
 pub mod plugin_archives;
 mod program_archive;
-pub mod pull;
 pub mod push;
 pub mod referrers;
 pub mod registries;
@@ -33,7 +32,6 @@ pub mod release;
 #[cfg(test)]
 mod sample;
 pub mod sbom;
-pub mod sets;
 pub mod signatures;
 pub mod source;
 pub mod time;

@@ -1,11 +1,8 @@
-//! The registries of a command: options, and the logins that docker, podman and skopeo store.
+//! The registry of a command: options, and the logins that docker, podman and skopeo store.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    path::PathBuf,
-};
+use std::path::PathBuf;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
 
 use crate::{
     http::{Environment, variable},
@@ -16,7 +13,7 @@ use crate::{
 /// The variable with the password of `--user`: every user of the machine can see arguments.
 const PASSWORD: &str = "MULTUS_REGISTRY_PASSWORD";
 /// The hint when a login is missing.
-pub const HINT: &str =
+const HINT: &str =
     "give --user and MULTUS_REGISTRY_PASSWORD, or log in with docker, podman or skopeo";
 
 /// Adds a hint to an error about a missing login.
@@ -26,19 +23,19 @@ pub fn with_hint(error: registry::Error) -> anyhow::Error {
     if is_login { error.context(HINT) } else { error }
 }
 
-/// Options for registries.
+/// Options for a registry.
 #[derive(Debug, Clone, clap::Args)]
 #[group(skip)]
 pub struct Options {
     /// User of the registry, with the password in `MULTUS_REGISTRY_PASSWORD`; the login that docker, podman or skopeo stores unless set
     ///
-    /// The host may be left out when the command connects to one registry. With several users each has its password in a variable with
-    /// its host, as `MULTUS_REGISTRY_PASSWORD_R_EXAMPLE_5000` for r.example:5000.
+    /// With several users the one for the host of the registry counts, and its password is in a variable with the host, as
+    /// `MULTUS_REGISTRY_PASSWORD_R_EXAMPLE_5000` for r.example:5000.
     #[arg(long = "user", value_name = "[HOST=]NAME", value_parser = user)]
     users: Vec<String>,
-    /// Connect without TLS to this registry; without a host to the mirrors, or to the registry itself when there is no mirror
-    #[arg(long, value_name = "HOST", num_args = 0..=1, require_equals = true, default_missing_value = "", value_parser = host_or_none)]
-    plain_http: Vec<String>,
+    /// Connect without TLS
+    #[arg(long)]
+    plain_http: bool,
     /// Directory with a directory of certificates for each host: HOST:PORT/ca.crt, and client.cert with client.key for a registry that
     /// wants them; those of docker, podman and containerd below /etc unless set
     ///
@@ -62,45 +59,19 @@ fn user(text: &str) -> Result<String, String> {
     Err("write NAME or HOST=NAME, as registry.example:5000=me".to_owned())
 }
 
-fn host_or_none(text: &str) -> Result<String, String> {
-    if text.is_empty() || names::is_host(text) {
-        return Ok(text.to_owned());
-    }
-    Err("write a host, as registry.example:5000".to_owned())
-}
-
-/// The users of the registries that a command connects to.
-pub struct Registries<'a> {
-    options: &'a Options,
-    /// The logins of `--user`, by host.
-    logins: BTreeMap<String, Login>,
-}
-
 impl Options {
-    /// Decides which login each of these hosts gets, before a request is sent to any of them.
-    pub fn registries(&self, hosts: &BTreeSet<String>) -> anyhow::Result<Registries<'_>> {
-        let users = users(&self.users, hosts)?;
-        Ok(Registries {
-            options: self,
-            logins: logins(&users, &variable)?,
-        })
-    }
-}
-
-impl Registries<'_> {
-    /// Opens a registry; `--plain-http` without a host counts for it only when it `is_default`.
-    pub fn open(&self, host: &str, is_default: bool) -> anyhow::Result<Registry> {
-        let is_plain = |of: &String| of == host || (is_default && of.is_empty());
-        let login = match self.logins.get(host) {
-            Some(login) => Some(login.clone()),
+    /// Opens a registry and decides about its login; sends no request.
+    pub fn open(&self, host: &str) -> anyhow::Result<Registry> {
+        let login = match login(&self.users, host, &variable)? {
+            Some(login) => Some(login),
             None => stored_login(host)?,
         };
         let access = Access {
             host: host.to_owned(),
-            is_plain: self.options.plain_http.iter().any(is_plain),
+            is_plain: self.plain_http,
             login,
         };
-        let certs_d = match &self.options.certs_d {
+        let certs_d = match &self.certs_d {
             Some(dir) => vec![dir.clone()],
             None => CERTS_D.map(PathBuf::from).to_vec(),
         };
@@ -112,58 +83,34 @@ impl Registries<'_> {
     }
 }
 
-/// Returns the user of each host. One without a host counts when there is one host, because a password is for one registry.
-fn users(users: &[String], hosts: &BTreeSet<String>) -> anyhow::Result<BTreeMap<String, String>> {
-    let mut found = BTreeMap::new();
-    for user in users {
-        let (host, name) = match (user.split_once('='), hosts.first()) {
-            (Some((host, name)), _) => (host, name),
-            (None, Some(host)) if hosts.len() == 1 => (host.as_str(), user.as_str()),
-            (None, None) => continue,
-            (None, Some(host)) => {
-                let all: Vec<_> = hosts.iter().map(String::as_str).collect();
-                bail!(
-                    "--user {user} is for one registry, and there are {}: write --user {host}={user}, or give --mirror-only with one mirror",
-                    all.join(", ")
-                );
-            }
-        };
-        let former = found.insert(host.to_owned(), name.to_owned());
-        ensure!(
-            former.is_none(),
-            "--user is there twice for {host}: remove one"
-        );
-    }
-    Ok(found)
-}
-
-/// Adds the passwords to users by host. The variable without a host is for a single user.
-fn logins(
-    users: &BTreeMap<String, String>,
+/// Returns the login of `--user` for a host. The variable without a host has the password of a single user.
+fn login(
+    users: &[String],
+    host: &str,
     variable: &dyn Fn(&str) -> Option<String>,
-) -> anyhow::Result<BTreeMap<String, Login>> {
-    let mut logins = BTreeMap::new();
-    for (host, user) in users {
-        let own = password_variable(host);
-        let is_shared = users
-            .keys()
-            .any(|other| other != host && password_variable(other) == own);
-        ensure!(
-            !is_shared,
-            "{own} would be the password for several hosts: run the command for one after the other"
-        );
-        let of_all = || variable(PASSWORD).filter(|_| users.len() == 1);
-        let password = variable(&own).or_else(of_all).with_context(|| {
-            if users.len() == 1 {
-                format!("--user requires its password in {PASSWORD}: set it")
-            } else {
-                format!("--user {host}={user} requires its password in {own}: set it, since {PASSWORD} is for a single user")
-            }
-        })?;
-        let user = user.clone();
-        logins.insert(host.clone(), Login::Password { user, password });
-    }
-    Ok(logins)
+) -> anyhow::Result<Option<Login>> {
+    let mut names = users.iter().filter_map(|user| match user.split_once('=') {
+        Some((of, name)) => (of == host).then_some(name),
+        None => Some(user.as_str()),
+    });
+    let Some(user) = names.next() else {
+        return Ok(None);
+    };
+    ensure!(
+        names.next().is_none(),
+        "--user is there twice for {host}: remove one"
+    );
+    let own = password_variable(host);
+    let of_all = || variable(PASSWORD).filter(|_| users.len() == 1);
+    let password = variable(&own).or_else(of_all).with_context(|| {
+        if users.len() == 1 {
+            format!("--user requires its password in {PASSWORD}: set it")
+        } else {
+            format!("--user {host}={user} requires its password in {own}: set it, since {PASSWORD} is for a single user")
+        }
+    })?;
+    let user = user.to_owned();
+    Ok(Some(Login::Password { user, password }))
 }
 
 /// Returns the variable with the password for one host.
@@ -213,17 +160,21 @@ fn login_files() -> Vec<PathBuf> {
 mod tests {
     use super::*;
 
-    fn set(hosts: &[&str]) -> BTreeSet<String> {
-        hosts.iter().map(|&host| host.to_owned()).collect()
-    }
+    const OF_R: &str = "MULTUS_REGISTRY_PASSWORD_R_EXAMPLE_1";
 
+    /// Checks which user and password the host r.example:1 gets, or the refusal.
     #[track_caller]
-    fn check(args: &[&str], hosts: &[&str], expected: Result<&[(&str, &str)], &str>) {
-        let args: Vec<_> = args.iter().map(|&user| user.to_owned()).collect();
-        match (users(&args, &set(hosts)), expected) {
-            (Ok(found), Ok(expected)) => {
-                let found: Vec<_> = found.iter().map(|(a, b)| (&**a, &**b)).collect();
-                assert_eq!(found, expected);
+    fn check(users: &[&str], variables: &[&str], expected: Result<Option<(&str, &str)>, &str>) {
+        let users: Vec<_> = users.iter().map(|&user| user.to_owned()).collect();
+        let variable = |name: &str| {
+            let is_set = variables.contains(&name);
+            is_set.then(|| format!("of {name}"))
+        };
+        match (login(&users, "r.example:1", &variable), expected) {
+            (Ok(None), Ok(None)) => {}
+            (Ok(Some(Login::Password { user, password })), Ok(Some(expected))) => {
+                let password = password.trim_start_matches("of ");
+                assert_eq!((user.as_str(), password), expected);
             }
             (Err(error), Err(expected)) => {
                 assert!(error.to_string().contains(expected), "{error}");
@@ -233,60 +184,24 @@ mod tests {
     }
 
     #[test]
-    fn user_without_a_host_is_for_a_single_registry() {
-        check(&["me"], &["r:1"], Ok(&[("r:1", "me")]));
-        check(&["r:1=me"], &["q", "r:1"], Ok(&[("r:1", "me")]));
+    fn user_is_the_one_for_the_host() {
+        check(&["me"], &[PASSWORD], Ok(Some(("me", PASSWORD))));
+        check(&["r.example:1=me"], &[PASSWORD], Ok(Some(("me", PASSWORD))));
+        check(&["q=you"], &[PASSWORD], Ok(None));
+        check(&[], &[PASSWORD], Ok(None));
         check(
-            &["q=you", "r:1=me"],
-            &["q", "r:1"],
-            Ok(&[("q", "you"), ("r:1", "me")]),
+            &["me", "r.example:1=me"],
+            &[OF_R],
+            Err("twice for r.example:1"),
         );
-        check(&["me"], &[], Ok(&[]));
-        let refusal = "--user me is for one registry, and there are q, r:1: write --user q=me";
-        check(&["me"], &["q", "r:1"], Err(refusal));
-        check(&["q=me", "q=you"], &["q"], Err("twice for q"));
-        check(&["me", "r:1=me"], &["r:1"], Err("twice for r:1"));
     }
 
     #[test]
     fn password_is_for_one_host() {
-        let check = |users: &[&str], variables: &[&str], expected: Result<&[&str], &str>| {
-            let users = users.iter().map(|&host| (host.to_owned(), "me".to_owned()));
-            let variable = |name: &str| {
-                let is_set = variables.contains(&name);
-                is_set.then(|| format!("of {name}"))
-            };
-            match (logins(&users.collect(), &variable), expected) {
-                (Ok(found), Ok(expected)) => {
-                    let passwords = found.values().map(|login| match login {
-                        Login::Password { password, .. } => password.as_str(),
-                        Login::IdentityToken(_) => "",
-                    });
-                    assert_eq!(passwords.collect::<Vec<_>>(), expected);
-                }
-                (Err(error), Err(expected)) => {
-                    assert!(error.to_string().contains(expected), "{error}");
-                }
-                (found, _) => panic!("{found:?}"),
-            }
-        };
-        let (of_q, of_r) = (
-            "MULTUS_REGISTRY_PASSWORD_Q",
-            "MULTUS_REGISTRY_PASSWORD_R_EXAMPLE_1",
-        );
-        check(&["q"], &[PASSWORD], Ok(&["of MULTUS_REGISTRY_PASSWORD"]));
-        check(
-            &["q"],
-            &[PASSWORD, of_q],
-            Ok(&["of MULTUS_REGISTRY_PASSWORD_Q"]),
-        );
-        let both = [
-            "of MULTUS_REGISTRY_PASSWORD_Q",
-            "of MULTUS_REGISTRY_PASSWORD_R_EXAMPLE_1",
-        ];
-        check(&["q", "r.example:1"], &[of_q, of_r], Ok(&both));
-        check(&["q", "r.example:1"], &[of_q, PASSWORD], Err(of_r));
-        check(&["q"], &[of_r], Err("in MULTUS_REGISTRY_PASSWORD: set it"));
-        check(&["q.r", "q-r"], &[PASSWORD], Err("for several hosts"));
+        check(&["me"], &[PASSWORD, OF_R], Ok(Some(("me", OF_R))));
+        check(&["me"], &[], Err("in MULTUS_REGISTRY_PASSWORD: set it"));
+        let both = ["q=you", "r.example:1=me"];
+        check(&both, &[OF_R], Ok(Some(("me", OF_R))));
+        check(&both, &[PASSWORD], Err(OF_R));
     }
 }

@@ -1,4 +1,4 @@
-//! The client of one registry: checks for blobs, pulls and pushes them, resolves and sets tags (OCI distribution specification 1.1).
+//! The client of one registry: checks for blobs and pushes them, resolves and sets tags (OCI distribution specification 1.1).
 //!
 //! Calls block until they have a response; temporary failures are retried.
 
@@ -11,8 +11,6 @@ pub(crate) mod fuzz;
 use std::{
     cell::{Cell, RefCell},
     collections::{BTreeMap, BTreeSet},
-    io,
-    path::Path,
 };
 
 use archive::digest::{Digest, sha256};
@@ -22,7 +20,7 @@ use reqwest::{
 };
 
 pub use self::login::{Login, StoredLoginError, stored};
-use crate::http::{Arrived, Environment, Failure, Http, Part, SetupError, receive, retry};
+use crate::http::{Environment, Failure, Http, SetupError, retry};
 use challenge::Challenge;
 
 /// Media types of manifests that are accepted.
@@ -97,12 +95,6 @@ pub enum Error {
         action: String,
         #[source]
         source: Box<Failure>,
-    },
-    #[error("cannot store what {host} sends")]
-    Io {
-        host: String,
-        #[source]
-        source: io::Error,
     },
 }
 
@@ -195,52 +187,15 @@ impl Registry {
             let response = self.success(&pull(repository), request).await?;
             self.http.body(response, MAX_JSON).await
         })?;
-        if let Ok(expected) = name.parse::<Digest>() {
-            self.ensure_same(expected, sha256(&bytes))?;
+        let found = sha256(&bytes);
+        match name.parse() {
+            Ok(expected) if expected != found => Err(Error::Digest {
+                host: self.access.host.clone(),
+                expected,
+                found,
+            }),
+            _ => Ok(bytes),
         }
-        Ok(bytes)
-    }
-
-    /// Fetches a blob into a file, resuming where an earlier attempt ended, and checks the digest of the file.
-    pub fn pull_blob(
-        &self,
-        repository: &str,
-        (digest, size): (Digest, u64),
-        file: &Path,
-        progress: &dyn Fn(u64),
-    ) -> Result<(), Error> {
-        let io_error = |source| Error::Io {
-            host: self.access.host.clone(),
-            source,
-        };
-        let mut part = Part::open(file, size).map_err(io_error)?;
-        let action = || format!("pull {repository}@{digest}");
-        let arrived = Cell::new(0);
-        let count = |step: Arrived| {
-            arrived.set(arrived.get() + step.bytes);
-            progress(step.bytes);
-        };
-        if part.len < size {
-            let attempt = async || {
-                let request = self.request(Method::GET, repository, &format!("blobs/{digest}"));
-                let scope = pull(repository);
-                let send = async |request| self.send(&scope, request).await;
-                let outcome = receive(&self.http, request, &mut part, send, &count).await;
-                match outcome {
-                    // All bytes have arrived although the body ends with a fault; the digest decides.
-                    Err(Failure::Transport(_)) if part.len == size => Ok(()),
-                    Ok(()) if part.len < size => Err(Failure::Protocol("the blob is too short")),
-                    outcome => outcome,
-                }
-            };
-            self.attempt_while(action, attempt, || arrived.get())?;
-        }
-        let found = part.digest().map_err(io_error)?;
-        if found != digest {
-            // No further bytes can make a wrong file right, so the next attempt starts over.
-            let _ = std::fs::remove_file(file);
-        }
-        self.ensure_same(digest, found)
     }
 
     /// Returns the tags of a repository: none when the registry does not have it.
@@ -338,17 +293,6 @@ impl Registry {
         }
     }
 
-    fn ensure_same(&self, expected: Digest, found: Digest) -> Result<(), Error> {
-        if found == expected {
-            return Ok(());
-        }
-        Err(Error::Digest {
-            host: self.access.host.clone(),
-            expected,
-            found,
-        })
-    }
-
     fn request(&self, method: Method, repository: &str, rest: &str) -> RequestBuilder {
         self.http.request(method, self.address(repository, rest))
     }
@@ -427,22 +371,13 @@ impl Registry {
     fn attempt<T>(
         &self,
         action: impl Fn() -> String,
-        request: impl AsyncFnMut() -> Result<T, Failure>,
-    ) -> Result<T, Error> {
-        self.attempt_while(action, request, || 0)
-    }
-
-    fn attempt_while<T>(
-        &self,
-        action: impl Fn() -> String,
         mut request: impl AsyncFnMut() -> Result<T, Failure>,
-        arrived: impl Fn() -> u64,
     ) -> Result<T, Error> {
         let attempt = async || {
             self.is_of_tokens.set(false);
             request().await
         };
-        let outcome = self.http.block_on(retry::until_final(attempt, arrived));
+        let outcome = self.http.block_on(retry::until_final(attempt, || 0));
         outcome.map_err(|failure| self.error(failure, action()))
     }
 
@@ -483,7 +418,6 @@ impl Registry {
                     .split_once(' ')
                     .map_or_else(String::new, |(_, name)| name.to_owned()),
             },
-            (_, Failure::Io(source)) => Error::Io { host, source },
             (
                 _,
                 failure @ (Failure::NoTls(_)

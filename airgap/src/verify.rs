@@ -16,7 +16,6 @@ use std::{
 
 use anyhow::{Context as _, bail, ensure};
 use archive::{digest::sha256, verify::Image};
-use chart::BuildSettings;
 
 use crate::{
     arch::Arch,
@@ -33,8 +32,6 @@ pub struct Checkout {
     pub pages: Tree,
     /// The names of the programs of each architecture.
     pub programs: Vec<&'static str>,
-    /// Returns the names of all images of a build, which the lock has.
-    pub images: fn(&BuildSettings<'_>) -> anyhow::Result<Vec<String>>,
     /// Returns everything that has a limit.
     pub budgets: fn(&Origin, &Tree, &[Image]) -> Vec<Budget>,
     /// The text of the licence.

@@ -59,13 +59,6 @@ impl ImagePrefix {
         format!("{self}{image}{TAG}{version}")
     }
 
-    /// Returns whether a full name begins with the prefix.
-    pub fn is_own(&self, reference: &str) -> bool {
-        let rest = reference.strip_prefix(&*self.registry);
-        let rest = rest.and_then(|rest| rest.strip_prefix('/'));
-        rest.is_some_and(|rest| rest.starts_with(&*self.path))
-    }
-
     /// Returns a name that has the prefix of this project, with this one instead; any other name as it is.
     pub fn rename(&self, reference: &str) -> String {
         let default = Self::DEFAULT.to_string();
@@ -161,8 +154,6 @@ mod tests {
         assert_eq!(prefix.reference(DAEMON, "1.2.3"), reference);
         assert_eq!(prefix.registry_value(), registry);
         assert_eq!(prefix.repository(DAEMON), repository);
-        assert!(prefix.is_own(reference));
-        assert!(prefix.is_default() || !ImagePrefix::DEFAULT.is_own(reference));
         assert_eq!(prefix.to_string().parse::<ImagePrefix>().unwrap(), prefix);
     }
 

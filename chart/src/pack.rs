@@ -171,6 +171,29 @@ mod tests {
         }
     }
 
+    /// A release has one image, so no value may bring another.
+    #[test]
+    fn every_container_runs_the_image_of_the_release() {
+        let mut containers = 0;
+        for chart in CHARTS {
+            for (path, bytes) in files(chart, IDENTITIES[0], "5.0.0").unwrap() {
+                let text = String::from_utf8_lossy(&bytes);
+                let is_template = path.starts_with("templates/");
+                for line in text.lines().filter(|_| is_template) {
+                    let line = line.trim_start_matches([' ', '-']);
+                    if line.starts_with("image:") {
+                        assert_eq!(
+                            line, "image: {{ include \"multus.image\" . | quote }}",
+                            "{path}"
+                        );
+                        containers += 1;
+                    }
+                }
+            }
+        }
+        assert!(containers > 2, "{containers}");
+    }
+
     #[test]
     fn stray_files_are_refused_in_all_directories() {
         use include_dir::{DirEntry, File};

@@ -8,7 +8,7 @@ use archive::verify::Image;
 
 use crate::{arch::Arch, programs};
 
-/// The uncompressed layers of one platform of an image of this project.
+/// The uncompressed layers of one platform of the image.
 const IMAGE: u64 = 12_000_000;
 /// An architecture's archive. Its layers are gzip, a quarter larger than zstd, since Docker 20.10 loads no other compression; the one file is
 /// smaller than the two twins that a medium had with zstd.
@@ -30,9 +30,6 @@ pub(crate) fn of(origin: &Origin, tree: &Tree, images: &[Image]) -> Vec<Budget> 
     });
     let mut budgets: Vec<_> = files.collect();
     for image in images {
-        if !origin.image_prefix.is_own(&image.reference) {
-            continue;
-        }
         for platform in &image.platforms {
             let sizes = platform.layers.iter().map(|layer| layer.size);
             budgets.push(Budget {

@@ -24,7 +24,7 @@ use clap::{Parser, Subcommand};
 
 use ::airgap::verify::Checkout;
 
-use crate::{budgets, pages, programs, sbom, sets, tree::Tree};
+use crate::{budgets, pages, programs, sbom, tree::Tree};
 
 /// Builds, packs and checks a release of multus-rs.
 #[derive(Parser)]
@@ -97,7 +97,6 @@ pub(crate) fn checkout() -> Checkout {
     Checkout {
         pages: release_pages(),
         programs: programs::names().collect(),
-        images: sets::expected,
         budgets: budgets::of,
         licence: sbom::LICENCE_TEXT,
         vex: sbom::vex,

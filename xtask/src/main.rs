@@ -20,7 +20,6 @@ mod programs;
 mod project;
 mod release_line;
 mod sbom;
-mod sets;
 mod sysroot;
 mod toolchain;
 

@@ -74,10 +74,6 @@ _multus__airgap() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
-                --plain-http)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
                 --certs-d)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0

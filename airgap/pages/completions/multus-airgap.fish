@@ -38,10 +38,10 @@ complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand explain" -l 
 complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand explain" -s h -l help -d 'Print help'
 complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand push" -l charts-to -d 'Send charts below this repository, as team/helm for REGISTRY/team/helm/rke2-multus; below charts/ of the path of REGISTRY unless set' -r
 complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand push" -l user -d 'User of the registry, with the password in `MULTUS_REGISTRY_PASSWORD`; the login that docker, podman or skopeo stores unless set' -r
-complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand push" -l plain-http -d 'Connect without TLS to this registry; without a host to the mirrors, or to the registry itself when there is no mirror' -r
 complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand push" -l certs-d -d 'Directory with a directory of certificates for each host: HOST:PORT/ca.crt, and client.cert with client.key for a registry that wants them; those of docker, podman and containerd below /etc unless set' -r -F
 complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand push" -l key -d 'Also check that the owner of this public key signed it, all of it; PEM, ECDSA P-256 or Ed25519' -r -F
 complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand push" -l attested-by -d 'Also check that the owner of this public key states to have made these very bytes; once for each builder' -r -F
 complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand push" -l images-only -d 'Send no charts'
+complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand push" -l plain-http -d 'Connect without TLS'
 complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand push" -l json -d 'Print what was sent as JSON'
 complete -c multus-airgap -n "__fish_multus_airgap_using_subcommand push" -s h -l help -d 'Print help (see more with \'--help\')'

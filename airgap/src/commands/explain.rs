@@ -39,12 +39,9 @@ struct Explained {
     content: Content,
 }
 
-pub fn run(args: &Args) -> anyhow::Result<()> {
-    path(&args.path, args.json)
-}
-
 /// Prints what a path holds.
-pub fn path(path: &Path, json: bool) -> anyhow::Result<()> {
+pub fn run(args: &Args) -> anyhow::Result<()> {
+    let path = args.path.as_path();
     let explained = if source::is_release(path) {
         vec![of_release(path)?]
     } else if path.is_dir() {
@@ -60,7 +57,7 @@ pub fn path(path: &Path, json: bool) -> anyhow::Result<()> {
         let one = of_file(&name.to_string_lossy(), &bytes);
         vec![one.with_context(|| path.display().to_string())?]
     };
-    if json {
+    if args.json {
         return ui::json(&explained);
     }
     for one in &explained {

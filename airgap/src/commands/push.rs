@@ -134,9 +134,8 @@ impl Push {
                 "`{host}/{repository}:{tag}` is too long, or not the name of an image: name a shorter path"
             );
         }
-        let registries = login.registries(&[host.to_owned()].into())?;
         Ok(Self {
-            registry: registries.open(host, true)?,
+            registry: login.open(host)?,
             artifacts,
             signatures: signatures(from)?,
             attachments,
@@ -363,7 +362,7 @@ fn note_other_digests(dir: &Path, layout: &Layout) {
     for line in lists::digests(&layout.images).lines() {
         if !listed.lines().any(|known| known == line) {
             ui::note(&format!(
-                "{line}: the digest is not the one of {}, since the directory has not all architectures, or a publisher made the index",
+                "{line}: the digest is not the one of {}, since the directory has not all architectures",
                 lists::ALL_DIGESTS
             ));
         }

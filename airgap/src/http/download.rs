@@ -6,7 +6,7 @@ use std::{cell::Cell, fmt, path::Path};
 
 use reqwest::{Method, Url};
 
-use super::{Arrived, Failure, Http, Part, receive, retry};
+use super::{Arrived, Failure, Http, part::Part, retry, transfer::receive};
 
 /// The most bytes of a download.
 const LIMIT: u64 = 4 << 30;
@@ -66,8 +66,7 @@ pub fn fetch(
     let attempt = async || {
         let mut part = Part::open(part, LIMIT)?;
         let request = http.request(Method::GET, address.0.clone());
-        let send = async |request| http.send(request).await;
-        receive(http, request, &mut part, send, &count).await
+        receive(http, request, &mut part, &count).await
     };
     let outcome = http.block_on(retry::until_final(attempt, || arrived.get()));
     if outcome.is_err() && std::fs::metadata(part).is_ok_and(|found| found.len() == 0) {

@@ -2,29 +2,23 @@
 
 use std::{
     fs::{File, OpenOptions},
-    io::{self, Read as _, Seek as _, Write as _},
+    io::{self, Write as _},
     path::Path,
 };
 
-use archive::digest::{Digest, Hasher};
-
 use super::Failure;
 
-pub(crate) struct Part {
+pub(super) struct Part {
     file: File,
     /// Bytes that have arrived.
-    pub(crate) len: u64,
+    pub(super) len: u64,
     /// The most bytes that the complete file may have.
     limit: u64,
 }
 
 impl Part {
-    pub(crate) fn open(path: &Path, limit: u64) -> io::Result<Self> {
-        let file = OpenOptions::new()
-            .create(true)
-            .read(true)
-            .append(true)
-            .open(path)?;
+    pub(super) fn open(path: &Path, limit: u64) -> io::Result<Self> {
+        let file = OpenOptions::new().create(true).append(true).open(path)?;
         let len = file.metadata()?.len();
         let mut part = Self { file, len, limit };
         if len > limit {
@@ -33,7 +27,7 @@ impl Part {
         Ok(part)
     }
 
-    pub(crate) fn restart(&mut self) -> io::Result<()> {
+    pub(super) fn restart(&mut self) -> io::Result<()> {
         self.len = 0;
         self.file.set_len(0)
     }
@@ -51,16 +45,5 @@ impl Part {
         self.file.write_all(bytes)?;
         self.len += bytes.len() as u64;
         Ok(())
-    }
-
-    pub(crate) fn digest(&mut self) -> io::Result<Digest> {
-        self.file.rewind()?;
-        let (mut hasher, mut buffer) = (Hasher::default(), vec![0; 64 << 10]);
-        loop {
-            match self.file.read(&mut buffer)? {
-                0 => return Ok(hasher.finish()),
-                len => hasher.update(&buffer[..len]),
-            }
-        }
     }
 }

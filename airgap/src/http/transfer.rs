@@ -1,11 +1,11 @@
 //! Continues a file with the body of a response, after a check that the body begins where the file ends.
 
 use reqwest::{
-    RequestBuilder, Response, StatusCode,
+    RequestBuilder, StatusCode,
     header::{CONTENT_RANGE, RANGE},
 };
 
-use super::{Failure, Http, Part};
+use super::{Failure, Http, part::Part};
 
 /// The bytes that have just arrived.
 #[derive(Debug, Clone, Copy)]
@@ -28,18 +28,17 @@ enum Resume {
 }
 
 /// Requests the rest of a file.
-pub(crate) async fn receive(
+pub(super) async fn receive(
     http: &Http,
     request: RequestBuilder,
     part: &mut Part,
-    send: impl AsyncFnOnce(RequestBuilder) -> Result<Response, Failure>,
     progress: &dyn Fn(Arrived),
 ) -> Result<(), Failure> {
     let request = match part.len {
         0 => request,
         start => request.header(RANGE, format!("bytes={start}-")),
     };
-    let mut response = send(request).await?;
+    let mut response = http.send(request).await?;
     let status = response.status();
     if status == StatusCode::RANGE_NOT_SATISFIABLE && part.len > 0 {
         part.restart()?;

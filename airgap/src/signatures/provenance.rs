@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::statement::Statement;
 use crate::{
-    lists, names,
+    lists,
     release::{self, Release},
     tree::Tree,
 };
@@ -49,7 +49,7 @@ pub(super) fn statement(
             "buildType": BUILD_TYPE,
             "externalParameters": parameters(release),
             "internalParameters": {},
-            "resolvedDependencies": dependencies(release, build)?,
+            "resolvedDependencies": dependencies(release, build),
         },
         "runDetails": {"builder": {"id": build.builder}},
     });
@@ -122,8 +122,8 @@ fn parameters(release: &Release) -> Map<String, Value> {
     parameters
 }
 
-/// Returns the parts: the commit and its locks, the toolchain, the C compiler by the digest of the files that pin it, and images of others.
-fn dependencies(release: &Release, build: &Build) -> anyhow::Result<Vec<Value>> {
+/// Returns the parts: the commit and its locks, the toolchain, and the C compiler by the digest of the files that pin it.
+fn dependencies(release: &Release, build: &Build) -> Vec<Value> {
     let commit = release.commit.trim_end_matches(release::DIRTY);
     let source = format!("git+{SOURCE}@{commit}");
     let mut parts = vec![json!({"uri": source, "digest": {"gitCommit": commit}})];
@@ -145,23 +145,5 @@ fn dependencies(release: &Release, build: &Build) -> anyhow::Result<Vec<Value>> 
             "annotations": {"version": tools.c_compiler},
         }));
     }
-    for image in &release.images {
-        if release.image_prefix.is_own(&image.reference) {
-            continue;
-        }
-        let reference = names::reference(&image.reference);
-        let reference = reference.with_context(|| image.reference.clone())?;
-        let repository = reference.repository();
-        let name = repository.rsplit('/').next().unwrap_or(repository);
-        let digest = image.digest.hex();
-        parts.push(json!({
-            "name": image.reference,
-            "uri": format!(
-                "pkg:oci/{name}@sha256%3A{digest}?repository_url={}/{repository}",
-                reference.registry()
-            ),
-            "digest": {"sha256": digest},
-        }));
-    }
-    Ok(parts)
+    parts
 }

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context as _, ensure};
 use archive::{digest::sha256, tar::Kind, verify::Image};
-use chart::ImagePrefix;
 use serde_json::Value;
 
 use super::{Checkout, Standard, file, images::entries_of};
@@ -34,15 +33,13 @@ pub(super) fn check(
 ) -> anyhow::Result<()> {
     let lists = read_all(tree)?;
     for (stem, list) in &lists {
-        let image_prefix = &release.image_prefix;
-        check_subject(tree, (images, image_prefix), &lists, stem, list)
-            .with_context(|| stem.clone())?;
+        check_subject(tree, images, &lists, stem, list).with_context(|| stem.clone())?;
     }
     if let Standard::Checkout(checkout) = standard {
         check_derived(tree, release, checkout)?;
     }
     check_vex(tree, release)?;
-    check_licences(tree, release, images, &lists)?;
+    check_licences(tree, images, &lists)?;
     if let Standard::Checkout(checkout) = standard {
         check_complete(release, arches, checkout, &lists)?;
         for desk in Desk::all_in(tree) {
@@ -76,7 +73,7 @@ fn read_all(tree: &Tree) -> anyhow::Result<Lists> {
 /// Checks that a list has the digest of its subject, and all that its subject consists of.
 fn check_subject(
     tree: &Tree,
-    (images, prefix): (&[Image], &ImagePrefix),
+    images: &[Image],
     lists: &Lists,
     stem: &str,
     list: &Listing,
@@ -101,18 +98,13 @@ fn check_subject(
                 "it has no {}",
                 image.reference
             );
-            if prefix.is_own(&image.reference) {
-                let own = image_stem(arch, &image.reference);
-                needed.extend(lists.get(&own));
-            }
+            needed.extend(lists.get(&image_stem(arch, &image.reference)));
         }
         sha256(archive)
     } else {
         let mut found = images.iter();
-        let image = found.find(|image| {
-            let name = subject.strip_prefix("image-");
-            name == Some(image_name(&image.reference)) && prefix.is_own(&image.reference)
-        });
+        let name = subject.strip_prefix("image-");
+        let image = found.find(|image| name == Some(image_name(&image.reference)));
         let image = image.context("the release has no such program, image or archive")?;
         for name in programs_of(tree, image, arch)? {
             let stem = sbom::stem(arch, &name);
@@ -197,12 +189,7 @@ fn check_vex(tree: &Tree, release: &Release) -> anyhow::Result<()> {
 }
 
 /// Checks that the notices name every crate that is linked into a program, and that images have the files of the release.
-fn check_licences(
-    tree: &Tree,
-    release: &Release,
-    images: &[Image],
-    lists: &Lists,
-) -> anyhow::Result<()> {
+fn check_licences(tree: &Tree, images: &[Image], lists: &Lists) -> anyhow::Result<()> {
     if let Some(notices) = tree.get(NOTICES) {
         let notices = String::from_utf8_lossy(notices);
         let titles: BTreeSet<&str> = notices.lines().collect();
@@ -217,9 +204,6 @@ fn check_licences(
         }
     }
     for image in images {
-        if !release.image_prefix.is_own(&image.reference) {
-            continue;
-        }
         for platform in &image.platforms {
             let files = files_of(tree, image, &platform.platform.architecture)?;
             for name in [LICENCE, NOTICES] {
@@ -255,9 +239,8 @@ fn check_complete(
         let arch = arch.name();
         let programs = checkout.programs.iter().map(|name| sbom::stem(arch, name));
         let archive = sbom::stem(arch, &lists::archive_name(arch));
-        let own = release.images.iter().map(|image| image.reference.as_str());
-        let own = own.filter(|name| release.image_prefix.is_own(name));
-        let images = own.map(|name| image_stem(arch, name));
+        let images = release.images.iter();
+        let images = images.map(|image| image_stem(arch, &image.reference));
         for stem in programs.chain([archive]).chain(images) {
             ensure!(lists.contains_key(&stem), "{} is missing", path(&stem));
         }

@@ -8,14 +8,12 @@ mod copy;
 mod cosign;
 mod exports;
 mod fixture;
-mod flaky_proxy;
+mod images;
 mod inside;
 mod installed;
 mod operator;
 mod published;
-mod pulled;
 mod registry;
-mod sets;
 mod signed;
 mod stores;
 mod tampered;
@@ -79,7 +77,7 @@ pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed>
     let fixture = report.check("a registry with a login answers", || {
         AirgapFixture::start(env)
     })?;
-    sets::run(env, &fixture, report)?;
+    images::run(env, report)?;
     stores::import(env, &fixture, report)?;
     installed::run(env, &fixture, report)?;
     tampered::run(env, &fixture, report)?;
@@ -87,7 +85,6 @@ pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed>
     inside::run(env, &fixture, report)?;
     stores::pull(env, &fixture, report)?;
     exports::run(env, &fixture, report)?;
-    pulled::run(env, &fixture, report)?;
     operator::run(env, &fixture, report)?;
     published::run(env, &fixture, report)?;
     signed::run(env, &fixture, report)

@@ -43,7 +43,6 @@ use crate::{
     project::{ImageNames, PACKING, PROGRAMS, Project},
     release::{self, ChartEntry, Origin, Release},
     sbom::{self, Inventory, Subjects},
-    sets::SetPaths,
     toolchain,
     tree::{self, Tree},
     ui,
@@ -167,7 +166,7 @@ fn assemble(
     let inventory = ui::step("crates and licences", || images::inventory(project))?;
     let (programs, build) = build::all(project, arches)?;
     let plugins = desks.build(project)?;
-    let layout = images::layout(project, &programs, &inventory, &SetPaths::default())?;
+    let layout = images::layout(project, &programs, &inventory)?;
     let origin = Origin {
         version: project.version.clone(),
         commit: project.commit.clone(),

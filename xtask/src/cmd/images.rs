@@ -15,7 +15,6 @@ use crate::{
     programs::Binaries,
     project::{ImageNames, Project},
     sbom::Inventory,
-    sets::SetPaths,
     toolchain,
     tree::Tree,
     ui,
@@ -33,8 +32,6 @@ pub(crate) struct Args {
     #[arg(long, default_value = "dist")]
     out: PathBuf,
     #[command(flatten)]
-    sets: SetPaths,
-    #[command(flatten)]
     names: ImageNames,
 }
 
@@ -43,7 +40,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let binaries = built(&args.out, &args.arches.list())?;
     toolchain::fetch_crates(&project, &[])?;
     let inventory = inventory(&project)?;
-    let layout = layout(&project, &binaries, &inventory, &args.sets)?;
+    let layout = layout(&project, &binaries, &inventory)?;
     tree(&layout).update(&args.out, &["oci/"])?;
     for image in &layout.images {
         ui::json(image)?;
@@ -79,12 +76,11 @@ pub(crate) fn tree(layout: &Layout) -> Tree {
     tree
 }
 
-/// Returns all images of a release: those of the project, then the third-party images of the lock.
+/// Returns the layout of the images that `images/` defines.
 pub(crate) fn layout(
     project: &Project,
     binaries: &BTreeMap<Arch, Binaries>,
     inventory: &Inventory,
-    sets: &SetPaths,
 ) -> anyhow::Result<Layout> {
     let release = Release {
         version: project.version.clone(),
@@ -103,8 +99,6 @@ pub(crate) fn layout(
                 .with_context(|| format!("cannot make the image {name}"))
         })?;
     }
-    let arches: Vec<_> = binaries.keys().copied().collect();
-    sets.add_pulled(project, &mut layout, &arches)?;
     Ok(layout)
 }
 

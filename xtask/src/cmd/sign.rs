@@ -49,7 +49,7 @@ const OF_OTHERS: u32 = 0o077;
 /// More than any key.
 const MAX_KEY: u64 = 1 << 16;
 /// The files of a commit that determine what a release consists of.
-const SOURCES: [&str; 3] = ["Cargo.lock", "rust-toolchain.toml", "airgap/images.lock"];
+const SOURCES: [&str; 2] = ["Cargo.lock", "rust-toolchain.toml"];
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let key = secret_key(&args.key)?;

@@ -10,20 +10,17 @@ use archive::{
 use crate::{
     bad_input::{FAILED, output, refused, xtask},
     chart::published,
+    registry::accept,
     server::{Server, response, without_proxies},
 };
 
 /// Starts a registry that has nothing and accepts everything.
 fn registry() -> Server {
-    Server::start(|_, request| match request.method.as_str() {
-        "HEAD" => response("404 Not Found", b""),
-        "POST" => response("202 Accepted\r\nLocation: /upload?state=1", b""),
-        _ => response("201 Created", b""),
-    })
+    Server::start(|_, request| accept(request))
 }
 
 /// Writes a release with one image of this name, and with a chart.
-fn release(dir: &Path, name: &str) {
+pub(crate) fn release(dir: &Path, name: &str) {
     let mut layout = Layout::default();
     let config = layout.add(oci::CONFIG, b"{}".to_vec());
     let layer = layout.add(oci::LAYER_GZIP, b"some bytes".to_vec());
@@ -164,43 +161,6 @@ fn malformed_names_are_refused_before_a_request() {
     assert_eq!(server.targets(), [""; 0]);
 }
 
-#[test]
-fn malformed_lock_is_refused_before_a_request() {
-    let (dir, server) = (tempfile::tempdir().unwrap(), registry());
-    let digest = archive::digest::sha256(b"x");
-    let at = host(&server);
-    let pull = |names: &[&str], args: &[&str]| {
-        let line = |name: &&str| format!("core {name} {digest}\n");
-        let lock: String = names.iter().map(line).collect();
-        fs::write(dir.path().join("images.lock"), lock).unwrap();
-        let common = [
-            "airgap",
-            "pull",
-            "--lock",
-            "images.lock",
-            "--store",
-            "store",
-        ];
-        without_proxies(xtask(dir.path(), &[&common, args].concat()))
-    };
-    let sound = format!("{at}/x:1");
-    for name in ["r.example/X:1", "r.example:99999/x:1", "r.example/x:a?b"] {
-        let expected = format!("images.lock:2: `{name}` is not the name of an image");
-        let command = pull(&[&sound, name], &["--plain-http"]);
-        refused(command, FAILED, &[&expected]);
-    }
-    let port = format!("*={at}/x");
-    for (args, expected) in [
-        (["--mirror", port.as_str()], "write REGISTRY=HOST"),
-        (["--plain-http=http://r", "--json"], "write a host"),
-        (["--user", "http://r=me"], "write NAME or HOST=NAME"),
-    ] {
-        let (status, stderr) = output(pull(&[&sound], &args));
-        assert!(status == 2 && stderr.contains(expected), "{stderr}");
-    }
-    assert_eq!(server.targets(), [""; 0]);
-}
-
 /// Adds a list of what is inside of the image `y` for amd64, which names a manifest.
 fn add_list(dir: &Path, subject: &str) {
     let path = dir.join("dist/sbom/amd64/image-y.cdx.json");
@@ -228,9 +188,8 @@ fn lists_of_what_is_inside_are_attached_to_the_image() {
             let lists = request.target.contains("/referrers/");
             match request.method.as_str() {
                 "GET" if lists && has_api => response("200 OK", b"{}"),
-                "HEAD" | "GET" => response("404 Not Found", b""),
-                "POST" => response("202 Accepted\r\nLocation: /upload?state=1", b""),
-                _ => response("201 Created", b""),
+                "GET" => response("404 Not Found", b""),
+                _ => accept(request),
             }
         });
         let args = ["--images-only", &host(&server)];

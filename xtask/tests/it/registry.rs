@@ -1,4 +1,4 @@
-//! `airgap pull` from a registry on loopback that is busy, requires a login, or is behind a proxy.
+//! `airgap push` to a registry on loopback that is busy, requires a login, or is behind a proxy.
 
 use std::{
     fs,
@@ -11,76 +11,25 @@ use std::{
     time::{Duration, Instant},
 };
 
-use archive::{
-    digest::Digest,
-    layout::Layout,
-    oci::{self, Index, Manifest, Platform},
-};
-
 use crate::{
     bad_input::{FAILED, output, refused, xtask},
+    push::release,
     server::{Request, Server, response, without_proxies},
 };
 
-/// An image for one architecture, and the digest of its index.
-pub(crate) struct Image {
-    layout: Layout,
-    digest: Digest,
-}
-
-impl Image {
-    pub(crate) fn new() -> Self {
-        let mut layout = Layout::default();
-        let config = layout.add(oci::CONFIG, b"{}".to_vec());
-        let layer = layout.add(oci::LAYER_GZIP, b"some bytes".to_vec());
-        let manifest = oci::to_bytes(&Manifest::of(config, vec![layer]));
-        let mut manifest = layout.add(oci::MANIFEST, manifest);
-        manifest.platform = Some(Platform {
-            architecture: "amd64".to_owned(),
-            os: "linux".to_owned(),
-            variant: None,
-        });
-        let index = layout.add(oci::INDEX, oci::to_bytes(&Index::of(vec![manifest])));
-        let digest = index.digest;
-        Self { layout, digest }
-    }
-
-    /// Responds as a registry that requires no login.
-    pub(crate) fn respond(&self, target: &str) -> Vec<u8> {
-        let path = target.split("://").last().unwrap_or_default();
-        let path = &path[path.find('/').unwrap_or_default()..];
-        if path == "/v2/" {
-            return response("200 OK", b"{}");
-        }
-        let digest = path.rsplit('/').next().and_then(|word| word.parse().ok());
-        let Some(bytes) = digest.and_then(|digest| self.layout.blobs.get(&digest)) else {
-            return response("404 Not Found", b"");
-        };
-        let kind = if digest == Some(self.digest) {
-            oci::INDEX
-        } else {
-            oci::MANIFEST
-        };
-        response(&format!("200 OK\r\nContent-Type: {kind}"), bytes)
+/// Responds as a registry that has nothing, accepts everything and requires no login.
+pub(crate) fn accept(request: &Request) -> Vec<u8> {
+    match request.method.as_str() {
+        "HEAD" => response("404 Not Found", b""),
+        "POST" => response("202 Accepted\r\nLocation: /upload?state=1", b""),
+        _ => response("201 Created", b""),
     }
 }
 
-/// Fetches the image that the registry has, into an empty store.
-pub(crate) fn pull(dir: &Path, host: &str, args: &[&str]) -> Command {
-    let image = Image::new();
-    let line = format!("core {host}/x/y:1 {}\n", image.digest);
-    fs::write(dir.join("images.lock"), line).expect("a directory of the test");
-    let _ = fs::remove_dir_all(dir.join("store"));
-    let common = [
-        "airgap",
-        "pull",
-        "--lock",
-        "images.lock",
-        "--store",
-        "store",
-        "--arch",
-        "amd64",
-    ];
+/// Pushes the image `x/y` of a release, which has two blobs, a manifest and an index.
+pub(crate) fn push(dir: &Path, host: &str, args: &[&str]) -> Command {
+    release(dir, "r.example/x/y:v1");
+    let common = ["airgap", "push", host, "--images-only"];
     let mut command = without_proxies(xtask(dir, &[&common, args].concat()));
     command
         .env_remove("REGISTRY_AUTH_FILE")
@@ -98,15 +47,15 @@ fn host(server: &Server) -> String {
     server.base.replace("http://", "")
 }
 
-/// Starts a registry that refuses one request, and says for how long it is busy.
+/// Starts a registry that refuses the first manifest, and says for how long it is busy.
 fn busy(status: &'static str, seconds: &'static str) -> Server {
-    let (image, manifests) = (Image::new(), AtomicUsize::new(0));
+    let manifests = AtomicUsize::new(0);
     Server::start(move |_, request| {
-        let is_manifest = request.target.contains("/manifests/");
+        let is_manifest = request.method == "PUT" && request.target.contains("/manifests/");
         if is_manifest && manifests.fetch_add(1, SeqCst) == 0 {
             return response(&format!("{status}\r\nRetry-After: {seconds}"), b"");
         }
-        image.respond(&request.target)
+        accept(request)
     })
 }
 
@@ -115,19 +64,19 @@ fn busy_registry_is_retried_after_the_time_that_it_names() {
     let dir = tempfile::tempdir().unwrap();
     for status in ["429 Too Many Requests", "503 Service Unavailable"] {
         let (server, start) = (busy(status, "1"), Instant::now());
-        succeeds(pull(dir.path(), &host(&server), &["--plain-http"]));
+        succeeds(push(dir.path(), &host(&server), &["--plain-http"]));
         assert!(start.elapsed() >= Duration::from_secs(1), "{status}");
         let requests = server.requests();
-        let methods = requests
+        let manifests = requests
             .iter()
-            .filter(|one| one.target.contains("/manifests/"))
-            .map(|one| one.method.as_str());
-        assert_eq!(methods.collect::<Vec<_>>(), ["GET", "GET", "GET"]);
+            .filter(|one| one.target.contains("/manifests/"));
+        let methods: Vec<_> = manifests.map(|one| one.method.as_str()).collect();
+        assert_eq!(methods, ["HEAD", "PUT", "PUT", "HEAD", "PUT"]);
     }
     let (server, start) = (busy("429 Too Many Requests", "3600"), Instant::now());
     let expected = ["is busy for 3600 s more"];
     refused(
-        pull(dir.path(), &host(&server), &["--plain-http"]),
+        push(dir.path(), &host(&server), &["--plain-http"]),
         FAILED,
         &expected,
     );
@@ -136,10 +85,9 @@ fn busy_registry_is_retried_after_the_time_that_it_names() {
 
 /// Starts a registry that requires the login `me` with the password `word`.
 fn closed() -> Server {
-    let image = Image::new();
-    Server::start(move |_, request: &Request| {
+    Server::start(|_, request: &Request| {
         if request.authorization.as_deref() == Some("Basic bWU6d29yZA==") {
-            return image.respond(&request.target);
+            return accept(request);
         }
         let wanted = "401 Unauthorized\r\nWWW-Authenticate: Basic realm=\"test\"";
         response(wanted, b"{}")
@@ -171,7 +119,7 @@ fn credential_helpers_provide_logins() {
         fs::write(dir.path().join("docker/config.json"), config).unwrap();
         let path = std::env::var("PATH").unwrap_or_default();
         let bin = dir.path().join("bin");
-        let mut command = pull(dir.path(), &host, &["--plain-http"]);
+        let mut command = push(dir.path(), &host, &["--plain-http"]);
         command.env("PATH", format!("{}:{path}", bin.display()));
         command
     };
@@ -193,26 +141,25 @@ fn credential_helpers_provide_logins() {
 #[test]
 fn proxies_are_used_except_for_no_proxy() {
     let dir = tempfile::tempdir().unwrap();
-    let (image, other) = (Image::new(), Image::new());
-    let proxy = Server::start(move |_, request| {
-        if request.target.starts_with("http://registry.invalid/v2/") {
-            return image.respond(&request.target);
+    let proxy = Server::start(|_, request| {
+        if request.target.starts_with("http://registry.invalid/") {
+            return accept(request);
         }
         response("403 Forbidden", b"")
     });
     for name in ["HTTP_PROXY", "http_proxy", "ALL_PROXY"] {
-        let mut command = pull(dir.path(), "registry.invalid", &["--plain-http"]);
+        let mut command = push(dir.path(), "registry.invalid", &["--plain-http"]);
         command.env(name, &proxy.base);
         succeeds(command);
     }
-    let mut command = pull(dir.path(), "registry.invalid", &[]);
+    let mut command = push(dir.path(), "registry.invalid", &[]);
     command.env("HTTPS_PROXY", &proxy.base);
     refused(command, FAILED, &["registry.invalid"]);
     let targets = proxy.targets();
     let last = targets.last().map(String::as_str);
     assert_eq!(last, Some("registry.invalid:443"));
-    let direct = Server::start(move |_, request| other.respond(&request.target));
-    let mut command = pull(dir.path(), &host(&direct), &["--plain-http"]);
+    let direct = Server::start(|_, request| accept(request));
+    let mut command = push(dir.path(), &host(&direct), &["--plain-http"]);
     // A proxy never reaches this machine.
     command.env("HTTP_PROXY", &proxy.base);
     succeeds(command);
@@ -228,7 +175,7 @@ fn faults_of_proxies_are_named_without_their_login() {
     let at = free.local_addr().unwrap();
     drop(free);
     let with = |name: &str, value: &str, args: &[&str], expected: &str| {
-        let mut command = pull(dir.path(), "registry.invalid", args);
+        let mut command = push(dir.path(), "registry.invalid", args);
         command.env(name, value);
         let (status, stderr) = output(command);
         assert!(status == FAILED && stderr.contains(expected), "{stderr}");
@@ -249,11 +196,11 @@ fn faults_of_proxies_are_named_without_their_login() {
 
 /// Starts a server of tokens, and a registry that requires them.
 fn with_tokens(issue: impl Fn(usize, &Request) -> Vec<u8> + Send + 'static) -> (Server, Server) {
-    let (image, tokens) = (Image::new(), Server::start(issue));
+    let tokens = Server::start(issue);
     let realm = format!("{}/token?account=x", tokens.base);
     let registry = Server::start(move |_, request| {
         if request.authorization.as_deref() == Some("Bearer issued") {
-            return image.respond(&request.target);
+            return accept(request);
         }
         let wanted = format!(
             "401 Unauthorized\r\nWWW-Authenticate: Bearer realm=\"{realm}\",service=\"of tests\""
@@ -270,12 +217,12 @@ fn tokens_are_requested_once_for_a_repository() {
         None | Some("Basic bWU6d29yZA==") => response("200 OK", br#"{"token": "issued"}"#),
         _ => response("401 Unauthorized", b""),
     });
-    succeeds(pull(dir.path(), &host(&registry), &["--plain-http"]));
-    let expected = "/token?account=x&scope=repository%3Ax%2Fy%3Apull&service=of+tests";
+    succeeds(push(dir.path(), &host(&registry), &["--plain-http"]));
+    let expected = "/token?account=x&scope=repository%3Ax%2Fy%3Apull%2Cpush&service=of+tests";
     assert_eq!(tokens.targets(), [expected]);
     let with = |password: &str| {
         let user = ["--plain-http", "--user", "me"];
-        let mut command = pull(dir.path(), &host(&registry), &user);
+        let mut command = push(dir.path(), &host(&registry), &user);
         command.env("MULTUS_REGISTRY_PASSWORD", password);
         command
     };
@@ -300,7 +247,7 @@ fn identity_tokens_are_exchanged() {
         fs::write(dir.path().join("docker/config.json"), config).unwrap();
         let path = std::env::var("PATH").unwrap_or_default();
         let bin = dir.path().join("bin");
-        let mut command = pull(dir.path(), &host, &["--plain-http"]);
+        let mut command = push(dir.path(), &host, &["--plain-http"]);
         command.env("PATH", format!("{}:{path}", bin.display()));
         command
     };
@@ -310,7 +257,7 @@ fn identity_tokens_are_exchanged() {
         ))
     };
     succeeds(stored("kept+"));
-    let expected = "scope=repository%3Ax%2Fy%3Apull&service=of+tests&grant_type=refresh_token&client_id=multus-rs&refresh_token=kept%2B";
+    let expected = "scope=repository%3Ax%2Fy%3Apull%2Cpush&service=of+tests&grant_type=refresh_token&client_id=multus-rs&refresh_token=kept%2B";
     let [request] = &tokens.requests()[..] else {
         panic!("one token");
     };
@@ -329,7 +276,7 @@ fn identity_tokens_are_exchanged() {
     fs::write(dir.path().join("docker/config.json"), config).unwrap();
     let expected = format!("{at} does not accept the identity token");
     refused(
-        pull(dir.path(), &at, &["--plain-http"]),
+        push(dir.path(), &at, &["--plain-http"]),
         FAILED,
         &[&expected],
     );
@@ -344,25 +291,24 @@ fn identity_tokens_are_exchanged() {
 #[test]
 fn login_is_not_sent_where_a_registry_redirects() {
     let dir = tempfile::tempdir().unwrap();
-    let (image, stored) = (Image::new(), Image::new());
-    let storage = Server::start(move |_, request| stored.respond(&request.target));
+    let storage = Server::start(|_, _| response("200 OK", b""));
     let elsewhere = storage.base.clone();
     let registry = Server::start(move |_, request| {
         if request.authorization.as_deref() != Some("Basic bWU6d29yZA==") {
             let wanted = "401 Unauthorized\r\nWWW-Authenticate: Basic realm=\"test\"";
             return response(wanted, b"{}");
         }
-        if request.target.contains("/blobs/") {
+        if request.target.contains("/blobs/sha256:") {
             let place = format!(
                 "307 Temporary Redirect\r\nLocation: {elsewhere}{}",
                 request.target
             );
             return response(&place, b"");
         }
-        image.respond(&request.target)
+        accept(request)
     });
     let user = ["--plain-http", "--user", "me"];
-    let mut command = pull(dir.path(), &host(&registry), &user);
+    let mut command = push(dir.path(), &host(&registry), &user);
     command.env("MULTUS_REGISTRY_PASSWORD", "word");
     succeeds(command);
     let requests = storage.requests();
@@ -379,7 +325,7 @@ fn busy_token_server_is_retried_and_not_taken_for_a_refusal() {
             _ => response("200 OK", br#"{"access_token": "issued"}"#),
         });
         let start = Instant::now();
-        succeeds(pull(dir.path(), &host(&registry), &["--plain-http"]));
+        succeeds(push(dir.path(), &host(&registry), &["--plain-http"]));
         assert!(start.elapsed() >= Duration::from_secs(1), "{status}");
         assert_eq!(tokens.targets().len(), 2);
         let (tokens, registry) = with_tokens(move |_, _| response(status, b""));
@@ -387,77 +333,12 @@ fn busy_token_server_is_retried_and_not_taken_for_a_refusal() {
         let at = host(&registry);
         let expected = format!("{at}'s token server is busy ({code}); try again later");
         refused(
-            pull(dir.path(), &at, &["--plain-http"]),
+            push(dir.path(), &at, &["--plain-http"]),
             FAILED,
             &[&expected],
         );
         assert_eq!(tokens.targets().len(), 5);
     }
-}
-
-#[test]
-fn logins_and_plain_http_are_per_host() {
-    let dir = tempfile::tempdir().unwrap();
-    let (mirror, origin) = (closed(), closed());
-    let (at_mirror, at_origin) = (host(&mirror), host(&origin));
-    let rule = format!("*={at_mirror}");
-    let with = |password: &str, more: &[&str]| {
-        let args = [&["--mirror", &rule], more].concat();
-        let mut command = pull(dir.path(), &at_origin, &args);
-        command.env("MULTUS_REGISTRY_PASSWORD", password);
-        command
-    };
-    let is_sent = |server: &Server| {
-        let requests = server.requests();
-        requests.iter().any(|one| one.authorization.is_some())
-    };
-    // The mirror refuses the password, and the origin is asked without it.
-    let origin_plain = format!("--plain-http={at_origin}");
-    let at_mirror_me = format!("{at_mirror}=me");
-    let both = ["--user", &at_mirror_me, "--plain-http", &origin_plain];
-    refused(with("wrong", &both), FAILED, &[&at_origin, "give --user"]);
-    assert!(is_sent(&mirror) && !is_sent(&origin));
-    assert!(!origin.targets().is_empty());
-    // Each host has its own login.
-    let user = format!("{at_origin}=me");
-    succeeds(with(
-        "word",
-        &["--user", &user, "--plain-http", &origin_plain],
-    ));
-    assert!(is_sent(&origin));
-    succeeds(with("word", &["--user", &at_mirror_me, "--plain-http"]));
-    // Two hosts have two passwords, and a user without a host is refused before a request is sent.
-    let sent = mirror.targets().len() + origin.targets().len();
-    let bare = ["--user", "me", "--plain-http", &origin_plain];
-    let expected = ["--user me is for one registry", &at_mirror, &at_origin];
-    refused(with("word", &bare), FAILED, &expected);
-    let two = [
-        "--user",
-        &at_mirror_me,
-        "--user",
-        &user,
-        "--plain-http",
-        &origin_plain,
-    ];
-    let expected = "requires its password in MULTUS_REGISTRY_PASSWORD_127_0_0_1_";
-    refused(with("word", &two), FAILED, &[expected]);
-    assert_eq!(mirror.targets().len() + origin.targets().len(), sent);
-    let mut both = with("wrong", &two);
-    for host in [&at_mirror, &at_origin] {
-        let name = host.replace(['.', ':'], "_");
-        both.env(format!("MULTUS_REGISTRY_PASSWORD_{name}"), "word");
-    }
-    succeeds(both);
-    // Without an origin.
-    let before = origin.targets().len();
-    let only = ["--user", "me", "--plain-http", "--mirror-only"];
-    succeeds(with("word", &only));
-    let expected = [&*at_mirror, "does not accept user me with this password"];
-    refused(with("wrong", &only), FAILED, &expected);
-    assert_eq!(origin.targets().len(), before);
-    let args = ["--mirror", "other.example=x", "--mirror-only"];
-    let expected = format!("no --mirror is for {at_origin}");
-    refused(pull(dir.path(), &at_origin, &args), FAILED, &[&expected]);
 }
 
 #[test]
@@ -473,10 +354,14 @@ fn faults_of_connections_are_named_with_a_hint() {
         }
     });
     let expected = format!("{at} speaks no TLS: give --plain-http");
-    refused(pull(dir.path(), &at, &[]), FAILED, &[&expected]);
-    let push = |to: &str| without_proxies(xtask(dir.path(), &["airgap", "push", to]));
-    let expected = ["leave http:// out and give --plain-http"];
-    refused(push("http://registry.invalid"), FAILED, &expected);
-    let expected = ["leave https:// out"];
-    refused(push("https://registry.invalid"), FAILED, &expected);
+    refused(push(dir.path(), &at, &[]), FAILED, &[&expected]);
+    for (to, expected) in [
+        (
+            "http://registry.invalid",
+            "leave http:// out and give --plain-http",
+        ),
+        ("https://registry.invalid", "leave https:// out"),
+    ] {
+        refused(push(dir.path(), to, &[]), FAILED, &[expected]);
+    }
 }

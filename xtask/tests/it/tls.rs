@@ -13,13 +13,12 @@ use testkit::authority::{Authority, to_pem};
 
 use crate::{
     bad_input::{FAILED, output, refused, xtask},
-    registry::{Image, pull, succeeds},
-    server::{Server, complete, response, without_proxies},
+    registry::{accept, push, succeeds},
+    server::{Server, complete, without_proxies},
 };
 
 /// Starts a registry with this certificate; it wants one of the authority `clients` where there is one.
 fn registry((certificate, key): (Vec<u8>, Vec<u8>), clients: Option<&Authority>) -> Server {
-    let image = Image::new();
     let provider = Arc::new(ring::default_provider());
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
@@ -37,11 +36,11 @@ fn registry((certificate, key): (Vec<u8>, Vec<u8>), clients: Option<&Authority>)
     let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key));
     let config = builder.with_single_cert(vec![certificate.into()], key);
     let config = config.expect("key and certificate fit");
-    Server::start_with(Some(config), move |_, request| {
+    Server::start_with(Some(config), |_, request| {
         if request.target == "/file.tgz" {
             return complete(b"published");
         }
-        image.respond(&request.target)
+        accept(request)
     })
 }
 
@@ -78,21 +77,21 @@ fn certificate_is_trusted_by_its_authority_or_by_itself() {
     ] {
         let server = registry(identity, None);
         let at = host(&server);
-        let pull_with = |name: &str| trusting(pull(dir.path(), &at, &[]), &file(name));
+        let push_with = |name: &str| trusting(push(dir.path(), &at, &[]), &file(name));
         for name in trusted {
-            succeeds(pull_with(name));
+            succeeds(push_with(name));
         }
         let requests = server.targets().len();
         let expected = format!("{at}'s certificate is not trusted: name its CA in SSL_CERT_FILE");
-        refused(pull_with("other"), FAILED, &[&expected]);
-        let mut by_default = pull(dir.path(), &at, &[]);
+        refused(push_with("other"), FAILED, &[&expected]);
+        let mut by_default = push(dir.path(), &at, &[]);
         by_default
             .env_remove("SSL_CERT_DIR")
             .env_remove("SSL_CERT_FILE");
         refused(by_default, FAILED, &[&expected]);
         // A trusted certificate is so for its own names alone.
         let local = at.replace("127.0.0.1", "localhost");
-        let elsewhere = trusting(pull(dir.path(), &local, &[]), &file(trusted[0]));
+        let elsewhere = trusting(push(dir.path(), &local, &[]), &file(trusted[0]));
         let expected = format!("{local}'s certificate is not valid");
         refused(elsewhere, FAILED, &[&expected]);
         assert_eq!(server.targets().len(), requests);
@@ -103,40 +102,16 @@ fn certificate_is_trusted_by_its_authority_or_by_itself() {
 fn unreadable_list_of_certificates_is_an_error_for_tls_alone() {
     let dir = tempfile::tempdir().unwrap();
     let server = registry(Authority::generate().server(), None);
-    let pull_with =
-        |at: &str, args: &[&str]| trusting(pull(dir.path(), at, args), &dir.path().join("absent"));
+    let push_with =
+        |at: &str, args: &[&str]| trusting(push(dir.path(), at, args), &dir.path().join("absent"));
     refused(
-        pull_with(&host(&server), &[]),
+        push_with(&host(&server), &[]),
         FAILED,
         &["cannot read the certificates of SSL_CERT_FILE", "absent"],
     );
-    let plain = Server::start(|_, _| response("404 Not Found", b""));
+    let plain = Server::start(|_, request| accept(request));
     let at = plain.base.replace("http://", "");
-    refused(pull_with(&at, &["--plain-http"]), FAILED, &["has no x/y"]);
-    assert!(!plain.targets().is_empty());
-}
-
-#[test]
-fn plain_http_without_a_host_is_for_the_mirror_alone() {
-    let dir = tempfile::tempdir().unwrap();
-    let own = Authority::generate();
-    let ca = dir.path().join("ca");
-    write_pem(&ca, "CERTIFICATE", &own.certificate());
-    let origin = registry(own.server(), None);
-    let mirror = Server::start(|_, _| response("404 Not Found", b""));
-    let (at_origin, at_mirror) = (host(&origin), mirror.base.replace("http://", ""));
-    let rule = format!("*={at_mirror}");
-    let pull_with = |more: &[&str]| {
-        let args = [&["--mirror", &rule, "--plain-http"], more].concat();
-        trusting(pull(dir.path(), &at_origin, &args), &ca)
-    };
-    // The mirror has no image, so that it is requested of the origin, which answers over TLS alone.
-    succeeds(pull_with(&[]));
-    let (of_mirror, of_origin) = (mirror.targets().len(), origin.targets().len());
-    assert!(of_mirror > 0 && of_origin > 0);
-    let plain = format!("--plain-http={at_origin}");
-    refused(pull_with(&[&plain]), FAILED, &[&at_origin]);
-    assert_eq!(origin.targets().len(), of_origin);
+    succeeds(push_with(&at, &["--plain-http"]));
 }
 
 #[test]
@@ -179,14 +154,14 @@ fn directory_of_a_host_has_its_authority_and_the_clients_certificate() {
     let file = |name: &str| dir.path().join("certs.d").join(&at).join(name);
     let other = dir.path().join("other");
     write_pem(&other, "CERTIFICATE", &clients.certificate());
-    let pull_with = || {
+    let push_with = || {
         let certs_d = dir.path().join("certs.d");
         let args = ["--certs-d", certs_d.to_str().expect("a plain path")];
-        trusting(pull(dir.path(), &at, &args), &other)
+        trusting(push(dir.path(), &at, &args), &other)
     };
-    refused(pull_with(), FAILED, &["certificate is not trusted"]);
+    refused(push_with(), FAILED, &["certificate is not trusted"]);
     write_pem(&file("ca.crt"), "CERTIFICATE", &own.certificate());
-    let (status, stderr) = output(pull_with());
+    let (status, stderr) = output(push_with());
     assert!(
         status == FAILED && !stderr.contains("not trusted"),
         "{stderr}"
@@ -195,17 +170,17 @@ fn directory_of_a_host_has_its_authority_and_the_clients_certificate() {
     let (certificate, key) = clients.server();
     write_pem(&file("client.cert"), "CERTIFICATE", &certificate);
     refused(
-        pull_with(),
+        push_with(),
         FAILED,
         &["cannot use the certificates in", "client.key"],
     );
     write_pem(&file("client.key"), "PRIVATE KEY", &key);
-    succeeds(pull_with());
+    succeeds(push_with());
     // The directory is for this host alone.
     let elsewhere = registry(own.server(), None);
     let certs_d = dir.path().join("certs.d");
     let args = ["--certs-d", certs_d.to_str().unwrap()];
-    let command = pull(dir.path(), &host(&elsewhere), &args);
+    let command = push(dir.path(), &host(&elsewhere), &args);
     refused(
         trusting(command, &other),
         FAILED,
@@ -213,7 +188,7 @@ fn directory_of_a_host_has_its_authority_and_the_clients_certificate() {
     );
     fs::write(file("ca.crt"), "-----BEGIN CERTIFICATE-----\n!\n").unwrap();
     refused(
-        pull_with(),
+        push_with(),
         FAILED,
         &["cannot use the certificates in", "ca.crt"],
     );

@@ -87,6 +87,10 @@ fn directory_without_checksums_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let error = of_dir(dir.path()).unwrap_err().to_string();
     assert!(error.contains("no sha256sum-<architecture>.txt"), "{error}");
-    let error = path(&dir.path().join("absent"), false).unwrap_err();
+    let args = Args {
+        path: dir.path().join("absent"),
+        json: false,
+    };
+    let error = run(&args).unwrap_err();
     assert!(error.to_string().contains("name a release"), "{error}");
 }

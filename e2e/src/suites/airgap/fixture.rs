@@ -80,10 +80,7 @@ impl AirgapFixture {
             .args(args)
             .env("DOCKER_CONFIG", self.node.dir.join("no-logins"))
             .env("MULTUS_REGISTRY_PASSWORD", PASSWORD);
-        let speaks = matches!(
-            args,
-            ["airgap", "push" | "pull" | "update", ..] | ["release", "publish", ..]
-        );
+        let speaks = matches!(args, ["airgap", "push", ..] | ["release", "publish", ..]);
         if speaks {
             command.arg("--plain-http");
             if login {

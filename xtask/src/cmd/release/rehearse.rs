@@ -13,7 +13,6 @@ use crate::{
     programs::Binaries,
     project::{ImageNames, Project},
     release::{self, Origin},
-    sets::SetPaths,
     ui,
 };
 
@@ -64,7 +63,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let mut programs = images::built(&args.programs, &arches)?;
     carry(&mut programs, &carried, &settings.image());
     let inventory = ui::step("crates and licences", || images::inventory(&project))?;
-    let layout = images::layout(&project, &programs, &inventory, &SetPaths::default())?;
+    let layout = images::layout(&project, &programs, &inventory)?;
     let commit = project.commit.trim_end_matches(release::DIRTY);
     let origin = Origin {
         version: project.version.clone(),
