@@ -84,7 +84,7 @@ pub enum Step {
 }
 
 /// One complete failure, under the id that events and the log have.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RecentFailure {
     /// Its id in events and log.

@@ -1,9 +1,10 @@
 //! `kubectl multus preflight`: reports what would fail or change in a cluster when this release is installed.
 //!
-//! `gather` reads the cluster into a `snapshot`; `decide` is a function over the snapshot and the values.
+//! `gather` reads the cluster into a `snapshot`, `helm` renders the chart with the values; `decide` is a function over both.
 
 mod decide;
 mod gather;
+mod helm;
 mod installation;
 mod nodes;
 mod pods;
@@ -22,7 +23,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use self::{
-    decide::{ExplicitValues, Finding, Outcome, Subject, decide},
+    decide::{ExplicitValues, Finding, Outcome, Subject, choose_chart, decide},
     snapshot::ClusterSnapshot,
     verdict::Verdict,
 };
@@ -71,7 +72,9 @@ pub(crate) async fn run(
     } else {
         of_files(&args.filename, options.namespace.as_deref())?
     };
-    let outcome = decide(&mut snapshot, explicit.as_ref());
+    let (choice, values) = choose_chart(&snapshot, explicit.as_ref());
+    let rendering = helm::render(&choice, &values.explicit, snapshot.version()).await;
+    let outcome = decide(&mut snapshot, explicit.as_ref(), rendering);
     let report = report(&snapshot, outcome);
     output.print(&report, || text(&report))?;
     Ok(match report.outcome.verdict {

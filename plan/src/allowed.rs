@@ -18,16 +18,10 @@ pub(super) fn check(
     pod: Option<&PodView>,
     netconf: &Netconf,
 ) -> Result<(), PlanError> {
-    let pod = || {
-        pod.map_or_else(
-            || "every pod".to_owned(),
-            |pod| format!("pod {}/{}", pod.namespace, pod.name),
-        )
-    };
     for attachment in attachments {
         if let Some(plugin) = forbidden(&attachment.config, &netconf.allowed_plugins) {
             return Err(PlanError::NotAllowed {
-                pod: pod(),
+                pod: pod.map(PodView::title),
                 network: attachment.name.clone(),
                 plugin: plugin.to_owned(),
             });

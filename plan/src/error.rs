@@ -22,6 +22,36 @@ pub enum PlanError {
         /// The parser's error.
         source: Box<AnnotationError>,
     },
+    /// The runtime's pod is not the API's: another pod of the same name was created or deleted meanwhile.
+    #[error(
+        "[{pod}]: expected pod UID \"{expected}\" but got \"{found}\" from Kube API: this sandbox belongs to an earlier pod of that name, and the runtime will remove it"
+    )]
+    OtherPod {
+        /// The pod as `namespace/name`.
+        pod: String,
+        /// The UID that the runtime has.
+        expected: String,
+        /// The UID in the API.
+        found: String,
+    },
+    /// The API does not know the pod, or no longer knows it. Its sandbox will be torn down anyway.
+    #[error(
+        "error configuring pod [{pod}] networking: this node does not know the pod: it was deleted, or a retry will find it"
+    )]
+    PodNotFound {
+        /// The pod as `namespace/name`.
+        pod: String,
+    },
+    /// The watch does not have the pod, and the API server does not tell whether it exists.
+    #[error(
+        "error waiting for pod: {pod} is not in the watch and the API server did not answer: {reason}"
+    )]
+    UnreadPod {
+        /// The pod as `namespace/name`.
+        pod: String,
+        /// Why it cannot be read.
+        reason: String,
+    },
     /// A definition does not exist.
     #[error(
         "cannot find a network-attachment-definition ({}) in namespace ({}): create it, or correct the pod's annotation",
@@ -104,11 +134,12 @@ pub enum PlanError {
     },
     /// A plugin is not in `allowedPlugins`.
     #[error(
-        "{pod}: network {network} needs plugin {plugin}, which is not in allowedPlugins: add it to that option of the daemon, or choose another network"
+        "{}: network {network} needs plugin {plugin}, which is not in allowedPlugins: add it to that option of the daemon, or choose another network",
+        pod.as_ref().map_or_else(|| "every pod".to_owned(), |pod| format!("pod {pod}"))
     )]
     NotAllowed {
-        /// `pod namespace/name`, or `every pod` for a network that no pod selected.
-        pod: String,
+        /// The pod as `namespace/name`; `None` for a network that no pod selected.
+        pod: Option<String>,
         /// The network's name in status and events.
         network: String,
         /// The type of the plugin.
@@ -291,18 +322,29 @@ fn without_path(name: &str, cause: &PlanError) -> String {
 }
 
 impl PlanError {
-    /// Returns reason and message of the pod's warning event, or `None` for errors without an event.
-    pub fn event(&self) -> Option<(&'static str, String)> {
+    /// Returns the reason of the pod's warning event, or `None` where it is the verb's.
+    pub fn event(&self) -> Option<&'static str> {
         match self {
-            Self::NoDefinition { .. } | Self::NoCrd { .. } => {
-                Some(("NoNetworkFound", self.to_string()))
-            }
+            Self::NoDefinition { .. } | Self::NoCrd { .. } => Some("NoNetworkFound"),
             Self::ClusterNetwork { cause, .. } | Self::DefaultNetwork { cause, .. }
                 if matches!(**cause, Self::NoNetwork { .. } | Self::NoFile { .. }) =>
             {
-                Some(("NoNetworkFound", self.to_string()))
+                Some("NoNetworkFound")
             }
             _ => None,
+        }
+    }
+
+    /// Returns true when the text names the pod.
+    pub fn names_pod(&self) -> bool {
+        match self {
+            Self::Annotation { .. }
+            | Self::OtherPod { .. }
+            | Self::PodNotFound { .. }
+            | Self::UnreadPod { .. }
+            | Self::Devices { .. } => true,
+            Self::NotAllowed { pod, .. } => pod.is_some(),
+            _ => false,
         }
     }
 
@@ -315,7 +357,10 @@ impl PlanError {
             Self::NoDefinition { .. } | Self::NoCrd { .. } | Self::NoNetwork { .. } => {
                 Cause::DefinitionMissing
             }
-            Self::UnreadDefinition { .. } => Cause::DaemonNotReady,
+            Self::UnreadDefinition { .. }
+            | Self::OtherPod { .. }
+            | Self::PodNotFound { .. }
+            | Self::UnreadPod { .. } => Cause::DaemonNotReady,
             Self::Isolation { .. } => Cause::NamespaceIsolation,
             Self::NotAllowed { .. } => Cause::PluginNotAllowed,
             Self::Unsupported { .. } => Cause::RequestUnsupported,
@@ -345,6 +390,9 @@ impl PlanError {
             Self::NoDefinition { .. }
             | Self::NoCrd { .. }
             | Self::UnreadDefinition { .. }
+            | Self::OtherPod { .. }
+            | Self::PodNotFound { .. }
+            | Self::UnreadPod { .. }
             | Self::NoNetwork { .. }
             | Self::File { .. }
             | Self::NoFile { .. }

@@ -46,7 +46,7 @@ pub use json::WrongType;
 pub use limits::check_size;
 pub use pod::{
     DEFAULT_NETWORK_ANNOTATION, LEGACY_ANNOTATION, NETWORKS_ANNOTATION, POD_ANNOTATIONS, PodView,
-    STATIC_POD_ANNOTATION, is_static, pod_not_found,
+    STATIC_POD_ANNOTATION, is_static,
 };
 pub use requested::Requested;
 pub use routes::check_selections;
@@ -291,7 +291,7 @@ fn annotated(
     namespace: &str,
 ) -> Result<Vec<Selection>, PlanError> {
     annotation::parse(text, namespace).map_err(|source| PlanError::Annotation {
-        pod: format!("{}/{}", pod.namespace, pod.name),
+        pod: pod.title(),
         annotation,
         source: Box::new(source),
     })

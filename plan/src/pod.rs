@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use cni::types::CniError;
+use super::PlanError;
 
 /// Annotation with the networks that a pod requests besides its default network.
 pub const NETWORKS_ANNOTATION: &str = "k8s.v1.cni.cncf.io/networks";
@@ -36,17 +36,20 @@ pub struct PodView {
 }
 
 impl PodView {
-    /// Fails when the runtime's pod is not the API's: another pod of the same name was created or deleted meanwhile.
-    pub fn check_uid(&self, expected: Option<&str>) -> Result<(), CniError> {
+    /// Returns the pod as `namespace/name`.
+    pub fn title(&self) -> String {
+        format!("{}/{}", self.namespace, self.name)
+    }
+
+    /// Fails when the runtime's pod is not the API's.
+    pub fn check_uid(&self, expected: Option<&str>) -> Result<(), PlanError> {
         match expected {
             Some(uid) if !uid.is_empty() && uid != self.uid && !self.is_static => {
-                Err(CniError::new(
-                    CniError::TRY_AGAIN_LATER,
-                    format!(
-                        "[{}/{}]: expected pod UID \"{uid}\" but got \"{}\" from Kube API: this sandbox belongs to an earlier pod of that name, and the runtime will remove it",
-                        self.namespace, self.name, self.uid
-                    ),
-                ))
+                Err(PlanError::OtherPod {
+                    pod: self.title(),
+                    expected: uid.to_owned(),
+                    found: self.uid.clone(),
+                })
             }
             _ => Ok(()),
         }
@@ -90,16 +93,6 @@ pub fn is_static(annotations: &BTreeMap<String, String>) -> bool {
     annotations.contains_key(STATIC_POD_ANNOTATION)
 }
 
-/// Returns the error of an ADD for a pod that the API does not know, or no longer knows. Its sandbox will be torn down anyway.
-pub fn pod_not_found(namespace: &str, name: &str) -> CniError {
-    CniError::new(
-        CniError::TRY_AGAIN_LATER,
-        format!(
-            "error configuring pod [{namespace}/{name}] networking: this node does not know the pod: it was deleted, or a retry will find it"
-        ),
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -122,7 +115,7 @@ mod tests {
         assert!(pod(true).check_uid(Some("file")).is_ok());
         let error = pod(false).check_uid(Some("runtime")).unwrap_err();
         assert_eq!(
-            error.msg,
+            error.to_string(),
             "[shop/cart-0]: expected pod UID \"runtime\" but got \"api\" from Kube API: this sandbox belongs to an earlier pod of that name, and the runtime will remove it"
         );
     }

@@ -288,7 +288,27 @@ fn annotation_errors_name_pod_and_annotation() {
         &["cannot find a network-attachment-definition (nope) in namespace (shop)"],
     );
     let error = Fixture::new().plan(Some(&pod("nope"))).unwrap_err();
-    assert_eq!(error.event().unwrap().0, "NoNetworkFound");
+    assert_eq!(error.event(), Some("NoNetworkFound"));
+}
+
+#[test]
+fn errors_tell_whether_their_text_names_the_pod() {
+    let only_macvlan = || Fixture::new().with("allowedPlugins", json!(["macvlan"]));
+    for (fixture, networks, expected) in [
+        (Fixture::new(), "a/b/c", true),
+        (only_macvlan(), "", true),
+        (Fixture::new(), "nope", false),
+    ] {
+        let error = fixture.plan(Some(&pod(networks))).unwrap_err();
+        assert_eq!(error.names_pod(), expected, "{error}");
+        assert_eq!(
+            error.to_string().contains("shop/cart-0"),
+            expected,
+            "{error}"
+        );
+    }
+    let error = pod("").check_uid(Some("other")).unwrap_err();
+    assert!(error.names_pod() && error.to_string().contains("shop/cart-0"));
 }
 
 /// Any user who may create definitions writes them, so no content may make the plan panic.

@@ -29,10 +29,9 @@ use std::{
 };
 
 use api::cause::{ANNOTATION, Cause};
-use cni::types::CniError;
 use k8s_openapi::api::core::v1::ObjectReference;
 use plan::{
-    Nad, PodView,
+    Nad, PlanError, PodView,
     objects::{self, Definition, PodMetadata},
 };
 use serde_json::Value;
@@ -88,7 +87,7 @@ impl Cluster {
         namespace: &str,
         name: &str,
         uid: Option<&str>,
-    ) -> Result<Arc<PodView>, CniError> {
+    ) -> Result<Arc<PodView>, PlanError> {
         // A watch that still shows an earlier pod of that name does not show this one.
         let is_current = |pod: &PodView| uid.is_none_or(|uid| pod.is_static || pod.uid == uid);
         if let Some(pod) = self.pods.wait(namespace, name, WATCH_TIMEOUT, is_current) {
@@ -98,17 +97,16 @@ impl Cluster {
         let response = self.wait_for(READ_TIMEOUT, ("get", "pods"), |time| {
             self.client.object::<PodMetadata>(&request, time)
         });
+        let pod = || format!("{namespace}/{name}");
         match response {
             Ok(PodMetadata(pod)) => Ok(Arc::new(pod)),
             Err(failure) if failure.code() == Some(404) => {
-                Err(plan::pod_not_found(namespace, name))
+                Err(PlanError::PodNotFound { pod: pod() })
             }
-            Err(reason) => Err(CniError::new(
-                CniError::TRY_AGAIN_LATER,
-                format!(
-                    "error waiting for pod: {namespace}/{name} is not in the watch and the API server did not answer: {reason}"
-                ),
-            )),
+            Err(reason) => Err(PlanError::UnreadPod {
+                pod: pod(),
+                reason: reason.to_string(),
+            }),
         }
     }
 

@@ -4,13 +4,16 @@
 use std::{io::Write, str::FromStr, sync::Arc};
 
 use anyhow::Context as _;
-use api::pod_report::{PodReport, RecentFailure, SCHEMA};
+use api::pod_report::{PodReport, SCHEMA};
 use cmdline::error_line;
 use plan::daemon_config::Config;
 
 use serde_json::Map;
 
-use super::{CommandContext, status::query};
+use super::{
+    CommandContext,
+    status::{failures, query},
+};
 use crate::state::pod_report;
 
 /// A pod as `namespace/name`.
@@ -70,12 +73,6 @@ pub fn run(context: &CommandContext, pod: &PodName) -> anyhow::Result<()> {
     let text = serde_json::to_string_pretty(&report)? + "\n";
     std::io::stdout().write_all(text.as_bytes())?;
     Ok(())
-}
-
-fn failures(context: &CommandContext) -> anyhow::Result<Vec<RecentFailure>> {
-    let (status, body) = query(context, api::PATH_FAILURES)?;
-    anyhow::ensure!(status == 200, "the daemon responds with status {status}");
-    serde_json::from_str(&body).context("the daemon's response is not a list of failures")
 }
 
 #[cfg(test)]

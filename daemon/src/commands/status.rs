@@ -13,6 +13,8 @@ use std::{
 };
 
 use anyhow::Context;
+use api::pod_report::RecentFailure;
+use cmdline::counted;
 use node::root::{Root, proc_path};
 use plan::daemon_config::Config;
 
@@ -22,6 +24,8 @@ use crate::{
     serving::socket::{location, own_name},
 };
 
+/// The number of failures that are shown.
+const FAILURES: usize = 10;
 const PATIENCE: Duration = Duration::from_secs(3);
 /// The maximum size of a response; larger than any.
 const MOST: u64 = 4 << 20;
@@ -112,8 +116,41 @@ pub fn print_summary(context: &CommandContext) {
     let parsed = status.and_then(|(_, body)| serde_json::from_str::<Status>(&body).ok());
     if let Some(status) = parsed {
         // A closed stdout is no error.
-        let _ = write!(std::io::stdout(), "{}", status.to_text());
+        let failures = failures(context).unwrap_or_default();
+        let _ = write!(
+            std::io::stdout(),
+            "{}{}",
+            status.to_text(),
+            failure_lines(&failures)
+        );
     }
+}
+
+/// Returns the recent failures of the running daemon, the newest last.
+pub(super) fn failures(context: &CommandContext) -> anyhow::Result<Vec<RecentFailure>> {
+    let (status, body) = query(context, api::PATH_FAILURES)?;
+    anyhow::ensure!(status == 200, "the daemon responds with status {status}");
+    serde_json::from_str(&body).context("the daemon's response is not a list of failures")
+}
+
+/// Renders the newest failures, the newest first, each with its cause and the id under which the log has its text.
+fn failure_lines(failures: &[RecentFailure]) -> String {
+    let newest = failures.iter().rev().take(FAILURES);
+    let line = |one: &RecentFailure| {
+        let RecentFailure {
+            id,
+            pod,
+            verb,
+            cause,
+            count,
+            ..
+        } = one;
+        format!(
+            "failure     {verb} of {pod}: {cause}, {} (id {id})\n",
+            counted(count, "time")
+        )
+    };
+    newest.map(line).collect()
 }
 
 /// Requests a path of the daemon's socket; returns status and body.
@@ -174,7 +211,30 @@ fn socket_dir(config: &Path) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
+    use api::cause::Cause;
+
     use super::*;
+
+    #[test]
+    fn newest_failures_are_shown_with_their_causes() {
+        let failure = |number: u32| RecentFailure {
+            id: format!("0a0b0c{number:02}"),
+            pod: format!("shop/cart-{number}"),
+            verb: "ADD".to_owned(),
+            cause: Cause::PluginMissing,
+            count: number,
+            ..RecentFailure::default()
+        };
+        let failures: Vec<_> = (1..=12).map(failure).collect();
+        let lines = failure_lines(&failures);
+        let lines: Vec<_> = lines.lines().collect();
+        assert_eq!(lines.len(), FAILURES);
+        assert_eq!(
+            lines[0],
+            "failure     ADD of shop/cart-12: plugin-missing, 12 times (id 0a0b0c12)"
+        );
+        assert_eq!(failure_lines(&[]), "");
+    }
 
     #[track_caller]
     fn check(args: &[&str], expected: Option<(bool, u64)>) {

@@ -34,7 +34,7 @@ impl Engine {
         }
         let devices = self.devices.of_pod(pod, &wanted);
         let devices = devices.map_err(|reason| PlanError::Devices {
-            pod: format!("{}/{}", pod.namespace, pod.name),
+            pod: pod.title(),
             network: first_with_device(attachments),
             reason,
         })?;

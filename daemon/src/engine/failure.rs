@@ -32,6 +32,8 @@ pub struct Failure {
     pub call: Option<PluginFailure>,
     /// What precedes the text besides pod and network.
     pub context: String,
+    /// The text of the error names the pod itself.
+    pub names_pod: bool,
     /// The text begins with upstream's words about the pod, which operators search for.
     pub is_about_pod: bool,
     /// The reason of the pod's event, where it is not the verb's.
@@ -88,6 +90,7 @@ impl Failure {
             network: None,
             call: None,
             context: String::new(),
+            names_pod: false,
             is_about_pod: false,
             event: None,
             parts: Vec::new(),
@@ -201,7 +204,7 @@ impl Failure {
         }) = &self.pod
         {
             let pod = format!("{namespace}/{name}");
-            let is_named_again = self.network.is_some() || self.error.msg.contains(&pod);
+            let is_named_again = self.network.is_some() || self.names_pod;
             if self.is_about_pod && !(is_named_again && length > Length::Full) {
                 let context = match length {
                     Length::Shortest => format!("pod {pod}: "),
@@ -277,7 +280,8 @@ impl From<StateError> for Failure {
 impl From<PlanError> for Failure {
     fn from(error: PlanError) -> Self {
         Self {
-            event: error.event().map(|(reason, _)| reason),
+            event: error.event(),
+            names_pod: error.names_pod(),
             ..Self::new(error.cause(), error.into())
         }
     }

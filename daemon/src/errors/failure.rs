@@ -58,7 +58,7 @@ impl Report {
         let is_about_pod = matches!(call.command, Command::Add | Command::Check | Command::Del);
         let pod = call.pod.as_ref();
         let pod = pod.map_or_else(String::new, |pod| format!("{}/{}", pod.namespace, pod.name));
-        let names_pod = failure.pod.is_some() || failure.error.msg.contains(&pod);
+        let names_pod = failure.pod.is_some() || failure.names_pod;
         let failure = match &call.pod {
             Some(pod) if is_about_pod && !names_pod => failure.about(pod.pod_ref()),
             _ => failure,

@@ -118,6 +118,7 @@ fn one_line(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use api::cause::Cause;
+    use plan::PlanError;
 
     use super::*;
     use crate::state::PodRef;
@@ -212,8 +213,11 @@ mod tests {
 
     #[test]
     fn pod_is_named_once_in_a_long_error_whose_text_names_it() {
-        let text = format!("pod {POD}: annotation networks: {}", "x".repeat(300));
-        let short = answer(&plain(7, &text).about(pod()), "0a0b0c0d").msg;
+        let error = PlanError::UnreadPod {
+            pod: POD.to_owned(),
+            reason: "x".repeat(300),
+        };
+        let short = answer(&Failure::from(error).about(pod()), "0a0b0c0d").msg;
         assert_eq!(short.matches(POD).count(), 1, "{short}");
     }
 

@@ -15,7 +15,7 @@ use crate::{
     call::CniCall,
     cluster::Cluster,
     config_manager,
-    engine::{self, Engine},
+    engine::{self, Engine, Failure},
     errors::{
         failure::{Report, VerbError},
         recent::RecentFailures,
@@ -244,7 +244,7 @@ impl Service {
     }
 
     /// The pod of a request that attaches, and access to the API server, or an error while the daemon is not ready to attach.
-    pub(crate) fn pod_for_add(&self, call: &CniCall) -> Result<(&Cluster, Arc<PodView>), CniError> {
+    pub(crate) fn pod_for_add(&self, call: &CniCall) -> Result<(&Cluster, Arc<PodView>), Failure> {
         for (gate, first) in [
             (Gate::Journal, "earlier deletions come first"),
             (Gate::Watches, "pods and networks are not known yet"),

@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use api::options;
 use chart::{Distro, Identity, VERSION};
-use plan::netconf::Netconf;
+use plan::{daemon_config::Config, netconf::Netconf};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::{
+    helm::Rendering,
     installation::{self, Choice, Installation, Kind, choose},
     nodes,
     pods::{self, Provider},
@@ -74,26 +75,52 @@ pub(super) struct Outcome {
     pub(super) chart_reason: String,
     /// The source of the values.
     pub(super) values: String,
-    /// The daemon's configuration file that the chart makes from these values.
-    pub(super) daemon_config: Map<String, Value>,
+    /// The daemon's configuration file that the chart makes from these values; `None` where Helm did not render it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) daemon_config: Option<Map<String, Value>>,
     pub(super) findings: Vec<Finding>,
     /// Commands and other steps, in their order.
     pub(super) steps: Vec<String>,
 }
 
+/// Returns the chart to install and its values, which Helm renders.
+pub(super) fn choose_chart(
+    snapshot: &ClusterSnapshot,
+    explicit: Option<&ExplicitValues>,
+) -> (Choice, Values) {
+    let choice = choose(snapshot, &installation::all(snapshot));
+    let (values, _) = effective_values(snapshot, &choice, explicit);
+    (choice, values)
+}
+
 /// Decides what would fail or change. Without explicit values those of the installed release are used, else the chart's defaults.
-pub(super) fn decide(snapshot: &mut ClusterSnapshot, explicit: Option<&ExplicitValues>) -> Outcome {
+pub(super) fn decide(
+    snapshot: &mut ClusterSnapshot,
+    explicit: Option<&ExplicitValues>,
+    rendering: Rendering,
+) -> Outcome {
     let installed = installation::all(snapshot);
     let choice = choose(snapshot, &installed);
     if snapshot.has_crd == Some(false) {
         let chart = choice.chart.crd_name();
         snapshot.known.missing_crd = Some(chart);
     }
+    let (values, source) = effective_values(snapshot, &choice, explicit);
+    if let (Rendering::Unknown(reason), false) = (&rendering, values.explicit.is_empty()) {
+        snapshot.unread.push(format!(
+            "the values were checked against the chart's schema alone: {reason}; put helm on the PATH, and the chart's templates check them too"
+        ));
+    }
     let snapshot = &*snapshot;
     let installed = installation::all(snapshot);
-    let (values, source) = effective_values(snapshot, &choice, explicit);
-    let mut findings = of_values(&values, snapshot);
-    let daemon_config = values.daemon_config();
+    let mut findings = of_refused_values(&values, &rendering);
+    let rendered = match rendering {
+        Rendering::Accepted(config) => Some(config),
+        _ => None,
+    };
+    let daemon_config = rendered.clone();
+    let daemon_config = daemon_config.unwrap_or_else(|| values.known_daemon_config());
+    findings.extend(of_values(&values, &daemon_config, snapshot));
     // Pods are validated by the default options when the values are refused.
     let netconf = validate::netconf(daemon_config.clone())
         .or_else(|_| validate::netconf(Map::new()))
@@ -106,7 +133,9 @@ pub(super) fn decide(snapshot: &mut ClusterSnapshot, explicit: Option<&ExplicitV
     } else {
         findings.extend(of_default_networks(&daemon_config, snapshot, &netconf));
         findings.extend(of_cluster(snapshot, &choice));
-        findings.extend(of_installations(&installed, snapshot, &values, &netconf));
+        let of_installations =
+            of_installations(&installed, snapshot, &values, &daemon_config, &netconf);
+        findings.extend(of_installations);
         let provider = Provider::of(&installed);
         findings.extend(of_pods(snapshot, &netconf, provider, &unserved));
         findings.extend(of_definitions(snapshot, &netconf));
@@ -121,7 +150,7 @@ pub(super) fn decide(snapshot: &mut ClusterSnapshot, explicit: Option<&ExplicitV
         chart: choice.chart.name,
         chart_reason: choice.reason,
         values: source,
-        daemon_config,
+        daemon_config: rendered,
         findings,
         steps,
     }
@@ -146,17 +175,43 @@ fn effective_values(
     }
 }
 
-fn of_values(values: &Values, snapshot: &ClusterSnapshot) -> Vec<Finding> {
-    let problems = values.problems(snapshot.version()).into_iter();
-    let mut findings: Vec<_> = problems
-        .map(|problem| {
-            // The chart's messages begin with the value's path, which the finding names already.
-            let text = problem.text.strip_prefix(&format!("{} ", problem.path));
-            let text = text.map_or(problem.text.clone(), |rest| format!("it {rest}"));
-            Finding::new(Verdict::Fails, Subject::Value, problem.path, text)
-        })
-        .collect();
-    let config = values.daemon_config();
+/// Reports values that the schema, the chart or the daemon refuses. The chart is asked about values that the schema allows.
+fn of_refused_values(values: &Values, rendering: &Rendering) -> Vec<Finding> {
+    let finding = |path: &str, text: String| {
+        Finding::new(Verdict::Fails, Subject::Value, path.to_owned(), text)
+    };
+    let problems = values.problems();
+    if !problems.is_empty() {
+        let problems = problems.into_iter();
+        return problems.map(|one| finding(&one.path, one.text)).collect();
+    }
+    match rendering {
+        // The chart's messages begin with the value's path.
+        Rendering::Refused(text) => {
+            let (path, rest) = text.split_once(' ').unwrap_or(("values", text));
+            let is_about_several = rest.starts_with("and ");
+            let text = if is_about_several {
+                text.clone()
+            } else {
+                format!("it {rest}")
+            };
+            vec![finding(path, text)]
+        }
+        Rendering::Accepted(config) => {
+            let error = Config::parse(config.clone()).err();
+            let finding = error.map(|error| finding("config", error.to_string()));
+            finding.into_iter().collect()
+        }
+        Rendering::Unknown(_) => Vec::new(),
+    }
+}
+
+fn of_values(
+    values: &Values,
+    config: &Map<String, Value>,
+    snapshot: &ClusterSnapshot,
+) -> Vec<Finding> {
+    let mut findings = Vec::new();
     if values.is_on("rke2-whereabouts.enabled") {
         let text = "it is true, but this chart does not include whereabouts: install its own chart, or pods of networks with that IPAM get no address; its CRDs stay as they are";
         let path = "rke2-whereabouts.enabled";
@@ -287,6 +342,7 @@ fn of_installations(
     installed: &[Installation<'_>],
     snapshot: &ClusterSnapshot,
     values: &Values,
+    daemon_config: &Map<String, Value>,
     netconf: &Netconf,
 ) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -357,7 +413,7 @@ fn of_installations(
             }
         }
         if matches!(one.kind, Kind::Thin | Kind::Thick) {
-            for (key, old, new) in installation::lost_settings(one, snapshot, values) {
+            for (key, old, new) in installation::lost_settings(one, snapshot, daemon_config) {
                 let new = if new.is_null() {
                     "do not set it".to_owned()
                 } else {

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::{
     snapshot::{self, ClusterSnapshot, DaemonSet},
-    values::{Values, node_path},
+    values::node_path,
 };
 
 /// The daemon's program, in upstream's images and in ours.
@@ -217,9 +217,8 @@ pub(super) fn choose(snapshot: &ClusterSnapshot, installed: &[Installation<'_>])
 pub(super) fn lost_settings(
     installation: &Installation<'_>,
     snapshot: &ClusterSnapshot,
-    values: &Values,
+    ours: &Map<String, Value>,
 ) -> Vec<(String, Value, Value)> {
-    let ours = values.daemon_config();
     let comparable = |value: &Value| match value {
         Value::String(text) => Value::from(node_path(text)),
         value => value.clone(),
@@ -234,7 +233,7 @@ pub(super) fn lost_settings(
     let theirs = installation.settings(snapshot).into_iter();
     theirs
         .filter_map(|(key, value)| {
-            let new = options::get(&ours, &key).cloned().unwrap_or_default();
+            let new = options::get(ours, &key).cloned().unwrap_or_default();
             let is_same = comparable(&new) == comparable(&value)
                 || (new.is_null() && is_default(&key, &value));
             (!is_same).then_some((key, value, new))

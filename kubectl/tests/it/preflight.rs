@@ -1,12 +1,31 @@
 //! `preflight` with a fake API server, for users with all or few rights, and with files.
 
-use std::fs;
+use std::{
+    env, fs,
+    os::unix::fs::PermissionsExt as _,
+    process::{Command, Stdio},
+};
 
 use serde_json::{Value, json};
 
 use crate::{answer, cluster::Cluster, run};
 
 const NADS: &str = "/apis/k8s.cni.cncf.io/v1/network-attachment-definitions";
+/// A `PATH` without Helm.
+const NO_PROGRAMS: &str = "/nowhere";
+/// A Helm that refuses thin mode, and else renders a chart with the level of logging that its values have.
+const HELM: &str = r#"#!/bin/sh
+values=$(cat)
+case "$* $values" in
+*'"enabled":false'*)
+    echo 'Error: execution error at (rke2-multus/templates/check.yaml:12:4): thickPlugin.enabled is false, but thin mode does not exist' >&2
+    exit 1 ;;
+template\ rke2-multus\ *.tgz\ --namespace\ kube-system\ --values\ -\ --kube-version\ v1.32.3+rke2r1\ *'"logLevel":"debug"'*)
+    level=debug ;;
+*) level=verbose ;;
+esac
+printf 'kind: ConfigMap\ndata:\n  daemon-config.json: |\n    {"logLevel":"%s"}\n---\nkind: DaemonSet\n' "$level"
+"#;
 /// Helm's record of this release, compressed and encoded as by Helm: `{"name":"rke2-multus","config":{"thickPlugin":{"enabled":false}}}`.
 const RELEASE: &str = "SDRzSUFBQUFBQUFDQTZ0V3lrdk1UVld5VWlyS1RqWFN6UzNOS1NrdFZ0SlJTczdQUzh0TVY3S3FWaXJKeUV6T0RzZ3BUYy9NQTNGVDh4S1RjbEpUbEt6U0VuT0tVMnRyYXdFeHhZa1pRUUFBQUE9PQ==";
 
@@ -68,13 +87,25 @@ fn cluster(pods: &Value, others: &[(&str, u16, Value)]) -> Cluster {
 
 #[track_caller]
 fn preflight(server: &Cluster, args: &[&str]) -> (i32, Value) {
+    preflight_with(server, args, NO_PROGRAMS)
+}
+
+/// Runs `preflight` with programs of this `PATH`.
+#[track_caller]
+fn preflight_with(server: &Cluster, args: &[&str], path: &str) -> (i32, Value) {
     let kubeconfig = server.kubeconfig();
-    let args = [
-        &["preflight", "--kubeconfig", kubeconfig.to_str().unwrap()],
-        args,
-    ]
-    .concat();
-    answer(&args, "")
+    let common = ["preflight", "-o", "json", "--kubeconfig"];
+    let output = Command::new(env!("CARGO_BIN_EXE_kubectl-multus"))
+        .args(common)
+        .arg(kubeconfig)
+        .args(args)
+        .env("PATH", path)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let report = serde_json::from_slice(&output.stdout);
+    let report = report.unwrap_or_else(|_| panic!("{output:?}"));
+    (output.status.code().unwrap(), report)
 }
 
 #[test]
@@ -141,14 +172,19 @@ fn values_of_the_release_are_read_unless_files_are_named() {
             list(&json!([secret])),
         )],
     );
-    let (status, report) = preflight(&server, &[]);
+    let dir = tempfile::tempdir().unwrap();
+    let helm = dir.path().join("helm");
+    fs::write(&helm, HELM).unwrap();
+    fs::set_permissions(&helm, fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", dir.path().display(), env::var("PATH").unwrap());
+    let preflight = |args: &[&str]| preflight_with(&server, args, &path);
+    let (status, report) = preflight(&[]);
     assert_eq!(
         (status, &report["findings"][0]["names"]),
         (1, &json!(["thickPlugin.enabled"])),
         "{report}"
     );
     assert_eq!(report["values"], "those of release kube-system/rke2-multus");
-    let dir = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| {
         let path = dir.path().join(name);
         fs::write(&path, text).unwrap();
@@ -159,14 +195,20 @@ fn values_of_the_release_are_read_unless_files_are_named() {
         "{thickPlugin: {enabled: false}, config: {daemon_conf: {logLevel: debug}}}",
     );
     let second = write("second.yaml", "thickPlugin: {enabled: true}");
-    let (status, report) = preflight(&server, &["--values", &first, "--values", &second]);
+    let (status, report) = preflight(&["--values", &first, "--values", &second]);
     assert_eq!(
         (status, &report["daemonConfig"]["logLevel"]),
         (0, &json!("debug")),
         "{report}"
     );
-    let (status, _) = preflight(&server, &["--values", &first]);
+    let (status, _) = preflight(&["--values", &first]);
     assert_eq!(status, 1);
+    let (status, report) = preflight_with(&server, &["--values", &second], NO_PROGRAMS);
+    assert_eq!((status, &report["daemonConfig"]), (3, &json!(null)));
+    assert!(
+        report["gaps"].to_string().contains("put helm on the PATH"),
+        "{report}"
+    );
     let list = write("list.yaml", "[1]");
     let kubeconfig = server.kubeconfig();
     let output = run(

@@ -112,6 +112,7 @@ fn preflight_agrees(
     objects: Option<&[Value]>,
 ) -> anyhow::Result<()> {
     let mut command = Command::new(env.program("kubectl-multus"));
+    command.env("PATH", &env.bin);
     command.args(["preflight", "--filename=/dev/null", "--output=json"]);
     let with = row.with.iter().map(|word| {
         let (path, value) = word.split_once('=').context("path=value")?;

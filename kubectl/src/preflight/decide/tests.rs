@@ -16,12 +16,22 @@ fn snapshot(objects: &[Value]) -> ClusterSnapshot {
     snapshot
 }
 
-fn decided(objects: &[Value], values: &Value) -> Outcome {
-    let explicit = ExplicitValues {
+fn explicit(values: &Value) -> ExplicitValues {
+    ExplicitValues {
         files: vec!["values.yaml".to_owned()],
         values: values.as_object().unwrap().clone(),
-    };
-    decide(&mut snapshot(objects), Some(&explicit))
+    }
+}
+
+/// What Helm makes of the chart's defaults and these keys of the daemon.
+fn accepted(values: &Value) -> Rendering {
+    let values = Values::new(values.as_object().unwrap());
+    Rendering::Accepted(values.known_daemon_config())
+}
+
+fn decided(objects: &[Value], values: &Value) -> Outcome {
+    let explicit = explicit(values);
+    decide(&mut snapshot(objects), Some(&explicit), accepted(values))
 }
 
 /// Each expectation is a verdict, the first name that it is about, and parts of its text.
@@ -182,7 +192,7 @@ fn options_of_the_values_decide() {
     };
     assert_eq!(decided(&objects, &json!({})).verdict, Some(expected));
 
-    let isolated = json!({"config": {"cni_conf": {"namespaceIsolation": true}}});
+    let isolated = json!({"config": {"daemon_conf": {"namespaceIsolation": true}}});
     check_with(
         &isolated,
         &[node(), thick(), pod("other/storage")],
@@ -202,29 +212,67 @@ fn options_of_the_values_decide() {
 
 #[test]
 fn refused_values_are_reported() {
-    let values = json!({
-        "thickPlugin": {"enabled": false}, "imagee": {},
-        "config": {"daemon_conf": {"metricPort": 9091}},
-    });
-    check_with(
-        &values,
-        &[node(), thick(), storage(), pod("storage")],
-        &[
-            (
-                FAILS,
-                "config.daemon_conf.metricPort",
-                &["did you mean metricsPort?"],
-            ),
-            (FAILS, "imagee", &["no such value: did you mean image?"]),
-            (FAILS, "thickPlugin.enabled", &["thin mode does not exist"]),
-        ],
-    );
-    let outcome = decided(&[], &values);
+    let values = json!({"config": {"daemon_conf": {"defaultNetworks": [1]}}, "imagee": {}});
+    let refused = |text: &str| Rendering::Refused(text.to_owned());
+    let of_chart = "thickPlugin.enabled is false, but thin mode does not exist";
+    let of_two = "daemonSecurity.environment and extraEnv set A: remove it";
+    let wrong_key = json!({"config": {"daemon_conf": {"defaultNetworks": [1]}}});
+    let hint = "the chart has no such value: did you mean image?";
+    for (values, rendering, path, text) in [
+        (&values, refused("chart cannot be rendered"), "imagee", hint),
+        (
+            &json!({}),
+            refused(of_chart),
+            "thickPlugin.enabled",
+            "it is false, but thin mode does not exist",
+        ),
+        (
+            &json!({}),
+            refused(of_two),
+            "daemonSecurity.environment",
+            of_two,
+        ),
+        (
+            &wrong_key,
+            accepted(&wrong_key),
+            "config",
+            "\"defaultNetworks\" must be a list of strings",
+        ),
+    ] {
+        let outcome = decide(&mut snapshot(&[]), Some(&explicit(values)), rendering);
+        let [finding] = &outcome.findings[..] else {
+            panic!("{:?}", outcome.findings);
+        };
+        assert_eq!(
+            (finding.verdict, &finding.names[..]),
+            (FAILS, &[path.to_owned()][..])
+        );
+        assert!(finding.text.contains(text), "{finding:?}");
+        assert!(
+            outcome.steps[0].contains("correct the values"),
+            "{:?}",
+            outcome.steps
+        );
+    }
+}
+
+#[test]
+fn without_helm_only_values_that_only_templates_check_are_a_gap() {
+    let unknown = || Rendering::Unknown("cannot run helm".to_owned());
+    let values = explicit(&json!({"config": {"daemon_conf": {"logLevel": "debug"}}}));
+    let mut snapshot = snapshot(&[]);
+    let outcome = decide(&mut snapshot, Some(&values), unknown());
+    assert_eq!((outcome.verdict, outcome.daemon_config), (None, None));
+    let [gap] = &snapshot.unread[..] else {
+        panic!("{:?}", snapshot.unread);
+    };
     assert!(
-        outcome.steps[0].contains("correct the values"),
-        "{:?}",
-        outcome.steps
+        gap.contains("schema alone: cannot run helm; put helm"),
+        "{gap}"
     );
+    snapshot.unread.clear();
+    decide(&mut snapshot, None, unknown());
+    assert_eq!(snapshot.unread, [""; 0]);
 }
 
 #[test]
@@ -234,7 +282,8 @@ fn without_explicit_values_those_of_the_release_are_used() {
     let values = json!({"thickPlugin": {"enabled": false}, "rke2-whereabouts": {"enabled": true}});
     let values = values.as_object().unwrap().clone();
     snapshot.release_values.insert(release, values);
-    let outcome = decide(&mut snapshot, None);
+    let refused = Rendering::Refused("thickPlugin.enabled is false".to_owned());
+    let outcome = decide(&mut snapshot, None, refused);
     assert_eq!(outcome.verdict, Some(FAILS));
     let named: Vec<_> = outcome
         .findings
@@ -253,7 +302,10 @@ fn without_explicit_values_those_of_the_release_are_used() {
         outcome.steps
     );
     let explicit = ExplicitValues::default();
-    assert_eq!(decide(&mut snapshot, Some(&explicit)).verdict, None);
+    assert_eq!(
+        decide(&mut snapshot, Some(&explicit), accepted(&json!({}))).verdict,
+        None
+    );
 }
 
 #[test]
@@ -310,7 +362,7 @@ fn installations_of_upstream_that_no_upgrade_replaces_are_removed() {
     let release = ("kube-system".to_owned(), "rke2-multus".to_owned());
     snapshot.uninstallable.insert(release);
     assert_eq!(
-        decide(&mut snapshot, None).steps[0],
+        decide(&mut snapshot, None, accepted(&json!({}))).steps[0],
         "helm uninstall --namespace kube-system rke2-multus"
     );
 }
@@ -405,7 +457,7 @@ fn a_helm_chart_of_the_user_installs_ours_in_place() {
     let mut snapshot = snapshot(&objects);
     let release = ("kube-system".to_owned(), "multus".to_owned());
     snapshot.uninstallable.insert(release);
-    let steps = decide(&mut snapshot, None).steps;
+    let steps = decide(&mut snapshot, None, accepted(&json!({}))).steps;
     assert_eq!(steps[0], "delete HelmChart kube-system/multus", "{steps:?}");
 }
 
@@ -437,7 +489,7 @@ fn settings_of_upstream_that_would_be_lost_are_reported() {
             ),
         ],
     );
-    let same = json!({"config": {"cni_conf": {"namespaceIsolation": true, "globalNamespaces": "default,net"}}});
+    let same = json!({"config": {"daemon_conf": {"namespaceIsolation": true, "globalNamespaces": "default,net"}}});
     check_with(&same, &[node(), thin], &[]);
 
     let file = json!({"chrootDir": "/hostroot", "clusterNetwork": "/host/etc/cni/net.d/10-a.conf", "systemNamespaces": ["kube-system"]});
@@ -569,7 +621,7 @@ fn the_chart_is_chosen_by_the_distro_of_the_nodes() {
     }
     let mut k3s = node();
     k3s["status"]["nodeInfo"]["kubeletVersion"] = json!("v1.32.3+k3s1");
-    let directories = json!({"config": {"cni_conf": {"confDir": "/etc/cni/net.d"}}});
+    let directories = json!({"config": {"daemon_conf": {"cniConfigDir": "/etc/cni/net.d"}}});
     check_with(
         &directories,
         &[k3s],
@@ -590,7 +642,7 @@ fn the_chart_is_chosen_by_the_distro_of_the_nodes() {
 fn a_missing_crd_is_reported() {
     let mut snapshot = snapshot(&[node(), pod("storage")]);
     snapshot.has_crd = Some(false);
-    let outcome = decide(&mut snapshot, None);
+    let outcome = decide(&mut snapshot, None, accepted(&json!({})));
     let texts: Vec<_> = outcome
         .findings
         .iter()
