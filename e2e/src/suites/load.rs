@@ -25,6 +25,7 @@ use self::{
 };
 use crate::{
     control_plane::{http_proxy::RequestFault, objects},
+    options::Options,
     programs::Needs,
     report::{CheckFailed, Report, say},
     sh,
@@ -82,20 +83,19 @@ const CASES: &[Case] = &[
     ),
 ];
 
-/// Runs the cases whose names contain `case`; a failed one does not end the suite.
+/// Runs the cases whose names have the text of `--case`; a failed one does not end the suite.
 pub(crate) fn run(
     env: &TestEnv,
-    case: Option<&str>,
-    is_long: bool,
+    options: &Options,
     report: &mut Report,
 ) -> Result<(), CheckFailed> {
-    let wanted = |name: &str| case.is_none_or(|text| name.contains(text));
+    let wanted = |name: &str| options.selects(name);
     report.check("the cases exist", || {
         let found = CASES.iter().any(|(name, _)| wanted(name));
         ensure!(
             found,
             "no case has `{}` in its name",
-            case.unwrap_or_default()
+            options.case.as_deref().unwrap_or_default()
         );
         Ok(())
     })?;
@@ -110,7 +110,7 @@ pub(crate) fn run(
                 Ok(fixture)
             })?,
         };
-        if report.check(name, || run(&current, is_long)).is_ok() {
+        if report.check(name, || run(&current, options.long)).is_ok() {
             fixture = Some(current);
         }
     }
