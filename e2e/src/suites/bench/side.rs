@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     control_plane::pki::Pki,
-    daemon::ACCOUNT_DIR,
+    daemon::{self, Access},
     node::{Node, Service, network::NodeNetwork},
     report::say,
     rules::Programs,
@@ -128,12 +128,7 @@ impl Side {
             json!({"cniVersion": "1.0.0", "name": "primary", "plugins": [{"type": PLUGIN}]});
         node.write(PRIMARY, default_network.to_string())?;
         node.write(BRIDGE, list(&bridge()).to_string())?;
-        node.write(&format!("{ACCOUNT_DIR}/token"), "bench")?;
-        node.write(&format!("{ACCOUNT_DIR}/namespace"), "kube-system")?;
-        node.write(
-            &format!("{ACCOUNT_DIR}/ca.crt"),
-            fs::read(pki.file("ca.crt"))?,
-        )?;
+        daemon::write_account_with(&node, &pki, "bench")?;
         for index in 0..PODS {
             node.run(&["ip", "netns", "add", &netns(index)])?;
         }
@@ -198,14 +193,9 @@ impl Side {
         let _ = fs::remove_file(node.path(GENERATED));
         self.starts += 1;
         let name = format!("daemon-{}", self.starts);
-        let daemon = node.serve(&name, &self.programs.daemon, |command| {
-            command
-                .env("MULTUS_NODE_NAME", &node.name)
-                .env("KUBERNETES_SERVICE_HOST", "127.0.0.1")
-                .env("KUBERNETES_SERVICE_PORT", port.to_string())
-                .env("HOME", "/run/nowhere")
-                .env_remove("KUBECONFIG")
-                .args(["-config", DAEMON_CONFIG])
+        let (program, account) = (&self.programs.daemon, Access::Account(port));
+        let daemon = daemon::launch(node, &name, program, account, |command| {
+            command.args(["-config", DAEMON_CONFIG])
         })?;
         let account = Account::of(&node.name, node.machine_pid(&daemon)?)?;
         self.daemon = Some((daemon, account));

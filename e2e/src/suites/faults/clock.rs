@@ -78,7 +78,7 @@ fn begin_jump(fixture: &FaultsFixture, seconds: i64) -> anyhow::Result<()> {
     jump(fixture, seconds)?;
     let namespace = "--namespace=kube-system";
     fixture.kubectl(&["delete", "serviceaccount", "multus", namespace])?;
-    fixture.apply(&daemon::service_account())
+    fixture.apply(&daemon::service_account()?)
 }
 
 /// Sets the clock right and writes a new token, which the daemon has to read although by its clock it has just read one.
