@@ -13,6 +13,7 @@ mod drivers;
 mod node;
 mod programs;
 mod registry;
+mod sandbox;
 mod single_node;
 
 mod file_server;

@@ -7,7 +7,6 @@ mod fake_daemon;
 mod fake_kubelet;
 mod observe;
 mod pods;
-mod shim;
 
 use std::{cell::RefCell, fs, path::PathBuf};
 
@@ -21,7 +20,6 @@ pub(super) use self::{
     fake_kubelet::PodResources,
     observe::{WITH_A, WITH_A_AND_B},
     pods::{DEFAULT_NETWORK, NETWORKS, Pod, PodSpec, STATUS},
-    shim::ShimOutput,
 };
 use super::{definitions, recorder};
 use crate::{
@@ -198,8 +196,7 @@ impl Harness {
                 let _ = self.del(&pod);
             }
             let _ = self.remove_files_of(&pod);
-            let netns = pod.netns_name();
-            let _ = self.node().run(&["ip", "netns", "delete", &netns]);
+            let _ = self.node().run(&["ip", "netns", "delete", &pod.netns_name]);
             let _ = self.delete_pod(&pod);
         }
         let directory = format!("{BIN_DIR}/{}", recorder::DIRECTORY);

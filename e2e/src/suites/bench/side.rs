@@ -23,6 +23,7 @@ use crate::{
     node::{Node, Service, network::NodeNetwork},
     report::say,
     rules::Programs,
+    sandbox::Sandbox,
     sh,
     single_node::{BIN_DIR, CONF_DIR, DAEMON_CONFIG, GENERATED, PRIMARY},
     test_env::TestEnv,
@@ -388,24 +389,16 @@ fn calls(verb: &str, config: &str, containers: Containers) -> Vec<Call> {
     };
     let one = |index: usize| {
         let pod = index % PODS;
-        let id = format!("bench{batch:06}{index:06}");
-        let (name, uid) = (pods::name(pod, networks), pods::uid(pod, networks));
-        let args = format!(
-            "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME={name};K8S_POD_INFRA_CONTAINER_ID={id};K8S_POD_UID={uid}"
-        );
-        let env = [
-            ("CNI_COMMAND", verb.to_owned()),
-            ("CNI_CONTAINERID", id),
-            ("CNI_NETNS", format!("/run/netns/{}", netns(pod))),
-            ("CNI_IFNAME", "eth0".to_owned()),
-            ("CNI_ARGS", args),
-            ("CNI_PATH", BIN_DIR.to_owned()),
-            ("PATH", "/usr/sbin:/usr/bin:/sbin:/bin".to_owned()),
-        ];
-        let env: BTreeMap<_, _> = env
-            .into_iter()
-            .map(|(name, value)| (name.to_owned(), value))
-            .collect();
+        let sandbox = Sandbox {
+            namespace: "default".to_owned(),
+            name: pods::name(pod, networks),
+            uid: pods::uid(pod, networks),
+            id: format!("bench{batch:06}{index:06}"),
+            netns_name: netns(pod),
+        };
+        let path = "/usr/sbin:/usr/bin:/sbin:/bin".to_owned();
+        let mut env: BTreeMap<_, _> = sandbox.env(verb).into_iter().collect();
+        env.insert("PATH".to_owned(), path);
         Call {
             env,
             stdin: config.to_owned(),
