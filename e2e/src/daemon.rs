@@ -1,11 +1,12 @@
 //! The release's daemon as a process of a node, without an image, and its service account.
 
-use std::{fs, path::Path};
+use std::{ffi::OsStr, fs, path::Path, process::Command};
 
-use serde_json::{Value, json};
+use serde::Deserialize as _;
+use serde_json::Value;
 
 use crate::{
-    control_plane::ControlPlane,
+    control_plane::{ControlPlane, pki::Pki},
     node::{Node, Service},
     sh,
     test_env::TestEnv,
@@ -29,14 +30,13 @@ pub(crate) fn start(
     let program = env.program("multus-daemon");
     let uid = pod_uid.map(|uid| ("POD_UID", uid));
     let options = ["--root", "/", "--config", config];
-    let daemon = node.serve("daemon", &program, |command| {
-        command
-            .env("MULTUS_NODE_NAME", &node.name)
-            .env("KUBECONFIG", kubeconfig)
-            .envs(uid)
-            .arg("run")
-            .args(options)
-    })?;
+    let daemon = launch(
+        node,
+        "daemon",
+        &program,
+        Access::Kubeconfig(kubeconfig),
+        |command| command.envs(uid).arg("run").args(options),
+    )?;
     sh::until(60, "the daemon is ready", || {
         let mut status = node.command(&program);
         status.envs(uid);
@@ -45,36 +45,65 @@ pub(crate) fn start(
     Ok(daemon)
 }
 
-/// Returns the service account of daemons with the rights that the chart grants it.
-pub(crate) fn service_account() -> Vec<Value> {
-    let rule = |group: &str, resource: &str, verbs: &[&str]| json!({"apiGroups": [group], "resources": [resource], "verbs": verbs});
-    let read = &["get", "list", "watch"];
-    vec![
-        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "multus", "namespace": "kube-system"}}),
-        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "multus"}, "rules": [
-            rule("k8s.cni.cncf.io", "network-attachment-definitions", read),
-            rule("", "pods", read),
-            rule("", "pods/status", &["patch"]),
-            rule("", "events", &["create", "patch"]),
-            rule("apps", "daemonsets", read),
-        ]}),
-        role_binding(),
-    ]
+/// The chart with default values, rendered by Helm; suite `chart` compares it with the packed chart.
+const RENDERED: &str = include_str!(concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../chart/rendered/multus.yaml"
+));
+
+/// How a daemon reaches the API server.
+#[derive(Clone, Copy)]
+pub(crate) enum Access<'a> {
+    Kubeconfig(&'a Path),
+    /// As a pod does, with the service account; the port is one of the node.
+    Account(u16),
 }
 
-/// Returns the binding of the service account to its rights.
-pub(crate) fn role_binding() -> Value {
-    json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "multus"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "multus"},
-        "subjects": [{"kind": "ServiceAccount", "name": "multus", "namespace": "kube-system"}]})
+/// Starts a daemon, with a log of this name, and does not wait for it; `set` adds its arguments.
+pub(crate) fn launch(
+    node: &Node,
+    name: &str,
+    program: impl AsRef<OsStr>,
+    access: Access<'_>,
+    set: impl FnOnce(&mut Command) -> &mut Command,
+) -> anyhow::Result<Service> {
+    node.serve(name, program, |command| {
+        command.env("MULTUS_NODE_NAME", &node.name);
+        match access {
+            Access::Kubeconfig(file) => command.env("KUBECONFIG", file),
+            Access::Account(port) => command
+                .env("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+                .env("KUBERNETES_SERVICE_PORT", port.to_string())
+                .env("HOME", "/run/nowhere")
+                .env_remove("KUBECONFIG"),
+        };
+        set(command)
+    })
+}
+
+/// Returns the service account of daemons with the rights that the chart grants it.
+pub(crate) fn service_account() -> anyhow::Result<Vec<Value>> {
+    let text = RENDERED.replace("@VERSION@", "0.0.0");
+    let documents = serde_yaml::Deserializer::from_str(&text).map(Value::deserialize);
+    let mut objects = documents.collect::<Result<Vec<_>, _>>()?;
+    objects.retain(|object| {
+        let kind = object["kind"].as_str().unwrap_or_default();
+        kind == "ServiceAccount" || kind.contains("Role")
+    });
+    Ok(objects)
 }
 
 /// Writes the files that a pod with the service account has, with a new token.
 pub(crate) fn write_account(node: &Node, control: &ControlPlane) -> anyhow::Result<()> {
     let create = ["create", "token", "multus", "--namespace=kube-system"];
     let token = control.kubectl(node, &create)?;
+    write_account_with(node, &control.pki, token.trim())
+}
+
+/// Writes these files with this token.
+pub(crate) fn write_account_with(node: &Node, pki: &Pki, token: &str) -> anyhow::Result<()> {
     node.write(&format!("{ACCOUNT_DIR}/namespace"), "kube-system")?;
-    let authority = fs::read(control.pki.file("ca.crt"))?;
+    let authority = fs::read(pki.file("ca.crt"))?;
     node.write(&format!("{ACCOUNT_DIR}/ca.crt"), authority)?;
-    node.write(&format!("{ACCOUNT_DIR}/token"), token.trim())
+    node.write(&format!("{ACCOUNT_DIR}/token"), token)
 }

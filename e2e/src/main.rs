@@ -1,5 +1,6 @@
 //! Privileged tests on real programs: they drive a built release from outside, one suite at a time.
 
+mod options;
 mod suites;
 
 mod rules;
@@ -12,6 +13,7 @@ mod drivers;
 mod node;
 mod programs;
 mod registry;
+mod sandbox;
 mod single_node;
 
 mod file_server;
@@ -23,21 +25,17 @@ mod sh;
 mod signing_key;
 mod test_env;
 
-use std::{
-    ffi::OsString,
-    io::Write as _,
-    path::{Path, PathBuf},
-    process::ExitCode,
-};
+use std::{ffi::OsString, io::Write as _, path::Path, process::ExitCode};
 
 use anyhow::Context as _;
 use clap::Parser;
 
 use crate::{
     node::init,
+    options::{Options, Suite},
     programs::{emulation::Emulation, old_kernel},
     report::{Report, say},
-    suites::{Suite, bench, faults, k3s, plugins, scale},
+    suites::{bench, plugins},
     test_env::TestEnv,
 };
 
@@ -50,31 +48,9 @@ use crate::{
 struct Arguments {
     /// Suite to run
     #[arg(value_enum)]
-    level: Suite,
-    /// Directory of the release to test
-    #[arg(long, required_unless_present_any = ["table", "peer", "plugins"])]
-    dist: Option<PathBuf>,
-    /// Install missing Debian packages and build missing programs
-    #[arg(long)]
-    install: bool,
-    /// Test the release's programs for this architecture, emulated
-    #[arg(long)]
-    arch: Option<String>,
-    /// rules: print which case shows which rule, and test nothing
-    #[arg(long)]
-    table: bool,
+    suite: Suite,
     #[command(flatten)]
-    rules: rules::Options,
-    #[command(flatten)]
-    faults: faults::Options,
-    #[command(flatten)]
-    scale: scale::Options,
-    #[command(flatten)]
-    bench: bench::Options,
-    #[command(flatten)]
-    plugins: plugins::Options,
-    #[command(flatten)]
-    k3s: k3s::Options,
+    options: Options,
 }
 
 /// The suites start this program again in other roles, chosen by its first argument: a device plugin, a node's first process, an API server…
@@ -124,9 +100,9 @@ fn args_after(name: &str) -> Option<impl Iterator<Item = OsString>> {
 }
 
 fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
-    let dist = match &arguments.dist {
+    let dist = match &arguments.options.dist {
         Some(dist) => dist,
-        None if arguments.table => return rules::print().map(|()| ExitCode::SUCCESS),
+        None if arguments.options.table => return rules::print().map(|()| ExitCode::SUCCESS),
         // The suite uses nothing of a release then.
         None => programs_of(arguments).context("name the directory of the release with --dist")?,
     };
@@ -140,9 +116,9 @@ fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
 
 /// Returns the directory of the programs under test where they are not a release's.
 fn programs_of(arguments: &Arguments) -> Option<&Path> {
-    match arguments.level {
-        Suite::Rules => arguments.rules.peer_alone(),
-        Suite::Plugins => arguments.plugins.directory(),
+    match arguments.suite {
+        Suite::Rules => arguments.options.peer_alone(),
+        Suite::Plugins => arguments.options.plugins.as_deref(),
         _ => None,
     }
 }
@@ -153,31 +129,22 @@ fn test(arguments: &Arguments, dist: &Path) -> anyhow::Result<bool> {
         rustix::process::geteuid().is_root(),
         "these tests make namespaces and start container runtimes: run them as root"
     );
-    let suite = arguments.level;
-    programs::ensure(suite.needs(&arguments.bench), arguments.install)?;
-    let arch = arguments.arch.as_deref().unwrap_or(test_env::arch());
+    let (suite, options) = (arguments.suite, &arguments.options);
+    programs::ensure(suite.needs(&options.bench), options.install)?;
+    let arch = options.arch.as_deref().unwrap_or(test_env::arch());
     let is_foreign = arch != test_env::arch();
     anyhow::ensure!(
         !is_foreign || suite.runs_bare_programs(),
         "suite {} runs images, which are for this machine's architecture; with --arch run service, netns, plugins, rules or faults",
         suite.name()
     );
-    let env = TestEnv::new(suite.name(), dist, arch)?;
+    let env = TestEnv::new(&suite.name(), dist, arch)?;
     let _emulation = is_foreign
-        .then(|| Emulation::start(arch, arguments.install))
+        .then(|| Emulation::start(arch, options.install))
         .transpose()?;
     let mut report = Report::new();
-    let options = suites::Options {
-        rules: &arguments.rules,
-        faults: &arguments.faults,
-        scale: &arguments.scale,
-        bench: &arguments.bench,
-        plugins: &arguments.plugins,
-        k3s: &arguments.k3s,
-        install: arguments.install,
-    };
     // A failed check is already reported, and counts in `close`.
-    let _ = suite.run(&env, &options, &mut report);
+    let _ = suite.run(&env, options, &mut report);
     let passed = report.close();
     if !passed {
         say(&format!("logs: {}", env.dir.join("log").display()));

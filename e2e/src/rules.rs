@@ -12,7 +12,7 @@ mod exchange;
 mod harness;
 pub(crate) mod recorder;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 pub(crate) use self::document::print;
 pub(crate) use self::harness::Programs;
@@ -22,29 +22,10 @@ use self::{
 };
 use crate::{
     node::Kernel,
+    options::Options,
     report::{CheckFailed, Report},
     test_env::TestEnv,
 };
-
-/// Options of the suite; other suites read some of them.
-#[derive(Debug, clap::Args)]
-pub(crate) struct Options {
-    /// rules: test the programs in this directory instead of the release's; upgrade: upstream's programs
-    #[arg(long, value_name = "DIR")]
-    peer: Option<PathBuf>,
-    /// rules: cases that the peer is known to fail, in the form of e2e/DIFFERENCES.md; without it those of upstream Multus
-    #[arg(long, value_name = "FILE", requires = "peer")]
-    differences: Option<PathBuf>,
-    /// rules: exchange the release's programs and the peer's while pods run
-    #[arg(long, requires = "peer")]
-    exchange: bool,
-    /// rules, load, plugins, upgrade: only cases whose names contain this
-    #[arg(long, value_name = "TEXT")]
-    case: Option<String>,
-    /// rules: without the system calls that the oldest supported kernel does not have
-    #[arg(long)]
-    old_kernel: bool,
-}
 
 /// A case depends on no other, and the harness cleans up after it.
 pub(crate) struct Case {
@@ -126,19 +107,9 @@ fn run_case(harness: &Harness, case: &Case, differences: &Differences, report: &
 }
 
 impl Options {
-    /// Returns the directory of the peer's programs.
-    pub(crate) fn peer(&self) -> Option<&Path> {
-        self.peer.as_deref()
-    }
-
     /// Returns the directory of the peer's programs if the suite runs no programs of the release.
     pub(crate) fn peer_alone(&self) -> Option<&Path> {
-        self.peer().filter(|_| !self.exchange)
-    }
-
-    /// Returns the text that names of cases have to contain.
-    pub(crate) fn case(&self) -> Option<&str> {
-        self.case.as_deref()
+        self.peer.as_deref().filter(|_| !self.exchange)
     }
 
     fn kernel(&self) -> Kernel {

@@ -1,20 +1,20 @@
 //! One node with an API server and real plugins, on which the test itself plays the container runtime.
 
 use std::{
+    ffi::OsStr,
     fs,
     path::{Path, PathBuf},
-    process::Output,
     slice,
 };
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 use serde_json::Value;
 
 use crate::{
     control_plane::{Components, ControlPlane, objects},
     node::{Kernel, Node, network::NodeNetwork},
     programs::{Module, Needs},
-    sh,
+    sandbox::{Answer, Running, Sandbox},
     test_env::TestEnv,
 };
 
@@ -95,95 +95,47 @@ impl SingleNode {
         self.verb("ADD", name)
     }
 
-    /// Runs both DELs of a runtime and deletes the pod.
+    /// Runs DEL, deletes the network namespace, runs DEL again without one, and deletes the pod.
     pub(crate) fn remove(&self, pod: &str) -> anyhow::Result<()> {
-        let id = self.container(pod)?;
-        self.del(&id, pod)?;
+        let sandbox = self.sandbox(pod)?;
+        self.call("DEL", &sandbox)?.success()?;
+        self.node
+            .run(&["ip", "netns", "delete", &sandbox.netns_name])?;
+        self.call("DEL", &sandbox.without_netns())?.success()?;
         self.control
             .kubectl(&self.node, &["delete", "pod", pod, "--force"])
             .map(drop)
     }
 
-    /// Runs DEL, deletes the network namespace, and runs DEL again without one.
-    fn del(&self, id: &str, pod: &str) -> anyhow::Result<()> {
-        let config = self.config()?;
-        let netns = format!("/run/netns/{pod}");
-        let args = cni_args(pod, id);
-        let call = |netns: &str| {
-            let mut env = vec![
-                ("CNI_COMMAND", "DEL"),
-                ("CNI_IFNAME", "eth0"),
-                ("CNI_PATH", BIN_DIR),
-            ];
-            env.extend([
-                ("CNI_CONTAINERID", id),
-                ("CNI_NETNS", netns),
-                ("CNI_ARGS", &args),
-            ]);
-            self.shim(&env, &config)
-        };
-        call(&netns)?;
-        self.node.run(&["ip", "netns", "delete", pod])?;
-        call("").map(drop)
-    }
-
-    /// Runs a verb with the pod's network namespace.
+    /// Runs a verb for the pod.
     pub(crate) fn verb(&self, verb: &str, pod: &str) -> anyhow::Result<Value> {
-        let config = self.config()?;
-        let id = self.container(pod)?;
-        let (netns, args) = (format!("/run/netns/{pod}"), cni_args(pod, &id));
-        let mut env = vec![
-            ("CNI_COMMAND", verb),
-            ("CNI_IFNAME", "eth0"),
-            ("CNI_PATH", BIN_DIR),
-        ];
-        env.extend([
-            ("CNI_CONTAINERID", id.as_str()),
-            ("CNI_NETNS", &netns),
-            ("CNI_ARGS", &args),
-        ]);
-        self.shim(&env, &config)
+        self.call(verb, &self.sandbox(pod)?)?.success()
     }
 
-    /// Calls the shim; an error has the document that the shim printed.
-    pub(crate) fn shim(&self, env: &[(&str, &str)], config: &Value) -> anyhow::Result<Value> {
-        let output = self.call(env, config.to_string().as_bytes())?;
-        let document = match output.stdout.as_slice() {
-            b"" => Value::Null,
-            text => serde_json::from_slice(text)
-                .with_context(|| format!("no JSON on stdout: {}", String::from_utf8_lossy(text)))?,
-        };
-        ensure!(output.status.success(), "{document}");
-        Ok(document)
+    /// Calls the shim with the generated configuration.
+    pub(crate) fn call(&self, verb: &str, sandbox: &Sandbox) -> anyhow::Result<Answer> {
+        self.shim(&sandbox.env(verb))
     }
 
-    /// Calls the shim and returns its complete output.
-    pub(crate) fn call(&self, env: &[(&str, &str)], stdin: &[u8]) -> anyhow::Result<Output> {
-        let mut command = self.node.command(&self.shim);
-        sh::output(command.envs(env.iter().copied()), stdin)
+    /// Does the same with these CNI variables.
+    pub(crate) fn shim(
+        &self,
+        env: &[(impl AsRef<OsStr>, impl AsRef<OsStr>)],
+    ) -> anyhow::Result<Answer> {
+        let config = fs::read(self.node.path(GENERATED)).context(GENERATED)?;
+        Running::start(self.node.command(&self.shim), env, &config)?.answer()
     }
 
-    /// Reads the configuration that a runtime hands to the shim.
-    pub(crate) fn config(&self) -> anyhow::Result<Value> {
-        Ok(serde_json::from_slice(&fs::read(
-            self.node.path(GENERATED),
-        )?)?)
-    }
-
-    /// Returns the container ID of the pod, which ends with the pod's uid.
-    pub(crate) fn container(&self, pod: &str) -> anyhow::Result<String> {
+    /// Returns the sandbox of a pod of the API server.
+    pub(crate) fn sandbox(&self, pod: &str) -> anyhow::Result<Sandbox> {
         let uid = self.control.get(&self.node, &["pod", pod])?["metadata"]["uid"].clone();
-        Ok(format!(
-            "{pod}-{}",
-            uid.as_str().context("a pod has a uid")?
-        ))
+        let uid = uid.as_str().context("a pod has a uid")?.to_owned();
+        Ok(Sandbox {
+            namespace: "default".to_owned(),
+            name: pod.to_owned(),
+            id: format!("{pod}-{uid}"),
+            uid,
+            netns_name: pod.to_owned(),
+        })
     }
-}
-
-/// Returns the `CNI_ARGS` that a runtime passes for a pod.
-pub(crate) fn cni_args(pod: &str, id: &str) -> String {
-    let uid = id.strip_prefix(&format!("{pod}-")).unwrap_or(id);
-    format!(
-        "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME={pod};K8S_POD_INFRA_CONTAINER_ID={id};K8S_POD_UID={uid}"
-    )
 }

@@ -7,7 +7,6 @@ mod fake_daemon;
 mod fake_kubelet;
 mod observe;
 mod pods;
-mod shim;
 
 use std::{cell::RefCell, fs, path::PathBuf};
 
@@ -21,19 +20,16 @@ pub(super) use self::{
     fake_kubelet::PodResources,
     observe::{WITH_A, WITH_A_AND_B},
     pods::{DEFAULT_NETWORK, NETWORKS, Pod, PodSpec, STATUS},
-    shim::ShimOutput,
 };
 use super::{definitions, recorder};
 use crate::{
     control_plane::{ControlPlane, api_client::ApiClient},
+    daemon as daemon_process,
     http::{self, HttpResponse},
     node::{Kernel, Node, Service},
     single_node::{BIN_DIR, SingleNode},
     test_env::TestEnv,
 };
-
-/// Where the daemon finds the credentials of its pod's service account.
-const ACCOUNT: &str = "/run/secrets/kubernetes.io/serviceaccount";
 
 /// A shim and a daemon of one implementation.
 #[derive(Debug, Clone)]
@@ -112,12 +108,7 @@ impl Harness {
             &programs.passthru,
             node.path(&format!("{BIN_DIR}/passthru")),
         )?;
-        node.write(&format!("{ACCOUNT}/token"), "admin")?;
-        node.write(&format!("{ACCOUNT}/namespace"), "kube-system")?;
-        node.write(
-            &format!("{ACCOUNT}/ca.crt"),
-            fs::read(single_node.control.pki.file("ca.crt"))?,
-        )?;
+        daemon_process::write_account_with(node, &single_node.control.pki, "admin")?;
         let direct = ApiClient::start(node, &single_node.control.admin())?;
         Ok(Self {
             single_node,
@@ -140,7 +131,8 @@ impl Harness {
 
     /// Sets the token of daemons that start from now on.
     pub(super) fn set_account_token(&self, token: &str) -> anyhow::Result<()> {
-        self.node().write(&format!("{ACCOUNT}/token"), token)
+        self.node()
+            .write(&format!("{}/token", daemon_process::ACCOUNT_DIR), token)
     }
 
     /// Sends a request to the API server; another status than 2xx is an error.
@@ -204,8 +196,7 @@ impl Harness {
                 let _ = self.del(&pod);
             }
             let _ = self.remove_files_of(&pod);
-            let netns = pod.netns_name();
-            let _ = self.node().run(&["ip", "netns", "delete", &netns]);
+            let _ = self.node().run(&["ip", "netns", "delete", &pod.netns_name]);
             let _ = self.delete_pod(&pod);
         }
         let directory = format!("{BIN_DIR}/{}", recorder::DIRECTORY);

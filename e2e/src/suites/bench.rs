@@ -16,47 +16,23 @@ mod svg;
 mod table;
 mod usage;
 
-use std::{fs, path::PathBuf};
+use std::{fs, path::Path};
 
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
 use self::row::{Form, Row, Verdict};
 use crate::{
+    options::BenchOptions,
     programs::Needs,
     report::{CheckFailed, Report, say},
-    rules,
     test_env::{self, TestEnv},
 };
 
 /// The plugin that answers immediately.
 const PLUGIN: &str = "bench-plugin";
 
-/// Options of this suite.
-#[derive(Debug, clap::Args)]
-#[group(id = "bench")]
-pub(crate) struct Options {
-    /// bench: number of rounds; by default 7, 5 with --cni-plugins, or 3 with --short or --cluster
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
-    rounds: Option<u32>,
-    /// bench: measure a real node with kubelet and containerd instead of the daemon alone
-    #[arg(long)]
-    cluster: bool,
-    /// bench: measure the CNI plugins by themselves, against the reference's
-    #[arg(long, conflicts_with = "cluster")]
-    cni_plugins: bool,
-    /// bench: few rounds, and verdicts only on rows that do not depend on the machine; fails above twice a target
-    #[arg(long)]
-    short: bool,
-    /// bench: write the rows in JSON to this file
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-    /// bench: write a picture of the rows to this file
-    #[arg(long, value_name = "FILE")]
-    svg: Option<PathBuf>,
-}
-
-impl Options {
+impl BenchOptions {
     fn form(&self) -> Form {
         if self.short { Form::Short } else { Form::Full }
     }
@@ -80,8 +56,8 @@ impl Options {
 /// Measures and prints the table; the short form fails when a row is more than twice its target.
 pub(crate) fn run(
     env: &TestEnv,
-    options: &Options,
-    rules: &rules::Options,
+    options: &BenchOptions,
+    peer: Option<&Path>,
     report: &mut Report,
 ) -> Result<(), CheckFailed> {
     let measure = if options.cni_plugins {
@@ -91,7 +67,7 @@ pub(crate) fn run(
     } else {
         alone::measure
     };
-    let rows = measure(env, options, rules.peer(), report)?;
+    let rows = measure(env, options, peer, report)?;
     let form = options.form();
     say(&table::render(&rows, form));
     report.check("the rows are written", || {

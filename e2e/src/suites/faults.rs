@@ -20,37 +20,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use self::fixture::FaultsFixture;
 use crate::{
+    options::{Options, Part},
     report::{CheckFailed, Report, say},
     test_env::TestEnv,
 };
-
-/// Options of this suite; `--long` is one of others, too.
-#[derive(Debug, clap::Args)]
-#[group(id = "faults")]
-pub(crate) struct Options {
-    /// faults: ten times as many kills; plugins: fifty times as many, and the slow specs of dhcp; load: a runtime that is silent for two minutes; scale: idle for longer than a watch lasts
-    #[arg(long)]
-    long: bool,
-    /// faults, plugins: repeat the random choices of the run that printed this seed
-    #[arg(long)]
-    seed: Option<u64>,
-    /// faults: run one part alone
-    #[arg(long, value_enum)]
-    part: Option<Part>,
-}
-
-/// A part of the suite, by what fails.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Part {
-    /// Kill shim, daemon and plugins
-    Kill,
-    /// An API server that is unreachable, silent, slow or refuses
-    Server,
-    /// A full disk, a deleted directory, files with wrong times
-    Files,
-    /// A wrong wall clock of the daemon
-    Clock,
-}
 
 const CYCLES: u32 = 100;
 /// How many times as many cycles `--long` runs.
@@ -93,11 +66,6 @@ pub(crate) fn run(
 }
 
 impl Options {
-    /// Returns whether `--long` was given.
-    pub(crate) fn is_long(&self) -> bool {
-        self.long
-    }
-
     /// Returns the seed, or a fresh one in each run without it.
     pub(crate) fn seed(&self) -> u64 {
         self.seed.unwrap_or_else(fresh_seed)

@@ -5,7 +5,7 @@
 
 mod node;
 
-use std::{fs, path::PathBuf};
+use std::fs;
 
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
@@ -18,6 +18,7 @@ use crate::{
         inspect::{Addresses, nothing_left, pod_artifacts},
         network::NodeNetwork,
     },
+    options::Options,
     pages::Reader,
     programs::{Needs, k3s::K3s},
     report::{CheckFailed, Report},
@@ -40,15 +41,6 @@ pub(crate) const NEEDS: Needs = Needs {
     modules: &[],
 };
 
-/// Options of the suite.
-#[derive(Debug, clap::Args)]
-#[group(id = "k3s_options")]
-pub(crate) struct Options {
-    /// k3s: the directory with K3s; the one of `MULTUS_K3S` unless set
-    #[arg(long, value_name = "DIR")]
-    k3s: Option<PathBuf>,
-}
-
 const CONF_DIR: &str = "/var/lib/rancher/k3s/agent/etc/cni/net.d";
 const CHART: &str = "k3s-multus";
 const AIRGAP_PAGE: &str = "docs/airgap.md";
@@ -60,11 +52,10 @@ const ALL: &str = "--all-namespaces";
 pub(crate) fn run(
     env: &TestEnv,
     options: &Options,
-    install: bool,
     report: &mut Report,
 ) -> Result<(), CheckFailed> {
     let k3s = report.check("K3s' program, its installer and its images", || {
-        K3s::find(options.k3s.as_deref(), install)
+        K3s::find(options.k3s.as_deref(), options.install)
     })?;
     // The fields are dropped in this order.
     let (mut server, mut agent, _network) = report.check(

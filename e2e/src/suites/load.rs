@@ -14,19 +14,21 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, anyhow, bail, ensure};
+use anyhow::{Context as _, anyhow, ensure};
 use http::Method;
 
 use self::{
-    container::{Container, Outcome, finish},
+    container::{Container, finish},
     fixture::{
         DEFAULT_PLUGIN, LoadFixture, PODS, SECOND_PLUGIN, SOFT_LIMIT, pod_name, started_calls,
     },
 };
 use crate::{
     control_plane::{http_proxy::RequestFault, objects},
+    options::Options,
     programs::Needs,
     report::{CheckFailed, Report, say},
+    sandbox::Answer,
     sh,
     single_node::{BIN_DIR, GENERATED},
     test_env::TestEnv,
@@ -82,20 +84,19 @@ const CASES: &[Case] = &[
     ),
 ];
 
-/// Runs the cases whose names contain `case`; a failed one does not end the suite.
+/// Runs the cases whose names have the text of `--case`; a failed one does not end the suite.
 pub(crate) fn run(
     env: &TestEnv,
-    case: Option<&str>,
-    is_long: bool,
+    options: &Options,
     report: &mut Report,
 ) -> Result<(), CheckFailed> {
-    let wanted = |name: &str| case.is_none_or(|text| name.contains(text));
+    let wanted = |name: &str| options.selects(name);
     report.check("the cases exist", || {
         let found = CASES.iter().any(|(name, _)| wanted(name));
         ensure!(
             found,
             "no case has `{}` in its name",
-            case.unwrap_or_default()
+            options.case.as_deref().unwrap_or_default()
         );
         Ok(())
     })?;
@@ -110,7 +111,7 @@ pub(crate) fn run(
                 Ok(fixture)
             })?,
         };
-        if report.check(name, || run(&current, is_long)).is_ok() {
+        if report.check(name, || run(&current, options.long)).is_ok() {
             fixture = Some(current);
         }
     }
@@ -151,10 +152,8 @@ fn hung_plugin(fixture: &LoadFixture<'_>, _: bool) -> anyhow::Result<()> {
         let mut times = Vec::new();
         for _ in 0..5 {
             let start = Instant::now();
-            match fixture.status()? {
-                Outcome::Done(_) => times.push(start.elapsed()),
-                Outcome::Refused(error) => bail!("STATUS: {error}"),
-            }
+            fixture.status()?.success().context("STATUS")?;
+            times.push(start.elapsed());
         }
         fixture.ensure_ready()?;
         times.sort();
@@ -184,7 +183,7 @@ fn hung_namespace(fixture: &LoadFixture<'_>, _: bool) -> anyhow::Result<()> {
     let added = thread::scope(|scope| {
         scope.spawn(|| {
             // The receiver may have given up.
-            let _ = sender.send(adding.outcome());
+            let _ = sender.send(adding.answer());
         });
         let added = receiver.recv_timeout(ADD_WITHIN);
         gate.open()?;
@@ -194,7 +193,7 @@ fn hung_namespace(fixture: &LoadFixture<'_>, _: bool) -> anyhow::Result<()> {
     finish("ADD", &hung, running)?;
     arrived?;
     let added = added.map_err(|_| anyhow!("no answer within {ADD_WITHIN:?}"))??;
-    ensure!(matches!(added, Outcome::Done(_)), "{added:?}");
+    added.success().context("ADD")?;
     say(&format!("        ADD took {took:.1?}"));
     fixture.succeed("DEL", &other)?;
     fixture.all_succeed("DEL", &hung)?;
@@ -218,7 +217,7 @@ fn hung_patch(fixture: &LoadFixture<'_>, _: bool) -> anyhow::Result<()> {
         "        ADD took {took:.1?}, the next patch followed after {:.1?}",
         start.elapsed()
     ));
-    ensure_attached(fixture, &container, added)?;
+    ensure_attached(fixture, &container, &added)?;
     ensure!(took < ADD_WITHIN, "ADD waited for the API server");
     fixture.succeed("DEL", &container)?;
     fixture.wait_until_clean()
@@ -235,7 +234,7 @@ fn busy_api_server(fixture: &LoadFixture<'_>, _: bool) -> anyhow::Result<()> {
     let retried = wait_patched_again(fixture, &path, before);
     fixture.proxy.clear_fault();
     retried?;
-    ensure_attached(fixture, &container, added)?;
+    ensure_attached(fixture, &container, &added)?;
     let seen = fixture.proxy.requests(&Method::PATCH, &path);
     let patches = &seen[before..];
     let waited = patches.last().context("no patch")?.at - patches[0].at;
@@ -266,11 +265,9 @@ fn wait_patched_again(fixture: &LoadFixture<'_>, path: &str, before: usize) -> a
 fn ensure_attached(
     fixture: &LoadFixture<'_>,
     container: &Container,
-    added: Outcome,
+    added: &Answer,
 ) -> anyhow::Result<()> {
-    if let Outcome::Refused(error) = added {
-        bail!("ADD: {error}");
-    }
+    added.success().context("ADD")?;
     let networks = sh::until(30, "the network status", || {
         objects::status(&fixture.pod(container.pod)?)
     })?;
@@ -340,15 +337,12 @@ fn journal(fixture: &LoadFixture<'_>, _: bool) -> anyhow::Result<()> {
     let new = Container::new(old.pod, "journal, its next container");
     let added = fixture.start("ADD", &new)?;
     fs::remove_file(slow)?;
-    let mut outcome = added.outcome()?;
+    let mut answer = added.answer()?;
     sh::until(120, "the pod's ADD succeeds", || {
-        if outcome.is_retriable() {
-            outcome = fixture.call("ADD", &new)?;
+        if answer.is_retriable() {
+            answer = fixture.call("ADD", &new)?;
         }
-        match &outcome {
-            Outcome::Done(_) => Ok(()),
-            Outcome::Refused(error) => bail!("{error}"),
-        }
+        answer.success().map(drop)
     })?;
     let calls = fixture.calls()?;
     let position = |moment: &str, verb: &str, container: &Container| {

@@ -186,7 +186,7 @@ impl NetnsFixture<'_> {
         ensure!(names == ["eth0", "net1"], "the pod has {names:?}");
         let value = inside(&["sysctl", "--values", setting])?;
         ensure!(value.trim() == "777", "{setting} is {value}");
-        let id = self.single_node.container("tuned")?;
+        let id = self.single_node.sandbox("tuned")?.id;
         let state = std::fs::read(
             self.single_node
                 .node

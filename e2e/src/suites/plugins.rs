@@ -31,10 +31,10 @@ use anyhow::{Context as _, ensure};
 
 use self::feature::Feature;
 use crate::{
+    options::Options,
     programs::{Module, Needs},
     report::{CheckFailed, Report},
     sh,
-    suites::faults,
     test_env::TestEnv,
 };
 
@@ -54,22 +54,6 @@ pub(crate) const NEEDS: Needs = Needs {
 /// Our program, which is every plugin by its name.
 const PROGRAM: &str = "multus-cni-plugins";
 
-/// Options of this suite.
-#[derive(Debug, clap::Args)]
-#[group(id = "plugins_suite")]
-pub(crate) struct Options {
-    /// plugins: test the plugins in this directory instead of the release's
-    #[arg(long, value_name = "DIR")]
-    plugins: Option<PathBuf>,
-}
-
-impl Options {
-    /// Returns the directory of the plugins if the suite uses nothing of a release.
-    pub(crate) fn directory(&self) -> Option<&Path> {
-        self.plugins.as_deref()
-    }
-}
-
 /// Both sides, and what the kernel has.
 struct PluginsFixture<'a> {
     env: &'a TestEnv,
@@ -84,14 +68,12 @@ struct PluginsFixture<'a> {
 pub(crate) fn run(
     env: &TestEnv,
     options: &Options,
-    faults: &faults::Options,
-    case: Option<&str>,
     report: &mut Report,
 ) -> Result<(), CheckFailed> {
     let fixture = report.check("every plugin of the reference is there", || {
-        PluginsFixture::new(env, options, case)
+        PluginsFixture::new(env, options)
     })?;
-    reference::run(&fixture, faults.is_long(), report)?;
+    reference::run(&fixture, options.long, report)?;
     differential::run(&fixture, report);
     mixed::run(&fixture, report);
     burst::run(&fixture, report);
@@ -103,14 +85,14 @@ pub(crate) fn run(
     portmap::run(&fixture, report);
     renamed::run(&fixture, report);
     dhcp_client::run(&fixture, report);
-    kills::run(&fixture, faults, report);
+    kills::run(&fixture, options, report);
     Ok(())
 }
 
 impl<'a> PluginsFixture<'a> {
-    fn new(env: &'a TestEnv, options: &Options, case: Option<&'a str>) -> anyhow::Result<Self> {
+    fn new(env: &'a TestEnv, options: &'a Options) -> anyhow::Result<Self> {
         let ours = env.dir.join("ours");
-        link(env, options.directory(), &ours)?;
+        link(env, options.plugins.as_deref(), &ours)?;
         let reference = env.dir.join("reference");
         std::os::unix::fs::symlink(&env.plugins, &reference)?;
         let missing: Vec<_> = names(&reference)?
@@ -127,7 +109,7 @@ impl<'a> PluginsFixture<'a> {
             ours,
             reference,
             features: feature::of_kernel()?,
-            case,
+            case: options.case.as_deref(),
         })
     }
 

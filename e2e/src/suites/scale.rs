@@ -20,18 +20,11 @@ use self::{
     fleet::{DEFINITIONS, Fleet, PODS_PER_NODE, audit_log},
 };
 use crate::{
+    options::Options,
     report::{CheckFailed, Report, say},
     sh,
     test_env::TestEnv,
 };
-
-#[derive(Debug, clap::Args)]
-#[group(id = "scale")]
-pub(crate) struct Options {
-    /// scale: number of nodes, each with ten pods
-    #[arg(long, value_name = "N", default_value_t = 300)]
-    nodes: usize,
-}
 
 /// Seconds in which all daemons are ready, and have their watches again after the API server is ready: on two cores.
 const WITHIN: u64 = 180;
@@ -102,7 +95,6 @@ impl Reading {
 pub(crate) fn run(
     env: &TestEnv,
     options: &Options,
-    is_long: bool,
     report: &mut Report,
 ) -> Result<(), CheckFailed> {
     let nodes = options.nodes;
@@ -125,7 +117,7 @@ pub(crate) fn run(
         report,
     );
     if ended.is_ok() {
-        let time = if is_long { LONG_IDLE } else { IDLE };
+        let time = if options.long { LONG_IDLE } else { IDLE };
         let idle = report.check("the cluster is idle", || {
             rest("idle", &fleet, &mut audit, time)
         })?;

@@ -20,9 +20,9 @@ use crate::{
     cluster::{Cluster, Member},
     control_plane::objects,
     node::layout::{ContainerdVersion, Layout},
+    options::Options,
     programs::Needs,
     report::{CheckFailed, Report},
-    rules::Options,
     sh,
     test_env::TestEnv,
 };
@@ -42,10 +42,11 @@ pub(crate) fn run(
 ) -> Result<(), CheckFailed> {
     let peer = report.check("upstream's programs are there", || {
         options
-            .peer()
+            .peer
+            .as_deref()
             .context("set the directory of upstream's programs with --peer")
     })?;
-    if let Some(text) = options.case() {
+    if let Some(text) = &options.case {
         let published = PUBLISHED.iter().map(|one| one.name);
         let mut names = published.chain(UpstreamManifest::ALL.map(UpstreamManifest::name));
         report.check(&format!("a way has `{text}` in its name"), || {

@@ -11,7 +11,7 @@ use self::background::Background;
 use crate::{
     arch::Arch,
     changes,
-    cmd::{bench, e2e, fuzz, lint, reproduce, test},
+    cmd::{e2e, fuzz, lint, reproduce, test},
     project::Project,
     ui,
 };
@@ -75,10 +75,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         ui::note(reproduce.wait().context("reproduce")?.trim());
     }
     // Last, when nothing else runs at the same time.
-    bench::short(&project, &dist, args.install)?;
+    let bench = |words: &[&str]| {
+        let words = [&["--short"], words].concat();
+        e2e::one(&project, e2e::Suite::Bench, &dist, args.install, &words)
+    };
+    bench(&[])?;
     if args.all {
-        bench::short_cni_plugins(&project, &dist, args.install)?;
-        bench::short_cluster(&project, &dist, args.install)?;
+        bench(&["--cni-plugins"])?;
+        bench(&["--cluster"])?;
     }
     if !has_k3s() {
         ui::note(&format!(
@@ -138,23 +142,16 @@ fn nightly(project: &Project, dist: &Path, install: bool) -> anyhow::Result<()> 
         install,
     })?;
     for suite in [e2e::Suite::Faults, e2e::Suite::Plugins] {
-        e2e::one(project, suite, dist, install, &["--long".into()])?;
+        e2e::one(project, suite, dist, install, &["--long"])?;
     }
-    e2e::one(
-        project,
-        e2e::Suite::Rules,
-        dist,
-        install,
-        &["--old-kernel".into()],
-    )?;
+    e2e::one(project, e2e::Suite::Rules, dist, install, &["--old-kernel"])?;
     for suite in [e2e::Suite::Cosign, e2e::Suite::Scale] {
         e2e::one(project, suite, dist, install, &[])?;
     }
     for (arch, suites) in EMULATED {
         let dist = e2e::dist_of(project, Some(arch), install)?;
         for suite in suites {
-            let extra_args = ["--arch".into(), arch.name().into()];
-            e2e::one(project, *suite, &dist, install, &extra_args)?;
+            e2e::one(project, *suite, &dist, install, &["--arch", arch.name()])?;
         }
     }
     Ok(())

@@ -1,14 +1,20 @@
-//! `e2e LEVEL`: runs a suite of privileged tests of the built release on real programs.
+//! `e2e SUITE`: runs a suite of privileged tests of the built release on real programs.
+
+#[path = "../../../e2e/src/options.rs"]
+pub(crate) mod options;
 
 use std::{
+    env,
     ffi::OsString,
     path::{Path, PathBuf},
 };
 
 use anyhow::Context as _;
-use clap::ValueEnum;
-use xshell::cmd;
+use clap::ValueEnum as _;
+use xshell::{Shell, cmd};
 
+use self::options::Options;
+pub(crate) use self::options::Suite;
 use crate::{
     arch::{Arch, Arches},
     cmd::{dist, download},
@@ -24,156 +30,27 @@ pub(crate) const K3S: &str = "MULTUS_K3S";
 #[command(
     after_help = "Examples:\n  cargo xtask e2e netns --install\n  cargo xtask e2e cluster --dist dist\n  cargo xtask e2e rules --case annotation\n  cargo xtask e2e netns --arch arm64 --install\n  cargo xtask e2e rules --peer ../multus/bin\n  cargo xtask e2e plugins --plugins DIR --case macvlan\n  cargo xtask e2e faults --part kill --seed 7\n  cargo xtask e2e k3s --k3s DIR"
 )]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "each is a switch of the command line"
-)]
 pub(crate) struct Args {
     /// The suite
-    #[arg(value_enum, value_name = "LEVEL")]
+    #[arg(value_enum)]
     suite: Suite,
-    /// Release to test; made unless set
-    #[arg(long)]
-    dist: Option<PathBuf>,
-    /// service, netns, plugins, rules, faults: test the programs of this architecture, emulated
-    #[arg(long, value_enum)]
-    arch: Option<Arch>,
-    /// Install whatever is missing
-    #[arg(long)]
-    install: bool,
-    /// rules: test the programs in this directory instead of the release's; upgrade: upstream's programs
-    #[arg(long, value_name = "DIR")]
-    peer: Option<PathBuf>,
-    /// rules: exchange the release's programs with the peer's while pods run
-    #[arg(long, requires = "peer")]
-    exchange: bool,
-    /// plugins: test the plugins in this directory instead of the release's
-    #[arg(long, value_name = "DIR", conflicts_with = "dist")]
-    plugins: Option<PathBuf>,
-    /// k3s: the directory with K3s; the one of the variable `MULTUS_K3S` unless set
-    #[arg(long, value_name = "DIR")]
-    k3s: Option<PathBuf>,
-    /// rules, load, plugins, upgrade: run only cases whose names contain this
-    #[arg(long, value_name = "TEXT")]
-    case: Option<String>,
-    /// rules: print which case shows which rule, and test nothing
-    #[arg(long, conflicts_with_all = ["dist", "install"])]
-    table: bool,
-    /// rules: test without the system calls that the oldest kernel lacks
-    #[arg(long)]
-    old_kernel: bool,
-    /// faults: ten times as many kills; plugins: fifty times as many, and the slow specs of dhcp; load: a runtime that is silent for two minutes; scale: idle for longer than a watch lasts
-    #[arg(long)]
-    long: bool,
-    /// faults: repeat the choices of the run that printed this seed
-    #[arg(long)]
-    seed: Option<u64>,
-    /// faults: run one part alone
-    #[arg(long, value_parser = ["kill", "server", "files", "clock"])]
-    part: Option<String>,
-    /// scale: number of nodes, each with ten pods; 300 unless set
-    #[arg(long, value_name = "N")]
-    nodes: Option<usize>,
-}
-
-/// The suites, cheapest first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Suite {
-    /// The changes of `multus-distro install` to the distros' units, on a real systemd
-    Service,
-    /// Real Helm and Go on the charts and bindata
-    Chart,
-    /// Archives, registries, containerd with empty stores, skopeo, Helm
-    Airgap,
-    /// Signatures of a release, read by the real cosign, which takes minutes to build
-    Cosign,
-    /// Network namespaces, real plugins, a real API server
-    Netns,
-    /// Our CNI plugins against the reference's
-    Plugins,
-    /// A full node: bursts, hung plugins, an API server that hangs, a long journal, a silent runtime
-    Load,
-    /// The multiplexer's rules one by one, from outside, on the release's or on other programs
-    Rules,
-    /// Kills, a failing API server, a full disk
-    Faults,
-    /// The runtime and its directories on each kind of node, also when they move
-    Discover,
-    /// containerd through CRI
-    Cri,
-    /// Networks with devices, on a real kubelet with a device plugin and a DRA driver
-    Devices,
-    /// The files that multus-distro stages, installed by K3s' helm-controller
-    Helmchart,
-    /// A mixed cluster
-    Cluster,
-    /// Real K3s, a server and an agent; needs --k3s or `MULTUS_K3S`
-    K3s,
-    /// A release and its successor, published to a registry and installed from it, and from a medium without a network
-    Published,
-    /// Nodes that meet over a VPN
-    Vpn,
-    /// Hundreds of daemons as the nodes of one API server, and what that costs
-    Scale,
-    /// From the published chart to this release's and back, under running pods; needs --peer
-    Upgrade,
+    #[command(flatten)]
+    options: Options,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let project = Project::open()?;
-    if args.table {
-        return start(&project, args.suite, &["--table".into()]);
+    let options = &args.options;
+    if options.install && matches!(args.suite, Suite::Chart | Suite::Upgrade) {
+        download::all(&project)?;
     }
-    let here = std::env::current_dir()?;
-    if args.plugins.is_some() {
-        let mut plugins = suite_args(args, &here);
-        plugins.extend(args.install.then(|| "--install".into()));
-        return start(&project, args.suite, &plugins);
+    let mut words: Vec<_> = env::args_os().skip(2).collect();
+    if options.dist.is_none() && options.plugins.is_none() && !options.table {
+        let arch = options.arch.as_deref().and_then(Arch::parse);
+        let dist = dist_of(&project, arch, options.install)?;
+        words.extend(["--dist".into(), dist.into()]);
     }
-    let dist = match &args.dist {
-        Some(dist) => here.join(dist),
-        None => dist_of(&project, args.arch, args.install)?,
-    };
-    one(
-        &project,
-        args.suite,
-        &dist,
-        args.install,
-        &suite_args(args, &here),
-    )
-}
-
-/// Returns the arguments that suites take besides the release, with relative paths made absolute.
-fn suite_args(args: &Args, here: &Path) -> Vec<OsString> {
-    let switches = [
-        ("--exchange", args.exchange),
-        ("--long", args.long),
-        ("--old-kernel", args.old_kernel),
-    ];
-    let options = [
-        (
-            "--peer",
-            args.peer.as_ref().map(|peer| here.join(peer).into()),
-        ),
-        (
-            "--plugins",
-            args.plugins
-                .as_ref()
-                .map(|plugins| here.join(plugins).into()),
-        ),
-        ("--k3s", args.k3s.as_ref().map(|dir| here.join(dir).into())),
-        ("--arch", args.arch.map(|arch| arch.name().into())),
-        ("--case", args.case.as_ref().map(OsString::from)),
-        ("--seed", args.seed.map(|seed| seed.to_string().into())),
-        ("--part", args.part.as_ref().map(OsString::from)),
-        ("--nodes", args.nodes.map(|nodes| nodes.to_string().into())),
-    ];
-    let switches = switches.into_iter().filter(|(_, is_set)| *is_set);
-    let mut suite_args: Vec<OsString> = switches.map(|(name, _)| name.into()).collect();
-    for (name, value) in options {
-        suite_args.extend(value.into_iter().flat_map(|value| [name.into(), value]));
-    }
-    suite_args
+    start(&project, &words)
 }
 
 /// Returns a release for this machine, made again when sources changed.
@@ -208,93 +85,30 @@ pub(crate) fn one(
     suite: Suite,
     dist: &Path,
     install: bool,
-    extra_args: &[OsString],
+    extra_args: &[&str],
 ) -> anyhow::Result<()> {
-    if matches!(suite, Suite::Chart | Suite::Upgrade) && install {
+    if install && suite == Suite::Chart {
         download::all(project)?;
     }
-    let mut args = vec!["--dist".into(), dist.into()];
-    args.extend(install.then(|| "--install".into()));
-    args.extend_from_slice(extra_args);
-    start(project, suite, &args)
+    let name = suite.to_possible_value().context("a suite has a name")?;
+    let mut words = vec![name.get_name().into(), "--dist".into(), dist.into()];
+    words.extend(install.then(|| "--install".into()));
+    words.extend(extra_args.iter().map(OsString::from));
+    start(project, &words)
 }
 
-/// Measures a release: the suite of `cargo xtask bench`.
-pub(crate) fn bench(
-    project: &Project,
-    dist: &Path,
-    install: bool,
-    extra_args: &[OsString],
-) -> anyhow::Result<()> {
-    // On a real node the peer is installed by the published chart.
-    let has = |name: &str| extra_args.iter().any(|arg| arg == name);
-    if has("--cluster") && has("--peer") && install {
-        download::all(project)?;
-    }
-    let mut args = vec!["--dist".into(), dist.into()];
-    args.extend(install.then(|| "--install".into()));
-    args.extend_from_slice(extra_args);
-    run_suite(project, "bench", &args)
-}
-
-fn start(project: &Project, suite: Suite, args: &[OsString]) -> anyhow::Result<()> {
-    let suite = suite
-        .to_possible_value()
-        .context("every suite has a name")?;
-    run_suite(project, suite.get_name(), args)
-}
-
-fn run_suite(project: &Project, suite: &str, args: &[OsString]) -> anyhow::Result<()> {
+/// Starts e2e in the current directory, to which paths on the command line are relative.
+pub(crate) fn start(project: &Project, words: &[OsString]) -> anyhow::Result<()> {
+    let suite = words.first().map(|word| word.to_string_lossy());
+    let suite = suite.unwrap_or_default();
     ui::note(&format!("e2e {suite}"));
-    let shell = project.shell()?;
+    let shell = Shell::new()?;
+    let manifest = project.root.join("Cargo.toml");
     cmd!(
         shell,
-        "cargo run --quiet --locked --package e2e -- {suite} {args...}"
+        "cargo run --quiet --locked --manifest-path {manifest} --package e2e -- {words...}"
     )
     .quiet()
     .run()
     .with_context(|| format!("e2e {suite} failed"))
-}
-
-#[cfg(test)]
-mod tests {
-    use clap::Parser as _;
-
-    use super::*;
-
-    #[derive(clap::Parser)]
-    struct Line {
-        #[command(flatten)]
-        args: Args,
-    }
-
-    fn check(line: &str, expected: &str) {
-        let line = Line::try_parse_from(format!("e2e {line}").split(' ')).unwrap();
-        let args = suite_args(&line.args, Path::new("/here"));
-        let args: Vec<_> = args.iter().filter_map(|arg| arg.to_str()).collect();
-        assert_eq!(args.join(" "), expected);
-    }
-
-    #[test]
-    fn options_are_passed_on_with_absolute_paths() {
-        check("netns", "");
-        check("rules --case annotation", "--case annotation");
-        check("rules --old-kernel", "--old-kernel");
-        check("netns --arch arm64", "--arch arm64");
-        check(
-            "rules --peer ../bin --exchange --case add",
-            "--exchange --peer /here/../bin --case add",
-        );
-        check(
-            "faults --part kill --seed 7 --long",
-            "--long --seed 7 --part kill",
-        );
-        check("load --case journal --long", "--long --case journal");
-        check("k3s --k3s ../k3s", "--k3s /here/../k3s");
-        check("scale --nodes 30", "--nodes 30");
-        check(
-            "plugins --plugins bin --case macvlan",
-            "--plugins /here/bin --case macvlan",
-        );
-    }
 }

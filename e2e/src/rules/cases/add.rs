@@ -113,9 +113,9 @@ fn interface_names(harness: &Harness) -> anyhow::Result<()> {
 fn interface_exists(harness: &Harness) -> anyhow::Result<()> {
     for (name, link) in [("taken", "net1"), ("taken-default", "eth0")] {
         let pod = harness.pod(name, "a")?;
-        let (netns, peer) = (pod.netns_name(), "peer0");
+        let (netns, peer) = (&pod.netns_name, "peer0");
         harness.node().run(&[
-            "ip", "-n", &netns, "link", "add", link, "type", "veth", "peer", "name", peer,
+            "ip", "-n", netns, "link", "add", link, "type", "veth", "peer", "name", peer,
         ])?;
         harness
             .verb("ADD", &pod)?

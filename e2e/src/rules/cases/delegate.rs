@@ -207,9 +207,9 @@ fn unknown_pod(harness: &Harness) -> anyhow::Result<()> {
 
 fn interface_exists(harness: &Harness) -> anyhow::Result<()> {
     let pod = running(harness, "plugged-twice")?;
-    let netns = pod.netns_name();
+    let netns = &pod.netns_name;
     harness.node().run(&[
-        "ip", "-n", &netns, "link", "add", "extra0", "type", "veth", "peer", "name", "extra1",
+        "ip", "-n", netns, "link", "add", "extra0", "type", "veth", "peer", "name", "extra1",
     ])?;
     let answer = post(harness, "ADD", &pod, &extra(&json!({})))?;
     refused(&answer, "interface name extra0 already exists")?;

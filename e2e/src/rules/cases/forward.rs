@@ -5,7 +5,10 @@ use base64::Engine as _;
 use serde_json::{Value, json};
 
 use super::{Case, own_daemon};
-use crate::rules::harness::{FAKE_DAEMON_DIR, Harness, ShimOutput};
+use crate::{
+    rules::harness::{FAKE_DAEMON_DIR, Harness},
+    sandbox::Answer,
+};
 
 pub(super) const CASES: &[Case] = &[
     own_daemon(
@@ -87,7 +90,7 @@ fn config(version: &str) -> Value {
     json!({"cniVersion": version, "name": "n", "type": "multus-shim", "daemonSocketDir": FAKE_DAEMON_DIR, "cniDir": "/var/lib/cni/fake", "other": {"z": 1, "a": [2]}})
 }
 
-fn call(harness: &Harness, verb: &str, version: &str) -> anyhow::Result<ShimOutput> {
+fn call(harness: &Harness, verb: &str, version: &str) -> anyhow::Result<Answer> {
     harness.shim(&env(verb), config(version).to_string().as_bytes())
 }
 

@@ -4,11 +4,7 @@ use anyhow::ensure;
 use serde_json::json;
 
 use super::{Case, own_daemon};
-use crate::{
-    rules::harness::{Harness, ShimOutput},
-    sh,
-    single_node::BIN_DIR,
-};
+use crate::{rules::harness::Harness, sandbox::Answer, sh, single_node::BIN_DIR};
 
 pub(super) const CASES: &[Case] = &[
     own_daemon("passthru-add", &["passthru.add", "passthru.versions"], add),
@@ -19,7 +15,7 @@ pub(super) const CASES: &[Case] = &[
     ),
 ];
 
-fn passthru(harness: &Harness, verb: &str, version: &str) -> anyhow::Result<ShimOutput> {
+fn passthru(harness: &Harness, verb: &str, version: &str) -> anyhow::Result<Answer> {
     let mut command = harness.node().command(format!("{BIN_DIR}/passthru"));
     command.envs([
         ("CNI_COMMAND", verb),

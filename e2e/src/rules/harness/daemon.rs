@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::Harness;
 use crate::{
+    daemon::{Access, launch},
     sh,
     single_node::{BIN_DIR, CONF_DIR, DAEMON_CONFIG, GENERATED},
 };
@@ -80,14 +81,9 @@ impl Harness {
             *starts
         };
         let program = self.programs.borrow().daemon.clone();
-        let daemon = node.serve(&format!("daemon-{number}"), &program, |command| {
-            command
-                .env("MULTUS_NODE_NAME", &node.name)
-                .env("KUBERNETES_SERVICE_HOST", "127.0.0.1")
-                .env("KUBERNETES_SERVICE_PORT", port.to_string())
-                .env("HOME", "/run/nowhere")
-                .env_remove("KUBECONFIG")
-                .args(["-config", DAEMON_CONFIG])
+        let (name, account) = (format!("daemon-{number}"), Access::Account(port));
+        let daemon = launch(node, &name, &program, account, |command| {
+            command.args(["-config", DAEMON_CONFIG])
         })?;
         *self.daemon.borrow_mut() = Some(daemon);
         Ok(())

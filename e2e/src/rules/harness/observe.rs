@@ -186,7 +186,7 @@ impl Harness {
             "ip",
             "netns",
             "exec",
-            &pod.netns_name(),
+            &pod.netns_name,
             "ip",
             "-o",
             "address",
@@ -196,8 +196,8 @@ impl Harness {
 
     /// Returns the routes in the pod of a family (`-4` or `-6`), as iproute prints them.
     pub(crate) fn routes(&self, pod: &Pod, family: &str) -> anyhow::Result<String> {
-        let netns = pod.netns_name();
-        let inside = ["ip", "netns", "exec", &netns, "ip", family, "route"];
+        let netns = &pod.netns_name;
+        let inside = ["ip", "netns", "exec", netns, "ip", family, "route"];
         self.node().run(&inside)
     }
 

@@ -1,23 +1,17 @@
 //! Pods of a case, and the calls that a container runtime makes for them.
 
+use std::ffi::OsStr;
+
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
-use super::{Harness, ShimOutput, shim::RunningShim};
+use super::Harness;
+pub(crate) use crate::sandbox::Sandbox as Pod;
 use crate::{
     node::runtime::IMAGE,
+    sandbox::{Answer, Running},
     single_node::{BIN_DIR, GENERATED},
 };
-
-/// A pod with a network namespace, as a runtime makes one for a sandbox.
-#[derive(Debug, Clone)]
-pub(crate) struct Pod {
-    pub(crate) namespace: String,
-    pub(crate) name: String,
-    pub(crate) uid: String,
-    /// The container ID.
-    pub(crate) id: String,
-}
 
 #[derive(Debug, Default, Clone)]
 pub(crate) struct PodSpec<'a> {
@@ -31,37 +25,6 @@ pub(crate) struct PodSpec<'a> {
 pub(crate) const DEFAULT_NETWORK: &str = "v1.multus-cni.io/default-network";
 pub(crate) const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
 pub(crate) const STATUS: &str = "k8s.v1.cni.cncf.io/network-status";
-
-impl Pod {
-    pub(crate) fn netns_name(&self) -> String {
-        format!("{}-{}", self.namespace, self.name)
-    }
-
-    pub(crate) fn netns(&self) -> String {
-        format!("/run/netns/{}", self.netns_name())
-    }
-
-    pub(crate) fn args(&self) -> String {
-        format!(
-            "IgnoreUnknown=1;K8S_POD_NAMESPACE={};K8S_POD_NAME={};K8S_POD_INFRA_CONTAINER_ID={};K8S_POD_UID={}",
-            self.namespace, self.name, self.id, self.uid
-        )
-    }
-
-    /// Returns the variables of a call.
-    pub(crate) fn env(&self, verb: &str) -> Vec<(String, String)> {
-        [
-            ("CNI_COMMAND", verb.to_owned()),
-            ("CNI_CONTAINERID", self.id.clone()),
-            ("CNI_NETNS", self.netns()),
-            ("CNI_IFNAME", "eth0".to_owned()),
-            ("CNI_ARGS", self.args()),
-            ("CNI_PATH", BIN_DIR.to_owned()),
-        ]
-        .map(|(key, value)| (key.to_owned(), value))
-        .to_vec()
-    }
-}
 
 impl Harness {
     /// Creates a pod in `default` whose annotation requests these networks.
@@ -126,10 +89,10 @@ impl Harness {
             name: name.to_owned(),
             uid: uid.to_owned(),
             id: format!("{name}-{uid}"),
+            netns_name: format!("{namespace}-{name}"),
         };
         self.pods.borrow_mut().push(pod.clone());
-        self.node()
-            .run(&["ip", "netns", "add", &pod.netns_name()])?;
+        self.node().run(&["ip", "netns", "add", &pod.netns_name])?;
         Ok(pod)
     }
 
@@ -153,7 +116,7 @@ impl Harness {
     /// Deletes the pod's network namespace.
     pub(crate) fn delete_netns(&self, pod: &Pod) -> anyhow::Result<()> {
         self.node()
-            .run(&["ip", "netns", "delete", &pod.netns_name()])
+            .run(&["ip", "netns", "delete", &pod.netns_name])
             .map(drop)
     }
 
@@ -179,18 +142,32 @@ impl Harness {
         Ok(config)
     }
 
+    /// Runs the shim with exactly these CNI variables.
+    pub(crate) fn shim(
+        &self,
+        env: &[(impl AsRef<OsStr>, impl AsRef<OsStr>)],
+        stdin: &[u8],
+    ) -> anyhow::Result<Answer> {
+        self.spawn_shim(env, stdin)?.answer()
+    }
+
+    /// Starts the shim without waiting for its end.
+    pub(crate) fn spawn_shim(
+        &self,
+        env: &[(impl AsRef<OsStr>, impl AsRef<OsStr>)],
+        stdin: &[u8],
+    ) -> anyhow::Result<Running> {
+        let shim = self.node().command(&self.programs.borrow().shim);
+        Running::start(shim, env, stdin)
+    }
+
     /// Calls the shim for a pod with the generated configuration.
-    pub(crate) fn verb(&self, verb: &str, pod: &Pod) -> anyhow::Result<ShimOutput> {
+    pub(crate) fn verb(&self, verb: &str, pod: &Pod) -> anyhow::Result<Answer> {
         self.verb_with(verb, pod, &json!({}))
     }
 
     /// Does the same with other keys in the configuration.
-    pub(crate) fn verb_with(
-        &self,
-        verb: &str,
-        pod: &Pod,
-        keys: &Value,
-    ) -> anyhow::Result<ShimOutput> {
+    pub(crate) fn verb_with(&self, verb: &str, pod: &Pod, keys: &Value) -> anyhow::Result<Answer> {
         self.verb_env(verb, pod, keys, &[])
     }
 
@@ -201,7 +178,7 @@ impl Harness {
         pod: &Pod,
         keys: &Value,
         env: &[(&str, &str)],
-    ) -> anyhow::Result<ShimOutput> {
+    ) -> anyhow::Result<Answer> {
         let mut all = pod.env(verb);
         for (key, value) in env {
             all.retain(|(known, _)| known != key);
@@ -211,7 +188,7 @@ impl Harness {
     }
 
     /// Calls the shim with a verb that concerns no container, with other keys in the configuration.
-    pub(crate) fn node_verb(&self, verb: &str, keys: &Value) -> anyhow::Result<ShimOutput> {
+    pub(crate) fn node_verb(&self, verb: &str, keys: &Value) -> anyhow::Result<Answer> {
         let config = self.config_with(keys)?;
         self.shim(
             &[("CNI_COMMAND", verb), ("CNI_PATH", BIN_DIR)],
@@ -220,7 +197,7 @@ impl Harness {
     }
 
     /// Starts a call of the shim with the generated configuration.
-    pub(crate) fn spawn_verb(&self, verb: &str, pod: &Pod) -> anyhow::Result<RunningShim> {
+    pub(crate) fn spawn_verb(&self, verb: &str, pod: &Pod) -> anyhow::Result<Running> {
         self.spawn_verb_with(verb, pod, &json!({}))
     }
 
@@ -230,7 +207,7 @@ impl Harness {
         verb: &str,
         pod: &Pod,
         keys: &Value,
-    ) -> anyhow::Result<RunningShim> {
+    ) -> anyhow::Result<Running> {
         let config = self.config_with(keys)?.to_string();
         self.spawn_shim(&pod.env(verb), config.as_bytes())
     }

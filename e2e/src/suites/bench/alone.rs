@@ -5,7 +5,6 @@ use std::path::Path;
 use anyhow::Context as _;
 
 use super::{
-    Options,
     driver::Times,
     plugins,
     row::{
@@ -19,6 +18,7 @@ use super::{
 };
 use crate::{
     node::network::NodeNetwork,
+    options::BenchOptions,
     report::{CheckFailed, Report},
     rules::Programs,
     test_env::TestEnv,
@@ -40,7 +40,7 @@ struct Counts {
 }
 
 impl Counts {
-    fn of(options: &Options) -> Self {
+    fn of(options: &BenchOptions) -> Self {
         if options.short {
             Self {
                 rounds: options.rounds_or(3),
@@ -106,7 +106,7 @@ struct Measured {
 
 pub(super) fn measure(
     env: &TestEnv,
-    options: &Options,
+    options: &BenchOptions,
     peer: Option<&Path>,
     report: &mut Report,
 ) -> Result<Vec<Row>, CheckFailed> {

@@ -15,7 +15,6 @@ use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
 use super::{
-    Options,
     driver::{Batch, Call},
     plugins::Metered,
     row::{Bound::AtMost, Row, Subject::FloorRatio, Subject::OverFloor, Target},
@@ -31,6 +30,7 @@ use crate::{
         runtime,
         thread::spawn_in,
     },
+    options::BenchOptions,
     report::{CheckFailed, Report},
     sh,
     suites::{
@@ -134,7 +134,7 @@ struct Bench<'a> {
 
 pub(super) fn measure(
     env: &TestEnv,
-    options: &Options,
+    options: &BenchOptions,
     peer: Option<&Path>,
     report: &mut Report,
 ) -> Result<Vec<Row>, CheckFailed> {

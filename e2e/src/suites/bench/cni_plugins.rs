@@ -15,11 +15,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::{
-    Options,
     row::{Bound, Row, Subject, Target},
     statistics::median,
 };
 use crate::{
+    options::BenchOptions,
     report::{CheckFailed, Report},
     sh,
     suites::plugins::sandbox,
@@ -47,7 +47,7 @@ struct Measured {
 /// Measures both sides in turn.
 pub(super) fn measure(
     env: &TestEnv,
-    options: &Options,
+    options: &BenchOptions,
     _peer: Option<&Path>,
     report: &mut Report,
 ) -> Result<Vec<Row>, CheckFailed> {

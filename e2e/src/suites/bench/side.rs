@@ -19,10 +19,11 @@ use super::{
 };
 use crate::{
     control_plane::pki::Pki,
-    daemon::ACCOUNT_DIR,
+    daemon::{self, Access},
     node::{Node, Service, network::NodeNetwork},
     report::say,
     rules::Programs,
+    sandbox::Sandbox,
     sh,
     single_node::{BIN_DIR, CONF_DIR, DAEMON_CONFIG, GENERATED, PRIMARY},
     test_env::TestEnv,
@@ -128,12 +129,7 @@ impl Side {
             json!({"cniVersion": "1.0.0", "name": "primary", "plugins": [{"type": PLUGIN}]});
         node.write(PRIMARY, default_network.to_string())?;
         node.write(BRIDGE, list(&bridge()).to_string())?;
-        node.write(&format!("{ACCOUNT_DIR}/token"), "bench")?;
-        node.write(&format!("{ACCOUNT_DIR}/namespace"), "kube-system")?;
-        node.write(
-            &format!("{ACCOUNT_DIR}/ca.crt"),
-            fs::read(pki.file("ca.crt"))?,
-        )?;
+        daemon::write_account_with(&node, &pki, "bench")?;
         for index in 0..PODS {
             node.run(&["ip", "netns", "add", &netns(index)])?;
         }
@@ -198,14 +194,9 @@ impl Side {
         let _ = fs::remove_file(node.path(GENERATED));
         self.starts += 1;
         let name = format!("daemon-{}", self.starts);
-        let daemon = node.serve(&name, &self.programs.daemon, |command| {
-            command
-                .env("MULTUS_NODE_NAME", &node.name)
-                .env("KUBERNETES_SERVICE_HOST", "127.0.0.1")
-                .env("KUBERNETES_SERVICE_PORT", port.to_string())
-                .env("HOME", "/run/nowhere")
-                .env_remove("KUBECONFIG")
-                .args(["-config", DAEMON_CONFIG])
+        let (program, account) = (&self.programs.daemon, Access::Account(port));
+        let daemon = daemon::launch(node, &name, program, account, |command| {
+            command.args(["-config", DAEMON_CONFIG])
         })?;
         let account = Account::of(&node.name, node.machine_pid(&daemon)?)?;
         self.daemon = Some((daemon, account));
@@ -398,24 +389,16 @@ fn calls(verb: &str, config: &str, containers: Containers) -> Vec<Call> {
     };
     let one = |index: usize| {
         let pod = index % PODS;
-        let id = format!("bench{batch:06}{index:06}");
-        let (name, uid) = (pods::name(pod, networks), pods::uid(pod, networks));
-        let args = format!(
-            "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME={name};K8S_POD_INFRA_CONTAINER_ID={id};K8S_POD_UID={uid}"
-        );
-        let env = [
-            ("CNI_COMMAND", verb.to_owned()),
-            ("CNI_CONTAINERID", id),
-            ("CNI_NETNS", format!("/run/netns/{}", netns(pod))),
-            ("CNI_IFNAME", "eth0".to_owned()),
-            ("CNI_ARGS", args),
-            ("CNI_PATH", BIN_DIR.to_owned()),
-            ("PATH", "/usr/sbin:/usr/bin:/sbin:/bin".to_owned()),
-        ];
-        let env: BTreeMap<_, _> = env
-            .into_iter()
-            .map(|(name, value)| (name.to_owned(), value))
-            .collect();
+        let sandbox = Sandbox {
+            namespace: "default".to_owned(),
+            name: pods::name(pod, networks),
+            uid: pods::uid(pod, networks),
+            id: format!("bench{batch:06}{index:06}"),
+            netns_name: netns(pod),
+        };
+        let path = "/usr/sbin:/usr/bin:/sbin:/bin".to_owned();
+        let mut env: BTreeMap<_, _> = sandbox.env(verb).into_iter().collect();
+        env.insert("PATH".to_owned(), path);
         Call {
             env,
             stdin: config.to_owned(),

@@ -66,8 +66,11 @@ const OUTAGES: &[Outage] = &[
     },
     Outage {
         name: "grants the daemon nothing (403)",
-        begin: |fixture| fixture.kubectl(&["delete", "clusterrolebinding", "multus"]),
-        end: |fixture| fixture.apply(&[daemon::role_binding()]),
+        begin: |fixture| {
+            let names = ["rke2-multus", "rke2-multus-published"];
+            fixture.kubectl(&[&["delete", "clusterrolebinding"][..], &names].concat())
+        },
+        end: |fixture| fixture.apply(&daemon::service_account()?),
         error: None,
     },
     Outage {
@@ -89,7 +92,7 @@ const OUTAGES: &[Outage] = &[
         begin: |fixture| {
             let namespace = "--namespace=kube-system";
             fixture.kubectl(&["delete", "serviceaccount", "multus", namespace])?;
-            fixture.apply(&daemon::service_account())
+            fixture.apply(&daemon::service_account()?)
         },
         end: |fixture| fixture.write_token(),
         error: None,

@@ -62,8 +62,7 @@ fn jump(fixture: &FaultsFixture, seconds: i64) -> anyhow::Result<()> {
     // The daemon logs every request, also one that fails.
     sh::until(30, "the daemon's clock has jumped", || {
         let env = [("CNI_COMMAND", "STATUS"), ("CNI_PATH", BIN_DIR)];
-        let config = fixture.single_node.config()?.to_string();
-        fixture.single_node.call(&env, config.as_bytes())?;
+        fixture.single_node.shim(&env)?;
         let year = fixture.year_of_log()?;
         ensure!(
             (expected - 1..=expected + 1).contains(&year),
@@ -78,7 +77,7 @@ fn begin_jump(fixture: &FaultsFixture, seconds: i64) -> anyhow::Result<()> {
     jump(fixture, seconds)?;
     let namespace = "--namespace=kube-system";
     fixture.kubectl(&["delete", "serviceaccount", "multus", namespace])?;
-    fixture.apply(&daemon::service_account())
+    fixture.apply(&daemon::service_account()?)
 }
 
 /// Sets the clock right and writes a new token, which the daemon has to read although by its clock it has just read one.

@@ -10,9 +10,8 @@ use crate::{
     control_plane::objects,
     daemon::STATE_DIR,
     node::inspect::{self, Addresses},
-    sh,
-    single_node::BIN_DIR,
-    test_env,
+    sandbox::Sandbox,
+    sh, test_env,
 };
 
 /// Interfaces of every pod of this suite.
@@ -23,10 +22,7 @@ const DELETED_WITHIN: u64 = 120;
 /// One container of a pod.
 pub(super) struct Container<'a> {
     fixture: &'a FaultsFixture<'a>,
-    pod: &'a Pod,
-    pub(super) id: String,
-    /// The name of its network namespace.
-    netns: String,
+    pub(super) sandbox: Sandbox,
 }
 
 /// The outcome of a call of the shim.
@@ -44,38 +40,41 @@ impl<'a> Container<'a> {
     /// Creates a network namespace for a new container; `name` must be unique in the run.
     pub(super) fn new(
         fixture: &'a FaultsFixture<'a>,
-        pod: &'a Pod,
+        pod: &Pod,
         name: &str,
     ) -> anyhow::Result<Self> {
         let id = test_env::sha256(name.as_bytes());
-        let netns = format!("cni-{}", &id[..12]);
+        let netns_name = format!("cni-{}", &id[..12]);
         fixture
             .single_node
             .node
-            .run(&["ip", "netns", "add", &netns])?;
-        Ok(Self {
-            fixture,
-            pod,
+            .run(&["ip", "netns", "add", &netns_name])?;
+        let sandbox = Sandbox {
+            namespace: "default".to_owned(),
+            name: pod.name.clone(),
+            uid: pod.uid.clone(),
             id,
-            netns,
-        })
+            netns_name,
+        };
+        Ok(Self { fixture, sandbox })
     }
 
     pub(super) fn add(&self) -> anyhow::Result<Outcome> {
-        self.call("ADD", &format!("/run/netns/{}", self.netns))
+        self.call("ADD", &self.sandbox)
     }
 
     /// Runs DEL with the network namespace.
     pub(super) fn del(&self) -> anyhow::Result<Outcome> {
-        self.call("DEL", &format!("/run/netns/{}", self.netns))
+        self.call("DEL", &self.sandbox)
     }
 
     /// Removes the container as a runtime does: DEL, deletion of the namespace, DEL without a namespace; each DEL repeated until it succeeds.
     pub(super) fn remove(&self) -> anyhow::Result<()> {
         self.repeat_del("DEL", || self.del())?;
         let node = &self.fixture.single_node.node;
-        node.run(&["ip", "netns", "delete", &self.netns])?;
-        self.repeat_del("DEL without a namespace", || self.call("DEL", ""))
+        node.run(&["ip", "netns", "delete", &self.sandbox.netns_name])?;
+        let without = self.sandbox.without_netns();
+        self.repeat_del("DEL without a namespace", || self.call("DEL", &without))
     }
 
     fn repeat_del(
@@ -83,7 +82,7 @@ impl<'a> Container<'a> {
         what: &str,
         mut del: impl FnMut() -> anyhow::Result<Outcome>,
     ) -> anyhow::Result<()> {
-        let what = format!("{what} of {} succeeds", self.id);
+        let what = format!("{what} of {} succeeds", self.sandbox.id);
         sh::until(DELETED_WITHIN, &what, || match del()? {
             Outcome::Done(_) => Ok(()),
             failed => bail!("{failed:?}"),
@@ -94,7 +93,7 @@ impl<'a> Container<'a> {
     pub(super) fn add_complete(&self) -> anyhow::Result<()> {
         match self.add()? {
             Outcome::Done(result) => self.ensure_complete(&result),
-            failed => bail!("ADD of {}: {failed:?}", self.id),
+            failed => bail!("ADD of {}: {failed:?}", self.sandbox.id),
         }
     }
 
@@ -106,7 +105,7 @@ impl<'a> Container<'a> {
 
     /// Fails unless the network status says what the pod has.
     pub(super) fn ensure_status(&self) -> anyhow::Result<()> {
-        objects::ensure_status(&self.fixture.object(&self.pod.name)?, &self.inside()?)
+        objects::ensure_status(&self.fixture.object(&self.sandbox.name)?, &self.inside()?)
     }
 
     /// Fails unless the pod has all its networks, and result and state say the same.
@@ -134,9 +133,14 @@ impl<'a> Container<'a> {
     /// Returns the interfaces of the namespace except `lo`, those without an address included.
     fn inside(&self) -> anyhow::Result<Addresses> {
         let node = &self.fixture.single_node.node;
-        let mut inside =
-            inspect::addresses(&node.run(&["ip", "-n", &self.netns, "-o", "address"])?);
-        let links = node.run(&["ip", "-n", &self.netns, "-json", "link"])?;
+        let mut inside = inspect::addresses(&node.run(&[
+            "ip",
+            "-n",
+            &self.sandbox.netns_name,
+            "-o",
+            "address",
+        ])?);
+        let links = node.run(&["ip", "-n", &self.sandbox.netns_name, "-json", "link"])?;
         let links: Vec<Value> = serde_json::from_str(&links).context("ip printed no list")?;
         for name in links.iter().filter_map(|link| link["ifname"].as_str()) {
             if name != "lo" {
@@ -153,8 +157,8 @@ impl<'a> Container<'a> {
                 .with_context(|| format!("ADD succeeded without {path}"))?;
             serde_json::from_slice(&text).with_context(|| format!("{path} is incomplete"))
         };
-        let upstream = read(format!("{STATE_DIR}/{}", self.id))?;
-        let own = read(format!("{STATE_DIR}/.multus-rs/{}.json", self.id))?;
+        let upstream = read(format!("{STATE_DIR}/{}", self.sandbox.id))?;
+        let own = read(format!("{STATE_DIR}/.multus-rs/{}.json", self.sandbox.id))?;
         let delegates = own["delegates"].as_array().context("a list of delegates")?;
         let begun = delegates
             .iter()
@@ -169,43 +173,15 @@ impl<'a> Container<'a> {
         Ok(names)
     }
 
-    fn call(&self, verb: &str, netns: &str) -> anyhow::Result<Outcome> {
-        let (pod, uid) = (&self.pod.name, &self.pod.uid);
-        let args = format!(
-            "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME={pod};K8S_POD_INFRA_CONTAINER_ID={};K8S_POD_UID={uid}",
-            self.id
-        );
-        let env = [
-            ("CNI_COMMAND", verb),
-            ("CNI_IFNAME", "eth0"),
-            ("CNI_PATH", BIN_DIR),
-            ("CNI_CONTAINERID", &self.id),
-            ("CNI_NETNS", netns),
-            ("CNI_ARGS", &args),
-        ];
-        let single_node = &self.fixture.single_node;
-        let config = single_node
-            .config()
-            .context("the runtime's configuration")?;
-        let output = single_node.call(&env, config.to_string().as_bytes())?;
-        let document = match output.stdout.as_slice() {
-            b"" => Ok(Value::Null),
-            text => serde_json::from_slice::<Value>(text),
-        };
-        Ok(match (output.status.success(), document) {
-            (true, Ok(document)) => Outcome::Done(document),
-            (false, Ok(error)) if error["code"].is_u64() && error["msg"].is_string() => {
-                Outcome::Refused {
-                    code: error["code"].as_u64().unwrap_or_default(),
-                    text: error.to_string(),
-                }
-            }
-            _ => Outcome::Lost(format!(
-                "{}: {}{}",
-                output.status,
-                String::from_utf8_lossy(&output.stdout),
-                String::from_utf8_lossy(&output.stderr)
-            )),
+    fn call(&self, verb: &str, sandbox: &Sandbox) -> anyhow::Result<Outcome> {
+        let answer = self.fixture.single_node.call(verb, sandbox)?;
+        Ok(match (answer.success(), answer.error()) {
+            (Ok(document), _) => Outcome::Done(document),
+            (_, Ok(error)) => Outcome::Refused {
+                code: error["code"].as_u64().unwrap_or_default(),
+                text: error.to_string(),
+            },
+            (Err(lost), _) => Outcome::Lost(lost.to_string()),
         })
     }
 }

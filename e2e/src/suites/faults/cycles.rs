@@ -127,7 +127,7 @@ fn cycle(
     let add = || container.add();
     let start = Instant::now();
     let (added, mut hit) = match fault.during {
-        Phase::Add => fault.cause_during(fixture, &container.id, add)?,
+        Phase::Add => fault.cause_during(fixture, &container.sandbox.id, add)?,
         Phase::Del => (add()?, false),
     };
     ensure!(
@@ -149,7 +149,8 @@ fn cycle(
         Outcome::Lost(output) => bail!("the shim printed no document: {output}"),
     };
     if fault.during == Phase::Del {
-        let (deleted, is_hit) = fault.cause_during(fixture, &container.id, || container.del())?;
+        let (deleted, is_hit) =
+            fault.cause_during(fixture, &container.sandbox.id, || container.del())?;
         hit = is_hit;
         if let Outcome::Lost(output) = deleted {
             ensure!(

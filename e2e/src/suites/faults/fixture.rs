@@ -15,7 +15,8 @@ use crate::{
         objects,
         tcp_proxy::{self, TcpProxy},
     },
-    daemon, http,
+    daemon::{self, Access},
+    http,
     node::{Kernel, Service, inspect, layout},
     sh,
     single_node::{BIN_DIR, CONF_DIR, DAEMON_CONFIG, SingleNode},
@@ -88,7 +89,7 @@ impl<'a> FaultsFixture<'a> {
             single_node,
         };
         sh::until(20, "the API server answers", || fixture.get("/readyz"))?;
-        fixture.apply(&daemon::service_account())?;
+        fixture.apply(&daemon::service_account()?)?;
         fixture.write_token()?;
         Ok(fixture)
     }
@@ -308,14 +309,10 @@ impl<'a> FaultsFixture<'a> {
 
     fn launch(&self) -> anyhow::Result<Service> {
         let node = &self.single_node.node;
-        node.serve("daemon", self.env.program("multus-daemon"), |command| {
-            command
-                .env("MULTUS_NODE_NAME", &node.name)
-                .env("KUBERNETES_SERVICE_HOST", "127.0.0.1")
-                .env("KUBERNETES_SERVICE_PORT", tcp_proxy::PORT.to_string())
-                .env("HOME", "/run/nowhere")
-                .env_remove("KUBECONFIG")
-                .args(["run", "--root", "/", "--config", DAEMON_CONFIG])
+        let program = self.env.program("multus-daemon");
+        let account = Access::Account(tcp_proxy::PORT);
+        daemon::launch(node, "daemon", program, account, |command| {
+            command.args(["run", "--root", "/", "--config", DAEMON_CONFIG])
         })
     }
 

@@ -20,7 +20,7 @@ use crate::{
         http_proxy::{self, HttpProxy},
         objects,
     },
-    daemon::{SOCKET, STATE_DIR},
+    daemon::{self, Access, SOCKET, STATE_DIR},
     http,
     node::{
         Node, Service,
@@ -131,11 +131,10 @@ impl<'a> LoadFixture<'a> {
         let server = format!("https://127.0.0.1:{}", http_proxy::PORT);
         self.control.pki.kubeconfig(&kubeconfig, &server, "admin")?;
         let limited = format!("ulimit -Sn {SOFT_LIMIT} && exec \"$0\" \"$@\"");
-        let daemon = self.node.serve("daemon", "sh", |command| {
+        let access = Access::Kubeconfig(&kubeconfig);
+        let daemon = daemon::launch(&self.node, "daemon", "sh", access, |command| {
             command
-                .env("MULTUS_NODE_NAME", &self.node.name)
                 .env("POD_UID", POD_UID)
-                .env("KUBECONFIG", &kubeconfig)
                 .args(["-c", &limited])
                 .arg(self.env.program("multus-daemon"))
                 .args(["run", "--root", "/", "--config", DAEMON_CONFIG])

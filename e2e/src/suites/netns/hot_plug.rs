@@ -14,7 +14,6 @@ use crate::{
     },
     report::{CheckFailed, Report},
     sh,
-    single_node::{BIN_DIR, cni_args},
 };
 
 const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
@@ -195,23 +194,20 @@ impl NetnsFixture<'_> {
     /// Sends requests as upstream's controller does, which writes the network status itself.
     fn delegate_requests(&self, pod: &str) -> anyhow::Result<()> {
         let send = |verb: &str| {
-            let id = self.single_node.container(pod)?;
+            let mut env: std::collections::BTreeMap<_, _> = self
+                .single_node
+                .sandbox(pod)?
+                .env(verb)
+                .into_iter()
+                .collect();
+            env.insert("CNI_IFNAME".to_owned(), "plug0".to_owned());
             let config = json!({
                 "cniVersion": "1.0.0", "name": "plugged", "type": "bridge", "bridge": "br-plugged",
                 "capabilities": {"mac": true},
                 "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.22.0.0/24"}]]},
             });
             let request = api::Request {
-                env: [
-                    ("CNI_COMMAND", verb.to_owned()),
-                    ("CNI_CONTAINERID", id.clone()),
-                    ("CNI_NETNS", format!("/run/netns/{pod}")),
-                    ("CNI_IFNAME", "plug0".to_owned()),
-                    ("CNI_PATH", BIN_DIR.to_owned()),
-                    ("CNI_ARGS", cni_args(pod, &id)),
-                ]
-                .map(|(key, value)| (key.to_owned(), value))
-                .into(),
+                env,
                 config: config.to_string().into_bytes(),
                 interface_attributes: Some(api::InterfaceAttributes {
                     mac: "02:00:00:00:00:77".to_owned(),

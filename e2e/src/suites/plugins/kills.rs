@@ -10,8 +10,9 @@ use super::{
     compare::{self, Difference, Normalizer},
 };
 use crate::{
+    options::Options,
     report::{Report, say},
-    suites::faults::{self, random::Random},
+    suites::faults::random::Random,
 };
 
 const KILLS: u32 = 20;
@@ -23,12 +24,8 @@ const OF_A_CELL: u32 = 20;
 const ADDRESSES: u32 = 5;
 const STATE: &str = "state";
 
-pub(super) fn run(fixture: &PluginsFixture<'_>, options: &faults::Options, report: &mut Report) {
-    let count = if options.is_long() {
-        KILLS * LONG
-    } else {
-        KILLS
-    };
+pub(super) fn run(fixture: &PluginsFixture<'_>, options: &Options, report: &mut Report) {
+    let count = if options.long { KILLS * LONG } else { KILLS };
     let name = format!("kills of a chain, {count} times");
     if !fixture.selects(&name) {
         return;

@@ -100,7 +100,8 @@ impl<'a> Fleet<'a> {
             })
             .collect();
         objects::definitions(self.env, &self.control, &self.node, &definitions)?;
-        self.control.apply(&self.node, &daemon::service_account())?;
+        self.control
+            .apply(&self.node, &daemon::service_account()?)?;
         self.control.apply(&self.node, &[daemon_set()])?;
         daemon::write_account(&self.node, &self.control)
     }
@@ -188,7 +189,7 @@ impl<'a> Fleet<'a> {
                 .env("KUBERNETES_SERVICE_HOST", address)
                 .env("KUBERNETES_SERVICE_PORT", "6443")
                 .env("POD_NAMESPACE", "kube-system")
-                .env("MULTUS_DAEMONSET", "multus")
+                .env("MULTUS_DAEMONSET", "rke2-multus")
                 .env("HOME", "/run/nowhere")
                 .env_remove("KUBECONFIG")
                 .env_remove("POD_UID")
@@ -297,7 +298,7 @@ fn node_name(number: usize) -> String {
 /// Returns the daemons' DaemonSet, whose pods are not created.
 fn daemon_set() -> Value {
     let labels = json!({"app": "multus"});
-    json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "multus", "namespace": "kube-system"}, "spec": {
+    json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "rke2-multus", "namespace": "kube-system"}, "spec": {
         "selector": {"matchLabels": labels},
         "template": {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "daemon", "image": "multus"}]}},
     }})

@@ -13,10 +13,10 @@ use super::{
 use crate::{
     control_plane::objects,
     kubectl_plugin::KubectlPlugin,
+    options::Options,
     pages::Reader,
     programs::image::Image,
     report::{CheckFailed, Report, say},
-    rules::Options,
     sh,
     suites::cluster::{ClusterFixture, NAMESPACE},
 };

@@ -1,47 +1,82 @@
-//! Calls of the shim under test, and what they print.
+//! Plays the container runtime: a sandbox of a pod, the calls that a runtime makes for it, and their answers.
 
 use std::{
     ffi::OsStr,
     io::Write as _,
-    process::{Child, Output, Stdio},
+    process::{Child, Command, Output, Stdio},
 };
 
 use anyhow::{Context as _, ensure};
 use serde_json::Value;
 
-use super::Harness;
-use crate::sh;
+use crate::{
+    sh,
+    single_node::{BIN_DIR, TRY_AGAIN_LATER},
+};
 
-#[derive(Debug)]
-pub(crate) struct ShimOutput {
-    pub(crate) code: Option<i32>,
-    pub(crate) stdout: String,
-    pub(crate) stderr: String,
+/// A pod's sandbox: its container ID and its network namespace.
+#[derive(Debug, Clone)]
+pub(crate) struct Sandbox {
+    pub(crate) namespace: String,
+    /// The name of the pod.
+    pub(crate) name: String,
+    pub(crate) uid: String,
+    /// The container ID.
+    pub(crate) id: String,
+    /// The name of the network namespace; empty when it is deleted.
+    pub(crate) netns_name: String,
 }
 
-/// A call of the shim that has not ended yet.
-pub(crate) struct RunningShim(Child);
-
-impl Harness {
-    /// Runs the shim with exactly these CNI variables.
-    pub(crate) fn shim(
-        &self,
-        env: &[(impl AsRef<OsStr>, impl AsRef<OsStr>)],
-        stdin: &[u8],
-    ) -> anyhow::Result<ShimOutput> {
-        let mut command = self.node().command(&self.programs.borrow().shim);
-        command.envs(env.iter().map(|(key, value)| (key, value)));
-        Ok(sh::output(&mut command, stdin)?.into())
+impl Sandbox {
+    pub(crate) fn netns(&self) -> String {
+        match self.netns_name.as_str() {
+            "" => String::new(),
+            name => format!("/run/netns/{name}"),
+        }
     }
 
-    /// Starts the shim without waiting for its end.
-    pub(crate) fn spawn_shim(
-        &self,
+    /// Returns the `CNI_ARGS` that a runtime passes.
+    pub(crate) fn args(&self) -> String {
+        format!(
+            "IgnoreUnknown=1;K8S_POD_NAMESPACE={};K8S_POD_NAME={};K8S_POD_INFRA_CONTAINER_ID={};K8S_POD_UID={}",
+            self.namespace, self.name, self.id, self.uid
+        )
+    }
+
+    /// Returns the variables of a call.
+    pub(crate) fn env(&self, verb: &str) -> Vec<(String, String)> {
+        [
+            ("CNI_COMMAND", verb.to_owned()),
+            ("CNI_CONTAINERID", self.id.clone()),
+            ("CNI_NETNS", self.netns()),
+            ("CNI_IFNAME", "eth0".to_owned()),
+            ("CNI_ARGS", self.args()),
+            ("CNI_PATH", BIN_DIR.to_owned()),
+        ]
+        .map(|(key, value)| (key.to_owned(), value))
+        .to_vec()
+    }
+
+    /// Returns the sandbox as it is after its network namespace is deleted.
+    pub(crate) fn without_netns(&self) -> Self {
+        Self {
+            netns_name: String::new(),
+            ..self.clone()
+        }
+    }
+}
+
+/// A call of a shim that has not ended yet.
+pub(crate) struct Running(Child);
+
+impl Running {
+    /// Starts a shim with these CNI variables.
+    pub(crate) fn start(
+        mut shim: Command,
         env: &[(impl AsRef<OsStr>, impl AsRef<OsStr>)],
         stdin: &[u8],
-    ) -> anyhow::Result<RunningShim> {
-        let mut command = self.node().command(&self.programs.borrow().shim);
-        let mut child = command
+    ) -> anyhow::Result<Self> {
+        let mut child = shim
             .envs(env.iter().map(|(key, value)| (key, value)))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -51,13 +86,16 @@ impl Harness {
         let mut input = child.stdin.take().context("stdin is piped")?;
         // A shim that ends before it reads stdin reports the reason on stdout.
         let _ = input.write_all(stdin);
-        Ok(RunningShim(child))
+        Ok(Self(child))
     }
-}
 
-impl RunningShim {
-    /// Returns the output, or an error if the shim runs longer than that many seconds.
-    pub(crate) fn within(mut self, seconds: u64) -> anyhow::Result<ShimOutput> {
+    /// Waits for the end of the call.
+    pub(crate) fn answer(self) -> anyhow::Result<Answer> {
+        Ok(self.0.wait_with_output()?.into())
+    }
+
+    /// Does the same, and fails if the shim runs longer than that many seconds.
+    pub(crate) fn within(mut self, seconds: u64) -> anyhow::Result<Answer> {
         let ended = sh::until(seconds, "the shim ends", || {
             self.0.try_wait()?.context("it still runs")
         });
@@ -70,11 +108,19 @@ impl RunningShim {
             let _ = self.0.wait();
             return Err(error);
         }
-        Ok(self.0.wait_with_output()?.into())
+        self.answer()
     }
 }
 
-impl From<Output> for ShimOutput {
+/// How a call of a shim ended, and what it printed.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl From<Output> for Answer {
     fn from(output: Output) -> Self {
         Self {
             code: output.status.code(),
@@ -84,7 +130,7 @@ impl From<Output> for ShimOutput {
     }
 }
 
-impl ShimOutput {
+impl Answer {
     /// Returns the document on stdout, or null where there is none; a failed call is an error.
     pub(crate) fn success(&self) -> anyhow::Result<Value> {
         ensure!(
@@ -139,5 +185,11 @@ impl ShimOutput {
             error["code"]
         );
         Ok(())
+    }
+
+    /// Returns whether the error asks the runtime to try again later.
+    pub(crate) fn is_retriable(&self) -> bool {
+        self.error()
+            .is_ok_and(|error| error["code"] == TRY_AGAIN_LATER)
     }
 }
