@@ -4,11 +4,6 @@
 //! Deciding is functions over values; `http` and `registry` connect to servers, `tree` reads and
 //! writes directories, and `commands` calls them.
 
-#![expect(
-    missing_docs,
-    reason = "only xtask and the program of this crate use it, and the messages of its errors say what their fields are"
-)]
-
 pub mod arch;
 pub mod build;
 pub mod bundle;

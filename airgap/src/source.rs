@@ -25,7 +25,6 @@ pub enum Source {
     Release(PathBuf),
     /// A directory with archives, their lists and checksums.
     Medium(PathBuf),
-    /// One archive.
     Archive(PathBuf),
 }
 

@@ -48,7 +48,6 @@ impl Tree {
         self.insert(path.into(), bytes.into(), false);
     }
 
-    /// Adds a program.
     pub fn add_program(&mut self, path: impl Into<String>, bytes: Vec<u8>) {
         self.insert(path.into(), bytes, true);
     }

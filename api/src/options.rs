@@ -31,7 +31,6 @@ pub enum Kind {
     String,
     /// A list of texts or of objects.
     List,
-    /// An object.
     Object,
     /// Any type that the specification allows.
     Any,

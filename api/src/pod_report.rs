@@ -12,7 +12,6 @@ pub const SCHEMA: u32 = 1;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PodReport {
-    /// [`SCHEMA`].
     pub schema: u32,
     /// The program's version.
     pub version: String,
@@ -93,7 +92,6 @@ pub struct RecentFailure {
     pub pod: String,
     /// A verb of CNI, or `hot plug`.
     pub verb: String,
-    /// The cause.
     #[serde(default)]
     pub cause: Cause,
     /// The CNI code.

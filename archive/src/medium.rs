@@ -83,7 +83,6 @@ pub enum Error {
     /// Neither a regular file nor a directory of lists.
     #[error("{0} is not a regular file: keep nothing but the release's airgap files there")]
     Kind(String),
-    /// No checksum file names the file.
     #[error(
         "{0} does not belong there: no checksum file names it; remove it, or copy the release's directory again"
     )]
@@ -131,12 +130,7 @@ pub enum Error {
     },
     /// A list names other images than the archive holds.
     #[error("{list} does not list the images of {archive}: copy both from one release")]
-    List {
-        /// The list.
-        list: String,
-        /// The archive.
-        archive: String,
-    },
+    List { list: String, archive: String },
 }
 
 impl Medium {

@@ -68,7 +68,6 @@ pub struct Index {
     /// [`INDEX`] in ours; other writers leave it out or use docker's.
     #[serde(default)]
     pub media_type: String,
-    /// The manifests' descriptors.
     pub manifests: Vec<Descriptor>,
 }
 

@@ -26,14 +26,11 @@ pub struct Image {
     pub reference: String,
     /// The digest that the name points to: that of an index, or of a manifest in an archive of one platform.
     pub digest: Digest,
-    /// The images of the platforms.
     pub platforms: Vec<PlatformImage>,
 }
 
-/// The image of one platform.
 #[derive(Debug, Clone)]
 pub struct PlatformImage {
-    /// The platform.
     pub platform: Platform,
     /// Describes the manifest.
     pub manifest: Descriptor,

@@ -28,7 +28,6 @@ pub struct Metadata {
     /// Keywords for searching.
     #[serde(deserialize_with = "texts", skip_serializing_if = "Vec::is_empty")]
     pub keywords: Vec<String>,
-    /// The maintainers.
     #[serde(deserialize_with = "or_none", skip_serializing_if = "Vec::is_empty")]
     pub maintainers: Vec<Maintainer>,
     /// The address of an icon.

@@ -100,7 +100,6 @@ struct Requirements {
 }
 
 impl Package {
-    /// Reads a `.tgz`.
     pub fn read(tgz: &[u8]) -> Result<Self, Error> {
         Self::from_tar(&gzip::decompress(tgz, MAX_TAR)?)
     }

@@ -35,7 +35,6 @@ pub enum Kind {
     OpenGroup,
     /// A boolean, or its name as text, since published charts accepted both.
     Switch,
-    /// A text.
     Text,
     /// The name of a Kubernetes object.
     Name,

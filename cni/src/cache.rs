@@ -36,7 +36,6 @@ static FORMER_TIME: Mutex<SystemTime> = Mutex::new(SystemTime::UNIX_EPOCH);
 pub struct Entry {
     /// Always [`KIND`].
     pub kind: String,
-    /// The container ID.
     pub container_id: String,
     /// The network's configuration, byte for byte.
     #[serde(
@@ -106,7 +105,6 @@ pub enum CacheError {
         network.len()
     )]
     NameTooLong {
-        /// The network.
         network: String,
         /// The most characters that such a name can have.
         limit: usize,

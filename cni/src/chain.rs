@@ -24,7 +24,6 @@ use crate::version::Version;
 /// One attachment of a container, with the runtime's parameters for it.
 #[derive(Clone, Debug)]
 pub struct Invocation {
-    /// The container ID.
     pub container_id: ContainerId,
     /// The path of the network namespace; DEL may have none.
     pub netns: Option<String>,
@@ -43,7 +42,6 @@ pub struct Invocation {
 /// An attachment as GC names it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Attachment {
-    /// The container ID.
     pub container_id: String,
     /// The interface inside it.
     pub ifname: String,

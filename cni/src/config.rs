@@ -55,7 +55,6 @@ pub enum ConfigError {
     /// `cniVersion` or an entry of `cniVersions` is no version.
     #[error("network {network:?} has an invalid cniVersion: {source}")]
     Version {
-        /// The network.
         network: String,
         /// The value that is no version.
         source: VersionError,
@@ -69,7 +68,6 @@ pub enum ConfigError {
     /// A plugin of the list has no type.
     #[error("plugin {index} of network {network:?} has no type")]
     TypeMissing {
-        /// The network.
         network: String,
         /// The position in the list, from 0.
         index: usize,
@@ -79,7 +77,6 @@ pub enum ConfigError {
     FieldType {
         /// The network; empty while its name is not yet known.
         network: String,
-        /// The field.
         field: &'static str,
         /// The expected type, in words.
         expected: &'static str,

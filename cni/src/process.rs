@@ -40,7 +40,6 @@ impl Default for Limits {
 /// The output and the status of a child that ended.
 #[derive(Debug)]
 pub struct Output {
-    /// The exit status.
     pub status: ExitStatus,
     /// The complete stdout.
     pub stdout: Vec<u8>,

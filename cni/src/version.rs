@@ -37,7 +37,6 @@ impl Version {
     pub const V0_2_0: Self = Self::new(0, 2, 0);
     /// 0.3.0, the first one with `interfaces` and `ips`.
     pub const V0_3_0: Self = Self::new(0, 3, 0);
-    /// 0.3.1.
     pub const V0_3_1: Self = Self::new(0, 3, 1);
     /// 0.4.0, the first one with CHECK and with `prevResult` on DEL.
     pub const V0_4_0: Self = Self::new(0, 4, 0);

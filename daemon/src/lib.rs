@@ -2,10 +2,6 @@
 //! in the crate `plan`.
 
 #![allow(
-    missing_docs,
-    reason = "only the program and its tests link this library"
-)]
-#![allow(
     clippy::result_large_err,
     reason = "a failure is the end of a verb that ran processes, and moves a few times"
 )]

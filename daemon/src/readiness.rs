@@ -55,7 +55,6 @@ pub struct Readiness {
 
 #[derive(Debug, Default)]
 struct Gates {
-    /// The closed gates.
     closed: BTreeMap<Gate, String>,
     /// The gates that were never open since the start.
     never_open: BTreeSet<Gate>,
@@ -126,7 +125,6 @@ impl Readiness {
         self.purpose
     }
 
-    /// Opens a gate.
     pub fn open(&self, gate: Gate) {
         let mut gates = self.gates();
         gates.never_open.remove(&gate);
@@ -136,7 +134,6 @@ impl Readiness {
         }
     }
 
-    /// Closes a gate for this reason.
     pub fn close(&self, gate: Gate, reason: impl Into<String>) {
         self.close_with(gate, reason.into(), |gates| gates.is_expected(gate));
     }

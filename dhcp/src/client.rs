@@ -91,7 +91,6 @@ impl Retry {
 /// A message to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outgoing {
-    /// The message.
     pub message: Message,
     /// The address from which it comes.
     pub source: Ipv4Addr,
@@ -128,7 +127,6 @@ pub enum Failure {
     Refused {
         /// The address of the lease.
         address: Ipv4Addr,
-        /// The server.
         server: Ipv4Addr,
         /// The server's words.
         reason: String,

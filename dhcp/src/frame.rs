@@ -4,9 +4,7 @@ use std::net::Ipv4Addr;
 
 use crate::Mac;
 
-/// The port of clients.
 pub const CLIENT_PORT: u16 = 68;
-/// The port of servers.
 pub const SERVER_PORT: u16 = 67;
 
 const ETHERNET: usize = 14;

@@ -36,7 +36,6 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// The address.
     pub fn address(&self) -> Ipv4Addr {
         self.ack.your_address
     }

@@ -79,7 +79,6 @@ pub struct Message {
     pub relay: Ipv4Addr,
     /// `chaddr`: the client's hardware address.
     pub mac: Mac,
-    /// The options.
     pub options: Options,
 }
 

@@ -28,7 +28,6 @@ pub enum Verb {
 /// another release, during an update.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ask {
-    /// The verb.
     pub verb: Verb,
     /// The name of the lease.
     pub client: String,
@@ -62,7 +61,6 @@ pub struct Grant {
     pub address: String,
     /// The gateway; empty for none.
     pub gateway: String,
-    /// The routes.
     pub routes: Vec<Route>,
 }
 

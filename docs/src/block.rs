@@ -32,7 +32,6 @@ pub enum Check {
     Values,
     /// A suite runs it with the other blocks of the same step, in their order.
     Suite {
-        /// The suite.
         suite: String,
         /// The step; the suite says when it is due.
         step: String,

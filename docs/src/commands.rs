@@ -38,7 +38,6 @@ const COMMON: &[&str] = &[
 pub struct Command {
     /// Page and line, as in `docs/a.md:7`.
     pub at: String,
-    /// The program, as in [`PROGRAMS`].
     pub program: String,
     /// The words after the program.
     pub args: Vec<String>,

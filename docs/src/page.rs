@@ -11,7 +11,6 @@ use crate::{
 /// The comment in front of the check of a page's indented blocks.
 const DEFAULT: &str = "<!-- blocks: ";
 
-/// A page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page {
     /// Its path below the root of the checkout.
@@ -26,7 +25,6 @@ pub struct Page {
     pub blocks: Vec<Block>,
 }
 
-/// A heading.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Heading {
     /// From 1, the page's title.

@@ -293,7 +293,6 @@ pub struct PodSandboxFilter {
 /// cri-api `ListPodSandboxResponse`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ListPodSandboxResponse {
-    /// The sandboxes.
     #[prost(message, repeated, tag = "1")]
     pub items: Vec<PodSandbox>,
 }

@@ -142,7 +142,6 @@ pub enum DirsError {
         list(reported)
     )]
     Contradiction {
-        /// The value.
         value: &'static str,
         /// The directory that it names.
         overridden: PathBuf,

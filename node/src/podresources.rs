@@ -23,11 +23,9 @@ pub async fn list(root: &Root, socket: &Path) -> Result<Vec<PodResources>, CriEr
     Ok(response.pod_resources)
 }
 
-/// `ListPodResourcesRequest`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ListPodResourcesRequest {}
 
-/// `ListPodResourcesResponse`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ListPodResourcesResponse {
     /// One entry for each pod.
@@ -35,7 +33,6 @@ pub struct ListPodResourcesResponse {
     pub pod_resources: Vec<PodResources>,
 }
 
-/// `PodResources`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct PodResources {
     /// The pod's name.
@@ -63,18 +60,15 @@ pub struct ContainerResources {
     pub dynamic_resources: Vec<DynamicResource>,
 }
 
-/// `ContainerDevices`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ContainerDevices {
     /// The resource's name.
     #[prost(string, tag = "1")]
     pub resource_name: String,
-    /// The IDs of the devices.
     #[prost(string, repeated, tag = "2")]
     pub device_ids: Vec<String>,
 }
 
-/// `DynamicResource`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct DynamicResource {
     /// The claim's name.
@@ -85,7 +79,6 @@ pub struct DynamicResource {
     pub claim_resources: Vec<ClaimResource>,
 }
 
-/// `ClaimResource`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ClaimResource {
     /// The devices by their CDI names, which the kubelet passes to the runtime.

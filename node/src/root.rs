@@ -76,7 +76,6 @@ pub enum Kind {
     Dir,
     /// A symbolic link.
     Symlink,
-    /// A socket.
     Socket,
     /// A device or a pipe.
     Other,

@@ -54,7 +54,6 @@ pub struct Rejected {
     /// Its path on the node.
     #[serde(rename = "place")]
     pub path: PathBuf,
-    /// The reason.
     pub reason: String,
 }
 

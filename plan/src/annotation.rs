@@ -123,7 +123,6 @@ pub enum AnnotationError {
     Value {
         /// The entry of the list.
         entry: Entry,
-        /// The key.
         key: &'static str,
         /// The value as written.
         value: String,

@@ -125,7 +125,6 @@ pub enum ConfigError {
     /// A path is relative.
     #[error("key \"{key}\" is `{value}`, but must be an absolute path on the node")]
     Relative {
-        /// The key.
         key: &'static str,
         /// The value as written.
         value: String,
@@ -135,7 +134,6 @@ pub enum ConfigError {
         "key \"{key}\" is {value}, but must be a whole number from 1 to {max}; remove the key for the default"
     )]
     Number {
-        /// The key.
         key: &'static str,
         /// The value as written.
         value: Value,
@@ -145,7 +143,6 @@ pub enum ConfigError {
     /// A word is not one of the valid ones.
     #[error("key \"{key}\" is `{value}`, but must be one of {known}")]
     Word {
-        /// The key.
         key: &'static str,
         /// The value as written.
         value: String,

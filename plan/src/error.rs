@@ -268,7 +268,6 @@ pub enum PlanError {
     TooLarge {
         /// The bytes of all configurations that were built so far.
         bytes: usize,
-        /// The limit.
         limit: usize,
     },
     /// A pod requests something that no plugin of the network supports.

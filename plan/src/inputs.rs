@@ -24,9 +24,7 @@ pub const RESOURCE_ANNOTATION: &str = "k8s.v1.cni.cncf.io/resourceName";
 /// A network attachment definition (`NetworkAttachmentDefinition`), as far as planning reads it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Nad {
-    /// The namespace.
     pub namespace: String,
-    /// The name.
     pub name: String,
     /// `spec.config`. When it is empty, the configuration is a file on the node's disk.
     pub config: String,

@@ -23,9 +23,7 @@ pub const STATIC_POD_ANNOTATION: &str = "kubernetes.io/config.mirror";
 /// One pod, reduced to what its networks depend on.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PodView {
-    /// The namespace.
     pub namespace: String,
-    /// The name.
     pub name: String,
     /// The UID in the API. The runtime knows a static pod by another UID.
     pub uid: String,

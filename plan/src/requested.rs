@@ -24,7 +24,6 @@ pub struct Requested {
     /// Gateways of a default route.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub default_route: Option<Vec<IpAddr>>,
-    /// A device.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device_id: Option<String>,
     /// The resource of the device.

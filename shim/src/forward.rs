@@ -32,7 +32,6 @@ pub(crate) struct Timing {
     /// How long STATUS waits for a daemon: less than the 2 s that `crictl` allows, and far less than the 30 s after which a kubelet calls
     /// the runtime down.
     pub(crate) answering: Duration,
-    /// The timeouts of STATUS.
     pub(crate) status: Timeouts,
     /// The timeouts of the other verbs.
     pub(crate) work: Timeouts,

@@ -8,10 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{PublicKey, SecretKey, SignatureError, envelope, envelope::Envelope};
 
-/// The media type of a bundle.
 pub const MEDIA_TYPE: &str = "application/vnd.dev.sigstore.bundle.v0.3+json";
 
-/// A bundle.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Bundle {

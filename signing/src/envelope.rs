@@ -42,7 +42,6 @@ pub enum Error {
 }
 
 impl Envelope {
-    /// Signs a statement.
     pub fn sign(statement: &[u8], key: &SecretKey) -> Self {
         let signature = key.sign(&signed_bytes(IN_TOTO, statement));
         Self {

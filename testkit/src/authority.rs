@@ -149,7 +149,6 @@ impl Authority {
     }
 }
 
-/// DER as PEM with this label.
 pub fn to_pem(label: &str, der: &[u8]) -> String {
     pem::encode_string(label, LineEnding::LF, der).unwrap()
 }

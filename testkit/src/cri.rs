@@ -19,7 +19,6 @@ pub struct CriServer {
 pub struct RuntimeInfo {
     /// Its name in `Version`.
     pub name: &'static str,
-    /// Its version in `Version`.
     pub version: &'static str,
     /// The UIDs of its pods.
     pub pods: Vec<&'static str>,

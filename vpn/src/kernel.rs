@@ -35,7 +35,6 @@ pub const MAIN: u32 = route::RT_TABLE_MAIN;
 /// A network interface.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Link {
-    /// Its name.
     pub name: String,
     /// Its MTU in bytes.
     pub mtu: u32,
@@ -59,7 +58,6 @@ pub struct Below {
 pub struct Route {
     /// The addresses for which it counts.
     pub destination: Prefix,
-    /// Its table.
     pub table: u32,
     /// The index of its interface.
     pub link: Option<u32>,
@@ -72,7 +70,6 @@ pub struct Rule {
     pub priority: u32,
     /// The destinations for which it counts; it counts for all unless set.
     pub destination: Option<Prefix>,
-    /// The table.
     pub table: u32,
     /// The program that made it, as a number of its own.
     pub protocol: u8,

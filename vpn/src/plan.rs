@@ -84,25 +84,17 @@ impl Datastore {
 /// Settings of the distro that concern addresses, as its arguments, environment and files have them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// `node-ip`.
     pub node_ip: Vec<IpAddr>,
-    /// `node-external-ip`.
     pub node_external_ip: Vec<IpAddr>,
-    /// `advertise-address`.
     pub advertise_address: Option<IpAddr>,
-    /// `bind-address`.
     pub bind_address: Option<IpAddr>,
-    /// `tls-san`.
     pub tls_san: Vec<String>,
     /// The values of `tls-san` are in a file; the first one among the arguments replaces them.
     pub tls_san_is_in_file: bool,
     /// The families of `cluster-cidr`, in its order; empty where it is not set.
     pub cluster_families: Vec<Family>,
-    /// `flannel-iface`.
     pub flannel_iface: Option<String>,
-    /// `flannel-backend`.
     pub flannel_backend: Option<String>,
-    /// `flannel-conf`.
     pub flannel_conf: Option<String>,
     /// The URL of `server`.
     pub server: Option<String>,
@@ -119,12 +111,9 @@ pub struct Host {
     pub default_ipv6: Option<String>,
 }
 
-/// An address of the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostAddress {
-    /// Its interface.
     pub interface: String,
-    /// The address.
     pub address: IpAddr,
     /// The length of its subnet's prefix.
     pub length: u8,
@@ -135,7 +124,6 @@ pub struct HostAddress {
 pub struct Node {
     /// The VPN.
     pub provider: ProviderName,
-    /// The distro.
     pub distro: Distro,
     /// The node's part.
     pub role: Role,

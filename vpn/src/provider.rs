@@ -89,7 +89,6 @@ pub struct Peer {
     pub name: String,
     /// Its name in the VPN's own DNS, without a trailing dot.
     pub dns_name: Option<String>,
-    /// Its addresses.
     pub addresses: Vec<IpAddr>,
     /// The routes to subnets behind it that the control server has approved.
     pub routes: Vec<Prefix>,
@@ -135,7 +134,6 @@ pub struct Settings {
     pub blocks_incoming: bool,
     /// Packets to addresses outside of the VPN leave through another node.
     pub uses_exit_node: bool,
-    /// The control server.
     pub control_server: Option<String>,
 }
 
@@ -148,7 +146,6 @@ pub enum ProviderError {
     /// The program cannot reach its daemon.
     #[error("the daemon of {program} does not run: systemctl start {unit}")]
     DaemonDown {
-        /// The program.
         program: &'static str,
         /// The systemd unit of its daemon.
         unit: &'static str,
@@ -174,7 +171,6 @@ pub enum ProviderError {
     /// The program's output is not what this release knows.
     #[error("cannot read the output of `{command}`: {text}")]
     Unreadable {
-        /// The command.
         command: String,
         /// The place and the cause.
         text: String,
@@ -182,7 +178,6 @@ pub enum ProviderError {
     /// The file with the key cannot be written.
     #[error("cannot write the key for {program}: {source}")]
     KeyFile {
-        /// The program.
         program: &'static str,
         /// The cause.
         source: std::io::Error,

@@ -32,7 +32,6 @@ pub struct Record {
     pub kept_sources: bool,
     /// This program had the routes of other nodes installed.
     pub accepted_routes: bool,
-    /// The routes.
     pub routes: Remembered,
 }
 
@@ -161,12 +160,10 @@ pub enum FileError {
     },
 }
 
-/// Reads a record.
 pub fn read_record(bytes: &[u8]) -> Result<Record, FileError> {
     parse(RECORD, bytes)
 }
 
-/// Reads a state.
 pub fn read_state(bytes: &[u8]) -> Result<State, FileError> {
     parse(STATE, bytes)
 }

@@ -21,7 +21,6 @@ use crate::{
 #[serde(rename_all = "camelCase")]
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct Report {
-    /// The provider.
     pub provider: &'static str,
     /// The release of its daemon.
     pub version: Option<String>,
@@ -35,7 +34,6 @@ pub struct Report {
     pub node_key_expiry: Option<String>,
     /// The time at which the node was made in the VPN.
     pub created: Option<String>,
-    /// The control server.
     pub control_server: Option<String>,
     /// This program brought the VPN up, and takes it down.
     pub brought_up: bool,
@@ -84,7 +82,6 @@ pub struct Report {
 /// An interface and its MTU.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Interface {
-    /// Its name.
     pub name: String,
     /// Its MTU in bytes.
     pub mtu: u32,
@@ -94,7 +91,6 @@ pub struct Interface {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Vxlan {
-    /// Its name.
     pub name: String,
     /// Its MTU in bytes.
     pub mtu: u32,
@@ -108,7 +104,6 @@ pub struct Vxlan {
 pub struct Bypass {
     /// Its name.
     pub interface: String,
-    /// The subnets.
     pub subnets: Vec<Prefix>,
 }
 
@@ -132,9 +127,7 @@ pub struct Routes {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PeerReport {
-    /// Its name.
     pub name: String,
-    /// Its addresses.
     pub addresses: Vec<std::net::IpAddr>,
     /// The control server reaches it.
     pub online: bool,
@@ -153,7 +146,6 @@ pub struct PeerReport {
 pub struct Sources<'a> {
     /// The provider's answer.
     pub status: Result<&'a Status, &'a ProviderError>,
-    /// Its settings.
     pub settings: &'a Settings,
     /// The record of `vpn run`.
     pub record: &'a Record,

@@ -22,7 +22,6 @@ use crate::{
     provider::{Login, Peer, Phase, Provider, ProviderError, Settings, Status},
 };
 
-/// The program.
 pub const PROGRAM: &str = "tailscale";
 /// The systemd unit of its daemon.
 pub const UNIT: &str = "tailscaled.service";
@@ -65,7 +64,6 @@ const MAX_TEXT: usize = 400;
 pub struct Output {
     /// It ended with status 0.
     pub is_success: bool,
-    /// Its stdout.
     pub stdout: String,
     /// The beginning of its stderr.
     pub stderr: String,

@@ -8,7 +8,6 @@ use anyhow::Context as _;
 
 use crate::arch::{Arch, Facts};
 
-/// One run of cargo.
 pub(crate) struct CargoRun {
     pub(crate) profile: &'static str,
     /// Packages and their programs.

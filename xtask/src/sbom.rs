@@ -35,7 +35,6 @@ use crate::{
     tree::Tree,
 };
 
-/// The text of [`LICENCE`].
 pub(crate) const LICENCE_TEXT: &str = include_str!("../../LICENSE");
 /// The lock that this program was built with, by which it verifies releases of its own commit.
 const LOCK: &str = include_str!("../../Cargo.lock");

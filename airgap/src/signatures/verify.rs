@@ -48,7 +48,6 @@ pub struct Report {
 pub struct Statement {
     /// The name that the builder has in it.
     pub builder: String,
-    /// The key.
     pub key: String,
 }
 

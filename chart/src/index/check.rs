@@ -76,7 +76,6 @@ pub enum Finding {
     NotChart {
         /// The file's path.
         path: String,
-        /// The reason.
         reason: String,
     },
     /// An entry whose archive is missing.

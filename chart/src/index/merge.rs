@@ -56,7 +56,6 @@ pub enum Error {
     Published {
         /// The chart.
         name: String,
-        /// The version.
         version: String,
         /// The digest in the index.
         published: Option<Digest>,

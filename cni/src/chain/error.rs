@@ -14,7 +14,6 @@ pub enum ChainError {
     /// A plugin failed or could not be run.
     #[error("plugin type={plugin:?} of network {network:?} failed ({command}): {source}")]
     Plugin {
-        /// The network.
         network: String,
         /// The plugin's type.
         plugin: String,
@@ -30,7 +29,6 @@ pub enum ChainError {
         "plugin type={plugin:?} of network {network:?} answered ADD with an unusable result: {source}"
     )]
     Result {
-        /// The network.
         network: String,
         /// The plugin's type.
         plugin: String,
@@ -40,7 +38,6 @@ pub enum ChainError {
     /// The network's version does not have the verb.
     #[error("network {network:?} has cniVersion {version}, which does not know {command}")]
     NotInVersion {
-        /// The network.
         network: String,
         /// The network's version.
         version: Version,
@@ -49,14 +46,10 @@ pub enum ChainError {
     },
     /// CHECK has no cached result to compare with.
     #[error("network {network:?} has no cached result for this attachment")]
-    NoCachedResult {
-        /// The network.
-        network: String,
-    },
+    NoCachedResult { network: String },
     /// The cache cannot be used.
     #[error("network {network:?}: {source}")]
     Cache {
-        /// The network.
         network: String,
         /// The cause.
         source: CacheError,

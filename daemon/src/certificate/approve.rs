@@ -29,9 +29,7 @@ pub enum Decision {
 /// A service account whose pods may request the certificate of their own node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceAccount {
-    /// Its namespace.
     pub namespace: String,
-    /// Its name.
     pub name: String,
 }
 

@@ -26,7 +26,6 @@ pub(super) struct Allocated {
     pub(super) device: String,
 }
 
-/// A device for networks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct NetworkDevice {
     pub(super) resource: String,

@@ -28,7 +28,6 @@ pub struct HandOff {
 pub struct KeptNetwork {
     /// The pod; empty if it is not known.
     pub pod: PodRef,
-    /// The container.
     pub container_id: ContainerId,
     /// The network's name.
     pub network: String,

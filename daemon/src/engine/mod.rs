@@ -81,7 +81,6 @@ pub trait Interfaces: Send {
     fn contains(&self, ifname: &str) -> io::Result<bool>;
 }
 
-/// A default route.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DefaultRoute {
     /// The interface.

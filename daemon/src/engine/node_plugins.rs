@@ -14,7 +14,6 @@ pub(super) struct NodePlugins<'a> {
     pub(super) path: Vec<PathBuf>,
 }
 
-/// The output of VERSION.
 #[derive(Deserialize)]
 struct VersionOutput {
     #[serde(rename = "supportedVersions", default)]

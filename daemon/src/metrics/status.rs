@@ -31,7 +31,6 @@ pub struct Status {
     pub verbs: Vec<DurationSummary>,
     /// The delegates since the start.
     pub delegates: Vec<DurationSummary>,
-    /// The lanes of the queue.
     pub queue: Vec<Lane>,
     /// Requests to the API server.
     pub api: Requests,
@@ -90,7 +89,6 @@ pub struct Lane {
     pub p99_wait_seconds: Option<f64>,
 }
 
-/// DHCP leases.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DhcpLeases {

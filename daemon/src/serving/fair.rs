@@ -21,7 +21,6 @@ pub(crate) enum Lane {
     Change,
     /// CHECK and GC.
     Check,
-    /// STATUS.
     Status,
     /// Reconciliations of running pods.
     HotPlug,

@@ -61,7 +61,6 @@ type Identity = (u64, u64);
 /// The owner of the listener that the public name leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SocketOwner {
-    /// This daemon.
     ThisDaemon,
     /// Another daemon, which may have ended.
     OtherDaemon,

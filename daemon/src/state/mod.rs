@@ -38,7 +38,6 @@ use serde_json::{Map, Value};
 /// The attachments of one container.
 #[derive(Debug, Clone, PartialEq)]
 pub struct State {
-    /// The container.
     pub container_id: ContainerId,
     /// The interface that the runtime requested.
     pub ifname: IfName,
@@ -75,11 +74,8 @@ impl State {
 /// A pod's identity; its fields are empty if the container has upstream's file alone.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PodRef {
-    /// Its namespace.
     pub namespace: String,
-    /// Its name.
     pub name: String,
-    /// Its uid.
     pub uid: String,
 }
 

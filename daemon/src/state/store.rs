@@ -49,7 +49,6 @@ pub enum StateError {
         "the networks of container {id} need a record of {bytes} bytes, but {MAX_BYTES} can be read: attach fewer networks"
     )]
     TooLarge {
-        /// The container.
         id: ContainerId,
         /// The bytes of the larger file.
         bytes: usize,

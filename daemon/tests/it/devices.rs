@@ -15,7 +15,6 @@ use crate::{
 pub(crate) const RESOURCE: &str = "vendor.example/nic";
 const SOCKET: &str = "var/lib/kubelet/pod-resources/kubelet.sock";
 
-/// A definition with a resource.
 pub(crate) fn definition_with_resource(name: &str, resource: &str) -> Value {
     let config = json!({"cniVersion": "1.0.0", "type": name});
     json!({

@@ -32,7 +32,6 @@ pub(crate) struct NodeFixture {
     pub(crate) api: ApiServer,
 }
 
-/// One call of a plugin.
 #[derive(Debug)]
 pub(crate) struct PluginCall {
     /// Verb, plugin and interface.
@@ -128,7 +127,6 @@ impl NodeFixture {
         self.remove(&format!("answers/{plugin}.{command}.error"));
     }
 
-    /// Blocks a plugin.
     pub(crate) fn block_plugin(&self, plugin: &str, command: &str) -> PluginBlock {
         let path = self.path("gates").join(format!("{plugin}.{command}"));
         mknodat(CWD, &path, FileType::Fifo, Mode::RWXU, 0).unwrap();
@@ -189,7 +187,6 @@ impl NodeFixture {
         Daemon::start(command, socket, self.path("log"))
     }
 
-    /// A client of this socket.
     pub(crate) fn socket(&self, path: &str) -> SocketClient {
         SocketClient(self.path(path))
     }

@@ -71,7 +71,6 @@ pub(super) struct Outcome {
     pub(super) verdict: Option<Verdict>,
     /// The chart to install.
     pub(super) chart: &'static str,
-    /// The reason for this chart.
     pub(super) chart_reason: String,
     /// The source of the values.
     pub(super) values: String,

@@ -158,7 +158,6 @@ impl ClusterSnapshot {
         self.has_crd = Some(true);
     }
 
-    /// Adds a `ConfigMap`.
     pub(super) fn add_config_map(&mut self, object: &Value, namespace: &str) {
         let mut own_namespace = text(object, "/metadata/namespace");
         or_default(&mut own_namespace, namespace);

@@ -11,7 +11,6 @@ use crate::kernel::{Message, Netlink};
 
 /// The container, and the namespace in which the link below is.
 pub(super) struct Parents {
-    /// The container.
     pub(super) container: Container,
     /// The host; `None` when the link below is in the container.
     host: Option<Netlink>,

@@ -52,7 +52,6 @@ pub(crate) struct Link {
     pub(crate) index: u32,
     /// `ARPHRD_*`: the frames that it carries.
     pub(crate) hardware: u16,
-    /// Its name.
     pub(crate) name: String,
     /// `IFF_*`.
     pub(crate) flags: u32,
@@ -149,7 +148,6 @@ impl Link {
 /// A virtual link to create.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct NewLink<'a> {
-    /// Its name.
     pub(crate) name: &'a str,
     /// Its kind (`macvlan`).
     pub(crate) kind: &'a str,
@@ -242,7 +240,6 @@ impl Netlink {
         Link::parse(&body).ok_or(Errno::EINVAL)
     }
 
-    /// Deletes a link.
     pub(crate) fn delete_link(&mut self, index: u32) -> Result<(), Errno> {
         self.request(Message::new(RTM_DELLINK, 0, &ifinfo(index, 0, 0)))
     }

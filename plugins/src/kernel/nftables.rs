@@ -91,7 +91,6 @@ impl Family {
     }
 }
 
-/// A table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Table {
     pub(crate) family: Family,
@@ -492,7 +491,6 @@ impl Transaction {
         self.push(rule.message())
     }
 
-    /// Deletes a rule.
     pub(crate) fn delete_rule(&mut self, table: Table, chain: &str, handle: u64) -> &mut Self {
         let mut message = request(NFT_MSG_DELRULE, 0, table.family);
         message

@@ -13,7 +13,6 @@ pub(crate) use netlink::route::{
     RTPROT_UNSPEC,
 };
 
-/// A route.
 pub(crate) type Route = route::Route<Cidr>;
 /// A route with all that the kernel wrote of it.
 pub(crate) type WholeRoute = route::WholeRoute<Cidr>;
@@ -37,7 +36,6 @@ impl Netlink {
         self.request(route.copy_to(table))
     }
 
-    /// Deletes a route of this table.
     pub(crate) fn delete_copy(&mut self, route: &WholeRoute, table: u32) -> Result<(), Errno> {
         self.request(route.delete_in(table))
     }
@@ -52,12 +50,10 @@ impl Netlink {
         Ok(routes)
     }
 
-    /// Adds a route.
     pub(crate) fn add_route(&mut self, route: &Route, how: AddRoute) -> Result<(), Errno> {
         self.request(route.add(how))
     }
 
-    /// Deletes a route.
     pub(crate) fn delete_route(&mut self, route: &Route) -> Result<(), Errno> {
         self.request(route.delete())
     }

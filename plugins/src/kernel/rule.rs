@@ -51,7 +51,6 @@ impl Netlink {
         self.request(rule_message(RTM_NEWRULE, NLM_F_CREATE_EXCL, source, table))
     }
 
-    /// Deletes a rule.
     pub(crate) fn delete_rule(&mut self, rule: &Rule) -> Result<(), Errno> {
         self.request(Message::new(RTM_DELRULE, 0, &rule.body))
     }

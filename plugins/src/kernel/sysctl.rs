@@ -13,7 +13,6 @@ pub(crate) fn read(name: &str) -> Result<String, Errno> {
     Ok(value)
 }
 
-/// Writes a value.
 pub(crate) fn write(name: &str, value: &str) -> Result<(), Errno> {
     Ok(std::fs::write(path(name), value)?)
 }

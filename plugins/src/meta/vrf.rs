@@ -31,7 +31,6 @@ const ROUTE_LIMIT: Duration = Duration::from_millis(2500);
 /// The kernel sends the notice of a route to whoever listened before, so the routes are read again after this time.
 const ROUTE_INTERVAL: Duration = Duration::from_millis(10);
 
-/// A VRF.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Vrf {
     name: String,

@@ -16,11 +16,9 @@ use super::signer::Signer;
 /// The kinds of objects that the server stores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// `Pod`.
     Pod,
     /// `NetworkAttachmentDefinition`.
     Definition,
-    /// `DaemonSet`.
     DaemonSet,
     /// `CertificateSigningRequest`.
     SigningRequest,

@@ -22,7 +22,6 @@ use crate::engine::{
 
 use crate::statuses::{PodStatus, Statuses};
 
-/// One call of a plugin.
 #[derive(Debug, Clone)]
 pub(super) struct PluginCall {
     pub(super) plugin: String,

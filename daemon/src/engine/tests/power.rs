@@ -33,7 +33,6 @@ struct Recorder {
     synced: Mutex<Synced>,
     /// Whether the sync of a new file commits its name.
     syncs_names: bool,
-    /// The thread of the verb.
     verb: ThreadId,
     /// Whether other threads' syncs fail.
     is_full: AtomicBool,

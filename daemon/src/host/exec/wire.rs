@@ -66,12 +66,10 @@ pub(super) fn send_enter(
     send_all(control.as_fd(), &message, &descriptors)
 }
 
-/// Sends [`Control::Open`].
 pub(super) fn send_open(control: impl AsFd, number: u64, lane: BorrowedFd<'_>) -> io::Result<()> {
     send_all(control.as_fd(), &numbered(OPEN, number), &[lane])
 }
 
-/// Sends [`Control::Kill`].
 pub(super) fn send_kill(control: impl AsFd, number: u64) -> io::Result<()> {
     send_all(control.as_fd(), &numbered(KILL, number), &[])
 }

@@ -9,7 +9,6 @@ const TABLE: &str = "filter";
 const FORWARD: &str = "FORWARD";
 const OWN: &str = "CNI-FORWARD";
 
-/// The chains.
 pub(super) struct Chains<'a> {
     admin: &'a str,
 }

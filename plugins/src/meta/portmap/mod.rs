@@ -49,7 +49,6 @@ impl Config {
 enum Binding {
     /// All addresses of the family.
     Any,
-    /// This address.
     Address(IpAddr),
     /// An address of the other family.
     OtherFamily,
