@@ -316,6 +316,12 @@ mod tests {
                 "failed to find plugin \"multus-shim\" in path [/x]",
                 Cause::DaemonNotReady,
             ),
+            ("invalid CIDR address: 10.1.2", Cause::AddressesInvalid),
+            (
+                "Network has host bits set. For a subnet mask of length 24 the network address is 10.1.2.0",
+                Cause::AddressesInvalid,
+            ),
+            ("no IP ranges specified", Cause::AddressesInvalid),
             ("no luck", Cause::PluginFailed),
         ] {
             assert_eq!(Cause::from_foreign_text(text), expected, "{text}");

@@ -186,10 +186,6 @@ impl FairQueue {
         self.waiting_count
     }
 
-    pub(crate) fn running(&self) -> usize {
-        self.working.len()
-    }
-
     /// Takes the next entry of a lane: of the first namespace in turn with an entry that may begin.
     fn take(&mut self, lane: Lane, now: Instant) -> Option<(Id, Entry)> {
         let slots = self.limits.slots(lane);

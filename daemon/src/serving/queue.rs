@@ -88,11 +88,6 @@ impl Queue {
         self.inner().fair.waiting()
     }
 
-    /// The number of running entries.
-    pub fn running(&self) -> usize {
-        self.inner().fair.running()
-    }
-
     /// Every statement leaves the queue consistent, so a poisoned lock is safe to use.
     fn inner(&self) -> MutexGuard<'_, Inner> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)

@@ -489,21 +489,6 @@ fn the_explanation_leaves_out_the_calls_around_the_error() {
 }
 
 #[test]
-fn errors_about_a_definitions_addresses_are_recognised() {
-    for text in [
-        "invalid CIDR address: 10.1.2",
-        "Network has host bits set. For a subnet mask of length 24 the network address is 10.1.2.0",
-        "no IP ranges specified",
-    ] {
-        assert_eq!(
-            FailureCause::from_foreign_text(text),
-            FailureCause::AddressesInvalid,
-            "{text}"
-        );
-    }
-}
-
-#[test]
 fn a_master_that_the_failure_does_not_name_is_taken_from_the_definition() {
     let mut lost = fixture();
     lost.define(
