@@ -1,6 +1,6 @@
 //! What a change touches: packages whose tests can notice it, and suites that run its programs.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, path::Path};
 
 use anyhow::Context as _;
 use clap::ValueEnum as _;
@@ -123,10 +123,11 @@ pub(crate) fn since(project: &Project, revision: &str) -> anyhow::Result<Selecti
     .context("cargo describes the packages in another form")?;
     let mut selection = Selection::default();
     for path in changed.lines().chain(new.lines()) {
-        let text = match path.strip_suffix(".md") {
+        let text = if is_page(path) {
             // A page that was deleted names no check.
-            Some(_) => std::fs::read_to_string(project.root.join(path)).unwrap_or_default(),
-            None => String::new(),
+            std::fs::read_to_string(project.root.join(path)).unwrap_or_default()
+        } else {
+            String::new()
         };
         add(&mut selection, path, &text, &packages);
     }
@@ -151,6 +152,10 @@ fn packages(metadata: &Value, root: &str) -> Option<Vec<Package>> {
         })
     });
     packages.collect()
+}
+
+fn is_page(path: &str) -> bool {
+    Path::new(path).extension().is_some_and(|end| end == "md")
 }
 
 /// Adds the tests of a changed file. A page has its text, which names the suites that follow it.
@@ -179,7 +184,7 @@ fn add(selection: &mut Selection, path: &str, text: &str, packages: &[Package]) 
                 .extend(Suite::value_variants().iter().copied().map(name)),
         }
     }
-    if path.ends_with(".md") {
+    if is_page(path) {
         let followed = Suite::value_variants().iter().copied().map(name);
         let followed = followed.filter(|suite| text.contains(&format!(" {suite}:")));
         selection.suites.extend(followed);

@@ -14,7 +14,6 @@ pub(super) mod render;
 mod rke2_gate;
 mod server;
 mod standalone;
-mod superset;
 mod upgrade;
 mod values;
 
@@ -97,10 +96,6 @@ pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed>
     report.check("a HelmChartConfig overrides the HelmChart", || {
         values::layers(env)
     })?;
-    report.check(
-        "our chart has every field of the published chart, or a reason",
-        || superset::compare(env),
-    )?;
     defects::run(env, report)?;
     report.check(
         "certificates add an approver and reduce the account's rights",

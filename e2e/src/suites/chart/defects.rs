@@ -1,5 +1,4 @@
-//! Defects of the published chart, with a check that ours does not have them. Where it is cheap, the check also shows that the
-//! published chart has the defect, so that the check can fail. What `chart/rendered` or a row of `values` shows has no check here.
+//! Defects of the published chart, with a check that ours does not have them. What `chart/rendered` or a row of `values` shows has no check here.
 
 use std::{collections::BTreeSet, process::Command};
 
@@ -11,7 +10,6 @@ use super::{
     values,
 };
 use crate::{
-    programs::published_charts::{self, NEW},
     report::{CheckFailed, Report},
     sh,
     test_env::TestEnv,
@@ -28,7 +26,7 @@ pub(super) const EVERYTHING: &[&str] = &[
 
 pub(super) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed> {
     type Check = fn(&TestEnv) -> anyhow::Result<()>;
-    let checks: [(&str, Check); 9] = [
+    let checks: [(&str, Check); 8] = [
         ("no name contains a version", names),
         ("no two workloads select the same pods", selectors),
         ("a switch may be a string", args),
@@ -37,7 +35,6 @@ pub(super) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed>
             "every container has resources and a pull policy",
             containers,
         ),
-        ("the chart of the CRD needs no values", definition),
         ("every pod runs on tainted nodes, with priority", placement),
         ("a path in a container is used as the node's", prefixes),
         (
@@ -49,16 +46,6 @@ pub(super) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed>
         report.check(&format!("defect {name}"), || check(env))?;
     }
     Ok(())
-}
-
-fn published_thick(env: &TestEnv, more: &[&str]) -> anyhow::Result<Vec<Value>> {
-    let thick = &["--set=thickPlugin.enabled=true"];
-    render::objects(
-        env,
-        NAME,
-        &published_charts::archive(NEW)?,
-        &[thick, more].concat(),
-    )
 }
 
 /// Renders with a version that contains `+`, as those of K3s' charts do.
@@ -119,8 +106,6 @@ fn selectors(env: &TestEnv) -> anyhow::Result<()> {
         "there is only one workload"
     );
     ensure!(!overlap(&ours), "a workload selects another's pods");
-    let theirs = published_thick(env, &["--set=manifests.dhcpDaemonSet=true"])?;
-    ensure!(overlap(&theirs), "the published chart's do not overlap");
     Ok(())
 }
 
@@ -160,11 +145,6 @@ fn checksum(env: &TestEnv) -> anyhow::Result<()> {
         annotations(&render::ours(env, NAME, &debug)?)?,
     );
     ensure!(before != after, "{before} stays");
-    let (before, after) = (
-        annotations(&published_thick(env, &[])?)?,
-        annotations(&published_thick(env, &debug)?)?,
-    );
-    ensure!(before == after, "the published chart restarts pods, too");
     Ok(())
 }
 
@@ -182,27 +162,6 @@ fn containers(env: &TestEnv) -> anyhow::Result<()> {
         "{} containers lack a pull policy or limits",
         lacking(&ours)
     );
-    ensure!(
-        lacking(&published_thick(env, &[])?) > 0,
-        "all containers of the published chart have both"
-    );
-    Ok(())
-}
-
-fn definition(env: &TestEnv) -> anyhow::Result<()> {
-    for name in ["rke2-multus-crd", "k3s-multus-crd"] {
-        let objects = render::ours(env, name, &[])?;
-        let same = render::ours(env, name, &["--set=rke2-whereabouts.enabled=true"])?;
-        ensure!(objects == same, "{name}: a value changes objects");
-        let found: Vec<_> = objects.iter().map(identity).collect();
-        let expected = ["CustomResourceDefinition/network-attachment-definitions.k8s.cni.cncf.io"];
-        ensure!(found == expected, "{name}: {found:?}");
-        let policy = &objects[0]["metadata"]["annotations"]["helm.sh/resource-policy"];
-        ensure!(
-            policy == "keep",
-            "{name}: the CRD is deleted with its release"
-        );
-    }
     Ok(())
 }
 
