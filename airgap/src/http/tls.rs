@@ -1,7 +1,4 @@
 //! The certificates that are trusted: those of the machine or of `SSL_CERT_FILE`, and those of a host in `certs.d`.
-//!
-//! A server's certificate is accepted by a chain that webpki checks, or because it is itself one of the trusted ones, which webpki
-//! refuses where it may sign others (`CaUsedAsEndEntity`), as those of `openssl req -x509` may.
 
 use std::{
     fmt, fs,
@@ -10,17 +7,11 @@ use std::{
 };
 
 use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, Error, OtherError, RootCertStore,
-    SignatureScheme,
-    client::{
-        WebPkiServerVerifier,
-        danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
-        verify_server_name,
-    },
-    crypto::{CryptoProvider, ring},
-    pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject as _},
-    server::ParsedCertificate,
+    CertificateError, ClientConfig, OtherError,
+    crypto::ring,
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
 };
+use trust::Verifier;
 
 use super::{Environment, SetupError};
 
@@ -67,7 +58,7 @@ pub(super) fn config(
         }
     }
     let provider = Arc::new(ring::default_provider());
-    let verifier = Arc::new(Verifier::new(
+    let verifier = Arc::new(Verifier::of_usable(
         trusted,
         without_trusted,
         Arc::clone(&provider),
@@ -107,88 +98,5 @@ fn unusable<E: fmt::Display>(path: &Path) -> impl Fn(E) -> SetupError + '_ {
     move |reason| SetupError::Certificates {
         path: path.to_owned(),
         reason: reason.to_string(),
-    }
-}
-
-/// Verifies certificates of servers.
-struct Verifier {
-    /// The fault of every certificate where none is trusted.
-    chains: Result<Arc<WebPkiServerVerifier>, CertificateError>,
-    trusted: Vec<CertificateDer<'static>>,
-    provider: Arc<CryptoProvider>,
-}
-
-impl Verifier {
-    fn new(
-        trusted: Vec<CertificateDer<'static>>,
-        without_trusted: CertificateError,
-        provider: Arc<CryptoProvider>,
-    ) -> Self {
-        let mut roots = RootCertStore::empty();
-        // A machine's own list may have certificates that webpki cannot use.
-        roots.add_parsable_certificates(trusted.iter().cloned());
-        let chains = WebPkiServerVerifier::builder_with_provider(roots.into(), provider.clone());
-        Self {
-            chains: chains.build().map_err(|_| without_trusted),
-            trusted,
-            provider,
-        }
-    }
-}
-
-impl fmt::Debug for Verifier {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "Verifier of {} certificates", self.trusted.len())
-    }
-}
-
-impl ServerCertVerifier for Verifier {
-    fn verify_server_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        server_name: &ServerName<'_>,
-        ocsp_response: &[u8],
-        now: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        let chains = self.chains.as_ref().map_err(Clone::clone)?;
-        let (name, response) = (server_name, ocsp_response);
-        match chains.verify_server_cert(end_entity, intermediates, name, response, now) {
-            // webpki checks the times of a certificate before it finds one of these faults.
-            Err(Error::InvalidCertificate(
-                CertificateError::Other(_)
-                | CertificateError::UnknownIssuer
-                | CertificateError::BadSignature,
-            )) if self.trusted.iter().any(|trusted| trusted == end_entity) => {
-                verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
-                Ok(ServerCertVerified::assertion())
-            }
-            verified => verified,
-        }
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        rustls::crypto::verify_tls12_signature(message, certificate, signed, algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        rustls::crypto::verify_tls13_signature(message, certificate, signed, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        algorithms.supported_schemes()
     }
 }

@@ -11,6 +11,7 @@ use rustls::{
     crypto::{CryptoProvider, ring},
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
 };
+use trust::Verifier;
 
 use super::{
     Access, AccessError, Client, Credential, Server,
@@ -19,7 +20,6 @@ use super::{
     pool::Pool,
     stamp::Stamp,
     token::{TokenFile, bearer},
-    verify::Verifier,
 };
 
 /// Returns a client with this access.

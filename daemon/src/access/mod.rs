@@ -13,7 +13,6 @@ mod connect;
 mod pool;
 mod stamp;
 mod token;
-mod verify;
 
 use std::{
     cell::RefCell,

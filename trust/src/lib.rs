@@ -1,10 +1,8 @@
-//! Verifies the API server's certificate: by a chain to the authority file, which webpki checks, or because the certificate itself is in
-//! that file, which Go accepts. webpki refuses the latter where the certificate may sign others (`CaUsedAsEndEntity`), as the ones of
-//! `openssl req -x509` do. This module decides about certificates only; webpki checks the signatures of the handshake.
+//! Verifies the certificate of a server: by a chain to trusted certificates, which webpki checks, or because the certificate itself is
+//! one of them, which Go accepts. webpki refuses the latter where the certificate may sign others (`CaUsedAsEndEntity`), as the ones of
+//! `openssl req -x509` do.
 
-use std::fmt;
-use std::sync::Arc;
-use std::time::Duration;
+use std::{fmt, sync::Arc, time::Duration};
 
 use rustls::{
     CertificateError, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
@@ -13,7 +11,7 @@ use rustls::{
         danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
         verify_server_name,
     },
-    crypto::CryptoProvider,
+    crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature},
     pki_types::{CertificateDer, ServerName, UnixTime},
     server::ParsedCertificate,
 };
@@ -27,40 +25,59 @@ use x509_cert::{
 const SERVER_AUTH: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.6.1.5.5.7.3.1");
 const ANY_USAGE: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.37.0");
 
-/// Verifies certificates against an authority file.
-pub(super) struct Verifier {
-    chains: Arc<WebPkiServerVerifier>,
-    /// The certificates of the authority file.
-    authority: Vec<CertificateDer<'static>>,
+/// Verifies certificates of servers.
+pub struct Verifier {
+    /// The error of every certificate where none is trusted.
+    chains: Result<Arc<WebPkiServerVerifier>, CertificateError>,
+    trusted: Vec<CertificateDer<'static>>,
+    provider: Arc<CryptoProvider>,
 }
 
 impl Verifier {
-    /// Creates a verifier that trusts these certificates and those that they have signed. There must be at least one.
-    pub(super) fn new(
-        authority: Vec<CertificateDer<'static>>,
+    /// Creates a verifier that trusts these certificates and those that they have signed. A certificate that webpki cannot use is an
+    /// error, and so is none.
+    pub fn new(
+        trusted: Vec<CertificateDer<'static>>,
         provider: Arc<CryptoProvider>,
     ) -> Result<Self, String> {
         let mut roots = RootCertStore::empty();
-        for certificate in &authority {
+        for certificate in &trusted {
             let added = roots.add(certificate.clone());
             added.map_err(|error| error.to_string())?;
         }
-        let chains = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider);
+        let chains = WebPkiServerVerifier::builder_with_provider(roots.into(), provider.clone());
         Ok(Self {
-            chains: chains.build().map_err(|error| error.to_string())?,
-            authority,
+            chains: Ok(chains.build().map_err(|error| error.to_string())?),
+            trusted,
+            provider,
         })
     }
 
-    /// Whether the authority file has this very certificate. Fails when it has, but the certificate is not valid for a server of this
-    /// name now.
+    /// Creates a verifier from a list that may have certificates which webpki cannot use, as a machine's own may. Where none is left, all
+    /// servers are refused with `without_trusted`.
+    pub fn of_usable(
+        trusted: Vec<CertificateDer<'static>>,
+        without_trusted: CertificateError,
+        provider: Arc<CryptoProvider>,
+    ) -> Self {
+        let mut roots = RootCertStore::empty();
+        roots.add_parsable_certificates(trusted.iter().cloned());
+        let chains = WebPkiServerVerifier::builder_with_provider(roots.into(), provider.clone());
+        Self {
+            chains: chains.build().map_err(|_| without_trusted),
+            trusted,
+            provider,
+        }
+    }
+
+    /// Whether this very certificate is trusted. Fails when it is, but not valid for a server of this name now.
     fn verify_listed(
         &self,
         certificate: &CertificateDer<'_>,
         name: &ServerName<'_>,
         now: UnixTime,
     ) -> Result<bool, Error> {
-        if !self.authority.iter().any(|listed| listed == certificate) {
+        if !self.trusted.iter().any(|trusted| trusted == certificate) {
             return Ok(false);
         }
         verify_server_name(&ParsedCertificate::try_from(certificate)?, name)?;
@@ -90,8 +107,7 @@ impl Verifier {
 
 impl fmt::Debug for Verifier {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let certificates = self.authority.len();
-        write!(formatter, "Verifier of {certificates} certificates")
+        write!(formatter, "Verifier of {} certificates", self.trusted.len())
     }
 }
 
@@ -104,17 +120,16 @@ impl ServerCertVerifier for Verifier {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        let verified = self.chains.verify_server_cert(
-            end_entity,
-            intermediates,
-            server_name,
-            ocsp_response,
-            now,
-        );
+        let chains = self.chains.as_ref().map_err(Clone::clone)?;
+        let verified =
+            chains.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
         match verified {
-            // `CaUsedAsEndEntity` is one of the errors that rustls has no variant for.
+            // `CaUsedAsEndEntity` is one of the errors that rustls has no variant for. The signature is a bad one where another trusted
+            // certificate has the same name and another key.
             Err(Error::InvalidCertificate(
-                error @ (CertificateError::Other(_) | CertificateError::UnknownIssuer),
+                error @ (CertificateError::Other(_)
+                | CertificateError::UnknownIssuer
+                | CertificateError::BadSignature),
             )) => {
                 if self.verify_listed(end_entity, server_name, now)? {
                     Ok(ServerCertVerified::assertion())
@@ -132,7 +147,8 @@ impl ServerCertVerifier for Verifier {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.chains.verify_tls12_signature(message, cert, dss)
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls12_signature(message, cert, dss, algorithms)
     }
 
     fn verify_tls13_signature(
@@ -141,11 +157,13 @@ impl ServerCertVerifier for Verifier {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.chains.verify_tls13_signature(message, cert, dss)
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls13_signature(message, cert, dss, algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.chains.supported_verify_schemes()
+        let algorithms = &self.provider.signature_verification_algorithms;
+        algorithms.supported_schemes()
     }
 }
 
@@ -194,6 +212,26 @@ mod tests {
         assert_eq!(verify(&verifier, server, "127.0.0.1", later(0)), None);
         let foreign = Authority::generate().server().0;
         assert!(verify(&verifier, foreign, "127.0.0.1", later(0)).is_some());
+    }
+
+    #[test]
+    fn a_listed_certificate_is_trusted_beside_an_authority_with_the_name_of_its_issuer() {
+        let (own, other) = (Authority::generate(), Authority::generate());
+        let der = own.server().0;
+        let listed = [other.self_signed_server(), der.clone()];
+        let listed = listed.into_iter().map(CertificateDer::from).collect();
+        let verifier = Verifier::new(listed, ring::default_provider().into()).unwrap();
+        assert_eq!(verify(&verifier, der, "127.0.0.1", later(0)), None);
+    }
+
+    #[test]
+    fn a_list_without_a_usable_certificate_refuses_every_server() {
+        let own = Authority::generate();
+        let provider = ring::default_provider().into();
+        let broken = vec![CertificateDer::from(vec![0_u8; 4])];
+        let verifier = Verifier::of_usable(broken, CertificateError::Revoked, provider);
+        let error = verify(&verifier, own.server().0, "127.0.0.1", later(0)).unwrap();
+        assert!(error.contains("Revoked"), "{error}");
     }
 
     #[test]
