@@ -242,7 +242,10 @@ impl MovingFixture {
         let node = &self.base.node;
         let default_network = format!("{}/{PRIMARY}", USUAL.1);
         let text = fs::read(node.path(&default_network))?;
-        node.run(&["rm", "-r", USUAL.1])?;
+        // Where it is deleted in place, the daemon may write its file again before the directory is empty.
+        let deleted = format!("{}.deleted", USUAL.1);
+        node.run(&["mv", USUAL.1, &deleted])?;
+        node.run(&["rm", "-r", &deleted])?;
         sh::until(60, "the configuration is back", || {
             let path = format!("{}/{CONFIGURATION}", USUAL.1);
             ensure!(node.path(&path).exists(), "{path} is missing");
