@@ -102,6 +102,7 @@ pub(crate) fn since(project: &Project, revision: &str) -> anyhow::Result<Selecti
             "git --no-optional-locks -c safe.directory=* {args...}"
         )
         .quiet()
+        .ignore_stderr()
         .read()
     };
     let base = git(&["merge-base", "--end-of-options", revision, "HEAD"]).with_context(|| {

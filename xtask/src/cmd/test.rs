@@ -21,7 +21,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             let touched = changes::since(&project, revision)?;
             let suites = touched.suites.iter().map(String::as_str);
             let suites = suites.collect::<Vec<_>>().join(" ");
-            ui::note(&format!("suites that this change touches: {suites}"));
+            if !suites.is_empty() {
+                ui::note(&format!("suites that this change touches: {suites}"));
+            }
             if touched.packages.is_empty() {
                 ui::note("no test of a package reads what changed");
                 return Ok(());
