@@ -328,19 +328,24 @@ impl App {
         for task in tasks.writing {
             let _ = task.await;
         }
+        let mut is_removed = false;
         if is_uninstall {
             tasks.leasing.abort();
             let _ = tasks.leasing.await;
             if self.config.detach_on_uninstall && self.readiness.purpose() == Purpose::Multiplexer {
                 self.detach_stale().await;
             }
-            self.reconciler.uninstall();
+            is_removed = self.reconciler.uninstall();
         }
         tasks.stop.notify_one();
         let served = tasks.serving.await.context("the server ended early");
         // What is left is pending in the state, and the next daemon writes it.
         let written = status_writer::all_written(&self.service.statuses);
         let _ = tokio::time::timeout(WRITING, written).await;
+        // Last, since a request in flight makes the file of its lock again.
+        if is_removed {
+            self.reconciler.remove_locks();
+        }
         served
     }
 

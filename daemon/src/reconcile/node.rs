@@ -393,14 +393,17 @@ impl NodeReconciler {
     }
 
     /// Removes everything that was installed. The CNI configuration goes first, so that no pod is sent to a deleted shim; the state of
-    /// running pods stays. Does nothing while another daemon of this node serves.
-    pub fn uninstall(&self) {
+    /// running pods stays. Does nothing while another daemon of this node serves; returns whether the
+    /// files of the multiplexer were removed.
+    pub fn uninstall(&self) -> bool {
         if self.readiness.purpose() == Purpose::Plugins {
-            return self.uninstall_standalone();
+            self.uninstall_standalone();
+            return false;
         }
         let serves = self.readiness.reason_closed(Gate::Socket).is_none();
         if !serves && socket::is_served(&self.root, &self.config.socket_dir) {
-            return info!("another daemon serves this node: nothing is removed");
+            info!("another daemon serves this node: nothing is removed");
+            return false;
         }
         let target = self
             .target
@@ -412,7 +415,8 @@ impl NodeReconciler {
         match config_manager::remove_others(&self.root, None, dir) {
             Ok(removed) => info!(?removed, "removed the CNI configuration"),
             Err(error) => {
-                return error!(%error, "cannot remove the CNI configuration: the shim stays too");
+                error!(%error, "cannot remove the CNI configuration: the shim stays too");
+                return false;
             }
         }
         match Installation::multiplexer(&self.root).remove_all() {
@@ -421,14 +425,19 @@ impl NodeReconciler {
         }
         dhcp_server::end();
         Paths::new(&self.config.cni_dir).remove(&self.root, &self.root);
-        if let Err(error) = state::remove_locks(&self.root, &self.config.cni_dir) {
-            warn!(%error, "cannot remove the lock file");
-        }
         let certificate = self.config.certificate.as_ref();
         match certificate.map(|settings| certificate::remove(&self.root, settings)) {
             None | Some(Ok(false)) => {}
             Some(Ok(true)) => info!("removed the node's certificate"),
             Some(Err(error)) => warn!(%error, "cannot remove the node's certificate"),
+        }
+        true
+    }
+
+    /// Removes the file of locks, when no request needs it any more.
+    pub fn remove_locks(&self) {
+        if let Err(error) = state::remove_locks(&self.root, &self.config.cni_dir) {
+            warn!(%error, "cannot remove the lock file");
         }
     }
 }

@@ -17,7 +17,6 @@ use crate::{
     config_manager,
     host::{dhcp_server, dhcp_service::Paths},
     serving::socket,
-    state,
 };
 
 impl NodeReconciler {
@@ -93,9 +92,7 @@ impl NodeReconciler {
             return;
         }
         info!(configurations = ?removed, ?files, "removed the former installation, which served pods");
-        if let Err(error) = state::remove_locks(&self.root, &self.config.cni_dir) {
-            warn!(%error, "cannot remove the lock file");
-        }
+        self.remove_locks();
     }
 
     /// Removes the plugins.

@@ -44,6 +44,30 @@ fn uninstallation_removes_configuration_and_shim() {
 }
 
 #[test]
+fn requests_in_flight_leave_no_lock_file_after_an_uninstallation() {
+    let node = NodeFixture::new();
+    node.run_pod(None);
+    put_daemon_set(&node);
+    let gate = node.block_plugin("primary", "ADD");
+    let mut daemon = owned(&node).ready();
+    let adding = daemon.cni_meanwhile(&node.request("ADD", "c1"));
+    node.wait_for_call("ADD primary pod0");
+    let deleting = daemon.cni_meanwhile(&node.request("DEL", "c1"));
+    delete_daemon_set(&node, &daemon, 1);
+    daemon.terminate();
+    let configuration = node.path(CONFIGURATION);
+    wait_for("the uninstallation", || {
+        (!configuration.exists()).then_some(())
+    });
+    drop(gate);
+    adding.join().unwrap().unwrap().result();
+    deleting.join().unwrap().unwrap();
+    assert!(daemon.ended().success());
+    let locks = node.path("var/lib/cni/multus/.multus-rs/container.locks");
+    assert!(!locks.exists());
+}
+
+#[test]
 fn uninstallation_detaches_stale_containers_if_configured() {
     let node = NodeFixture::new();
     node.configure(&json!({"detachOnUninstall": true}));
