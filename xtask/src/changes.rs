@@ -1,4 +1,4 @@
-//! What a change touches: packages whose tests can notice it, and suites that run its programs.
+//! The packages and suites whose tests a change can break, from the paths of its files.
 
 use std::{collections::BTreeSet, path::Path};
 
@@ -170,10 +170,10 @@ fn add(selection: &mut Selection, path: &str, text: &str, packages: &[Package]) 
             .extend(Suite::value_variants().iter().copied().map(name));
         return;
     }
-    if let Some(part) = path.strip_prefix("e2e/") {
-        let part = part
-            .strip_prefix("src/suites/")
-            .or(part.strip_prefix("src/"));
+    if path.starts_with("e2e/") {
+        // Other directories there may have a suite's name, and serve several.
+        let part = path.strip_prefix("e2e/src/suites/");
+        let part = part.or_else(|| path.starts_with("e2e/src/rules").then_some("rules"));
         let suite = part.and_then(|part| part.split(['/', '.']).next());
         let suite = Suite::value_variants()
             .iter()
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn library_touches_what_is_made_of_it() {
+    fn library_touches_its_dependents() {
         check(
             "dhcp/src/client.rs",
             &["daemon", "dhcp", "plugins"],
@@ -304,6 +304,12 @@ mod tests {
             "e2e/src/node/runtime.rs",
             &["e2e"],
             &["netns", "vpn"],
+            &["shim"],
+        );
+        check(
+            "e2e/src/cluster/k3s_server.rs",
+            &["e2e"],
+            &["cluster", "k3s", "vpn"],
             &["shim"],
         );
     }

@@ -5,7 +5,6 @@ mod background;
 use std::{env, path::Path, process};
 
 use anyhow::Context as _;
-use clap::ValueEnum as _;
 
 use self::background::Background;
 use crate::{
@@ -49,7 +48,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         let touched = touched.as_ref();
         touched.is_none_or(|touched| touched.suites.contains(&changes::name(suite)))
     };
-    if !e2e::Suite::value_variants().iter().copied().any(is_touched) {
+    let k3s = has_k3s().then_some(e2e::Suite::K3s);
+    let suites = SUITES.into_iter().chain(k3s);
+    let suites: Vec<_> = suites.filter(|&suite| is_touched(suite)).collect();
+    if suites.is_empty() && !is_touched(e2e::Suite::Bench) {
         return Ok(());
     }
     let dist = e2e::current_dist(&project, args.install)?;
@@ -59,12 +61,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         reproduce::root::ensure_tools(args.install)?;
     }
     let reproduce = args.all.then(|| reproduce(&project, &dist)).transpose()?;
-    let k3s = has_k3s().then_some(e2e::Suite::K3s);
-    for suite in SUITES
-        .into_iter()
-        .chain(k3s)
-        .filter(|&suite| is_touched(suite))
-    {
+    for suite in suites {
         e2e::one(&project, suite, &dist, args.install, &[])?;
     }
     if args.all {
@@ -184,6 +181,8 @@ fn reproduce(project: &Project, dist: &Path) -> anyhow::Result<Background> {
 
 #[cfg(test)]
 mod tests {
+    use clap::ValueEnum as _;
+
     use super::*;
 
     /// Returns the suites that the release workflow runs on a kind of machine.
