@@ -2,9 +2,9 @@
 //!
 //! With a key, a directory whose checksums this key did not sign is refused. Nothing turns a built-in key off but another key.
 
-use std::{fs, path::Path};
+use std::path::Path;
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 use archive::digest::Digest;
 use signing::PublicKey;
 
@@ -13,8 +13,6 @@ const BUILT_IN: &str = include_str!(concat!(env!("OUT_DIR"), "/trusted-key.pem")
 /// The note about files that were checked without a key.
 pub(crate) const UNCHECKED: &str =
     "nothing was checked about who made these files: name the public key of whoever did with --key";
-/// More than any key.
-const MAX_KEY: u64 = 1 << 16;
 
 /// A key, and where it comes from.
 #[derive(Debug)]
@@ -29,16 +27,7 @@ pub(crate) fn find(file: Option<&Path>) -> anyhow::Result<Option<TrustedKey>> {
     let Some(path) = file else {
         return built_in();
     };
-    let context = || format!("cannot use the key {}", path.display());
-    let unread = || format!("{}, name a public key in PEM with --key", context());
-    let size = fs::metadata(path).with_context(unread)?.len();
-    ensure!(
-        size <= MAX_KEY,
-        "cannot use the key {}: it has {size} bytes, more than any key",
-        path.display()
-    );
-    let text = fs::read(path).with_context(unread)?;
-    let key = PublicKey::from_pem(&String::from_utf8_lossy(&text)).with_context(context)?;
+    let key = PublicKey::from_file(path)?;
     Ok(Some(TrustedKey {
         key,
         origin: format!("the key {}", path.display()),

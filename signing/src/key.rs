@@ -2,7 +2,12 @@
 //!
 //! Both make the same signature of the same bytes each time (RFC 6979 and RFC 8032), so that a release that is signed twice stays as it is.
 
-use std::fmt;
+use std::{
+    fmt,
+    fs::File,
+    io::{self, Read as _},
+    path::{Path, PathBuf},
+};
 
 use archive::digest::{Digest, sha256};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -56,6 +61,28 @@ pub enum KeyError {
     )]
     Unknown,
 }
+
+/// Why a file cannot be used as a public key.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyFileError {
+    /// It cannot be read.
+    #[error("cannot use the key {}, name the file of a public key in PEM", path.display())]
+    Read {
+        path: PathBuf,
+        #[source]
+        cause: io::Error,
+    },
+    /// It holds something else.
+    #[error("cannot use the key {}", path.display())]
+    Content {
+        path: PathBuf,
+        #[source]
+        cause: KeyError,
+    },
+}
+
+/// More bytes than any key has.
+const MAX_KEY: u64 = 1 << 16;
 
 /// Why a signature does not count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -170,6 +197,21 @@ impl PublicKey {
         }
         let key = ed25519_dalek::VerifyingKey::from_public_key_pem(text);
         Ok(Self(Public::Ed25519(key.map_err(|_| KeyError::Unknown)?)))
+    }
+
+    /// Reads the file of a public key.
+    pub fn from_file(path: &Path) -> Result<Self, KeyFileError> {
+        let mut text = Vec::new();
+        let read = File::open(path).and_then(|file| file.take(MAX_KEY).read_to_end(&mut text));
+        read.map_err(|cause| KeyFileError::Read {
+            path: path.to_owned(),
+            cause,
+        })?;
+        // What is cut off is no key either.
+        Self::from_pem(&String::from_utf8_lossy(&text)).map_err(|cause| KeyFileError::Content {
+            path: path.to_owned(),
+            cause,
+        })
     }
 
     /// Returns the key in PEM, as `openssl pkey -pubout` writes it.

@@ -1,7 +1,7 @@
 //! Keys and signatures, and the forms in which other programs read them: `.sig` files, envelopes and bundles of Sigstore, and `OpenPGP`
 //! for Helm.
 //!
-//! Everything is a function over bytes. It knows nothing of releases: `airgap` decides what is signed, and which key is trusted.
+//! Everything but `PublicKey::from_file` is a function over bytes. It knows nothing of releases: `airgap` decides what is signed, and which key is trusted.
 
 mod key;
 
@@ -9,4 +9,4 @@ pub mod bundle;
 pub mod envelope;
 pub mod openpgp;
 
-pub use self::key::{KeyError, PublicKey, SecretKey, SignatureError};
+pub use self::key::{KeyError, KeyFileError, PublicKey, SecretKey, SignatureError};

@@ -307,7 +307,7 @@ fn trusted_key(path: Option<&OsStr>) -> anyhow::Result<Option<TrustedKey>> {
     let Some(path) = path.filter(|path| !path.is_empty()) else {
         return Ok(None);
     };
-    let key = airgap::commands::trust::public_key(Path::new(path)).context(TRUSTED_KEY)?;
+    let key = signing::PublicKey::from_file(Path::new(path)).context(TRUSTED_KEY)?;
     Ok(Some(TrustedKey {
         id: key.id(),
         pem: key.to_pem(),

@@ -1,9 +1,6 @@
 //! The options that name trusted keys, and the lines about what they vouch for.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use std::path::PathBuf;
 
 use anyhow::Context as _;
 use archive::medium::Medium;
@@ -11,7 +8,7 @@ use cmdline::{BadUsage, counted};
 use signing::PublicKey;
 
 use crate::{
-    signatures::{self, MAX_SIZE, Report, Trust},
+    signatures::{self, Report, Trust},
     source::{self, Source},
     ui,
     verify::{self, Standard},
@@ -31,25 +28,15 @@ pub struct Options {
 impl Options {
     /// Reads the keys.
     pub fn trust(&self) -> anyhow::Result<Trust> {
-        let attested_by = self.attested_by.iter().map(|path| public_key(path));
+        let attested_by = self
+            .attested_by
+            .iter()
+            .map(|path| PublicKey::from_file(path));
         Ok(Trust {
-            key: self.key.as_deref().map(public_key).transpose()?,
-            attested_by: attested_by.collect::<anyhow::Result<_>>()?,
+            key: self.key.as_deref().map(PublicKey::from_file).transpose()?,
+            attested_by: attested_by.collect::<Result<_, _>>()?,
         })
     }
-}
-
-/// Reads a public key.
-pub fn public_key(path: &Path) -> anyhow::Result<PublicKey> {
-    let context = || format!("cannot use the key {}", path.display());
-    let size = fs::metadata(path).with_context(context)?.len();
-    anyhow::ensure!(
-        size <= MAX_SIZE,
-        "cannot use the key {}: it has {size} bytes",
-        path.display()
-    );
-    let text = fs::read(path).with_context(context)?;
-    PublicKey::from_pem(&String::from_utf8_lossy(&text)).with_context(context)
 }
 
 /// Checks a release, a medium or an archive, and what keys vouch for, before anything of it is used.

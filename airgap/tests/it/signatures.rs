@@ -625,7 +625,7 @@ fn missing_and_foreign_statements_are_refused_by_name() {
         (
             &|_| {},
             &["--key", "absent.pub"],
-            "cannot use the key absent.pub",
+            "cannot use the key absent.pub, name the file of a public key in PEM: No such file",
         ),
     ]);
 }
