@@ -7,6 +7,8 @@ use std::{
 
 use anyhow::{Context as _, bail, ensure};
 
+use vpn::provider::ProviderName;
+
 use crate::{
     settings::{self, Role},
     specifiers::Specifiers,
@@ -272,7 +274,7 @@ impl Features {
 }
 
 /// The limits of the unit that keeps the VPN up, whose process holds a key: it writes below `/run` and `/var/lib` alone, and starts
-/// tailscale's program, never the distro. The file with its settings may be in a home.
+/// the provider's program, never the distro. The file with its settings may be in a home.
 const SANDBOX: &str = "NoNewPrivileges=yes\nProtectSystem=full\nProtectHome=read-only\n\
     ProtectKernelTunables=yes\nProtectKernelModules=yes\nProtectControlGroups=yes\n\
     RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK\nRestrictNamespaces=yes\n\
@@ -284,11 +286,12 @@ pub(crate) const VPN_UNIT: &str = "multus-vpn.service";
 /// Returns the unit that keeps the VPN up: after its daemon, before the distro. Its end leaves the VPN as it is.
 pub(crate) fn vpn_unit(program: &Path, vpn_auth_file: &Path) -> anyhow::Result<String> {
     let (program, file) = (plain_path(program)?, plain_path(vpn_auth_file)?);
+    let daemon = ProviderName::default().guide().unit;
     Ok(format!(
         "# written by `multus-distro install`; `multus-distro install --remove` takes it away\n\
          [Unit]\nDescription=VPN of this node, for K3s and RKE2\n\
-         Wants=network-online.target tailscaled.service\n\
-         After=network-online.target tailscaled.service\n\
+         Wants=network-online.target {daemon}\n\
+         After=network-online.target {daemon}\n\
          Before=k3s.service k3s-agent.service rke2-server.service rke2-agent.service\n\
          [Service]\nType=notify\nExecStart={program} vpn run {VPN_OPTION} {file}\n\
          Restart=always\nRestartSec=5s\nUMask=0077\nLimitCORE=0\n{SANDBOX}\

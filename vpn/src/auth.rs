@@ -9,36 +9,9 @@
 
 mod arguments;
 
-use std::{fmt, net::IpAddr};
+use std::fmt;
 
-use crate::Secret;
-
-/// A VPN that this program knows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ProviderName {
-    /// Tailscale, with its own control server or another such as headscale.
-    Tailscale,
-}
-
-impl ProviderName {
-    /// Returns whether the provider hands out such addresses: of tailscale, `100.64.0.0/10` and
-    /// `fd7a:115c:a1e0::/48`, as headscale does too.
-    pub fn covers(self, address: IpAddr) -> bool {
-        match (self, address) {
-            (Self::Tailscale, IpAddr::V4(address)) => address.to_bits() >> 22 == 0x6440_0000 >> 22,
-            (Self::Tailscale, IpAddr::V6(address)) => {
-                address.segments()[..3] == [0xfd7a, 0x115c, 0xa1e0]
-            }
-        }
-    }
-
-    /// Returns the domains below which the provider names its nodes.
-    pub fn domains(self) -> &'static [&'static str] {
-        match self {
-            Self::Tailscale => &["ts.net"],
-        }
-    }
-}
+use crate::{Secret, provider::ProviderName};
 
 /// The settings by which a node joins a VPN.
 #[derive(Debug)]
@@ -182,8 +155,7 @@ impl Auth {
         let fields = Fields::read(text.trim_ascii())?;
         let provider = match fields.name.as_deref() {
             None | Some(b"") => return Err(AuthError::NoProvider),
-            Some(b"tailscale") => ProviderName::Tailscale,
-            Some(_) => return Err(AuthError::UnknownProvider),
+            Some(name) => ProviderName::parse(name).ok_or(AuthError::UnknownProvider)?,
         };
         let arguments = match &fields.extra {
             None => arguments::Arguments::default(),

@@ -10,7 +10,7 @@ use crate::{
     auth::same_server,
     flannel::Note,
     kernel::Network,
-    provider::{Login, Phase, Provider, ProviderError, Settings, Status},
+    provider::{Guide, Login, Phase, Provider, ProviderError, Settings, Status},
     routes, rule,
     state::{Record, State},
 };
@@ -20,7 +20,7 @@ const FIRST_PAUSE: Duration = Duration::from_secs(5);
 const MAX_PAUSE: Duration = Duration::from_mins(5);
 /// The time that routes may wait for their approval before it is reported.
 const APPROVAL: Duration = Duration::from_secs(30);
-/// The time that the control server may be away before it is reported; tailscaled loses it for a moment at each start.
+/// The time that the control server may be away before it is reported; a provider loses it for a moment at each start.
 const AWAY: Duration = Duration::from_secs(30);
 
 /// Keeps the record.
@@ -48,9 +48,8 @@ pub struct Input<'a> {
 }
 
 /// The VPN of this node, with what is known of it from step to step.
-#[derive(Debug)]
-pub struct Life<P, S> {
-    provider: P,
+pub struct Life<S> {
+    provider: Box<dyn Provider>,
     store: S,
     record: Record,
     has_run: bool,
@@ -75,9 +74,9 @@ impl From<ProviderError> for Stop {
     }
 }
 
-impl<P: Provider, S: Store> Life<P, S> {
+impl<S: Store> Life<S> {
     /// Returns the VPN as the record has it.
-    pub fn new(provider: P, store: S, record: Record) -> Self {
+    pub fn new(provider: Box<dyn Provider>, store: S, record: Record) -> Self {
         Self {
             provider,
             store,
@@ -112,11 +111,15 @@ impl<P: Provider, S: Store> Life<P, S> {
             self.log_in(&status, input)?;
             status = self.provider.status()?;
         }
+        let guide = self.provider.guide();
         let missing = match &status.phase {
             Phase::Running => None,
             Phase::Starting => Some("the VPN is starting".to_owned()),
             Phase::Unreached(reason) => Some(unreached(reason)),
-            Phase::Stopped => Some("the VPN was taken down by hand: tailscale up, or systemctl restart multus-vpn.service".to_owned()),
+            Phase::Stopped => Some(format!(
+                "the VPN was taken down by hand: {}, or systemctl restart multus-vpn.service",
+                guide.up
+            )),
             Phase::NeedsLogin(page) => Some(self.login_problem(page.as_deref(), input)),
             Phase::NeedsApproval => Some(format!(
                 "the VPN waits for the approval of this node, {}: approve it in the VPN's control server",
@@ -135,7 +138,7 @@ impl<P: Provider, S: Store> Life<P, S> {
         let link = network.link_of(&status.own.addresses);
         let Some((index, link)) = link.and_then(|index| Some((index, network.links.get(&index)?)))
         else {
-            return Err(Stop::Missing(no_interface(&status)));
+            return Err(Stop::Missing(no_interface(&status, guide)));
         };
         let facts = Facts {
             interface: link.name.clone(),
@@ -145,7 +148,7 @@ impl<P: Provider, S: Store> Life<P, S> {
         };
         let mut state = State::running(&facts);
         self.compare_facts(facts);
-        let carried = carried(input, &status, self.provider.ranges());
+        let carried = carried(input, &status, guide.ranges());
         self.keep_routes(&status, input, &network, &carried.accepted, &mut state)?;
         let lan = rule::lan(&network, index, &carried.pods);
         let protected = rule::protected(&lan, &carried);
@@ -214,7 +217,8 @@ impl<P: Provider, S: Store> Life<P, S> {
                     return Ok(may_try);
                 }
                 Err(Stop::Missing(format!(
-                    "this node is logged in at {present}, and the settings name {wanted}: run tailscale logout, or take controlServerURL out of the settings"
+                    "this node is logged in at {present}, and the settings name {wanted}: run {}, or take controlServerURL out of the settings",
+                    self.provider.guide().log_out
                 )))
             }
             Phase::Starting | Phase::Unreached(_) | Phase::NeedsApproval => Ok(false),
@@ -245,7 +249,8 @@ impl<P: Provider, S: Store> Life<P, S> {
             .min(MAX_PAUSE);
         self.failures += 1;
         self.next_login = Some(input.now + pause);
-        let problem = format!("{error}: {}", cure(&error.to_string()));
+        let cure = (self.provider.guide().cure)(&error.to_string());
+        let problem = format!("{error}: {cure}");
         self.last_error = Some(problem.clone());
         Err(Stop::Missing(problem))
     }
@@ -259,7 +264,7 @@ impl<P: Provider, S: Store> Life<P, S> {
         }
         match page {
             Some(page) => format!("this node is not logged in to the VPN: open {page}"),
-            None => "this node is not logged in to the VPN: run tailscale up, or set a key with --vpn-auth-file".to_owned(),
+            None => not_logged_in(self.provider.guide()),
         }
     }
 
@@ -325,9 +330,10 @@ impl<P: Provider, S: Store> Life<P, S> {
                 self.change_record(|record| record.kept_sources = true)?;
                 self.provider.translate_sources(false)?;
             } else {
-                state.notes.push(
-                    "packets from other nodes reach pods with this node's address, so NetworkPolicies do not see their sources: tailscale set --snat-subnet-routes=false, if the subnets that you advertise yourself have a route back".to_owned(),
-                );
+                state.notes.push(format!(
+                    "packets from other nodes reach pods with this node's address, so NetworkPolicies do not see their sources: {}, if the subnets that you advertise yourself have a route back",
+                    self.provider.guide().keep_sources
+                ));
             }
         }
         Ok(())
@@ -354,7 +360,7 @@ impl<P: Provider, S: Store> Life<P, S> {
         state.notes.push(format!(
             "{}, or have the VPN's policy do it: {}",
             routes::approval(&state.pending, &status.own.name),
-            routes::policy(networks)
+            (self.provider.guide().policy)(networks)
         ));
     }
 
@@ -421,23 +427,25 @@ fn unreached(reason: &str) -> String {
     )
 }
 
-/// Returns what helps against a refused login.
-fn cure(error: &str) -> &'static str {
-    if error.contains("requested tags") {
-        // headscale from 0.28 on gives a node the tags of its key, and refuses those that the node asks for.
-        "take --advertise-tags out of extraArgs, and give the key the tags"
-    } else if error.contains("mentioning all non-default flags") {
-        "the login would lose settings of this node that it names: log in by hand with the command that it names, or put these flags into extraArgs"
-    } else {
-        "correct the key and the control server in the settings"
-    }
+/// Returns a line for a node that has to be logged in by a person or a key.
+pub(crate) fn not_logged_in(guide: &Guide) -> String {
+    format!(
+        "this node is not logged in to the VPN: run {}, or set a key with --vpn-auth-file",
+        guide.up
+    )
 }
 
-fn no_interface(status: &Status) -> String {
+fn no_interface(status: &Status, guide: &Guide) -> String {
     if status.has_interface {
-        return "the VPN runs, and no interface of this node has its addresses: it appears in a moment, or look at journalctl -u tailscaled.service".to_owned();
+        return format!(
+            "the VPN runs, and no interface of this node has its addresses: it appears in a moment, or look at journalctl -u {}",
+            guide.unit
+        );
     }
-    "tailscaled runs without a network interface (--tun=userspace-networking), and pods need one: take this flag away".to_owned()
+    format!(
+        "{} runs without a network interface ({}), and pods need one: take this flag away",
+        guide.daemon, guide.no_interface_flag
+    )
 }
 
 /// Returns the ranges that belong into the VPN.

@@ -17,7 +17,7 @@ use serde::Serialize;
 
 use crate::{
     Facts, Family,
-    auth::ProviderName,
+    provider::ProviderName,
     state::{LIB_DIR, NET_CONF},
     vxlan::{MIN_IPV6_MTU, inner_mtu},
 };

@@ -11,7 +11,7 @@ use std::{
 use serde::Serialize;
 
 use crate::{
-    provider::Provider,
+    provider::{Guide, Provider},
     status::{Finding, Report},
 };
 
@@ -84,7 +84,7 @@ impl fmt::Display for Probe {
 }
 
 /// Asks the nodes of the cluster: those that are online and advertise subnets of its pods.
-pub fn probe(provider: &(impl Provider + Sync), report: &Report) -> Vec<Probe> {
+pub fn probe(provider: &(dyn Provider + Sync), report: &Report) -> Vec<Probe> {
     let of_cluster = report.peers.iter().filter_map(|peer| {
         let mut routes = peer.routes.iter();
         let is_of_cluster = routes.any(|route| {
@@ -146,7 +146,7 @@ fn connect(address: SocketAddr) -> Answer {
 }
 
 /// Returns what is wrong with the answers. The API server may be on any of the nodes, or on this one.
-pub fn findings(probes: &[Probe], has_api: bool) -> Vec<Finding> {
+pub fn findings(guide: &Guide, probes: &[Probe], has_api: bool) -> Vec<Finding> {
     let finding = |is_problem: bool, text: String| Finding { is_problem, text };
     let mut found = Vec::new();
     if probes.is_empty() {
@@ -158,7 +158,7 @@ pub fn findings(probes: &[Probe], has_api: bool) -> Vec<Finding> {
         match (&probe.ping, &probe.kubelet) {
             (Answer::Silent { reason }, _) => found.push(finding(
                 true,
-                format!("{peer} does not answer in the VPN's tunnel ({reason}): see that tailscaled runs there, and look at tailscale ping {address}"),
+                format!("{peer} does not answer in the VPN's tunnel ({reason}): see that {} runs there, and look at {} {address}", guide.daemon, guide.ping),
             )),
             (_, Answer::Silent { reason }) => found.push(finding(
                 true,
@@ -186,6 +186,7 @@ mod tests {
     use std::net::{Ipv4Addr, TcpListener};
 
     use super::*;
+    use crate::provider::ProviderName;
 
     const SOUND: Answer = Answer::Answered { milliseconds: 3 };
 
@@ -204,7 +205,8 @@ mod tests {
             api: api.clone(),
             kubelet: kubelet.clone(),
         });
-        let found = findings(&probes.collect::<Vec<_>>(), has_api);
+        let guide = ProviderName::default().guide();
+        let found = findings(guide, &probes.collect::<Vec<_>>(), has_api);
         assert_eq!(found.len(), expected.len(), "{found:#?}");
         for (finding, expected) in found.iter().zip(expected) {
             let mark = if finding.is_problem { "!" } else { "" };

@@ -1,8 +1,115 @@
-//! The seam between this project and a VPN's own program. A second provider implements [`Provider`] in a file of its own.
+//! The seam between this project and a VPN's own program. A provider is a file of its own with a [`Provider`] and a [`Guide`], and a
+//! variant of [`ProviderName`]; nothing else names it.
 
-use std::{net::IpAddr, time::Duration};
+use std::{net::IpAddr, path::Path, time::Duration};
 
-use crate::{Addresses, Prefix, Secret};
+use serde::{Serialize, Serializer};
+
+use crate::{Addresses, Prefix, Secret, tailscale};
+
+/// A VPN that this program knows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ProviderName {
+    /// Tailscale, with its own control server or another such as headscale.
+    #[default]
+    Tailscale,
+}
+
+impl ProviderName {
+    /// All providers.
+    pub const ALL: [Self; 1] = [Self::Tailscale];
+
+    /// Returns the provider that settings name.
+    pub fn parse(name: &[u8]) -> Option<Self> {
+        let mut all = Self::ALL.into_iter();
+        all.find(|one| one.guide().program.as_bytes() == name)
+    }
+
+    /// Returns what is said about the provider.
+    pub fn guide(self) -> &'static Guide {
+        match self {
+            Self::Tailscale => &tailscale::GUIDE,
+        }
+    }
+
+    /// Returns the provider on this node; `run_dir` exists, and only root may read it.
+    pub fn on_this_node(self, run_dir: &Path) -> Box<dyn Provider + Sync> {
+        match self {
+            Self::Tailscale => {
+                Box::new(tailscale::Tailscale::new(tailscale::SystemRunner, run_dir))
+            }
+        }
+    }
+}
+
+impl Serialize for ProviderName {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.guide().program)
+    }
+}
+
+/// What is said about a provider: its names, its addresses, and the commands of its own program that help.
+#[derive(Debug)]
+pub struct Guide {
+    /// Its program, by which settings name it, too.
+    pub program: &'static str,
+    pub daemon: &'static str,
+    /// The systemd unit of its daemon.
+    pub unit: &'static str,
+    /// The ranges of the addresses that it gives to its nodes.
+    pub ranges: &'static [&'static str],
+    /// The domains below which it names its nodes.
+    pub domains: &'static [&'static str],
+    /// Brings the VPN up.
+    pub up: &'static str,
+    /// Takes it down.
+    pub down: &'static str,
+    pub log_in_again: &'static str,
+    pub log_out: &'static str,
+    /// Installs the routes of other nodes.
+    pub accept_routes: &'static str,
+    /// Has the provider make the rules of the packet filter.
+    pub filter_packets: &'static str,
+    /// Accepts connections from other nodes.
+    pub accept_connections: &'static str,
+    /// Ends the use of an exit node.
+    pub leave_exit_node: &'static str,
+    /// Keeps the VPN's DNS servers out of `resolv.conf`.
+    pub refuse_dns: &'static str,
+    /// Leaves the sources of packets to subnets as they are.
+    pub keep_sources: &'static str,
+    /// Shows the path to another node, whose address follows.
+    pub ping: &'static str,
+    /// The flag of its daemon without which the node has a network interface.
+    pub no_interface_flag: &'static str,
+    /// The port over which nodes reach each other directly.
+    pub port: &'static str,
+    /// The beginning of the argument by which the user's settings decide about the sources of packets to subnets.
+    pub sources_argument: &'static str,
+    /// Returns what helps against a refused login, whose error is given.
+    pub cure: fn(&str) -> &'static str,
+    /// Returns what a release of its daemon cannot do, with what helps.
+    pub outdated: fn(&str) -> Option<String>,
+    /// Returns the part of its policy that approves the subnets of nodes, inside of these networks.
+    pub policy: fn(&[Prefix]) -> String,
+}
+
+impl Guide {
+    /// Returns the ranges of the addresses that the provider gives to its nodes.
+    pub fn ranges(&self) -> Vec<Prefix> {
+        let ranges = self.ranges.iter();
+        ranges.filter_map(|range| range.parse().ok()).collect()
+    }
+
+    /// Returns whether the provider gives such addresses to its nodes.
+    pub fn covers(&self, address: IpAddr) -> bool {
+        let host = Prefix::host(address);
+        self.ranges().iter().any(|range| range.contains(host))
+    }
+}
+
+/// The name of the file with the key, while a login runs.
+pub const KEY_FILE: &str = "key";
 
 /// A VPN's own program on this node. Every call has a deadline.
 pub trait Provider {
@@ -33,8 +140,8 @@ pub trait Provider {
     /// Has packets from the VPN to subnets behind this node get its own address, or not.
     fn translate_sources(&self, translate: bool) -> Result<(), ProviderError>;
 
-    /// Returns the ranges of the VPN's own addresses.
-    fn ranges(&self) -> Vec<Prefix>;
+    /// Returns what is said about it.
+    fn guide(&self) -> &'static Guide;
 }
 
 /// The way in which a node logs in.

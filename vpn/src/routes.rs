@@ -112,18 +112,6 @@ pub fn approval(pending: &[Prefix], node: &str) -> String {
     )
 }
 
-/// Returns the part of tailscale's policy that approves the pod subnets of nodes with a tag.
-pub fn policy(networks: &[Prefix]) -> String {
-    let routes: Vec<String> = networks
-        .iter()
-        .map(|network| format!("\"{network}\": [\"tag:k3s\"]"))
-        .collect();
-    format!(
-        "\"autoApprovers\": {{\"routes\": {{{}}}}}",
-        routes.join(", ")
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -264,10 +252,6 @@ mod tests {
         assert_eq!(
             approval(&routes("10.42.1.0/24"), "a"),
             "advertised, not approved: approve 10.42.1.0/24 of node a"
-        );
-        assert_eq!(
-            policy(&routes("10.42.0.0/16")),
-            r#""autoApprovers": {"routes": {"10.42.0.0/16": ["tag:k3s"]}}"#
         );
     }
 }

@@ -8,11 +8,11 @@ use serde::Serialize;
 use crate::{
     Prefix,
     kernel::{Link, MAIN, Network},
-    provider::{Peer, Phase, ProviderError, Settings, Status},
+    life::not_logged_in,
+    provider::{Guide, Peer, Phase, ProviderError, ProviderName, Settings, Status},
     routes::{self, list},
     rule,
     state::{Record, State},
-    tailscale,
     vxlan::{MIN_IPV6_MTU, inner_mtu},
 };
 
@@ -21,7 +21,7 @@ use crate::{
 #[serde(rename_all = "camelCase")]
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct Report {
-    pub provider: &'static str,
+    pub provider: ProviderName,
     /// The release of its daemon.
     pub version: Option<String>,
     /// `running`, or a word for what is missing.
@@ -144,6 +144,7 @@ pub struct PeerReport {
 /// The sources of a report.
 #[derive(Debug)]
 pub struct Sources<'a> {
+    pub provider: ProviderName,
     /// The provider's answer.
     pub status: Result<&'a Status, &'a ProviderError>,
     pub settings: &'a Settings,
@@ -202,7 +203,7 @@ impl Report {
             })
         });
         Self {
-            provider: tailscale::PROGRAM,
+            provider: sources.provider,
             version: Some(status.version.clone()).filter(|version| !version.is_empty()),
             phase: phase(sources.status),
             name: status.own.name.clone(),
@@ -314,7 +315,7 @@ fn without_rule(
     accepted: Vec<Prefix>,
 ) -> Vec<Prefix> {
     let carried = rule::Carried {
-        vpn: tailscale::ranges(),
+        vpn: sources.provider.guide().ranges(),
         pods: sources.cluster.to_vec(),
         accepted,
         own: sources.subnets.to_vec(),
@@ -390,7 +391,8 @@ pub fn findings(report: &Report, state: Option<&State>) -> Vec<Finding> {
     for text in &report.health {
         // These repeat the phase.
         if report.phase == "running" {
-            found.note(format!("tailscale warns: {}", text.trim_end_matches('.')));
+            let program = report.provider.guide().program;
+            found.note(format!("{program} warns: {}", text.trim_end_matches('.')));
         }
     }
     found.0
@@ -414,25 +416,27 @@ impl Findings {
     }
 
     fn phase(&mut self, report: &Report) {
+        let Guide {
+            program,
+            daemon,
+            unit,
+            up,
+            ..
+        } = report.provider.guide();
         match report.phase {
-            "notInstalled" => self.problem("tailscale is not installed: install it, and systemctl enable --now tailscaled.service"),
-            "daemonDown" => self.problem("tailscaled does not run: systemctl start tailscaled.service"),
-            "unknown" => self.problem("tailscale does not answer: look at journalctl -u tailscaled.service"),
+            "notInstalled" => self.problem(format!("{program} is not installed: install it, and systemctl enable --now {unit}")),
+            "daemonDown" => self.problem(format!("{daemon} does not run: systemctl start {unit}")),
+            "unknown" => self.problem(format!("{program} does not answer: look at journalctl -u {unit}")),
             "starting" => self.note("the VPN is starting"),
             "unreached" => self.problem("the VPN's control server is not reached, and without it this node has no address after a start: see that it runs, and that this node reaches it"),
-            "stopped" => self.problem("the VPN is down: tailscale up, or systemctl restart multus-vpn.service"),
-            "needsLogin" => self.problem("this node is not logged in to the VPN: run tailscale up, or set a key with --vpn-auth-file"),
+            "stopped" => self.problem(format!("the VPN is down: {up}, or systemctl restart multus-vpn.service")),
+            "needsLogin" => self.problem(not_logged_in(report.provider.guide())),
             "needsApproval" => self.problem(format!("the VPN waits for the approval of this node, {}: approve it in the VPN's control server", report.name)),
             _ => {}
         }
-        if let Some(version) = report
-            .version
-            .as_ref()
-            .filter(|version| is_before_auth_file(version))
-        {
-            self.problem(format!(
-                "tailscale {version} is too old to read a key from a file: install 1.20 or later"
-            ));
+        let version = report.version.as_deref();
+        if let Some(problem) = version.and_then(report.provider.guide().outdated) {
+            self.problem(problem);
         }
     }
 
@@ -445,7 +449,10 @@ impl Findings {
         if let (Some(seconds), Some(time)) =
             (seconds_to(&report.node_key_expiry), &report.node_key_expiry)
         {
-            let cure = "log in again with tailscale up --force-reauth, or switch the expiry off for nodes of a cluster";
+            let cure = format!(
+                "log in again with {}, or switch the expiry off for nodes of a cluster",
+                report.provider.guide().log_in_again
+            );
             match seconds / 86_400 {
                 _ if seconds <= 0 => {
                     self.problem(format!("the node's key expired at {time}: {cure}"));
@@ -469,7 +476,11 @@ impl Findings {
 
     fn interface(&mut self, report: &Report) {
         let Some(interface) = &report.interface else {
-            self.problem("no interface has the VPN's addresses: run tailscaled without --tun=userspace-networking");
+            self.problem(format!(
+                "no interface has the VPN's addresses: run {} without {}",
+                report.provider.guide().daemon,
+                report.provider.guide().no_interface_flag
+            ));
             return;
         };
         if interface.mtu < MIN_IPV6_MTU {
@@ -520,13 +531,15 @@ impl Findings {
             self.problem(routes::approval(&pending, &report.name));
         }
         if !report.accepts_routes && !routes.wanted.is_empty() {
-            self.problem(
-                "this node does not take the routes of other nodes: tailscale set --accept-routes",
-            );
+            self.problem(format!(
+                "this node does not take the routes of other nodes: {}",
+                report.provider.guide().accept_routes
+            ));
         } else if report.accepts_routes && !routes.not_installed.is_empty() {
             self.problem(format!(
-                "the kernel has no route to {}: systemctl restart tailscaled.service",
-                list(&routes.not_installed)
+                "the kernel has no route to {}: systemctl restart {}",
+                list(&routes.not_installed),
+                report.provider.guide().unit
             ));
         }
         let has = |ipv4: bool| {
@@ -542,7 +555,12 @@ impl Findings {
             self.problem("the kernel forwards no IPv6 packets to pods: sysctl -w net.ipv6.conf.all.forwarding=1");
         }
         if !report.filters_packets && !routes.wanted.is_empty() {
-            self.note("tailscale makes no rules of the packet filter: a firewall that drops forwarded packets drops those of pods, so accept them from and to the VPN's interface, or tailscale set --netfilter-mode=on");
+            let Guide {
+                program,
+                filter_packets,
+                ..
+            } = report.provider.guide();
+            self.note(format!("{program} makes no rules of the packet filter: a firewall that drops forwarded packets drops those of pods, so accept them from and to the VPN's interface, or {filter_packets}"));
         }
         if !report.lan_without_rule.is_empty() {
             self.problem(format!("a route of another node could pull {} into the VPN: systemctl restart multus-vpn.service, which keeps it on the LAN", list(&report.lan_without_rule)));
@@ -550,7 +568,7 @@ impl Findings {
     }
 
     fn overlaps(&mut self, report: &Report) {
-        let vpn = tailscale::ranges();
+        let vpn = report.provider.guide().ranges();
         let mut pairs = Vec::new();
         for lan in &report.lan {
             pairs.extend(vpn.iter().map(|vpn| ("the LAN", *lan, "the VPN", *vpn)));
@@ -584,34 +602,29 @@ impl Findings {
 
     fn paths(&mut self, report: &Report) {
         if report.blocks_incoming {
-            self.problem("this node takes no connection from other nodes, so its kubelet, API server and pods are out of reach: tailscale set --shields-up=false");
+            let cure = report.provider.guide().accept_connections;
+            self.problem(format!("this node takes no connection from other nodes, so its kubelet, API server and pods are out of reach: {cure}"));
         }
         if report.uses_exit_node {
-            self.note("packets of this node and its pods to the Internet leave through an exit node, and fail while it is away: tailscale set --exit-node=, unless this is meant");
+            let cure = report.provider.guide().leave_exit_node;
+            self.note(format!("packets of this node and its pods to the Internet leave through an exit node, and fail while it is away: {cure}, unless this is meant"));
         }
         for peer in report.peers.iter().filter(|peer| peer.active) {
             if let (None, Some(relay)) = (&peer.direct, &peer.relay) {
-                self.note(format!("packets to {} go through the relay {relay}, slower than directly: let UDP port 41641 through the firewalls of both nodes", peer.name));
+                self.note(format!("packets to {} go through the relay {relay}, slower than directly: let {} through the firewalls of both nodes", peer.name, report.provider.guide().port));
             }
         }
     }
 
     fn dns_and_sources(&mut self, report: &Report) {
         if report.accepts_dns {
-            self.note("resolv.conf may name the VPN's DNS server, and CoreDNS asks it then: tailscale set --accept-dns=false, unless pods shall resolve the VPN's names");
+            let cure = report.provider.guide().refuse_dns;
+            self.note(format!("resolv.conf may name the VPN's DNS server, and CoreDNS asks it then: {cure}, unless pods shall resolve the VPN's names"));
         }
         if report.translates_sources && !report.routes.wanted.is_empty() {
-            self.note("packets from other nodes reach pods with this node's address, so NetworkPolicies do not see their sources: tailscale set --snat-subnet-routes=false");
+            let cure = report.provider.guide().keep_sources;
+            self.note(format!("packets from other nodes reach pods with this node's address, so NetworkPolicies do not see their sources: {cure}"));
         }
-    }
-}
-
-/// Returns whether a release cannot read its key from a file.
-fn is_before_auth_file(version: &str) -> bool {
-    let mut numbers = version.split(['.', '-']).map(str::parse::<u32>);
-    match (numbers.next(), numbers.next()) {
-        (Some(Ok(major)), Some(Ok(minor))) => (major, minor) < (1, 20),
-        _ => false,
     }
 }
 
@@ -620,7 +633,11 @@ impl Report {
     pub fn summary(&self) -> String {
         let version = self.version.as_deref();
         let version = version.unwrap_or("of an unknown release");
-        format!("{} {version}, {}", self.provider, self.phase)
+        format!(
+            "{} {version}, {}",
+            self.provider.guide().program,
+            self.phase
+        )
     }
 }
 
@@ -630,7 +647,11 @@ impl fmt::Display for Report {
         let version = self.version.as_deref().unwrap_or("of an unknown release");
         line(
             "vpn",
-            format!("{} {version}, {}", self.provider, self.phase),
+            format!(
+                "{} {version}, {}",
+                self.provider.guide().program,
+                self.phase
+            ),
         )?;
         if !self.addresses.is_empty() {
             let addresses: Vec<String> = self.addresses.iter().map(ToString::to_string).collect();

@@ -19,18 +19,38 @@ use serde::Deserialize;
 use crate::{
     Prefix, Secret,
     auth::same_server,
-    provider::{Login, Peer, Phase, Provider, ProviderError, Settings, Status},
+    provider::{Guide, KEY_FILE, Login, Peer, Phase, Provider, ProviderError, Settings, Status},
 };
 
-pub const PROGRAM: &str = "tailscale";
-/// The systemd unit of its daemon.
-pub const UNIT: &str = "tailscaled.service";
-/// The addresses that tailscale gives to its nodes.
-const RANGES: [&str; 2] = ["100.64.0.0/10", "fd7a:115c:a1e0::/48"];
+const PROGRAM: &str = "tailscale";
+const UNIT: &str = "tailscaled.service";
+/// What is said about tailscale. headscale gives its nodes addresses of the same ranges.
+pub const GUIDE: Guide = Guide {
+    program: PROGRAM,
+    daemon: "tailscaled",
+    unit: UNIT,
+    ranges: &["100.64.0.0/10", "fd7a:115c:a1e0::/48"],
+    domains: &["ts.net"],
+    up: "tailscale up",
+    down: "tailscale down",
+    log_in_again: "tailscale up --force-reauth",
+    log_out: "tailscale logout",
+    accept_routes: "tailscale set --accept-routes",
+    filter_packets: "tailscale set --netfilter-mode=on",
+    accept_connections: "tailscale set --shields-up=false",
+    leave_exit_node: "tailscale set --exit-node=",
+    refuse_dns: "tailscale set --accept-dns=false",
+    keep_sources: "tailscale set --snat-subnet-routes=false",
+    ping: "tailscale ping",
+    no_interface_flag: "--tun=userspace-networking",
+    port: "UDP port 41641",
+    sources_argument: "snat-subnet-routes",
+    cure,
+    outdated,
+    policy,
+};
 /// The control server unless one is set.
-pub const DEFAULT_CONTROL_SERVER: &str = "https://controlplane.tailscale.com";
-/// The name of the file with the key, while `tailscale up` runs.
-pub const KEY_FILE: &str = "key";
+const DEFAULT_CONTROL_SERVER: &str = "https://controlplane.tailscale.com";
 
 /// The beginning of the error of a `tailscale up` whose own deadline is over; the daemon goes on with its login.
 const UP_TIMEOUT: &str = "timeout waiting for";
@@ -279,17 +299,44 @@ impl<R: Runner> Provider for Tailscale<R> {
         self.set(format!("--snat-subnet-routes={translate}"))
     }
 
-    fn ranges(&self) -> Vec<Prefix> {
-        ranges()
+    fn guide(&self) -> &'static Guide {
+        &GUIDE
     }
 }
 
-/// Returns the ranges of the addresses that tailscale gives to its nodes.
-pub fn ranges() -> Vec<Prefix> {
-    RANGES
+/// Returns what helps against a refused login.
+fn cure(error: &str) -> &'static str {
+    if error.contains("requested tags") {
+        // headscale from 0.28 on gives a node the tags of its key, and refuses those that the node asks for.
+        "take --advertise-tags out of extraArgs, and give the key the tags"
+    } else if error.contains("mentioning all non-default flags") {
+        "the login would lose settings of this node that it names: log in by hand with the command that it names, or put these flags into extraArgs"
+    } else {
+        "correct the key and the control server in the settings"
+    }
+}
+
+/// Returns the part of tailscale's policy that approves the pod subnets of nodes with a tag.
+fn policy(networks: &[Prefix]) -> String {
+    let routes: Vec<String> = networks
         .iter()
-        .filter_map(|range| range.parse().ok())
-        .collect()
+        .map(|network| format!("\"{network}\": [\"tag:k3s\"]"))
+        .collect();
+    format!(
+        "\"autoApprovers\": {{\"routes\": {{{}}}}}",
+        routes.join(", ")
+    )
+}
+
+/// Returns a sentence about a release that cannot read its key from a file.
+fn outdated(version: &str) -> Option<String> {
+    let mut numbers = version.split(['.', '-']).map(str::parse::<u32>);
+    let (Some(Ok(major)), Some(Ok(minor))) = (numbers.next(), numbers.next()) else {
+        return None;
+    };
+    ((major, minor) < (1, 20)).then(|| {
+        format!("tailscale {version} is too old to read a key from a file: install 1.20 or later")
+    })
 }
 
 /// The file with the key, which is removed when it is dropped.

@@ -14,6 +14,7 @@ use vpn::{
     flannel::Note,
     kernel::Netlink,
     life::Store,
+    provider::ProviderName,
     state::{self, LIB_DIR, NET_CONF, NOTE, RECORD, RUN_DIR, Record, STATE, State},
     watch::Watch,
 };
@@ -35,6 +36,15 @@ pub(crate) struct VpnFiles<'a> {
 impl<'a> VpnFiles<'a> {
     pub(crate) fn new(root: &'a Root) -> Self {
         Self { root }
+    }
+
+    /// Returns the provider of this node's VPN.
+    #[expect(
+        clippy::unused_self,
+        reason = "a second provider is noted in the record"
+    )]
+    pub(crate) fn provider(&self) -> ProviderName {
+        ProviderName::default()
     }
 
     /// Makes the directories, which only root may read, also where others made them.

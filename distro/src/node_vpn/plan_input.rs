@@ -5,8 +5,8 @@ use std::{net::IpAddr, path::Path};
 use anyhow::{Context as _, bail, ensure};
 use vpn::{
     Facts, Family,
-    auth::ProviderName,
     plan::{self, Datastore, DatastoreSettings, Host, Node, Plan, Refusal, Setting},
+    provider::ProviderName,
 };
 
 use crate::{
@@ -84,7 +84,7 @@ pub(crate) fn node(
         ),
     };
     Ok(Node {
-        provider: ProviderName::Tailscale,
+        provider: ProviderName::default(),
         distro,
         role,
         settings: plan::Settings {

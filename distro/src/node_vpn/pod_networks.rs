@@ -140,7 +140,7 @@ mod tests {
         {"IP": "fd42::", "Mask": "/////////wAAAAAAAAAAAA=="}, {"IP": "10.32.0.0", "Mask": "/+AAAA=="}]}"#;
 
     /// Asks with these arguments of an agent; returns the networks, or the error and all requests.
-    fn asked(args: &[&str], ca: &str, answer: &str) -> (Result<String, String>, Vec<String>) {
+    fn ask_server(args: &[&str], ca: &str, answer: &str) -> (Result<String, String>, Vec<String>) {
         let dir = tempfile::tempdir().unwrap();
         let root = Root::open(dir.path()).unwrap();
         let args: Vec<String> = ["k3s", "agent"]
@@ -186,7 +186,7 @@ mod tests {
     fn server_whose_ca_is_in_the_token_is_asked_with_its_secret() {
         let server = "--server=https://[fd7a::1]:6443/";
         let check = |secret: &str, option: &str| {
-            let (networks, requests) = asked(&[server, "--token", &token(secret)], CA, ANSWER);
+            let (networks, requests) = ask_server(&[server, "--token", &token(secret)], CA, ANSWER);
             assert_eq!(
                 networks.unwrap(),
                 "10.42.0.0/16 10.9.0.0/20 fd42::/56 10.32.0.0/11"
@@ -206,7 +206,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("token");
         fs::write(&file, token("server:pass") + "\n").unwrap();
-        let (networks, _) = asked(
+        let (networks, _) = ask_server(
             &[server, "--token-file", file.to_str().unwrap()],
             CA,
             ANSWER,
@@ -218,7 +218,7 @@ mod tests {
     fn secret_is_sent_to_no_other_server() {
         let server = "--server=https://a:6443";
         let check = |args: &[&str], ca: &str, answer: &str, count: usize, expected: &str| {
-            let (networks, requests) = asked(args, ca, answer);
+            let (networks, requests) = ask_server(args, ca, answer);
             let error = networks.unwrap_err();
             assert!(
                 error.contains(expected) && !error.contains("pass"),

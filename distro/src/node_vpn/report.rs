@@ -6,10 +6,9 @@ use node::root::Root;
 use vpn::{
     Prefix,
     kernel::Netlink,
-    provider::{Provider as _, Settings},
+    provider::Settings,
     state::State,
     status::{Report, Sources},
-    tailscale::{SystemRunner, Tailscale},
 };
 
 use crate::{
@@ -21,7 +20,8 @@ use crate::{
 /// Returns the report, and the state that `vpn run` wrote last.
 pub(crate) fn report(root: &Root) -> anyhow::Result<(Report, Option<State>)> {
     let files = VpnFiles::new(root);
-    let provider = Tailscale::new(SystemRunner, files.run_dir());
+    let name = files.provider();
+    let provider = name.on_this_node(&files.run_dir());
     let status = provider.status();
     let settings = if status.is_ok() {
         provider.settings().unwrap_or_default()
@@ -33,6 +33,7 @@ pub(crate) fn report(root: &Root) -> anyhow::Result<(Report, Option<State>)> {
         .context("cannot read the interfaces of this node")?;
     let subnets = files.note()?.map(|note| note.subnets).unwrap_or_default();
     let report = Report::new(&Sources {
+        provider: name,
         status: status.as_ref(),
         settings: &settings,
         record: &files.record()?,

@@ -6,7 +6,7 @@ use super::*;
 use crate::{
     Secret,
     kernel::{Link, MAIN, Route},
-    provider::Peer,
+    provider::{Peer, ProviderName},
 };
 
 /// A VPN in memory, with the calls that change it.
@@ -127,8 +127,8 @@ impl Provider for OfProvider {
         Ok(())
     }
 
-    fn ranges(&self) -> Vec<Prefix> {
-        prefixes("100.64.0.0/10")
+    fn guide(&self) -> &'static Guide {
+        ProviderName::default().guide()
     }
 }
 
@@ -172,7 +172,7 @@ fn network(vpn: &str) -> Network {
 /// One node over several steps.
 struct Node {
     fake: Shared,
-    life: Life<OfProvider, OfStore>,
+    life: Life<OfStore>,
     start: Instant,
     key: Option<Secret>,
     control_server: Option<&'static str>,
@@ -184,7 +184,7 @@ impl Node {
         let fake = Rc::new(RefCell::new(fake));
         Self {
             life: Life::new(
-                OfProvider(Rc::clone(&fake)),
+                Box::new(OfProvider(Rc::clone(&fake))),
                 OfStore(Rc::clone(&fake)),
                 Record::default(),
             ),
@@ -231,7 +231,7 @@ impl Node {
     fn restart(&mut self) {
         let record = self.fake.borrow().saved.last().cloned().unwrap_or_default();
         self.life = Life::new(
-            OfProvider(Rc::clone(&self.fake)),
+            Box::new(OfProvider(Rc::clone(&self.fake))),
             OfStore(Rc::clone(&self.fake)),
             record,
         );
@@ -392,7 +392,10 @@ fn cure_of_a_refused_login_is_that_of_its_reason() {
             "log in by hand",
         ),
     ] {
-        assert!(cure(error).contains(expected), "{error}");
+        assert!(
+            (ProviderName::default().guide().cure)(error).contains(expected),
+            "{error}"
+        );
     }
 }
 

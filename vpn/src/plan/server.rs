@@ -6,7 +6,7 @@ use super::{
     Datastore, HostAddress, Node, Refusal, Setting, decided, kept, node_ip_on_vpn, refuse,
     vpn_address, vpn_addresses,
 };
-use crate::{Facts, Family, Prefix, routes::policy};
+use crate::{Facts, Family, Prefix, provider::ProviderName};
 
 const EXTERNAL: &str = "use an external datastore (datastore-endpoint)";
 
@@ -23,7 +23,7 @@ pub(super) fn settings(
         check_listening(own.bind_address)?;
         let node_ip = node_ip_on_lan(facts, node)?;
         let addresses: Vec<IpAddr> = node_ip.iter().map(|address| address.address).collect();
-        notes.push(cost(&addresses));
+        notes.push(cost(node.provider, &addresses));
         (
             decided(
                 "node-ip",
@@ -50,14 +50,14 @@ pub(super) fn settings(
 }
 
 /// Names the consequences of a node whose own address is the LAN's, and the settings that change them.
-fn cost(addresses: &[IpAddr]) -> String {
+fn cost(provider: ProviderName, addresses: &[IpAddr]) -> String {
     let list = |texts: &mut dyn Iterator<Item = String>| texts.collect::<Vec<_>>().join(",");
     let hosts: Vec<Prefix> = addresses.iter().copied().map(Prefix::host).collect();
     format!(
         "this node's InternalIP is {}, and its VPN address is its ExternalIP: programs that use InternalIP, as metrics-server and Prometheus do, reach it from its LAN alone, and services of type LoadBalancer show the VPN's address; --advertise-routes={} in extraArgs of the VPN's settings has them reach it from elsewhere, except from nodes whose own LAN has the same range, and needs {} in the VPN's policy and the address among the destinations there; an external datastore (datastore-endpoint) puts the node itself onto the VPN",
         list(&mut addresses.iter().map(ToString::to_string)),
         list(&mut hosts.iter().map(ToString::to_string)),
-        policy(&hosts)
+        (provider.guide().policy)(&hosts)
     )
 }
 
@@ -99,13 +99,14 @@ fn is_on_vpn(facts: &Facts, node: &Node, host: &str) -> bool {
         return domain.is_some_and(|(_, domain)| is_below(domain))
             || node
                 .provider
-                .domains()
+                .guide()
+                .domains
                 .iter()
                 .any(|domain| is_below(domain));
     };
     let mut lan = lan(facts, node);
     vpn_addresses(facts).contains(&address)
-        || (node.provider.covers(address)
+        || (node.provider.guide().covers(address)
             && !lan.any(|own| is_same_subnet(address, own.address, own.length)))
 }
 

@@ -106,6 +106,7 @@ fn healthy() -> Node {
 impl Node {
     fn report(&self) -> Report {
         Report::new(&Sources {
+            provider: ProviderName::default(),
             status: self.status.as_ref(),
             settings: &self.settings,
             record: &self.record,

@@ -376,3 +376,11 @@ fn failures_name_the_cure() {
         ),
     );
 }
+
+#[test]
+fn policy_approves_the_subnets_of_tagged_nodes() {
+    assert_eq!(
+        policy(&["10.42.0.0/16".parse().unwrap()]),
+        r#""autoApprovers": {"routes": {"10.42.0.0/16": ["tag:k3s"]}}"#
+    );
+}

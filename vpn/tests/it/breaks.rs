@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use vpn::{
     Facts, Family,
-    auth::ProviderName,
+    provider::ProviderName,
     plan::{Datastore, Distro, Host, HostAddress, Node, Role, Settings, plan},
 };
 

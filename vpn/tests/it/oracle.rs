@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use testkit::fuzz::{self, Random};
 use vpn::{
     Facts, Family,
-    auth::ProviderName,
+    provider::ProviderName,
     plan::{Datastore, Distro, Host, HostAddress, Node, Plan, Role, Settings, plan},
 };
 

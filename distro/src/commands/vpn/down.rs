@@ -11,10 +11,8 @@ use anyhow::{Context as _, anyhow, bail};
 use cmdline::absolute;
 use node::root::Root;
 use vpn::{
-    Prefix,
     life::Life,
-    provider::{Provider as _, ProviderError},
-    tailscale::{SystemRunner, Tailscale},
+    provider::{Guide, ProviderError},
 };
 
 use super::{note, run::change_rules};
@@ -39,12 +37,10 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let root = Root::open(&args.root)?;
     let peer = session_peer(Path::new("/proc"), std::process::id());
-    let ranges = Tailscale::new(SystemRunner, PathBuf::new()).ranges();
-    let is_of_vpn = |peer: &IpAddr| {
-        let host = Prefix::host(*peer);
-        ranges.iter().any(|range| range.contains(host))
-    };
-    let was_ours = VpnFiles::new(&root).record()?.brought_up;
+    let files = VpnFiles::new(&root);
+    let guide = files.provider().guide();
+    let is_of_vpn = |peer: &IpAddr| guide.covers(*peer);
+    let was_ours = files.record()?.brought_up;
     if let Some(peer) = peer.filter(is_of_vpn)
         && (was_ours || args.logout)
         && !args.cut_session
@@ -75,7 +71,8 @@ pub(crate) fn down(root: &Root, end: End) -> anyhow::Result<()> {
     let _lock = files.lock()?;
     let record = files.record()?;
     let was_ours = record.brought_up;
-    let provider = Tailscale::new(SystemRunner, files.run_dir());
+    let (guide, run_dir) = (files.provider().guide(), files.run_dir());
+    let provider = files.provider().on_this_node(&run_dir);
     // With its program the VPN is gone, too.
     if !matches!(provider.status(), Err(ProviderError::NotInstalled(_))) {
         Life::new(provider, VpnFiles::new(root), record)
@@ -83,21 +80,22 @@ pub(crate) fn down(root: &Root, end: End) -> anyhow::Result<()> {
             .map_err(|error| anyhow!(error))
             .context("cannot end the use of the VPN")?;
         if end == End::Login {
-            let provider = Tailscale::new(SystemRunner, files.run_dir());
+            let provider = files.provider().on_this_node(&run_dir);
             provider.logout().context("cannot log this node out")?;
         }
     }
     change_rules(&BTreeSet::new()).context("cannot delete the rules of the LAN")?;
     files.remove()?;
-    note(match (was_ours, end) {
-        (_, End::Login) => "the VPN is down, and this node is logged out",
+    let Guide { down, log_out, .. } = guide;
+    note(&match (was_ours, end) {
+        (_, End::Login) => "the VPN is down, and this node is logged out".to_owned(),
         (true, End::Vpn) => {
-            "the VPN is down; this node stays logged in: tailscale logout ends that"
+            format!("the VPN is down; this node stays logged in: {log_out} ends that")
         }
         (true, End::Routes) => {
-            "the VPN stays up and this node logged in: tailscale down and tailscale logout end that"
+            format!("the VPN stays up and this node logged in: {down} and {log_out} end that")
         }
-        (false, _) => "the VPN was up before, and stays up",
+        (false, _) => "the VPN was up before, and stays up".to_owned(),
     });
     Ok(())
 }

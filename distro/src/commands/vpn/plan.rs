@@ -11,7 +11,6 @@ use node::root::Root;
 use serde::Serialize;
 use vpn::{
     Auth, Facts,
-    auth::ProviderName,
     plan::{Datastore, Node, Plan, Role},
 };
 
@@ -155,14 +154,14 @@ fn facts(root: &Root, args: &Args) -> anyhow::Result<Facts> {
 
 /// Returns the settings in a sentence, without the key.
 fn describe(auth: &Auth) -> String {
-    let ProviderName::Tailscale = auth.provider;
+    let program = auth.provider.guide().program;
     let key = match auth.key {
         Some(_) => "with a key",
         None => "without a key, so the node has to be logged in",
     };
     let server = auth.control_server.as_deref();
     let server = server.unwrap_or("the provider's own control server");
-    format!("the VPN's settings are right: tailscale at {server}, {key}")
+    format!("the VPN's settings are right: {program} at {server}, {key}")
 }
 
 fn report<'a>(node: &Node, plan: &'a Plan) -> Report<'a> {

@@ -22,10 +22,9 @@ use vpn::{
     flannel::Note,
     kernel::Netlink,
     life::{Input, Life},
-    provider::Login,
+    provider::{Guide, KEY_FILE, Login},
     rule,
     state::{NOTE, State},
-    tailscale::{self, KEY_FILE, SystemRunner, Tailscale},
     watch::Watch,
 };
 
@@ -75,8 +74,12 @@ fn keep_up(root: &Root, files: &VpnFiles<'_>, auth: Option<&Auth>) -> anyhow::Re
     end_at_signals(&run_dir.join(KEY_FILE))?;
     let watch =
         Watch::new(&run_dir).with_context(|| format!("cannot watch {}", run_dir.display()))?;
-    let provider = Tailscale::new(SystemRunner, &run_dir);
-    let mut life = Life::new(provider, VpnFiles::new(root), files.record()?);
+    let provider = files.provider();
+    let mut life = Life::new(
+        provider.on_this_node(&run_dir),
+        VpnFiles::new(root),
+        files.record()?,
+    );
     let login = login(auth);
     let cluster = cluster(root, files)?;
     let network = || Netlink::open()?.network();
@@ -91,13 +94,13 @@ fn keep_up(root: &Root, files: &VpnFiles<'_>, auth: Option<&Auth>) -> anyhow::Re
         });
         if is_this_node && former.as_ref().is_none_or(|former| former.node.is_none()) {
             // The look that finds the VPN up reports it.
-            let _ = add_rules(flannel.as_ref(), &cluster);
+            let _ = add_rules(provider.guide(), flannel.as_ref(), &cluster);
         }
         let mut state = life.step(&Input {
             now: Instant::now(),
             login: &login,
             configured: &configured,
-            leaves_sources: leaves_sources(auth),
+            leaves_sources: leaves_sources(provider.guide(), auth),
             note: flannel.as_ref(),
             cluster: &cluster,
             network: &network,
@@ -142,11 +145,11 @@ fn configured_routes(auth: Option<&Auth>) -> anyhow::Result<Vec<Prefix>> {
         .collect::<Result<_, _>>()?)
 }
 
-fn leaves_sources(auth: Option<&Auth>) -> bool {
+fn leaves_sources(guide: &Guide, auth: Option<&Auth>) -> bool {
     let mut args = auth.iter().flat_map(|auth| &auth.extra_args);
     args.any(|arg| {
         arg.trim_start_matches('-')
-            .starts_with("snat-subnet-routes")
+            .starts_with(guide.sources_argument)
     })
 }
 
@@ -162,14 +165,14 @@ fn set_rules(state: &mut State) {
 
 /// Adds the rules of the LAN that are known before the VPN runs: it may come up at any moment, with routes of others. None is deleted,
 /// since those of the last look may be needed then.
-fn add_rules(flannel: Option<&Note>, cluster: &[Prefix]) -> io::Result<()> {
+fn add_rules(guide: &Guide, flannel: Option<&Note>, cluster: &[Prefix]) -> io::Result<()> {
     let mut netlink = Netlink::open()?;
     let network = netlink.network()?;
     let (pods, own) = match flannel {
         Some(note) => (note.networks.clone(), note.subnets.clone()),
         None => (cluster.to_vec(), Vec::new()),
     };
-    let wanted = rule::before_the_vpn(&network, tailscale::ranges(), pods, own);
+    let wanted = rule::before_the_vpn(&network, guide.ranges(), pods, own);
     let (add, _) = rule::change(&network.rules, &wanted);
     add.iter().try_for_each(|rule| netlink.add_rule(rule))
 }

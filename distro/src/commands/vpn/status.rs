@@ -10,7 +10,6 @@ use vpn::{
     probe::{self, Probe},
     state::State,
     status::{Finding, Report, findings},
-    tailscale::{SystemRunner, Tailscale},
 };
 
 use super::print;
@@ -51,11 +50,17 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let (report, state) = report::report(&root)?;
     let mut findings = findings(&report, state.as_ref());
     let probes = (args.probe && report.phase == "running").then(|| {
-        let provider = Tailscale::new(SystemRunner, VpnFiles::new(&root).run_dir());
-        probe::probe(&provider, &report)
+        let provider = report
+            .provider
+            .on_this_node(&VpnFiles::new(&root).run_dir());
+        probe::probe(provider.as_ref(), &report)
     });
     if let Some(probes) = &probes {
-        findings.extend(probe::findings(probes, probe::has_api(&report)));
+        findings.extend(probe::findings(
+            report.provider.guide(),
+            probes,
+            probe::has_api(&report),
+        ));
     }
     if args.json {
         let output = Output {
