@@ -49,10 +49,6 @@ impl PodState {
             let value = object.pointer(pointer).and_then(Value::as_str);
             value.unwrap_or_default().to_owned()
         };
-        let annotation = object
-            .pointer("/metadata/annotations")
-            .and_then(|annotations| annotations.get(network_status::ANNOTATION))
-            .and_then(Value::as_str);
         Ok(Self {
             pod: object::pod(object, "")?,
             node: text("/spec/nodeName"),
@@ -61,10 +57,7 @@ impl PodState {
             unscheduled: unscheduled(object),
             started: seconds(&text("/status/startTime")),
             waiting: waiting(object),
-            status: annotation
-                .map(serde_json::from_str)
-                .transpose()
-                .map_err(|error| format!("the pod's network status cannot be read: {error}"))?,
+            status: status(object)?,
         })
     }
 
@@ -84,23 +77,48 @@ impl PodState {
         netconf: &Netconf,
         attached: impl IntoIterator<Item = &'a str>,
     ) -> Vec<String> {
-        let mut counts = BTreeMap::<&str, usize>::new();
-        for name in attached {
-            *counts.entry(name).or_default() += 1;
-        }
-        let requested = validate::selected(&self.pod, netconf);
-        let names = requested
-            .iter()
-            .map(|selection| format!("{}/{}", selection.namespace, selection.name));
-        let is_missing = |name: &String| match counts.get_mut(name.as_str()) {
-            Some(count) if *count > 0 => {
-                *count -= 1;
-                false
-            }
-            _ => true,
-        };
-        names.filter(is_missing).collect()
+        without(requested(&self.pod, netconf), attached)
     }
+}
+
+/// Returns the networks that a pod requests.
+pub(crate) fn requested(pod: &object::Pod, netconf: &Netconf) -> Vec<String> {
+    let selected = validate::selected(pod, netconf);
+    let names = selected
+        .iter()
+        .map(|selection| format!("{}/{}", selection.namespace, selection.name));
+    names.collect()
+}
+
+/// Returns the names that are not among others, each as often as it is missing.
+pub(crate) fn without<'a>(
+    names: Vec<String>,
+    others: impl IntoIterator<Item = &'a str>,
+) -> Vec<String> {
+    let mut counts = BTreeMap::<&str, usize>::new();
+    for name in others {
+        *counts.entry(name).or_default() += 1;
+    }
+    let is_missing = |name: &String| match counts.get_mut(name.as_str()) {
+        Some(count) if *count > 0 => {
+            *count -= 1;
+            false
+        }
+        _ => true,
+    };
+    names.into_iter().filter(is_missing).collect()
+}
+
+/// Returns the entries of a pod's network status; `None` without the annotation.
+pub(crate) fn status(object: &Value) -> Result<Option<Vec<NetworkStatus>>, String> {
+    let annotation = object
+        .pointer("/metadata/annotations")
+        .and_then(|annotations| annotations.get(network_status::ANNOTATION))
+        .and_then(Value::as_str);
+    annotation
+        .map(serde_json::from_str)
+        .transpose()
+        .map_err(|error| format!("the pod's network status cannot be read: {error}"))
 }
 
 /// Parses a time of RFC 3339 into seconds since 1970.

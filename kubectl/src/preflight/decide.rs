@@ -19,8 +19,11 @@ use super::{
 };
 use crate::{
     diagnostic::{Diagnostic, Severity},
-    validate,
+    pod_state, validate,
 };
+
+/// The value by which the daemon changes the networks of running pods.
+const HOT_PLUG: &str = "dynamicNetworksController.enabled";
 
 /// The kind of object that a finding is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -137,6 +140,9 @@ pub(super) fn decide(
         findings.extend(of_installations);
         let provider = Provider::of(&installed);
         findings.extend(of_pods(snapshot, &netconf, provider, &unserved));
+        if values.is_on(HOT_PLUG) {
+            findings.extend(of_hot_plug(snapshot, &netconf));
+        }
         findings.extend(of_definitions(snapshot, &netconf));
     }
     let mut findings = grouped(findings);
@@ -518,7 +524,7 @@ fn of_companion(
                 ),
             )
         }
-        Kind::DynamicNetworks if !values.is_on("dynamicNetworksController.enabled") => (
+        Kind::DynamicNetworks if !values.is_on(HOT_PLUG) => (
             Verdict::Changes,
             "the upgrade removes it, and then a changed annotation no longer changes a running pod: set dynamicNetworksController.enabled to true".to_owned(),
         ),
@@ -563,6 +569,29 @@ fn of_pods(
         }
     }
     findings
+}
+
+/// Reports running pods whose annotation differs from what they have: a daemon with hot plug changes them when it starts.
+fn of_hot_plug(snapshot: &ClusterSnapshot, netconf: &Netconf) -> Vec<Finding> {
+    let pods = snapshot.pods.iter().filter(|pod| !pod.object.host_network);
+    let findings = pods.filter_map(|pod| {
+        let attached = pod.attached.as_deref()?;
+        let requested = pod_state::requested(&pod.object, netconf);
+        let names = |names: &[String]| names.join(", ");
+        let more = pod_state::without(requested.clone(), attached.iter().map(String::as_str));
+        let less = pod_state::without(attached.to_vec(), requested.iter().map(String::as_str));
+        let change = match (&more[..], &less[..]) {
+            ([], []) => return None,
+            (more, []) => format!("attaches {} to", names(more)),
+            ([], less) => format!("detaches {} from", names(less)),
+            (more, less) => format!("attaches {} to, and detaches {} from,", names(more), names(less)),
+        };
+        let text = format!(
+            "its annotation was changed after its start, so the daemon {change} the running pod: correct the annotation first, or set {HOT_PLUG} to false"
+        );
+        Some(Finding::new(Verdict::Changes, Subject::Pod, pod.title(), text))
+    });
+    findings.collect()
 }
 
 /// Reports invalid definitions; they fail the pods that select them now.

@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 
 use crate::{
     object::{self, Definition, Object},
+    pod_state,
     validate::KnownDefinitions,
 };
 
@@ -51,6 +52,8 @@ pub(super) struct ClusterPod {
     pub(super) has_host_ports: bool,
     /// True when an annotation limits the pod's bandwidth.
     pub(super) has_bandwidth: bool,
+    /// The networks that it has besides the default one; `None` while its status does not say.
+    pub(super) attached: Option<Vec<String>>,
 }
 
 /// A node as its object describes it.
@@ -209,6 +212,12 @@ fn has_ended(document: &Value) -> bool {
         || (text(document, "/kind") != "Pod" && is_there("/metadata/ownerReferences/0"))
 }
 
+fn attached(document: &Value) -> Option<Vec<String>> {
+    let status = pod_state::status(document).ok().flatten()?;
+    let additional = status.into_iter().filter(|one| !one.default);
+    Some(additional.map(|one| one.name).collect())
+}
+
 fn record(document: &Value, pod: object::Pod) -> ClusterPod {
     let owner = document.pointer("/metadata/ownerReferences/0");
     let owner = owner.map(|owner| format!("{} {}", text(owner, "/kind"), text(owner, "/name")));
@@ -240,6 +249,7 @@ fn record(document: &Value, pod: object::Pod) -> ClusterPod {
         owner: owner.filter(|_| pod.kind == "Pod"),
         has_host_ports,
         has_bandwidth: pod.annotation_keys.iter().any(is_bandwidth),
+        attached: attached(document),
         object: pod,
     }
 }

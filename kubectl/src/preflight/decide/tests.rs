@@ -868,3 +868,44 @@ fn items_of_nested_lists_are_read() {
     );
     assert_eq!(found, (1, 1, 1));
 }
+
+#[test]
+fn running_pods_that_hot_plug_would_change_are_named() {
+    let status = |networks: &[&str]| {
+        let entries = networks.iter().map(|name| json!({"name": name}));
+        let default = json!({"name": "cbr0", "default": true});
+        Value::from_iter([default].into_iter().chain(entries)).to_string()
+    };
+    let with = |annotation: &str, attached: &[&str]| {
+        let mut pod = pod(annotation);
+        pod["metadata"]["annotations"]["k8s.v1.cni.cncf.io/network-status"] =
+            json!(status(attached));
+        let mut ours = thick();
+        ours["spec"]["template"]["spec"]["containers"][0]["env"] =
+            json!([{"name": "MULTUS_DAEMONSET", "value": "rke2-multus"}]);
+        [node(), ours, storage(), pod]
+    };
+    let hot_plug = json!({"dynamicNetworksController": {"enabled": true}});
+    check_with(&hot_plug, &with("storage", &["shop/storage"]), &[]);
+    check(&with("storage", &[]), &[]);
+    for (annotation, attached, change) in [
+        (
+            "storage",
+            &[][..],
+            "attaches shop/storage to the running pod",
+        ),
+        (
+            "storage",
+            &["shop/storage", "shop/storage"],
+            "detaches shop/storage from the running pod",
+        ),
+        (
+            "storage",
+            &["shop/other"],
+            "attaches shop/storage to, and detaches shop/other from, the running pod",
+        ),
+    ] {
+        let expected = [(CHANGES, "shop/cart", &[change][..])];
+        check_with(&hot_plug, &with(annotation, attached), &expected);
+    }
+}
