@@ -41,7 +41,7 @@ pub(crate) enum Suite {
     Vpn,
     /// Hundreds of daemons and one API server, whose load is measured
     Scale,
-    /// Upgrade from the published chart to ours and back under running pods; needs --peer
+    /// Upgrade from the published chart and from upstream's manifests to ours, and back, under running pods
     Upgrade,
     /// Times of our programs, upstream's programs and the plugins alone; `cargo xtask bench` is the same
     Bench,
@@ -62,7 +62,7 @@ pub(crate) struct Options {
     /// service, netns, plugins, rules, faults: test the programs of this architecture, emulated
     #[arg(long, value_parser = ["amd64", "arm64", "arm"])]
     pub(crate) arch: Option<String>,
-    /// rules, bench: test the programs in this directory instead of, or next to, the release's; upgrade: upstream's programs
+    /// rules, bench: test the programs in this directory instead of, or next to, the release's
     #[arg(long, value_name = "DIR")]
     pub(crate) peer: Option<PathBuf>,
     /// rules: cases that the peer is known to fail, in the form of e2e/DIFFERENCES.md; without it those of upstream Multus
@@ -77,7 +77,7 @@ pub(crate) struct Options {
     /// rules: without the system calls that the oldest supported kernel does not have
     #[arg(long)]
     pub(crate) old_kernel: bool,
-    /// rules, load, plugins, upgrade: only cases whose names contain this
+    /// rules, load, plugins, k3s, upgrade: only cases whose names contain this
     #[arg(long, value_name = "TEXT")]
     pub(crate) case: Option<String>,
     /// plugins: test the plugins in this directory instead of the release's

@@ -32,6 +32,8 @@ pub(crate) enum Module {
     Kubernetes,
     /// A program of ours with the libraries by which the agents of K3s and RKE2 read images.
     MirrorReader,
+    /// Upstream Multus, which clusters move over from.
+    Multus,
     Oras,
     Plugins,
     /// A program of ours with the libraries by which scanners read bills of materials.
@@ -60,6 +62,7 @@ impl Module {
             Self::HelmController => "helm-controller",
             Self::Kubernetes => "kubernetes",
             Self::MirrorReader => "mirror-reader",
+            Self::Multus => "multus",
             Self::Oras => "oras",
             Self::Plugins => "plugins",
             Self::SbomReader => "sbom-reader",
@@ -84,6 +87,7 @@ impl Module {
     fn output_directory(self) -> &'static str {
         match self {
             Self::Plugins => "cni",
+            Self::Multus => "multus",
             _ => "bin",
         }
     }

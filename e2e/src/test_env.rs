@@ -24,6 +24,8 @@ pub(crate) struct TestEnv {
     pub(crate) bin: PathBuf,
     /// Directory of the newest reference plugins.
     pub(crate) plugins: PathBuf,
+    /// Directory of upstream Multus' programs.
+    pub(crate) upstream: PathBuf,
     /// Held for the run: network namespaces have fixed names, so a machine has one run at a time.
     _lock: File,
 }
@@ -56,6 +58,7 @@ impl TestEnv {
             dir,
             bin: home.join("tools/bin"),
             plugins: home.join("tools/cni"),
+            upstream: home.join("tools/multus"),
             _lock: lock,
         })
     }

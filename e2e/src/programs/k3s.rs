@@ -15,7 +15,7 @@ use crate::{report::say, sh, test_env};
 /// The variable that names the directory where the option is not given.
 const VARIABLE: &str = "MULTUS_K3S";
 /// What is in the directory, for errors.
-const CONTENTS: &str = "k3s, install.sh and k3s-airgap-images-ARCH.tar.zst of a release, or k3s-src.tar.zst, k3s-data.tar.zst and klipper-helm.tar.zst";
+const CONTENTS: &str = "k3s, k3s-next (another version), install.sh and k3s-airgap-images-ARCH.tar.zst of a release, or k3s-src.tar.zst, k3s-data.tar.zst and klipper-helm.tar.zst";
 /// Sources of K3s, the archive that its outer program carries, and the image of its helm-controller's jobs.
 const PARTS: [&str; 3] = [
     "k3s-src.tar.zst",
@@ -28,6 +28,8 @@ const KUBERNETES: &str = "k8s.io/kubernetes => github.com/k3s-io/kubernetes v";
 /// The files of a release.
 pub(crate) struct K3s {
     pub(crate) program: PathBuf,
+    /// Another build, which unpacks its programs into another directory.
+    pub(crate) next: PathBuf,
     /// The script by which people install it.
     pub(crate) installer: PathBuf,
     /// Archives that its agents import.
@@ -74,6 +76,7 @@ impl K3s {
         );
         Ok(Self {
             program: dir.join("k3s"),
+            next: dir.join("k3s-next"),
             installer,
             images,
         })
@@ -109,18 +112,40 @@ fn build(parts: &Path, install: bool) -> anyhow::Result<PathBuf> {
     )?;
     let module = fs::read_to_string(sources.join("go.mod"))?;
     let version = version(&module)?;
-    // The outer program unpacks the archive into a directory that it calls by the archive's hash.
-    let hash = sums
-        .lines()
-        .find_map(|line| line.strip_suffix(PARTS[1]))
-        .context("sha256sum prints no line for the data")?;
+    program(&sources, &data, &version, &made.join("k3s"))?;
+    // The same content in other bytes is another directory.
+    let other = made.join("next.tar.zst");
+    let pipe = "zstd --decompress --stdout --long=25 \"$1\" | zstd --quiet -3 --long=25 -o \"$2\"";
+    let mut shell = Command::new("bash");
+    shell.args(["-o", "errexit", "-o", "pipefail", "-c", pipe, "bash"]);
+    sh::run(shell.arg(&data).arg(&other))?;
+    program(&sources, &other, &version, &made.join("k3s-next"))?;
+    fs::remove_file(other)?;
+    fs::copy(sources.join("install.sh"), made.join("install.sh"))?;
+    let archive = format!("k3s-airgap-images-{}.tar", test_env::arch());
+    sh::run(
+        Command::new("zstd")
+            .args(["--decompress", "--force", "--quiet", "-o"])
+            .args([made.join(archive), image]),
+    )?;
+    fs::remove_dir_all(sources)?;
+    fs::write(stamp_file, sums)?;
+    Ok(made)
+}
+
+/// Builds the outer program, which unpacks this archive into a directory that it calls by the archive's hash.
+fn program(sources: &Path, archive: &Path, version: &str, out: &Path) -> anyhow::Result<()> {
     let embedded = sources.join("pkg/data/embed");
+    if embedded.exists() {
+        fs::remove_dir_all(&embedded)?;
+    }
     fs::create_dir_all(&embedded)?;
-    fs::copy(data, embedded.join(format!("{}.tar.zst", hash.trim())))?;
+    let hash = test_env::sha256(&fs::read(archive)?);
+    fs::copy(archive, embedded.join(format!("{hash}.tar.zst")))?;
     let package = "github.com/k3s-io/k3s/pkg/version";
     sh::run(
         Command::new("go")
-            .current_dir(&sources)
+            .current_dir(sources)
             .env("CGO_ENABLED", "0")
             // The public database of sums is not asked about K3s' forks.
             .env("GONOSUMDB", "github.com/k3s-io/*")
@@ -134,21 +159,12 @@ fn build(parts: &Path, install: bool) -> anyhow::Result<PathBuf> {
                 "-ldflags=-s -w -X {package}.Version=v{version} -X {package}.GitCommit=e2e"
             ))
             .arg("-o")
-            .arg(made.join("k3s"))
+            .arg(out)
             .arg("./cmd/k3s"),
     )
     .context("cannot build K3s' program")?;
-    fs::copy(sources.join("install.sh"), made.join("install.sh"))?;
-    let archive = format!("k3s-airgap-images-{}.tar", test_env::arch());
-    sh::run(
-        Command::new("zstd")
-            .args(["--decompress", "--force", "--quiet", "-o"])
-            .args([made.join(archive), image]),
-    )?;
-    fs::set_permissions(made.join("k3s"), fs::Permissions::from_mode(0o755))?;
-    fs::remove_dir_all(sources)?;
-    fs::write(stamp_file, sums)?;
-    Ok(made)
+    fs::set_permissions(out, fs::Permissions::from_mode(0o755))?;
+    Ok(())
 }
 
 /// Returns the version of the K3s whose `go.mod` this is: that of its Kubernetes, with the suffix as build metadata.

@@ -4,6 +4,7 @@
 //! machine; suite `service` has the units on a real systemd.
 
 mod node;
+mod versions;
 
 use std::fs;
 
@@ -54,16 +55,38 @@ pub(crate) fn run(
     options: &Options,
     report: &mut Report,
 ) -> Result<(), CheckFailed> {
+    if let Some(text) = &options.case {
+        report.check(&format!("a case has `{text}` in its name"), || {
+            let names = CASES.map(|(name, _)| name);
+            ensure!(
+                names.iter().any(|name| options.selects(name)),
+                "none has; they are {}",
+                names.join(", ")
+            );
+            Ok(())
+        })?;
+    }
     let k3s = report.check("K3s' program, its installer and its images", || {
         K3s::find(options.k3s.as_deref(), options.install)
     })?;
+    let mut selected = CASES.iter().filter(|(name, _)| options.selects(name));
+    selected.try_for_each(|(_, case)| case(env, &k3s, report))
+}
+
+/// The cases, each with nodes of its own.
+const CASES: [(&str, Case); 2] = [("life", life), ("versions", versions::run)];
+
+type Case = fn(&TestEnv, &K3s, &mut Report) -> Result<(), CheckFailed>;
+
+/// From a medium to an agent, pods and the removal, as the pages say.
+fn life(env: &TestEnv, k3s: &K3s, report: &mut Report) -> Result<(), CheckFailed> {
     // The fields are dropped in this order.
     let (mut server, mut agent, _network) = report.check(
         "K3s' installer makes the units of a server and an agent",
         || {
             let network = NodeNetwork::new()?;
-            let server = K3sNode::install(env, &network, &k3s, (1, Role::Server))?;
-            let agent = K3sNode::install(env, &network, &k3s, (2, Role::Agent))?;
+            let server = K3sNode::install(env, &network, k3s, (1, Role::Server))?;
+            let agent = K3sNode::install(env, &network, k3s, (2, Role::Agent))?;
             Ok((server, agent, network))
         },
     )?;
@@ -236,11 +259,14 @@ impl K3sCluster {
         nodes.try_for_each(|member| act(member).with_context(|| member.node.name.clone()))
     }
 
+    /// Ends K3s on every node; containers go on.
+    fn end(&mut self) -> anyhow::Result<()> {
+        self.nodes.iter_mut().try_for_each(K3sNode::end)
+    }
+
     /// Restarts K3s on every node; containers go on.
     fn restart(&mut self) -> anyhow::Result<()> {
-        for member in &mut self.nodes {
-            member.end()?;
-        }
+        self.end()?;
         for member in &mut self.nodes {
             member.start()?;
         }

@@ -1,6 +1,6 @@
 //! Suite `upgrade`: a cluster with the published chart is upgraded to ours under running pods, half of the nodes first, is rolled back,
 //! and is upgraded again; then the same cluster moves over from upstream's manifests, and back, as docs/moving.md says.
-//! The daemons of both sides are real: upstream's programs are an argument.
+//! A cluster with K3s' directories and the values of K3s' documentation goes the same way. The programs of both sides are real.
 
 mod each_node;
 mod manifests;
@@ -8,11 +8,13 @@ mod preflight;
 pub(crate) mod published_release;
 mod upstream_manifest;
 
-use anyhow::{Context as _, ensure};
+use anyhow::ensure;
 
 use self::{
     each_node::{EachNode, image, our_image},
-    published_release::{CRD_NAME, NAME, PUBLISHED, PublishedRelease, ReleaseSpec},
+    published_release::{
+        CRD_NAME, NAME, PUBLISHED, PUBLISHED_ON_K3S, PublishedRelease, ReleaseSpec,
+    },
     upstream_manifest::UpstreamManifest,
 };
 use super::cluster::{ClusterFixture, NAMESPACE};
@@ -21,18 +23,32 @@ use crate::{
     control_plane::objects,
     node::layout::{ContainerdVersion, Layout},
     options::Options,
-    programs::Needs,
+    programs::{Module, Needs},
     report::{CheckFailed, Report},
     sh,
     test_env::TestEnv,
 };
 
-pub(crate) const NEEDS: Needs = super::cluster::NEEDS;
+pub(crate) const NEEDS: Needs = Needs {
+    debian: super::cluster::NEEDS.debian,
+    modules: &[
+        Module::Plugins,
+        Module::Containerd,
+        Module::Helm,
+        Module::Kubernetes,
+        Module::Multus,
+    ],
+};
 
-/// Nodes with the standard directories: the daemon of the published chart works with no other ones.
-const NODES: &[(Layout, ContainerdVersion)] = &[
+/// Nodes with the standard directories, which the published chart takes by default.
+const STANDARD: &[(Layout, ContainerdVersion)] = &[
     (Layout::Rke2, ContainerdVersion::V2),
     (Layout::Kubeadm, ContainerdVersion::V1),
+];
+/// Nodes for which the published chart has to be given the directories.
+const K3S: &[(Layout, ContainerdVersion)] = &[
+    (Layout::K3s, ContainerdVersion::V2),
+    (Layout::K3s, ContainerdVersion::V2),
 ];
 
 pub(crate) fn run(
@@ -40,41 +56,65 @@ pub(crate) fn run(
     options: &Options,
     report: &mut Report,
 ) -> Result<(), CheckFailed> {
-    let peer = report.check("upstream's programs are there", || {
-        options
-            .peer
-            .as_deref()
-            .context("set the directory of upstream's programs with --peer")
-    })?;
     if let Some(text) = &options.case {
-        let published = PUBLISHED.iter().map(|one| one.name);
+        let published = PUBLISHED.iter().chain([&PUBLISHED_ON_K3S]);
+        let published = published.map(|one| one.name);
         let mut names = published.chain(UpstreamManifest::ALL.map(UpstreamManifest::name));
         report.check(&format!("a way has `{text}` in its name"), || {
             ensure!(
                 names.any(|name| options.selects(name)),
-                "none has; they are `v4.3.008, thin`, `v4.3.017, thick`, `thick manifest` and `thin manifest`"
+                "none has; they are `v4.3.008, thin`, `v4.3.017, thick`, `v4.3.017, thin on K3s`, `thick manifest` and `thin manifest`"
             );
             Ok(())
         })?;
     }
+    if options.selects(PUBLISHED_ON_K3S.name) {
+        let cluster = report.check("two nodes with K3s' directories are Ready", || {
+            Cluster::start(env, K3S)
+        })?;
+        upgrade(&ClusterFixture { env, cluster }, &PUBLISHED_ON_K3S, report)?;
+    }
+    let published: Vec<_> = PUBLISHED
+        .iter()
+        .filter(|one| options.selects(one.name))
+        .collect();
+    let upstream: Vec<_> = UpstreamManifest::ALL
+        .into_iter()
+        .filter(|one| options.selects(one.name()))
+        .collect();
+    if published.is_empty() && upstream.is_empty() {
+        return Ok(());
+    }
     let cluster = report.check("two nodes with the standard directories are Ready", || {
-        Cluster::start(env, NODES)
+        Cluster::start(env, STANDARD)
     })?;
     let fixture = ClusterFixture { env, cluster };
-    let selected = |one: &&ReleaseSpec| options.selects(one.name);
-    for published in PUBLISHED.iter().filter(selected) {
-        let old = report.check(
-            &format!("the images of {} are on every node", published.name),
-            || PublishedRelease::import(&fixture, published, peer),
-        )?;
-        UpgradeFixture {
-            fixture: &fixture,
-            nodes: EachNode(&fixture),
-            old,
-        }
-        .run(report)?;
+    for one in published {
+        upgrade(&fixture, one, report)?;
     }
-    manifests::run(&fixture, options, peer, report)
+    if upstream.is_empty() {
+        return Ok(());
+    }
+    manifests::run(&fixture, &upstream, report)
+}
+
+/// Upgrades a published release to ours, and back.
+fn upgrade(
+    fixture: &ClusterFixture,
+    published: &'static ReleaseSpec,
+    report: &mut Report,
+) -> Result<(), CheckFailed> {
+    let old = report.check(
+        &format!("the images of {} are on every node", published.name),
+        || PublishedRelease::import(fixture, published, &fixture.env.upstream),
+    )?;
+    let nodes = EachNode(fixture);
+    UpgradeFixture {
+        fixture,
+        nodes,
+        old,
+    }
+    .run(report)
 }
 
 /// One published release, which is upgraded.

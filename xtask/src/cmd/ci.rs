@@ -62,7 +62,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     }
     let reproduce = args.all.then(|| reproduce(&project, &dist)).transpose()?;
     for suite in suites {
-        e2e::one(&project, suite, &dist, args.install, &[])?;
+        let words: &[&str] = match suite {
+            e2e::Suite::K3s if !args.all => &["--case", "life"],
+            _ => &[],
+        };
+        e2e::one(&project, suite, &dist, args.install, words)?;
     }
     if args.all {
         nightly(&project, &dist, args.install)?;
@@ -142,7 +146,7 @@ fn nightly(project: &Project, dist: &Path, install: bool) -> anyhow::Result<()> 
         e2e::one(project, suite, dist, install, &["--long"])?;
     }
     e2e::one(project, e2e::Suite::Rules, dist, install, &["--old-kernel"])?;
-    for suite in [e2e::Suite::Cosign, e2e::Suite::Scale] {
+    for suite in [e2e::Suite::Cosign, e2e::Suite::Scale, e2e::Suite::Upgrade] {
         e2e::one(project, suite, dist, install, &[])?;
     }
     for (arch, suites) in EMULATED {

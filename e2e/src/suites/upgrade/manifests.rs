@@ -1,6 +1,6 @@
 //! A cluster with upstream's own manifests moves over by the commands of docs/moving.md, and back, while pods start and end.
 
-use std::{fs, path::Path};
+use std::fs;
 
 use anyhow::{Context as _, ensure};
 use serde_json::Value;
@@ -13,7 +13,6 @@ use super::{
 use crate::{
     control_plane::objects,
     kubectl_plugin::KubectlPlugin,
-    options::Options,
     pages::Reader,
     programs::image::Image,
     report::{CheckFailed, Report, say},
@@ -31,17 +30,9 @@ const REST: [&str; 2] = ["clusterrole/multus", "clusterrolebinding/multus"];
 
 pub(super) fn run(
     fixture: &ClusterFixture<'_>,
-    options: &Options,
-    peer: &Path,
+    kinds: &[UpstreamManifest],
     report: &mut Report,
 ) -> Result<(), CheckFailed> {
-    let mut kinds = UpstreamManifest::ALL
-        .into_iter()
-        .filter(|one| options.selects(one.name()))
-        .peekable();
-    if kinds.peek().is_none() {
-        return Ok(());
-    }
     let reader = report.check(
         "the pages for people are read, our image is imported",
         || {
@@ -49,7 +40,7 @@ pub(super) fn run(
             Reader::new(fixture.env, "upgrade")
         },
     )?;
-    for upstream in kinds {
+    for &upstream in kinds {
         let nodes = EachNode(fixture);
         let journey = Journey {
             nodes,
@@ -57,7 +48,7 @@ pub(super) fn run(
             reader: &reader,
             upstream,
         };
-        journey.run(peer, report)?;
+        journey.run(report)?;
     }
     report.check("every step of the pages was followed", || {
         reader.ensure_all_followed()
@@ -73,10 +64,10 @@ struct Journey<'a> {
 }
 
 impl Journey<'_> {
-    fn run(&self, peer: &Path, report: &mut Report) -> Result<(), CheckFailed> {
+    fn run(&self, report: &mut Report) -> Result<(), CheckFailed> {
         let of = |what: &str| format!("{}: {what}", self.upstream.name());
         report.check(&of("pods have their networks"), || {
-            self.import(peer)?;
+            self.import()?;
             let manifest = self.upstream.objects().to_string();
             fs::write(self.reader.path(FILE), &manifest)?;
             let cluster = &self.fixture.cluster;
@@ -144,10 +135,10 @@ impl Journey<'_> {
     }
 
     /// Builds the image that the manifest names, and imports it on every node.
-    fn import(&self, peer: &Path) -> anyhow::Result<()> {
+    fn import(&self) -> anyhow::Result<()> {
         let paths = PROGRAMS.into_iter().chain([INSTALLER]);
         let programs: Vec<_> = paths
-            .map(|(program, path)| (peer.join(program), path))
+            .map(|(program, path)| (self.fixture.env.upstream.join(program), path))
             .collect();
         let image = Image {
             name: self.upstream.image().rsplit(':').next().unwrap_or_default(),

@@ -43,6 +43,20 @@ pub(crate) const PUBLISHED: &[ReleaseSpec] = &[
     },
 ];
 
+/// The release that K3s' documentation installs, with the values that it shows.
+pub(super) const PUBLISHED_ON_K3S: ReleaseSpec = ReleaseSpec {
+    name: "v4.3.017, thin on K3s",
+    chart: published_charts::NEW,
+    crd_chart: Some(published_charts::NEW_CRD),
+    values: &[
+        "--set=config.fullnameOverride=multus",
+        "--set=config.cni_conf.confDir=/var/lib/rancher/k3s/agent/etc/cni/net.d",
+        "--set=config.cni_conf.binDir=/var/lib/rancher/k3s/data/cni/",
+        "--set=config.cni_conf.kubeconfig=/var/lib/rancher/k3s/agent/etc/cni/net.d/multus.d/multus.kubeconfig",
+        "--set=config.cni_conf.multusAutoconfigDir=/var/lib/rancher/k3s/agent/etc/cni/net.d",
+    ],
+};
+
 /// Paths of the programs in upstream's images.
 pub(super) const PROGRAMS: [(&str, &str); 6] = [
     ("multus", "/usr/src/multus-cni/bin/multus"),

@@ -1,0 +1,159 @@
+//! K3s is upgraded and rolled back under running pods, killed by its own script, and uninstalled by its own script before Multus is.
+
+use std::{fs, path::Path};
+
+use anyhow::ensure;
+use serde_json::json;
+
+use super::{
+    CHART, K3sCluster, K3sNode, Role, ensure_through_us,
+    node::{BIN, DATA},
+    ready,
+};
+use crate::{
+    cluster::{k3s_server::released, pods::Pods as _},
+    control_plane::objects,
+    node::{inspect::nothing_left, network::NodeNetwork},
+    programs::k3s::K3s,
+    report::{CheckFailed, Report},
+    sh,
+    test_env::TestEnv,
+};
+
+pub(super) fn run(env: &TestEnv, k3s: &K3s, report: &mut Report) -> Result<(), CheckFailed> {
+    // The fields are dropped in this order.
+    let (mut cluster, _network) = report.check(
+        "a server runs with Multus, installed before its first start",
+        || {
+            ensure!(
+                k3s.next.is_file(),
+                "there is no {}: put the program of another version there",
+                k3s.next.display()
+            );
+            let network = NodeNetwork::new()?;
+            let mut server = K3sNode::install(env, &network, k3s, (1, Role::Server))?;
+            fs::copy(
+                env.program("multus-distro"),
+                server.node.path(&format!("{BIN}/multus-distro")),
+            )?;
+            let node = &server.node;
+            node.run(&["multus-distro", "images", "install", "/media/airgap"])?;
+            node.run(&["multus-distro", "install"])?;
+            ensure_through_us(&server, "server")?;
+            server.start()?;
+            let api = ready(&server)?;
+            let nodes = vec![server];
+            let cluster = K3sCluster { api, nodes };
+            released(&cluster, "k3s-multus-crd", 0)?;
+            released(&cluster, CHART, 0)?;
+            cluster.daemons_are_ready()?;
+            Ok((cluster, network))
+        },
+    )?;
+    let old = report.check("pods have a bridge and a macvlan interface", || {
+        let bridge = json!({
+            "cniVersion": "1.0.0", "type": "bridge", "bridge": "br-first", "isGateway": true,
+            "ipam": {"type": "host-local", "subnet": "10.20.0.0/24"},
+        });
+        cluster.apply(&[objects::network("first", &bridge), objects::wire()])?;
+        let old = cluster.create("old", 1)?;
+        cluster.inspect(&old)?;
+        Ok(old)
+    })?;
+    report.check(
+        "another version of K3s starts: pods keep their networks, new ones start",
+        || cluster.change_version(&k3s.next, &old, ("next", 2)),
+    )?;
+    report.check("the former version starts again: the same", || {
+        cluster.change_version(&k3s.program, &old, ("former", 3))
+    })?;
+    report.check(
+        "after k3s-killall.sh K3s starts its pods again with their networks",
+        || {
+            let script = format!("{BIN}/k3s-killall.sh");
+            cluster.end()?;
+            cluster.server().node.run(&["sh", &script])?;
+            let left = cluster.server().node.run(&["ps", "-e", "-o", "args="])?;
+            let runs = left.lines().find(|line| line.contains("multus"));
+            ensure!(runs.is_none(), "there runs {runs:?}");
+            cluster.restart()?;
+            cluster.daemons_are_ready()?;
+            sh::until(120, "the pod is started again", || {
+                let count =
+                    &cluster.pod(&old[0])?["status"]["containerStatuses"][0]["restartCount"];
+                ensure!(count.as_u64() > Some(0), "it was restarted {count} times");
+                Ok(())
+            })?;
+            cluster.inspect(&old)?;
+            let late = cluster.create("late", 4)?;
+            cluster.inspect(&late)?;
+            cluster.delete(&[old.clone(), late].concat())?;
+            nothing_left(&cluster.server().node)
+        },
+    )?;
+    report.check(
+        "after k3s-uninstall.sh, install --remove takes away what is left of ours",
+        || {
+            cluster.end()?;
+            let node = &cluster.server().node;
+            node.run(&["sh", &format!("{BIN}/k3s-uninstall.sh")])?;
+            node.run(&["multus-distro", "install", "--remove"])?;
+            let dirs = [
+                "/etc/systemd",
+                "/var/lib/rancher",
+                "/var/lib/cni",
+                "/var/lib/multus",
+                "/run",
+            ];
+            let ours = ["-path", "*multus*", "-not", "-type", "d"];
+            // Not every node has all of these directories.
+            let find = ["sh", "-c", "find \"$@\" 2>/dev/null || true", "find"];
+            let found = node.run(&[&find[..], &dirs, &ours].concat())?;
+            ensure!(found.is_empty(), "there are {found}");
+            Ok(())
+        },
+    )
+}
+
+impl K3sCluster {
+    /// Starts K3s with another program, under pods that have to keep their networks.
+    fn change_version(
+        &mut self,
+        program: &Path,
+        old: &[String],
+        (kind, number): (&str, u8),
+    ) -> anyhow::Result<()> {
+        let before = self.inspect(old)?;
+        let data = |cluster: &Self| {
+            fs::read_link(cluster.server().node.path(&format!("{DATA}/data/current")))
+        };
+        let former = data(self)?;
+        for member in &self.nodes {
+            let place = member.node.path(&format!("{BIN}/k3s"));
+            fs::remove_file(&place)?;
+            fs::copy(program, place)?;
+        }
+        self.restart()?;
+        let now = data(self)?;
+        ensure!(
+            now != former,
+            "K3s' programs are still in {}",
+            now.display()
+        );
+        self.daemons_are_ready()?;
+        // A kubelet that has just started knows no pod for a moment.
+        sh::until(60, "the pods have their networks", || {
+            let after = self.inspect(old)?;
+            ensure!(after == before, "{before:?} became {after:?}");
+            Ok(())
+        })?;
+        let new = self.create(kind, number)?;
+        self.inspect(&new)?;
+        self.delete(&new)?;
+        for pod in old {
+            let restarts = &self.pod(pod)?["status"]["containerStatuses"][0]["restartCount"];
+            ensure!(*restarts == 0, "{pod} was restarted {restarts} times");
+        }
+        Ok(())
+    }
+}
