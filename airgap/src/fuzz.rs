@@ -1,4 +1,4 @@
-//! Fuzz targets of the files of a release that somebody else made. `docs/fuzzing.md` says how they run; archives and layouts have theirs in
+//! Fuzz targets of the files of a release that somebody else made. `docs/contributing/testing.md` says how they run; archives and layouts have theirs in
 //! `archive`.
 //!
 //! A target returns whether it accepted its input, and panics when an accepted input breaks an invariant of its reader.

@@ -1,4 +1,4 @@
-//! Fuzz target of the daemon's answers, which the shim reads. `docs/fuzzing.md` says how it runs.
+//! Fuzz target of the daemon's answers, which the shim reads. `docs/contributing/testing.md` says how it runs.
 //!
 //! A target returns whether it accepted its input, and panics when an accepted input breaks an invariant of its reader.
 

@@ -1,4 +1,4 @@
-//! Fuzz targets of archives and layouts that strangers made. `docs/fuzzing.md` says how they run.
+//! Fuzz targets of archives and layouts that strangers made. `docs/contributing/testing.md` says how they run.
 //!
 //! A target returns whether it accepted its input, and panics when an accepted input breaks an invariant of its reader.
 

@@ -1,5 +1,5 @@
 //! Fuzz targets of the readers of untrusted input: chart archives, indexes, YAML that is edited line by line, versions.
-//! `docs/fuzzing.md` says how they run.
+//! `docs/contributing/testing.md` says how they run.
 //!
 //! A target returns whether it accepted its input, and panics when an accepted input breaks an invariant of its reader.
 

@@ -29,7 +29,7 @@ pub fn plain<'a>(settings: impl Into<BuildSettings<'a>>) -> String {
     let image = image.strip_prefix("docker.io/").unwrap_or(&image);
     format!(
         "# Multus {version} with default values, for people without Helm: kubectl apply --server-side --filename multus.yaml\n\
-         # Deleting the whole file deletes the CRD and all network definitions with it; docs/kubeadm.md says how to keep them.\n{}",
+         # Deleting the whole file deletes the CRD and all network definitions with it; docs/first-network.md says how to keep them.\n{}",
         RENDERED.replace(IMAGE, image).replace(VERSION, version)
     )
 }

@@ -1,5 +1,5 @@
 //! Fuzz targets of what the daemon reads: requests on its socket, its state files, and the answers of API server and kubelet.
-//! `docs/fuzzing.md` says how they run; the other untrusted formats have theirs in `plan` and `node`.
+//! `docs/contributing/testing.md` says how they run; the other untrusted formats have theirs in `plan` and `node`.
 //!
 //! A target returns whether it accepted its input, and panics when an accepted input breaks an invariant of its reader.
 

@@ -1,5 +1,5 @@
 //! Fuzz targets of what a DHCP server on the network, or a neighbour in its name, sends, and of the stored leases.
-//! `docs/fuzzing.md` says how they run.
+//! `docs/contributing/testing.md` says how they run.
 //!
 //! A target returns whether it accepted its input, and panics when an accepted input breaks an invariant of its reader.
 

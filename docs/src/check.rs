@@ -129,6 +129,16 @@ mod tests {
             &["README.md:1: the block names no check"],
         );
         check(
+            &[
+                ("docs/contributing/a.md", "```sh\nls\n```\n"),
+                ("docs/adr/a.md", "```sh\nls\n```\n"),
+            ],
+            &[
+                "docs/contributing/a.md:1: the block names no check",
+                "docs/contributing/a.md: docs/index.md does not list this page",
+            ],
+        );
+        check(
             &[("README.md", "```sh parsed\nhelm list\nheml list\n```\n")],
             &["README.md:3: no check knows the program `heml`"],
         );

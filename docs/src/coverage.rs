@@ -63,11 +63,7 @@ fn sources(dir: &Path, found: &mut Vec<String>) {
 #[test]
 fn definitions_have_every_key_of_the_plugins() {
     let pages = Pages::of_checkout().unwrap();
-    let page = pages
-        .get("docs/definitions.md")
-        .unwrap()
-        .text
-        .to_lowercase();
+    let page = pages.get("docs/networks.md").unwrap().text.to_lowercase();
     let mut all = Vec::new();
     for dir in ["config", "interface", "ipam", "meta"] {
         sources(&pages.root.join("plugins/src").join(dir), &mut all);
@@ -91,7 +87,7 @@ fn definitions_have_every_key_of_the_plugins() {
             !page.contains(&format!("`{field}`")) && !page.contains(&format!("\"{field}\""))
         })
         .collect();
-    assert!(missing.is_empty(), "docs/definitions.md lacks {missing:?}");
+    assert!(missing.is_empty(), "docs/networks.md lacks {missing:?}");
 }
 
 #[test]
@@ -134,7 +130,7 @@ fn security_has_every_right_and_capability() {
 fn figures_of_the_readme_are_those_of_the_performance_page() {
     let pages = Pages::of_checkout().unwrap();
     let readme = &pages.get("README.md").unwrap().text;
-    let performance = &pages.get("docs/performance.md").unwrap().text;
+    let performance = &pages.get("docs/contributing/performance.md").unwrap().text;
     let (_, table) = readme
         .split_once("| row | ours | upstream's |\n|---|---|---|\n")
         .unwrap();
@@ -148,7 +144,7 @@ fn figures_of_the_readme_are_those_of_the_performance_page() {
         let begin = format!("| {} | {} | {} |", cells[0], cells[1], cells[2]);
         assert!(
             performance.contains(&begin),
-            "docs/performance.md lacks {begin}"
+            "docs/contributing/performance.md lacks {begin}"
         );
     }
     let (_, words) = readme.split_once("Without Multus it takes ").unwrap();
@@ -166,6 +162,6 @@ fn figures_of_the_readme_are_those_of_the_performance_page() {
     let row = format!("| CNI ADD, one by one, ms | 51.2 | 80.8 | {none} |");
     assert!(
         performance.contains(&row),
-        "docs/performance.md lacks {row}"
+        "docs/contributing/performance.md lacks {row}"
     );
 }

@@ -29,6 +29,8 @@ pub const README: &str = "README.md";
 pub const INDEX: &str = "docs/index.md";
 /// The pages outside of `docs/` whose blocks are checked.
 const AT_ROOT: [&str; 2] = [README, "SECURITY.md"];
+/// The directories of the users' book and of the contributors' book.
+const BOOKS: [&str; 2] = ["docs", "docs/contributing"];
 
 /// Every page of a checkout.
 pub struct Pages {
@@ -51,11 +53,13 @@ impl Pages {
             .filter(|path| root.join(path).exists())
             .map(str::to_owned)
             .collect();
-        for entry in fs::read_dir(root.join("docs"))? {
-            let name = entry?.file_name();
-            let name = name.to_string_lossy();
-            if name.ends_with(".md") {
-                open.push_back(format!("docs/{name}"));
+        for book in BOOKS {
+            for entry in fs::read_dir(root.join(book))? {
+                let name = entry?.file_name();
+                let name = name.to_string_lossy();
+                if name.ends_with(".md") {
+                    open.push_back(format!("{book}/{name}"));
+                }
             }
         }
         let mut pages = BTreeMap::new();

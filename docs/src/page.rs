@@ -3,7 +3,7 @@
 use pulldown_cmark::{CodeBlockKind, Event, Options, Parser, Tag, TagEnd};
 
 use crate::{
-    AT_ROOT,
+    AT_ROOT, BOOKS,
     block::{Block, Check, MarkError},
     commands::{self, Command},
 };
@@ -154,13 +154,10 @@ impl Page {
         }
     }
 
-    /// Returns whether people are meant to read the page, so that its blocks are checked; pages in directories below `docs/` are for those who work on the project.
+    /// Returns whether the page belongs to one of the books, so that its blocks are checked.
     pub fn is_for_people(&self) -> bool {
-        AT_ROOT.contains(&self.path.as_str())
-            || self
-                .path
-                .strip_prefix("docs/")
-                .is_some_and(|name| !name.contains('/'))
+        let dir = self.path.rsplit_once('/').map(|(dir, _)| dir);
+        AT_ROOT.contains(&self.path.as_str()) || dir.is_some_and(|dir| BOOKS.contains(&dir))
     }
 
     /// Returns the page's title, or its path where it has none.

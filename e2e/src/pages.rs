@@ -22,8 +22,12 @@ pub(crate) struct Reader {
     dir: PathBuf,
     /// The search path of the shell: the programs that the pages take for granted, and those of the release.
     programs: String,
+    /// What the suite has in place of placeholders on the pages.
+    values: &'static [(&'static str, &'static str)],
     /// Page and step of what was followed.
     followed: RefCell<BTreeSet<(String, String)>>,
+    /// The placeholders that were replaced.
+    replaced: RefCell<BTreeSet<&'static str>>,
 }
 
 impl Reader {
@@ -42,8 +46,15 @@ impl Reader {
                 std::env::var("PATH").unwrap_or_default()
             ),
             dir,
+            values: &[],
             followed: RefCell::default(),
+            replaced: RefCell::default(),
         })
+    }
+
+    /// Gives the reader values to write in place of placeholders; each has to stand in a step that is followed.
+    pub(crate) fn with_values(self, values: &'static [(&'static str, &'static str)]) -> Self {
+        Self { values, ..self }
     }
 
     /// Gives the reader a directory under the name that the pages use.
@@ -71,12 +82,14 @@ impl Reader {
         ensure!(blocks.peek().is_some(), "{page} has no step {step}");
         for block in blocks {
             let at = format!("{page}:{}", block.line);
+            let (text, replaced) = replace(block.text, self.values);
+            self.replaced.borrow_mut().extend(replaced);
             if let Some(file) = block.file {
                 ensure!(!file.contains('/'), "{at}: {file} is not a plain name");
-                fs::write(self.dir.join(file), block.text)?;
+                fs::write(self.dir.join(file), text)?;
             } else {
                 // A shell that enters a node begins at its root.
-                let script = format!("cd -- \"$1\"\n{}", block.text);
+                let script = format!("cd -- \"$1\"\n{text}");
                 let mut shell = shell();
                 shell
                     .env("PATH", &self.programs)
@@ -90,7 +103,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Fails unless every step of every page for this suite was followed.
+    /// Fails unless every step of every page for this suite was followed, and every placeholder was there.
     pub(crate) fn ensure_all_followed(&self) -> anyhow::Result<()> {
         let followed = self.followed.borrow();
         let all = self.blocks();
@@ -102,6 +115,12 @@ impl Reader {
                 block.page,
                 block.line,
                 block.step
+            );
+        }
+        for (placeholder, _) in self.values {
+            ensure!(
+                self.replaced.borrow().contains(placeholder),
+                "no step has `{placeholder}`, for which the suite has a value"
             );
         }
         Ok(())
@@ -134,4 +153,40 @@ struct MarkedBlock<'a> {
     step: &'a str,
     file: Option<&'a str>,
     text: &'a str,
+}
+
+/// Writes values in place of placeholders, and returns the placeholders that the text has.
+fn replace(text: &str, values: &[(&'static str, &'static str)]) -> (String, Vec<&'static str>) {
+    let mut out = text.to_owned();
+    let mut replaced = Vec::new();
+    for (placeholder, value) in values {
+        if out.contains(placeholder) {
+            out = out.replace(placeholder, value);
+            replaced.push(*placeholder);
+        }
+    }
+    (out, replaced)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn placeholders_are_replaced_and_named() {
+        let values = &[
+            ("registry.example", "127.0.0.1:5000"),
+            ("kubectl delete pod cart", "kubectl delete pod cart --now"),
+            ("elsewhere", "here"),
+        ];
+        let (text, replaced) = replace(
+            "push registry.example/team registry.example\nkubectl delete pod cart\n",
+            values,
+        );
+        assert_eq!(
+            text,
+            "push 127.0.0.1:5000/team 127.0.0.1:5000\nkubectl delete pod cart --now\n"
+        );
+        assert_eq!(replaced, ["registry.example", "kubectl delete pod cart"]);
+    }
 }

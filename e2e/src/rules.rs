@@ -1,7 +1,7 @@
 //! The suite `rules`: a black-box conformance suite for any shim and daemon, rule by rule.
 //!
 //! The programs under test are a parameter: those of the release, or those of another implementation. Cases do not know
-//! which; `DIFFERENCES.md` says which cases upstream fails and why. `docs/conformance.md` says how to run the suite.
+//! which; `DIFFERENCES.md` says which cases upstream fails and why. `docs/contributing/testing.md` says how to run the suite.
 
 mod cases;
 mod catalogue;

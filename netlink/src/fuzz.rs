@@ -1,4 +1,4 @@
-//! Fuzz target of the kernel's messages, whose bodies are read as routes, too. `docs/fuzzing.md` says how it runs; the other kinds of
+//! Fuzz target of the kernel's messages, whose bodies are read as routes, too. `docs/contributing/testing.md` says how it runs; the other kinds of
 //! objects have theirs in `plugins` and `vpn`.
 //!
 //! A target returns whether it accepted its input, and panics when an accepted input breaks an invariant of its reader.

@@ -1,5 +1,5 @@
 //! Fuzz targets of what runtimes say: any content of a node's files and of a status results in an error or in absolute paths.
-//! `docs/fuzzing.md` says how they run.
+//! `docs/contributing/testing.md` says how they run.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

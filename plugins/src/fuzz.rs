@@ -1,5 +1,5 @@
 //! Fuzz targets of configurations, which come from whoever writes network definitions, and of the kernel's objects.
-//! `docs/fuzzing.md` says how they run.
+//! `docs/contributing/testing.md` says how they run.
 //!
 //! A target returns whether it accepted its input, and panics when an accepted input breaks an invariant of its reader.
 

@@ -1,4 +1,4 @@
-//! The examples of docs/definitions.md: each is given to the plugin that reads it.
+//! The examples of docs/networks.md: each is given to the plugin that reads it.
 
 use serde_json::{Map, Value, json};
 
@@ -83,7 +83,7 @@ fn configuration(row: &Row) -> Value {
 #[test]
 fn every_key_has_an_example_that_its_plugin_reads() {
     let pages = docs::Pages::of_checkout().unwrap();
-    let rows = rows(&pages.get("docs/definitions.md").unwrap().text);
+    let rows = rows(&pages.get("docs/networks.md").unwrap().text);
     let mut count = 0;
     for row in rows.iter().filter(|row| !row.keys.is_empty()) {
         let from_others = ["ipRanges", "hostPort"].contains(&row.keys[0].as_str());

@@ -231,7 +231,7 @@ fn too_long(limit: usize) -> io::Error {
     unusable(&format!("it is longer than {limit} bytes"))
 }
 
-/// Fuzz target of the daemon's answer; `docs/fuzzing.md` says how it runs.
+/// Fuzz target of the daemon's answer; `docs/contributing/testing.md` says how it runs.
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz {
     use super::{Read, io, read_response};

@@ -1,6 +1,6 @@
 //! Inputs for readers of untrusted bytes: samples that are cut, mixed and changed, the same in every short run.
 //!
-//! With `FUZZ_SECONDS=60 cargo test fuzz` each target runs for 60 seconds, each time from another seed. `docs/fuzzing.md` says how the
+//! With `FUZZ_SECONDS=60 cargo test fuzz` each target runs for 60 seconds, each time from another seed. `docs/contributing/testing.md` says how the
 //! targets run guided by coverage.
 
 pub mod corpus;

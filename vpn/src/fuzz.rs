@@ -1,4 +1,4 @@
-//! Fuzz targets of the language of `--vpn-auth` and of the kernel's objects. `docs/fuzzing.md` says how they run.
+//! Fuzz targets of the language of `--vpn-auth` and of the kernel's objects. `docs/contributing/testing.md` says how they run.
 //!
 //! A target returns whether it accepted its input, and panics when an accepted input breaks an invariant of its reader.
 

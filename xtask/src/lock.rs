@@ -104,7 +104,7 @@ pub(crate) fn is_address(text: &str) -> bool {
     }) && Address::parse(text).is_some()
 }
 
-/// Fuzz target of a lock file; `docs/fuzzing.md` says how it runs.
+/// Fuzz target of a lock file; `docs/contributing/testing.md` says how it runs.
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz {
     use super::parse;

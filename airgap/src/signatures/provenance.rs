@@ -16,9 +16,9 @@ use crate::{
 
 /// The type of the predicate.
 pub(super) const PREDICATE: &str = "https://slsa.dev/provenance/v1";
-/// The kind of build, which docs/signing.md describes.
+/// The kind of build, which docs/contributing/signing.md describes.
 const BUILD_TYPE: &str =
-    "https://github.com/multus-rs/multus-rs/blob/main/docs/signing.md#build-type-1";
+    "https://github.com/multus-rs/multus-rs/blob/main/docs/contributing/signing.md#build-type-1";
 /// The repository of the sources.
 const SOURCE: &str = "https://github.com/multus-rs/multus-rs";
 

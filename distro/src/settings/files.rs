@@ -82,7 +82,7 @@ fn texts(value: &Value) -> Vec<String> {
     }
 }
 
-/// Fuzz target of a configuration file; `docs/fuzzing.md` says how it runs.
+/// Fuzz target of a configuration file; `docs/contributing/testing.md` says how it runs.
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz {
     use super::Files;

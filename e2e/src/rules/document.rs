@@ -18,7 +18,7 @@ fn document() -> String {
         "# Rules of shim and daemon\n\n\
          What a CNI shim and a daemon have to do to replace upstream Multus (the thick plugin) on a node, \
          each rule with the cases of `e2e rules` that show it.\n\
-         [docs/conformance.md](../docs/conformance.md) says how to run them on any shim and daemon, \
+         [docs/contributing/testing.md](../docs/contributing/testing.md) says how to run them on any shim and daemon, \
          [DIFFERENCES.md](DIFFERENCES.md) which of them upstream Multus v4.3.0 fails.\n\
          This file is written by `cargo run -p e2e -- rules --table`; \
          `UPDATE_EXPECT=1 cargo test -p e2e rules` updates it.\n\n",

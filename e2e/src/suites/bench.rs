@@ -1,6 +1,6 @@
 //! Suite `bench`: measures our programs, upstream's programs and the floor, which is the plugins without a multiplexer, in turn.
 //!
-//! A row has one number per side; rows with a target have a verdict. `docs/performance.md` explains the numbers.
+//! A row has one number per side; rows with a target have a verdict. `docs/contributing/performance.md` explains the numbers.
 
 mod alone;
 pub(crate) mod api_server;

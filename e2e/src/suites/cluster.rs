@@ -44,6 +44,13 @@ const K3S_DATA: &str = "/var/lib/rancher/k3s";
 /// The namespace of every Multus here.
 pub(super) const NAMESPACE_NAME: &str = "kube-system";
 pub(super) const NAMESPACE: &str = "--namespace=kube-system";
+/// The page with the first network on every kind of cluster.
+pub(super) const FIRST_NETWORK: &str = "docs/first-network.md";
+/// The shell of the page's pod ignores SIGTERM.
+pub(super) const PAGE_VALUES: &[(&str, &str)] = &[(
+    "kubectl delete pod cart",
+    "kubectl delete pod cart --grace-period=1 --timeout=60s",
+)];
 
 pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed> {
     let cluster = report.check(
@@ -51,7 +58,7 @@ pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed>
         || Cluster::with(env, MIXED, Components::All, NodePlugins::Release),
     )?;
     let reader = report.check("the pages for people are read", || {
-        Reader::new(env, "cluster")
+        Ok(Reader::new(env, "cluster")?.with_values(PAGE_VALUES))
     })?;
     let mut fixture = ClusterFixture { env, cluster };
     report.check("every node imports the archive", || fixture.import())?;
@@ -60,16 +67,17 @@ pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed>
     })?;
     let before = report.check("the files of every node are hashed", || fixture.hashes())?;
     report.check(
-        "docs/rke2.md: Helm installs rke2-multus with default values",
-        || fixture.follow(&reader, "docs/rke2.md", "rke2-install"),
+        "docs/first-network.md: Helm installs rke2-multus with default values",
+        || fixture.follow_install(&reader, "rke2-install"),
     )?;
     report.check(
         "the daemon is ready on every node, from the imported image",
         || fixture.wait_until_deployed("rke2-multus"),
     )?;
-    report.check("docs/rke2.md: a pod has a second interface", || {
-        fixture.follow(&reader, "docs/rke2.md", "rke2-pod")
-    })?;
+    report.check(
+        "docs/first-network.md: a pod has a second interface",
+        || fixture.follow(&reader, FIRST_NETWORK, "pod"),
+    )?;
     fixture.pods_while_daemons_restart("rke2-multus", report)?;
     let stream = report.check(
         "a rolling update under a stream of pods: every pod gets all its networks",
@@ -88,9 +96,9 @@ pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed>
     fixture.pod_requests("rke2-multus", report)?;
     fixture.dhcp("rke2-multus", report)?;
     report.check(
-        "docs/rke2.md: its uninstall leaves the files of every node as they were",
+        "docs/first-network.md: RKE2's uninstall leaves the files of every node as they were",
         || {
-            fixture.follow(&reader, "docs/rke2.md", "rke2-uninstall")?;
+            fixture.follow(&reader, FIRST_NETWORK, "rke2-uninstall")?;
             fixture.ensure_files_unchanged(&before)
         },
     )?;
@@ -102,21 +110,22 @@ pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed>
         "multus-distro stages k3s-multus, with the charts of the release",
         || fixture.ensure_staged(),
     )?;
-    report.check("docs/k3s.md: Helm installs k3s-multus", || {
-        fixture.follow(&reader, "docs/k3s.md", "k3s-install")
+    report.check("docs/first-network.md: Helm installs k3s-multus", || {
+        fixture.follow_install(&reader, "k3s-install")
     })?;
     report.check("the daemon of k3s-multus is ready on every node", || {
         fixture.wait_until_deployed("k3s-multus")
     })?;
-    report.check("docs/k3s.md: a pod has a second interface", || {
-        fixture.follow(&reader, "docs/k3s.md", "k3s-pod")
-    })?;
+    report.check(
+        "docs/first-network.md: a pod has a second interface there, too",
+        || fixture.follow(&reader, FIRST_NETWORK, "pod"),
+    )?;
     fixture.pods_start_and_end("k3s-multus", report)?;
     report.check(
-        "docs/k3s.md: its uninstall leaves the files as they were, too",
+        "docs/first-network.md: K3s' uninstall leaves the files as they were, too",
         || {
             fixture.unstage()?;
-            fixture.follow(&reader, "docs/k3s.md", "k3s-uninstall")?;
+            fixture.follow(&reader, FIRST_NETWORK, "k3s-uninstall")?;
             fixture.ensure_files_unchanged(&before)
         },
     )?;
@@ -145,6 +154,12 @@ impl ClusterFixture<'_> {
         })
     }
 
+    /// Follows the page's installation on one kind of cluster, and its wait for the daemons.
+    fn follow_install(&self, reader: &Reader, step: &str) -> anyhow::Result<()> {
+        self.follow(reader, FIRST_NETWORK, step)?;
+        self.follow(reader, FIRST_NETWORK, "ready")
+    }
+
     /// The way of people without Helm: one manifest.
     fn manifest(
         &self,
@@ -152,18 +167,21 @@ impl ClusterFixture<'_> {
         before: &[FileHashes],
         report: &mut Report,
     ) -> Result<(), CheckFailed> {
-        let page = "docs/kubeadm.md";
-        report.check("docs/kubeadm.md: kubectl applies the manifest", || {
-            self.follow(reader, page, "kubeadm-install")?;
-            self.wait_until_deployed("rke2-multus")
-        })?;
-        report.check("docs/kubeadm.md: a pod has a second interface", || {
-            self.follow(reader, page, "kubeadm-pod")
-        })?;
         report.check(
-            "docs/kubeadm.md: its uninstall leaves the files as they were",
+            "docs/first-network.md: kubectl applies the manifest",
             || {
-                self.follow(reader, page, "kubeadm-uninstall")?;
+                self.follow_install(reader, "kubeadm-install")?;
+                self.wait_until_deployed("rke2-multus")
+            },
+        )?;
+        report.check(
+            "docs/first-network.md: a pod has a second interface",
+            || self.follow(reader, FIRST_NETWORK, "pod"),
+        )?;
+        report.check(
+            "docs/first-network.md: kubeadm's uninstall leaves the files as they were",
+            || {
+                self.follow(reader, FIRST_NETWORK, "kubeadm-uninstall")?;
                 self.ensure_files_unchanged(before)?;
                 // Definitions stay with the CRD.
                 let definition = "network-attachment-definition/first";

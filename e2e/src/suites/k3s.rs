@@ -12,6 +12,7 @@ use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
 use self::node::{BIN, DATA, K3sNode, KUBECONFIG, Role};
+use super::cluster::{FIRST_NETWORK, PAGE_VALUES};
 use crate::{
     cluster::{k3s_server::released, pods::Pods},
     control_plane::{api_client::ApiClient, objects},
@@ -45,7 +46,6 @@ pub(crate) const NEEDS: Needs = Needs {
 const CONF_DIR: &str = "/var/lib/rancher/k3s/agent/etc/cni/net.d";
 const CHART: &str = "k3s-multus";
 const AIRGAP_PAGE: &str = "docs/airgap.md";
-const K3S_PAGE: &str = "docs/k3s.md";
 /// Seconds within which K3s starts or acts on a slow machine; a quick one needs some 20.
 const DEADLINE: u64 = 180;
 const ALL: &str = "--all-namespaces";
@@ -124,22 +124,25 @@ fn life(env: &TestEnv, k3s: &K3s, report: &mut Report) -> Result<(), CheckFailed
         "the daemon is ready, and found K3s' own directories",
         || cluster.daemons_are_ready(),
     )?;
-    report.check("docs/k3s.md: an agent joins, and has its daemon", || {
-        // The page takes program and image for granted.
-        fs::copy(
-            env.program("multus-distro"),
-            agent.node.path(&format!("{BIN}/multus-distro")),
-        )?;
-        agent
-            .node
-            .run(&["multus-distro", "images", "install", "/media/airgap"])?;
-        follow(&agent, K3S_PAGE, "install")?;
-        ensure_through_us(&agent, "agent")?;
-        agent.start()?;
-        cluster.nodes.push(agent);
-        cluster.daemons_are_ready()?;
-        cluster.ensure_not_pulled()
-    })?;
+    report.check(
+        "docs/first-network.md: an agent joins, and has its daemon",
+        || {
+            // The page takes program and image for granted.
+            fs::copy(
+                env.program("multus-distro"),
+                agent.node.path(&format!("{BIN}/multus-distro")),
+            )?;
+            agent
+                .node
+                .run(&["multus-distro", "images", "install", "/media/airgap"])?;
+            follow(&agent, FIRST_NETWORK, "install")?;
+            ensure_through_us(&agent, "agent")?;
+            agent.start()?;
+            cluster.nodes.push(agent);
+            cluster.daemons_are_ready()?;
+            cluster.ensure_not_pulled()
+        },
+    )?;
     report.check("doctor finds nothing wrong on either node", || {
         cluster.each(|member| {
             let text = member.node.run(&["multus-distro", "doctor"])?;
@@ -147,20 +150,23 @@ fn life(env: &TestEnv, k3s: &K3s, report: &mut Report) -> Result<(), CheckFailed
             Ok(())
         })
     })?;
-    report.check("docs/k3s.md: a pod has a second interface", || {
-        // Suite `cluster` follows the same step on its own nodes.
-        let reader = Reader::new(env, "cluster")?;
-        reader.follow(K3S_PAGE, "k3s-pod", || cluster.server().shell(env))?;
-        nothing_left(&cluster.server().node)
-    })?;
+    report.check(
+        "docs/first-network.md: a pod has a second interface",
+        || {
+            // Suite `cluster` follows the same step on its own nodes.
+            let reader = Reader::new(env, "cluster")?.with_values(PAGE_VALUES);
+            reader.follow(FIRST_NETWORK, "pod", || cluster.server().shell(env))?;
+            nothing_left(&cluster.server().node)
+        },
+    )?;
     cluster.pods(report)?;
 
     report.check(
-        "docs/k3s.md: install --remove on every node, and a restart",
+        "docs/first-network.md: install --remove on every node, and a restart",
         || {
             let before = cluster.definition("first")?;
             for member in &cluster.nodes {
-                follow(member, K3S_PAGE, "remove")?;
+                follow(member, FIRST_NETWORK, "remove")?;
             }
             cluster.restart()?;
             cluster.wait_until_removed()?;

@@ -1,7 +1,7 @@
 //! Suite `scale`: hundreds of real daemons, each as a node of its own, against one real API server and etcd on this machine.
 //!
 //! The suite measures the load of a node on the API server at the daemons' start, while the cluster is idle, and when the API server is
-//! killed and restarted. It prints the figures and writes them to `figures.json`. `docs/scale.md` has those of a release, and conclusions.
+//! killed and restarted. It prints the figures and writes them to `figures.json`. `docs/contributing/performance.md` has those of a release, and conclusions.
 //! Times depend on the machine; numbers of requests, bytes and CPU hardly do.
 
 mod audit;

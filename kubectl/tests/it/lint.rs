@@ -63,7 +63,7 @@ fn objects_of_the_pages_are_valid() {
 #[test]
 fn examples_of_definitions_are_valid() {
     let pages = docs::Pages::of_checkout().unwrap();
-    let page = &pages.get("docs/definitions.md").unwrap().text;
+    let page = &pages.get("docs/networks.md").unwrap().text;
     let (_, section) = page.split_once("\n## Of every configuration\n").unwrap();
     let (table, _) = section.split_once("\n\nUnknown keys").unwrap();
     let rows: Vec<_> = table

@@ -289,7 +289,7 @@ fn no_text_makes_the_parser_panic() {
 #[test]
 fn page_of_annotations_has_every_key() {
     let pages = docs::Pages::of_checkout().unwrap();
-    let page = &pages.get("docs/annotations.md").unwrap().text;
+    let page = &pages.get("docs/networks.md").unwrap().text;
     let inner = [
         "ingressRate",
         "ingressBurst",
@@ -300,14 +300,14 @@ fn page_of_annotations_has_every_key() {
         "protocol",
         "hostIP",
     ];
-    let examples = ["docs/annotations.md", "docs/pods.md"].map(|path| {
+    let examples = ["docs/networks.md", "docs/pods.md"].map(|path| {
         let blocks = pages.get(path).unwrap().blocks.iter();
         blocks.map(|block| block.text.as_str()).collect::<String>()
     });
     for key in KEYS {
         assert!(
             page.contains(&format!("\n| `{key}` | ")),
-            "docs/annotations.md lacks {key}"
+            "docs/networks.md lacks {key}"
         );
         let example = format!("\"{key}\":");
         assert!(
@@ -318,7 +318,7 @@ fn page_of_annotations_has_every_key() {
     for key in inner {
         assert!(
             page.contains(&format!("\"{key}\"")),
-            "docs/annotations.md lacks {key}"
+            "docs/networks.md lacks {key}"
         );
     }
     for annotation in crate::pod::POD_ANNOTATIONS.iter().chain(&[

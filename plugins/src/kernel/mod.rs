@@ -3,7 +3,7 @@
 //!
 //! The codec is ours, the crate `netlink`. The kept libraries with types for all this take more than half as much CPU again for an ADD, fail a message for
 //! an attribute that a plugin does not need, and none has all of tbf, u32 and nftables; those without types spare little. The figures
-//! are in `docs/dependencies.md`.
+//! are in `docs/contributing/dependencies.md`.
 
 mod errno;
 mod socket;

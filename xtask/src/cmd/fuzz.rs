@@ -1,6 +1,6 @@
 //! `fuzz`: runs the fuzz targets guided by coverage, one after the other, with cargo-fuzz.
 //!
-//! The targets are functions of the crates, each with its `[[bin]]` in `fuzz/Cargo.toml`; `docs/fuzzing.md` says more.
+//! The targets are functions of the crates, each with its `[[bin]]` in `fuzz/Cargo.toml`; `docs/contributing/testing.md` says more.
 
 mod targets;
 
@@ -68,7 +68,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     }
     if !failed.is_empty() {
         bail!(
-            "{} failed ({}): docs/fuzzing.md says what to do with a finding",
+            "{} failed ({}): docs/contributing/testing.md says what to do with a finding",
             counted(failed.len(), "fuzz target"),
             failed.join(", ")
         );

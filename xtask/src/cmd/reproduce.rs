@@ -26,7 +26,7 @@ use crate::{
 /// Make the release again in a clone elsewhere, and compare
 ///
 /// With --root it is made in a fresh root directory of that release of Debian, by another user, with another umask, locale, time zone, name
-/// of the machine and path, and a toolchain of its own that has Rust's sources. docs/reproduce.md says how two builders compare.
+/// of the machine and path, and a toolchain of its own that has Rust's sources. docs/contributing/reproduce.md says how two builders compare.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  cargo xtask reproduce --arch amd64\n  cargo xtask reproduce --install\n  cargo xtask reproduce --first dist\n  cargo xtask reproduce --arch amd64 --root debian:trixie --install"

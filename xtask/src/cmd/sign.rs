@@ -21,7 +21,7 @@ use crate::{project::Project, release::Release, tree::Tree, ui};
 
 /// Sign a release with a key file, offline: its checksums, images and charts, and a statement about how it was made
 ///
-/// The signatures lie between the files of the release, which stay as they are. The same key makes the same signatures again. `cargo xtask verify --key`, `multus-airgap verify --key`, cosign, openssl and Helm check them: docs/signing.md.
+/// The signatures lie between the files of the release, which stay as they are. The same key makes the same signatures again. `cargo xtask verify --key`, `multus-airgap verify --key`, cosign, openssl and Helm check them: docs/contributing/signing.md.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256 -out release.key       once; openssl pkey -in release.key -pubout -out release.pub\n  cargo xtask sign --key release.key\n  cargo xtask sign --key builder.key --statement-only --builder https://ci.example/multus      a second builder of the same bytes"

@@ -72,6 +72,15 @@ pub(super) fn run(
     page(env, &operator, &medium, report)
 }
 
+/// The medium's directory and the registry, in place of those of the page.
+const PAGE_VALUES: &[(&str, &str)] = &[
+    ("/media/airgap", "medium"),
+    (
+        "registry.example:5000/team --user me",
+        "127.0.0.1:5000/team --user e2e --plain-http",
+    ),
+];
+
 /// Follows docs/airgap.md as its reader does.
 fn page(
     env: &TestEnv,
@@ -80,7 +89,7 @@ fn page(
     report: &mut Report,
 ) -> Result<(), CheckFailed> {
     report.check("docs/airgap.md: medium and registry", || {
-        let reader = Reader::new(env, "airgap")?;
+        let reader = Reader::new(env, "airgap")?.with_values(PAGE_VALUES);
         reader.link("medium", medium)?;
         for step in ["medium", "push"] {
             reader.follow("docs/airgap.md", step, || {

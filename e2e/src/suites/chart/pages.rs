@@ -44,10 +44,13 @@ pub(super) fn run(env: &TestEnv, server: &Server, report: &mut Report) -> Result
         "the manifest for people without Helm is what Helm renders",
         || manifest(env),
     )?;
-    report.check("docs/kubeadm.md, docs/values.md: helm template", || {
-        follow("docs/kubeadm.md", "kubeadm-template")?;
-        follow("docs/values.md", "values")
-    })?;
+    report.check(
+        "docs/first-network.md, docs/values.md: helm template",
+        || {
+            follow("docs/first-network.md", "kubeadm-template")?;
+            follow("docs/values.md", "values")
+        },
+    )?;
     report.check("docs/moving.md: from rke2-multus and back", || {
         let journey = RoundTrip::begin(env, server, &THICK_WITH_CRD_CHART)?;
         let theirs = journey.names()?;
