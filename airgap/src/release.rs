@@ -8,7 +8,7 @@ use archive::{
 use chart::{BuildSettings, ImagePrefix};
 use serde::{Deserialize, Serialize};
 
-use crate::{arch::Arch, build::Build, tree::Tree};
+use crate::{arch::Arch, build::Build, parts, tree::Tree};
 
 /// The name of the description in a release.
 pub const FILE: &str = "release.json";
@@ -224,7 +224,7 @@ pub fn files(tree: &Tree) -> Vec<FileEntry> {
     described
         .map(|(path, file)| FileEntry {
             path: path.clone(),
-            kind: kind(path).to_owned(),
+            kind: parts::kind(path).to_owned(),
             arch: arch_of(path).map(|arch| arch.name().to_owned()),
             mode: if file.is_program { "0755" } else { "0644" }.to_owned(),
             size: file.bytes.len() as u64,
@@ -233,36 +233,10 @@ pub fn files(tree: &Tree) -> Vec<FileEntry> {
         .collect()
 }
 
-fn kind(path: &str) -> &'static str {
-    let (dir, rest) = path.split_once('/').unwrap_or(("", path));
-    match (dir, rest) {
-        ("bin", _) => "program",
-        ("oci", _) => "image-layout",
-        ("charts", "index.yaml") => "chart-index",
-        ("charts", _) => "chart",
-        ("manifests", _) => "manifest",
-        ("bindata", _) => "bindata",
-        ("plugins", _) => "plugin-archive",
-        ("airgap", name) if name.starts_with("sha256sum-") => "checksums",
-        ("airgap", name) if name.strip_suffix(".tar").is_some() => "image-archive",
-        ("airgap", name) if name.starts_with("multus-airgap-") => "program",
-        ("airgap", _) => "image-list",
-        ("completions", _) => "completion",
-        ("man", _) => "man-page",
-        ("exports", _) => "export",
-        ("kubectl", "multus.yaml") => "krew-manifest",
-        ("kubectl", _) => "kubectl-archive",
-        ("sbom", name) if name.starts_with("vex.") => "vex",
-        ("sbom", _) => "sbom",
-        ("", "LICENSE" | "THIRD-PARTY.txt") => "licence",
-        _ => "other",
-    }
-}
-
 fn arch_of(path: &str) -> Option<Arch> {
     match path.split_once('/')? {
         ("bin" | "sbom", rest) => Arch::parse(rest.split_once('/')?.0),
-        ("airgap" | "kubectl" | "plugins", name) => name.split(['-', '.']).find_map(Arch::parse),
+        ("airgap" | "krew" | "plugins", name) => name.split(['-', '.']).find_map(Arch::parse),
         _ => None,
     }
 }
@@ -338,7 +312,7 @@ mod tests {
     #[test]
     fn kind_and_architecture_follow_from_the_path() {
         let check = |path, kind_expected, arch: Option<&str>| {
-            assert_eq!(kind(path), kind_expected, "{path}");
+            assert_eq!(parts::kind(path), kind_expected, "{path}");
             assert_eq!(arch_of(path).map(Arch::name), arch, "{path}");
         };
         check("bin/arm/multus-shim", "program", Some("arm"));
@@ -368,8 +342,8 @@ mod tests {
         check("completions/_multus-distro", "completion", None);
         check("airgap/sha256sum-amd64.txt", "checksums", Some("amd64"));
         check("exports/hauler.yaml", "export", None);
-        check("kubectl/multus.yaml", "krew-manifest", None);
-        let kubectl = "kubectl/kubectl-multus-v5.0.0-linux-arm64.tar.gz";
+        check("krew/multus.yaml", "krew-manifest", None);
+        let kubectl = "krew/kubectl-multus-v5.0.0-linux-arm64.tar.gz";
         check(kubectl, "kubectl-archive", Some("arm64"));
     }
 }

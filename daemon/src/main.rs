@@ -9,8 +9,9 @@ use std::{
 };
 
 use anyhow::Context;
+use api::version;
 use clap::{Parser, Subcommand, ValueEnum, builder::PossibleValuesParser};
-use cmdline::absolute;
+use cmdline::{VersionFlag, absolute};
 use daemon::{
     app::{self, Identity},
     certificate::approve::ServiceAccount,
@@ -36,9 +37,10 @@ const HOST_ROOT: &str = "/hostroot";
 #[derive(Debug, Parser)]
 #[command(
     name = "multus-daemon",
+    version = version::text(),
     disable_version_flag = true,
     disable_help_subcommand = true,
-    after_help = "Examples:\n  multus-daemon                       serve this node, as the DaemonSet does\n  multus-daemon discover --json       where this node's runtime has its CNI directories\n  multus-daemon status --ready        exit status 0 when pods are served, else the reason\n  multus-daemon uninstall             remove configuration and shim from this node"
+    after_help = "Examples:\n  multus-daemon                       serve this node, as the DaemonSet does\n  multus-daemon doctor                what is wrong on this node, and how to fix it\n  multus-daemon status --ready        exit status 0 when pods are served, else the reason\n  multus-daemon uninstall             remove configuration and shim from this node"
 )]
 struct Arguments {
     /// The daemon's configuration file.
@@ -50,9 +52,8 @@ struct Arguments {
     /// The format of log lines.
     #[arg(long, global = true, value_enum, default_value_t = LogFormat::Text)]
     log_format: LogFormat,
-    /// Print the version.
-    #[arg(long, short = 'v')]
-    version: bool,
+    #[command(flatten)]
+    _version: VersionFlag,
     #[command(subcommand)]
     command: Option<Command>,
 }
@@ -71,10 +72,16 @@ enum Command {
     )]
     Run,
     /// Install the CNI plugins into the runtime's directory and keep them there; serve no pods.
-    #[command(after_help = "Example:\n  multus-daemon plugins --root /hostroot")]
+    #[command(
+        hide = true,
+        after_help = "Example:\n  multus-daemon plugins --root /hostroot"
+    )]
     Plugins,
     /// Install the shim into a directory, also as passthru.
-    #[command(after_help = "Example:\n  multus-daemon install -d /host/opt/cni/bin")]
+    #[command(
+        hide = true,
+        after_help = "Example:\n  multus-daemon install -d /host/opt/cni/bin"
+    )]
     Install {
         /// The directory.
         #[arg(short = 'd', long = "dest-dir", alias = "dir", default_value = "/host/opt/cni/bin", value_parser = absolute)]
@@ -93,8 +100,20 @@ enum Command {
         #[arg(long)]
         detach: bool,
     },
+    /// Report what is wrong on this node, and how to fix it.
+    #[command(
+        after_help = "Examples:\n  multus-daemon doctor\n  kubectl exec -n kube-system daemonset/k3s-multus -- multus-daemon doctor --all"
+    )]
+    Doctor {
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+        /// Also every source that names a directory, and what was rejected.
+        #[arg(long)]
+        all: bool,
+    },
     /// Show where this node's runtime has its CNI directories.
-    #[command(after_help = "Example:\n  multus-daemon discover --json")]
+    #[command(hide = true, after_help = "Example:\n  multus-daemon discover --json")]
     Discover {
         /// Print JSON.
         #[arg(long)]
@@ -102,6 +121,7 @@ enum Command {
     },
     /// Approve certificates that nodes request for themselves, deny all others of that kind.
     #[command(
+        hide = true,
         after_help = "Example:\n  multus-daemon approve --service-account kube-system/multus"
     )]
     Approve {
@@ -110,13 +130,16 @@ enum Command {
         service_account: Option<ServiceAccount>,
     },
     /// Show what this node knows about a pod's networks, as JSON: for kubectl multus.
-    #[command(after_help = "Example:\n  multus-daemon pod shop/cart-0")]
+    #[command(hide = true, after_help = "Example:\n  multus-daemon pod shop/cart-0")]
     Pod {
         /// The pod as namespace/name.
         pod: PodName,
     },
     /// Verify that the DaemonSet serves every node and gave this pod its networks: for helm test.
-    #[command(after_help = "Example:\n  multus-daemon verify --wait 120")]
+    #[command(
+        hide = true,
+        after_help = "Example:\n  multus-daemon verify --wait 120"
+    )]
     Verify {
         /// Only verify the DaemonSet: it installs plugins and serves no pods.
         #[arg(long)]
@@ -138,6 +161,9 @@ enum Command {
         #[arg(long, conflicts_with = "ready")]
         json: bool,
     },
+    /// Print the version, with the commit and date of the release.
+    #[command(after_help = "Example:\n  multus-daemon version")]
+    Version,
 }
 
 fn main() -> ExitCode {
@@ -183,10 +209,6 @@ fn variable(name: &str) -> Option<String> {
 }
 
 fn start(arguments: Arguments) -> anyhow::Result<()> {
-    if arguments.version {
-        writeln!(std::io::stdout(), "{}", api::version_line("multus-daemon"))?;
-        return Ok(());
-    }
     let identity = Identity {
         node: variable("MULTUS_NODE_NAME").unwrap_or_default(),
         pod_uid: variable("POD_UID"),
@@ -210,6 +232,9 @@ fn start(arguments: Arguments) -> anyhow::Result<()> {
         Command::Uninstall { detach } => {
             runtime()?.block_on(commands::uninstall::run(&context, detach))
         }
+        Command::Doctor { json, all } => {
+            runtime()?.block_on(commands::doctor::run(&context, all, json))
+        }
         Command::Discover { json } => runtime()?.block_on(commands::discover::run(&context, json)),
         Command::Approve { service_account } => {
             logging::to_stderr("verbose", arguments.log_format == LogFormat::Json);
@@ -220,6 +245,9 @@ fn start(arguments: Arguments) -> anyhow::Result<()> {
             let release = release(&context.identity, !plugins)?;
             let wait = Duration::from_secs(wait.into());
             runtime()?.block_on(commands::verify::run(&release, wait))
+        }
+        Command::Version => {
+            writeln!(std::io::stdout(), "{}", version::line(PREFIX)).context("cannot write")
         }
         Command::Status { json: true, .. } => commands::status::print_json(&context),
         Command::Status { ready, wait, .. } => {
@@ -377,7 +405,11 @@ mod tests {
             parsed(&["multus-daemon", "-config", "/x"]).config,
             PathBuf::from("/x")
         );
-        assert!(parsed(&["multus-daemon", "-version"]).version);
+        for flag in ["-version", "-v", "-V", "--version"] {
+            let args = ["multus-daemon", flag].map(OsString::from).into_iter();
+            let error = Arguments::try_parse_from(normalize_args(args)).unwrap_err();
+            assert_eq!(error.to_string(), version::line(PREFIX) + "\n");
+        }
         let arguments = parsed(&["/install_multus", "-d", "/host/opt/cni/bin", "-t", "thick"]);
         assert!(matches!(arguments.command, Some(Command::Install { .. })));
     }

@@ -24,7 +24,9 @@ use std::{
 };
 
 use anyhow::Context as _;
+use api::version;
 use clap::{Parser, Subcommand, ValueEnum};
+use cmdline::VersionFlag;
 use rustls::crypto::ring;
 use serde::Serialize;
 
@@ -46,6 +48,7 @@ const PREFLIGHT_STATUSES: &str = "Exit status: 0 nothing to do, 1 pods or the in
 #[command(
     name = "kubectl-multus",
     bin_name = "kubectl multus",
+    version = version::text(),
     disable_version_flag = true,
     disable_help_subcommand = true,
     arg_required_else_help = true,
@@ -57,20 +60,19 @@ struct Arguments {
     /// Output format
     #[arg(long, short = 'o', global = true, value_enum, default_value_t = Output::Text)]
     output: Output,
-    /// Print the version
-    #[arg(long, short = 'v')]
-    version: bool,
+    #[command(flatten)]
+    _version: VersionFlag,
     #[command(subcommand)]
-    command: Option<Command>,
+    command: Command,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Show the networks that a pod has
+    /// Show the networks that a pod has, or the additional networks of all pods
     #[command(
-        after_help = format!("Examples:\n  kubectl multus status cart-0\n  kubectl multus status -n shop cart-0 -o json\n\nOnly the daemon of the pod's node knows plugins and times. It is queried as by `kubectl exec` in its pod, which takes the\nright to list pods and to create and get pods/exec in its namespace; without that right, definitions and events are read.\n\n{STATUSES}")
+        after_help = format!("Examples:\n  kubectl multus status cart-0\n  kubectl multus status -n shop cart-0 -o json\n  kubectl multus status                        pods of the namespace that have additional networks\n  kubectl multus status -A                     pods of all namespaces\n\nOnly the daemon of the pod's node knows plugins and times. It is queried as by `kubectl exec` in its pod, which takes the\nright to list pods and to create and get pods/exec in its namespace; without that right, definitions and events are read.\n\n{STATUSES}")
     )]
-    Status(PodArgs),
+    Status(StatusArgs),
     /// Diagnose what keeps a pod from its networks, and say what helps
     #[command(
         after_help = format!("Examples:\n  kubectl multus why cart-0\n  kubectl multus why shop/cart-0 -o json\n\nIt reads the pod, its definitions, its events and its network status, and queries the node's daemon, as status does.\n\n{STATUSES}")
@@ -86,6 +88,31 @@ enum Command {
         after_help = format!("Examples:\n  kubectl multus preflight\n  kubectl multus preflight --values values.yaml      values of the planned installation\n  helm get values -n kube-system rke2-multus -o yaml > values.yaml\n  kubectl get pods,nodes,daemonsets,configmaps,net-attach-def -A -o yaml | kubectl multus preflight -f -\n\nIt reads all pods, Deployments, StatefulSets and CronJobs, network definitions, nodes and DaemonSets, and the ConfigMap and\nvalues of the installed Multus; it reports what you may not read. Nothing is written.\n\n{PREFLIGHT_STATUSES}")
     )]
     Preflight(preflight::Args),
+    /// Print the version, with the commit and date of the release
+    #[command(
+        after_help = format!("Examples:\n  kubectl multus version\n  kubectl multus version -o json\n\n{STATUSES}")
+    )]
+    Version,
+}
+
+/// The JSON output of `version`; a development build has no commit and no date.
+#[derive(Serialize)]
+struct VersionReport {
+    version: &'static str,
+    #[serde(flatten)]
+    build: Option<version::Build>,
+}
+
+#[derive(Debug, clap::Args)]
+struct StatusArgs {
+    /// The pod: NAME, pod/NAME or NAMESPACE/NAME [default: all pods of the namespace]
+    pod: Option<String>,
+    /// Pods of all namespaces
+    #[arg(long, short = 'A', conflicts_with = "pod")]
+    all_namespaces: bool,
+    /// Namespace of the daemons' pods [default: all namespaces are searched]
+    #[arg(long, value_name = "NAME", requires = "pod")]
+    daemon_namespace: Option<String>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -154,23 +181,42 @@ fn main() -> ExitCode {
 }
 
 fn start(arguments: Arguments) -> anyhow::Result<CommandStatus> {
-    let Some(command) = arguments.command.filter(|_| !arguments.version) else {
-        writeln!(io::stdout(), "{}", api::version_line("kubectl-multus"))?;
+    let (options, output) = (&arguments.cluster, arguments.output);
+    if let Command::Version = arguments.command {
+        let report = VersionReport {
+            version: version::VERSION,
+            build: version::build(),
+        };
+        output.print(&report, || version::line(PREFIX) + "\n")?;
         return Ok(CommandStatus::Ok);
-    };
+    }
     // This fails only when a provider is installed already, and no other code of this program installs one.
     let _ = ring::default_provider().install_default();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("cannot start the runtime")?;
-    let (options, output) = (&arguments.cluster, arguments.output);
+    let command = arguments.command;
     runtime.block_on(async {
         match command {
             Command::Lint(args) => lint::run(&args, options, output).await,
             Command::Preflight(args) => preflight::run(&args, options, output).await,
-            Command::Status(args) => status::run(&args.read(options).await?, output, now()),
+            Command::Status(StatusArgs {
+                pod: Some(pod),
+                daemon_namespace,
+                ..
+            }) => {
+                let args = PodArgs {
+                    pod,
+                    daemon_namespace,
+                };
+                status::run(&args.read(options).await?, output, now())
+            }
+            Command::Status(args) => {
+                status::list::run(options, args.all_namespaces, output, now()).await
+            }
             Command::Why(args) => why::run(&args.read(options).await?, output, now()),
+            Command::Version => unreachable!("it is answered before"),
         }
     })
 }

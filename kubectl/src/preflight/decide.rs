@@ -736,7 +736,7 @@ fn steps(
         ..
     } = choice;
     if installed.iter().any(|one| is_of_distro(one, snapshot)) {
-        let distro = chart.distro.as_str();
+        let distro = chart.cluster();
         steps.push(format!(
             "write the values that you want to keep into a HelmChartConfig {namespace}/{}",
             chart.name
@@ -744,7 +744,7 @@ fn steps(
         steps.push(format!(
             "remove `multus` from `cni` in /etc/rancher/{distro}/config.yaml of each server"
         ));
-        steps.push(format!("start each server with `multus-distro server --multus -- {distro} server`; `multus-distro install` makes that permanent"));
+        steps.push(format!("start each server with `multus-distro run --multus -- {distro} server`; `multus-distro install` makes that permanent"));
         steps.extend(last);
         return steps;
     }

@@ -92,12 +92,12 @@ pub(super) fn run(env: &TestEnv, k3s: &K3s, report: &mut Report) -> Result<(), C
         },
     )?;
     report.check(
-        "after k3s-uninstall.sh, install --remove takes away what is left of ours",
+        "after k3s-uninstall.sh, uninstall takes away what is left of ours",
         || {
             cluster.end()?;
             let node = &cluster.server().node;
             node.run(&["sh", &format!("{BIN}/k3s-uninstall.sh")])?;
-            node.run(&["multus-distro", "install", "--remove"])?;
+            node.run(&["multus-distro", "uninstall"])?;
             let dirs = [
                 "/etc/systemd",
                 "/var/lib/rancher",
