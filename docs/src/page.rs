@@ -33,6 +33,8 @@ pub struct Heading {
     pub text: String,
     /// The name by which links reach it.
     pub anchor: String,
+    /// The words between it and the next heading, with code and without marks; a line for each paragraph and item.
+    pub body: String,
 }
 
 /// A link or an image.
@@ -96,6 +98,7 @@ impl Page {
                             level,
                             text,
                             anchor,
+                            body: String::new(),
                         });
                     }
                 }
@@ -137,10 +140,24 @@ impl Page {
                     }
                     if let Some((_, text)) = &mut heading {
                         text.push_str(&words);
+                    } else if let Some(above) = self.headings.last_mut() {
+                        above.body.push_str(&words);
                     }
                 }
+                Event::SoftBreak | Event::End(TagEnd::TableCell) => self.separate(' '),
+                Event::End(TagEnd::Paragraph | TagEnd::Item) => self.separate('\n'),
                 _ => {}
             }
+        }
+    }
+
+    /// Ends a part of the last heading's body.
+    fn separate(&mut self, with: char) {
+        if let Some(above) = self.headings.last_mut()
+            && !above.body.is_empty()
+            && !above.body.ends_with(char::is_whitespace)
+        {
+            above.body.push(with);
         }
     }
 
@@ -164,6 +181,26 @@ impl Page {
     pub fn title(&self) -> &str {
         let first = self.headings.first();
         first.map_or(&self.path, |heading| &heading.text)
+    }
+
+    /// Returns the first sentences of the page, for lists of pages; its title where it begins with none.
+    pub fn description(&self) -> String {
+        const MOST: usize = 160;
+        let mut bodies = self.headings.iter().map(|heading| heading.body.trim());
+        let first = bodies.find(|body| !body.is_empty());
+        let line = first.and_then(|body| body.lines().next());
+        let mut kept = String::new();
+        for word in line.unwrap_or(self.title()).split_whitespace() {
+            if kept.chars().count() + word.chars().count() + 3 > MOST {
+                kept.push_str(" …");
+                break;
+            }
+            if !kept.is_empty() {
+                kept.push(' ');
+            }
+            kept.push_str(word);
+        }
+        kept
     }
 
     /// Returns the commands of the page's blocks; lines that are none are left out.
@@ -249,6 +286,9 @@ mod tests {
     fn headings_links_and_blocks_are_found() {
         let page = Page::parse("docs/a.md", TEXT.to_owned());
         assert_eq!(page.title(), "The title");
+        let bodies: Vec<_> = page.headings.iter().map(|one| one.body.as_str()).collect();
+        let second = "a d\nhelm list \\\n  --all\nkubectl get pods\n";
+        assert_eq!(bodies, ["", second, "indented\n"]);
         let anchors: Vec<_> = page
             .headings
             .iter()
@@ -294,6 +334,20 @@ mod tests {
                 ),
             ]
         );
+    }
+
+    #[test]
+    fn descriptions_end_at_a_word() {
+        let description = |text: &str| Page::parse("a.md", text.to_owned()).description();
+        assert_eq!(
+            description("# A\n\nOne `x`\nand [y](z.md).\n\nTwo.\n"),
+            "One x and y."
+        );
+        assert_eq!(description("# A\n\n## B\n\n- one\n- two\n"), "one");
+        assert_eq!(description("# A b\n"), "A b");
+        let long = description(&format!("# A\n\n{}\n", "wörd ".repeat(60)));
+        assert!(long.ends_with("wörd …"), "{long}");
+        assert!((150..=160).contains(&long.chars().count()), "{long}");
     }
 
     #[test]

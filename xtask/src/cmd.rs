@@ -17,6 +17,7 @@ pub(crate) mod reproduce;
 pub(crate) mod sign;
 pub(crate) mod site;
 pub(crate) mod size;
+pub(crate) mod source;
 pub(crate) mod test;
 pub(crate) mod verify;
 
@@ -57,6 +58,7 @@ enum Command {
     Reproduce(reproduce::Args),
     Site(site::Args),
     Size(size::Args),
+    Source(source::Args),
     Lint(lint::Args),
     Fuzz(fuzz::Args),
     Ci(ci::Args),
@@ -81,6 +83,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Reproduce(args) => reproduce::run(&args),
         Command::Site(args) => site::run(&args),
         Command::Size(args) => size::run(&args),
+        Command::Source(args) => source::run(&args),
         Command::Lint(args) => lint::run(&args),
         Command::Fuzz(args) => fuzz::run(&args),
         Command::Ci(args) => ci::run(&args),

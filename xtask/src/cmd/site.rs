@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use cmdline::counted;
+use docs::site::Edition;
 
 use crate::{project::Project, tree::Tree, ui};
 
@@ -19,7 +20,12 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let project = Project::open()?;
     let pages = docs::Pages::read(&project.root).context("cannot read the pages")?;
-    let files = docs::site::files(&pages).context("cannot read the images of the pages")?;
+    let edition = Edition {
+        version: &project.version,
+        commit: &project.commit,
+    };
+    let files =
+        docs::site::files(&pages, edition).context("cannot read the images of the pages")?;
     let mut tree = Tree::default();
     for (path, bytes) in files {
         tree.add(path, bytes);
