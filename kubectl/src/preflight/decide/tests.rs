@@ -879,7 +879,8 @@ fn running_pods_that_hot_plug_would_change_are_named() {
     let status = |networks: &[&str]| {
         let entries = networks.iter().map(|name| json!({"name": name}));
         let default = json!({"name": "cbr0", "default": true});
-        Value::from_iter([default].into_iter().chain(entries)).to_string()
+        let all: Value = [default].into_iter().chain(entries).collect();
+        all.to_string()
     };
     let with = |annotation: &str, attached: &[&str]| {
         let mut pod = pod(annotation);
