@@ -25,7 +25,7 @@ fn release_and_medium_are_explained() {
         release.contains("  chart k3s-multus 9.8.7: charts/assets/"),
         "{release}"
     );
-    let programs = "  bin/<machine>/kubectl-multus: the kubectl plugin; 2 files, ";
+    let programs = "  bin/<arch>/multus-distro: starts K3s or RKE2 with Multus, with a VPN, or both; 2 files, ";
     assert!(release.contains(programs), "{release}");
     // The description alone says the same.
     let description = explain("release.json", &[]);
