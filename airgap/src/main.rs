@@ -5,8 +5,11 @@ use std::{env, path::PathBuf, process::ExitCode};
 use airgap::{
     commands::{explain, push, verify},
     source::Source,
+    ui,
 };
+use api::version;
 use clap::{Parser, Subcommand};
+use cmdline::VersionFlag;
 
 /// The prefix of each line about a failure.
 const PREFIX: &str = "multus-airgap";
@@ -15,12 +18,15 @@ const PREFIX: &str = "multus-airgap";
 #[derive(Debug, Parser)]
 #[command(
     name = "multus-airgap",
-    version,
+    version = version::text(),
+    disable_version_flag = true,
     disable_help_subcommand = true,
     arg_required_else_help = true,
     after_help = "Examples:\n  multus-airgap verify /media/airgap                                        before anything is done with it\n  multus-airgap push /media/airgap registry.example:5000 --user me          into the registry of the site\n\nExit status: 0 done, 1 failed, 2 wrong command line"
 )]
 struct Arguments {
+    #[command(flatten)]
+    _version: VersionFlag,
     #[command(subcommand)]
     command: Command,
 }
@@ -46,6 +52,9 @@ enum Command {
         after_help = "Examples:\n  multus-airgap push /media/airgap registry.example:5000\n  multus-airgap push dist oci://registry.example/mirror --user me --json\n  SSL_CERT_FILE=/etc/ssl/own-ca.pem multus-airgap push dist registry.example:5000\n  multus-airgap push dist registry.example/team --charts-to helm/team        charts go to registry.example/helm/team/rke2-multus\n  multus-airgap push multus-airgap-images-amd64.tar 127.0.0.1:5000 --plain-http"
     )]
     Push(Push),
+    /// Print the version, with the commit and date of the release
+    #[command(after_help = "Example:\n  multus-airgap version")]
+    Version,
 }
 
 #[derive(Debug, clap::Args)]
@@ -71,6 +80,7 @@ fn run(command: &Command) -> anyhow::Result<()> {
     match command {
         Command::Verify(args) => verify::run(args),
         Command::Explain(args) => explain::run(args),
+        Command::Version => ui::data(&(version::line(PREFIX) + "\n")),
         Command::Push(args) => push::run(&args.options, &Source::of(&args.from)?),
     }
 }

@@ -16,6 +16,8 @@ pub mod pod_report;
 
 pub mod rules;
 
+pub mod version;
+
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 
@@ -59,11 +61,3 @@ pub const DEFAULT_CNI_DIR: &str = "/var/lib/cni/multus";
 pub const PRIVATE_DIR: &str = ".multus-rs";
 /// The most bytes of one request or response.
 pub const MAX_MESSAGE: usize = 16 << 20;
-
-/// Returns the line that `-v` and `--version` print.
-pub fn version_line(program: &str) -> String {
-    format!(
-        "{program}: version:v{}(release), commit:none, date:none",
-        env!("CARGO_PKG_VERSION")
-    )
-}

@@ -19,7 +19,7 @@ use std::{
     process::ExitCode,
 };
 
-use clap::{Parser, error::ErrorKind};
+use clap::{ArgAction, Parser, error::ErrorKind};
 
 pub use self::hint::hint;
 
@@ -37,6 +37,14 @@ impl fmt::Display for BadUsage {
 }
 
 impl std::error::Error for BadUsage {}
+
+/// The flag that every program has besides its command `version`; the program disables clap's own flag, and gives clap the version.
+#[derive(Debug, clap::Args)]
+pub struct VersionFlag {
+    /// Print the version
+    #[arg(long, short = 'V', visible_short_alias = 'v', action = ArgAction::Version)]
+    pub version: Option<bool>,
+}
 
 /// Parses arguments, the program's name first, or reports a usage error and returns its exit status.
 pub fn parse_or_report<T: Parser>(
@@ -124,8 +132,10 @@ mod tests {
     use super::*;
 
     #[derive(Debug, Parser)]
-    #[command(name = "sail")]
+    #[command(name = "sail", version = "v1 (abc)", disable_version_flag = true)]
     struct Sail {
+        #[command(flatten)]
+        _version: VersionFlag,
         #[arg(long, value_parser = absolute)]
         chart: Option<PathBuf>,
     }
@@ -151,6 +161,15 @@ mod tests {
         );
         assert!(line.contains("; Usage: sail "), "{line}");
         assert_eq!(line.lines().count(), 1, "{line}");
+    }
+
+    #[test]
+    fn both_short_flags_print_the_version() {
+        for flag in ["-v", "-V", "--version"] {
+            let error = Sail::try_parse_from(["sail", flag]).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::DisplayVersion);
+            assert_eq!(error.to_string(), "sail v1 (abc)\n");
+        }
     }
 
     #[test]

@@ -9,8 +9,9 @@ use std::{
 };
 
 use anyhow::Context;
+use api::version;
 use clap::{Parser, Subcommand, ValueEnum, builder::PossibleValuesParser};
-use cmdline::absolute;
+use cmdline::{VersionFlag, absolute};
 use daemon::{
     app::{self, Identity},
     certificate::approve::ServiceAccount,
@@ -36,6 +37,7 @@ const HOST_ROOT: &str = "/hostroot";
 #[derive(Debug, Parser)]
 #[command(
     name = "multus-daemon",
+    version = version::text(),
     disable_version_flag = true,
     disable_help_subcommand = true,
     after_help = "Examples:\n  multus-daemon                       serve this node, as the DaemonSet does\n  multus-daemon discover --json       where this node's runtime has its CNI directories\n  multus-daemon status --ready        exit status 0 when pods are served, else the reason\n  multus-daemon uninstall             remove configuration and shim from this node"
@@ -50,9 +52,8 @@ struct Arguments {
     /// The format of log lines.
     #[arg(long, global = true, value_enum, default_value_t = LogFormat::Text)]
     log_format: LogFormat,
-    /// Print the version.
-    #[arg(long, short = 'v')]
-    version: bool,
+    #[command(flatten)]
+    _version: VersionFlag,
     #[command(subcommand)]
     command: Option<Command>,
 }
@@ -138,6 +139,9 @@ enum Command {
         #[arg(long, conflicts_with = "ready")]
         json: bool,
     },
+    /// Print the version, with the commit and date of the release.
+    #[command(after_help = "Example:\n  multus-daemon version")]
+    Version,
 }
 
 fn main() -> ExitCode {
@@ -183,10 +187,6 @@ fn variable(name: &str) -> Option<String> {
 }
 
 fn start(arguments: Arguments) -> anyhow::Result<()> {
-    if arguments.version {
-        writeln!(std::io::stdout(), "{}", api::version_line("multus-daemon"))?;
-        return Ok(());
-    }
     let identity = Identity {
         node: variable("MULTUS_NODE_NAME").unwrap_or_default(),
         pod_uid: variable("POD_UID"),
@@ -220,6 +220,9 @@ fn start(arguments: Arguments) -> anyhow::Result<()> {
             let release = release(&context.identity, !plugins)?;
             let wait = Duration::from_secs(wait.into());
             runtime()?.block_on(commands::verify::run(&release, wait))
+        }
+        Command::Version => {
+            writeln!(std::io::stdout(), "{}", version::line(PREFIX)).context("cannot write")
         }
         Command::Status { json: true, .. } => commands::status::print_json(&context),
         Command::Status { ready, wait, .. } => {
@@ -377,7 +380,11 @@ mod tests {
             parsed(&["multus-daemon", "-config", "/x"]).config,
             PathBuf::from("/x")
         );
-        assert!(parsed(&["multus-daemon", "-version"]).version);
+        for flag in ["-version", "-v", "-V", "--version"] {
+            let args = ["multus-daemon", flag].map(OsString::from).into_iter();
+            let error = Arguments::try_parse_from(normalize_args(args)).unwrap_err();
+            assert_eq!(error.to_string(), version::line(PREFIX) + "\n");
+        }
         let arguments = parsed(&["/install_multus", "-d", "/host/opt/cni/bin", "-t", "thick"]);
         assert!(matches!(arguments.command, Some(Command::Install { .. })));
     }

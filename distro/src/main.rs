@@ -18,7 +18,9 @@ mod unit;
 
 use std::process::ExitCode;
 
+use api::version;
 use clap::{Parser, Subcommand};
+use cmdline::VersionFlag;
 
 use crate::commands::PREFIX;
 
@@ -26,11 +28,14 @@ use crate::commands::PREFIX;
 #[derive(Debug, Parser)]
 #[command(
     name = "multus-distro",
-    version,
+    version = version::text(),
+    disable_version_flag = true,
     disable_help_subcommand = true,
     after_help = "Examples:\n  multus-distro server --multus -- k3s server\n  multus-distro stage --multus --distro k3s --data-dir /var/lib/rancher/k3s\n  multus-distro chart get rke2-multus --out rke2-multus.tgz"
 )]
 struct Arguments {
+    #[command(flatten)]
+    _version: VersionFlag,
     #[command(subcommand)]
     command: Command,
 }
@@ -66,7 +71,7 @@ enum Command {
     Vpn(commands::vpn::Command),
     /// Report what is wrong on this node, and how to fix it
     Doctor(commands::doctor::Args),
-    /// Print the version
+    /// Print the version, with the commit and date of the release
     Version(commands::version::Args),
 }
 

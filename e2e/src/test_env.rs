@@ -71,9 +71,19 @@ impl TestEnv {
     }
 
     pub(crate) fn version(&self) -> anyhow::Result<String> {
+        self.described("version")
+    }
+
+    pub(crate) fn commit(&self) -> anyhow::Result<String> {
+        self.described("commit")
+    }
+
+    /// Returns a text of the release's description.
+    fn described(&self, key: &str) -> anyhow::Result<String> {
         let release: Value = serde_json::from_slice(&self.read("release.json")?)?;
-        let version = release["version"].as_str();
-        Ok(version.context("release.json names no version")?.to_owned())
+        let text = release[key].as_str();
+        let text = text.with_context(|| format!("release.json names no {key}"))?;
+        Ok(text.to_owned())
     }
 
     /// Returns the path of a packed chart.

@@ -24,7 +24,9 @@ use std::{
 };
 
 use anyhow::Context as _;
+use api::version;
 use clap::{Parser, Subcommand, ValueEnum};
+use cmdline::VersionFlag;
 use rustls::crypto::ring;
 use serde::Serialize;
 
@@ -46,6 +48,7 @@ const PREFLIGHT_STATUSES: &str = "Exit status: 0 nothing to do, 1 pods or the in
 #[command(
     name = "kubectl-multus",
     bin_name = "kubectl multus",
+    version = version::text(),
     disable_version_flag = true,
     disable_help_subcommand = true,
     arg_required_else_help = true,
@@ -57,11 +60,10 @@ struct Arguments {
     /// Output format
     #[arg(long, short = 'o', global = true, value_enum, default_value_t = Output::Text)]
     output: Output,
-    /// Print the version
-    #[arg(long, short = 'v')]
-    version: bool,
+    #[command(flatten)]
+    _version: VersionFlag,
     #[command(subcommand)]
-    command: Option<Command>,
+    command: Command,
 }
 
 #[derive(Debug, Subcommand)]
@@ -86,6 +88,19 @@ enum Command {
         after_help = format!("Examples:\n  kubectl multus preflight\n  kubectl multus preflight --values values.yaml      values of the planned installation\n  helm get values -n kube-system rke2-multus -o yaml > values.yaml\n  kubectl get pods,nodes,daemonsets,configmaps,net-attach-def -A -o yaml | kubectl multus preflight -f -\n\nIt reads all pods, Deployments, StatefulSets and CronJobs, network definitions, nodes and DaemonSets, and the ConfigMap and\nvalues of the installed Multus; it reports what you may not read. Nothing is written.\n\n{PREFLIGHT_STATUSES}")
     )]
     Preflight(preflight::Args),
+    /// Print the version, with the commit and date of the release
+    #[command(
+        after_help = format!("Examples:\n  kubectl multus version\n  kubectl multus version -o json\n\n{STATUSES}")
+    )]
+    Version,
+}
+
+/// The JSON output of `version`; a development build has no commit and no date.
+#[derive(Serialize)]
+struct VersionReport {
+    version: &'static str,
+    #[serde(flatten)]
+    build: Option<version::Build>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -154,23 +169,29 @@ fn main() -> ExitCode {
 }
 
 fn start(arguments: Arguments) -> anyhow::Result<CommandStatus> {
-    let Some(command) = arguments.command.filter(|_| !arguments.version) else {
-        writeln!(io::stdout(), "{}", api::version_line("kubectl-multus"))?;
+    let (options, output) = (&arguments.cluster, arguments.output);
+    if let Command::Version = arguments.command {
+        let report = VersionReport {
+            version: version::VERSION,
+            build: version::build(),
+        };
+        output.print(&report, || version::line(PREFIX) + "\n")?;
         return Ok(CommandStatus::Ok);
-    };
+    }
     // This fails only when a provider is installed already, and no other code of this program installs one.
     let _ = ring::default_provider().install_default();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("cannot start the runtime")?;
-    let (options, output) = (&arguments.cluster, arguments.output);
+    let command = arguments.command;
     runtime.block_on(async {
         match command {
             Command::Lint(args) => lint::run(&args, options, output).await,
             Command::Preflight(args) => preflight::run(&args, options, output).await,
             Command::Status(args) => status::run(&args.read(options).await?, output, now()),
             Command::Why(args) => why::run(&args.read(options).await?, output, now()),
+            Command::Version => unreachable!("it is answered before"),
         }
     })
 }

@@ -21,7 +21,7 @@ Commands:
   list                      Print the names of the plugins
   install DIR [OPTIONS]     Install the program into DIR, with a link for each plugin
   uninstall DIR             Remove from DIR what install put there
-  version                   Print the version
+  version                   Print the version, with the commit and date of the release
 
 Options of install:
   --only NAME[,NAME...]     Link these plugins alone
@@ -58,7 +58,7 @@ pub(crate) fn run(args: impl Iterator<Item = OsString>) -> ExitCode {
             ) + "
 ")
         }
-        ["version" | "--version" | "-V"] => Ok(format!("{NAME} v{}\n", env!("CARGO_PKG_VERSION"))),
+        ["version" | "--version" | "-V" | "-v"] => Ok(api::version::line(NAME) + "\n"),
         ["help" | "--help" | "-h"] => Ok(USAGE.to_owned()),
         ["install", args @ ..] => Install::parse(args).and_then(|install| install.run()),
         ["uninstall", dir] => uninstall(Path::new(dir)),

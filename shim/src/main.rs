@@ -43,7 +43,8 @@ fn main() -> ExitCode {
         "multus-shim"
     };
     if args.any(|arg| is_version_flag(&arg)) {
-        return output::print(Document::Text(format!("{}\n", api::version_line(name))));
+        let line = api::version::line_of_shim(name);
+        return output::print(Document::Text(line + "\n"));
     }
     let versions = if is_passthru {
         passthru::VERSIONS
@@ -93,7 +94,7 @@ fn run(environment: Environment, stdin: Vec<u8>) -> Result<Document, CniError> {
 }
 
 fn is_version_flag(arg: &OsString) -> bool {
-    ["-v", "-version", "--version"]
+    ["-v", "-V", "-version", "--version"]
         .iter()
         .any(|flag| arg == flag)
 }

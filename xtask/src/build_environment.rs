@@ -66,7 +66,7 @@ pub(crate) fn apply<'a>(command: Cmd<'a>, variables: &[(String, OsString)]) -> C
         .fold(command, Cmd::env_remove);
     let command = command
         .env("CARGO_INCREMENTAL", "0")
-        // Programs carry no time, and a commit that changes no source must not rebuild the parts in C.
+        // What is compiled carries no time, and a commit that changes no source must not rebuild the parts in C.
         .env("SOURCE_DATE_EPOCH", "0")
         .env("LC_ALL", "C")
         .env("TZ", "UTC");
@@ -98,6 +98,7 @@ fn is_foreign(name: &OsStr) -> bool {
         "CARGO_BUILD_BUILD_DIR",
         "CCC_OVERRIDE_OPTIONS",
         "LIBRARY_PATH",
+        api::version::VARIABLE,
         "RING_PREGENERATE_ASM",
         "RUSTC",
         "RUSTC_BOOTSTRAP",

@@ -85,6 +85,8 @@ fn missing_paths_are_named() {
 
 #[test]
 fn version_is_that_of_the_workspace() {
-    let version = concat!("multus-airgap ", env!("CARGO_PKG_VERSION"), "\n");
-    assert_eq!(succeeds(command(&["--version"])), version);
+    let version = api::version::line("multus-airgap") + "\n";
+    for form in ["version", "--version", "-v", "-V"] {
+        assert_eq!(succeeds(command(&[form])), version);
+    }
 }

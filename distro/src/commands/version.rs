@@ -1,6 +1,8 @@
 //! `version [--json]`: prints the version, and as JSON what is embedded.
 
-use super::print;
+use api::version;
+
+use super::{PREFIX, print};
 use crate::{assets, trusted_key};
 
 #[derive(Debug, clap::Args)]
@@ -12,13 +14,15 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let version = env!("CARGO_PKG_VERSION");
     if !args.json {
-        return print(&format!("multus-distro {version}\n"));
+        return print(&(version::line(PREFIX) + "\n"));
     }
     let charts: Vec<&str> = assets::charts().iter().map(|chart| chart.file).collect();
-    let mut json =
-        serde_json::json!({"version": version, "charts": charts, "images": assets::IMAGES});
+    let mut json = serde_json::json!({"version": version::VERSION, "charts": charts, "images": assets::IMAGES});
+    if let Some(build) = version::build() {
+        json["commit"] = build.commit.into();
+        json["date"] = build.date.into();
+    }
     if let Some(key) = trusted_key::built_in_id()? {
         json["trustedKey"] = serde_json::json!(key);
     }

@@ -19,7 +19,7 @@ fn version_needs_neither_stdin_nor_daemon() {
 
 #[test]
 fn version_flags_print_one_line() {
-    for flag in ["-v", "-version", "--version"] {
+    for flag in ["-v", "-V", "-version", "--version"] {
         let output = run_with("multus-shim", &[flag], &[], b"");
         assert!(
             output.success().starts_with("multus-shim: version:v"),

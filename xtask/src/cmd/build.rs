@@ -11,6 +11,7 @@ use std::{
 
 use airgap::build::Build;
 use anyhow::{Context as _, ensure};
+use api::version;
 use archive::digest::{Digest, sha256};
 use serde::{Deserialize, Serialize};
 use xshell::cmd;
@@ -98,7 +99,8 @@ pub(crate) fn fetch(
     toolchain::fetch_crates(project, arches)
 }
 
-/// Builds the programs, or takes those of an earlier build of the same sources. Returns also what they were built with.
+/// Builds the programs, or takes those of an earlier build of the same sources, and writes the commit into them. Returns also what they
+/// were built with.
 pub(crate) fn all(
     project: &Project,
     arches: &[Arch],
@@ -129,7 +131,21 @@ pub(crate) fn all(
     }
     let build = toolchain::record(project, arches)?;
     let build = build.context("a tool disappeared during the build; start again")?;
+    let text = stamp(project)?;
+    for (arch, programs) in &mut binaries {
+        for (name, bytes) in programs {
+            version::stamp(bytes, &text)
+                .with_context(|| format!("cannot write the commit into {} {name}", arch.name()))?;
+        }
+    }
     Ok((binaries, build))
+}
+
+/// Returns what programs say of their build: the commit of the checkout, and its day.
+pub(crate) fn stamp(project: &Project) -> anyhow::Result<String> {
+    let time = airgap::time::rfc3339(project.epoch);
+    let day = time.split_once('T').map_or(&*time, |(day, _)| day);
+    Ok(version::stamp_text(&project.commit, day)?)
 }
 
 /// Downloads the C compiler, unless it is there.
@@ -355,6 +371,16 @@ fn write_cache(project: &Project, arch: Arch, programs: &Binaries) -> anyhow::Re
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn stamp_is_commit_and_day_of_the_checkout() {
+        let project = Project {
+            commit: "abc-dirty".to_owned(),
+            epoch: 951_782_399,
+            ..Project::open().unwrap()
+        };
+        assert_eq!(stamp(&project).unwrap(), "abc-dirty 2000-02-28");
+    }
 
     #[test]
     fn key_covers_the_tools_and_the_architecture() {

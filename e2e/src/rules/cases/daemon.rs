@@ -79,7 +79,7 @@ fn version_flag(harness: &Harness) -> anyhow::Result<()> {
     let output = sh::output(harness.node().command(program).arg("-version"), b"")?;
     let text = String::from_utf8_lossy(&output.stdout);
     ensure!(
-        text.starts_with("multus-daemon: ") && text.lines().count() == 1,
+        text.starts_with("multus-daemon") && text.lines().count() == 1,
         "{text}"
     );
     Ok(())

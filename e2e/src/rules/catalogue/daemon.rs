@@ -17,7 +17,7 @@ pub(super) const SUBJECT: Subject = Subject {
         ),
         should(
             "daemon.version-flag",
-            "`-version` prints one line that begins with `multus-daemon: `.",
+            "`-version` prints one line that begins with `multus-daemon`.",
             Upstream,
         ),
         must(

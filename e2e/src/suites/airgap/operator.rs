@@ -63,7 +63,8 @@ pub(super) fn run(
         let program = own.join(format!("multus-airgap-{}", arch()));
         let operator = Operator { fixture, program };
         let version = operator.run(&["--version"])?;
-        ensure!(version.contains(&env.version()?), "{version}");
+        let expected = format!("multus-airgap v{} ({}, ", env.version()?, env.commit()?);
+        ensure!(version.starts_with(&expected), "{version}");
         Ok((operator, own))
     })?;
     check_and_explain(env, &operator, &medium, report)?;

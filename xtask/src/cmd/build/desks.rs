@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, ffi::OsString, fs};
 
 use airgap::{desk::Desk, kubectl_archives};
 use anyhow::{Context as _, ensure};
+use api::version;
 use xshell::cmd;
 
 use crate::{
@@ -77,6 +78,8 @@ fn compile(project: &Project, compiler: &CCompiler, desk: Desk) -> anyhow::Resul
     let mut variables: Vec<(String, OsString)> = vec![
         ("CARGO_TARGET_DIR".to_owned(), project.target.clone().into()),
         ("CRATE_CC_NO_DEFAULTS".to_owned(), "1".into()),
+        // Not written into the finished program as for nodes: its signature for macOS covers every byte.
+        (version::VARIABLE.to_owned(), super::stamp(project)?.into()),
         (format!("CC_{lower}"), cc.clone().into()),
         (format!("AR_{lower}"), compiler.ar().into()),
         (format!("CFLAGS_{lower}"), c_flags.join(" ").into()),
