@@ -11,10 +11,11 @@ use clap_complete::{Shell, generate};
 /// Stands for the version in the stored pages, so that another version changes none of them; a release has its version there.
 pub const VERSION: &str = "@VERSION@";
 
-/// Returns every file for a program, by its path: `man/…` and `completions/…`.
-pub fn of_program(mut command: Command) -> BTreeMap<String, Vec<u8>> {
+/// Returns every file for a program, by its path: `man/…` and `completions/…`. Hidden commands are in none of them.
+pub fn of_program(command: Command) -> BTreeMap<String, Vec<u8>> {
     let name = command.get_name().to_owned();
     let mut files = manual(command.clone());
+    let mut command = without_hidden(&command);
     for (shell, file) in [
         (Shell::Bash, format!("{name}.bash")),
         (Shell::Fish, format!("{name}.fish")),
@@ -88,8 +89,35 @@ pub fn manual(command: Command) -> BTreeMap<String, Vec<u8>> {
     files
 }
 
+/// Returns the command line without hidden commands and options, as far as completions show it: clap's generators offer hidden ones, too.
+fn without_hidden(command: &Command) -> Command {
+    // Clap takes names of the program's lifetime alone.
+    let name: &'static str = command.get_name().to_owned().leak();
+    let args = command.get_arguments().filter(|arg| !arg.is_hide_set());
+    let children = command
+        .get_subcommands()
+        .filter(|child| !child.is_hide_set());
+    let copy = Command::new(name)
+        .args(args)
+        .subcommands(children.map(without_hidden))
+        .disable_help_flag(command.is_disable_help_flag_set())
+        .disable_help_subcommand(command.is_disable_help_subcommand_set())
+        .disable_version_flag(command.is_disable_version_flag_set());
+    let copy = match command.get_version() {
+        Some(_) => copy.version(VERSION),
+        None => copy,
+    };
+    match command.get_about() {
+        Some(about) => copy.about(about.clone()),
+        None => copy,
+    }
+}
+
 fn add_pages(files: &mut BTreeMap<String, Vec<u8>>, command: &Command) {
-    for child in command.get_subcommands() {
+    for child in command
+        .get_subcommands()
+        .filter(|child| !child.is_hide_set())
+    {
         add_pages(files, child);
     }
     let name = command.get_display_name().unwrap_or(command.get_name());
@@ -103,4 +131,41 @@ fn add_pages(files: &mut BTreeMap<String, Vec<u8>>, command: &Command) {
     let text = String::from_utf8(bytes).expect("pages are made of text");
     let lines: Vec<_> = text.lines().map(str::trim_end).collect();
     files.insert(format!("man/{name}.1"), (lines.join("\n") + "\n").into());
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Arg;
+
+    use super::*;
+
+    #[test]
+    fn hidden_commands_and_options_are_in_no_page_and_no_completion() {
+        let option = |name: &'static str| Arg::new(name).long(name);
+        let group = Command::new("vpn")
+            .subcommand(Command::new("status").about("Shown").arg(option("json")))
+            .subcommand(Command::new("secrethook").hide(true));
+        let command = Command::new("sail")
+            .arg(option("secretoption").hide(true))
+            .subcommand(group)
+            .subcommand(Command::new("secretcommand").hide(true));
+        let files = of_program(command);
+        let names: Vec<_> = files.keys().map(String::as_str).collect();
+        assert_eq!(
+            names,
+            [
+                "completions/_sail",
+                "completions/sail.bash",
+                "completions/sail.fish",
+                "man/sail-vpn-status.1",
+                "man/sail-vpn.1",
+                "man/sail.1"
+            ]
+        );
+        for (name, bytes) in &files {
+            let text = String::from_utf8_lossy(bytes);
+            assert!(!text.contains("secret"), "{name}: {text}");
+            assert!(text.contains("status") || name == "man/sail.1", "{name}");
+        }
+    }
 }

@@ -72,10 +72,16 @@ enum Command {
     )]
     Run,
     /// Install the CNI plugins into the runtime's directory and keep them there; serve no pods.
-    #[command(after_help = "Example:\n  multus-daemon plugins --root /hostroot")]
+    #[command(
+        hide = true,
+        after_help = "Example:\n  multus-daemon plugins --root /hostroot"
+    )]
     Plugins,
     /// Install the shim into a directory, also as passthru.
-    #[command(after_help = "Example:\n  multus-daemon install -d /host/opt/cni/bin")]
+    #[command(
+        hide = true,
+        after_help = "Example:\n  multus-daemon install -d /host/opt/cni/bin"
+    )]
     Install {
         /// The directory.
         #[arg(short = 'd', long = "dest-dir", alias = "dir", default_value = "/host/opt/cni/bin", value_parser = absolute)]
@@ -103,6 +109,7 @@ enum Command {
     },
     /// Approve certificates that nodes request for themselves, deny all others of that kind.
     #[command(
+        hide = true,
         after_help = "Example:\n  multus-daemon approve --service-account kube-system/multus"
     )]
     Approve {
@@ -111,13 +118,16 @@ enum Command {
         service_account: Option<ServiceAccount>,
     },
     /// Show what this node knows about a pod's networks, as JSON: for kubectl multus.
-    #[command(after_help = "Example:\n  multus-daemon pod shop/cart-0")]
+    #[command(hide = true, after_help = "Example:\n  multus-daemon pod shop/cart-0")]
     Pod {
         /// The pod as namespace/name.
         pod: PodName,
     },
     /// Verify that the DaemonSet serves every node and gave this pod its networks: for helm test.
-    #[command(after_help = "Example:\n  multus-daemon verify --wait 120")]
+    #[command(
+        hide = true,
+        after_help = "Example:\n  multus-daemon verify --wait 120"
+    )]
     Verify {
         /// Only verify the DaemonSet: it installs plugins and serves no pods.
         #[arg(long)]

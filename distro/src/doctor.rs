@@ -245,7 +245,7 @@ fn check_staging(target: &Target<'_>, mut server: Server<'_>, found: &mut Examin
         Ok(files) => files,
         Err(error) => return found.problem(error.to_string()),
     };
-    let again = "start the distro through multus-distro, or run `stage` again";
+    let again = "start the distro through multus-distro again";
     let (mut current, mut is_off) = (0, false);
     for file in &files {
         let path = target.data(&file.path);
@@ -274,7 +274,7 @@ fn check_staging(target: &Target<'_>, mut server: Server<'_>, found: &mut Examin
         "staging",
         match (current, is_off) {
             (0, true) => "unstaged: `unstage --purge` removes the last file".to_owned(),
-            (0, false) => "none: `stage --multus` or `server --multus` stages it".to_owned(),
+            (0, false) => "none: a start with `run --multus` stages it".to_owned(),
             _ => format!(
                 "release {}, {current} of {} files",
                 env!("CARGO_PKG_VERSION"),

@@ -22,7 +22,7 @@ use api::version;
 use clap::{Parser, Subcommand};
 use cmdline::VersionFlag;
 
-use crate::commands::PREFIX;
+use crate::{commands::PREFIX, settings::Role};
 
 /// Multus for an unmodified K3s or RKE2
 #[derive(Debug, Parser)]
@@ -31,7 +31,7 @@ use crate::commands::PREFIX;
     version = version::text(),
     disable_version_flag = true,
     disable_help_subcommand = true,
-    after_help = "Examples:\n  multus-distro server --multus -- k3s server\n  multus-distro stage --multus --distro k3s --data-dir /var/lib/rancher/k3s\n  multus-distro chart get rke2-multus --out rke2-multus.tgz"
+    after_help = "Examples:\n  multus-distro install                              on each node, with systemd\n  multus-distro run --multus -- k3s server           without systemd\n  multus-distro doctor\n  multus-distro chart get rke2-multus --out rke2-multus.tgz"
 )]
 struct Arguments {
     #[command(flatten)]
@@ -43,29 +43,40 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Put charts and manifest where the distro looks for them
+    #[command(hide = true)]
     Stage(commands::stage::StageArgs),
     /// Have the distro remove what was staged
+    #[command(hide = true)]
     Unstage(commands::stage::UnstageArgs),
-    /// Stage, then become the distro's server
+    /// Stage on a server, then become the distro
     #[command(
-        after_help = "Example:\n  multus-distro server --multus -- k3s server --data-dir /data/k3s"
+        after_help = "Examples:\n  multus-distro run --multus -- k3s server --data-dir /data/k3s\n  multus-distro run --multus -- k3s agent --server https://10.0.0.1:6443"
     )]
-    Server(commands::server::Args),
-    /// Become the distro's agent
+    Run(commands::run::Args),
+    /// The former name of `run` for servers, which units of earlier installations start
     #[command(
-        after_help = "Example:\n  multus-distro agent --multus -- k3s agent --server https://10.0.0.1:6443"
+        hide = true,
+        after_help = "Example:\n  multus-distro run --multus -- k3s server"
     )]
-    Agent(commands::server::Args),
+    Server(commands::run::Args),
+    /// The former name of `run` for agents
+    #[command(
+        hide = true,
+        after_help = "Example:\n  multus-distro run --multus -- k3s agent"
+    )]
+    Agent(commands::run::Args),
     /// The embedded charts
     #[command(subcommand)]
     Chart(commands::chart::Command),
     /// The images that the charts name
     #[command(subcommand)]
     Images(commands::images::Command),
-    /// Check archives, or what is on this node, byte by byte
+    /// Check what is staged and installed on this node, byte by byte
     Verify(commands::verify::Args),
     /// Start the distro through this program, with systemd
     Install(commands::install::Args),
+    /// Undo install: delete the drop-in, unstage, and end the use of the VPN
+    Uninstall(commands::uninstall::Args),
     /// Nodes that meet over a VPN
     #[command(subcommand)]
     Vpn(commands::vpn::Command),
@@ -86,12 +97,14 @@ fn main() -> ExitCode {
     let outcome = match arguments.command {
         Command::Stage(args) => commands::stage::run(&args),
         Command::Unstage(args) => commands::stage::run_unstage(&args),
-        Command::Server(args) => commands::server::run(&args, true),
-        Command::Agent(args) => commands::server::run(&args, false),
+        Command::Run(args) => commands::run::run(&args, None),
+        Command::Server(args) => commands::run::run(&args, Some(Role::Server)),
+        Command::Agent(args) => commands::run::run(&args, Some(Role::Agent)),
         Command::Chart(command) => commands::chart::run(&command),
         Command::Images(command) => commands::images::run(&command),
         Command::Verify(args) => commands::verify::run(&args),
         Command::Install(args) => commands::install::run(&args),
+        Command::Uninstall(args) => commands::uninstall::run(&args),
         Command::Vpn(command) => commands::vpn::run(&command),
         Command::Doctor(args) => commands::doctor::run(&args),
         Command::Version(args) => commands::version::run(&args),

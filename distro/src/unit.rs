@@ -210,7 +210,7 @@ pub(crate) fn args(
     all
 }
 
-/// Returns the drop-in that starts a command as `program server|agent OPTIONS -- command`.
+/// Returns the drop-in that starts a command as `program run OPTIONS -- command`.
 pub(crate) fn drop_in(program: &Path, command: &str, options: &[String]) -> anyhow::Result<String> {
     let program = plain_path(program)?;
     let rest = command.trim_start_matches(['-', ':', '+', '!']);
@@ -219,7 +219,7 @@ pub(crate) fn drop_in(program: &Path, command: &str, options: &[String]) -> anyh
         !rest.starts_with('@'),
         "the unit gives the program another name (@): remove that"
     );
-    let role = role(rest)?;
+    role(rest)?;
     let order = if options.iter().any(|option| option == VPN_OPTION) {
         format!("[Unit]\nWants={VPN_UNIT}\nAfter={VPN_UNIT}\n")
     } else {
@@ -227,8 +227,8 @@ pub(crate) fn drop_in(program: &Path, command: &str, options: &[String]) -> anyh
     };
     let options = options.join(" ");
     Ok(format!(
-        "# written by `multus-distro install`; `multus-distro install --remove` takes it away\n{MADE_OF}{command}\n\
-         {order}[Service]\nExecStart=\nExecStart={prefixes}{program} {role} {options} -- {rest}\n"
+        "# written by `multus-distro install`; `multus-distro uninstall` removes it\n{MADE_OF}{command}\n\
+         {order}[Service]\nExecStart=\nExecStart={prefixes}{program} run {options} -- {rest}\n"
     ))
 }
 
@@ -241,7 +241,7 @@ pub(crate) struct Features {
 }
 
 impl Features {
-    /// Returns the options of `server` and `agent`.
+    /// Returns the options of `run`.
     pub(crate) fn options(&self) -> anyhow::Result<Vec<String>> {
         let mut words: Vec<String> = Vec::new();
         words.extend(self.multus.then(|| MULTUS_OPTION.to_owned()));
@@ -285,7 +285,7 @@ pub(crate) const VPN_UNIT: &str = "multus-vpn.service";
 pub(crate) fn vpn_unit(program: &Path, vpn_auth_file: &Path) -> anyhow::Result<String> {
     let (program, file) = (plain_path(program)?, plain_path(vpn_auth_file)?);
     Ok(format!(
-        "# written by `multus-distro install`; `multus-distro install --remove` takes it away\n\
+        "# written by `multus-distro install`; `multus-distro uninstall` removes it\n\
          [Unit]\nDescription=VPN of this node, for K3s and RKE2\n\
          Wants=network-online.target tailscaled.service\n\
          After=network-online.target tailscaled.service\n\
@@ -311,9 +311,9 @@ pub(crate) fn plain_path(path: &Path) -> anyhow::Result<&str> {
         })
 }
 
-/// The option of `server` and `agent` that stages Multus.
+/// The option of `run` that stages Multus.
 const MULTUS_OPTION: &str = "--multus";
-/// The option of `server` and `agent` that names the file with the VPN's settings.
+/// The option of `run` that names the file with the VPN's settings.
 const VPN_OPTION: &str = "--vpn-auth-file";
 /// The option that names the networks of pods.
 const CIDR_OPTION: &str = "--vpn-cluster-cidr";
@@ -415,13 +415,13 @@ mod tests {
         let command = check(&[K3S]).unwrap();
         let multus = [MULTUS_OPTION.to_owned()];
         let text = drop_in(program, &command, &multus).unwrap();
-        let start = "ExecStart=\nExecStart=/usr/local/bin/multus-distro server --multus -- /usr/local/bin/k3s server '--data-dir' '/data/k 3s'\n";
+        let start = "ExecStart=\nExecStart=/usr/local/bin/multus-distro run --multus -- /usr/local/bin/k3s server '--data-dir' '/data/k 3s'\n";
         assert!(text.ends_with(start), "{text}");
         assert_eq!(original_command(&text), Some(command.as_str()));
         let through = check(&[K3S, &text]).unwrap();
-        assert!(through.starts_with("/usr/local/bin/multus-distro server"));
+        assert!(through.starts_with("/usr/local/bin/multus-distro run"));
         let agent = drop_in(program, "-/usr/local/bin/rke2 agent", &multus).unwrap();
-        assert!(agent.contains("=-/usr/local/bin/multus-distro agent --multus -- /usr/local"));
+        assert!(agent.contains("=-/usr/local/bin/multus-distro run --multus -- /usr/local"));
         for (program, command) in [
             ("/tmp/a b", "/k3s server"),
             ("relative", "/k3s server"),
@@ -445,7 +445,7 @@ mod tests {
         };
         let options = features.options().unwrap();
         let text = drop_in(program, "/usr/local/bin/k3s agent", &options).unwrap();
-        let start = "ExecStart=/usr/local/bin/multus-distro agent --multus --vpn-auth-file /etc/multus-vpn.auth -- /usr/local/bin/k3s agent\n";
+        let start = "ExecStart=/usr/local/bin/multus-distro run --multus --vpn-auth-file /etc/multus-vpn.auth -- /usr/local/bin/k3s agent\n";
         assert!(text.ends_with(start), "{text}");
         assert_eq!(original_command(&text), Some("/usr/local/bin/k3s agent"));
         let networks = ["10.9.0.0/16", "fd09::/56"].map(str::to_owned);

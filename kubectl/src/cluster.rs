@@ -181,24 +181,18 @@ impl Cluster {
         plural: &str,
     ) -> Result<Option<Vec<Value>>, String> {
         let resource = resource(group, version, kind, plural);
-        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
-        let mut params = ListParams::default().limit(PAGE_SIZE);
-        let mut objects = Vec::new();
-        loop {
-            let listed = match api.list(&params).await {
-                Ok(listed) => listed,
-                Err(kube::Error::Api(status)) if status.code == NOT_FOUND => return Ok(None),
-                Err(error) => return Err(refusal(&error)),
-            };
-            objects.extend(listed.items.into_iter().map(to_value));
-            let rest = listed.metadata.continue_.filter(|token| !token.is_empty());
-            let Some(token) = rest else {
-                return Ok(Some(objects));
-            };
-            params = ListParams::default()
-                .limit(PAGE_SIZE)
-                .continue_token(&token);
-        }
+        pages(&Api::all_with(self.client.clone(), &resource)).await
+    }
+
+    /// Reads the pods of a namespace, or of all, page by page.
+    pub(crate) async fn pods(&self, namespace: Option<&str>) -> Result<Vec<Value>, String> {
+        let kind = resource("", "v1", "Pod", "pods");
+        let client = self.client.clone();
+        let api = match namespace {
+            Some(namespace) => Api::namespaced_with(client, namespace, &kind),
+            None => Api::all_with(client, &kind),
+        };
+        Ok(pages(&api).await?.unwrap_or_default())
     }
 
     /// Reads an object, of the whole cluster when the namespace is empty; `None` when it does not exist.
@@ -264,6 +258,27 @@ impl Cluster {
         };
         let listed = api.list(params).await.map_err(|error| refusal(&error))?;
         Ok(listed.items.into_iter().map(to_value).collect())
+    }
+}
+
+/// Reads all objects of a kind, page by page; `None` when the cluster does not know the kind.
+async fn pages(api: &Api<DynamicObject>) -> Result<Option<Vec<Value>>, String> {
+    let mut params = ListParams::default().limit(PAGE_SIZE);
+    let mut objects = Vec::new();
+    loop {
+        let listed = match api.list(&params).await {
+            Ok(listed) => listed,
+            Err(kube::Error::Api(status)) if status.code == NOT_FOUND => return Ok(None),
+            Err(error) => return Err(refusal(&error)),
+        };
+        objects.extend(listed.items.into_iter().map(to_value));
+        let rest = listed.metadata.continue_.filter(|token| !token.is_empty());
+        let Some(token) = rest else {
+            return Ok(Some(objects));
+        };
+        params = ListParams::default()
+            .limit(PAGE_SIZE)
+            .continue_token(&token);
     }
 }
 

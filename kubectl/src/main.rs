@@ -68,11 +68,11 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Show the networks that a pod has
+    /// Show the networks that a pod has, or the additional networks of all pods
     #[command(
-        after_help = format!("Examples:\n  kubectl multus status cart-0\n  kubectl multus status -n shop cart-0 -o json\n\nOnly the daemon of the pod's node knows plugins and times. It is queried as by `kubectl exec` in its pod, which takes the\nright to list pods and to create and get pods/exec in its namespace; without that right, definitions and events are read.\n\n{STATUSES}")
+        after_help = format!("Examples:\n  kubectl multus status cart-0\n  kubectl multus status -n shop cart-0 -o json\n  kubectl multus status                        pods of the namespace that have additional networks\n  kubectl multus status -A                     pods of all namespaces\n\nOnly the daemon of the pod's node knows plugins and times. It is queried as by `kubectl exec` in its pod, which takes the\nright to list pods and to create and get pods/exec in its namespace; without that right, definitions and events are read.\n\n{STATUSES}")
     )]
-    Status(PodArgs),
+    Status(StatusArgs),
     /// Diagnose what keeps a pod from its networks, and say what helps
     #[command(
         after_help = format!("Examples:\n  kubectl multus why cart-0\n  kubectl multus why shop/cart-0 -o json\n\nIt reads the pod, its definitions, its events and its network status, and queries the node's daemon, as status does.\n\n{STATUSES}")
@@ -101,6 +101,18 @@ struct VersionReport {
     version: &'static str,
     #[serde(flatten)]
     build: Option<version::Build>,
+}
+
+#[derive(Debug, clap::Args)]
+struct StatusArgs {
+    /// The pod: NAME, pod/NAME or NAMESPACE/NAME [default: all pods of the namespace]
+    pod: Option<String>,
+    /// Pods of all namespaces
+    #[arg(long, short = 'A', conflicts_with = "pod")]
+    all_namespaces: bool,
+    /// Namespace of the daemons' pods [default: all namespaces are searched]
+    #[arg(long, value_name = "NAME", requires = "pod")]
+    daemon_namespace: Option<String>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -189,7 +201,20 @@ fn start(arguments: Arguments) -> anyhow::Result<CommandStatus> {
         match command {
             Command::Lint(args) => lint::run(&args, options, output).await,
             Command::Preflight(args) => preflight::run(&args, options, output).await,
-            Command::Status(args) => status::run(&args.read(options).await?, output, now()),
+            Command::Status(StatusArgs {
+                pod: Some(pod),
+                daemon_namespace,
+                ..
+            }) => {
+                let args = PodArgs {
+                    pod,
+                    daemon_namespace,
+                };
+                status::run(&args.read(options).await?, output, now())
+            }
+            Command::Status(args) => {
+                status::list::run(options, args.all_namespaces, output, now()).await
+            }
             Command::Why(args) => why::run(&args.read(options).await?, output, now()),
             Command::Version => unreachable!("it is answered before"),
         }

@@ -107,6 +107,20 @@ impl PodSnapshot {
         })
     }
 
+    /// Returns what the pod's object alone says; nothing else is read.
+    pub(crate) fn of_object(pod_state: PodState) -> anyhow::Result<Self> {
+        Ok(Self {
+            pod_state,
+            events: Vec::new(),
+            known: KnownDefinitions::default(),
+            reply: DaemonReply::NoNode,
+            netconf: validate::netconf(lenient_options()).context("cannot use the defaults")?,
+            neighbours: Vec::new(),
+            health: ClusterHealth::default(),
+            unread: Vec::new(),
+        })
+    }
+
     /// Returns the pod of this node that has the address, as `namespace/name`.
     pub(crate) fn holder(&self, address: &str) -> Option<String> {
         let address = parse_address(address)?;

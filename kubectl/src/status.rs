@@ -1,5 +1,7 @@
 //! `kubectl multus status`: the networks of a pod, from its network status and the daemon's answer.
 
+pub(crate) mod list;
+
 use std::fmt::Write as _;
 
 use api::pod_report::{Attachment, Step};

@@ -84,7 +84,18 @@ fn with_verdict(name: &str, content: &Value, report: &Report) -> Value {
     })
 }
 
-fn check_medium(dir: &Path, trust: &Trust, json: bool) -> anyhow::Result<()> {
+/// Returns whether the directory has the files that lie next to the archives of a release, or such an archive.
+pub fn is_medium(dir: &Path) -> bool {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    let mut names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    names.any(|name| {
+        let of_sums = lists::architecture_of_sums(&name);
+        of_sums.or(lists::architecture_of_archive(&name)).is_some()
+    })
+}
+
+/// Checks a directory with archives, and prints what it holds.
+pub fn check_medium(dir: &Path, trust: &Trust, json: bool) -> anyhow::Result<()> {
     if !trust.attested_by.is_empty() {
         let usage = "--attested-by is for a release: a directory with archives has no statements";
         return Err(BadUsage(usage.to_owned()).into());

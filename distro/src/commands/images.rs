@@ -1,4 +1,5 @@
-//! `images list|install`: prints the images that the charts name, and copies their archives to where the distro imports from.
+//! `images list|verify|install`: prints the images that the charts name, checks a directory with their archives, and copies the one of
+//! this node to where the distro imports from.
 
 use std::path::{Path, PathBuf};
 
@@ -27,11 +28,25 @@ pub(crate) enum Command {
         #[arg(long, default_value = "", value_parser = registry)]
         system_default_registry: String,
     },
+    /// Check a directory with a release's archives, byte by byte
+    #[command(
+        after_help = "Examples:\n  multus-distro images verify /media/airgap\n  multus-distro images verify /media/airgap --key /etc/multus/release.pub\n\nOn machines that are no nodes `multus-airgap verify` checks the same, and whole releases."
+    )]
+    Verify(VerifyArgs),
     /// Check a directory with a release's archives, and copy the one for this architecture to where the distro imports it
     #[command(
         after_help = "Examples:\n  multus-distro images install /media/airgap\n  multus-distro images install /media/airgap --key /etc/multus/release.pub\n  multus-distro images install /media/airgap --data-dir /data/k3s\n  multus-distro images install /media/airgap --conditional-import"
     )]
     Install(InstallArgs),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct VerifyArgs {
+    /// The directory: archives, lists and sha256sum-<arch>.txt, and nothing else
+    dir: PathBuf,
+    /// Also check that the owner of this public key signed the checksums; PEM. It takes the place of a built-in key
+    #[arg(long, value_name = "FILE")]
+    key: Option<PathBuf>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -58,6 +73,7 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
         Command::List {
             system_default_registry,
         } => list(system_default_registry),
+        Command::Verify(args) => verify(&args.dir, args.key.as_deref()),
         Command::Install(args) => install(args),
     }
 }
@@ -67,6 +83,31 @@ fn list(registry: &str) -> anyhow::Result<()> {
         .iter()
         .map(|image| with_registry(image, registry) + "\n");
     print(&names.collect::<String>())
+}
+
+/// Checks a directory, and prints each file and image that is as it should be.
+pub(super) fn verify(dir: &Path, key: Option<&Path>) -> anyhow::Result<()> {
+    let trusted = trusted_key::find(key)?;
+    let checked = images::check(dir, trusted.as_ref())?;
+    if let Some(trusted) = &trusted {
+        let key = trusted.key.id().hex();
+        for name in &checked.signed {
+            print(&format!("ok  signed by {key}  {name}\n"))?;
+        }
+    }
+    for (name, digest) in &checked.sound.files {
+        print(&format!("ok  {}  {name}\n", digest.hex()))?;
+    }
+    for archive in &checked.sound.archives {
+        let path = checked.medium.path(&archive.name);
+        for image in &archive.images {
+            print(&format!("ok  {}  {}\n", image.reference, path.display()))?;
+        }
+    }
+    if trusted.is_none() {
+        note(trusted_key::UNCHECKED);
+    }
+    Ok(())
 }
 
 fn install(args: &InstallArgs) -> anyhow::Result<()> {

@@ -1,19 +1,15 @@
-//! `install`: writes a systemd drop-in that starts the distro through this program; `--remove` deletes it.
+//! `install`: writes a systemd drop-in that starts the distro through this program.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, ensure};
 use cmdline::{BadUsage, absolute};
-use node::{root::Root, runtime::HINT};
+use node::root::Root;
 
-use super::{
-    note, print,
-    stage::ensure_not_disabled,
-    vpn::down::{End, down},
-};
+use super::{note, note_new_name, print, stage::ensure_not_disabled, uninstall};
 use crate::{
     boot_program,
-    node_vpn::{auth, files::VpnFiles},
+    node_vpn::auth,
     plan::{self, Distro},
     service::{self, Service},
     stage,
@@ -25,7 +21,7 @@ const MAX_UNIT: u64 = 1 << 20;
 
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  multus-distro install\n  multus-distro install --unit k3s-agent.service\n  multus-distro install --vpn-auth-file /etc/multus-vpn.auth            the VPN alone\n  multus-distro install --multus --vpn-auth-file /etc/multus-vpn.auth\n  multus-distro install --remove\n\nRun it again when the unit changes, as an installation script of the distro does; doctor reports it."
+    after_help = "Examples:\n  multus-distro install\n  multus-distro install --unit k3s-agent.service\n  multus-distro install --vpn-auth-file /etc/multus-vpn.auth            the VPN alone\n  multus-distro install --multus --vpn-auth-file /etc/multus-vpn.auth\n\nRun it again when the unit changes, as an installation script of the distro does; doctor reports it."
 )]
 pub(crate) struct Args {
     /// The unit, where this node has several, or one of another name
@@ -35,21 +31,20 @@ pub(crate) struct Args {
     #[arg(long, value_enum)]
     distro: Option<Distro>,
     /// Start with Multus; on unless --vpn-auth-file is given, or this node has the VPN alone
-    #[arg(long, conflicts_with = "remove")]
+    #[arg(long)]
     multus: bool,
-    /// Put the node on the VPN of this file, which a unit of its own keeps up, without Multus where it was not on; both stay until --remove
-    #[arg(long, value_name = "FILE", value_parser = absolute, conflicts_with = "remove")]
+    /// Put the node on the VPN of this file, which a unit of its own keeps up, without Multus where it was not on; both stay until uninstall
+    #[arg(long, value_name = "FILE", value_parser = absolute)]
     vpn_auth_file: Option<PathBuf>,
     /// The networks of the cluster's pods, where an agent cannot ask its server for them
+    #[arg(long, value_name = "CIDR", value_delimiter = ',')]
+    vpn_cluster_cidr: Vec<vpn::Prefix>,
+    /// The former name of `uninstall`
     #[arg(
         long,
-        value_name = "CIDR",
-        value_delimiter = ',',
-        conflicts_with = "remove"
+        hide = true,
+        conflicts_with_all = ["multus", "vpn_auth_file", "vpn_cluster_cidr"]
     )]
-    vpn_cluster_cidr: Vec<vpn::Prefix>,
-    /// Delete the drop-in, end the use of the VPN, and unstage
-    #[arg(long)]
     remove: bool,
     /// This program's path on the node; its present path unless set
     #[arg(long, value_parser = absolute)]
@@ -60,15 +55,17 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    if args.remove {
+        note_new_name("multus-distro install --remove", "multus-distro uninstall");
+        return uninstall::run(&uninstall::Args {
+            unit: args.unit.clone(),
+            distro: args.distro,
+            root: args.root.clone(),
+        });
+    }
     let root = Root::open(&args.root)?;
     let found = service::find(&root, args.distro, args.unit.as_deref())
         .map_err(|error| BadUsage(format!("{error:#}")))?;
-    if args.remove {
-        return match found {
-            Some(service) => remove(args, &root, &service),
-            None => remove_without_unit(args, &root),
-        };
-    }
     let service = found.with_context(|| without_unit(&root))?;
     let program = match &args.program {
         Some(program) => program.clone(),
@@ -106,16 +103,15 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 }
 
 /// Returns why there is no unit, and what helps.
-fn without_unit(root: &Root) -> String {
+pub(super) fn without_unit(root: &Root) -> String {
     // The files that K3s' installer writes where OpenRC starts services. They set the command after /etc/conf.d is read.
-    let services = [("k3s", "server"), ("k3s-agent", "agent")];
-    let found = services
+    let found = ["k3s", "k3s-agent"]
         .into_iter()
-        .map(|(name, role)| (name, role, format!("/etc/init.d/{name}")))
-        .find(|(.., file)| root.exists(file));
+        .map(|name| (name, format!("/etc/init.d/{name}")))
+        .find(|(_, file)| root.exists(file));
     match found {
-        Some((name, role, file)) => format!(
-            "OpenRC starts {name} here, and only units of systemd are changed: in {file} write command=\"/usr/local/bin/multus-distro\", put `{role} --multus -- /usr/local/bin/k3s` before what command_args has, and run `rc-service {name} restart`; K3s' installer writes that file anew, so repeat it then"
+        Some((name, file)) => format!(
+            "OpenRC starts {name} here, and only units of systemd are changed: in {file} write command=\"/usr/local/bin/multus-distro\", put `run --multus -- /usr/local/bin/k3s` before what command_args has, and run `rc-service {name} restart`; K3s' installer writes that file anew, so repeat it then"
         ),
         None => "no unit of K3s or RKE2 is installed: install the distro first, or name its unit with --unit".to_owned(),
     }
@@ -164,7 +160,7 @@ fn check_staging(args: &Args, root: &Root, service: &Service) -> anyhow::Result<
     stage::check(root, &settings.data_dir, &files)
 }
 
-fn vpn_unit() -> PathBuf {
+pub(super) fn vpn_unit() -> PathBuf {
     Path::new("/etc/systemd/system").join(VPN_UNIT)
 }
 
@@ -186,74 +182,7 @@ fn write_vpn_unit(root: &Root, text: &str) -> anyhow::Result<bool> {
     Ok(true)
 }
 
-/// Ends the use of the VPN, if there is one, and removes its unit.
-fn remove_vpn(args: &Args, root: &Root) -> anyhow::Result<()> {
-    if !VpnFiles::new(root).is_used() {
-        return Ok(());
-    }
-    // In another file tree there is no VPN to take down.
-    if args.root == Path::new("/") {
-        // The VPN may be the only way to an edge node, so it stays up.
-        down(root, End::Routes)?;
-    } else {
-        VpnFiles::new(root).remove()?;
-    }
-    let path = vpn_unit();
-    if root.remove(&path)? {
-        print(&format!("{}\n", path.display()))?;
-        note("next: systemctl daemon-reload");
-    }
-    Ok(())
-}
-
-fn remove(args: &Args, root: &Root, service: &Service) -> anyhow::Result<()> {
-    remove_vpn(args, root)?;
-    if service.drop_in.is_none() {
-        note(&format!("{} has no drop-in of multus-distro", service.name));
-        return Ok(());
-    }
-    if unit::role(&service.command)? == "server" {
-        let data_dir = &service.settings(root, args.distro)?.data_dir;
-        let plan = stage::plan_unstage(root, data_dir, false, false)?;
-        for step in &plan {
-            note(&format!("plan: {}", step.describe(data_dir)));
-        }
-        let outcome = stage::unstage(root, data_dir, &plan)?;
-        outcome.notes.iter().for_each(|text| note(text));
-        for path in outcome.written {
-            print(&format!("{}\n", path.display()))?;
-        }
-    }
-    remove_drop_in(root, &service.drop_in_path())?;
-    // No daemon reads the hint without Multus.
-    root.remove(HINT)?;
-    note_next_step(service);
-    Ok(())
-}
-
-fn remove_drop_in(root: &Root, path: &Path) -> anyhow::Result<()> {
-    root.remove(path)?;
-    // Fails, as it should, while the directory holds other drop-ins.
-    if let Some(parent) = path.parent() {
-        let _ = root.remove_dir(parent);
-    }
-    print(&format!("{}\n", path.display()))
-}
-
-/// Removes what is left of an installation whose distro is gone, as after `k3s-uninstall.sh`, which leaves drop-ins.
-fn remove_without_unit(args: &Args, root: &Root) -> anyhow::Result<()> {
-    let left = service::own_drop_ins(root);
-    let is_used = VpnFiles::new(root).is_used();
-    ensure!(!left.is_empty() || is_used, without_unit(root));
-    remove_vpn(args, root)?;
-    left.iter()
-        .try_for_each(|path| remove_drop_in(root, path))?;
-    root.remove(HINT)?;
-    note("next: systemctl daemon-reload");
-    Ok(())
-}
-
-fn note_next_step(service: &Service) {
+pub(super) fn note_next_step(service: &Service) {
     note(&format!(
         "next: systemctl daemon-reload && systemctl restart {}",
         service.name

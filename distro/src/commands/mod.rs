@@ -4,8 +4,9 @@ pub(crate) mod chart;
 pub(crate) mod doctor;
 pub(crate) mod images;
 pub(crate) mod install;
-pub(crate) mod server;
+pub(crate) mod run;
 pub(crate) mod stage;
+pub(crate) mod uninstall;
 pub(crate) mod verify;
 pub(crate) mod version;
 pub(crate) mod vpn;
@@ -29,4 +30,11 @@ fn print(text: &str) -> anyhow::Result<()> {
 /// Writes one line for the user to stderr.
 fn note(text: &str) {
     cmdline::report(PREFIX, text);
+}
+
+/// Notes that a form of a command has another name now. The former one does the same in this release.
+fn note_new_name(former: &str, new: &str) {
+    note(&format!(
+        "`{former}` is now `{new}`: the former name ends with the next release"
+    ));
 }

@@ -1,4 +1,4 @@
-//! `verify [DIR]`: checks a directory with a release's archives, or what of a release is on this node, byte by byte and without network.
+//! `verify`: checks what of a release is on this node, byte by byte and without network.
 
 use std::path::{Path, PathBuf};
 
@@ -7,37 +7,40 @@ use archive::lists;
 use cmdline::{BadUsage, absolute};
 use node::root::Root;
 
-use super::{note, print};
+use super::{images as images_command, note_new_name, print};
 use crate::{
     detect::{self, Installation},
     images::{self, IMAGES_DIR},
     plan::{self, Server},
     stage::{self, FileState, recorded_checks},
-    trusted_key::{self, TrustedKey},
 };
 
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  multus-distro verify /media/airgap\n  multus-distro verify /media/airgap --key /etc/multus/release.pub\n  multus-distro verify\n  multus-distro verify --data-dir /data/k3s --distro k3s"
+    after_help = "Examples:\n  multus-distro verify\n  multus-distro verify --data-dir /data/k3s --distro k3s"
 )]
 pub(crate) struct Args {
-    /// A directory with archives and their checksums; what is staged and installed on this node unless set
+    /// The former form of `images verify`
+    #[arg(hide = true, conflicts_with_all = ["distro", "data_dir"])]
     dir: Option<PathBuf>,
-    /// Also check that the owner of this public key signed the checksums; PEM. It takes the place of a built-in key
-    #[arg(long, value_name = "FILE", requires = "dir")]
+    /// The key of the former form
+    #[arg(long, value_name = "FILE", requires = "dir", hide = true)]
     key: Option<PathBuf>,
     /// The distro, where this node has both
-    #[arg(long, value_enum, conflicts_with = "dir")]
+    #[arg(long, value_enum)]
     distro: Option<plan::Distro>,
     /// The distro's data directory, where it is not the default one
-    #[arg(long, value_parser = absolute, conflicts_with = "dir")]
+    #[arg(long, value_parser = absolute)]
     data_dir: Option<PathBuf>,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if let Some(dir) = &args.dir {
-        let trusted = trusted_key::find(args.key.as_deref())?;
-        return verify_archives(dir, trusted.as_ref());
+        note_new_name(
+            "multus-distro verify DIR",
+            "multus-distro images verify DIR",
+        );
+        return images_command::verify(dir, args.key.as_deref());
     }
     let root = Root::open("/")?;
     let installation = detect::find(&root, args.distro, args.data_dir.as_deref())
@@ -52,30 +55,6 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         "nothing of multus-distro is below {}: stage on servers, install images where there is no registry",
         installation.data_dir.display()
     );
-    Ok(())
-}
-
-/// Checks a directory, and prints each file and image that is as it should be.
-fn verify_archives(dir: &Path, trusted: Option<&TrustedKey>) -> anyhow::Result<()> {
-    let checked = images::check(dir, trusted)?;
-    if let Some(trusted) = trusted {
-        let key = trusted.key.id().hex();
-        for name in &checked.signed {
-            print(&format!("ok  signed by {key}  {name}\n"))?;
-        }
-    }
-    for (name, digest) in &checked.sound.files {
-        print(&format!("ok  {}  {name}\n", digest.hex()))?;
-    }
-    for archive in &checked.sound.archives {
-        let path = checked.medium.path(&archive.name);
-        for image in &archive.images {
-            print(&format!("ok  {}  {}\n", image.reference, path.display()))?;
-        }
-    }
-    if trusted.is_none() {
-        note(trusted_key::UNCHECKED);
-    }
     Ok(())
 }
 

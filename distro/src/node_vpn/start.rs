@@ -18,7 +18,7 @@ use crate::{
     unit,
 };
 
-/// The options of `server` and `agent` that concern the VPN.
+/// The options of `run` that concern the VPN.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]

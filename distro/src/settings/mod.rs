@@ -17,7 +17,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use anyhow::{bail, ensure};
+use anyhow::{Context as _, bail, ensure};
 use node::root::Root;
 
 pub(crate) use self::args::role;
@@ -219,14 +219,19 @@ impl Settings {
         self.distro == Distro::Rke2 && self.cni.iter().any(|network| network == "multus")
     }
 
-    /// Fails where the command starts the other kind of node.
-    pub(crate) fn ensure_role(&self, role: Role, program: &str) -> anyhow::Result<()> {
-        let (role, other) = (role.as_str(), self.role.unwrap_or(role).as_str());
+    /// Returns what the program is started as. A role that the caller names must be the program's, and is the one of a program that
+    /// names none.
+    pub(crate) fn role_of(&self, program: &str, named: Option<Role>) -> anyhow::Result<Role> {
+        let name = self.distro.as_str();
+        let role = self.role.or(named).with_context(|| {
+            format!("{program} is started neither as server nor as agent: write it after the program, as in: -- {name} server")
+        })?;
         ensure!(
-            role == other,
-            "{program} is started as {other}: use `multus-distro {other}` for it, or start it as {role}"
+            named.is_none_or(|named| named == role),
+            "{program} is started as {}: use `multus-distro run` for it",
+            role.as_str()
         );
-        Ok(())
+        Ok(role)
     }
 }
 

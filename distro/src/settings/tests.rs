@@ -192,17 +192,27 @@ fn default_networks_have_the_family_of_the_first_address() {
 
 #[test]
 fn wrong_roles_and_unknown_programs_are_refused() {
-    let error = |line: &str| {
+    let role = |line: &str, named| {
         let settings = read_all(line, &[], "").unwrap();
-        settings.ensure_role(Role::Server, "k3s")
+        let role = settings.role_of("k3s", named);
+        role.map_err(|error| error.to_string())
     };
-    for line in ["k3s server", "k3s --debug server", "k3s etcd-snapshot"] {
-        error(line).unwrap();
+    let server = Some(Role::Server);
+    for line in ["k3s server", "k3s --debug server"] {
+        assert_eq!(role(line, None), Ok(Role::Server));
+        assert_eq!(role(line, server), Ok(Role::Server));
     }
     for line in ["k3s agent", "k3s --debug agent"] {
-        let error = error(line).unwrap_err();
-        assert!(error.to_string().contains("multus-distro agent"));
+        assert_eq!(role(line, None), Ok(Role::Agent));
+        assert!(
+            role(line, server)
+                .unwrap_err()
+                .contains("multus-distro run")
+        );
     }
+    let neither = role("k3s etcd-snapshot", None).unwrap_err();
+    assert!(neither.contains("as in: -- k3s server"), "{neither}");
+    assert_eq!(role("k3s etcd-snapshot", server), Ok(Role::Server));
     let error = read_all("sleep 1", &[], "").unwrap_err();
     assert!(error.to_string().contains("--distro"));
 }

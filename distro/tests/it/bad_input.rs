@@ -57,20 +57,20 @@ fn wrong_arguments_are_bad_usage() {
             "k3s, rke2",
         ),
         (&["stage", "--multus"], "--data-dir <DATA_DIR>"),
-        (&["server", "--multus"], "<COMMAND>"),
-        (&["server", "--", "sleep", "1"], "with --distro"),
+        (&["run", "--multus"], "<COMMAND>"),
+        (&["run", "--", "sleep", "1"], "with --distro"),
         (
-            &["server", "--", "k3s", "server", "--data-dir", "here"],
+            &["run", "--", "k3s", "server", "--data-dir", "here"],
             "give an absolute path",
         ),
-        (&["agent", "--distro", "rke2", "--", "k3s"], "leave it out"),
+        (&["run", "--distro", "rke2", "--", "k3s"], "leave it out"),
         (
-            &["server", "--data-dir", "/a", "--", "k3s", "--data-dir=/b"],
+            &["run", "--data-dir", "/a", "--", "k3s", "--data-dir=/b"],
             "leave one of them out",
         ),
         (
             &[
-                "server",
+                "run",
                 "--multus",
                 "--",
                 "rke2",
@@ -98,8 +98,13 @@ fn wrong_arguments_are_bad_usage() {
             ],
             "leave https:// out",
         ),
-        (&["server", "--", "k3s", "agent"], "multus-distro agent"),
-        (&["agent", "--", "k3s", "server"], "multus-distro server"),
+        (&["server", "--", "k3s", "agent"], "multus-distro run"),
+        (&["agent", "--", "k3s", "server"], "multus-distro run"),
+        (
+            &["run", "--", "k3s", "kubectl"],
+            "neither as server nor as agent",
+        ),
+        (&["install", "--remove", "--multus"], "--multus"),
         (&["jump"], "'jump'"),
     ] {
         refused(args, BAD_USAGE, &[part]);
@@ -112,8 +117,9 @@ fn missing_program_stages_nothing() {
     let (data, absent) = (dir.path().join("data"), dir.path().join("k3s"));
     let hint = dir.path().join("node.json");
     for program in [path(&absent), "no-such-k3s"] {
-        let args = ["server", "--multus", "--distro", "k3s", "--hint"];
-        let more = [path(&hint), "--", program, "--data-dir", path(&data)];
+        let args = ["run", "--multus", "--distro", "k3s", "--hint"];
+        let data = ["server", "--data-dir", path(&data)];
+        let more = [&[path(&hint), "--", program][..], &data].concat();
         refused(&[&args[..], &more].concat(), FAILED, &[program, "after --"]);
     }
     assert!(content(dir.path()).is_empty());
@@ -151,7 +157,7 @@ fn missing_directory_of_archives_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let data = path(dir.path());
     let expected = "there is no directory /nosuch: name the one with";
-    refused(&["verify", "/nosuch"], FAILED, &[expected]);
+    refused(&["images", "verify", "/nosuch"], FAILED, &[expected]);
     let install = ["images", "install", "/nosuch", "--distro", "k3s"];
     let install = [&install[..], &["--data-dir", data]].concat();
     refused(&install, FAILED, &[expected]);

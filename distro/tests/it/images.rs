@@ -151,7 +151,7 @@ impl Case {
     }
 
     fn verify(&self) -> Output {
-        run(&["verify", path(&self.source())])
+        run(&["images", "verify", path(&self.source())])
     }
 
     #[track_caller]
@@ -427,7 +427,7 @@ fn reader_that_ends_early_is_no_failure() {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     let output = Command::new(env!("CARGO_BIN_EXE_multus-distro"))
-        .args(["verify", path(&Case::new().source())])
+        .args(["images", "verify", path(&Case::new().source())])
         .stdout(writer)
         .stderr(Stdio::piped())
         .spawn()
@@ -466,7 +466,7 @@ fn with_a_key_only_what_its_owner_signed_is_verified_and_installed() {
     let sums = lists::sums_name(arch());
     let signature = format!("{sums}.sig");
     let sign = |name: &str| key.sign_text(&fs::read(at(name)).unwrap());
-    let verify = |key: &Path| run(&["verify", path(&medium), "--key", path(key)]);
+    let verify = |key: &Path| run(&["images", "verify", path(&medium), "--key", path(key)]);
     let install = |key: &[&str]| {
         let args = ["images", "install", path(&medium), "--distro", "k3s"];
         run(&[&args[..], &["--data-dir", path(&data)], key].concat())
@@ -510,10 +510,10 @@ fn with_a_key_only_what_its_owner_signed_is_verified_and_installed() {
     assert_eq!(install(&with_key).status.code(), Some(0));
     // Without a key a signature is a file that belongs there, and nothing else changes.
     assert_eq!(install(&[]).status.code(), Some(0));
-    let bad = run(&["verify", path(&medium), "--key", path(&at(&sums))]);
+    let bad = run(&["images", "verify", path(&medium), "--key", path(&at(&sums))]);
     let stderr = String::from_utf8_lossy(&bad.stderr).into_owned();
     assert!(stderr.contains("it is not a key in PEM"), "{stderr}");
-    let missing = run(&["verify", path(&medium), "--key", "/nonexistent"]);
+    let missing = run(&["images", "verify", path(&medium), "--key", "/nonexistent"]);
     let stderr = String::from_utf8_lossy(&missing.stderr).into_owned();
     let expected = "name a public key in PEM with --key: No such file";
     assert!(stderr.contains(expected), "{stderr}");

@@ -55,7 +55,7 @@ fn server_stages_then_becomes_the_program() {
     let dir = tempfile::tempdir().unwrap();
     let (data, program) = (dir.path().join("data"), fake(dir.path(), "k3s"));
     let manifest = data.join("server/manifests/multus.yaml");
-    let printed = start(&data, &["server", "--multus"], &program, &["server"]);
+    let printed = start(&data, &["run", "--multus"], &program, &["server"]);
     let first = "apiVersion: helm.cattle.io/v1";
     assert_eq!(
         printed,
@@ -65,7 +65,7 @@ fn server_stages_then_becomes_the_program() {
     let hint: serde_json::Value = serde_json::from_slice(&hint).unwrap();
     assert_eq!(hint["dataDir"], path(&data));
     // Without --multus the distro is made to remove the manifest and what it installed from it, and only once.
-    let off = || start(&data, &["server"], &program, &["server"]);
+    let off = || start(&data, &["run"], &program, &["server"]);
     let expected = format!(
         "server --data-dir {} --disable=multus\n{first}\n",
         data.display()
@@ -124,7 +124,7 @@ fn server_starts_whatever_keeps_multus_from_being_staged() {
         write(&data.join(file), "theirs");
         let output = Command::new(env!("CARGO_BIN_EXE_multus-distro"))
             .args([
-                "server",
+                "run",
                 "--multus",
                 "--hint",
                 path(&hint),
@@ -155,7 +155,7 @@ fn directories_above_the_data_are_for_every_user() {
     let program = fake(dir.path(), "k3s");
     let hint = dir.path().join("node.json");
     let staged = ["stage", "--multus", "--distro", "k3s"];
-    let server = ["server", "--multus", "--hint", path(&hint)];
+    let server = ["run", "--multus", "--hint", path(&hint)];
     let started = ["--", path(&program), "server"];
     for (name, before, after) in [("a", &staged[..], &[][..]), ("b", &server, &started)] {
         let above = dir.path().join(name);
@@ -184,8 +184,8 @@ fn start_without_multus_keeps_the_disable_list_of_the_distro() {
     let config = dir.path().join("config.yaml");
     fs::write(&config, "disable: [rke2-ingress-nginx]\n").unwrap();
     let args = ["server", "--config", path(&config)];
-    start(&data, &["server", "--multus"], &program, &args);
-    let printed = start(&data, &["server"], &program, &args);
+    start(&data, &["run", "--multus"], &program, &args);
+    let printed = start(&data, &["run"], &program, &args);
     let expected = "--disable=rke2-ingress-nginx --disable=multus-crd --disable=multus";
     assert!(printed.contains(expected), "{printed}");
 }
@@ -194,7 +194,7 @@ fn start_without_multus_keeps_the_disable_list_of_the_distro() {
 fn agent_stages_nothing_but_writes_the_hint() {
     let dir = tempfile::tempdir().unwrap();
     let (data, program) = (dir.path().join("data"), fake(dir.path(), "k3s"));
-    let printed = start(&data, &["agent", "--multus"], &program, &["agent"]);
+    let printed = start(&data, &["run", "--multus"], &program, &["agent"]);
     assert!(printed.starts_with("agent --data-dir"), "{printed}");
     assert!(!data.exists());
     let hint = fs::read(dir.path().join("node.json")).unwrap();
@@ -204,12 +204,45 @@ fn agent_stages_nothing_but_writes_the_hint() {
     assert_eq!(hint["distro"], "k3s");
 }
 
+/// Units of earlier installations start them.
+#[test]
+fn former_names_of_run_do_the_same_and_name_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, program) = (dir.path().join("data"), fake(dir.path(), "k3s"));
+    let hint = dir.path().join("node.json");
+    for role in ["server", "agent"] {
+        let output = run(&[
+            role,
+            "--multus",
+            "--hint",
+            path(&hint),
+            "--",
+            path(&program),
+            role,
+            "--data-dir",
+            path(&data),
+        ]);
+        assert_eq!(output.status.code(), Some(7), "{output:?}");
+        let notes = String::from_utf8(output.stderr).unwrap();
+        let expected = format!("`multus-distro {role}` is now `multus-distro run`");
+        assert!(notes.contains(&expected), "{notes}");
+        assert!(hint.exists());
+        let is_server = role == "server";
+        assert_eq!(
+            data.join("server/manifests/multus.yaml").exists(),
+            is_server
+        );
+        let _ = fs::remove_dir_all(&data);
+        fs::remove_file(&hint).unwrap();
+    }
+}
+
 #[test]
 fn registry_comes_before_every_image() {
     let dir = tempfile::tempdir().unwrap();
     let (data, program) = (dir.path().join("data"), fake(dir.path(), "k3s"));
     let flag = ["server", "--system-default-registry=reg.example:5000"];
-    start(&data, &["server", "--multus"], &program, &flag);
+    start(&data, &["run", "--multus"], &program, &flag);
     let manifest = fs::read_to_string(data.join("server/manifests/multus.yaml")).unwrap();
     let line = "global.systemDefaultRegistry: \"reg.example:5000\"";
     assert!(manifest.contains(line), "{manifest}");
@@ -223,10 +256,10 @@ fn jobs_of_a_server_without_agent_need_no_server_node() {
         let manifest = fs::read_to_string(data.join("server/manifests/multus.yaml")).unwrap();
         manifest.matches("bootstrap: true").count()
     };
-    start(&data, &["server", "--multus"], &program, &["server"]);
+    start(&data, &["run", "--multus"], &program, &["server"]);
     assert_eq!(bootstraps(), 2);
     let args = ["server", "--disable-agent"];
-    start(&data, &["server", "--multus"], &program, &args);
+    start(&data, &["run", "--multus"], &program, &args);
     assert_eq!(bootstraps(), 0);
     let verified = run(&["verify", "--distro", "k3s", "--data-dir", path(&data)]);
     assert!(verified.status.success(), "{verified:?}");

@@ -65,7 +65,7 @@ impl Node {
     }
 
     fn remove(&self, more: &[&str]) -> Output {
-        self.run(&[&["install", "--remove"], more].concat())
+        self.run(&[&["uninstall"], more].concat())
     }
 
     /// Asserts that doctor prints a text.
@@ -261,7 +261,7 @@ fn install_writes_a_drop_in_and_remove_deletes_it() {
     node.write("/etc/init.d/k3s-agent", "");
     let openrc = installed();
     assert!(
-        openrc.contains("put `agent --multus -- /usr/local/bin/k3s` before"),
+        openrc.contains("put `run --multus -- /usr/local/bin/k3s` before"),
         "{openrc}"
     );
     node.write(K3S, UNIT);
@@ -278,9 +278,7 @@ fn install_writes_a_drop_in_and_remove_deletes_it() {
     );
     let text = node.read(drop_in);
     assert!(
-        text.ends_with(
-            "ExecStart=/opt/multus-distro server --multus -- /usr/local/bin/k3s server\n"
-        ),
+        text.ends_with("ExecStart=/opt/multus-distro run --multus -- /usr/local/bin/k3s server\n"),
         "{text}"
     );
     assert!(installed().contains("is up to date"));

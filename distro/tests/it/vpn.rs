@@ -141,7 +141,7 @@ fn distro_gets_no_settings_of_the_vpn_in_its_environment() {
     let secret = "name=tailscale,joinKey=tskey-auth-Abc123";
     let start = |options: &[&str]| {
         let output = Command::new(env!("CARGO_BIN_EXE_multus-distro"))
-            .args(["agent", "--vpn-timeout=0", "--root", path(dir.path())])
+            .args(["run", "--vpn-timeout=0", "--root", path(dir.path())])
             .args(options)
             .args(["--", path(&program), "agent"])
             .env("K3S_VPN_AUTH_FILE", &auth)
@@ -219,7 +219,7 @@ fn server_on_a_vpn_leaves_multus_as_it_is_staged_or_not() {
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
     let data = dir.path().join("var/lib/rancher/k3s");
     let server = |options: &[&str]| {
-        let start = ["server", "--vpn-timeout=0", "--root", path(dir.path())];
+        let start = ["run", "--vpn-timeout=0", "--root", path(dir.path())];
         let output = run(&[&start, options, &["--", path(&program), "server"]].concat());
         assert!(output.status.success(), "{output:?}");
         let texts = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());

@@ -257,7 +257,7 @@ fn install_writes_the_unit_of_the_vpn_and_remove_deletes_it() {
     let drop_in_text = fs::read_to_string(at(drop_in)).unwrap();
     assert!(
         drop_in_text
-            .contains("agent --vpn-auth-file /etc/multus-vpn.auth -- /usr/local/bin/k3s agent"),
+            .contains("run --vpn-auth-file /etc/multus-vpn.auth -- /usr/local/bin/k3s agent"),
         "{drop_in_text}"
     );
     assert!(install(&with_vpn).1.contains("is up to date"));
@@ -274,7 +274,7 @@ fn install_writes_the_unit_of_the_vpn_and_remove_deletes_it() {
     in_drop_in(options);
     // Multus comes to a node on the VPN when it is asked for, and stays.
     install(&["--multus"]);
-    in_drop_in(&format!("agent --multus {options}"));
+    in_drop_in(&format!("run --multus {options}"));
     assert!(install(&with_vpn).1.contains("is up to date"));
     assert!(at(unit).exists());
     let doctor = text_of_doctor(&node);
@@ -282,7 +282,12 @@ fn install_writes_the_unit_of_the_vpn_and_remove_deletes_it() {
         doctor.contains("vpn            used; `vpn status` on the node itself"),
         "{doctor}"
     );
-    let (removed, _) = install(&["--remove"]);
+    // The former name of `uninstall`.
+    let (removed, notes) = install(&["--remove"]);
+    assert!(
+        notes.contains("is now `multus-distro uninstall`"),
+        "{notes}"
+    );
     assert_eq!(removed.lines().count(), 2, "{removed}");
     assert!(!at(unit).exists() && !at(drop_in).exists());
     assert!(!text_of_doctor(&node).contains("vpn "));

@@ -133,7 +133,7 @@ pub(crate) fn run(
     cluster.pods(report)?;
 
     report.check(
-        "docs/k3s.md: install --remove on every node, and a restart",
+        "docs/k3s.md: uninstall on every node, and a restart",
         || {
             let before = cluster.definition("first")?;
             for member in &cluster.nodes {
@@ -199,7 +199,7 @@ fn ensure_ready(api: &ApiClient, count: usize) -> anyhow::Result<()> {
 /// Fails unless the unit starts K3s in this role through multus-distro, with Multus.
 fn ensure_through_us(member: &K3sNode, role: &str) -> anyhow::Result<()> {
     let line = member.command_line()?;
-    let expected = format!("{BIN}/multus-distro {role} --multus -- {BIN}/k3s {role}");
+    let expected = format!("{BIN}/multus-distro run --multus -- {BIN}/k3s {role}");
     ensure!(line == expected, "the unit starts {line}");
     Ok(())
 }

@@ -111,7 +111,7 @@ pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed>
             &of("after a kill it restarts, and charts are staged"),
             || fixture.restarts(),
         )?;
-        report.check(&of("after install --remove it starts without us"), || {
+        report.check(&of("after uninstall it starts without us"), || {
             fixture.removes()
         })?;
         if unit.distro == "rke2" {
@@ -193,9 +193,17 @@ impl ServiceFixture<'_> {
     }
 
     fn install(&self, more: &[&str]) -> anyhow::Result<String> {
-        let args = ["multus-distro", "install", "--unit", self.unit.name];
-        let mut command = self.node.command(args[0]);
-        let written = sh::run(command.args(&args[1..]).args(more))?;
+        self.change(&[&["install"], more].concat())
+    }
+
+    fn uninstall(&self) -> anyhow::Result<String> {
+        self.change(&["uninstall"])
+    }
+
+    /// Runs a command on the unit, and restarts it; returns what the command wrote.
+    fn change(&self, args: &[&str]) -> anyhow::Result<String> {
+        let mut command = self.node.command("multus-distro");
+        let written = sh::run(command.args(args).args(["--unit", self.unit.name]))?;
         self.systemd.ctl(&["daemon-reload"])?;
         self.systemd.ctl(&["restart", self.unit.name])?;
         Ok(written)
@@ -273,7 +281,7 @@ impl ServiceFixture<'_> {
         self.ensure_runs()?;
         let text = fs::read_to_string(&manifest)?;
         ensure!(text.contains("\nkind: HelmChart\n"), "it staged {text}");
-        self.install(&["--remove"])?;
+        self.uninstall()?;
         let text = fs::read_to_string(&manifest)?;
         let is_comment = |line: &str| line.starts_with('#');
         ensure!(text.lines().all(is_comment), "the manifest is {text}");
@@ -297,7 +305,7 @@ impl ServiceFixture<'_> {
 
     fn removes(&self) -> anyhow::Result<()> {
         let (name, drop_in) = (self.unit.name, self.unit.drop_in());
-        let written = self.install(&["--remove"])?;
+        let written = self.uninstall()?;
         ensure!(
             written.ends_with(&format!("{drop_in}\n")),
             "it wrote {written}"

@@ -715,7 +715,7 @@ fn steps(
         steps.push(format!(
             "remove `multus` from `cni` in /etc/rancher/{distro}/config.yaml of each server"
         ));
-        steps.push(format!("start each server with `multus-distro server --multus -- {distro} server`; `multus-distro install` makes that permanent"));
+        steps.push(format!("start each server with `multus-distro run --multus -- {distro} server`; `multus-distro install` makes that permanent"));
         steps.extend(last);
         return steps;
     }

@@ -162,3 +162,31 @@ fn an_unreadable_pod_exits_with_3() {
         );
     }
 }
+
+#[test]
+fn status_without_a_pod_lists_those_of_a_namespace_or_of_all() {
+    let server = Cluster::start(&[
+        ("/api/v1/pods", 200, list(&json!([pod(), pod()]))),
+        ("/api/v1/namespaces/shop/pods", 200, list(&json!([pod()]))),
+        ("/api/v1/namespaces/empty/pods", 403, forbidden("pods")),
+    ]);
+    for (args, expected) in [(&["status"][..], 1), (&["status", "-A"], 2)] {
+        let (status, report) = run_on(&server, args);
+        assert_eq!(status, 1, "{report}");
+        assert_eq!(
+            report["pods"].as_array().unwrap().len(),
+            expected,
+            "{report}"
+        );
+        assert_eq!(report["pods"][0]["missing"], json!(["shop/storage"]));
+    }
+    let kubeconfig = server.kubeconfig();
+    let kubeconfig = ["--kubeconfig", kubeconfig.to_str().unwrap()];
+    let output = run(&[&["status", "-n", "empty"][..], &kubeconfig].concat(), "");
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        error.contains("cannot list pods: pods is forbidden"),
+        "{error}"
+    );
+}

@@ -10,6 +10,7 @@ use airgap::{
 };
 
 pub(crate) use self::bundle::tree;
+use crate::ui;
 
 /// Make archives that carry images to nodes without a network
 #[derive(Debug, clap::Args)]
@@ -21,12 +22,8 @@ pub(crate) struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum Command {
     Bundle(bundle::Args),
-    /// Check a directory of archives offline, down to the content of every layer
-    ///
-    /// It also takes a release, which is judged by its own release.json alone; `cargo xtask verify` compares it with the checkout.
-    #[command(
-        after_help = "Examples:\n  cargo xtask airgap verify dist/airgap\n  cargo xtask airgap verify /media/usb --json"
-    )]
+    /// The former name of `cargo xtask verify` for directories with archives
+    #[command(hide = true, after_help = "Example:\n  cargo xtask verify dist/airgap")]
     Verify(verify::Args),
     /// Say what a release, a directory with archives, or a file in it holds
     #[command(
@@ -55,7 +52,12 @@ struct Push {
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     match &args.command {
         Command::Bundle(args) => bundle::run(args),
-        Command::Verify(args) => verify::run(args),
+        Command::Verify(args) => {
+            ui::note(
+                "`cargo xtask airgap verify` is now `cargo xtask verify`: the former name ends with the next release",
+            );
+            verify::run(args)
+        }
         Command::Explain(args) => explain::run(args),
         Command::Push(Push {
             options,

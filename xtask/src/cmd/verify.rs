@@ -9,11 +9,16 @@ use std::path::{Path, PathBuf};
 
 use airgap::{
     build::Build,
-    commands::{trust, verify::print_release},
+    commands::{
+        trust,
+        verify::{check_medium, is_medium, print_release},
+    },
     signatures::{self, Trust},
+    source,
     verify::{self, Checkout, Standard, Verified},
 };
 use anyhow::{Context as _, bail, ensure};
+use cmdline::BadUsage;
 
 use super::{checkout, images};
 use crate::{
@@ -26,15 +31,15 @@ use crate::{
     ui,
 };
 
-/// Check a release offline, down to the content of every layer and the mode of every file, or print where two differ
+/// Check a release or a directory with archives offline, down to the content of every layer, or print where two releases differ
 ///
 /// A release of this checkout's commit is compared with what the checkout derives; any other is judged by its own release.json.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  cargo xtask verify dist\n  cargo xtask verify dist --tag vX.Y.Z\n  cargo xtask verify dist --key release.pub --attested-by a.pub --attested-by b.pub\n  cargo xtask verify dist --json\n  cargo xtask verify --explain dist /tmp/other-dist"
+    after_help = "Examples:\n  cargo xtask verify dist\n  cargo xtask verify dist --tag vX.Y.Z\n  cargo xtask verify dist --key release.pub --attested-by a.pub --attested-by b.pub\n  cargo xtask verify dist --json\n  cargo xtask verify dist/airgap\n  cargo xtask verify --explain dist /tmp/other-dist"
 )]
 pub(crate) struct Args {
-    /// Directory of the release
+    /// Directory of the release, or one with archives and their checksums
     #[arg(required_unless_present = "explain")]
     dir: Option<PathBuf>,
     /// Name the first byte in which two releases differ, and its file
@@ -61,7 +66,17 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         .dir
         .as_ref()
         .context("name the directory of a release")?;
-    let verified = verified(dir, &args.trust.trust()?)?;
+    let trust = args.trust.trust()?;
+    if !source::is_release(dir) && is_medium(dir) {
+        ensure!(
+            args.tag.is_none(),
+            BadUsage(
+                "--tag is for a release: a directory with archives names no commit".to_owned()
+            )
+        );
+        return check_medium(dir, &trust, args.json);
+    }
+    let verified = verified(dir, &trust)?;
     let release = &verified.release;
     if let Some(tag) = &args.tag {
         check_tag(release, tag, &Project::open()?.commit_of_tag(tag)?)?;

@@ -22,7 +22,7 @@ use crate::node_vpn::files::VpnFiles;
 
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Example:\n  systemctl disable --now multus-vpn.service\n  multus-distro vpn down\n  multus-distro vpn down --logout\n\n`multus-distro install --remove` does this, too, and leaves the VPN up."
+    after_help = "Example:\n  systemctl disable --now multus-vpn.service\n  multus-distro vpn down\n  multus-distro vpn down --logout\n\n`multus-distro uninstall` does this, too, and leaves the VPN up."
 )]
 pub(crate) struct Args {
     /// Log this node out, too, whoever logged it in: as at the end of a node that does not come back
@@ -50,7 +50,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         && !args.cut_session
     {
         bail!(
-            "this session came over the VPN, from {peer}: it would be cut, and the node may have no other way in; come by another one, repeat it with --cut-session, or withdraw all but the VPN itself with `multus-distro install --remove`"
+            "this session came over the VPN, from {peer}: it would be cut, and the node may have no other way in; come by another one, repeat it with --cut-session, or withdraw all but the VPN itself with `multus-distro uninstall`"
         );
     }
     down(&root, if args.logout { End::Login } else { End::Vpn })

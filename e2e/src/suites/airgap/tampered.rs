@@ -20,10 +20,10 @@ pub(super) fn run(
     fixture: &AirgapFixture,
     report: &mut Report,
 ) -> Result<(), CheckFailed> {
-    report.check("airgap verify accepts an undamaged copy", || {
+    report.check("verify accepts an undamaged copy", || {
         let copy = Copy::new(env)?;
         fixture
-            .xtask(&["airgap", "verify", text(&copy.dir)?])
+            .xtask(&["verify", text(&copy.dir)?])
             .map(drop)
     })?;
     let agent = Agent::new("k3s", "k3s-refused");
@@ -31,7 +31,7 @@ pub(super) fn run(
         report.check(&format!("a damaged copy is refused: {what}"), || {
             let copy = Copy::new(env)?;
             damage(&copy)?;
-            fixture.ensure_refused(&["airgap", "verify", text(&copy.dir)?], &errors(&copy)[0])?;
+            fixture.ensure_refused(&["verify", text(&copy.dir)?], &errors(&copy)[0])?;
             let mut install = agent.install_command(env, fixture, &copy.dir)?;
             fixture.ensure_fails(&mut install, &errors(&copy)[1])?;
             let there = agent.images(fixture)?;

@@ -110,7 +110,7 @@ impl ClusterFixture<'_> {
                 server.node.write(&program, "#!/bin/sh\necho \"$@\"\n")?;
                 server.node.run(&["chmod", "755", &program])?;
                 let mut command = self.distro(server);
-                let said = sh::run(command.args(["server", "--", &program, "server"]))?;
+                let said = sh::run(command.args(["run", "--", &program, "server"]))?;
                 let disabled: Vec<String> = said
                     .split_whitespace()
                     .filter_map(|word| word.strip_prefix("--disable="))
@@ -126,7 +126,7 @@ impl ClusterFixture<'_> {
                 ensure!(servers.scan(self, RKE2, &disabled)? == removed);
                 self.wait_until_uninstalled("rke2")?;
                 let mut command = self.distro(server);
-                let said = sh::run(command.args(["server", "--", &program, "server"]))?;
+                let said = sh::run(command.args(["run", "--", &program, "server"]))?;
                 ensure!(said.trim() == "server", "the next start has {said}");
                 let record = server
                     .node

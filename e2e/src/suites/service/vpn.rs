@@ -71,7 +71,7 @@ pub(super) fn run(
         "multus-vpn.service: it outlives a restart of the VPN's daemon, and restarts after a kill without the distro",
         || fixture.restarts(),
     )?;
-    report.check("multus-vpn.service: install --remove takes it away", || {
+    report.check("multus-vpn.service: uninstall removes it", || {
         fixture.removes()
     })
 }
@@ -158,7 +158,7 @@ impl VpnFixture<'_> {
     fn removes(&self) -> anyhow::Result<()> {
         self.systemd.ctl(&["stop", UNIT])?;
         self.node
-            .run(&["multus-distro", "install", "--unit", DISTRO, "--remove"])?;
+            .run(&["multus-distro", "uninstall", "--unit", DISTRO])?;
         self.systemd.ctl(&["daemon-reload"])?;
         let unit = format!("/etc/systemd/system/{UNIT}");
         ensure!(!self.node.path(&unit).exists(), "{unit} is still there");

@@ -89,7 +89,7 @@ pub(super) fn start(
     node.serve(log, env.program("multus-distro"), |command| {
         command
             .env("PATH", path)
-            .arg(role)
+            .arg("run")
             .arg(format!("--vpn-auth-file={}", super::AUTH))
             .args(["--vpn-timeout=20", "--", "k3s", role])
             .args(arguments)

@@ -404,7 +404,7 @@ fn a_chart_that_the_distro_installs_is_replaced_through_the_distro() {
     );
     let steps = decided(&objects, &json!({})).steps.join("\n");
     assert!(
-        steps.contains("multus-distro server --multus -- rke2 server"),
+        steps.contains("multus-distro run --multus -- rke2 server"),
         "{steps}"
     );
     assert!(!steps.contains("helm upgrade"), "{steps}");

@@ -1,4 +1,4 @@
-//! `server` and `agent`: stage, write a hint that tells the daemon where this node's runtime is, then become the distro.
+//! `run`: stages on servers, writes a hint that tells the daemon where this node's runtime is, then becomes the distro.
 
 use std::{
     ffi::OsString,
@@ -16,7 +16,7 @@ use node::{
     runtime::{HINT, Hint},
 };
 
-use super::{note, stage::ensure_not_disabled};
+use super::{note, note_new_name, stage::ensure_not_disabled};
 use crate::{
     node_vpn::{auth, start},
     plan::{self, Distro},
@@ -51,21 +51,27 @@ pub(crate) struct Args {
     command: Vec<String>,
 }
 
-/// Runs `server`, which stages, or `agent`, which does not, since agents read no manifests.
-pub(crate) fn run(args: &Args, is_server: bool) -> anyhow::Result<()> {
+/// Starts a server or an agent, whichever the program's arguments name. Nothing is staged for agents, which read no manifests.
+///
+/// The former commands `server` and `agent`, which units of earlier installations start, name the role themselves.
+pub(crate) fn run(args: &Args, former: Option<Role>) -> anyhow::Result<()> {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let root = Root::open(&args.root)?;
-    let role = if is_server { Role::Server } else { Role::Agent };
-    let settings = settings::read(&root, &args.command, variable, args.distro)
+    let (settings, role) = settings::read(&root, &args.command, variable, args.distro)
         .and_then(|settings| with_data_dir(settings, args.data_dir.as_deref()))
         .and_then(|settings| {
-            settings.ensure_role(role, &args.command[0])?;
+            let role = settings.role_of(&args.command[0], former)?;
             if args.multus {
                 settings.ensure_no_own_multus()?;
             }
-            Ok(settings)
+            Ok((settings, role))
         })
         .map_err(|error| BadUsage(format!("{error:#}")))?;
+    if let Some(former) = former {
+        let name = format!("multus-distro {}", former.as_str());
+        note_new_name(&name, "multus-distro run");
+    }
+    let is_server = role == Role::Server;
     // Nothing is staged for a program that cannot be started.
     ensure_executable(&args.command[0], std::env::var_os("PATH"))?;
     let of_vpn = start::args(&root, &args.vpn, &settings, note)?;
