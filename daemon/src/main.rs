@@ -40,7 +40,7 @@ const HOST_ROOT: &str = "/hostroot";
     version = version::text(),
     disable_version_flag = true,
     disable_help_subcommand = true,
-    after_help = "Examples:\n  multus-daemon                       serve this node, as the DaemonSet does\n  multus-daemon discover --json       where this node's runtime has its CNI directories\n  multus-daemon status --ready        exit status 0 when pods are served, else the reason\n  multus-daemon uninstall             remove configuration and shim from this node"
+    after_help = "Examples:\n  multus-daemon                       serve this node, as the DaemonSet does\n  multus-daemon doctor                what is wrong on this node, and how to fix it\n  multus-daemon status --ready        exit status 0 when pods are served, else the reason\n  multus-daemon uninstall             remove configuration and shim from this node"
 )]
 struct Arguments {
     /// The daemon's configuration file.
@@ -100,8 +100,20 @@ enum Command {
         #[arg(long)]
         detach: bool,
     },
+    /// Report what is wrong on this node, and how to fix it.
+    #[command(
+        after_help = "Examples:\n  multus-daemon doctor\n  kubectl exec -n kube-system daemonset/k3s-multus -- multus-daemon doctor --all"
+    )]
+    Doctor {
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+        /// Also every source that names a directory, and what was rejected.
+        #[arg(long)]
+        all: bool,
+    },
     /// Show where this node's runtime has its CNI directories.
-    #[command(after_help = "Example:\n  multus-daemon discover --json")]
+    #[command(hide = true, after_help = "Example:\n  multus-daemon discover --json")]
     Discover {
         /// Print JSON.
         #[arg(long)]
@@ -219,6 +231,9 @@ fn start(arguments: Arguments) -> anyhow::Result<()> {
         Command::Install { dir, kind: _ } => commands::install::run(&dir),
         Command::Uninstall { detach } => {
             runtime()?.block_on(commands::uninstall::run(&context, detach))
+        }
+        Command::Doctor { json, all } => {
+            runtime()?.block_on(commands::doctor::run(&context, all, json))
         }
         Command::Discover { json } => runtime()?.block_on(commands::discover::run(&context, json)),
         Command::Approve { service_account } => {

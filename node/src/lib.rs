@@ -3,6 +3,7 @@
 //! Nothing here decides what a pod gets; the crate only asks the node.
 
 pub mod discover;
+pub mod examination;
 
 pub mod runtime;
 

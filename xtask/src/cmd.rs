@@ -120,7 +120,7 @@ mod tests {
         let tree = release_pages();
         for path in [
             "man/multus-daemon.1",
-            "man/multus-distro-stage.1",
+            "man/multus-distro-run.1",
             "completions/multus-distro.bash",
             "completions/multus-daemon.fish",
             "completions/_multus-distro",

@@ -25,6 +25,9 @@ _multus__airgap() {
             multus__airgap,verify)
                 cmd="multus__airgap__subcmd__verify"
                 ;;
+            multus__airgap,version)
+                cmd="multus__airgap__subcmd__version"
+                ;;
             *)
                 ;;
         esac
@@ -32,7 +35,7 @@ _multus__airgap() {
 
     case "${cmd}" in
         multus__airgap)
-            opts="-h -V --help --version verify explain push"
+            opts="-v -V -h --version --help verify explain push version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -108,6 +111,20 @@ _multus__airgap() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        multus__subcmd__airgap__subcmd__version)
+            opts="-h --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
                 *)
                     COMPREPLY=()
                     ;;

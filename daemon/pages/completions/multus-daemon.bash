@@ -16,20 +16,8 @@ _multus__daemon() {
             ",$1")
                 cmd="multus__daemon"
                 ;;
-            multus__daemon,approve)
-                cmd="multus__daemon__subcmd__approve"
-                ;;
-            multus__daemon,discover)
-                cmd="multus__daemon__subcmd__discover"
-                ;;
-            multus__daemon,install)
-                cmd="multus__daemon__subcmd__install"
-                ;;
-            multus__daemon,plugins)
-                cmd="multus__daemon__subcmd__plugins"
-                ;;
-            multus__daemon,pod)
-                cmd="multus__daemon__subcmd__pod"
+            multus__daemon,doctor)
+                cmd="multus__daemon__subcmd__doctor"
                 ;;
             multus__daemon,run)
                 cmd="multus__daemon__subcmd__run"
@@ -40,8 +28,8 @@ _multus__daemon() {
             multus__daemon,uninstall)
                 cmd="multus__daemon__subcmd__uninstall"
                 ;;
-            multus__daemon,verify)
-                cmd="multus__daemon__subcmd__verify"
+            multus__daemon,version)
+                cmd="multus__daemon__subcmd__version"
                 ;;
             *)
                 ;;
@@ -50,7 +38,7 @@ _multus__daemon() {
 
     case "${cmd}" in
         multus__daemon)
-            opts="-v -h --config --root --log-format --version --help run plugins install uninstall discover approve pod verify status"
+            opts="-v -V -h --config --root --log-format --version --help run uninstall doctor status version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -75,132 +63,8 @@ _multus__daemon() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        multus__subcmd__daemon__subcmd__approve)
-            opts="-h --service-account --config --root --log-format --help"
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                --service-account)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --config)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --root)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --log-format)
-                    COMPREPLY=($(compgen -W "text json" -- "${cur}"))
-                    return 0
-                    ;;
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        multus__subcmd__daemon__subcmd__discover)
-            opts="-h --json --config --root --log-format --help"
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                --config)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --root)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --log-format)
-                    COMPREPLY=($(compgen -W "text json" -- "${cur}"))
-                    return 0
-                    ;;
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        multus__subcmd__daemon__subcmd__install)
-            opts="-d -t -h --dest-dir --type --config --root --log-format --help"
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                --dest-dir)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                -d)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --type)
-                    COMPREPLY=($(compgen -W "thick" -- "${cur}"))
-                    return 0
-                    ;;
-                -t)
-                    COMPREPLY=($(compgen -W "thick" -- "${cur}"))
-                    return 0
-                    ;;
-                --config)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --root)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --log-format)
-                    COMPREPLY=($(compgen -W "text json" -- "${cur}"))
-                    return 0
-                    ;;
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        multus__subcmd__daemon__subcmd__plugins)
-            opts="-h --config --root --log-format --help"
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                --config)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --root)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --log-format)
-                    COMPREPLY=($(compgen -W "text json" -- "${cur}"))
-                    return 0
-                    ;;
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        multus__subcmd__daemon__subcmd__pod)
-            opts="-h --config --root --log-format --help"
+        multus__subcmd__daemon__subcmd__doctor)
+            opts="-h --json --all --config --root --log-format --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -307,17 +171,13 @@ _multus__daemon() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        multus__subcmd__daemon__subcmd__verify)
-            opts="-h --plugins --wait --config --root --log-format --help"
+        multus__subcmd__daemon__subcmd__version)
+            opts="-h --config --root --log-format --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
-                --wait)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
                 --config)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0

@@ -3,18 +3,14 @@
 use std::io::Write;
 
 use node::discover::{DiscoverOptions, discover};
+use plan::daemon_config::Config;
 
 use super::CommandContext;
 
 /// Prints the report; fails when the directories are unknown.
 pub async fn run(context: &CommandContext, json: bool) -> anyhow::Result<()> {
-    let config = context.config()?;
-    let question = DiscoverOptions {
-        socket: config.cri_socket.clone(),
-        pod_uid: context.identity.pod_uid.clone(),
-        overrides: crate::reconcile::node::overrides(&config),
-    };
-    let report = discover(&context.root()?, &question).await;
+    let options = options(context, &context.config()?);
+    let report = discover(&context.root()?, &options).await;
     let text = if json {
         serde_json::to_string_pretty(&report)? + "\n"
     } else {
@@ -24,5 +20,14 @@ pub async fn run(context: &CommandContext, json: bool) -> anyhow::Result<()> {
     match report.problem {
         None => Ok(()),
         Some(problem) => anyhow::bail!(problem),
+    }
+}
+
+/// Returns the parameters of a discovery: as the daemon's file has them, for the daemon of this pod.
+pub(super) fn options(context: &CommandContext, config: &Config) -> DiscoverOptions {
+    DiscoverOptions {
+        socket: config.cri_socket.clone(),
+        pod_uid: context.identity.pod_uid.clone(),
+        overrides: crate::reconcile::node::overrides(config),
     }
 }

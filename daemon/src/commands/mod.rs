@@ -2,6 +2,7 @@
 
 pub mod approve;
 pub mod discover;
+pub mod doctor;
 pub mod install;
 pub mod pod;
 pub mod status;

@@ -53,6 +53,45 @@ fn status_command_and_metrics_show_served_verbs() {
 }
 
 #[test]
+fn doctor_names_what_new_pods_lack() {
+    let node = NodeFixture::new();
+    let doctor = |args: &[&str]| {
+        let output = node.command().arg("doctor").args(args).output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (
+            output.status.code(),
+            text(output.stdout),
+            text(output.stderr),
+        )
+    };
+    let daemon = node.start().ready();
+    let (status, text, error) = doctor(&[]);
+    assert_eq!(status, Some(0), "{text}{error}");
+    let expected = "multus         00-multus.conf is in use, the daemon answers\n";
+    assert!(text.contains(expected), "{text}");
+    // A daemon that runs would put the shim back.
+    daemon.kill();
+    node.remove("opt/cni/bin/multus-shim");
+    fs::create_dir_all(node.path("etc/systemd/system")).unwrap();
+    node.write("etc/systemd/system/multus-vpn.service", "");
+    let (status, text, error) = doctor(&["--json"]);
+    assert_eq!(status, Some(1), "{text}");
+    assert!(
+        error.contains("2 problems, the first: 00-multus.conf names multus-shim"),
+        "{error}"
+    );
+    let json: Value = serde_json::from_str(&text).unwrap();
+    let problems = json["node"]["problems"].as_array().unwrap();
+    let last = problems[1].as_str().unwrap();
+    assert!(
+        last.contains("no daemon answers at /run/multus/multus.sock"),
+        "{last}"
+    );
+    assert_eq!(json["node"]["facts"][0][0], "vpn");
+    assert!(json["dirs"].is_object(), "{json}");
+}
+
+#[test]
 fn metric_of_plugins_grows_by_their_cpu_time() {
     let node = NodeFixture::new();
     node.run_pod(None);

@@ -16,9 +16,6 @@ _multus__distro() {
             ",$1")
                 cmd="multus__distro"
                 ;;
-            multus__distro,agent)
-                cmd="multus__distro__subcmd__agent"
-                ;;
             multus__distro,chart)
                 cmd="multus__distro__subcmd__chart"
                 ;;
@@ -31,14 +28,11 @@ _multus__distro() {
             multus__distro,install)
                 cmd="multus__distro__subcmd__install"
                 ;;
-            multus__distro,server)
-                cmd="multus__distro__subcmd__server"
+            multus__distro,run)
+                cmd="multus__distro__subcmd__run"
                 ;;
-            multus__distro,stage)
-                cmd="multus__distro__subcmd__stage"
-                ;;
-            multus__distro,unstage)
-                cmd="multus__distro__subcmd__unstage"
+            multus__distro,uninstall)
+                cmd="multus__distro__subcmd__uninstall"
                 ;;
             multus__distro,verify)
                 cmd="multus__distro__subcmd__verify"
@@ -61,11 +55,11 @@ _multus__distro() {
             multus__distro__subcmd__images,list)
                 cmd="multus__distro__subcmd__images__subcmd__list"
                 ;;
+            multus__distro__subcmd__images,verify)
+                cmd="multus__distro__subcmd__images__subcmd__verify"
+                ;;
             multus__distro__subcmd__vpn,down)
                 cmd="multus__distro__subcmd__vpn__subcmd__down"
-                ;;
-            multus__distro__subcmd__vpn,hook)
-                cmd="multus__distro__subcmd__vpn__subcmd__hook"
                 ;;
             multus__distro__subcmd__vpn,plan)
                 cmd="multus__distro__subcmd__vpn__subcmd__plan"
@@ -83,58 +77,12 @@ _multus__distro() {
 
     case "${cmd}" in
         multus__distro)
-            opts="-h -V --help --version stage unstage server agent chart images verify install vpn doctor version"
+            opts="-v -V -h --version --help run chart images verify install uninstall vpn doctor version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        multus__subcmd__distro__subcmd__agent)
-            opts="-h --multus --distro --data-dir --vpn-auth-file --vpn-auth --vpn-cluster-cidr --vpn-timeout --hint --root --help"
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                --distro)
-                    COMPREPLY=($(compgen -W "k3s rke2" -- "${cur}"))
-                    return 0
-                    ;;
-                --data-dir)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --vpn-auth-file)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --vpn-auth)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --vpn-cluster-cidr)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --vpn-timeout)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --hint)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --root)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -219,7 +167,7 @@ _multus__distro() {
             return 0
             ;;
         multus__subcmd__distro__subcmd__images)
-            opts="-h --help list install"
+            opts="-h --help list verify install"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -276,8 +224,26 @@ _multus__distro() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        multus__subcmd__distro__subcmd__images__subcmd__verify)
+            opts="-h --key --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         multus__subcmd__distro__subcmd__install)
-            opts="-h --unit --distro --multus --vpn-auth-file --vpn-cluster-cidr --remove --program --root --help"
+            opts="-h --unit --distro --multus --vpn-auth-file --vpn-cluster-cidr --program --root --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -314,8 +280,8 @@ _multus__distro() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        multus__subcmd__distro__subcmd__server)
-            opts="-h --multus --distro --data-dir --vpn-auth-file --vpn-auth --vpn-cluster-cidr --vpn-timeout --hint --root --help"
+        multus__subcmd__distro__subcmd__run)
+            opts="-h --multus --distro --data-dir --vpn-auth-file --vpn-auth --vpn-cluster-cidr --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -341,12 +307,26 @@ _multus__distro() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
-                --vpn-timeout)
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        multus__subcmd__distro__subcmd__uninstall)
+            opts="-h --unit --distro --root --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --unit)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
-                --hint)
-                    COMPREPLY=($(compgen -f "${cur}"))
+                --distro)
+                    COMPREPLY=($(compgen -W "k3s rke2" -- "${cur}"))
                     return 0
                     ;;
                 --root)
@@ -360,61 +340,13 @@ _multus__distro() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        multus__subcmd__distro__subcmd__stage)
-            opts="-h --multus --data-dir --distro --system-default-registry --disable-agent --help"
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                --data-dir)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --distro)
-                    COMPREPLY=($(compgen -W "k3s rke2" -- "${cur}"))
-                    return 0
-                    ;;
-                --system-default-registry)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        multus__subcmd__distro__subcmd__unstage)
-            opts="-h --data-dir --force --dry-run --purge --help"
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                --data-dir)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
         multus__subcmd__distro__subcmd__verify)
-            opts="-h --key --distro --data-dir --help"
+            opts="-h --distro --data-dir --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
-                --key)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
                 --distro)
                     COMPREPLY=($(compgen -W "k3s rke2" -- "${cur}"))
                     return 0
@@ -445,7 +377,7 @@ _multus__distro() {
             return 0
             ;;
         multus__subcmd__distro__subcmd__vpn)
-            opts="-h --help plan run status down hook"
+            opts="-h --help plan run status down"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -460,24 +392,6 @@ _multus__distro() {
             ;;
         multus__subcmd__distro__subcmd__vpn__subcmd__down)
             opts="-h --logout --cut-session --root --help"
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                --root)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        multus__subcmd__distro__subcmd__vpn__subcmd__hook)
-            opts="-h --root --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

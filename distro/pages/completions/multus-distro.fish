@@ -1,6 +1,6 @@
 # Print an optspec for argparse to handle cmd's options that are independent of any subcommand.
 function __fish_multus_distro_global_optspecs
-    string join \n h/help V/version
+    string join \n V/version h/help
 end
 
 function __fish_multus_distro_needs_command
@@ -24,71 +24,45 @@ function __fish_multus_distro_using_subcommand
     contains -- $cmd[1] $argv
 end
 
+complete -c multus-distro -n "__fish_multus_distro_needs_command" -s V -s v -l version -d 'Print the version'
 complete -c multus-distro -n "__fish_multus_distro_needs_command" -s h -l help -d 'Print help'
-complete -c multus-distro -n "__fish_multus_distro_needs_command" -s V -l version -d 'Print version'
-complete -c multus-distro -n "__fish_multus_distro_needs_command" -f -a "stage" -d 'Put charts and manifest where the distro looks for them'
-complete -c multus-distro -n "__fish_multus_distro_needs_command" -f -a "unstage" -d 'Have the distro remove what was staged'
-complete -c multus-distro -n "__fish_multus_distro_needs_command" -f -a "server" -d 'Stage, then become the distro\'s server'
-complete -c multus-distro -n "__fish_multus_distro_needs_command" -f -a "agent" -d 'Become the distro\'s agent'
+complete -c multus-distro -n "__fish_multus_distro_needs_command" -f -a "run" -d 'Stage on a server, then become the distro'
 complete -c multus-distro -n "__fish_multus_distro_needs_command" -f -a "chart" -d 'The embedded charts'
 complete -c multus-distro -n "__fish_multus_distro_needs_command" -f -a "images" -d 'The images that the charts name'
-complete -c multus-distro -n "__fish_multus_distro_needs_command" -f -a "verify" -d 'Check archives, or what is on this node, byte by byte'
+complete -c multus-distro -n "__fish_multus_distro_needs_command" -f -a "verify" -d 'Check what is staged and installed on this node, byte by byte'
 complete -c multus-distro -n "__fish_multus_distro_needs_command" -f -a "install" -d 'Start the distro through this program, with systemd'
+complete -c multus-distro -n "__fish_multus_distro_needs_command" -f -a "uninstall" -d 'Undo install: delete the drop-in, unstage, and end the use of the VPN'
 complete -c multus-distro -n "__fish_multus_distro_needs_command" -f -a "vpn" -d 'Nodes that meet over a VPN'
 complete -c multus-distro -n "__fish_multus_distro_needs_command" -f -a "doctor" -d 'Report what is wrong on this node, and how to fix it'
-complete -c multus-distro -n "__fish_multus_distro_needs_command" -f -a "version" -d 'Print the version'
-complete -c multus-distro -n "__fish_multus_distro_using_subcommand stage" -l data-dir -d 'The distro\'s data directory, as in /var/lib/rancher/k3s' -r -F
-complete -c multus-distro -n "__fish_multus_distro_using_subcommand stage" -l distro -d 'The distro' -r -f -a "k3s\t'K3s: charts among the static files, a manifest that names their address'
+complete -c multus-distro -n "__fish_multus_distro_needs_command" -f -a "version" -d 'Print the version, with the commit and date of the release'
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand run" -l distro -d 'The distro, where it does not follow from the program\'s name' -r -f -a "k3s\t'K3s: charts among the static files, a manifest that names their address'
 rke2\t'RKE2: a manifest that carries the charts'"
-complete -c multus-distro -n "__fish_multus_distro_using_subcommand stage" -l system-default-registry -d 'Registry that is put before every image; RKE2 puts its own there' -r
-complete -c multus-distro -n "__fish_multus_distro_using_subcommand stage" -l multus -d 'Stage Multus; without it what was staged earlier is removed'
-complete -c multus-distro -n "__fish_multus_distro_using_subcommand stage" -l disable-agent -d 'The server runs no agent, as in its configuration file: the jobs that install the charts run on other nodes'
-complete -c multus-distro -n "__fish_multus_distro_using_subcommand stage" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c multus-distro -n "__fish_multus_distro_using_subcommand unstage" -l data-dir -d 'The distro\'s data directory' -r -F
-complete -c multus-distro -n "__fish_multus_distro_using_subcommand unstage" -l force -d 'Also remove files that were edited since'
-complete -c multus-distro -n "__fish_multus_distro_using_subcommand unstage" -l dry-run -d 'Print what would be done, and do nothing'
-complete -c multus-distro -n "__fish_multus_distro_using_subcommand unstage" -l purge -d 'Delete the manifests themselves, after the distro has removed everything, or to keep Multus in the cluster'
-complete -c multus-distro -n "__fish_multus_distro_using_subcommand unstage" -s h -l help -d 'Print help'
-complete -c multus-distro -n "__fish_multus_distro_using_subcommand server" -l distro -d 'The distro, where it does not follow from the program\'s name' -r -f -a "k3s\t'K3s: charts among the static files, a manifest that names their address'
-rke2\t'RKE2: a manifest that carries the charts'"
-complete -c multus-distro -n "__fish_multus_distro_using_subcommand server" -l data-dir -d 'The distro\'s data directory, where its arguments do not name it' -r -F
-complete -c multus-distro -n "__fish_multus_distro_using_subcommand server" -l vpn-auth-file -d 'File of mode 0600 with the VPN\'s settings: name=tailscale,joinKey=KEY[,controlServerURL=URL][,extraArgs=ARGS]' -r -F
-complete -c multus-distro -n "__fish_multus_distro_using_subcommand server" -l vpn-auth -d 'The VPN\'s settings themselves, which every user of the node can read: prefer the file' -r
-complete -c multus-distro -n "__fish_multus_distro_using_subcommand server" -l vpn-cluster-cidr -d 'The networks of the cluster\'s pods, where an agent cannot ask its server for them' -r
-complete -c multus-distro -n "__fish_multus_distro_using_subcommand server" -l vpn-timeout -d 'Seconds to wait for the VPN' -r
-complete -c multus-distro -n "__fish_multus_distro_using_subcommand server" -l hint -d 'File for the hint to the node\'s daemon' -r -F
-complete -c multus-distro -n "__fish_multus_distro_using_subcommand server" -l root -d 'The directory that stands for the node\'s root' -r -F
-complete -c multus-distro -n "__fish_multus_distro_using_subcommand server" -l multus -d 'Stage Multus; without it what was staged earlier is removed, and left as it is on a VPN'
-complete -c multus-distro -n "__fish_multus_distro_using_subcommand server" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c multus-distro -n "__fish_multus_distro_using_subcommand agent" -l distro -d 'The distro, where it does not follow from the program\'s name' -r -f -a "k3s\t'K3s: charts among the static files, a manifest that names their address'
-rke2\t'RKE2: a manifest that carries the charts'"
-complete -c multus-distro -n "__fish_multus_distro_using_subcommand agent" -l data-dir -d 'The distro\'s data directory, where its arguments do not name it' -r -F
-complete -c multus-distro -n "__fish_multus_distro_using_subcommand agent" -l vpn-auth-file -d 'File of mode 0600 with the VPN\'s settings: name=tailscale,joinKey=KEY[,controlServerURL=URL][,extraArgs=ARGS]' -r -F
-complete -c multus-distro -n "__fish_multus_distro_using_subcommand agent" -l vpn-auth -d 'The VPN\'s settings themselves, which every user of the node can read: prefer the file' -r
-complete -c multus-distro -n "__fish_multus_distro_using_subcommand agent" -l vpn-cluster-cidr -d 'The networks of the cluster\'s pods, where an agent cannot ask its server for them' -r
-complete -c multus-distro -n "__fish_multus_distro_using_subcommand agent" -l vpn-timeout -d 'Seconds to wait for the VPN' -r
-complete -c multus-distro -n "__fish_multus_distro_using_subcommand agent" -l hint -d 'File for the hint to the node\'s daemon' -r -F
-complete -c multus-distro -n "__fish_multus_distro_using_subcommand agent" -l root -d 'The directory that stands for the node\'s root' -r -F
-complete -c multus-distro -n "__fish_multus_distro_using_subcommand agent" -l multus -d 'Stage Multus; without it what was staged earlier is removed, and left as it is on a VPN'
-complete -c multus-distro -n "__fish_multus_distro_using_subcommand agent" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand run" -l data-dir -d 'The distro\'s data directory, where its arguments do not name it' -r -F
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand run" -l vpn-auth-file -d 'File of mode 0600 with the VPN\'s settings: name=tailscale,joinKey=KEY[,controlServerURL=URL][,extraArgs=ARGS]' -r -F
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand run" -l vpn-auth -d 'The VPN\'s settings themselves, which every user of the node can read: prefer the file' -r
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand run" -l vpn-cluster-cidr -d 'The networks of the cluster\'s pods, where an agent cannot ask its server for them' -r
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand run" -l multus -d 'Stage Multus; without it what was staged earlier is removed, and left as it is on a VPN'
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand chart; and not __fish_seen_subcommand_from list get" -s h -l help -d 'Print help'
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand chart; and not __fish_seen_subcommand_from list get" -f -a "list" -d 'List the embedded charts'
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand chart; and not __fish_seen_subcommand_from list get" -f -a "get" -d 'Write one of the embedded charts'
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand chart; and __fish_seen_subcommand_from list" -s h -l help -d 'Print help'
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand chart; and __fish_seen_subcommand_from get" -l out -d 'File to write; stdout unless set' -r -F
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand chart; and __fish_seen_subcommand_from get" -s h -l help -d 'Print help'
-complete -c multus-distro -n "__fish_multus_distro_using_subcommand images; and not __fish_seen_subcommand_from list install" -s h -l help -d 'Print help'
-complete -c multus-distro -n "__fish_multus_distro_using_subcommand images; and not __fish_seen_subcommand_from list install" -f -a "list" -d 'List the images, one full reference a line'
-complete -c multus-distro -n "__fish_multus_distro_using_subcommand images; and not __fish_seen_subcommand_from list install" -f -a "install" -d 'Check a directory with a release\'s archives, and copy the one for this architecture to where the distro imports it'
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand images; and not __fish_seen_subcommand_from list verify install" -s h -l help -d 'Print help'
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand images; and not __fish_seen_subcommand_from list verify install" -f -a "list" -d 'List the images, one full reference a line'
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand images; and not __fish_seen_subcommand_from list verify install" -f -a "verify" -d 'Check a directory with a release\'s archives, byte by byte'
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand images; and not __fish_seen_subcommand_from list verify install" -f -a "install" -d 'Check a directory with a release\'s archives, and copy the one for this architecture to where the distro imports it'
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand images; and __fish_seen_subcommand_from list" -l system-default-registry -d 'Registry that takes the place of the public one, as on nodes with this system-default-registry' -r
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand images; and __fish_seen_subcommand_from list" -s h -l help -d 'Print help'
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand images; and __fish_seen_subcommand_from verify" -l key -d 'Also check that the owner of this public key signed the checksums; PEM. It takes the place of a built-in key' -r -F
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand images; and __fish_seen_subcommand_from verify" -s h -l help -d 'Print help'
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand images; and __fish_seen_subcommand_from install" -l key -d 'Install nothing that the owner of this public key did not sign; PEM. It takes the place of a built-in key' -r -F
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand images; and __fish_seen_subcommand_from install" -l distro -d 'The distro, where this node has both or neither' -r -f -a "k3s\t'K3s: charts among the static files, a manifest that names their address'
 rke2\t'RKE2: a manifest that carries the charts'"
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand images; and __fish_seen_subcommand_from install" -l data-dir -d 'The distro\'s data directory, where it is not the default one' -r -F
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand images; and __fish_seen_subcommand_from install" -l conditional-import -d 'Also make .cache.json, with which the distro imports an archive only when it has changed: every archive in its directory, not this release\'s alone'
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand images; and __fish_seen_subcommand_from install" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c multus-distro -n "__fish_multus_distro_using_subcommand verify" -l key -d 'Also check that the owner of this public key signed the checksums; PEM. It takes the place of a built-in key' -r -F
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand verify" -l distro -d 'The distro, where this node has both' -r -f -a "k3s\t'K3s: charts among the static files, a manifest that names their address'
 rke2\t'RKE2: a manifest that carries the charts'"
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand verify" -l data-dir -d 'The distro\'s data directory, where it is not the default one' -r -F
@@ -96,19 +70,22 @@ complete -c multus-distro -n "__fish_multus_distro_using_subcommand verify" -s h
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand install" -l unit -d 'The unit, where this node has several, or one of another name' -r
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand install" -l distro -d 'The distro, where this node has both' -r -f -a "k3s\t'K3s: charts among the static files, a manifest that names their address'
 rke2\t'RKE2: a manifest that carries the charts'"
-complete -c multus-distro -n "__fish_multus_distro_using_subcommand install" -l vpn-auth-file -d 'Put the node on the VPN of this file, which a unit of its own keeps up, without Multus where it was not on; both stay until --remove' -r -F
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand install" -l vpn-auth-file -d 'Put the node on the VPN of this file, which a unit of its own keeps up, without Multus where it was not on; both stay until uninstall' -r -F
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand install" -l vpn-cluster-cidr -d 'The networks of the cluster\'s pods, where an agent cannot ask its server for them' -r
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand install" -l program -d 'This program\'s path on the node; its present path unless set' -r -F
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand install" -l root -d 'The directory that stands for the node\'s root' -r -F
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand install" -l multus -d 'Start with Multus; on unless --vpn-auth-file is given, or this node has the VPN alone'
-complete -c multus-distro -n "__fish_multus_distro_using_subcommand install" -l remove -d 'Delete the drop-in, end the use of the VPN, and unstage'
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand install" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and not __fish_seen_subcommand_from plan run status down hook" -s h -l help -d 'Print help'
-complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and not __fish_seen_subcommand_from plan run status down hook" -f -a "plan" -d 'Print every address that the distro would get, and change nothing'
-complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and not __fish_seen_subcommand_from plan run status down hook" -f -a "run" -d 'Keep the VPN of this node up, and the routes to its pods'
-complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and not __fish_seen_subcommand_from plan run status down hook" -f -a "status" -d 'Report the VPN of this node, what is wrong with it, and how to fix it'
-complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and not __fish_seen_subcommand_from plan run status down hook" -f -a "down" -d 'End the use of the VPN, and take it down if `vpn run` brought it up'
-complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and not __fish_seen_subcommand_from plan run status down hook" -f -a "hook" -d 'Note the subnet of this node\'s pods, for flannel'
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand uninstall" -l unit -d 'The unit, where this node has several, or one of another name' -r
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand uninstall" -l distro -d 'The distro, where this node has both' -r -f -a "k3s\t'K3s: charts among the static files, a manifest that names their address'
+rke2\t'RKE2: a manifest that carries the charts'"
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand uninstall" -l root -d 'The directory that stands for the node\'s root' -r -F
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand uninstall" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and not __fish_seen_subcommand_from plan run status down" -s h -l help -d 'Print help'
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and not __fish_seen_subcommand_from plan run status down" -f -a "plan" -d 'Print every address that the distro would get, and change nothing'
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and not __fish_seen_subcommand_from plan run status down" -f -a "run" -d 'Keep the VPN of this node up, and the routes to its pods'
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and not __fish_seen_subcommand_from plan run status down" -f -a "status" -d 'Report the VPN of this node, what is wrong with it, and how to fix it'
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and not __fish_seen_subcommand_from plan run status down" -f -a "down" -d 'End the use of the VPN, and take it down if `vpn run` brought it up'
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __fish_seen_subcommand_from plan" -l vpn-cluster-cidr -d 'The networks of the cluster\'s pods, where an agent cannot ask its server for them' -r
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __fish_seen_subcommand_from plan" -l interface -d 'The VPN\'s interface, for a plan before the VPN runs' -r
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __fish_seen_subcommand_from plan" -l address -d 'The node\'s addresses in the VPN' -r
@@ -136,8 +113,6 @@ complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __f
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __fish_seen_subcommand_from down" -l logout -d 'Log this node out, too, whoever logged it in: as at the end of a node that does not come back'
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __fish_seen_subcommand_from down" -l cut-session -d 'Take the VPN down even where this very session came over it, and would be cut'
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __fish_seen_subcommand_from down" -s h -l help -d 'Print help'
-complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __fish_seen_subcommand_from hook" -l root -d 'The directory that stands for the node\'s root' -r -F
-complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __fish_seen_subcommand_from hook" -s h -l help -d 'Print help'
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand doctor" -l root -d 'The directory that stands for the node\'s root' -r -F
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand doctor" -l cri-socket -d 'The runtime\'s socket, where several runtimes run pods' -r -F
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand doctor" -l distro -d 'The distro, where this node has both' -r -f -a "k3s\t'K3s: charts among the static files, a manifest that names their address'

@@ -5,16 +5,13 @@ use std::path::PathBuf;
 use anyhow::{Context as _, anyhow, bail};
 use cmdline::absolute;
 use node::{
-    discover::{Detail, DiscoverOptions, Report, discover},
+    discover::{DiscoverOptions, discover},
+    examination::Outcome,
     root::Root,
 };
-use serde::Serialize;
 
 use super::print;
-use crate::{
-    doctor::{Examination, examine},
-    plan::Distro,
-};
+use crate::{doctor::examine, plan::Distro};
 
 #[derive(Debug, clap::Args)]
 #[command(
@@ -41,14 +38,6 @@ pub(crate) struct Args {
     data_dir: Option<PathBuf>,
 }
 
-/// The JSON output: the report of discovery, and the examination under a key of its own.
-#[derive(Serialize)]
-struct DoctorReport<'a> {
-    #[serde(flatten)]
-    report: &'a Report,
-    node: &'a Examination,
-}
-
 /// Prints the examination; fails when something is wrong.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     // The error already ends with the system's text, so its source is not repeated.
@@ -64,27 +53,17 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         .context("cannot start the async runtime")?;
     let report = runtime.block_on(discover(&root, &question));
     let node = examine(&root, &report, args.distro, args.data_dir.as_deref());
+    let outcome = Outcome {
+        report: &report,
+        node: &node,
+    };
     if args.json {
-        let output = DoctorReport {
-            report: &report,
-            node: &node,
-        };
-        print(&format!("{}\n", serde_json::to_string_pretty(&output)?))?;
+        print(&format!("{}\n", serde_json::to_string_pretty(&outcome)?))?;
     } else {
-        // The sources of directories would not fit on one screen.
-        let detail = if args.all {
-            Detail::Evidence
-        } else {
-            Detail::Decision
-        };
-        print(&report.text(detail))?;
-        print(&node.to_string())?;
+        print(&outcome.text(args.all))?;
     }
-    let of_runtime = report.problem.iter();
-    let problems: Vec<&String> = of_runtime.chain(&node.problems).collect();
-    match problems[..] {
-        [] => Ok(()),
-        [problem] => bail!("{problem}"),
-        [first, ..] => bail!("{} problems, the first: {first}", problems.len()),
+    match outcome.problem() {
+        None => Ok(()),
+        Some(problem) => bail!(problem),
     }
 }

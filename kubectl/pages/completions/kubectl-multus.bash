@@ -25,6 +25,9 @@ _kubectl__multus() {
             kubectl__multus,status)
                 cmd="kubectl__multus__subcmd__status"
                 ;;
+            kubectl__multus,version)
+                cmd="kubectl__multus__subcmd__version"
+                ;;
             kubectl__multus,why)
                 cmd="kubectl__multus__subcmd__why"
                 ;;
@@ -35,7 +38,7 @@ _kubectl__multus() {
 
     case "${cmd}" in
         kubectl__multus)
-            opts="-n -o -v -h --kubeconfig --context --namespace --output --version --help status why lint preflight"
+            opts="-n -o -v -V -h --kubeconfig --context --namespace --output --version --help status why lint preflight version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -165,7 +168,7 @@ _kubectl__multus() {
             return 0
             ;;
         kubectl__subcmd__multus__subcmd__status)
-            opts="-n -o -h --daemon-namespace --kubeconfig --context --namespace --output --help"
+            opts="-A -n -o -h --all-namespaces --daemon-namespace --kubeconfig --context --namespace --output --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -175,6 +178,44 @@ _kubectl__multus() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --kubeconfig)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --context)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --namespace)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -n)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --output)
+                    COMPREPLY=($(compgen -W "text json" -- "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -W "text json" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        kubectl__subcmd__multus__subcmd__version)
+            opts="-n -o -h --kubeconfig --context --namespace --output --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
                 --kubeconfig)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0

@@ -1,6 +1,6 @@
 # Print an optspec for argparse to handle cmd's options that are independent of any subcommand.
 function __fish_kubectl_multus_global_optspecs
-    string join \n kubeconfig= context= n/namespace= o/output= v/version h/help
+    string join \n kubeconfig= context= n/namespace= o/output= V/version h/help
 end
 
 function __fish_kubectl_multus_needs_command
@@ -29,18 +29,20 @@ complete -c kubectl-multus -n "__fish_kubectl_multus_needs_command" -l context -
 complete -c kubectl-multus -n "__fish_kubectl_multus_needs_command" -s n -l namespace -d 'Namespace [default: that of the context]' -r
 complete -c kubectl-multus -n "__fish_kubectl_multus_needs_command" -s o -l output -d 'Output format' -r -f -a "text\t''
 json\t''"
-complete -c kubectl-multus -n "__fish_kubectl_multus_needs_command" -s v -l version -d 'Print the version'
+complete -c kubectl-multus -n "__fish_kubectl_multus_needs_command" -s V -s v -l version -d 'Print the version'
 complete -c kubectl-multus -n "__fish_kubectl_multus_needs_command" -s h -l help -d 'Print help'
-complete -c kubectl-multus -n "__fish_kubectl_multus_needs_command" -f -a "status" -d 'Show the networks that a pod has'
+complete -c kubectl-multus -n "__fish_kubectl_multus_needs_command" -f -a "status" -d 'Show the networks that a pod has, or the additional networks of all pods'
 complete -c kubectl-multus -n "__fish_kubectl_multus_needs_command" -f -a "why" -d 'Diagnose what keeps a pod from its networks, and say what helps'
 complete -c kubectl-multus -n "__fish_kubectl_multus_needs_command" -f -a "lint" -d 'Validate network definitions and pods with the daemon\'s own rules, before they are applied'
 complete -c kubectl-multus -n "__fish_kubectl_multus_needs_command" -f -a "preflight" -d 'Report what would fail or change when this release is installed'
+complete -c kubectl-multus -n "__fish_kubectl_multus_needs_command" -f -a "version" -d 'Print the version, with the commit and date of the release'
 complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand status" -l daemon-namespace -d 'Namespace of the daemons\' pods [default: all namespaces are searched]' -r
 complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand status" -l kubeconfig -d 'Path of the kubeconfig [default: KUBECONFIG, then ~/.kube/config]' -r -F
 complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand status" -l context -d 'Context of the kubeconfig [default: the current one]' -r
 complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand status" -s n -l namespace -d 'Namespace [default: that of the context]' -r
 complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand status" -s o -l output -d 'Output format' -r -f -a "text\t''
 json\t''"
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand status" -s A -l all-namespaces -d 'Pods of all namespaces'
 complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand status" -s h -l help -d 'Print help'
 complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand why" -l daemon-namespace -d 'Namespace of the daemons\' pods [default: all namespaces are searched]' -r
 complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand why" -l kubeconfig -d 'Path of the kubeconfig [default: KUBECONFIG, then ~/.kube/config]' -r -F
@@ -66,3 +68,9 @@ complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand preflight"
 complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand preflight" -s o -l output -d 'Output format' -r -f -a "text\t''
 json\t''"
 complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand preflight" -s h -l help -d 'Print help'
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand version" -l kubeconfig -d 'Path of the kubeconfig [default: KUBECONFIG, then ~/.kube/config]' -r -F
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand version" -l context -d 'Context of the kubeconfig [default: the current one]' -r
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand version" -s n -l namespace -d 'Namespace [default: that of the context]' -r
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand version" -s o -l output -d 'Output format' -r -f -a "text\t''
+json\t''"
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand version" -s h -l help -d 'Print help'
