@@ -17,6 +17,7 @@ pub mod image;
 pub mod kubectl_archives;
 pub mod medium;
 pub mod names;
+pub mod parts;
 pub mod plugin_archives;
 mod program_archive;
 pub mod push;

@@ -8,7 +8,7 @@ use archive::{
 use chart::{BuildSettings, ImagePrefix};
 use serde::{Deserialize, Serialize};
 
-use crate::{arch::Arch, build::Build, tree::Tree};
+use crate::{arch::Arch, build::Build, parts, tree::Tree};
 
 /// The name of the description in a release.
 pub const FILE: &str = "release.json";
@@ -224,39 +224,13 @@ pub fn files(tree: &Tree) -> Vec<FileEntry> {
     described
         .map(|(path, file)| FileEntry {
             path: path.clone(),
-            kind: kind(path).to_owned(),
+            kind: parts::kind(path).to_owned(),
             arch: arch_of(path).map(|arch| arch.name().to_owned()),
             mode: if file.is_program { "0755" } else { "0644" }.to_owned(),
             size: file.bytes.len() as u64,
             sha256: sha256(&file.bytes).hex(),
         })
         .collect()
-}
-
-fn kind(path: &str) -> &'static str {
-    let (dir, rest) = path.split_once('/').unwrap_or(("", path));
-    match (dir, rest) {
-        ("bin", _) => "program",
-        ("oci", _) => "image-layout",
-        ("charts", "index.yaml") => "chart-index",
-        ("charts", _) => "chart",
-        ("manifests", _) => "manifest",
-        ("bindata", _) => "bindata",
-        ("plugins", _) => "plugin-archive",
-        ("airgap", name) if name.starts_with("sha256sum-") => "checksums",
-        ("airgap", name) if name.strip_suffix(".tar").is_some() => "image-archive",
-        ("airgap", name) if name.starts_with("multus-airgap-") => "program",
-        ("airgap", _) => "image-list",
-        ("completions", _) => "completion",
-        ("man", _) => "man-page",
-        ("exports", _) => "export",
-        ("kubectl", "multus.yaml") => "krew-manifest",
-        ("kubectl", _) => "kubectl-archive",
-        ("sbom", name) if name.starts_with("vex.") => "vex",
-        ("sbom", _) => "sbom",
-        ("", "LICENSE" | "THIRD-PARTY.txt") => "licence",
-        _ => "other",
-    }
 }
 
 fn arch_of(path: &str) -> Option<Arch> {
@@ -338,7 +312,7 @@ mod tests {
     #[test]
     fn kind_and_architecture_follow_from_the_path() {
         let check = |path, kind_expected, arch: Option<&str>| {
-            assert_eq!(kind(path), kind_expected, "{path}");
+            assert_eq!(parts::kind(path), kind_expected, "{path}");
             assert_eq!(arch_of(path).map(Arch::name), arch, "{path}");
         };
         check("bin/arm/multus-shim", "program", Some("arm"));

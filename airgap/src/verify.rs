@@ -20,7 +20,7 @@ use archive::{digest::sha256, verify::Image};
 use crate::{
     arch::Arch,
     exports::{self, Exported},
-    kubectl_archives, lists, plugin_archives,
+    kubectl_archives, lists, parts, plugin_archives,
     release::{self, Budget, Origin, Release},
     signatures::{self, Report, Trust},
     tree::Tree,
@@ -187,6 +187,7 @@ pub fn check<'a>(
             claimed.extend(tree.0.keys().filter(is_page).cloned());
         }
     }
+    claimed.insert(parts::README.to_owned());
     if let Some(path) = tree.0.keys().find(|path| !claimed.contains(*path)) {
         bail!("{path} is no part of a release");
     }
@@ -224,6 +225,13 @@ pub fn check<'a>(
         release::FILE
     );
     release.check_budgets()?;
+    if standard.is_checkout() {
+        ensure!(
+            file(tree, parts::README)? == parts::readme(&release, tree).as_bytes(),
+            "{} does not follow from the files of the release",
+            parts::README
+        );
+    }
     Ok(release)
 }
 

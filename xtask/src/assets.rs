@@ -1,6 +1,9 @@
 //! The files of a release as a forge takes them: flat names, one archive with everything and its modes, and signed checksums over all of them.
 
-use airgap::signatures::{BUNDLE, KEYRING, PROVENANCE, sums_signature};
+use airgap::{
+    parts::README,
+    signatures::{BUNDLE, KEYRING, PROVENANCE, sums_signature},
+};
 use anyhow::{Context as _, ensure};
 use archive::{
     digest::sha256,
@@ -81,6 +84,7 @@ fn flat_name(path: &str) -> Option<String> {
     let depth = rest.matches('/').count();
     match (dir, depth) {
         // The checksums and their signatures are about paths of the release; those of these names are others.
+        ("", _) if rest == README => None,
         ("", _) => (!rest.starts_with(release::SUMS)).then(|| rest.to_owned()),
         ("bin", 1) => {
             let (arch, name) = rest.split_once('/')?;
@@ -116,6 +120,7 @@ mod tests {
             "SHA256SUMS.sig",
             "release.json",
             "LICENSE",
+            "README.md",
             "exports/hauler.yaml",
             "kubectl/kubectl-multus-v1.2.3-linux-arm.tar.gz",
             "kubectl/multus.yaml",

@@ -1,5 +1,5 @@
-//! `explain PATH`: says what a release, a directory of archives, or one file of them holds. It reads files and follows the
-//! digests inside archives; `verify` also compares them with each other.
+//! `explain PATH`: says what a release, a directory of archives, or one file of them holds, and what it is for. It reads files and
+//! follows the digests inside archives; `verify` also compares them with each other.
 
 mod content;
 mod text;
@@ -14,6 +14,8 @@ use serde::Serialize;
 
 use self::content::Content;
 use crate::{
+    lists,
+    parts::{self, Part},
     release::{self, Release},
     signatures, source,
     tree::Tree,
@@ -23,7 +25,7 @@ use crate::{
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 pub struct Args {
-    /// A release, a directory with archives, or one file: an archive, a list of images, checksums, or a release.json
+    /// A release, a directory with archives, or any file of them
     path: PathBuf,
     /// Print as JSON
     #[arg(long)]
@@ -35,6 +37,9 @@ pub struct Args {
 struct Explained {
     name: String,
     size: u64,
+    /// The row of the table of parts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    part: Option<&'static Part>,
     #[serde(flatten)]
     content: Content,
 }
@@ -48,29 +53,41 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         of_dir(path)?
     } else {
         let name = path.file_name().unwrap_or(path.as_os_str());
+        let name = name.to_string_lossy();
         let bytes = fs::read(path).with_context(|| {
             format!(
                 "cannot read {}: name a release, its airgap directory, or a file in it",
                 path.display()
             )
         })?;
-        let one = of_file(&name.to_string_lossy(), &bytes);
+        let one = of_file(&name, &bytes, part_of(path, &name));
         vec![one.with_context(|| path.display().to_string())?]
     };
     if args.json {
         return ui::json(&explained);
     }
     for one in &explained {
-        ui::data(&text::of(&one.name, one.size, &one.content))?;
+        ui::data(&text::of(one))?;
     }
     Ok(())
 }
 
-fn of_file(name: &str, bytes: &[u8]) -> anyhow::Result<Explained> {
+/// Returns the row of a file: by its path in the release that has it, or by its name.
+fn part_of(path: &Path, name: &str) -> Option<&'static Part> {
+    let path = std::path::absolute(path).ok()?;
+    let release = path.ancestors().skip(1).find(|dir| source::is_release(dir));
+    match release.and_then(|dir| path.strip_prefix(dir).ok()) {
+        Some(inside) => parts::of(inside.to_str()?),
+        None => parts::named(name),
+    }
+}
+
+fn of_file(name: &str, bytes: &[u8], part: Option<&'static Part>) -> anyhow::Result<Explained> {
     Ok(Explained {
         name: name.to_owned(),
         size: bytes.len() as u64,
-        content: Content::of_file(bytes)?,
+        part,
+        content: Content::of_file(bytes, part)?,
     })
 }
 
@@ -83,6 +100,7 @@ fn of_release(dir: &Path) -> anyhow::Result<Explained> {
     Ok(Explained {
         name: dir.display().to_string(),
         size: release.files.iter().map(|file| file.size).sum(),
+        part: None,
         content: Content::of_release(&release),
     })
 }
@@ -92,7 +110,8 @@ fn of_dir(dir: &Path) -> anyhow::Result<Vec<Explained>> {
     files
         .0
         .retain(|name, _| !signatures::is_medium_signature(name));
-    if !files.0.keys().any(|name| name.starts_with("sha256sum-")) {
+    let mut names = files.0.keys();
+    if !names.any(|name| lists::architecture_of_sums(name).is_some()) {
         bail!(
             "{} is neither a release nor a directory with its airgap files: there is no {}, and no sha256sum-<architecture>.txt",
             dir.display(),
@@ -100,7 +119,8 @@ fn of_dir(dir: &Path) -> anyhow::Result<Vec<Explained>> {
         );
     }
     let explained = files.0.iter().map(|(name, file)| {
-        of_file(name, &file.bytes).with_context(|| dir.join(name).display().to_string())
+        let part = parts::of(&format!("airgap/{name}"));
+        of_file(name, &file.bytes, part).with_context(|| dir.join(name).display().to_string())
     });
     explained.collect()
 }

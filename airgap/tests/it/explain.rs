@@ -25,11 +25,12 @@ fn release_and_medium_are_explained() {
         release.contains("  chart k3s-multus 9.8.7: charts/assets/"),
         "{release}"
     );
-    assert!(release.contains("  program: 12 files, "), "{release}");
+    let programs = "  bin/<arch>/multus-distro: starts K3s or RKE2 with Multus, with a VPN, or both; 2 files, ";
+    assert!(release.contains(programs), "{release}");
     // The description alone says the same.
     let description = explain("release.json", &[]);
     assert_eq!(
-        description.lines().skip(1).collect::<Vec<_>>(),
+        description.lines().skip(2).collect::<Vec<_>>(),
         release.lines().skip(1).collect::<Vec<_>>()
     );
     let medium = explain("airgap", &[]);
@@ -64,9 +65,33 @@ fn harm_and_foreign_files_are_named() {
     let chart = dir
         .path()
         .join("charts/assets/k3s-multus/k3s-multus-9.8.7.tgz");
+    let copied = dir.path().parent().expect("it is in a directory");
+    let copied = tempfile::tempdir_in(copied).unwrap();
+    let copied = copied.path().join("chart-9.8.7.tgz");
+    std::fs::copy(&chart, &copied).unwrap();
     let expected = "it is no archive, list of images";
-    refused(command(&["explain", text(&chart)]), FAILED, expected);
+    refused(command(&["explain", text(&copied)]), FAILED, expected);
     let charts = dir.path().join("charts");
     let expected = "is neither a release nor a directory with its airgap files";
     refused(command(&["explain", text(&charts)]), FAILED, expected);
+}
+
+#[test]
+fn every_file_of_a_release_is_explained() {
+    let dir = tempfile::tempdir().unwrap();
+    let release = sample::write(dir.path(), "9.8.7");
+    for path in release.0.keys() {
+        let text = succeeds(command(&["explain", text(&dir.path().join(path))]));
+        let use_line = text.lines().nth(1).unwrap_or_default();
+        assert!(use_line.starts_with("  for "), "{path}: {text}");
+    }
+    let plugins = dir.path().join("plugins/cni-plugins-linux-arm-v9.8.7.tgz");
+    let expected = "cni-plugins-linux-arm-v9.8.7.tgz: the common CNI plugins, ";
+    let explained = succeeds(command(&["explain", text(&plugins)]));
+    assert!(explained.starts_with(expected), "{explained}");
+    // Its name says the same where nothing else of the release is.
+    let elsewhere = tempfile::tempdir().unwrap();
+    let copy = elsewhere.path().join("cni-plugins-linux-arm-v9.8.7.tgz");
+    std::fs::copy(&plugins, &copy).unwrap();
+    assert_eq!(succeeds(command(&["explain", text(&copy)])), explained);
 }

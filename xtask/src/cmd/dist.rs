@@ -11,6 +11,7 @@ use std::{
 use ::airgap::{
     exports::{self, Exported},
     kubectl_archives, lists,
+    parts::{self, README},
     sbom::{LICENCE, NOTICES},
     signatures::{self, Trust},
     source::PROGRAM,
@@ -84,6 +85,7 @@ const RELEASE_NAMES: &[&str] = &[
     "sbom",
     LICENCE,
     NOTICES,
+    README,
     release::FILE,
     release::SUMS,
     "provenance",
@@ -241,7 +243,7 @@ pub(crate) fn compose(
     Ok(tree)
 }
 
-/// Adds the two files that describe all others.
+/// Adds the three files that describe all others.
 pub(crate) fn describe(
     origin: Origin,
     tree: &mut Tree,
@@ -249,8 +251,10 @@ pub(crate) fn describe(
     charts: Vec<ChartEntry>,
 ) -> anyhow::Result<()> {
     let budgets = budgets::of(&origin, tree, images);
-    let release = Release::of(origin, tree, images, charts, budgets);
+    let mut release = Release::of(origin, tree, images, charts, budgets);
     release.check_budgets()?;
+    tree.add(README, parts::readme(&release, tree));
+    release.files = release::files(tree);
     let description = release.to_bytes()?;
     let mut sums = vec![(release::FILE, sha256(&description))];
     for file in &release.files {

@@ -1,4 +1,4 @@
-//! The content of a file as a value, found by its bytes; the name decides nothing.
+//! The content of a file as a value, found by its bytes; the name only decides that a file without such a content is one of a release.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,12 @@ use anyhow::{Context as _, bail};
 use archive::{digest::Digest, image_archive};
 use serde::Serialize;
 
-use crate::{arch::Arch, elf, lists, names, release::Release};
+use crate::{
+    arch::Arch,
+    elf, lists, names,
+    parts::{self, Part},
+    release::Release,
+};
 
 #[derive(Debug, Serialize, PartialEq, Eq)]
 #[serde(
@@ -21,7 +26,7 @@ pub(super) enum Content {
         architectures: Vec<String>,
         images: Vec<Image>,
         charts: Vec<Chart>,
-        /// By kind.
+        /// By the paths in the table of parts.
         files: BTreeMap<String, Files>,
     },
     /// An archive of images.
@@ -39,6 +44,8 @@ pub(super) enum Content {
     Program {
         arch: &'static str,
     },
+    /// A file of a release without any of these contents.
+    File {},
 }
 
 #[derive(Debug, Serialize, PartialEq, Eq)]
@@ -110,7 +117,8 @@ impl Content {
         });
         let mut files = BTreeMap::<String, Files>::new();
         for file in &release.files {
-            files.entry(file.kind.clone()).or_default().add(file.size);
+            let path = parts::of(&file.path).map_or(parts::OTHER, |part| part.path);
+            files.entry(path.to_owned()).or_default().add(file.size);
         }
         Self::Release {
             version: release.version.clone(),
@@ -122,9 +130,11 @@ impl Content {
         }
     }
 
-    /// Fails when the bytes are those of nothing that a release has in `airgap/`, or are damaged.
-    pub(super) fn of_file(bytes: &[u8]) -> anyhow::Result<Self> {
-        if bytes.get(257..262) == Some(b"ustar") {
+    /// Fails when the bytes are those of nothing that a release has in `airgap/`, or are damaged. A file that is another part of a release
+    /// may have any content.
+    pub(super) fn of_file(bytes: &[u8], part: Option<&Part>) -> anyhow::Result<Self> {
+        let may_be = |kind: &str| part.is_none_or(|part| part.kind == kind);
+        if bytes.get(257..262) == Some(b"ustar") && may_be("image-archive") {
             return of_archive(bytes);
         }
         let mut arches = Arch::ALL.into_iter();
@@ -132,7 +142,9 @@ impl Content {
             return Ok(Self::Program { arch: arch.name() });
         }
         let text = std::str::from_utf8(bytes).unwrap_or_default();
-        if let Some(sums) = lists::parse_sums(text).filter(|sums| !sums.is_empty()) {
+        if let Some(sums) = lists::parse_sums(text).filter(|sums| !sums.is_empty())
+            && may_be("checksums")
+        {
             let files = sums.into_iter().map(|(path, digest)| Checksum {
                 path,
                 sha256: digest.hex(),
@@ -141,17 +153,21 @@ impl Content {
                 files: files.collect(),
             });
         }
-        if text.starts_with('{') {
+        if text.starts_with('{') && may_be("description") {
             let release = Release::parse(bytes).context("it is no release.json that is sound")?;
             return Ok(Self::of_release(&release));
         }
         // Any word is a short name of an image; lists have full ones.
         let is_full =
             |line: &str| names::reference(line).is_some_and(|name| name.to_string() == line);
-        if !text.is_empty() && text.lines().all(is_full) {
+        if !text.is_empty() && text.lines().all(is_full) && may_be("image-list") {
             return Ok(Self::List {
                 images: text.lines().map(str::to_owned).collect(),
             });
+        }
+        let contents = ["image-archive", "checksums", "description", "image-list"];
+        if part.is_some_and(|part| !contents.contains(&part.kind)) {
+            return Ok(Self::File {});
         }
         bail!("it is no archive, list of images, checksum file or release.json")
     }

@@ -25,8 +25,7 @@ fn none() -> ProgramsByArch {
 }
 
 fn explained(name: &str, bytes: &[u8]) -> String {
-    let one = of_file(name, bytes).unwrap();
-    text::of(&one.name, one.size, &one.content)
+    text::of(&of_file(name, bytes, None).unwrap())
 }
 
 #[test]
@@ -76,7 +75,7 @@ fn damaged_and_foreign_files_are_refused() {
         (&b"{}"[..], "it is no release.json that is sound"),
         (&b"\x7fELF"[..], "it is no archive, list of images"),
     ] {
-        let error = of_file("x", bytes).expect_err(expected);
+        let error = of_file("x", bytes, None).expect_err(expected);
         let error = format!("{error:#}");
         assert!(error.contains(expected), "{error}");
     }

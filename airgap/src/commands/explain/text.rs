@@ -4,11 +4,18 @@ use std::fmt::Write as _;
 
 use cmdline::counted;
 
-use super::content::{Content, Files, Image};
+use super::{
+    Explained,
+    content::{Content, Files, Image},
+};
+use crate::parts;
 
-pub(super) fn of(name: &str, size: u64, content: &Content) -> String {
-    let mut lines = vec![head(name, size, content)];
-    match content {
+pub(super) fn of(one: &Explained) -> String {
+    let mut lines = vec![head(one)];
+    if let Some(part) = one.part {
+        lines.push(format!("for {}: {}", part.audience, part.usage));
+    }
+    match &one.content {
         Content::Release {
             images,
             charts,
@@ -22,8 +29,15 @@ pub(super) fn of(name: &str, size: u64, content: &Content) -> String {
                     chart.name, chart.version, chart.path
                 ));
             }
-            for (kind, files) in files {
-                lines.push(format!("{kind}: {}", of_files(files, "file")));
+            // In the order of the table, and what has no row last.
+            for part in parts::PARTS {
+                if let Some(files) = files.get(part.path) {
+                    let (path, what) = (part.path, part.what);
+                    lines.push(format!("{path}: {what}; {}", of_files(files, "file")));
+                }
+            }
+            if let Some(files) = files.get(parts::OTHER) {
+                lines.push(format!("{}: {}", parts::OTHER, of_files(files, "file")));
             }
         }
         Content::Archive { images } => lines.extend(images.iter().flat_map(of_image)),
@@ -35,7 +49,7 @@ pub(super) fn of(name: &str, size: u64, content: &Content) -> String {
                     .map(|file| format!("{}  {}", file.sha256, file.path)),
             );
         }
-        Content::Program { .. } => {}
+        Content::Program { .. } | Content::File {} => {}
     }
     let mut text = String::new();
     for (at, line) in lines.iter().enumerate() {
@@ -46,8 +60,8 @@ pub(super) fn of(name: &str, size: u64, content: &Content) -> String {
     text
 }
 
-fn head(name: &str, size: u64, content: &Content) -> String {
-    let what = match content {
+fn head(one: &Explained) -> String {
+    let what = match &one.content {
         Content::Release {
             version,
             commit,
@@ -74,8 +88,9 @@ fn head(name: &str, size: u64, content: &Content) -> String {
         Content::List { images } => format!("list of {}", counted(images.len(), "image")),
         Content::Checksums { files } => format!("checksums of {}", counted(files.len(), "file")),
         Content::Program { arch } => format!("static program for {arch}"),
+        Content::File {} => one.part.map_or("file", |part| part.what).to_owned(),
     };
-    format!("{name}: {what}, {size} bytes")
+    format!("{}: {what}, {} bytes", one.name, one.size)
 }
 
 fn of_files(files: &Files, noun: &str) -> String {

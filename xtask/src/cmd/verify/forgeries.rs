@@ -8,7 +8,10 @@ use std::{
     path::Path,
 };
 
-use airgap::signatures::Trust;
+use airgap::{
+    parts::{self, README},
+    signatures::Trust,
+};
 use archive::{gzip, layout::Layout};
 use chart::BuildSettings;
 
@@ -248,6 +251,28 @@ fn images_have_the_names_of_the_build_everywhere() {
     mixed(
         "registry.example/team/hardened-",
         "its values name no image of this release",
+    );
+}
+
+#[test]
+fn every_file_of_a_release_has_a_row_and_every_row_a_file() {
+    let tree = release();
+    for path in tree.0.keys() {
+        assert!(parts::of(path).is_some(), "{path} has no row in {README}");
+    }
+    let text = String::from_utf8(tree.get(README).unwrap().to_vec()).unwrap();
+    for part in parts::PARTS {
+        let row = format!("| `{}` | {} |", part.path, part.what);
+        assert_eq!(text.matches(&row).count(), 1, "{row} in {text}");
+    }
+    forged(
+        append(README, b"x"),
+        "README.md does not follow from the files of the release",
+    );
+    forged(|tree| drop(tree.0.remove(README)), "README.md is missing");
+    forged(
+        |tree| tree.add("NOTES.md", ""),
+        "NOTES.md is no part of a release",
     );
 }
 
