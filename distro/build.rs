@@ -2,7 +2,11 @@
 
 use std::{env, error::Error, fs, path::PathBuf};
 
-use chart::{BuildSettings, Distro, images, index, manifest};
+use chart::{
+    BuildSettings, Distro, images,
+    index::{self, Packed},
+    manifest,
+};
 
 /// The variable that names a public key in PEM, whose owner must have signed what `images install` takes.
 const TRUSTED_KEY: &str = "MULTUS_TRUSTED_KEY";
@@ -29,7 +33,8 @@ fn embed() -> Result<(), Box<dyn Error>> {
     println!("cargo::rustc-env=MULTUS_IMAGE={}", settings.image());
     let charts = out.join("charts");
     fs::create_dir_all(&charts)?;
-    for packed in index::pack_all(&settings)? {
+    let packed = index::pack_all(&settings)?;
+    for packed in packed.into_iter().filter(Packed::is_of_distro) {
         let name = format!("{}-{version}.tgz", packed.name);
         fs::write(charts.join(name), packed.bytes)?;
     }

@@ -18,14 +18,14 @@ const DEPLOY: &str = "deploy";
 /// The build tag under which K3s leaves out its assets.
 const NO_STAGE: &str = "no_stage";
 
-/// Checks and packs the chart under both names, and their CRD charts.
+/// Checks and packs the chart under all names, and their CRD charts.
 pub fn pack<'a>(settings: impl Into<BuildSettings<'a>>) -> anyhow::Result<Vec<Packed>> {
     let settings = settings.into();
     check(&settings)?;
     index::pack_all(&settings).context("cannot pack the charts")
 }
 
-/// Checks the chart; returns how many files are the same under both names.
+/// Checks the chart; returns how many files are the same under all names.
 pub fn check<'a>(settings: impl Into<BuildSettings<'a>>) -> anyhow::Result<usize> {
     chart::check::check(settings).context("the chart is not sound")
 }
@@ -38,7 +38,9 @@ pub fn names() -> impl Iterator<Item = String> {
 
 /// Returns the distros that have a manifest.
 pub fn distros() -> impl Iterator<Item = Distro> {
-    IDENTITIES.into_iter().map(|identity| identity.distro)
+    IDENTITIES
+        .into_iter()
+        .filter_map(|identity| identity.distro)
 }
 
 /// Returns the path of a distro's manifest in a release.

@@ -110,7 +110,7 @@ fn hauler(release: &Exported<'_>) -> String {
     format!("{head}{}", documents.join("---\n"))
 }
 
-/// Returns a package definition with a flavor per distro. A path in it is seen from its own directory.
+/// Returns a package definition with a flavor per kind of cluster. A path in it is seen from its own directory.
 fn zarf(release: &Exported<'_>) -> String {
     let version = release.version;
     let head = format!(
@@ -120,9 +120,9 @@ fn zarf(release: &Exported<'_>) -> String {
     let archive = lists::archive_name(ZARF_ARCH);
     let mut lines = vec![head];
     for identity in IDENTITIES {
-        let distro = identity.distro.as_str();
+        let cluster = identity.cluster();
         lines.push(format!(
-            "  - name: multus-{distro}\n    required: true\n    only:\n      flavor: {distro}\n    charts:\n"
+            "  - name: multus-{cluster}\n    required: true\n    only:\n      flavor: {cluster}\n    charts:\n"
         ));
         // Zarf installs charts in this order, in which resources follow their definitions.
         let names = CHARTS.map(|chart| chart.name(identity));

@@ -99,10 +99,7 @@ fn annotations(
         ("catalog.cattle.io/os", "linux".to_owned()),
         ("catalog.cattle.io/permits-os", "linux".to_owned()),
         ("catalog.cattle.io/release-name", name),
-        (
-            "fleet.cattle.io/bundle-id",
-            identity.distro.as_str().to_owned(),
-        ),
+        ("fleet.cattle.io/bundle-id", identity.cluster().to_owned()),
     ];
     match chart {
         Chart::Main => found.extend([

@@ -1,4 +1,4 @@
-//! Checks of the packed charts: the charts of the two names differ in nothing but the name, and their files parse.
+//! Checks of the packed charts: the charts of all names differ in nothing but the name, and their files parse.
 
 use crate::{
     CHARTS, Chart, IDENTITIES,
@@ -12,11 +12,13 @@ pub enum CheckError {
     /// A chart cannot be packed.
     #[error(transparent)]
     Pack(#[from] PackError),
-    /// The charts of the two names differ.
-    #[error("{file} differs between {} and {} by more than the name", IDENTITIES[0].name, IDENTITIES[1].name)]
+    /// The charts of two names differ.
+    #[error("{file} differs between {} and {other} by more than the name", IDENTITIES[0].name)]
     Differs {
         /// The file that differs.
         file: String,
+        /// The other name.
+        other: &'static str,
     },
     /// A file does not parse.
     #[error("{file} of {chart} does not parse: {reason}")]
@@ -36,34 +38,42 @@ const DISTRO_LINES: [&str; 1] = ["  \"fleet.cattle.io/bundle-id\": "];
 /// Checks all charts and returns the number of files that were compared.
 pub fn check<'a>(settings: impl Into<BuildSettings<'a>>) -> Result<usize, CheckError> {
     let settings = settings.into();
-    let [first, second] = IDENTITIES;
+    let [first, others @ ..] = IDENTITIES;
     let mut compared = 0;
     for chart in CHARTS {
-        let (left, right) = (
-            files(chart, first, &settings)?,
-            files(chart, second, &settings)?,
-        );
-        if left.len() != right.len() {
-            return Err(CheckError::Differs {
-                file: "the list of files".to_owned(),
-            });
+        let left = files(chart, first, &settings)?;
+        for (path, bytes) in &left {
+            parse(chart, path, bytes)?;
         }
-        for ((path, left), (other, right)) in left.iter().zip(&right) {
-            let renamed = text(right).replace(second.name, first.name);
-            if path != other || comparable(path, &text(left)) != comparable(path, &renamed) {
-                return Err(CheckError::Differs { file: path.clone() });
+        for other in others {
+            let right = files(chart, other, &settings)?;
+            let differs = |file: &str| CheckError::Differs {
+                file: file.to_owned(),
+                other: other.name,
+            };
+            if left.len() != right.len() {
+                return Err(differs("the list of files"));
             }
-            parse(chart, path, left)?;
-            compared += 1;
+            for ((path, left), (found, right)) in left.iter().zip(&right) {
+                // Templates take the name from `Chart.yaml`, so it stands nowhere else.
+                let is_same = if path == "Chart.yaml" {
+                    let renamed = text(left).replace(first.name, other.name);
+                    comparable(&renamed) == comparable(&text(right))
+                } else {
+                    left == right
+                };
+                if path != found || !is_same {
+                    return Err(differs(path));
+                }
+                compared += 1;
+            }
         }
     }
     Ok(compared)
 }
 
-fn comparable<'a>(path: &str, text: &'a str) -> Vec<&'a str> {
-    let may_differ = |line: &&str| {
-        path == "Chart.yaml" && DISTRO_LINES.iter().any(|prefix| line.starts_with(prefix))
-    };
+fn comparable(text: &str) -> Vec<&str> {
+    let may_differ = |line: &&str| DISTRO_LINES.iter().any(|prefix| line.starts_with(prefix));
     text.split('\n').filter(|line| !may_differ(line)).collect()
 }
 
@@ -100,10 +110,8 @@ mod tests {
     #[test]
     fn only_lines_of_the_distro_may_differ() {
         let line = "  \"fleet.cattle.io/bundle-id\": k3s";
-        assert_eq!(
-            comparable("Chart.yaml", &format!("name: a\n{line}")),
-            ["name: a"]
-        );
-        assert_eq!(comparable("values.yaml", line), [line]);
+        assert_eq!(comparable(&format!("name: a\n{line}")), ["name: a"]);
+        let other = line.replace("fleet", "flow");
+        assert_eq!(comparable(&other), [other.as_str()]);
     }
 }

@@ -24,23 +24,35 @@ impl Distro {
 pub struct Identity {
     /// The chart's name, which is also that of the release.
     pub name: &'static str,
-    /// The distro that ships it.
-    pub distro: Distro,
+    /// The distro that ships it; `None` for clusters of no distro that does.
+    pub distro: Option<Distro>,
 }
 
 /// All identities.
-pub const IDENTITIES: [Identity; 2] = [
+pub const IDENTITIES: [Identity; 3] = [
     Identity {
         name: "rke2-multus",
-        distro: Distro::Rke2,
+        distro: Some(Distro::Rke2),
     },
     Identity {
         name: "k3s-multus",
-        distro: Distro::K3s,
+        distro: Some(Distro::K3s),
     },
+    Identity::OTHER,
 ];
 
 impl Identity {
+    /// The identity for clusters that are neither K3s nor RKE2.
+    pub const OTHER: Self = Self {
+        name: "multus",
+        distro: None,
+    };
+
+    /// Returns the word for the clusters of this identity.
+    pub fn cluster(self) -> &'static str {
+        self.distro.map_or("kubernetes", Distro::as_str)
+    }
+
     /// Returns the identity of a distro.
     pub fn of(distro: Distro) -> Self {
         match distro {

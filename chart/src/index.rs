@@ -48,6 +48,14 @@ pub enum Error {
     Merge(#[from] merge::Error),
 }
 
+impl Packed {
+    /// Returns whether a distro ships the chart.
+    pub fn is_of_distro(&self) -> bool {
+        let mut identities = IDENTITIES.iter().filter(|one| one.distro.is_some());
+        identities.any(|one| CHARTS.iter().any(|chart| chart.name(*one) == self.name))
+    }
+}
+
 /// Packs all charts of a build.
 pub fn pack_all<'a>(settings: impl Into<BuildSettings<'a>>) -> Result<Vec<Packed>, PackError> {
     let settings = settings.into();
@@ -94,7 +102,7 @@ mod tests {
         let charts = pack_all("5.0.0").unwrap();
         let index = index_yaml(&charts, "2026-01-01T00:00:00Z").unwrap();
         let index: serde_yaml::Value = serde_yaml::from_str(&index).unwrap();
-        assert_eq!(charts.len(), 4);
+        assert_eq!(charts.len(), 6);
         for chart in &charts {
             let entry = &index["entries"][chart.name.as_str()][0];
             let text = |key: &str| entry[key].as_str().unwrap().to_owned();

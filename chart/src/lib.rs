@@ -1,4 +1,4 @@
-//! The Helm chart, one template tree that is published under two names, and tools for charts of any publisher.
+//! The Helm chart, one template tree that is published under three names, and tools for charts of any publisher.
 //! Everything here is a function from data to bytes.
 
 // Our chart.

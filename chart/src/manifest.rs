@@ -21,7 +21,8 @@ const VERSION: &str = "@VERSION@";
 /// Where the name of the daemon's image goes.
 const IMAGE: &str = "multusrs/multus:v@VERSION@";
 
-/// Returns `multus.yaml` for `kubectl apply`: all objects of both charts, with the names of RKE2's.
+/// Returns `multus.yaml` for `kubectl apply`: all objects of both charts, with the names of RKE2's, which installations from it have: under
+/// other names it would start a second daemon on each of their nodes.
 pub fn plain<'a>(settings: impl Into<BuildSettings<'a>>) -> String {
     let settings = settings.into();
     let version = &settings.version;
@@ -43,18 +44,18 @@ pub fn helm_charts<'a>(
     let identity = Identity::of(distro);
     let documents: Result<Vec<String>, PackError> = CHARTS
         .into_iter()
-        .map(|chart| document(chart, identity, &settings))
+        .map(|chart| document(chart, (distro, identity), &settings))
         .collect();
     Ok(documents?.join("---\n"))
 }
 
 fn document(
     chart: Chart,
-    identity: Identity,
+    (distro, identity): (Distro, Identity),
     settings: &BuildSettings<'_>,
 ) -> Result<String, PackError> {
     let name = chart.name(identity);
-    let (annotations, source) = match identity.distro {
+    let (annotations, source) = match distro {
         Distro::K3s => {
             let file = chart.file_name(identity, &settings.version);
             (
@@ -70,7 +71,7 @@ fn document(
         }
     };
     // RKE2 injects the registry itself.
-    let set = match (chart, identity.distro) {
+    let set = match (chart, distro) {
         (Chart::Main, Distro::K3s) => {
             "  set:\n    global.systemDefaultRegistry: \"%{SYSTEM_DEFAULT_REGISTRY_RAW}%\"\n"
         }

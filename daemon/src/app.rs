@@ -81,7 +81,7 @@ impl Identity {
     }
 
     fn crd_chart(&self) -> String {
-        let either = || "rke2-multus-crd or k3s-multus-crd".to_owned();
+        let either = || "rke2-multus-crd, k3s-multus-crd or multus-crd".to_owned();
         self.crd_chart.clone().unwrap_or_else(either)
     }
 }

@@ -150,7 +150,7 @@ fn signed_release_is_vouched_for_by_its_keys() {
         .expect("it is of this test");
     let stdout = succeeds(verify(dir.path(), BY_OWNER));
     assert!(
-        stdout.contains("is undamaged\nsigned: 12 signatures of --key"),
+        stdout.contains("is undamaged\nsigned: 16 signatures of --key"),
         "{stdout}"
     );
     assert!(
@@ -170,7 +170,7 @@ fn signed_release_is_vouched_for_by_its_keys() {
     assert_eq!(verdict["checkedSignatures"], true);
     assert_eq!(
         verdict["signed"].as_array().map(Vec::len),
-        Some(12),
+        Some(16),
         "{json}"
     );
     let owner = key(OWNER).public().id().hex();

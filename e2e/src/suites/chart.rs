@@ -41,11 +41,13 @@ pub(crate) const NEEDS: Needs = Needs {
     modules: &[Module::Helm, Module::Kubernetes],
 };
 
-const CHARTS: [&str; 4] = [
+const CHARTS: [&str; 6] = [
     "rke2-multus",
     "rke2-multus-crd",
     "k3s-multus",
     "k3s-multus-crd",
+    "multus",
+    "multus-crd",
 ];
 /// Invalid values with a text of the hint.
 const REFUSED: &[(&str, &str)] = &[
@@ -157,12 +159,17 @@ fn same_objects(env: &TestEnv) -> anyhow::Result<()> {
         } else {
             &[]
         };
-        let [rke2, k3s] = ["rke2", "k3s"].map(|distro| format!("{distro}-multus{end}"));
-        let text = |name: &str| render::text(env, name, &env.chart(name)?, everything);
-        ensure!(
-            text(&rke2)?.replace("rke2-multus", "k3s-multus") == text(&k3s)?,
-            "the charts differ in more than their names"
-        );
+        let text = |name: &str| {
+            let name = format!("{name}{end}");
+            render::text(env, &name, &env.chart(&name)?, everything)
+        };
+        let first = text("rke2-multus")?;
+        for other in ["k3s-multus", "multus"] {
+            ensure!(
+                first.replace("rke2-multus", other) == text(other)?,
+                "{other} differs from rke2-multus in more than the name"
+            );
+        }
     }
     let objects = render::ours(env, "rke2-multus", &[])?;
     let kinds: BTreeSet<_> = objects
@@ -184,7 +191,7 @@ fn same_objects(env: &TestEnv) -> anyhow::Result<()> {
 
 fn refused(env: &TestEnv) -> anyhow::Result<()> {
     for (value, hint) in REFUSED {
-        for name in ["rke2-multus", "k3s-multus"] {
+        for name in ["rke2-multus", "k3s-multus", "multus"] {
             match render::ours(env, name, &[&format!("--set={value}")]) {
                 Ok(_) => bail!("{name} accepts {value}"),
                 Err(error) => ensure!(error.to_string().contains(hint), "{value}: {error:#}"),

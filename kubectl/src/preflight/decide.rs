@@ -707,7 +707,7 @@ fn steps(
         ..
     } = choice;
     if installed.iter().any(|one| is_of_distro(one, snapshot)) {
-        let distro = chart.distro.as_str();
+        let distro = chart.cluster();
         steps.push(format!(
             "write the values that you want to keep into a HelmChartConfig {namespace}/{}",
             chart.name

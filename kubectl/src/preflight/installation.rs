@@ -159,7 +159,11 @@ pub(super) fn all(snapshot: &ClusterSnapshot) -> Vec<Installation<'_>> {
     let sets = snapshot.daemon_sets.iter();
     sets.filter_map(|set| {
         let kind = Kind::of(set)?;
-        let chart = IDENTITIES.into_iter().find(|one| one.name == set.app);
+        // The objects of upstream's manifests have the label `app: multus`, too.
+        let may_be = |one: &Identity| one.distro.is_some() || kind == Kind::Ours;
+        let chart = IDENTITIES
+            .into_iter()
+            .find(|one| one.name == set.app && may_be(one));
         Some(Installation { kind, set, chart })
     })
     .collect()
@@ -194,17 +198,21 @@ pub(super) fn choose(snapshot: &ClusterSnapshot, installed: &[Installation<'_>])
         let mut nodes = snapshot.nodes.iter();
         nodes.any(|node| node.kubelet.contains(suffix))
     };
-    let (distro, reason) = if runs("+rke2") {
-        (Distro::Rke2, "nodes run RKE2")
+    let (chart, reason) = if runs("+rke2") {
+        (Identity::of(Distro::Rke2), "nodes run RKE2")
     } else if runs("+k3s") {
-        (Distro::K3s, "nodes run K3s")
+        (Identity::of(Distro::K3s), "nodes run K3s")
+    } else if installed.iter().any(|one| one.kind.is_multus()) {
+        (
+            Identity::of(Distro::Rke2),
+            "the nodes run neither K3s nor RKE2, and the objects of upstream's manifests have the names of the chart multus",
+        )
     } else {
         (
-            Distro::Rke2,
-            "the nodes run neither K3s nor RKE2, and the two charts differ only in their names",
+            Identity::OTHER,
+            "the nodes run neither K3s nor RKE2, and the charts differ only in their names",
         )
     };
-    let chart = Identity::of(distro);
     Choice {
         chart,
         namespace: "kube-system".to_owned(),

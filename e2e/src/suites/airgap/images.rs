@@ -28,7 +28,7 @@ pub(super) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed>
             let names = list.lines();
             let names = names.map(|name| name.strip_prefix("docker.io/").unwrap_or(name));
             let expected: BTreeSet<_> = names.map(str::to_owned).collect();
-            for name in ["rke2-multus", "k3s-multus"] {
+            for name in ["rke2-multus", "k3s-multus", "multus"] {
                 charts_run(env, &env.chart(name)?, &expected)?;
             }
             Ok(())

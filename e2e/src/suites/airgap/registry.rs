@@ -15,11 +15,13 @@ use crate::{
     test_env::{TestEnv, arch},
 };
 
-const CHARTS: [&str; 4] = [
+const CHARTS: [&str; 6] = [
     "rke2-multus",
     "rke2-multus-crd",
     "k3s-multus",
     "k3s-multus-crd",
+    "multus",
+    "multus-crd",
 ];
 
 /// Pushes; returns the number of sent bytes.

@@ -611,7 +611,7 @@ fn the_chart_is_chosen_by_the_distro_of_the_nodes() {
     for (version, chart) in [
         ("v1.32.3+k3s1", "k3s-multus"),
         ("v1.32.3+rke2r1", "rke2-multus"),
-        ("v1.32.3", "rke2-multus"),
+        ("v1.32.3", "multus"),
     ] {
         let mut node = node();
         node["status"]["nodeInfo"]["kubeletVersion"] = json!(version);
@@ -619,6 +619,11 @@ fn the_chart_is_chosen_by_the_distro_of_the_nodes() {
         // A release keeps its chart, since the selector of its DaemonSet cannot change.
         assert_eq!(decided(&[node, thin()], &json!({})).chart, "rke2-multus");
     }
+    // Upstream's manifests and the chart multus have objects of the same names.
+    let mut other = node();
+    other["status"]["nodeInfo"]["kubeletVersion"] = json!("v1.32.3");
+    let upstream = plain("/usr/src/multus-cni/bin/multus-daemon");
+    assert_eq!(decided(&[other, upstream], &json!({})).chart, "rke2-multus");
     let mut k3s = node();
     k3s["status"]["nodeInfo"]["kubeletVersion"] = json!("v1.32.3+k3s1");
     let directories = json!({"config": {"daemon_conf": {"cniConfigDir": "/etc/cni/net.d"}}});
