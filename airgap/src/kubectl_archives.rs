@@ -1,4 +1,4 @@
-//! `kubectl/`: the kubectl plugin for each machine of an operator as an archive with the licences, and the manifest by which krew installs
+//! `krew/`: the kubectl plugin for each machine of an operator as an archive with the licences, and the manifest by which krew installs
 //! it.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,9 +10,9 @@ pub use crate::desk::PROGRAM;
 use crate::{arch::Arch, desk::Desk, program_archive, tree::Tree};
 
 /// The directory of the archives in a release.
-pub const DIR: &str = "kubectl/";
+pub const DIR: &str = "krew/";
 /// The manifest, which krew wants under the name of the plugin.
-pub const MANIFEST: &str = "kubectl/multus.yaml";
+pub const MANIFEST: &str = "krew/multus.yaml";
 /// The address below which a forge has the files of a release.
 const DOWNLOADS: &str = concat!(env!("CARGO_PKG_REPOSITORY"), "/releases/download");
 
@@ -69,7 +69,7 @@ impl Machine {
     }
 }
 
-/// Returns everything below `kubectl/`, made from the programs in `bin/` and the licences by name.
+/// Returns everything below `krew/`, made from the programs in `bin/` and the licences by name.
 pub fn tree(
     version: &str,
     arches: &[Arch],
@@ -172,7 +172,7 @@ mod tests {
     use crate::sbom::{LICENCE, NOTICES};
 
     const ARCHES: [Arch; 2] = [Arch::Amd64, Arch::Arm];
-    const AMD64: &str = "kubectl/kubectl-multus-v9.8.7-linux-amd64.tar.gz";
+    const AMD64: &str = "krew/kubectl-multus-v9.8.7-linux-amd64.tar.gz";
 
     /// Returns a release with programs, licences and what follows from them.
     fn release() -> Tree {
@@ -270,7 +270,7 @@ mod tests {
             }
             refused(
                 &|tree| tree.add(MANIFEST, manifest("9.8.7", &[])),
-                "kubectl/multus.yaml does not follow from the archives",
+                "krew/multus.yaml does not follow from the archives",
             );
         }
         let mut without = sound.clone();

@@ -219,14 +219,14 @@ pub const PARTS: &[Part] = &[
         "unpack it into a new directory, then `./multus-cni-plugins install /opt/cni/bin` there",
     ),
     part(
-        "kubectl/multus.yaml",
+        "krew/multus.yaml",
         "krew-manifest",
         "the manifest of krew",
         "workstations",
-        "`kubectl krew install --manifest=kubectl/multus.yaml --archive=FILE`",
+        "`kubectl krew install --manifest=krew/multus.yaml --archive=FILE`",
     ),
     part(
-        "kubectl/kubectl-multus-v<version>-<os>-<arch>.tar.gz",
+        "krew/kubectl-multus-v<version>-<os>-<arch>.tar.gz",
         "kubectl-archive",
         "the kubectl plugin with its licences",
         "workstations",

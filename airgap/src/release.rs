@@ -236,7 +236,7 @@ pub fn files(tree: &Tree) -> Vec<FileEntry> {
 fn arch_of(path: &str) -> Option<Arch> {
     match path.split_once('/')? {
         ("bin" | "sbom", rest) => Arch::parse(rest.split_once('/')?.0),
-        ("airgap" | "kubectl" | "plugins", name) => name.split(['-', '.']).find_map(Arch::parse),
+        ("airgap" | "krew" | "plugins", name) => name.split(['-', '.']).find_map(Arch::parse),
         _ => None,
     }
 }
@@ -342,8 +342,8 @@ mod tests {
         check("completions/_multus-distro", "completion", None);
         check("airgap/sha256sum-amd64.txt", "checksums", Some("amd64"));
         check("exports/hauler.yaml", "export", None);
-        check("kubectl/multus.yaml", "krew-manifest", None);
-        let kubectl = "kubectl/kubectl-multus-v5.0.0-linux-arm64.tar.gz";
+        check("krew/multus.yaml", "krew-manifest", None);
+        let kubectl = "krew/kubectl-multus-v5.0.0-linux-arm64.tar.gz";
         check(kubectl, "kubectl-archive", Some("arm64"));
     }
 }

@@ -96,8 +96,8 @@ fn flat_name(path: &str) -> Option<String> {
         }
         ("charts", _) => rest.starts_with("assets/").then(|| file.to_owned()),
         ("manifests", 1) => Some(rest.replace('/', "-")),
-        ("kubectl", 0) if rest == "multus.yaml" => Some(format!("krew-{rest}")),
-        ("airgap" | "exports" | "kubectl" | "manifests" | "plugins" | "sbom", 0) => {
+        ("krew", 0) if rest == "multus.yaml" => Some(format!("krew-{rest}")),
+        ("airgap" | "exports" | "krew" | "manifests" | "plugins" | "sbom", 0) => {
             Some(rest.to_owned())
         }
         _ => None,
@@ -122,8 +122,8 @@ mod tests {
             "LICENSE",
             "README.md",
             "exports/hauler.yaml",
-            "kubectl/kubectl-multus-v1.2.3-linux-arm.tar.gz",
-            "kubectl/multus.yaml",
+            "krew/kubectl-multus-v1.2.3-linux-arm.tar.gz",
+            "krew/multus.yaml",
             "oci/blobs/sha256/ab",
             "man/a.1",
             "bindata/go/static/x.go",

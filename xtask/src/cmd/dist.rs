@@ -77,6 +77,8 @@ const RELEASE_NAMES: &[&str] = &[
     "charts",
     "completions",
     "exports",
+    "krew",
+    // The former name of `krew`.
     "kubectl",
     "man",
     "manifests",

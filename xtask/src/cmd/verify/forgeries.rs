@@ -288,13 +288,13 @@ fn forged_exports_and_kubectl_archives_are_named() {
         let expected = format!("{path} does not follow from the images and charts");
         forged(append(&path, b"x"), &expected);
     }
-    let manifest = "kubectl/multus.yaml";
+    let manifest = "krew/multus.yaml";
     forged(
         append(manifest, b"x"),
-        "kubectl/multus.yaml does not follow from the archives",
+        "krew/multus.yaml does not follow from the archives",
     );
     forged(
-        |tree| tree.add("kubectl/kubectl-multus-v1-linux-s390x.tar.gz", ""),
+        |tree| tree.add("krew/kubectl-multus-v1-linux-s390x.tar.gz", ""),
         "is no part of a release",
     );
     let plugin = "bin/windows-amd64/kubectl-multus.exe";
@@ -317,7 +317,7 @@ fn forged_exports_and_kubectl_archives_are_named() {
     // The program of another architecture, in an archive that is sound in itself.
     let archive = |arch: &str| {
         let version = env!("CARGO_PKG_VERSION");
-        format!("kubectl/kubectl-multus-v{version}-linux-{arch}.tar.gz")
+        format!("krew/kubectl-multus-v{version}-linux-{arch}.tar.gz")
     };
     forged(
         |tree| {
@@ -348,10 +348,10 @@ fn exports_name_files_of_the_release() {
         Some(format!("{}/{name}", pair[1].strip_prefix("repoURL: ")?))
     });
     named.extend(charts);
-    assert_eq!(named.len(), 2 * ARCHES.len() + 4, "{named:?}");
+    assert_eq!(named.len(), 2 * ARCHES.len() + 6, "{named:?}");
     let zarf = text("exports/zarf.yaml").replace("###ZARF_PKG_ARCH###", "amd64");
     let paths = paths_in(&zarf, &[".tgz", ".tar", ".gz"]);
-    assert_eq!(paths.len(), 4 + 2, "{paths:?}");
+    assert_eq!(paths.len(), 6 + 3, "{paths:?}");
     named.extend(paths.iter().map(|path| path.replacen("../", "", 1)));
     for path in named {
         assert!(tree.get(&path).is_some(), "the release has no {path}");
