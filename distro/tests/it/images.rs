@@ -515,6 +515,7 @@ fn with_a_key_only_what_its_owner_signed_is_verified_and_installed() {
     assert!(stderr.contains("it is not a key in PEM"), "{stderr}");
     let missing = run(&["images", "verify", path(&medium), "--key", "/nonexistent"]);
     let stderr = String::from_utf8_lossy(&missing.stderr).into_owned();
-    let expected = "cannot use the key /nonexistent, name the file of a public key in PEM: No such file";
+    let expected =
+        "cannot use the key /nonexistent, name the file of a public key in PEM: No such file";
     assert!(stderr.contains(expected), "{stderr}");
 }

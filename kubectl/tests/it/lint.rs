@@ -170,7 +170,13 @@ fn networks_are_read_from_the_cluster() {
 
 #[test]
 fn wrong_command_lines_exit_with_2() {
-    for args in [&["lint"][..], &["jump"], &["why"], &["status", "-A", "cart"], &[]] {
+    for args in [
+        &["lint"][..],
+        &["jump"],
+        &["why"],
+        &["status", "-A", "cart"],
+        &[],
+    ] {
         let output = run(args, "");
         assert_eq!(output.status.code(), Some(2), "{args:?}: {output:?}");
         assert!(output.stdout.is_empty(), "{args:?}");

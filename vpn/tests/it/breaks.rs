@@ -4,8 +4,8 @@ use std::net::IpAddr;
 
 use vpn::{
     Facts, Family,
-    provider::ProviderName,
     plan::{Datastore, Distro, Host, HostAddress, Node, Role, Settings, plan},
+    provider::ProviderName,
 };
 
 use super::{

@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use testkit::fuzz::{self, Random};
 use vpn::{
     Facts, Family,
-    provider::ProviderName,
     plan::{Datastore, Distro, Host, HostAddress, Node, Plan, Role, Settings, plan},
+    provider::ProviderName,
 };
 
 use super::k3s::{RELEASES, Release, Resolution, Start, resolve};

@@ -22,9 +22,7 @@ pub(super) fn run(
 ) -> Result<(), CheckFailed> {
     report.check("verify accepts an undamaged copy", || {
         let copy = Copy::new(env)?;
-        fixture
-            .xtask(&["verify", text(&copy.dir)?])
-            .map(drop)
+        fixture.xtask(&["verify", text(&copy.dir)?]).map(drop)
     })?;
     let agent = Agent::new("k3s", "k3s-refused");
     let mut refused = |what: &str, errors: Errors, damage: Damage| {
