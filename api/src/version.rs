@@ -109,7 +109,7 @@ fn parse(bytes: &'static [u8]) -> Option<Build> {
     Some(Build { commit, date })
 }
 
-/// Returns the version with what is known of its build, as in `v5.0.0 (commit, date)`.
+/// Returns the version with what is known of its build, as in `vX.Y.Z (commit, date)`.
 pub fn text() -> &'static str {
     static TEXT: LazyLock<String> = LazyLock::new(|| match build() {
         Some(Build { commit, date }) => format!("v{VERSION} ({commit}, {date})"),
