@@ -175,16 +175,7 @@ fn life(env: &TestEnv, k3s: &K3s, report: &mut Report) -> Result<(), CheckFailed
             Ok(())
         },
     )?;
-    report.check("new pods start with the default network alone", || {
-        let pods = cluster.create("after", 3)?;
-        for pod in &pods {
-            let inside = cluster.interfaces(pod)?;
-            ensure!(inside.keys().eq(["eth0"]), "inside {pod} are {inside:?}");
-        }
-        cluster.delete(&pods)?;
-        cluster.each(|member| nothing_left(&member.node))
-    })?;
-    report.check("nothing else is left", || cluster.ensure_removed())?;
+    cluster.without_multus(report)?;
     report.check("every step of the pages was followed", || {
         reader.ensure_all_followed()
     })
@@ -434,6 +425,20 @@ impl K3sCluster {
             self.delete(&[left.clone(), late].concat())?;
             self.each(|member| nothing_left(&member.node))
         })
+    }
+
+    /// The cluster after the removal.
+    fn without_multus(&self, report: &mut Report) -> Result<(), CheckFailed> {
+        report.check("new pods start with the default network alone", || {
+            let pods = self.create("after", 3)?;
+            for pod in &pods {
+                let inside = self.interfaces(pod)?;
+                ensure!(inside.keys().eq(["eth0"]), "inside {pod} are {inside:?}");
+            }
+            self.delete(&pods)?;
+            self.each(|member| nothing_left(&member.node))
+        })?;
+        report.check("nothing else is left", || self.ensure_removed())
     }
 
     /// Returns name and uid of a network definition.
