@@ -1,38 +1,75 @@
 //! `ci`: runs everything that a change must pass, cheapest first.
 
-mod background;
-
-use std::{env, path::Path, process};
+use std::env;
 
 use anyhow::Context as _;
+use clap::ValueEnum;
 
-use self::background::Background;
 use crate::{
     arch::Arch,
     changes,
     cmd::{e2e, fuzz, lint, reproduce, test},
-    project::Project,
+    project::{ImageNames, Project},
     ui,
 };
 
 /// Run what CI runs on a change: test, lint, every e2e suite, and a short bench
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  cargo xtask ci --install\n  cargo xtask ci --since origin/main --install\n  cargo xtask ci --all --install"
+    after_help = "Examples:\n  cargo xtask ci --install\n  cargo xtask ci --since origin/main --install\n  cargo xtask ci --all --install\n  cargo xtask ci --part arm64 --part arm --install"
 )]
 pub(crate) struct Args {
-    /// Also run what CI runs each night: a check for arm, fuzzing and faults, the oldest kernel, hundreds of nodes, other architectures, and the release made again in the root of another system
+    /// Run every part, one after the other
     #[arg(long)]
     all: bool,
+    /// Run this part of what CI runs each night, in place of what it runs on a change; several machines share the night so
+    #[arg(long, conflicts_with = "all")]
+    part: Vec<Part>,
     /// Install whatever is missing
     #[arg(long)]
     install: bool,
     /// Run what can notice a difference from where the branch left this revision, and nothing else
-    #[arg(long, value_name = "REVISION", conflicts_with = "all")]
+    #[arg(long, value_name = "REVISION", conflicts_with_all = ["all", "part"])]
     since: Option<String>,
 }
 
+/// A part of what CI runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Part {
+    /// What a change must pass
+    Change,
+    /// A check for arm, fuzzing, faults, the oldest kernel, migrations, hundreds of nodes, cosign
+    Long,
+    /// Suites on the programs for arm64, emulated
+    Arm64,
+    /// Suites on the programs for arm, emulated
+    Arm,
+    /// The release made again in the root of another system
+    Reproduce,
+    /// The plugins and a real node next to the floor
+    Bench,
+}
+
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let parts = match &args.part[..] {
+        _ if args.all => Part::value_variants(),
+        [] => &[Part::Change],
+        parts => parts,
+    };
+    for part in parts {
+        match part {
+            Part::Change => change(args)?,
+            Part::Long => long(args.install)?,
+            Part::Arm64 => emulated(Arch::Arm64, args.install)?,
+            Part::Arm => emulated(Arch::Arm, args.install)?,
+            Part::Reproduce => again(args.install)?,
+            Part::Bench => bench(args.install)?,
+        }
+    }
+    Ok(())
+}
+
+fn change(args: &Args) -> anyhow::Result<()> {
     let since = args.since.clone();
     test::run(&test::Args { since })?;
     lint::run(&lint::Args {
@@ -55,36 +92,20 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         return Ok(());
     }
     let dist = e2e::current_dist(&project, args.install)?;
-    // Runs in the background while the suites run.
-    if args.all {
-        // Suites that install packages run at the same time as what follows.
-        reproduce::root::ensure_tools(args.install)?;
-    }
-    let reproduce = args.all.then(|| reproduce(&project, &dist)).transpose()?;
     for suite in suites {
         let words: &[&str] = match suite {
-            e2e::Suite::K3s if !args.all => &["--case", "life"],
+            e2e::Suite::K3s => &["--case", "life"],
             _ => &[],
         };
         e2e::one(&project, suite, &dist, args.install, words)?;
     }
-    if args.all {
-        nightly(&project, &dist, args.install)?;
-    }
-    if let Some(reproduce) = reproduce {
-        ui::note("reproduce");
-        ui::note(reproduce.wait().context("reproduce")?.trim());
-    }
-    // Last, when nothing else runs at the same time.
-    let bench = |words: &[&str]| {
-        let words = [&["--short"], words].concat();
-        e2e::one(&project, e2e::Suite::Bench, &dist, args.install, &words)
-    };
-    bench(&[])?;
-    if args.all {
-        bench(&["--cni-plugins"])?;
-        bench(&["--cluster"])?;
-    }
+    e2e::one(
+        &project,
+        e2e::Suite::Bench,
+        &dist,
+        args.install,
+        &["--short"],
+    )?;
     if !has_k3s() {
         ui::note(&format!(
             "not run: e2e k3s, because {} names no directory with K3s",
@@ -121,20 +142,10 @@ const SUITES: [e2e::Suite; 15] = [
 /// The system in whose root the release is made again. CI itself runs on an older one.
 const ANOTHER_SYSTEM: &str = "debian:trixie";
 
-/// Architectures that are emulated, each with suites that start the programs without containers.
-const EMULATED: [(Arch, &[e2e::Suite]); 2] = [
-    (
-        Arch::Arm64,
-        &[e2e::Suite::Netns, e2e::Suite::Plugins, e2e::Suite::Rules],
-    ),
-    (
-        Arch::Arm,
-        &[e2e::Suite::Netns, e2e::Suite::Plugins, e2e::Suite::Rules],
-    ),
-];
+/// Suites that start the programs without containers, which an emulated architecture runs.
+const EMULATED: [e2e::Suite; 3] = [e2e::Suite::Netns, e2e::Suite::Plugins, e2e::Suite::Rules];
 
-/// Runs what is too slow for every change.
-fn nightly(project: &Project, dist: &Path, install: bool) -> anyhow::Result<()> {
+fn long(install: bool) -> anyhow::Result<()> {
     lint::run(&lint::Args { install, arm: true })?;
     // Each target starts; the job of the nightly workflow goes on for longer.
     fuzz::run(&fuzz::Args {
@@ -142,45 +153,47 @@ fn nightly(project: &Project, dist: &Path, install: bool) -> anyhow::Result<()> 
         seconds: 10,
         install,
     })?;
-    for suite in [e2e::Suite::Faults, e2e::Suite::Plugins] {
-        e2e::one(project, suite, dist, install, &["--long"])?;
+    let project = Project::open()?;
+    let dist = e2e::current_dist(&project, install)?;
+    let one = |suite, words: &[&str]| e2e::one(&project, suite, &dist, install, words);
+    one(e2e::Suite::Faults, &["--long"])?;
+    one(e2e::Suite::Plugins, &["--long"])?;
+    one(e2e::Suite::Rules, &["--old-kernel"])?;
+    one(e2e::Suite::Upgrade, &[])?;
+    if has_k3s() {
+        one(e2e::Suite::K3s, &["--case", "versions"])?;
     }
-    e2e::one(project, e2e::Suite::Rules, dist, install, &["--old-kernel"])?;
-    for suite in [e2e::Suite::Cosign, e2e::Suite::Scale, e2e::Suite::Upgrade] {
-        e2e::one(project, suite, dist, install, &[])?;
-    }
-    for (arch, suites) in EMULATED {
-        let dist = e2e::dist_of(project, Some(arch), install)?;
-        for suite in suites {
-            e2e::one(project, *suite, &dist, install, &["--arch", arch.name()])?;
-        }
-    }
-    Ok(())
+    one(e2e::Suite::Cosign, &[])?;
+    one(e2e::Suite::Scale, &[])
 }
 
-/// Starts the second release in the background, since the suites wait more than they compute.
-fn reproduce(project: &Project, dist: &Path) -> anyhow::Result<Background> {
-    let arches = e2e::arches()?.list();
-    let arch = arches.first().context("this machine has an architecture")?;
-    let dist = dist
-        .to_str()
-        .context("the path of the release is not UTF-8")?;
-    Background::start(
-        &project.cache_dir().join("reproduce.log"),
-        // This program's file may have been rebuilt since the start.
-        &Path::new("/proc")
-            .join(process::id().to_string())
-            .join("exe"),
-        &[
-            "reproduce",
-            "--arch",
-            arch.name(),
-            "--first",
-            dist,
-            "--root",
-            ANOTHER_SYSTEM,
-        ],
-    )
+fn emulated(arch: Arch, install: bool) -> anyhow::Result<()> {
+    let project = Project::open()?;
+    let dist = e2e::dist_of(&project, Some(arch), install)?;
+    let words = ["--arch", arch.name()];
+    let mut suites = EMULATED.into_iter();
+    suites.try_for_each(|suite| e2e::one(&project, suite, &dist, install, &words))
+}
+
+fn again(install: bool) -> anyhow::Result<()> {
+    let project = Project::open()?;
+    reproduce::run(&reproduce::Args {
+        arches: e2e::arches()?,
+        first: Some(e2e::current_dist(&project, install)?),
+        root: Some(ANOTHER_SYSTEM.parse().context("a system has a release")?),
+        install,
+        names: ImageNames::default(),
+    })
+}
+
+fn bench(install: bool) -> anyhow::Result<()> {
+    let project = Project::open()?;
+    let dist = e2e::current_dist(&project, install)?;
+    for row in ["--cni-plugins", "--cluster"] {
+        let words = ["--short", row];
+        e2e::one(&project, e2e::Suite::Bench, &dist, install, &words)?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -214,10 +227,6 @@ mod tests {
     #[test]
     fn release_is_published_after_the_suites_of_a_change() {
         assert_eq!(of_release("ubuntu-24.04"), names(&SUITES));
-        let (_, emulated) = EMULATED
-            .iter()
-            .find(|(arch, _)| *arch == Arch::Arm64)
-            .unwrap();
-        assert_eq!(of_release("ubuntu-24.04-arm"), names(emulated));
+        assert_eq!(of_release("ubuntu-24.04-arm"), names(&EMULATED));
     }
 }

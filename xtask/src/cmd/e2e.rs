@@ -87,7 +87,7 @@ pub(crate) fn one(
     install: bool,
     extra_args: &[&str],
 ) -> anyhow::Result<()> {
-    if install && suite == Suite::Chart {
+    if install && matches!(suite, Suite::Chart | Suite::Upgrade) {
         download::all(project)?;
     }
     let name = suite.to_possible_value().context("a suite has a name")?;

@@ -33,18 +33,18 @@ use crate::{
 )]
 pub(crate) struct Args {
     #[command(flatten)]
-    arches: Arches,
+    pub(crate) arches: Arches,
     /// Release of this commit, for the same architectures; made unless set
     #[arg(long, value_name = "DIR")]
-    first: Option<PathBuf>,
+    pub(crate) first: Option<PathBuf>,
     /// Make it in a root directory of this system, as root: debian:trixie
     #[arg(long, value_name = "SYSTEM")]
-    root: Option<Suite>,
+    pub(crate) root: Option<Suite>,
     /// Install what is missing: Rust targets, the sources of Rust's standard library, the C compiler, and what makes a root
     #[arg(long)]
-    install: bool,
+    pub(crate) install: bool,
     #[command(flatten)]
-    names: ImageNames,
+    pub(crate) names: ImageNames,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
