@@ -49,6 +49,8 @@ pub enum Cause {
     MasterMissing,
     /// The interface that a network builds on is no Ethernet interface.
     MasterUnsuitable,
+    /// The node's kernel cannot make this kind of link.
+    DriverMissing,
     /// No DHCP server or DHCP service gives the pod a lease.
     DhcpUnreachable,
     /// A plugin did not end in time.
@@ -67,7 +69,7 @@ pub enum Cause {
 
 impl Cause {
     /// All causes.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::AnnotationInvalid,
         Self::DefinitionMissing,
         Self::DefinitionInvalid,
@@ -84,6 +86,7 @@ impl Cause {
         Self::AddressMissing,
         Self::MasterMissing,
         Self::MasterUnsuitable,
+        Self::DriverMissing,
         Self::DhcpUnreachable,
         Self::PluginSlow,
         Self::DaemonNotReady,
@@ -111,6 +114,7 @@ impl Cause {
             Self::AddressMissing => "address-missing",
             Self::MasterMissing => "master-missing",
             Self::MasterUnsuitable => "master-unsuitable",
+            Self::DriverMissing => "driver-missing",
             Self::DhcpUnreachable => "dhcp-unreachable",
             Self::PluginSlow => "plugin-slow",
             Self::DaemonNotReady => "daemon-not-ready",
@@ -238,6 +242,15 @@ const FOREIGN_TEXTS: &[(Cause, &[&str])] = &[
         ],
     ),
     (
+        Cause::DriverMissing,
+        &[
+            "failed to create macvlan: operation not supported",
+            "failed to create ipvlan: operation not supported",
+            "failed to create vlan: operation not supported",
+            "failed to create bond: operation not supported",
+        ],
+    ),
+    (
         Cause::MasterMissing,
         &[
             "failed to lookup master",
@@ -322,6 +335,10 @@ mod tests {
                 Cause::AddressesInvalid,
             ),
             ("no IP ranges specified", Cause::AddressesInvalid),
+            (
+                "failed to create ipvlan: operation not supported",
+                Cause::DriverMissing,
+            ),
             ("no luck", Cause::PluginFailed),
         ] {
             assert_eq!(Cause::from_foreign_text(text), expected, "{text}");

@@ -107,6 +107,9 @@ fn failure_hint(cause: FailureCause) -> &'static str {
         FailureCause::MasterUnsuitable => {
             "name a master in the definition that carries Ethernet (`ip link` on the node shows link/ether), not the interface of a VPN or tunnel"
         }
+        FailureCause::DriverMissing => {
+            "load the driver into the node's kernel (`modprobe macvlan`, `modprobe ipvlan`, `modprobe 8021q`), or choose another type in the definition"
+        }
         FailureCause::DhcpUnreachable => {
             "set the chart's manifests.dhcpDaemonSet to true, and make sure that a DHCP server answers on this network"
         }
