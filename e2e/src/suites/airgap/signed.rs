@@ -103,7 +103,7 @@ impl Signed {
                 );
             }
         }
-        ensure!(charts.len() == 4, "charts: {charts:?}");
+        ensure!(charts.len() == 6, "charts: {charts:?}");
         Ok(charts)
     }
 

@@ -124,22 +124,15 @@ impl K3sCluster {
         (kind, number): (&str, u8),
     ) -> anyhow::Result<()> {
         let before = self.inspect(old)?;
-        let data = |cluster: &Self| {
-            fs::read_link(cluster.server().node.path(&format!("{DATA}/data/current")))
-        };
-        let former = data(self)?;
+        let former = self.running()?;
         for member in &self.nodes {
             let place = member.node.path(&format!("{BIN}/k3s"));
             fs::remove_file(&place)?;
             fs::copy(program, place)?;
         }
         self.restart()?;
-        let now = data(self)?;
-        ensure!(
-            now != former,
-            "K3s' programs are still in {}",
-            now.display()
-        );
+        let now = self.running()?;
+        ensure!(now != former, "K3s still runs {now}");
         self.daemons_are_ready()?;
         // A kubelet that has just started knows no pod for a moment.
         sh::until(60, "the pods have their networks", || {
@@ -155,5 +148,20 @@ impl K3sCluster {
             ensure!(*restarts == 0, "{pod} was restarted {restarts} times");
         }
         Ok(())
+    }
+
+    /// Returns the program of K3s that runs on the server; its directory has the version's name. The link `data/current` stays behind when
+    /// a former version starts again.
+    fn running(&self) -> anyhow::Result<String> {
+        let list = "for one in /proc/[0-9]*; do readlink $one/exe || true; done";
+        let all = self.server().node.run(&["sh", "-c", list])?;
+        let mut programs: Vec<_> = all
+            .lines()
+            .filter(|path| path.starts_with(DATA) && path.ends_with("/bin/k3s"))
+            .collect();
+        programs.sort_unstable();
+        programs.dedup();
+        ensure!(programs.len() == 1, "there run {programs:?}");
+        Ok(programs[0].to_owned())
     }
 }
