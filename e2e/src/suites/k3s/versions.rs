@@ -92,7 +92,7 @@ pub(super) fn run(env: &TestEnv, k3s: &K3s, report: &mut Report) -> Result<(), C
         },
     )?;
     report.check(
-        "after k3s-uninstall.sh, uninstall takes away what is left of ours, but for the daemon's directory",
+        "after k3s-uninstall.sh, uninstall takes away what is left of ours, but for the daemon's directories",
         || {
             cluster.end()?;
             let node = &cluster.server().node;
@@ -109,9 +109,10 @@ pub(super) fn run(env: &TestEnv, k3s: &K3s, report: &mut Report) -> Result<(), C
             // Not every node has all of these directories.
             let find = ["sh", "-c", "find \"$@\" 2>/dev/null || true", "find"];
             let found = node.run(&[&find[..], &dirs, &ours].concat())?;
-            // No daemon was left that could remove its own directory; the page says so.
+            // No daemon was left that could remove its own directories; the page says so.
+            let own = ["/var/lib/multus/", "/run/multus/"];
             let mut found = found.lines();
-            let other = found.find(|path| !path.starts_with("/var/lib/multus/"));
+            let other = found.find(|path| !own.iter().any(|dir| path.starts_with(dir)));
             ensure!(other.is_none(), "there is {other:?}");
             Ok(())
         },

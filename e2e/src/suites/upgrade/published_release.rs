@@ -105,7 +105,9 @@ impl<'a> PublishedRelease<'a> {
             .map(|image| format!("docker.io/{image}"))
             .partition(|image| image.contains("cni-plugins"));
         let programs = PROGRAMS.map(|(program, path)| (peer.join(program), path));
-        let name = |what: &str| format!("{what}-{}", kind.chart.trim_end_matches(".tgz"));
+        // One chart names other images with other values.
+        let name =
+            |what: &str| format!("{what}-{}", kind.name.replace(", ", "-").replace(' ', "-"));
         for image in [
             Image {
                 name: &name("plugins"),
