@@ -126,4 +126,23 @@ impl Options {
             .as_ref()
             .is_none_or(|text| name.contains(text.as_str()))
     }
+
+    /// Fails when a case is wanted and is none of these.
+    pub(crate) fn ensure_selected(
+        &self,
+        names: &[&str],
+        report: &mut Report,
+    ) -> Result<(), CheckFailed> {
+        let Some(text) = &self.case else {
+            return Ok(());
+        };
+        report.check(&format!("a case has `{text}` in its name"), || {
+            anyhow::ensure!(
+                names.iter().any(|name| self.selects(name)),
+                "none has; they are {}",
+                names.join("; ")
+            );
+            Ok(())
+        })
+    }
 }

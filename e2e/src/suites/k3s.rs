@@ -55,17 +55,7 @@ pub(crate) fn run(
     options: &Options,
     report: &mut Report,
 ) -> Result<(), CheckFailed> {
-    if let Some(text) = &options.case {
-        report.check(&format!("a case has `{text}` in its name"), || {
-            let names = CASES.map(|(name, _)| name);
-            ensure!(
-                names.iter().any(|name| options.selects(name)),
-                "none has; they are {}",
-                names.join(", ")
-            );
-            Ok(())
-        })?;
-    }
+    options.ensure_selected(&CASES.map(|(name, _)| name), report)?;
     let k3s = report.check("K3s' program, its installer and its images", || {
         K3s::find(options.k3s.as_deref(), options.install)
     })?;
