@@ -13,6 +13,8 @@ const NLA_TYPE_MASK: u16 = 0x3fff;
 
 /// The length of a message header: length, kind, flags, sequence, port.
 pub const HEADER: usize = 16;
+/// What messages and attributes are padded to: `NLMSG_ALIGNTO` and `NLA_ALIGNTO`.
+pub(crate) const ALIGNTO: usize = 4;
 
 /// A request under construction.
 pub struct Message {
@@ -108,7 +110,8 @@ impl Message {
     }
 
     fn pad(&mut self) {
-        self.bytes.resize(self.bytes.len().next_multiple_of(4), 0);
+        self.bytes
+            .resize(self.bytes.len().next_multiple_of(ALIGNTO), 0);
     }
 }
 
@@ -137,7 +140,10 @@ impl<'a> Iterator for Attributes<'a> {
         let length = usize::from(u16_at(self.0, 0)?);
         let kind = u16_at(self.0, 2)? & NLA_TYPE_MASK;
         let value = self.0.get(4..length)?;
-        self.0 = self.0.get(length.next_multiple_of(4)..).unwrap_or_default();
+        self.0 = self
+            .0
+            .get(length.next_multiple_of(ALIGNTO)..)
+            .unwrap_or_default();
         Some((kind, value))
     }
 }

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 #[cfg(any(test, fuzzing))]
 use crate::codec::HEADER;
-use crate::codec::{Attributes, Message, from_octets, octets, u32_at};
+use crate::codec::{ALIGNTO, Attributes, Message, from_octets, octets, u32_at};
 
 const RTM_NEWROUTE: u16 = 24;
 const RTM_DELROUTE: u16 = 25;
@@ -235,8 +235,12 @@ impl<P: Copy + Into<(IpAddr, u8)> + From<(IpAddr, u8)>> WholeRoute<P> {
         Message::new(RTM_GETROUTE, 0, &fixed)
     }
 
-    /// Reads what follows the header of a message.
+    /// Reads what follows the header of a message. The kernel pads every attribute; a body that ends within one cannot be sent back,
+    /// since its padding would complete the attribute.
     pub fn parse(body: &[u8]) -> Option<Self> {
+        if !body.len().is_multiple_of(ALIGNTO) {
+            return None;
+        }
         Some(Self {
             route: Route::parse(body)?,
             body: body.to_vec(),

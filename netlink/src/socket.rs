@@ -10,7 +10,7 @@ use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::sockopt::{self, Timeout, set_socket_timeout};
 use rustix::net::{self, AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType};
 
-use crate::codec::{HEADER, Message, u16_at, u32_at};
+use crate::codec::{ALIGNTO, HEADER, Message, u16_at, u32_at};
 
 const NLM_F_ACK: u16 = 0x4;
 const NLM_F_DUMP: u16 = 0x300;
@@ -218,7 +218,9 @@ pub(crate) fn split(bytes: &[u8]) -> Option<(Header, &[u8], &[u8])> {
         sequence: u32_at(bytes, 8)?,
     };
     let body = bytes.get(HEADER..length)?;
-    let rest = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
+    let rest = bytes
+        .get(length.next_multiple_of(ALIGNTO)..)
+        .unwrap_or_default();
     Some((header, body, rest))
 }
 
