@@ -57,47 +57,32 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, former: Option<Role>) -> anyhow::Result<()> {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let root = Root::open(&args.root)?;
-    let (settings, role) = settings::read(&root, &args.command, variable, args.distro)
-        .and_then(|settings| with_data_dir(settings, args.data_dir.as_deref()))
-        .and_then(|settings| {
-            let role = settings.role_of(&args.command[0], former)?;
-            if args.multus {
-                settings.ensure_no_own_multus()?;
-            }
-            Ok((settings, role))
-        })
-        .map_err(|error| BadUsage(format!("{error:#}")))?;
+    let bad_usage = |error: anyhow::Error| BadUsage(format!("{error:#}"));
+    let distro = settings::distro(&args.command, args.distro).map_err(bad_usage)?;
+    let role = settings::role_of(&args.command, distro, former).map_err(bad_usage)?;
     if let Some(former) = former {
         let name = format!("multus-distro {}", former.as_str());
         note_new_name(&name, "multus-distro run");
     }
-    let is_server = role == Role::Server;
     // Nothing is staged for a program that cannot be started.
     ensure_executable(&args.command[0], std::env::var_os("PATH"))?;
-    let of_vpn = start::args(&root, &args.vpn, &settings, note)?;
+    let settings = settings::read(&root, &args.command, variable, args.distro)
+        .and_then(|settings| with_data_dir(settings, args.data_dir.as_deref()));
+    let of_vpn = match &settings {
+        Ok(settings) => start::args(&root, &args.vpn, settings, note)?,
+        Err(_) if !start::is_wanted(&root, &args.vpn) => None,
+        Err(error) => return Err(BadUsage(format!("{error:#}")).into()),
+    };
     // From here on nothing of Multus keeps the distro from starting: a cluster without its API server is worse than one without Multus.
-    let extra_args = match (is_server, args.multus) {
-        (true, true) => stage(&root, &settings).map(|()| Vec::new()),
-        // A node that is put on the VPN asks nothing of Multus.
-        (true, false) if of_vpn.is_some() => note_staged(&root, &settings).map(|()| Vec::new()),
-        (true, false) => disable(&root, &settings),
-        (false, _) => Ok(Vec::new()),
-    };
-    let extra_args = extra_args.unwrap_or_else(|error| {
-        note(&format!(
-            "Multus is left as it is, and {} starts: {error:#}",
-            settings.distro.as_str()
-        ));
-        Vec::new()
-    });
-    let hint = if args.multus {
-        write_hint(&root, &args.hint, &settings)
-    } else {
-        root.remove(&args.hint).map(drop).map_err(Into::into)
-    };
-    if let Err(error) = hint {
-        note(&format!("the daemon gets no hint of this start: {error:#}"));
-    }
+    let extra_args = settings
+        .and_then(|settings| prepare(args, &root, &settings, role, of_vpn.is_some()))
+        .unwrap_or_else(|error| {
+            note(&format!(
+                "Multus is left as it is, and {} starts: {error:#}",
+                distro.as_str()
+            ));
+            Vec::new()
+        });
     let mut command = Command::new(&args.command[0]);
     // K3s acts on them, too, and the distro's environment does not need the key.
     if of_vpn.is_some() {
@@ -113,7 +98,33 @@ pub(crate) fn run(args: &Args, former: Option<Role>) -> anyhow::Result<()> {
     Err(error).with_context(|| format!("cannot start {}", args.command[0]))
 }
 
+/// Stages, or takes away what is staged, and writes the hint; returns further arguments of the distro.
+fn prepare(
+    args: &Args,
+    root: &Root,
+    settings: &Settings,
+    role: Role,
+    is_on_vpn: bool,
+) -> anyhow::Result<Vec<String>> {
+    let hint = if args.multus {
+        write_hint(root, &args.hint, settings)
+    } else {
+        root.remove(&args.hint).map(drop).map_err(Into::into)
+    };
+    if let Err(error) = hint {
+        note(&format!("the daemon gets no hint of this start: {error:#}"));
+    }
+    match (role, args.multus) {
+        (Role::Server, true) => stage(root, settings).map(|()| Vec::new()),
+        // A node that is put on the VPN asks nothing of Multus.
+        (Role::Server, false) if is_on_vpn => note_staged(root, settings).map(|()| Vec::new()),
+        (Role::Server, false) => disable(root, settings),
+        (Role::Agent, _) => Ok(Vec::new()),
+    }
+}
+
 fn stage(root: &Root, settings: &Settings) -> anyhow::Result<()> {
+    settings.ensure_no_own_multus()?;
     ensure_not_disabled(settings)?;
     plan::registry(&settings.registry).map_err(|error| anyhow!(error))?;
     let files = plan::files(settings.distro, settings.staging())?;
@@ -161,11 +172,8 @@ fn with_data_dir(mut settings: Settings, explicit: Option<&Path>) -> anyhow::Res
         );
         dir.clone_into(&mut settings.data_dir);
     }
-    ensure!(
-        settings.data_dir.is_absolute(),
-        "the data directory {} is relative: give an absolute path",
-        settings.data_dir.display()
-    );
+    // The distro takes a relative path from its working directory, which is this one.
+    settings.data_dir = std::path::absolute(&settings.data_dir)?;
     Ok(settings)
 }
 

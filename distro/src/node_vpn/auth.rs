@@ -1,6 +1,6 @@
 //! The VPN's settings with the key, from a file, an argument or a variable. Afterwards the key is in this process' memory alone.
 //!
-//! K3s reads the same variables. A command that takes settings from here starts the VPN itself, so it starts the distro without
+//! K3s reads the same variables, and brings a VPN up by itself then: they count where this program was told to do so. A command that takes settings from here starts the VPN itself, so it starts the distro without
 //! [`VARIABLES`]; a command that does not leaves them to the distro.
 
 mod exposed;
@@ -42,6 +42,16 @@ pub(crate) struct AuthArgs {
     /// The VPN's settings themselves, which every user of the node can read: prefer the file
     #[arg(long, value_name = "SETTINGS", value_parser = Text::parse)]
     vpn_auth: Option<Text>,
+}
+
+impl AuthArgs {
+    /// Returns whether this program is told to put the node on a VPN: by an argument, or by a variable of a distro that reads none.
+    pub(crate) fn are_given(&self, variable: impl Fn(&str) -> Option<String>) -> bool {
+        let is_set = |name: &&str| name.starts_with("RKE2_") && variable(name).is_some();
+        self.vpn_auth_file.is_some()
+            || self.vpn_auth.is_some()
+            || VARIABLES.iter().any(|name| is_set(&name))
+    }
 }
 
 /// An argument that is not printed.

@@ -31,14 +31,33 @@ pub(crate) struct Options {
     vpn_timeout: u64,
 }
 
-/// Waits until the VPN is up; returns further arguments of the distro, or `None` where the node is on no VPN.
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// Returns whether this program puts the node on a VPN. K3s' own variables alone do not say so: with them K3s brings its VPN up itself.
+pub(crate) fn is_wanted(root: &Root, options: &Options) -> bool {
+    options.auth.are_given(variable)
+        || VpnFiles::new(root).is_used()
+            && auth::VARIABLES.iter().any(|name| variable(name).is_some())
+}
+
+/// Waits until the VPN is up; returns further arguments of the distro, or `None` where this program puts the node on no VPN.
 pub(crate) fn args(
     root: &Root,
     options: &Options,
     settings: &Settings,
     print_note: impl Fn(&str),
 ) -> anyhow::Result<Option<Vec<String>>> {
-    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    if !is_wanted(root, options) {
+        if let Some(name) = auth::VARIABLES.iter().find(|name| variable(name).is_some()) {
+            print_note(&format!(
+                "{name} is left to {}: `multus-distro install --vpn-auth-file FILE` puts the node on the VPN by this program",
+                settings.distro.as_str()
+            ));
+        }
+        return Ok(None);
+    }
     // The key is not needed here: the settings alone say that the node is on a VPN, and wrong ones are reported at once.
     let Some(taken) =
         auth::take(&options.auth, variable).map_err(|error| BadUsage(format!("{error:#}")))?

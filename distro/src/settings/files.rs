@@ -1,9 +1,13 @@
 //! The distro's own configuration files, merged as the distro merges them: a later file replaces a key, `key+` adds to it.
+//!
+//! What the distro accepts is accepted, since a file that is refused here keeps a node down: K3s' reader is Go's yaml.v2, for which the
+//! first document counts, and the last of keys that stand there twice.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{collections::BTreeMap, fmt, path::Path};
 
 use anyhow::Context as _;
 use node::root::Root;
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_yaml::Value;
 
 /// More than any configuration file.
@@ -22,12 +26,9 @@ impl Files {
 
     /// Merges one file over those before it, key by key.
     fn add(&mut self, text: &str) -> anyhow::Result<()> {
-        let map = match serde_yaml::from_str(text)? {
-            Value::Mapping(map) => map,
-            Value::Null => return Ok(()),
-            _ => anyhow::bail!("it is not a mapping"),
-        };
-        for (key, value) in map {
+        let first = serde_yaml::Deserializer::from_str(text).next();
+        let document = first.map(Option::<Document>::deserialize).transpose()?;
+        for (key, value) in document.flatten().unwrap_or_default().0 {
             let Some(key) = key.as_str() else { continue };
             // `key+` adds to the values before, and K3s takes one `+` away.
             let name = key.strip_suffix('+');
@@ -38,6 +39,32 @@ impl Files {
             all.extend(texts(&value));
         }
         Ok(())
+    }
+}
+
+/// The entries of a file in order, equal keys among them.
+#[derive(Default)]
+struct Document(Vec<(Value, Value)>);
+
+impl<'de> Deserialize<'de> for Document {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Entries;
+        impl<'de> Visitor<'de> for Entries {
+            type Value = Document;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a mapping")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Document, A::Error> {
+                let mut document = Document::default();
+                while let Some(entry) = map.next_entry()? {
+                    document.0.push(entry);
+                }
+                Ok(document)
+            }
+        }
+        deserializer.deserialize_any(Entries)
     }
 }
 
@@ -59,6 +86,9 @@ pub(crate) fn read(root: &Root, file: &Path) -> anyhow::Result<Files> {
     );
     let mut merged = Files::default();
     for file in files {
+        if root.is_dir(&file) {
+            continue;
+        }
         let bytes = match root.read(&file, MAX) {
             Err(error) if error.is_not_found() => continue,
             other => other?,
@@ -139,6 +169,9 @@ mod tests {
             (&["disable+: a\n", "disable+: b\n"], &["a", "b"]),
             (&["disable: a\ndisable+: b\n"], &["a", "b"]),
             (&["disable+: b\ndisable: a\n"], &["a"]),
+            (&["disable: a\ndisable: b\n"], &["b"]),
+            (&["disable: a\n---\ndisable: b\n"], &["a"]),
+            (&["# none\n", "---\ndisable: a\n...\n"], &["a"]),
         ] {
             assert_eq!(merged(files, "disable"), expected, "{files:?}");
         }
@@ -153,6 +186,7 @@ mod tests {
         fs::write(more.join("20.YAML"), "data-dir: /c\n").unwrap();
         fs::write(more.join("10.yaml"), "data-dir: /b\n").unwrap();
         fs::write(more.join("99.txt"), "data-dir: /no\n").unwrap();
+        fs::create_dir(more.join("99.yaml")).unwrap();
         let root = Root::open(dir.path()).unwrap();
         let file = Path::new("/config.yaml");
         let data_dir = read(&root, file).unwrap().values(|key| key == "data-dir");

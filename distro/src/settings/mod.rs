@@ -130,7 +130,7 @@ pub(crate) fn read(
     };
     let list = |name| sources.list(name);
     let single = |name| sources.single(name);
-    let is_on = |name| single(name).is_some_and(|value| is_true(&value));
+    let is_on = |name| sources.is_on(name);
     let places = TABLE.iter().filter_map(|flag| {
         let (place, _) = sources.found(flag)?;
         Some((flag.name, place))
@@ -218,21 +218,24 @@ impl Settings {
     pub(crate) fn has_own_multus(&self) -> bool {
         self.distro == Distro::Rke2 && self.cni.iter().any(|network| network == "multus")
     }
+}
 
-    /// Returns what the program is started as. A role that the caller names must be the program's, and is the one of a program that
-    /// names none.
-    pub(crate) fn role_of(&self, program: &str, named: Option<Role>) -> anyhow::Result<Role> {
-        let name = self.distro.as_str();
-        let role = self.role.or(named).with_context(|| {
-            format!("{program} is started neither as server nor as agent: write it after the program, as in: -- {name} server")
-        })?;
-        ensure!(
-            named.is_none_or(|named| named == role),
-            "{program} is started as {}: use `multus-distro run` for it",
-            role.as_str()
-        );
-        Ok(role)
-    }
+/// Returns what a command starts. A role that the caller names must be the program's, and is the one of a program that names none.
+pub(crate) fn role_of(
+    args: &[String],
+    distro: Distro,
+    named: Option<Role>,
+) -> anyhow::Result<Role> {
+    let (program, name) = (&args[0], distro.as_str());
+    let role = role(args).or(named).with_context(|| {
+        format!("{program} is started neither as server nor as agent: write it after the program, as in: -- {name} server")
+    })?;
+    ensure!(
+        named.is_none_or(|named| named == role),
+        "{program} is started as {}: use `multus-distro run` for it",
+        role.as_str()
+    );
+    Ok(role)
 }
 
 /// Returns the networks of pods, or the distro's default for a node whose first address this is.
@@ -281,6 +284,15 @@ impl<V: Fn(&str) -> Option<String>> Sources<V> {
         values.into_iter().last().filter(|value| !value.is_empty())
     }
 
+    fn is_on(&self, name: &str) -> bool {
+        let last = self
+            .found(row(name))
+            .and_then(|(place, values)| Some((place, values.last()?.clone())));
+        last.is_some_and(|(place, value)| {
+            is_true(&value) || place == Place::File && YAML_TRUE.contains(&&*value)
+        })
+    }
+
     fn list(&self, name: &str) -> Vec<String> {
         let flag = row(name);
         let values = self.found(flag).map(|(_, values)| values);
@@ -305,6 +317,9 @@ fn split(list: &str) -> impl Iterator<Item = String> {
     let items = list.split(',').map(|item| item.trim().to_owned());
     items.filter(|item| !item.is_empty())
 }
+
+/// The further words for true of YAML 1.1, which the distros read their files as.
+const YAML_TRUE: [&str; 8] = ["y", "Y", "yes", "Yes", "YES", "on", "On", "ON"];
 
 /// Reads a switch as the distros do, which are Go programs.
 fn is_true(value: &str) -> bool {

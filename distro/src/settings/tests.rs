@@ -126,6 +126,11 @@ fn server_without_agent_is_recognised_from_arguments_before_the_file() {
         ("k3s server", "disable-agent: true", false),
         ("k3s server", "disable-agent: \"1\"", false),
         ("k3s server", "disable-agent: false", true),
+        ("k3s server", "disable-agent: yes", false),
+        ("k3s server", "disable-agent: On", false),
+        ("k3s server", "disable-agent: no", true),
+        // The words are YAML's alone.
+        ("k3s server --disable-agent=yes", "", true),
         ("k3s server --disable-agent-x", "", true),
     ] {
         let settings = read_all(line, &[], config).unwrap();
@@ -193,9 +198,8 @@ fn default_networks_have_the_family_of_the_first_address() {
 #[test]
 fn wrong_roles_and_unknown_programs_are_refused() {
     let role = |line: &str, named| {
-        let settings = read_all(line, &[], "").unwrap();
-        let role = settings.role_of("k3s", named);
-        role.map_err(|error| error.to_string())
+        let args: Vec<String> = line.split(' ').map(str::to_owned).collect();
+        role_of(&args, Distro::K3s, named).map_err(|error| error.to_string())
     };
     let server = Some(Role::Server);
     for line in ["k3s server", "k3s --debug server"] {

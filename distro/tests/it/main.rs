@@ -148,6 +148,54 @@ fn server_starts_whatever_keeps_multus_from_being_staged() {
     }
 }
 
+/// What the distro's reader makes of these files is the distro's to say, so none of them keeps a node down.
+#[test]
+fn server_starts_with_every_configuration_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = dir.path().join("config.yaml");
+    for (name, text, staged) in [
+        ("k3s", "tls-san: a\ntls-san: b\n", true),
+        ("k3s", "tls-san: a\n---\n[x]\n", true),
+        ("k3s", "tls-san: [a\n", false),
+        ("k3s", "[a]\n", false),
+        ("rke2", "cni: [multus, canal]\n", false),
+    ] {
+        let data = tempfile::tempdir_in(dir.path()).unwrap();
+        fs::write(&config, text).unwrap();
+        let program = fake(dir.path(), name);
+        let output = Command::new(env!("CARGO_BIN_EXE_multus-distro"))
+            .args(["run", "--multus", "--hint", path(&dir.path().join("hint"))])
+            .args(["--", path(&program), "server", "--config", path(&config)])
+            .args(["--data-dir", path(data.path())])
+            .env("DATA", data.path())
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(7), "{text}: {output:?}");
+        let notes = String::from_utf8_lossy(&output.stderr);
+        let is_named = notes.contains(&format!("Multus is left as it is, and {name} starts"));
+        assert_eq!(is_named, !staged, "{text}: {notes}");
+        assert_eq!(
+            data.path().join("server/manifests").exists(),
+            staged,
+            "{text}"
+        );
+    }
+    // A relative directory is below the working directory, as it is for the distro.
+    let program = fake(dir.path(), "k3s");
+    let output = Command::new(env!("CARGO_BIN_EXE_multus-distro"))
+        .args(["run", "--multus", "--hint", path(&dir.path().join("hint"))])
+        .args(["--", path(&program), "server", "--data-dir", "relative"])
+        .current_dir(dir.path())
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(7), "{output:?}");
+    assert!(
+        dir.path()
+            .join("relative/server/manifests/multus.yaml")
+            .exists()
+    );
+}
+
 /// Other programs look for files of theirs in the directories above, whatever the umask of the one that made them.
 #[test]
 fn directories_above_the_data_are_for_every_user() {

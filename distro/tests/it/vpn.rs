@@ -164,6 +164,38 @@ fn distro_gets_no_settings_of_the_vpn_in_its_environment() {
     }
 }
 
+/// K3s brings its own VPN up by these variables, and its installation script keeps them for the unit.
+#[test]
+fn variables_of_k3s_own_vpn_are_left_to_k3s() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = dir.path().join("k3s");
+    fs::write(&program, "#!/bin/sh\necho $K3S_VPN_AUTH_FILE $@\n").unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let start = |variable: &str| {
+        Command::new(env!("CARGO_BIN_EXE_multus-distro"))
+            .args([
+                "run",
+                "--multus",
+                "--vpn-timeout=0",
+                "--root",
+                path(dir.path()),
+            ])
+            .args(["--", path(&program), "agent"])
+            .env(variable, "/k3s.auth")
+            .output()
+            .unwrap()
+    };
+    let output = start("K3S_VPN_AUTH_FILE");
+    assert_eq!(output.stdout, b"/k3s.auth agent\n", "{output:?}");
+    let notes = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        notes.contains("K3S_VPN_AUTH_FILE is left to k3s"),
+        "{notes}"
+    );
+    // RKE2 has none of its own, so that one is for this program.
+    assert!(!start("RKE2_VPN_AUTH_FILE").status.success());
+}
+
 /// The program waits for room in its standard output, so that it can be looked at.
 #[test]
 fn key_of_an_argument_or_a_variable_is_overwritten_in_the_process() {
