@@ -143,6 +143,11 @@ fn probe(root: &Root, socket: &Path) -> io::Result<(u16, String)> {
     Ok((status, body.to_owned()))
 }
 
+/// Returns whether a daemon accepts connections of shims.
+pub fn is_served(root: &Root, socket_dir: &Path) -> bool {
+    connect(root, &socket_dir.join(SOCKET_NAME)).is_ok()
+}
+
 fn connect(root: &Root, socket: &Path) -> io::Result<UnixStream> {
     let (dir, name) = root.parent(socket).map_err(|error| error.source)?;
     UnixStream::connect(proc_path(&dir).join(name))
@@ -164,7 +169,7 @@ fn check_network(root: &Root, report: &Report, socket_dir: &Path, found: &mut Ex
     let own = [CONF_NAME.to_owned(), format!("{CONF_NAME}list")];
     let own = own.iter().find(|own| names.iter().any(|name| name == *own));
     let socket = socket_dir.join(SOCKET_NAME);
-    let answers = connect(root, &socket).is_ok();
+    let answers = is_served(root, socket_dir);
     match (own, first) {
         (None, None) => found.note(format!(
             "no network is configured in {}: Multus waits for the default network",

@@ -20,6 +20,10 @@ pub const RECORD: &str = "/var/lib/multus/installed.json";
 /// The same of plugins that are installed without a multiplexer. While a node changes from one to the other, both have a process on it,
 /// and both write this record: whoever does waits for its [turn](Installation::turn).
 pub const PLUGINS_RECORD: &str = "/var/lib/multus/plugins.json";
+/// The record of the CNI configurations that a daemon writes.
+pub const CONFIGURATIONS_RECORD: &str = "/var/lib/multus/configurations.json";
+/// The directories that only Multus uses, the innermost first.
+const OWN_DIRS: [&str; 3] = [api::plugins::PLUGIN_DIR, "/var/lib/multus", "/run/multus"];
 
 /// Installed files with a record of their own.
 #[derive(Debug, Clone, Copy)]
@@ -194,6 +198,27 @@ impl<'a> Installation<'a> {
         })?;
         first_error.map_or(Ok(removed), Err)
     }
+}
+
+/// Removes everything that daemons wrote by their records, and what is then empty, on a node where no daemon is left to do it. Returns the
+/// removed paths. The configurations go first, so that no pod is sent to a shim that does not exist.
+pub fn remove_everything(root: &Root) -> Result<Vec<String>, InstallError> {
+    let mut removed = Vec::new();
+    for record in [CONFIGURATIONS_RECORD, RECORD, PLUGINS_RECORD] {
+        removed.extend(Installation { root, record }.remove_all()?);
+    }
+    for dir in OWN_DIRS {
+        // Sockets of daemons that were killed.
+        for path in root.list(dir).unwrap_or_default() {
+            let path = Path::new(dir).join(path);
+            if root.kind(&path)? == Some(Kind::Socket) {
+                root.remove(&path)?;
+            }
+        }
+        // Fails, as it should, while the directory holds files of somebody else.
+        let _ = root.remove_dir(dir);
+    }
+    Ok(removed)
 }
 
 /// Returns what the record has for a link. No program has such a content.

@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use node::{
+    install::CONFIGURATIONS_RECORD as RECORD,
     record::{Hash, Record, RecordedFile},
     root::{Root, RootError},
 };
@@ -11,8 +12,6 @@ use serde_json::{Map, Value};
 
 use super::{FILE_NAME, default_network::plugin_types};
 
-/// The record of our configurations.
-const RECORD: &str = "/var/lib/multus/configurations.json";
 pub(super) const MAX_FILE: u64 = 4 << 20;
 const MODE: u32 = 0o600;
 

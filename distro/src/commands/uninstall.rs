@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::ensure;
 use cmdline::{BadUsage, absolute};
-use node::{root::Root, runtime::HINT};
+use node::{examination::is_served, install, root::Root, runtime::HINT};
 
 use super::{
     install::{note_next_step, vpn_unit, without_unit},
@@ -98,15 +98,31 @@ fn remove_drop_in(root: &Root, path: &Path) -> anyhow::Result<()> {
     print(&format!("{}\n", path.display()))
 }
 
-/// Removes what is left of an installation whose distro is gone, as after `k3s-uninstall.sh`, which leaves drop-ins.
+/// Removes what is left of an installation whose distro is gone, as after `k3s-uninstall.sh`, which leaves drop-ins and ends every daemon
+/// before it can remove its files.
 fn uninstall_without_unit(args: &Args, root: &Root) -> anyhow::Result<()> {
-    let left = service::own_drop_ins(root);
-    let is_used = VpnFiles::new(root).is_used();
-    ensure!(!left.is_empty() || is_used, without_unit(root));
+    let drop_ins = service::own_drop_ins(root);
+    let uses_vpn = VpnFiles::new(root).is_used();
     remove_vpn(args, root)?;
-    left.iter()
+    drop_ins
+        .iter()
         .try_for_each(|path| remove_drop_in(root, path))?;
+    // The daemon of a cluster that something else started needs its files.
+    let installed = if is_served(root, Path::new(api::DEFAULT_SOCKET_DIR)) {
+        Vec::new()
+    } else {
+        install::remove_everything(root)?
+    };
+    for path in &installed {
+        print(&format!("{path}\n"))?;
+    }
+    ensure!(
+        uses_vpn || !drop_ins.is_empty() || !installed.is_empty(),
+        without_unit(root)
+    );
     root.remove(HINT)?;
-    note("next: systemctl daemon-reload");
+    if uses_vpn || !drop_ins.is_empty() {
+        note("next: systemctl daemon-reload");
+    }
     Ok(())
 }

@@ -2,11 +2,19 @@
 
 use std::{
     fs,
-    os::unix::fs::{PermissionsExt as _, symlink},
+    os::unix::{
+        fs::{PermissionsExt as _, symlink},
+        net::UnixListener,
+    },
     path::{Path, PathBuf},
     process::Output,
 };
 
+use node::{
+    install::{CONFIGURATIONS_RECORD, Installation},
+    record::{Hash, Record},
+    root::Root,
+};
 use tempfile::TempDir;
 
 use super::{path, run};
@@ -233,6 +241,52 @@ fn remove_works_after_the_distro_was_uninstalled() {
     assert!(node.at(theirs).exists(), "a file of somebody else");
     let error = error(&node.remove(&[]));
     assert!(error.contains("no unit of K3s or RKE2"), "{error}");
+}
+
+#[test]
+fn remove_deletes_the_files_of_a_daemon_that_ended_with_its_distro() {
+    let node = Node::new();
+    let root = Root::open(node.at("/")).unwrap();
+    let files = [
+        "/var/lib/multus/bin/passthru",
+        "/etc/cni/net.d/00-multus.conf",
+    ];
+    let install = || {
+        let installation = Installation::multiplexer(&root);
+        let dir = Path::new("/var/lib/multus/bin");
+        root.make_dirs(dir, 0o755).unwrap();
+        installation.install(dir, "passthru", b"program").unwrap();
+        node.write(files[1], "{}");
+        let mut record = Record::read(&root, Path::new(CONFIGURATIONS_RECORD));
+        record
+            .set(Path::new(files[1]), &[&Hash::of(b"{}")])
+            .unwrap();
+    };
+    install();
+    // A daemon that serves is not of the distro that is gone.
+    fs::create_dir_all(node.at("/run/multus")).unwrap();
+    let socket = UnixListener::bind(node.at("/run/multus/multus.sock")).unwrap();
+    let error = error(&node.remove(&[]));
+    assert!(error.contains("no unit of K3s or RKE2"), "{error}");
+    assert!(node.at(files[0]).exists() && node.at(files[1]).exists());
+
+    drop(socket);
+    let output = node.remove(&[]);
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(
+        String::from_utf8(output.stdout).unwrap(),
+        format!("{}\n{}\n", files[1], files[0])
+    );
+    for gone in ["/var/lib/multus", "/run/multus", files[1]] {
+        assert!(!node.at(gone).exists(), "{gone}");
+    }
+
+    install();
+    node.write(files[1], "of somebody else");
+    node.write("/var/lib/multus/note", "");
+    assert!(node.remove(&[]).status.success());
+    assert!(!node.at(files[0]).exists() && node.at(files[1]).exists());
+    assert!(node.at("/var/lib/multus/note").exists());
 }
 
 #[test]
