@@ -44,7 +44,7 @@ pub(crate) fn check(root: &Root, program: &Path, is_explicit: bool) -> anyhow::R
         };
         ensure!(
             user == owner && mode & writable == 0,
-            "others than root may change {} (owner {user}, mode {mode:04o}), and systemd would run the program as root at each boot: {cure}",
+            "others than root may change {0} (owner {user}, group {group}, mode {mode:04o}), and systemd would run the program as root at each boot: end that (chmod go-w {0}), or {cure}",
             path.display()
         );
     }

@@ -12,7 +12,7 @@ use crate::{
     plan::Distro,
     settings::{self, Settings},
     specifiers::Specifiers,
-    unit::{self, DROP_IN, Environment},
+    unit::{self, DROP_IN, Environment, Features},
 };
 
 /// The directories in which systemd looks for units, in its order.
@@ -54,12 +54,14 @@ impl Service {
         unit::args(&self.command, &self.environment, &self.specifiers)
     }
 
-    /// Reads the distro's settings when the unit starts it.
+    /// Reads the distro's settings when the unit starts it. The drop-in knows the distro of a program with another name.
     pub(crate) fn settings(&self, root: &Root, distro: Option<Distro>) -> anyhow::Result<Settings> {
         let variable = |name: &str| {
             let value = self.environment.get(name).cloned();
             value.filter(|value| !value.is_empty())
         };
+        let installed = self.drop_in.as_deref().and_then(Features::of_drop_in);
+        let distro = distro.or(installed.and_then(|features| features.distro));
         settings::read(root, &self.args(), variable, distro)
     }
 

@@ -15,7 +15,7 @@ use node::root::Root;
 use self::{batch::Batch, decide::Action, record::StagedFile};
 pub(crate) use self::{
     batch::write_atomic,
-    conflicts::conflicts,
+    conflicts::{Conflicts, conflicts},
     decide::{FileState, classify},
     record::{read as read_record, recorded_checks},
 };
@@ -85,11 +85,16 @@ pub(crate) fn stage(root: &Root, data_dir: &Path, files: &[File]) -> anyhow::Res
         .with_context(|| format!("cannot stage below {}", data_dir.display()))?;
     recorded.retain(|file| current.contains(file) || !is_planned(file));
     record::write(root, data_dir, &recorded)?;
-    let manifests = files.iter().filter(|file| is_manifest(&file.path));
-    let manifests: Vec<PathBuf> = manifests.map(|file| data_dir.join(&file.path)).collect();
-    let conflicts = conflicts(root, &data_dir.join(MANIFESTS), &manifests);
+    let conflicts = conflicts_with(root, data_dir, files);
     outcome.notes.extend(conflicts.warnings());
     Ok(outcome)
+}
+
+/// Searches for files of others that conflict with the manifests among these.
+pub(crate) fn conflicts_with(root: &Root, data_dir: &Path, files: &[File]) -> Conflicts {
+    let manifests = files.iter().filter(|file| is_manifest(&file.path));
+    let manifests: Vec<PathBuf> = manifests.map(|file| data_dir.join(&file.path)).collect();
+    conflicts(root, &data_dir.join(MANIFESTS), &manifests)
 }
 
 /// Fails where [`stage`] would, and touches nothing.

@@ -9,7 +9,10 @@ use anyhow::{Context as _, bail, ensure};
 
 use vpn::provider::ProviderName;
 
+use clap::ValueEnum as _;
+
 use crate::{
+    plan::Distro,
     settings::{self, Role},
     specifiers::Specifiers,
 };
@@ -238,6 +241,8 @@ pub(crate) fn drop_in(program: &Path, command: &str, options: &[String]) -> anyh
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Features {
     pub(crate) multus: bool,
+    /// The distro of a program whose name does not say it.
+    pub(crate) distro: Option<Distro>,
     /// The file with the VPN's settings, and the networks of pods.
     pub(crate) vpn: Option<(PathBuf, Vec<String>)>,
 }
@@ -247,6 +252,9 @@ impl Features {
     pub(crate) fn options(&self) -> anyhow::Result<Vec<String>> {
         let mut words: Vec<String> = Vec::new();
         words.extend(self.multus.then(|| MULTUS_OPTION.to_owned()));
+        if let Some(distro) = self.distro {
+            words.extend([DISTRO_OPTION.to_owned(), distro.as_str().to_owned()]);
+        }
         if let Some((file, networks)) = &self.vpn {
             words.extend([VPN_OPTION.to_owned(), plain_path(file)?.to_owned()]);
             if !networks.is_empty() {
@@ -268,6 +276,7 @@ impl Features {
         let networks = value(CIDR_OPTION).map(|list| list.split(',').map(str::to_owned).collect());
         Some(Self {
             multus: args.iter().any(|arg| arg == MULTUS_OPTION),
+            distro: value(DISTRO_OPTION).and_then(|name| Distro::from_str(name, false).ok()),
             vpn: value(VPN_OPTION).map(|file| (file.into(), networks.unwrap_or_default())),
         })
     }
@@ -316,6 +325,8 @@ pub(crate) fn plain_path(path: &Path) -> anyhow::Result<&str> {
 
 /// The option of `run` that stages Multus.
 const MULTUS_OPTION: &str = "--multus";
+/// The option of `run` that names the distro.
+const DISTRO_OPTION: &str = "--distro";
 /// The option of `run` that names the file with the VPN's settings.
 const VPN_OPTION: &str = "--vpn-auth-file";
 /// The option that names the networks of pods.
@@ -444,6 +455,7 @@ mod tests {
         let file = Path::new("/etc/multus-vpn.auth");
         let mut features = Features {
             multus: true,
+            distro: None,
             vpn: Some((file.to_owned(), Vec::new())),
         };
         let options = features.options().unwrap();
@@ -455,6 +467,7 @@ mod tests {
         for (multus, networks) in [(true, Vec::new()), (false, networks.to_vec())] {
             features = Features {
                 multus,
+                distro: multus.then_some(Distro::Rke2),
                 vpn: Some((file.to_owned(), networks)),
             };
             let text = drop_in(program, "k3s agent", &features.options().unwrap()).unwrap();

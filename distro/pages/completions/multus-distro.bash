@@ -315,7 +315,7 @@ _multus__distro() {
             return 0
             ;;
         multus__subcmd__distro__subcmd__uninstall)
-            opts="-h --unit --distro --root --help"
+            opts="-h --unit --distro --force --root --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

@@ -80,6 +80,7 @@ complete -c multus-distro -n "__fish_multus_distro_using_subcommand uninstall" -
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand uninstall" -l distro -d 'The distro, where this node has both' -r -f -a "k3s\t'K3s: charts among the static files, a manifest that names their address'
 rke2\t'RKE2: a manifest that carries the charts'"
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand uninstall" -l root -d 'The directory that stands for the node\'s root' -r -F
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand uninstall" -l force -d 'Remove staged files, too, that were edited since'
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand uninstall" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and not __fish_seen_subcommand_from plan run status down" -s h -l help -d 'Print help'
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and not __fish_seen_subcommand_from plan run status down" -f -a "plan" -d 'Print every address that the distro would get, and change nothing'

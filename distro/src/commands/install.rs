@@ -9,10 +9,10 @@ use node::root::Root;
 use super::{note, note_new_name, print, stage::ensure_not_disabled, uninstall};
 use crate::{
     boot_program,
-    node_vpn::auth,
+    node_vpn::{auth, start},
     plan::{self, Distro},
     service::{self, Service},
-    stage,
+    settings, stage,
     unit::{self, Features, VPN_UNIT},
 };
 
@@ -60,6 +60,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         return uninstall::run(&uninstall::Args {
             unit: args.unit.clone(),
             distro: args.distro,
+            force: false,
             root: args.root.clone(),
         });
     }
@@ -71,7 +72,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         Some(program) => program.clone(),
         None => std::env::current_exe().context("cannot find this program's own path")?,
     };
-    let features = features(args, service.drop_in.as_deref())?;
+    let features = features(args, &service)?;
     if let Some((file, _)) = &features.vpn {
         auth::check(&root, file)?;
     }
@@ -98,6 +99,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     } else if let Err(error) = check_staging(args, &root, &service) {
         note(&format!("before the restart: {error:#}"));
     }
+    if features.vpn.is_some() {
+        let settings = service.settings(&root, args.distro);
+        if let Err(error) = settings.and_then(|settings| start::check(&root, &settings)) {
+            note(&format!(
+                "before the restart, which fails until then: {error:#}"
+            ));
+        }
+    }
     note_next_step(&service);
     Ok(())
 }
@@ -119,8 +128,13 @@ pub(super) fn without_unit(root: &Root) -> String {
 
 /// Returns what the arguments switch on, and what the present drop-in has: a node that is installed again, as after a change of its unit,
 /// stays as it is.
-fn features(args: &Args, drop_in: Option<&str>) -> anyhow::Result<Features> {
-    let present = drop_in.and_then(Features::of_drop_in).unwrap_or_default();
+fn features(args: &Args, service: &Service) -> anyhow::Result<Features> {
+    let present = service.drop_in.as_deref().and_then(Features::of_drop_in);
+    let present = present.unwrap_or_default();
+    let explicit = args.distro.or(present.distro);
+    let command = service.args();
+    let distro =
+        settings::distro(&command, explicit).map_err(|error| BadUsage(format!("{error:#}")))?;
     let has_drop_in = present != Features::default();
     let is_vpn_alone = args.vpn_auth_file.is_some() || has_drop_in;
     let (file, networks) = present.vpn.unzip();
@@ -144,6 +158,8 @@ fn features(args: &Args, drop_in: Option<&str>) -> anyhow::Result<Features> {
     };
     Ok(Features {
         multus: args.multus || present.multus || !is_vpn_alone,
+        // Only where the program's name does not say it.
+        distro: settings::distro(&command, None).is_err().then_some(distro),
         vpn: file.map(|file| (file, networks)),
     })
 }
@@ -157,7 +173,10 @@ fn check_staging(args: &Args, root: &Root, service: &Service) -> anyhow::Result<
     settings.ensure_no_own_multus()?;
     ensure_not_disabled(&settings)?;
     let files = plan::files(settings.distro, settings.staging())?;
-    stage::check(root, &settings.data_dir, &files)
+    stage::check(root, &settings.data_dir, &files)?;
+    let conflicts = stage::conflicts_with(root, &settings.data_dir, &files);
+    conflicts.warnings().for_each(|text| note(&text));
+    Ok(())
 }
 
 pub(super) fn vpn_unit() -> PathBuf {

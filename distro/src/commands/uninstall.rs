@@ -29,6 +29,9 @@ pub(crate) struct Args {
     /// The distro, where this node has both
     #[arg(long, value_enum)]
     pub(super) distro: Option<Distro>,
+    /// Remove staged files, too, that were edited since
+    #[arg(long)]
+    pub(super) force: bool,
     /// The directory that stands for the node's root
     #[arg(long, default_value = "/", value_parser = absolute)]
     pub(super) root: PathBuf,
@@ -65,18 +68,26 @@ fn remove_vpn(args: &Args, root: &Root) -> anyhow::Result<()> {
 }
 
 fn uninstall(args: &Args, root: &Root, service: &Service) -> anyhow::Result<()> {
-    remove_vpn(args, root)?;
     if service.drop_in.is_none() {
+        remove_vpn(args, root)?;
         note(&format!("{} has no drop-in of multus-distro", service.name));
         return Ok(());
     }
-    if unit::role(&service.command)? == "server" {
-        let data_dir = &service.settings(root, args.distro)?.data_dir;
-        let plan = stage::plan_unstage(root, data_dir, false, false)?;
-        for step in &plan {
+    // Whatever keeps Multus staged is found before anything is taken away: without its VPN the unit would not start.
+    let staged = match unit::role(&service.command)? {
+        "server" => {
+            let data_dir = service.settings(root, args.distro)?.data_dir;
+            let plan = stage::plan_unstage(root, &data_dir, args.force, false)?;
+            Some((data_dir, plan))
+        }
+        _ => None,
+    };
+    remove_vpn(args, root)?;
+    if let Some((data_dir, plan)) = &staged {
+        for step in plan {
             note(&format!("plan: {}", step.describe(data_dir)));
         }
-        let outcome = stage::unstage(root, data_dir, &plan)?;
+        let outcome = stage::unstage(root, data_dir, plan)?;
         outcome.notes.iter().for_each(|text| note(text));
         for path in outcome.written {
             print(&format!("{}\n", path.display()))?;

@@ -82,6 +82,16 @@ pub(crate) fn args(
     Ok(Some(plan.args()))
 }
 
+/// Fails where [`args`] would with these settings, as far as can be said while the VPN is down.
+pub(crate) fn check(root: &Root, settings: &Settings) -> anyhow::Result<()> {
+    let node = plan_input::node(settings, |file: &Path| root.exists(file), host::read()?)?;
+    flannel_networks(&[], settings)?;
+    if let Ok(facts) = VpnFiles::new(root).wait(Duration::ZERO) {
+        plan_input::plan(&facts, &node, settings)?;
+    }
+    Ok(())
+}
+
 /// Asks the server for the networks of pods; without an answer they are those of the agent's last start, which may be none.
 fn networks_of_server(
     files: &VpnFiles<'_>,

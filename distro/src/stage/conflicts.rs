@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use node::root::Root;
+use node::root::{Kind, Root};
 
 use super::MAX;
 use crate::manifest::{self, addon_name};
@@ -81,12 +81,18 @@ fn name(path: &Path) -> Option<&str> {
     path.file_name()?.to_str()
 }
 
+/// Lists the files, and those of each directory below. As for the distro, only a link in the first directory may lead to another one.
 fn walk(root: &Root, dir: &Path, depth: u32) -> Vec<PathBuf> {
+    let is_dir = |path: &Path| match depth {
+        0 => false,
+        DEPTH => root.is_dir(path),
+        _ => matches!(root.kind(path), Ok(Some(Kind::Dir))),
+    };
     let names = root.list(dir).unwrap_or_default();
     let mut paths: Vec<PathBuf> = names.iter().map(|name| dir.join(name)).collect();
     let below = paths
         .iter()
-        .filter(|path| depth > 0 && root.is_dir(path))
+        .filter(|path| is_dir(path))
         .flat_map(|path| walk(root, path, depth - 1))
         .collect::<Vec<_>>();
     paths.extend(below);
@@ -95,7 +101,7 @@ fn walk(root: &Root, dir: &Path, depth: u32) -> Vec<PathBuf> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
+    use std::{collections::BTreeSet, fs, os::unix::fs::symlink};
 
     use super::*;
 
@@ -126,5 +132,13 @@ mod tests {
         let other = (at("own/multus-config.yaml"), "HelmChart multus".to_owned());
         assert_eq!(found.others, [other]);
         assert_eq!(conflicts(&root, &at("none"), &[]), Conflicts::default());
+        // Two links to the directory itself are followed once each.
+        for name in ["a", "b"] {
+            symlink(".", at(name)).unwrap();
+        }
+        let found = conflicts(&root, dir.path(), &[at("multus.yaml")]);
+        let skips = ["own", "a/own", "b/own"].map(|dir| at(dir).join("multus.yaml.skip"));
+        let sorted: BTreeSet<_> = found.skips.into_iter().collect();
+        assert_eq!(sorted, skips.into());
     }
 }

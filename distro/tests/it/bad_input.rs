@@ -61,10 +61,6 @@ fn wrong_arguments_are_bad_usage() {
         (&["run", "--", "sleep", "1"], "with --distro"),
         (&["run", "--distro", "rke2", "--", "k3s"], "leave it out"),
         (
-            &["run", "--data-dir", "/a", "--", "k3s", "--data-dir=/b"],
-            "leave one of them out",
-        ),
-        (
             &[
                 "run",
                 "--multus",

@@ -94,6 +94,7 @@ fn error(output: &Output) -> String {
 }
 
 const K3S: &str = "/etc/systemd/system/k3s.service";
+const DROP_IN: &str = "/etc/systemd/system/k3s.service.d/90-multus.conf";
 const UNIT: &str = "[Service]\nExecStart=/usr/local/bin/k3s \\\n    server \\\n";
 
 #[test]
@@ -192,6 +193,74 @@ fn of_several_units_the_enabled_one_counts_unless_all_have_the_same_data() {
     // A masked unit does not start, whatever wants it.
     node.link("/dev/null", "/etc/systemd/system/rke2-agent.service");
     has("rke2 at /data/rke2 (its unit)");
+}
+
+#[test]
+fn a_program_of_another_name_keeps_its_distro() {
+    let node = Node::new();
+    node.write(K3S, "[Service]\nExecStart=/opt/bin/k3s-1.33 server\n");
+    let refused = node.install(&[]);
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    assert!(error(&refused).contains("--distro"), "{refused:?}");
+    assert!(!node.at(DROP_IN).exists());
+    // The second one finds the distro in the drop-in of the first.
+    for more in [&["--distro", "k3s"][..], &["--vpn-auth-file", "/none"], &[]] {
+        node.install(more);
+        let text = node.read(DROP_IN);
+        let start = "/opt/multus-distro run --multus --distro k3s -- /opt/bin/k3s-1.33 server\n";
+        assert!(text.ends_with(start), "{text}");
+    }
+    assert!(node.remove(&[]).status.success());
+}
+
+#[test]
+fn an_edited_manifest_keeps_everything_until_it_may_go() {
+    let node = Node::with_unit();
+    node.write("/etc/vpn", "name=tailscale,joinKey=tskey-auth-Abc123");
+    node.mode("/etc/vpn", 0o600);
+    let output = node.install(&["--multus", "--vpn-auth-file", "/etc/vpn"]);
+    assert!(output.status.success(), "{output:?}");
+    stage(&node.at("/var/lib/rancher/k3s"));
+    let manifest = "/var/lib/rancher/k3s/server/manifests/multus.yaml";
+    node.write(manifest, "edited: true\n");
+    let refused = node.remove(&[]);
+    assert!(error(&refused).contains("--force"), "{refused:?}");
+    let vpn_unit = node.at("/etc/systemd/system/multus-vpn.service");
+    assert!(vpn_unit.exists() && node.at(DROP_IN).exists());
+    assert_eq!(node.read(manifest), "edited: true\n");
+    let output = node.remove(&["--force"]);
+    assert!(output.status.success(), "{output:?}");
+    assert!(!vpn_unit.exists() && !node.at(DROP_IN).exists());
+    assert!(node.read(manifest).starts_with("# removed"));
+}
+
+/// Each of these keeps the next start from doing what was asked for.
+#[test]
+fn install_names_what_the_next_start_meets() {
+    let other = "apiVersion: helm.cattle.io/v1\nkind: HelmChart\nmetadata: {name: multus}\nspec: {chart: rke2-multus}\n";
+    for (file, text, words) in [
+        ("server/manifests/own.yaml", other, "has HelmChart multus"),
+        (
+            "server/manifests/multus.yaml.skip",
+            "",
+            "from reading the staged manifest",
+        ),
+        (
+            "../../../../etc/rancher/k3s/config.yaml",
+            "vpn-auth-file: /x\n",
+            "would start the VPN too",
+        ),
+    ] {
+        let node = Node::with_unit();
+        node.write("/etc/vpn", "name=tailscale,joinKey=tskey-auth-Abc123");
+        node.mode("/etc/vpn", 0o600);
+        node.write("/var/lib/rancher/k3s/x", "");
+        node.write(&format!("/var/lib/rancher/k3s/{file}"), text);
+        let output = node.install(&["--multus", "--vpn-auth-file", "/etc/vpn"]);
+        assert!(output.status.success(), "{output:?}");
+        let notes = error(&output);
+        assert!(notes.contains(words), "{words}: {notes}");
+    }
 }
 
 #[test]
