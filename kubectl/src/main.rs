@@ -135,7 +135,8 @@ impl Output {
     /// Prints an answer in this format.
     fn print(self, answer: &impl Serialize, text: impl FnOnce() -> String) -> anyhow::Result<()> {
         let text = match self {
-            Self::Text => text(),
+            // Texts of the cluster's users must not write to the terminal as they like.
+            Self::Text => cmdline::plain(&text(), &['\n']).into_owned(),
             Self::Json => serde_json::to_string_pretty(answer)? + "\n",
         };
         match io::stdout().write_all(text.as_bytes()) {

@@ -98,11 +98,10 @@ pub(crate) async fn query(
             }
         },
     };
-    let mut daemons: Vec<_> = pods.iter().filter_map(daemon_pod).collect();
-    // A rolling update has two of them on a node; one that runs comes first.
-    daemons.sort_by_key(|daemon| (daemon.problem.is_some(), !daemon.is_ours));
-    let Some(found) = daemons.into_iter().next() else {
-        return DaemonReply::NoDaemon;
+    let found = match choose(pods.iter().filter_map(daemon_pod).collect()) {
+        Ok(Some(found)) => found,
+        Ok(None) => return DaemonReply::NoDaemon,
+        Err(reason) => return DaemonReply::Unavailable(reason),
     };
     let daemon = format!("{}/{}", found.namespace, found.name);
     if let Some(reason) = found.problem {
@@ -125,6 +124,26 @@ pub(crate) async fn query(
             TIMEOUT.as_secs()
         )),
     }
+}
+
+/// Chooses the pod to query. Whoever may create a pod can make one that looks like a daemon, so those of the distros' namespace come first,
+/// and of several other namespaces the user names one.
+fn choose(mut daemons: Vec<DaemonPod>) -> Result<Option<DaemonPod>, String> {
+    let is_other = |daemon: &DaemonPod| daemon.namespace != DISTRO_NAMESPACE;
+    // A rolling update has two of them on a node; one that runs comes first.
+    daemons.sort_by_key(|daemon| (is_other(daemon), daemon.problem.is_some(), !daemon.is_ours));
+    let mut daemons = daemons.into_iter();
+    let found = daemons.next();
+    if let Some(found) = &found
+        && is_other(found)
+        && let Some(other) = daemons.find(|other| other.namespace != found.namespace)
+    {
+        return Err(format!(
+            "pods {}/{} and {}/{} both look like its daemon: name the namespace of the daemons' pods with --daemon-namespace",
+            found.namespace, found.name, other.namespace, other.name
+        ));
+    }
+    Ok(found)
 }
 
 async fn exec(cluster: &Cluster, daemon: &DaemonPod, pod: &str) -> Result<PodReport, String> {
@@ -272,6 +291,32 @@ mod tests {
         assert_eq!(waiting.problem.unwrap(), "CrashLoopBackOff: back off");
         let no_state = daemon_pod(&pod(&json!(["run"]), &ours, &json!({}))).unwrap();
         assert_eq!(no_state.problem.unwrap(), "its pod is Running");
+    }
+
+    #[test]
+    fn a_pod_that_looks_like_a_daemon_is_not_taken_for_the_distros() {
+        let ours = json!([{"name": OUR_VARIABLE, "value": "m"}]);
+        let daemon = |namespace: &str, state: &Value| {
+            let mut pod = pod(&json!(["run"]), &ours, state);
+            pod["metadata"]["namespace"] = json!(namespace);
+            daemon_pod(&pod).unwrap()
+        };
+        let (running, waiting) = (json!({"running": {}}), json!({"waiting": {"reason": "x"}}));
+        let chosen = |pods: &[(&str, &Value)]| {
+            let pods = pods
+                .iter()
+                .map(|(namespace, state)| daemon(namespace, state));
+            choose(pods.collect()).map(|found| found.map(|found| found.namespace))
+        };
+        let system = Ok(Some("kube-system".to_owned()));
+        assert_eq!(
+            chosen(&[("a", &running), ("kube-system", &waiting)]),
+            system
+        );
+        assert_eq!(chosen(&[("net", &running)]), Ok(Some("net".to_owned())));
+        let error = chosen(&[("a", &running), ("net", &running)]).unwrap_err();
+        assert!(error.contains("--daemon-namespace"), "{error}");
+        assert_eq!(chosen(&[]), Ok(None));
     }
 
     #[test]

@@ -62,18 +62,6 @@ fn wrong_arguments_are_bad_usage() {
         (&["run", "--distro", "rke2", "--", "k3s"], "leave it out"),
         (
             &[
-                "run",
-                "--multus",
-                "--",
-                "rke2",
-                "server",
-                "--cni",
-                "multus,canal",
-            ],
-            "take `multus` out",
-        ),
-        (
-            &[
                 "stage",
                 "--multus",
                 "--distro=k3s",

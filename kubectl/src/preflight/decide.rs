@@ -351,6 +351,23 @@ fn of_installations(
     netconf: &Netconf,
 ) -> Vec<Finding> {
     let mut findings = Vec::new();
+    let mut of_charts = installed
+        .iter()
+        .filter(|one| one.kind.is_multus() && one.chart.is_some());
+    let first = of_charts.next();
+    for (first, other) in of_charts.filter_map(|other| Some((first?, other))) {
+        if first.set.namespace != other.set.namespace {
+            findings.push(Finding::new(
+                Verdict::Fails,
+                Subject::DaemonSet,
+                format!("{}/{}", other.set.namespace, other.set.name),
+                format!(
+                    "looks like a second Multus of a chart; the steps are about {}/{}: find out whose it is, and delete it, or the other one, before anything is installed",
+                    first.set.namespace, first.set.name
+                ),
+            ));
+        }
+    }
     for one in installed {
         let (namespace, release) = one.release();
         let name = format!("{}/{}", one.set.namespace, one.set.name);

@@ -154,10 +154,15 @@ impl Installation<'_> {
     }
 }
 
-/// Returns every `DaemonSet` of Multus and its companions.
+/// The namespace where distros install their charts, in which no tenant creates objects.
+const DISTRO_NAMESPACE: &str = "kube-system";
+
+/// Returns every `DaemonSet` of Multus and its companions. Those of the distros' namespace come first, since whoever may create a
+/// `DaemonSet` somewhere can make it look like one of these.
 pub(super) fn all(snapshot: &ClusterSnapshot) -> Vec<Installation<'_>> {
-    let sets = snapshot.daemon_sets.iter();
-    sets.filter_map(|set| {
+    let mut sets: Vec<_> = snapshot.daemon_sets.iter().collect();
+    sets.sort_by_key(|set| set.namespace != DISTRO_NAMESPACE);
+    let installations = sets.into_iter().filter_map(|set| {
         let kind = Kind::of(set)?;
         // The objects of upstream's manifests have the label `app: multus`, too.
         let may_be = |one: &Identity| one.distro.is_some() || kind == Kind::Ours;
@@ -165,8 +170,8 @@ pub(super) fn all(snapshot: &ClusterSnapshot) -> Vec<Installation<'_>> {
             .into_iter()
             .find(|one| one.name == set.app && may_be(one));
         Some(Installation { kind, set, chart })
-    })
-    .collect()
+    });
+    installations.collect()
 }
 
 /// The chart to install, the release that it becomes, and the reason.
@@ -215,7 +220,7 @@ pub(super) fn choose(snapshot: &ClusterSnapshot, installed: &[Installation<'_>])
     };
     Choice {
         chart,
-        namespace: "kube-system".to_owned(),
+        namespace: DISTRO_NAMESPACE.to_owned(),
         release: chart.name.to_owned(),
         reason: reason.to_owned(),
     }

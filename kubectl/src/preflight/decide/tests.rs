@@ -643,6 +643,28 @@ fn the_chart_is_chosen_by_the_distro_of_the_nodes() {
     );
 }
 
+/// Whoever may create a `DaemonSet` in a namespace can make one that looks like Multus.
+#[test]
+fn a_daemon_set_of_a_tenant_is_not_what_gets_upgraded() {
+    let mut tenant = thick();
+    let metadata =
+        json!({"name": "evil", "namespace": "a-tenant", "labels": {"app": "rke2-multus"}});
+    tenant["metadata"] = metadata;
+    for objects in [[node(), tenant.clone(), thick()], [node(), thick(), tenant]] {
+        check(
+            &objects,
+            &[(
+                FAILS,
+                "a-tenant/evil",
+                &["second Multus", "kube-system/rke2-multus"],
+            )],
+        );
+        let steps = decided(&objects, &json!({})).steps.join("\n");
+        assert!(steps.contains("--namespace kube-system"), "{steps}");
+        assert!(!steps.contains("a-tenant"), "{steps}");
+    }
+}
+
 #[test]
 fn a_missing_crd_is_reported() {
     let mut snapshot = snapshot(&[node(), pod("storage")]);
