@@ -111,7 +111,7 @@ pub struct Registry {
 }
 
 /// A page of a repository's tags.
-#[derive(Default, serde::Deserialize)]
+#[derive(serde::Deserialize)]
 struct TagList {
     tags: Option<Vec<String>>,
 }
@@ -213,15 +213,17 @@ impl Registry {
                 }
                 let request = self.http.request(Method::GET, address);
                 let response = self.success(&pull(repository), request).await?;
-                self.http.body(response, MAX_JSON).await
+                let body = self.http.body(response, MAX_JSON).await?;
+                // A page of a proxy is no empty list: with that, moving tags would go back to an older release.
+                let list: TagList = serde_json::from_slice(&body)
+                    .map_err(|_| Failure::Protocol("the registry's answer is no list of tags"))?;
+                Ok(list.tags.unwrap_or_default())
             });
-            let body = match found {
-                Ok(body) => body,
+            let page = match found {
+                Ok(page) => page,
                 Err(Error::Missing { .. }) => break,
                 Err(error) => return Err(error),
             };
-            let TagList { tags: page } = serde_json::from_slice(&body).unwrap_or_default();
-            let page = page.unwrap_or_default();
             last = page.last().cloned();
             let before = tags.len();
             tags.extend(page);

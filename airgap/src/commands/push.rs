@@ -229,6 +229,10 @@ impl Push {
             let context = || format!("cannot give {name} further tags");
             let tags = self.registry.tags(repository);
             let tags = tags.map_err(registries::with_hint).with_context(context)?;
+            ensure!(
+                tags.contains(of),
+                "cannot give {name} further tags: the registry has it and does not list it, so what else it has is unknown"
+            );
             for tag in choose(&tags) {
                 let further = Artifact {
                     tag,

@@ -99,6 +99,17 @@ fn published_names_keep_their_bytes_and_other_tags_move() {
         tags.clone()
     };
     assert!(push.retag("v9.8.7", all).unwrap().is_empty());
+    // Without the tags that are there, tags would move back to an older release.
+    for (list, words) in [
+        ("<html>", "is no list of tags"),
+        (r#"{"tags": ["v1"]}"#, "does not list it"),
+        (r#"{"tags": null}"#, "does not list it"),
+    ] {
+        registry.with(|content| content.tag_list = Some(list));
+        let choose = |_: &BTreeSet<String>| -> Vec<String> { panic!("{list}") };
+        let error = format!("{:#}", push.retag("v9.8.7", choose).unwrap_err());
+        assert!(error.contains(words), "{error}");
+    }
 
     let changed = sample::release("9.8.7", sample::COMMIT, "other bytes");
     changed.write_new(other.path()).unwrap();
