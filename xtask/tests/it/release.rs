@@ -219,3 +219,44 @@ fn publication_needs_a_place_and_a_release() {
     refused(publish(&args), FAILED, &["dist does not exist"]);
     assert!(!checkout.path("files").exists());
 }
+
+/// Runs the last step of the release workflow, which pushes the charts, in a clone of the repository with them; `head` is the commit that
+/// they were merged into, and `index` what they became.
+fn push_charts(origin: &Checkout, head: &str, version: &str, index: &str) -> bool {
+    let workflow = include_str!("../../../.github/workflows/release.yaml");
+    let (_, step) = workflow.rsplit_once("      - run: |\n").expect("a step");
+    let script = step
+        .lines()
+        .take_while(|line| line.starts_with("          "));
+    let script: Vec<_> = script.map(str::trim).collect();
+    let run = tempfile::tempdir().expect("a directory of the test");
+    let signed = run.path().join("signed/charts");
+    fs::create_dir_all(&signed).expect("a directory of the test");
+    fs::write(signed.join("index.yaml"), index).expect("a directory of the test");
+    fs::write(run.path().join("signed/charts-head"), head).expect("a directory of the test");
+    let charts = run.path().join("charts");
+    origin.git(&format!("clone --quiet . {}", charts.display()));
+    let mut shell = Command::new("bash");
+    shell.args(["-ec", &script.join("\n")]).current_dir(charts);
+    shell
+        .env("GITHUB_ACTOR", "a")
+        .env("GITHUB_REF_NAME", version);
+    shell.output().expect("bash starts").status.success()
+}
+
+#[test]
+fn charts_of_a_run_do_not_replace_those_of_a_later_one() {
+    let origin = Checkout::new();
+    origin.git("config receive.denyCurrentBranch ignore");
+    let head = origin.git("rev-parse HEAD");
+    let published = || origin.git("show HEAD:index.yaml");
+    // Both were signed before either was published.
+    assert!(push_charts(&origin, &head, "v5.1.0", "5.1.0\n"));
+    assert!(!push_charts(&origin, &head, "v5.0.1", "5.0.1\n"));
+    assert_eq!(published(), "5.1.0\n");
+    // A run that is repeated has nothing to do, and one that was signed again goes on.
+    assert!(push_charts(&origin, &head, "v5.1.0", "5.1.0\n"));
+    let head = origin.git("rev-parse HEAD");
+    assert!(push_charts(&origin, &head, "v5.0.1", "5.1.0\n5.0.1\n"));
+    assert_eq!(published(), "5.1.0\n5.0.1\n");
+}
