@@ -12,7 +12,6 @@ use ::airgap::{
     exports::{self, Exported},
     kubectl_archives, lists,
     parts::{self, README},
-    sbom::{LICENCE, NOTICES},
     signatures::{self, Trust},
     source::PROGRAM,
     verify::{self, Standard},
@@ -69,32 +68,8 @@ pub(crate) struct Args {
     names: ImageNames,
 }
 
-/// The names in a release; a directory with any other name in it is not replaced.
-const RELEASE_NAMES: &[&str] = &[
-    "airgap",
-    "bin",
-    "bindata",
-    "charts",
-    "completions",
-    "exports",
-    "krew",
-    // The former name of `krew`.
-    "kubectl",
-    "man",
-    "manifests",
-    "oci",
-    "plugins",
-    "sbom",
-    LICENCE,
-    NOTICES,
-    README,
-    release::FILE,
-    release::SUMS,
-    "provenance",
-    "signatures",
-    "SHA256SUMS.sig",
-    "SHA256SUMS.sigstore.json",
-];
+/// The former name of `krew`, which an older release may have.
+const FORMER_KREW: &str = "kubectl";
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     make_with_desks(
@@ -289,7 +264,8 @@ fn refuse_foreign(out: &Path) -> anyhow::Result<()> {
     };
     for entry in entries {
         let name = entry?.file_name();
-        if !RELEASE_NAMES.iter().any(|known| name == *known) {
+        let is_ours = |name: &str| name == FORMER_KREW || parts::is_top_level(name);
+        if !name.to_str().is_some_and(is_ours) {
             bail!(
                 "{} holds `{}`, which is no part of a release; give --out a new directory",
                 out.display(),

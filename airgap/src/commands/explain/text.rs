@@ -30,7 +30,7 @@ pub(super) fn of(one: &Explained) -> String {
                 ));
             }
             // In the order of the table, and what has no row last.
-            for part in parts::PARTS {
+            for part in parts::PARTS.iter() {
                 if let Some(files) = files.get(part.path) {
                     let (path, what) = (part.path, part.what);
                     lines.push(format!("{path}: {what}; {}", of_files(files, "file")));
