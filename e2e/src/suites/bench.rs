@@ -3,7 +3,7 @@
 //! A row has one number per side; rows with a target have a verdict. `docs/contributing/performance.md` explains the numbers.
 
 mod alone;
-pub(crate) mod api_server;
+mod api_server;
 mod cluster;
 pub(crate) mod cni_plugins;
 pub(crate) mod driver;

@@ -1,12 +1,10 @@
 //! An API server with only the parts of Kubernetes that a daemon uses: a fixed set of pods and network definitions. It uses next to no
 //! CPU, so that the measurements are of the daemon.
 //!
-//! It is this program in another role, in the daemon's node. It does no checks of a real API server.
+//! It does no checks of a real API server.
 
 use std::{
     convert::Infallible,
-    ffi::OsString,
-    path::Path,
     pin::Pin,
     sync::{
         Arc, Mutex, PoisonError,
@@ -15,7 +13,6 @@ use std::{
     task::{Context, Poll},
 };
 
-use anyhow::Context as _;
 use hyper::{
     Method, Request, Response, StatusCode,
     body::{Body, Bytes, Frame, Incoming},
@@ -28,69 +25,34 @@ use hyper_util::{
 };
 use serde_json::{Value, json};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio_rustls::{
-    TlsAcceptor,
-    rustls::{
-        ServerConfig,
-        pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
-    },
-};
 
 use super::pods;
+use crate::{
+    control_plane::{pki::Pki, tls_server},
+    node::Node,
+};
 
-/// The argument that makes this program the server.
-pub(crate) const NAME: &str = "bench-api-server";
 const JSON: &str = "application/json";
 
-/// Serves until it is killed: `bench-api-server PORT NODE DIRECTORY`, with the certificate in that directory.
-pub(crate) fn run(args: impl Iterator<Item = OsString>) -> anyhow::Result<()> {
-    let args: Vec<_> = args
-        .map(|word| word.to_string_lossy().into_owned())
-        .collect();
-    let [port, node, directory] = args.as_slice() else {
-        anyhow::bail!("{NAME} PORT NODE DIRECTORY");
-    };
-    let directory = Path::new(directory);
+/// Serves on the node until the test ends.
+pub(super) fn start(node: &Node, port: u16, pki: &Pki) -> anyhow::Result<()> {
     let server = Arc::new(Server {
-        pods: pods::all(node),
+        pods: pods::all(&node.name),
         definitions: pods::definitions(),
         version: AtomicU64::new(1000),
         watches: Mutex::default(),
     });
-    let certificate = CertificateDer::from_pem_file(directory.join("apiserver.crt"))
-        .context("cannot read the server's certificate")?;
-    let key = PrivateKeyDer::from_pem_file(directory.join("apiserver.key"))
-        .context("cannot read the server's key")?;
-    let mut tls = ServerConfig::builder()
-        .with_no_client_auth()
-        .with_single_cert(vec![certificate], key)?;
-    tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    let acceptor = TlsAcceptor::from(Arc::new(tls));
-    let address = format!("127.0.0.1:{port}");
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
-    runtime.block_on(async {
-        let listener = tokio::net::TcpListener::bind(&address)
-            .await
-            .with_context(|| format!("cannot listen on {address}"))?;
-        loop {
-            let (stream, _) = listener.accept().await?;
-            stream.set_nodelay(true)?;
-            let (acceptor, server) = (acceptor.clone(), Arc::clone(&server));
-            tokio::spawn(async move {
-                // A client may close the connection at any time.
-                let Ok(stream) = acceptor.accept(stream).await else {
-                    return;
-                };
-                let service = service_fn(move |request| {
-                    let server = Arc::clone(&server);
-                    async move { Ok::<_, Infallible>(server.answer(request).await) }
-                });
-                let _ = auto::Builder::new(TokioExecutor::new())
-                    .serve_connection(TokioIo::new(stream), service)
-                    .await;
+    tls_server::start(node, port, pki, move |stream, acceptor| {
+        let server = Arc::clone(&server);
+        async move {
+            let stream = acceptor.accept(stream).await?;
+            let service = service_fn(move |request| {
+                let server = Arc::clone(&server);
+                async move { Ok::<_, Infallible>(server.answer(request).await) }
             });
+            let connection = auto::Builder::new(TokioExecutor::new());
+            let connection = connection.serve_connection(TokioIo::new(stream), service);
+            connection.await.map_err(|error| anyhow::anyhow!(error))
         }
     })
 }

@@ -88,17 +88,7 @@ impl Side {
             ));
         }
         let pki = Pki::new(node.dir.join("pki"), "IP:127.0.0.1")?;
-        let own = std::env::current_exe()?;
-        let directory = node.dir.join("api-server");
-        fs::create_dir_all(&directory)?;
-        for file in ["apiserver.crt", "apiserver.key"] {
-            fs::copy(pki.file(file), directory.join(file))?;
-        }
-        node.serve("api-server", &own, |command| {
-            command
-                .args([api_server::NAME, &API_PORT.to_string(), &node.name])
-                .arg(&directory)
-        })?;
+        api_server::start(&node, API_PORT, &pki)?;
         node.run(&["mkdir", "-p", BIN_DIR])?;
         let place = format!("{BIN_DIR}/{PLUGIN}");
         node.write(&place, b"")?;
