@@ -67,21 +67,21 @@ impl Inventory {
         vex::check_is_current(&lock)?;
         let mut graphs = BTreeMap::new();
         for arch in Arch::ALL {
-            let of_arch = graph::of_arch(project, arch)?.into_iter();
+            let of_arch = graph::arch_graphs(project, arch)?.into_iter();
             graphs.extend(of_arch.map(|(program, graph)| ((arch, program), graph)));
         }
         let mut desks = BTreeMap::new();
         for desk in Desk::ALL {
-            desks.insert(desk, graph::of_desk(project, desk)?);
+            desks.insert(desk, graph::workstation_graph(project, desk)?);
         }
         let facts = graph::facts(project)?;
-        let mut works = notices::of_toolchain(&project.toolchain)?;
+        let mut works = notices::toolchain_works(&project.toolchain)?;
         for id in linked(graphs.values().chain(desks.values())) {
             let facts = facts
                 .get(id)
                 .with_context(|| format!("cargo metadata has no {} {}", id.name, id.version))?;
             if facts.checksum.is_some() {
-                works.push(notices::of_crate(id, facts)?);
+                works.push(notices::crate_work(id, facts)?);
             }
         }
         let images = definitions.into_values().map(|definition| {
@@ -233,7 +233,7 @@ fn bills(inventory: &Inventory, subjects: &Subjects<'_>) -> anyhow::Result<BTree
             let graph = graph
                 .with_context(|| format!("{name} for {} is none of this checkout", arch.name()))?;
             let file = subjects.digest(&format!("bin/{}/{name}", arch.name()))?;
-            anyhow::Ok(bom::of_program(place, name, graph, file))
+            anyhow::Ok(bom::program_bom(place, name, graph, file))
         };
         for name in subjects.programs(arch) {
             bills.insert(stem(arch.name(), name), program(name)?);
@@ -250,7 +250,7 @@ fn bills(inventory: &Inventory, subjects: &Subjects<'_>) -> anyhow::Result<BTree
             let own = repository.and_then(|name| inventory.images.get(name));
             let programs = own.into_iter().flat_map(|own| &own.programs);
             let programs = programs.map(|name| program(name));
-            let bom = bom::of_image(
+            let bom = bom::image_bom(
                 arch,
                 &image.reference,
                 platform.manifest,
@@ -264,7 +264,7 @@ fn bills(inventory: &Inventory, subjects: &Subjects<'_>) -> anyhow::Result<BTree
         }
         let name = lists::archive_name(arch.name());
         let file = subjects.digest(&format!("airgap/{name}"))?;
-        let bom = bom::of_archive(subjects.version, &name, file, images);
+        let bom = bom::archive_bom(subjects.version, &name, file, images);
         bills.insert(stem(arch.name(), &name), bom);
     }
     for (&desk, graph) in &inventory.desks {
@@ -279,7 +279,7 @@ fn bills(inventory: &Inventory, subjects: &Subjects<'_>) -> anyhow::Result<BTree
             triple: desks::Facts::of(desk).triple,
         };
         let name = desk.program();
-        let bom = bom::of_program(place, &name, graph, file);
+        let bom = bom::program_bom(place, &name, graph, file);
         bills.insert(stem(desk.name(), &name), bom);
     }
     Ok(bills)
@@ -411,7 +411,7 @@ pub(crate) mod tests {
             machine: "arm64",
             triple: Facts::of(Arch::Arm64).triple,
         };
-        bom::of_program(place, "multus-shim", &graph(), sha256(b"program"))
+        bom::program_bom(place, "multus-shim", &graph(), sha256(b"program"))
     }
 
     #[test]

@@ -160,20 +160,23 @@ fn graph(linked: &Tree, all: &Tree, root: &CrateId) -> anyhow::Result<Graph> {
 }
 
 /// Asks cargo for the graph of every program of an architecture, by the program's name.
-pub(super) fn of_arch(project: &Project, arch: Arch) -> anyhow::Result<BTreeMap<String, Graph>> {
-    of_runs(project, Facts::of(arch).triple, CARGO_RUNS)
+pub(super) fn arch_graphs(
+    project: &Project,
+    arch: Arch,
+) -> anyhow::Result<BTreeMap<String, Graph>> {
+    run_graphs(project, Facts::of(arch).triple, CARGO_RUNS)
 }
 
 /// Asks cargo for the graph of the kubectl plugin for a desk.
-pub(super) fn of_desk(project: &Project, desk: Desk) -> anyhow::Result<Graph> {
+pub(super) fn workstation_graph(project: &Project, desk: Desk) -> anyhow::Result<Graph> {
     let run = std::slice::from_ref(programs::run_of(PROGRAM)?);
-    let graphs = of_runs(project, desks::Facts::of(desk).triple, run)?;
+    let graphs = run_graphs(project, desks::Facts::of(desk).triple, run)?;
     let graph = graphs.into_values().next();
     graph.with_context(|| format!("cargo listed no crates for {}", desk.name()))
 }
 
 /// Asks cargo for the graph of every program of these runs for a target, by the program's name.
-fn of_runs(
+fn run_graphs(
     project: &Project,
     target: &str,
     runs: &[CargoRun],
