@@ -117,7 +117,7 @@ fn check_programs(
         let prefix = format!("bin/{}/", arch.name());
         let names: Vec<_> = match standard {
             Standard::Checkout(checkout) => checkout.programs.clone(),
-            Standard::OwnWords => tree.below(&prefix).map(|(name, _)| name).collect(),
+            Standard::Description => tree.below(&prefix).map(|(name, _)| name).collect(),
         };
         for name in names {
             let path = format!("bin/{}/{name}", arch.name());
