@@ -14,7 +14,9 @@ use archive::{
 use cmdline::counted;
 
 use super::{Standard, claim_same, file};
-use crate::{arch::Arch, bundle, desk::Desk, elf, lists, release::Release, source, tree::Tree};
+use crate::{
+    arch::Arch, bundle, elf, lists, release::Release, source, tree::Tree, workstation::Workstation,
+};
 
 const LIMITS: Limits = Limits {
     entries: 10_000,
@@ -125,9 +127,10 @@ fn check_programs(
             claimed.insert(path);
         }
     }
-    for desk in Desk::all_in(tree) {
-        let path = desk.path();
-        desk.check(file(tree, &path)?)
+    for workstation in Workstation::all_in(tree) {
+        let path = workstation.path();
+        workstation
+            .check(file(tree, &path)?)
             .with_context(|| path.clone())?;
         claimed.insert(path);
     }

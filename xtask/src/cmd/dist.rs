@@ -34,7 +34,7 @@ use crate::{
         airgap,
         build::{
             self,
-            desks::{self, Desks, Plugins},
+            workstations::{self, Plugins, Workstations},
         },
         checkout, generate, images, release_pages,
     },
@@ -51,7 +51,7 @@ use crate::{
 /// Make the complete release and verify it
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  cargo xtask dist --install\n  cargo xtask dist --arch amd64 --out /tmp/dist\n  cargo xtask dist --desks --install          with kubectl-multus for macOS and Windows\n  cargo xtask dist --image-prefix registry.example/team/hardened-\n  MULTUS_TRUSTED_KEY=release.pub cargo xtask dist       nodes install images that this key signed, and no others"
+    after_help = "Examples:\n  cargo xtask dist --install\n  cargo xtask dist --arch amd64 --out /tmp/dist\n  cargo xtask dist --workstations --install          with kubectl-multus for macOS and Windows\n  cargo xtask dist --image-prefix registry.example/team/hardened-\n  MULTUS_TRUSTED_KEY=release.pub cargo xtask dist       nodes install images that this key signed, and no others"
 )]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -60,7 +60,7 @@ pub(crate) struct Args {
     #[arg(long, default_value = "dist")]
     out: PathBuf,
     #[command(flatten)]
-    desks: Desks,
+    workstations: Workstations,
     /// Install what is missing: Rust targets, the sources of Rust's standard library, and the C compiler
     #[arg(long)]
     install: bool,
@@ -72,10 +72,10 @@ pub(crate) struct Args {
 const FORMER_KREW: &str = "kubectl";
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    make_with_desks(
+    make_with_workstations(
         &Project::open()?.with_images(&args.names),
         &args.arches,
-        args.desks,
+        args.workstations,
         &args.out,
         args.install,
     )
@@ -88,13 +88,13 @@ pub(crate) fn make(
     out: &Path,
     install: bool,
 ) -> anyhow::Result<()> {
-    make_with_desks(project, arches, Desks::default(), out, install)
+    make_with_workstations(project, arches, Workstations::default(), out, install)
 }
 
-fn make_with_desks(
+fn make_with_workstations(
     project: &Project,
     arches: &Arches,
-    desks: Desks,
+    workstations: Workstations,
     out: &Path,
     install: bool,
 ) -> anyhow::Result<()> {
@@ -102,16 +102,16 @@ fn make_with_desks(
     let arches = arches.list();
     refuse_foreign(&out)?;
     tree::repair(&out)?;
-    let before = key(project, &arches, desks)?;
+    let before = key(project, &arches, workstations)?;
     if before.is_some_and(|key| is_current(project, &out, key)) {
         ui::note(&format!("{} is up to date", out.display()));
         return Ok(());
     }
     // Made before the long work, so that a path that cannot be written to is reported at once.
     let staging = StagingDir::next_to(&out)?;
-    let release = assemble(project, &arches, desks, install)?;
+    let release = assemble(project, &arches, workstations, install)?;
     put(&release, &staging, &out)?;
-    if let Some(key) = key(project, &arches, desks)? {
+    if let Some(key) = key(project, &arches, workstations)? {
         write_cache(project, &out, key, &release)?;
     }
     ui::note(&format!(
@@ -136,15 +136,17 @@ fn make_with_desks(
 fn assemble(
     project: &Project,
     arches: &[Arch],
-    desks: Desks,
+    workstations: Workstations,
     install: bool,
 ) -> anyhow::Result<Tree> {
     // What needs a network, and what fails soon, comes before the long work.
-    ui::step("fetch", || build::fetch(project, arches, desks, install))?;
+    ui::step("fetch", || {
+        build::fetch(project, arches, workstations, install)
+    })?;
     let charts = ui::step("charts", || charts::pack(project.settings()))?;
     let inventory = ui::step("crates and licences", || images::inventory(project))?;
     let (programs, build) = build::all(project, arches)?;
-    let plugins = desks.build(project)?;
+    let plugins = workstations.build(project)?;
     let layout = images::layout(project, &programs, &inventory)?;
     let origin = Origin {
         version: project.version.clone(),
@@ -161,7 +163,7 @@ fn assemble(
     })
 }
 
-/// Returns all files of a release, made from its parts; the second part of the programs are those for desks.
+/// Returns all files of a release, made from its parts; the second part of the programs are those for workstations.
 pub(crate) fn compose(
     origin: Origin,
     charts: &[Packed],
@@ -171,7 +173,7 @@ pub(crate) fn compose(
 ) -> anyhow::Result<Tree> {
     let mut tree = charts::repository(charts, origin.epoch)?;
     tree.extend(programs::tree(programs));
-    tree.extend(desks::tree(plugins));
+    tree.extend(workstations::tree(plugins));
     tree.extend(plugin_archives::tree(
         &origin.version,
         programs,
@@ -284,7 +286,11 @@ struct CacheEntry {
 }
 
 /// Returns a hash over everything that the release follows from, or `None` when a tool is not installed.
-fn key(project: &Project, arches: &[Arch], desks: Desks) -> anyhow::Result<Option<Digest>> {
+fn key(
+    project: &Project,
+    arches: &[Arch],
+    workstations: Workstations,
+) -> anyhow::Result<Option<Digest>> {
     let dirs = [PROGRAMS, PACKING].concat();
     let epoch = project.epoch.to_string();
     let Some(build) = toolchain::record(project, arches)? else {
@@ -296,7 +302,12 @@ fn key(project: &Project, arches: &[Arch], desks: Desks) -> anyhow::Result<Optio
     let mut more = vec![project.commit.as_str(), &epoch, &build, &images];
     more.extend(trusted_key.as_deref());
     more.extend(arches.iter().map(|arch| arch.name()));
-    more.extend(desks.list().iter().map(|desk| desk.name()));
+    more.extend(
+        workstations
+            .list()
+            .iter()
+            .map(|workstation| workstation.name()),
+    );
     project.key(&dirs, &more).map(Some)
 }
 

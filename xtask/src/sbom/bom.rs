@@ -94,7 +94,7 @@ impl Bom {
 pub(super) struct Place<'a> {
     pub(super) inventory: &'a Inventory,
     pub(super) version: &'a str,
-    /// The architecture, or the name of a desk.
+    /// The architecture, or the name of a workstation.
     pub(super) machine: &'a str,
     /// Rust's target.
     pub(super) triple: &'a str,
