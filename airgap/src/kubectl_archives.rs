@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::{Context as _, bail, ensure};
 use archive::digest::{Digest, sha256};
 
-pub use crate::desk::PROGRAM;
-use crate::{arch::Arch, desk::Desk, program_archive, tree::Tree};
+pub use crate::workstation::PROGRAM;
+use crate::{arch::Arch, program_archive, tree::Tree, workstation::Workstation};
 
 /// The directory of the archives in a release.
 pub const DIR: &str = "krew/";
@@ -38,23 +38,25 @@ impl From<Arch> for Machine {
     }
 }
 
-impl From<Desk> for Machine {
-    fn from(desk: Desk) -> Self {
-        let (os, arch) = desk.os_and_arch();
+impl From<Workstation> for Machine {
+    fn from(workstation: Workstation) -> Self {
+        let (os, arch) = workstation.os_and_arch();
         Self {
             os,
             arch,
-            path: desk.path(),
-            program: desk.program(),
+            path: workstation.path(),
+            program: workstation.program(),
         }
     }
 }
 
 impl Machine {
-    /// Returns the machines of a release with these architectures: its nodes, and the desks that it has the plugin for.
+    /// Returns the machines of a release with these architectures: its nodes, and the workstations that it has the plugin for.
     fn all_in(release: &Tree, arches: &[Arch]) -> Vec<Self> {
         let nodes = arches.iter().map(|&arch| Self::from(arch));
-        nodes.chain(Desk::all_in(release).map(Self::from)).collect()
+        nodes
+            .chain(Workstation::all_in(release).map(Self::from))
+            .collect()
     }
 
     /// Returns the program in a release.
@@ -186,7 +188,7 @@ mod tests {
             let path = format!("bin/{}/{PROGRAM}", arch.name());
             release.add_program(path, arch.name().into());
         }
-        release.add_program(Desk::WindowsAmd64.path(), b"windows".into());
+        release.add_program(Workstation::WindowsAmd64.path(), b"windows".into());
         let tree = tree("9.8.7", &ARCHES, &release, &licences).unwrap();
         release.extend(tree);
         release

@@ -9,7 +9,6 @@ pub mod build;
 pub mod bundle;
 pub mod charts;
 pub mod commands;
-pub mod desk;
 pub mod elf;
 pub mod exports;
 pub mod http;
@@ -34,6 +33,7 @@ pub mod time;
 pub mod tree;
 pub mod ui;
 pub mod verify;
+pub mod workstation;
 
 pub use archive::lists;
 

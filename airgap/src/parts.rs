@@ -1,13 +1,12 @@
 //! The parts of a release: one row for each kind of file says what it is, for whom, and how it is used. The `README.md` of a release,
-//! `explain`, and the kinds in `release.json` all come from this table.
+//! `explain`, the kinds in `release.json`, and the names on a forge all come from this table, which is `parts.txt`.
 
-use std::fmt::Write as _;
+use std::{fmt::Write as _, sync::LazyLock};
 
 use serde::Serialize;
 
 use crate::{
     release::{self, Release},
-    sbom::{LICENCE, NOTICES},
     tree::Tree,
 };
 
@@ -23,6 +22,9 @@ pub struct Part {
     pub path: &'static str,
     /// The kind in `release.json`; empty for signatures, which it does not describe.
     pub kind: &'static str,
+    /// The form of the name on a forge; empty for files that are only in the archive of everything.
+    #[serde(skip)]
+    flat: &'static str,
     /// What the files are.
     pub what: &'static str,
     /// Who uses them.
@@ -32,347 +34,28 @@ pub struct Part {
     pub usage: &'static str,
 }
 
-const fn part(
-    path: &'static str,
-    kind: &'static str,
-    what: &'static str,
-    audience: &'static str,
-    usage: &'static str,
-) -> Part {
-    Part {
+/// All rows. Of several that fit, the first counts.
+pub static PARTS: LazyLock<Vec<Part>> = LazyLock::new(|| {
+    let lines = include_str!("parts.txt").lines();
+    lines.filter_map(parse).collect()
+});
+
+/// Returns the row of a line, or `None` for a comment.
+fn parse(line: &'static str) -> Option<Part> {
+    let cells = line
+        .split(" | ")
+        .map(|cell| if cell == "-" { "" } else { cell });
+    let cells: [_; 6] = cells.collect::<Vec<_>>().try_into().ok()?;
+    let [path, kind, flat, what, audience, usage] = cells;
+    (!path.starts_with('#')).then_some(Part {
         path,
         kind,
+        flat,
         what,
         audience,
         usage,
-    }
+    })
 }
-
-/// All rows. Of several that fit, the first counts.
-pub const PARTS: &[Part] = &[
-    part(
-        README,
-        "readme",
-        "this list",
-        "everybody",
-        "`multus-airgap explain FILE` prints its row",
-    ),
-    part(
-        "charts/assets/<name>/<name>-<version>.tgz",
-        "chart",
-        "Helm charts, and charts of the CRD",
-        "cluster administrators",
-        "`helm upgrade --install`, the chart of the CRD first",
-    ),
-    part(
-        "charts/index.yaml",
-        "chart-index",
-        "the index of a charts repository",
-        "web servers",
-        "serve `charts/`, then `helm repo add`",
-    ),
-    part(
-        "manifests/kubernetes/multus.yaml",
-        "manifest",
-        "both charts with default values, without Helm",
-        "cluster administrators",
-        "`kubectl apply --server-side --filename manifests/kubernetes/multus.yaml`",
-    ),
-    part(
-        "manifests/k3s/multus.yaml",
-        "manifest",
-        "HelmChart objects of K3s",
-        "servers of K3s",
-        "`multus-distro` writes it; by hand: into `server/manifests/`, with the charts in `server/static/charts/`",
-    ),
-    part(
-        "manifests/rke2/multus.yaml",
-        "manifest",
-        "HelmChart objects of RKE2, with the charts in them",
-        "servers of RKE2",
-        "`multus-distro` writes it; by hand: into `server/manifests/`",
-    ),
-    part(
-        "bin/<arch>/multus-distro",
-        "program",
-        "starts K3s or RKE2 with Multus, with a VPN, or both",
-        "nodes of K3s and RKE2",
-        "copy it to `/usr/local/bin`, then `multus-distro install`",
-    ),
-    part(
-        "bin/<machine>/kubectl-multus",
-        "program",
-        "the kubectl plugin",
-        "workstations",
-        "copy it into PATH, then `kubectl multus status`",
-    ),
-    part(
-        "bin/<machine>/kubectl-multus.exe",
-        "program",
-        "the kubectl plugin for Windows",
-        "workstations",
-        "copy it into PATH, then `kubectl multus status`",
-    ),
-    part(
-        "bin/<arch>/multus-airgap",
-        "program",
-        "checks, explains and pushes releases",
-        "workstations",
-        "`multus-airgap verify .`, `multus-airgap push . REGISTRY`",
-    ),
-    part(
-        "bin/<arch>/multus-cni-plugins",
-        "program",
-        "the common CNI plugins as one program",
-        "the image",
-        "the chart installs it; without a cluster take the archive in `plugins/`",
-    ),
-    part(
-        "bin/<arch>/multus-daemon",
-        "program",
-        "the daemon of each node",
-        "the image",
-        "the chart starts it",
-    ),
-    part(
-        "bin/<arch>/multus-shim",
-        "program",
-        "the CNI plugin that container runtimes start",
-        "the image",
-        "the daemon installs it",
-    ),
-    part(
-        "oci/",
-        "image-layout",
-        "the image for all architectures as an OCI layout",
-        "registries",
-        "`multus-airgap push . REGISTRY`, or any tool that reads OCI layouts",
-    ),
-    part(
-        "airgap/multus-airgap-images-<arch>.tar",
-        "image-archive",
-        "the image for one architecture",
-        "nodes without a registry",
-        "`multus-distro images install airgap`, or into `agent/images/` of K3s and RKE2",
-    ),
-    part(
-        "airgap/multus-airgap-<arch>",
-        "program",
-        "multus-airgap for a medium",
-        "who carries `airgap/` to a site",
-        "`airgap/multus-airgap-<arch> verify airgap`",
-    ),
-    part(
-        "airgap/sha256sum-<arch>.txt",
-        "checksums",
-        "the checksums of an architecture's files in `airgap/`",
-        "nodes",
-        "`multus-distro images verify airgap`",
-    ),
-    part(
-        "airgap/multus-images.txt",
-        "image-list",
-        "the names of the images",
-        "mirrors of registries",
-        "as input of skopeo and of scripts",
-    ),
-    part(
-        "airgap/multus-images.linux-<arch>.txt",
-        "image-list",
-        "the same for one architecture",
-        "mirrors of registries",
-        "as input of skopeo and of scripts",
-    ),
-    part(
-        "airgap/multus-images-digests.txt",
-        "image-list",
-        "the names of the images with their digests",
-        "mirrors of registries",
-        "to compare with what a registry has",
-    ),
-    part(
-        "airgap/multus-images-digests.linux-<arch>.txt",
-        "image-list",
-        "the same with the digests of one architecture's archive",
-        "mirrors of registries",
-        "to compare with what a node has",
-    ),
-    part(
-        "airgap/k3s/image-list-multus.txt",
-        "image-list",
-        "the names of the images, under the name of K3s' tree",
-        "builders of K3s",
-        "next to the list of K3s",
-    ),
-    part(
-        "airgap/rke2/rke2-images-multus.linux-<arch>.txt",
-        "image-list",
-        "the names of the images, under the name of RKE2's tree",
-        "builders of RKE2",
-        "next to the lists of RKE2",
-    ),
-    part(
-        "plugins/cni-plugins-linux-<arch>-v<version>.tgz",
-        "plugin-archive",
-        "the common CNI plugins",
-        "nodes without Multus",
-        "unpack it into a new directory, then `./multus-cni-plugins install /opt/cni/bin` there",
-    ),
-    part(
-        "krew/multus.yaml",
-        "krew-manifest",
-        "the manifest of krew",
-        "workstations",
-        "`kubectl krew install --manifest=krew/multus.yaml --archive=FILE`",
-    ),
-    part(
-        "krew/kubectl-multus-v<version>-<os>-<arch>.tar.gz",
-        "kubectl-archive",
-        "the kubectl plugin with its licences",
-        "workstations",
-        "with the manifest of krew, or unpacked into PATH",
-    ),
-    part(
-        "exports/rancher-images.txt",
-        "export",
-        "the list of images for Rancher's scripts",
-        "Rancher",
-        "`rancher-save-images.sh --image-list exports/rancher-images.txt`",
-    ),
-    part(
-        "exports/hauler.yaml",
-        "export",
-        "the release for Hauler",
-        "Hauler",
-        "`hauler store sync --filename exports/hauler.yaml`",
-    ),
-    part(
-        "exports/zarf.yaml",
-        "export",
-        "the definition of a package for Zarf",
-        "Zarf",
-        "`zarf package create exports --flavor rke2`",
-    ),
-    part(
-        "exports/registries.yaml",
-        "export",
-        "mirrors of the image's registry",
-        "nodes of K3s and RKE2",
-        "name your registry in it, then into `/etc/rancher/k3s/` or `/etc/rancher/rke2/`",
-    ),
-    part(
-        "bindata/go/",
-        "bindata",
-        "charts and manifest of K3s as Go sources",
-        "builders of K3s",
-        "copy them into its tree",
-    ),
-    part(
-        "bindata/embed/",
-        "bindata",
-        "charts and manifest of K3s for `go:embed`",
-        "builders of K3s",
-        "copy them into its tree",
-    ),
-    part(
-        "completions/",
-        "completion",
-        "completions for bash, fish and zsh",
-        "workstations and nodes",
-        "copy them to where the shell looks for them",
-    ),
-    part(
-        "man/",
-        "man-page",
-        "manual pages",
-        "workstations and nodes",
-        "`man -l man/multus-distro.1`, or copy them to `/usr/local/share/man/man1`",
-    ),
-    part(
-        "sbom/vex.cdx.json",
-        "vex",
-        "advisories that do not apply, with reasons",
-        "scanners of vulnerabilities",
-        "together with the lists in `sbom/`",
-    ),
-    part(
-        "sbom/",
-        "sbom",
-        "what is inside each program, image and archive, in CycloneDX",
-        "scanners of vulnerabilities, auditors",
-        "as input of a scanner",
-    ),
-    part(
-        LICENCE,
-        "licence",
-        "the licence",
-        "everybody",
-        "pass it on with any program",
-    ),
-    part(
-        NOTICES,
-        "licence",
-        "the licences of the libraries in the programs",
-        "everybody",
-        "pass it on with any program",
-    ),
-    part(
-        release::FILE,
-        "description",
-        "the release as data: commit, tools, images, charts, and every file with its digest",
-        "programs, and who makes the release again",
-        "`multus-airgap explain .`",
-    ),
-    part(
-        release::SUMS,
-        "checksums",
-        "the checksums of every other file",
-        "everybody",
-        "`sha256sum --check SHA256SUMS`; `multus-airgap verify .` also follows the digests in images and archives",
-    ),
-    part(
-        "SHA256SUMS.<form>",
-        "",
-        "signatures of the checksums",
-        "everybody",
-        "`multus-airgap verify . --key release.pub`",
-    ),
-    part(
-        "airgap/sha256sum-<arch>.txt.sig",
-        "",
-        "the signature of an architecture's checksums",
-        "nodes",
-        "`multus-distro images install airgap --key release.pub`",
-    ),
-    part(
-        "charts/assets/<name>/<name>-<version>.tgz.prov",
-        "",
-        "the signature of a chart",
-        "cluster administrators",
-        "`helm verify --keyring charts/keyring.gpg`",
-    ),
-    part(
-        "charts/keyring.gpg",
-        "",
-        "the public key for Helm",
-        "cluster administrators",
-        "compare it with the key that you trust",
-    ),
-    part(
-        "signatures/",
-        "",
-        "the signatures of images and charts",
-        "registries",
-        "`multus-airgap push` sends them, cosign checks them",
-    ),
-    part(
-        "provenance/",
-        "",
-        "statements of builders, by whom and how the release was made",
-        "who trusts several builders",
-        "`multus-airgap verify . --attested-by builder.pub`",
-    ),
-];
 
 impl Part {
     /// Returns whether a file of a release has this path.
@@ -412,6 +95,24 @@ pub fn named(name: &str) -> Option<&'static Part> {
     let part = PARTS.iter().find(|part| part.is_named(name))?;
     let same = PARTS.iter().filter(|other| other.name() == part.name());
     (same.count() == 1).then_some(part)
+}
+
+/// Returns whether the directory of a release may have an entry of this name.
+pub fn is_top_level(name: &str) -> bool {
+    let mut tops = PARTS.iter().map(|part| part.path.split('/').next());
+    tops.any(|top| top.is_some_and(|top| fits(top, name)))
+}
+
+/// Returns the name that a file has on a forge, next to all others, or `None` when it is in the archive of everything alone.
+pub fn flat_name(path: &str) -> Option<String> {
+    let part = of(path).filter(|part| !part.flat.is_empty())?;
+    let file = path.rsplit('/').next().unwrap_or(path);
+    let rest = path.strip_prefix(part.path).unwrap_or_default();
+    let name = part.flat.replace("<file>", file);
+    let name = name.replace("<rest>", &rest.replace('/', "-"));
+    let words = part.path.split('/').zip(path.split('/'));
+    let whole = words.filter(|(form, _)| form.starts_with('<') && form.ends_with('>'));
+    Some(whole.fold(name, |name, (form, word)| name.replace(form, word)))
 }
 
 /// Returns the kind of a file of a release.
@@ -545,7 +246,10 @@ mod tests {
 
     #[test]
     fn rows_are_cells_of_a_table() {
-        for part in PARTS {
+        let lines = include_str!("parts.txt").lines();
+        let rows = lines.filter(|line| !line.starts_with('#')).count();
+        assert_eq!(PARTS.len(), rows, "a row has too few or too many cells");
+        for part in PARTS.iter() {
             for cell in [part.path, part.what, part.audience, part.usage] {
                 let is_cell = !cell.is_empty() && !cell.contains(['|', '\n']);
                 assert!(is_cell && cell.matches('`').count() % 2 == 0, "{cell}");

@@ -56,8 +56,8 @@ impl Source {
                     dir.display()
                 )
             }),
-            Self::Medium(dir) => of_medium(dir),
-            Self::Archive(path) => Ok(bundle::join(&[of_archive(path)?])?),
+            Self::Medium(dir) => medium_layout(dir),
+            Self::Archive(path) => Ok(bundle::join(&[archive_layout(path)?])?),
         }
     }
 }
@@ -93,7 +93,7 @@ pub fn is_release(dir: &Path) -> bool {
 }
 
 /// Reads one archive; its images name manifests.
-pub fn of_archive(path: &Path) -> anyhow::Result<Layout> {
+pub fn archive_layout(path: &Path) -> anyhow::Result<Layout> {
     let name = path.display().to_string();
     let bytes = fs::read(path).with_context(|| format!("cannot read {name}"))?;
     let (layout, _) = image_archive::read(&bytes).context(name)?;
@@ -101,7 +101,7 @@ pub fn of_archive(path: &Path) -> anyhow::Result<Layout> {
 }
 
 /// Verifies a directory of archives, and joins them.
-fn of_medium(dir: &Path) -> anyhow::Result<Layout> {
+fn medium_layout(dir: &Path) -> anyhow::Result<Layout> {
     let parts = in_order(medium::read(dir)?.archives).into_iter();
     let parts: Vec<_> = parts.map(|one| one.layout).collect();
     Ok(bundle::join(&parts)?)

@@ -45,13 +45,13 @@ pub struct Checkout {
 /// The sha256 of crates, in hex, by their names and versions.
 pub type Checksums = BTreeMap<(String, String), String>;
 
-/// The standard that a release is held to besides its own words.
+/// What a release is compared with besides its own description, `release.json`.
 #[derive(Clone, Copy)]
 pub enum Standard<'a> {
     /// This checkout made it: what this program derives, and the checkout's own parts, must be in it as they are here.
     Checkout(&'a Checkout),
     /// Another commit made it, which may derive other files, lists and limits: `release.json` and the files must agree with each other.
-    OwnWords,
+    Description,
 }
 
 impl Standard<'_> {
@@ -181,7 +181,7 @@ pub fn check<'a>(
                 claim_same(tree, &mut claimed, path.clone(), &page.bytes, "its program")?;
             }
         }
-        Standard::OwnWords => {
+        Standard::Description => {
             let is_page =
                 |path: &&String| path.starts_with("man/") || path.starts_with("completions/");
             claimed.extend(tree.0.keys().filter(is_page).cloned());
@@ -203,7 +203,7 @@ pub fn check<'a>(
     };
     let budgets = match standard {
         Standard::Checkout(checkout) => (checkout.budgets)(&origin, tree, &images),
-        Standard::OwnWords => {
+        Standard::Description => {
             check_sizes(&release, tree)?;
             release.budgets.clone()
         }

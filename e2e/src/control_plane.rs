@@ -5,6 +5,7 @@ pub(crate) mod http_proxy;
 pub(crate) mod objects;
 pub(crate) mod pki;
 pub(crate) mod tcp_proxy;
+pub(crate) mod tls_server;
 
 use std::{
     fmt::Write as _,

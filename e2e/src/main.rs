@@ -53,16 +53,13 @@ struct Arguments {
     options: Options,
 }
 
-/// The suites start this program again in other roles, chosen by its first argument: a device plugin, a node's first process, an API server…
+/// The suites start this program again in other roles, chosen by its first argument: a device plugin, a node's first process…
 fn main() -> ExitCode {
     if let Some(outcome) = drivers::run_by_name(std::env::args_os().skip(1)) {
         return exit_code(outcome.map(|()| ExitCode::SUCCESS));
     }
     if let Some(args) = args_after(old_kernel::NAME) {
         return exit_code(old_kernel::run(args).map(|never| match never {}));
-    }
-    if let Some(args) = args_after(bench::api_server::NAME) {
-        return exit_code(bench::api_server::run(args).map(|()| ExitCode::SUCCESS));
     }
     if args_after(bench::driver::NAME).is_some() {
         return exit_code(bench::driver::run().map(|()| ExitCode::SUCCESS));

@@ -133,7 +133,4 @@ pub(crate) struct BenchOptions {
     /// bench: write the rows in JSON to this file
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
-    /// bench: write a picture of the rows to this file
-    #[arg(long, value_name = "FILE")]
-    pub(crate) svg: Option<PathBuf>,
 }

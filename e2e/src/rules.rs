@@ -29,12 +29,19 @@ use crate::{
 
 /// A case depends on no other, and the harness cleans up after it.
 pub(crate) struct Case {
-    pub(crate) name: &'static str,
+    subject: &'static str,
+    function: &'static str,
     /// The ids of the rules that it shows.
-    pub(crate) rules: &'static [&'static str],
+    rules: &'static [&'static str],
     /// The daemon that runs meanwhile.
-    pub(crate) daemon: DaemonSetup,
-    pub(crate) run: fn(&Harness) -> anyhow::Result<()>,
+    daemon: DaemonSetup,
+    run: fn(&Harness) -> anyhow::Result<()>,
+}
+
+impl Case {
+    fn name(&self) -> String {
+        format!("{}-{}", self.subject, self.function.replace('_', "-"))
+    }
 }
 
 pub(crate) fn run(
@@ -47,7 +54,7 @@ pub(crate) fn run(
         None => Programs::ours(work),
     };
     if let Some(text) = &options.case {
-        let is_known = cases::all().any(|case| options.selects(case.name));
+        let is_known = cases::all().any(|case| options.selects(&case.name()));
         report.check(&format!("cases have `{text}` in their names"), || {
             anyhow::ensure!(
                 is_known,
@@ -70,7 +77,7 @@ pub(crate) fn run(
         Differences::default()
     };
     for setup in [DaemonSetup::Plain, DaemonSetup::Overlaid, DaemonSetup::Own] {
-        let selected = |case: &&Case| case.daemon == setup && options.selects(case.name);
+        let selected = |case: &&Case| case.daemon == setup && options.selects(&case.name());
         let group: Vec<_> = cases::all().filter(selected).collect();
         if group.is_empty() {
             continue;
@@ -90,16 +97,17 @@ pub(crate) fn run(
 
 /// Runs one case. The report counts its failure, and the next case runs.
 fn run_case(harness: &Harness, case: &Case, differences: &Differences, report: &mut Report) {
-    let Some(reason) = differences.of(case.name) else {
-        let _ = report.check(case.name, || (case.run)(harness));
+    let name = case.name();
+    let Some(reason) = differences.of(&name) else {
+        let _ = report.check(&name, || (case.run)(harness));
         return harness.clean_up();
     };
     let outcome = (case.run)(harness);
     harness.clean_up();
     match outcome {
-        Err(error) => report.differs(case.name, &error),
+        Err(error) => report.differs(&name, &error),
         Ok(()) => {
-            let _ = report.check(case.name, || -> anyhow::Result<()> {
+            let _ = report.check(&name, || -> anyhow::Result<()> {
                 anyhow::bail!("it passes: remove it from the known differences ({reason})")
             });
         }

@@ -1,9 +1,6 @@
 //! The files of a release as a forge takes them: flat names, one archive with everything and its modes, and signed checksums over all of them.
 
-use airgap::{
-    parts::README,
-    signatures::{BUNDLE, KEYRING, PROVENANCE, sums_signature},
-};
+use airgap::{parts::flat_name, signatures::sums_signature};
 use anyhow::{Context as _, ensure};
 use archive::{
     digest::sha256,
@@ -67,41 +64,6 @@ fn whole(release: &Tree, version: &str) -> anyhow::Result<Vec<u8>> {
     };
     let entries: Vec<_> = release.0.iter().map(entry).collect();
     tar::write(&entries).context("cannot pack the release")
-}
-
-/// Returns the name that a file has next to all others, or `None` when it is in the archive alone: parts of a layout, pages, lists that name
-/// other files by their paths, and signatures of what a registry has.
-fn flat_name(path: &str) -> Option<String> {
-    if path == KEYRING {
-        return Some("keyring.gpg".to_owned());
-    }
-    // The digests in a statement are those of the flat files, too.
-    if path.starts_with(PROVENANCE) && path.ends_with(BUNDLE) {
-        return Some(path.replace('/', "-"));
-    }
-    let (dir, rest) = path.split_once('/').unwrap_or(("", path));
-    let file = rest.rsplit('/').next().unwrap_or(rest);
-    let depth = rest.matches('/').count();
-    match (dir, depth) {
-        // The checksums and their signatures are about paths of the release; those of these names are others.
-        ("", _) if rest == README => None,
-        ("", _) => (!rest.starts_with(release::SUMS)).then(|| rest.to_owned()),
-        ("bin", 1) => {
-            let (arch, name) = rest.split_once('/')?;
-            Some(format!("{name}-{arch}"))
-        }
-        ("bindata", 2) => {
-            let source = rest.strip_prefix("go/")?;
-            Some(format!("bindata-{}", source.replace('/', "-")))
-        }
-        ("charts", _) => rest.starts_with("assets/").then(|| file.to_owned()),
-        ("manifests", 1) => Some(rest.replace('/', "-")),
-        ("krew", 0) if rest == "multus.yaml" => Some(format!("krew-{rest}")),
-        ("airgap" | "exports" | "krew" | "manifests" | "plugins" | "sbom", 0) => {
-            Some(rest.to_owned())
-        }
-        _ => None,
-    }
 }
 
 #[cfg(test)]

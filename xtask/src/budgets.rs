@@ -25,7 +25,7 @@ pub(crate) fn of(origin: &Origin, tree: &Tree, images: &[Image]) -> Vec<Budget> 
         Some(Budget {
             what: path.clone(),
             size: file.bytes.len() as u64,
-            limit: of_file(path, arches)?,
+            limit: file_limit(path, arches)?,
         })
     });
     let mut budgets: Vec<_> = files.collect();
@@ -42,7 +42,7 @@ pub(crate) fn of(origin: &Origin, tree: &Tree, images: &[Image]) -> Vec<Budget> 
     budgets
 }
 
-fn of_file(path: &str, arches: &[Arch]) -> Option<u64> {
+fn file_limit(path: &str, arches: &[Arch]) -> Option<u64> {
     let (dir, rest) = path.split_once('/')?;
     match dir {
         "bin" => {
@@ -63,7 +63,7 @@ mod tests {
 
     #[test]
     fn limit_follows_from_the_path() {
-        let limit = |path: &str| of_file(path, &[Arch::Arm]);
+        let limit = |path: &str| file_limit(path, &[Arch::Arm]);
         let archive = "airgap/multus-airgap-images-arm.tar";
         assert_eq!(limit(archive), Some(ARCHIVE));
         let chart = "charts/assets/k3s-multus/k3s-multus-5.0.0.tgz";

@@ -10,7 +10,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use airgap::desk::Desk;
+use airgap::workstation::Workstation;
 use anyhow::{Context as _, bail, ensure};
 use archive::{
     digest::{Digest, sha256},
@@ -21,10 +21,9 @@ use zip::ZipArchive;
 
 use crate::{
     arch::{Arch, C_FLAGS, Facts},
-    desks,
     lock::{self, Item},
     project::Project,
-    ui,
+    ui, workstations,
 };
 
 /// The kinds of machines that a release can be built on, each of which has its wheel.
@@ -145,7 +144,7 @@ impl CCompiler {
             wheel.as_str(),
             include_str!("c_compiler.rs"),
             include_str!("arch.rs"),
-            include_str!("desks.rs"),
+            include_str!("workstations.rs"),
         ];
         let key = sha256(parts.join("\n").as_bytes()).hex();
         let name = format!("zig-{}-{}", item.version, &key[..16]);
@@ -313,10 +312,10 @@ fn write_programs(dir: &Path) -> anyhow::Result<()> {
         let arguments = format!("cc -target {c_target} -mcpu={c_cpu}");
         programs.push((format!("cc-{}", arch.name()), arguments));
     }
-    for desk in Desk::ALL {
-        let target = desks::Facts::of(desk).c_target;
+    for workstation in Workstation::ALL {
+        let target = workstations::Facts::of(workstation).c_target;
         let arguments = format!("cc -target {target} -mcpu=baseline");
-        programs.push((format!("cc-{}", desk.name()), arguments));
+        programs.push((format!("cc-{}", workstation.name()), arguments));
     }
     for (name, arguments) in programs {
         let path = dir.join(name);

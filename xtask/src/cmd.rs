@@ -95,7 +95,7 @@ pub(crate) fn release_pages() -> Tree {
     pages::tree()
 }
 
-/// Returns what a release of this checkout is held to besides its own words.
+/// Returns what a release of this checkout is compared with besides its own description.
 pub(crate) fn checkout() -> Checkout {
     Checkout {
         pages: release_pages(),

@@ -46,12 +46,12 @@ pub(crate) fn first(one: &Tree, other: &Tree) -> Option<String> {
         .into_iter()
         .find(|path| one.0.get(*path) != other.0.get(*path))?;
     if path.starts_with("oci/")
-        && let Some(text) = of_images(one, other)
+        && let Some(text) = compare_images(one, other)
     {
         return Some(text);
     }
     Some(match (one.0.get(path), other.0.get(path)) {
-        (Some(one), Some(other)) => of_files(path, one, other),
+        (Some(one), Some(other)) => compare_files(path, one, other),
         (Some(_), None) => format!("{path}, which only the first has"),
         _ => format!("{path}, which only the second has"),
     })
@@ -62,15 +62,15 @@ fn rank(path: &str) -> usize {
     found.unwrap_or(CAUSES.len())
 }
 
-fn of_files(path: &str, one: &File, other: &File) -> String {
+fn compare_files(path: &str, one: &File, other: &File) -> String {
     if one.bytes == other.bytes {
         return format!("{path}: only one of them may be executed");
     }
-    of_bytes(path, &one.bytes, &other.bytes)
+    compare_bytes(path, &one.bytes, &other.bytes)
 }
 
 /// Compares bytes, those of archives by their entries, however deeply they are nested.
-fn of_bytes(path: &str, one: &[u8], other: &[u8]) -> String {
+fn compare_bytes(path: &str, one: &[u8], other: &[u8]) -> String {
     let unpacked = (unpack(path, one), unpack(path, other));
     if let (Some(one), Some(other)) = unpacked
         && one != other
@@ -80,7 +80,7 @@ fn of_bytes(path: &str, one: &[u8], other: &[u8]) -> String {
             read::entries(&other, &LIMITS).ok(),
         );
         return match entries {
-            (Some(one), Some(other)) => of_entries(path, &one, &other),
+            (Some(one), Some(other)) => compare_entries(path, &one, &other),
             _ => at_byte(&format!("{path}, uncompressed,"), &one, &other),
         };
     }
@@ -95,7 +95,7 @@ fn unpack(path: &str, bytes: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-fn of_entries(path: &str, one: &[Entry], other: &[Entry]) -> String {
+fn compare_entries(path: &str, one: &[Entry], other: &[Entry]) -> String {
     for (first, second) in one.iter().zip(other) {
         let name = format!("{path}: entry {}", first.path);
         if first.path != second.path {
@@ -106,7 +106,7 @@ fn of_entries(path: &str, one: &[Entry], other: &[Entry]) -> String {
         }
         match (&first.kind, &second.kind) {
             (Kind::File(one), Kind::File(other)) if one != other => {
-                return of_bytes(&name, one, other);
+                return compare_bytes(&name, one, other);
             }
             (one, other) if one != other => return format!("{name}: not of the same kind"),
             _ => {}
@@ -138,7 +138,7 @@ fn at_byte(path: &str, one: &[u8], other: &[u8]) -> String {
 }
 
 /// Compares images from the index down, since the names of blobs follow from their bytes.
-fn of_images(one: &Tree, other: &Tree) -> Option<String> {
+fn compare_images(one: &Tree, other: &Tree) -> Option<String> {
     let (one, other) = (images(one)?, images(other)?);
     for (first, second) in one.0.iter().zip(&other.0) {
         if first.reference != second.reference {
@@ -149,7 +149,7 @@ fn of_images(one: &Tree, other: &Tree) -> Option<String> {
         }
         for (own, their) in first.platforms.iter().zip(&second.platforms) {
             let name = format!("oci, {} for {}", first.reference, own.platform.architecture);
-            if let Some(text) = of_platforms(&name, (own, &one.1), (their, &other.1)) {
+            if let Some(text) = compare_platforms(&name, (own, &one.1), (their, &other.1)) {
                 return Some(text);
             }
         }
@@ -157,7 +157,7 @@ fn of_images(one: &Tree, other: &Tree) -> Option<String> {
     None
 }
 
-fn of_platforms(
+fn compare_platforms(
     name: &str,
     (own, own_layout): (&PlatformImage, &Layout),
     (their, their_layout): (&PlatformImage, &Layout),
@@ -171,7 +171,7 @@ fn of_platforms(
             let other = verify::unpack(second, other).ok()?;
             let entries = (read::entries(&one, &LIMITS), read::entries(&other, &LIMITS));
             return Some(match entries {
-                (Ok(one), Ok(other)) => of_entries(&name, &one, &other),
+                (Ok(one), Ok(other)) => compare_entries(&name, &one, &other),
                 _ => at_byte(&name, &one, &other),
             });
         }

@@ -10,7 +10,6 @@ mod c_compiler;
 mod changelog;
 mod changes;
 mod cmd;
-mod desks;
 mod difference;
 mod fetch;
 mod lock;
@@ -22,6 +21,7 @@ mod release_line;
 mod sbom;
 mod sysroot;
 mod toolchain;
+mod workstations;
 
 use std::process::ExitCode;
 

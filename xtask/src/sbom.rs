@@ -13,11 +13,11 @@ mod vex;
 use std::collections::{BTreeMap, BTreeSet};
 
 use airgap::{
-    desk::Desk,
     image::Definition,
     lists,
     sbom::{LICENCE, NOTICES, VEX, image_stem, path, stem},
     verify::Checksums,
+    workstation::Workstation,
 };
 use anyhow::{Context as _, ensure};
 use archive::digest::{Digest, sha256};
@@ -29,10 +29,10 @@ use self::{
 };
 use crate::{
     arch::{Arch, Facts},
-    desks,
     project::Project,
     release::{FileEntry, ImageEntry, Release},
     tree::Tree,
+    workstations,
 };
 
 pub(crate) const LICENCE_TEXT: &str = include_str!("../../LICENSE");
@@ -43,7 +43,7 @@ const LOCK: &str = include_str!("../../Cargo.lock");
 pub(crate) struct Inventory {
     graphs: BTreeMap<(Arch, String), Graph>,
     /// The graphs of the kubectl plugin.
-    desks: BTreeMap<Desk, Graph>,
+    workstations: BTreeMap<Workstation, Graph>,
     facts: BTreeMap<CrateId, CrateFacts>,
     /// The release of Rust, whose standard library is in every program.
     toolchain: String,
@@ -58,7 +58,7 @@ struct ImageParts {
 }
 
 impl Inventory {
-    /// Asks cargo, which fetches nothing. The notices span all architectures and desks, so that an image has the same file whatever else is built with it.
+    /// Asks cargo, which fetches nothing. The notices span all architectures and workstations, so that an image has the same file whatever else is built with it.
     pub(crate) fn of(
         project: &Project,
         definitions: BTreeMap<String, Definition>,
@@ -67,21 +67,21 @@ impl Inventory {
         vex::check_is_current(&lock)?;
         let mut graphs = BTreeMap::new();
         for arch in Arch::ALL {
-            let of_arch = graph::of_arch(project, arch)?.into_iter();
+            let of_arch = graph::arch_graphs(project, arch)?.into_iter();
             graphs.extend(of_arch.map(|(program, graph)| ((arch, program), graph)));
         }
-        let mut desks = BTreeMap::new();
-        for desk in Desk::ALL {
-            desks.insert(desk, graph::of_desk(project, desk)?);
+        let mut workstations = BTreeMap::new();
+        for workstation in Workstation::ALL {
+            workstations.insert(workstation, graph::workstation_graph(project, workstation)?);
         }
         let facts = graph::facts(project)?;
-        let mut works = notices::of_toolchain(&project.toolchain)?;
-        for id in linked(graphs.values().chain(desks.values())) {
+        let mut works = notices::toolchain_works(&project.toolchain)?;
+        for id in linked(graphs.values().chain(workstations.values())) {
             let facts = facts
                 .get(id)
                 .with_context(|| format!("cargo metadata has no {} {}", id.name, id.version))?;
             if facts.checksum.is_some() {
-                works.push(notices::of_crate(id, facts)?);
+                works.push(notices::crate_work(id, facts)?);
             }
         }
         let images = definitions.into_values().map(|definition| {
@@ -97,7 +97,7 @@ impl Inventory {
             toolchain: project.toolchain.clone(),
             notices: notices::write(&works),
             graphs,
-            desks,
+            workstations,
             facts,
         })
     }
@@ -233,7 +233,7 @@ fn bills(inventory: &Inventory, subjects: &Subjects<'_>) -> anyhow::Result<BTree
             let graph = graph
                 .with_context(|| format!("{name} for {} is none of this checkout", arch.name()))?;
             let file = subjects.digest(&format!("bin/{}/{name}", arch.name()))?;
-            anyhow::Ok(bom::of_program(place, name, graph, file))
+            anyhow::Ok(bom::program_bom(place, name, graph, file))
         };
         for name in subjects.programs(arch) {
             bills.insert(stem(arch.name(), name), program(name)?);
@@ -250,7 +250,7 @@ fn bills(inventory: &Inventory, subjects: &Subjects<'_>) -> anyhow::Result<BTree
             let own = repository.and_then(|name| inventory.images.get(name));
             let programs = own.into_iter().flat_map(|own| &own.programs);
             let programs = programs.map(|name| program(name));
-            let bom = bom::of_image(
+            let bom = bom::image_bom(
                 arch,
                 &image.reference,
                 platform.manifest,
@@ -264,23 +264,23 @@ fn bills(inventory: &Inventory, subjects: &Subjects<'_>) -> anyhow::Result<BTree
         }
         let name = lists::archive_name(arch.name());
         let file = subjects.digest(&format!("airgap/{name}"))?;
-        let bom = bom::of_archive(subjects.version, &name, file, images);
+        let bom = bom::archive_bom(subjects.version, &name, file, images);
         bills.insert(stem(arch.name(), &name), bom);
     }
-    for (&desk, graph) in &inventory.desks {
-        let Ok(file) = subjects.digest(&desk.path()) else {
+    for (&workstation, graph) in &inventory.workstations {
+        let Ok(file) = subjects.digest(&workstation.path()) else {
             // The release was made for nodes alone.
             continue;
         };
         let place = Place {
             inventory,
             version: subjects.version,
-            machine: desk.name(),
-            triple: desks::Facts::of(desk).triple,
+            machine: workstation.name(),
+            triple: workstations::Facts::of(workstation).triple,
         };
-        let name = desk.program();
-        let bom = bom::of_program(place, &name, graph, file);
-        bills.insert(stem(desk.name(), &name), bom);
+        let name = workstation.program();
+        let bom = bom::program_bom(place, &name, graph, file);
+        bills.insert(stem(workstation.name(), &name), bom);
     }
     Ok(bills)
 }
@@ -371,7 +371,9 @@ pub(crate) mod tests {
             licence: Some("Apache-2.0".into()),
         };
         Inventory {
-            desks: Desk::ALL.map(|desk| (desk, graph.clone())).into(),
+            workstations: Workstation::ALL
+                .map(|workstation| (workstation, graph.clone()))
+                .into(),
             graphs: pairs.collect(),
             facts: all,
             toolchain: "1.95.0".into(),
@@ -411,7 +413,7 @@ pub(crate) mod tests {
             machine: "arm64",
             triple: Facts::of(Arch::Arm64).triple,
         };
-        bom::of_program(place, "multus-shim", &graph(), sha256(b"program"))
+        bom::program_bom(place, "multus-shim", &graph(), sha256(b"program"))
     }
 
     #[test]

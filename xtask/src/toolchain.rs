@@ -13,15 +13,14 @@ use anyhow::{Context as _, bail, ensure};
 use archive::digest::{Digest, Hasher, sha256};
 use xshell::{Shell, cmd};
 
-use airgap::desk::Desk;
+use airgap::workstation::Workstation;
 
 use crate::{
     arch::{Arch, C_FLAGS, Facts, LINKER, Std},
     build_environment,
     c_compiler::{self, CCompiler},
-    desks,
     project::Project,
-    sysroot, ui,
+    sysroot, ui, workstations,
 };
 
 const RUSTUP: &str = "get Rust with rustup from https://rustup.rs";
@@ -279,16 +278,16 @@ pub(crate) fn ensure_installed(project: &Project, arches: &[Arch]) -> anyhow::Re
     }
 }
 
-/// Returns the C compiler, unless something for these desks is not installed.
-pub(crate) fn ensure_installed_for_desks(
+/// Returns the C compiler, unless something for these workstations is not installed.
+pub(crate) fn ensure_installed_for_workstations(
     project: &Project,
-    desks: &[Desk],
+    workstations: &[Workstation],
 ) -> anyhow::Result<CCompiler> {
-    let missing = find_missing_for_desks(project, desks)?;
+    let missing = find_missing_for_workstations(project, workstations)?;
     match CCompiler::find(project)? {
         Some(compiler) if missing == Missing::default() => Ok(compiler),
         _ => bail!(
-            "cannot build for desks: run {}, or add --install, or leave out --desks",
+            "cannot build for workstations: run {}, or add --install, or leave out --workstations",
             missing.commands().join(" and ")
         ),
     }
@@ -347,10 +346,16 @@ fn find_missing(project: &Project, arches: &[Arch]) -> anyhow::Result<Missing> {
     Ok(missing)
 }
 
-fn find_missing_for_desks(project: &Project, desks: &[Desk]) -> anyhow::Result<Missing> {
+fn find_missing_for_workstations(
+    project: &Project,
+    workstations: &[Workstation],
+) -> anyhow::Result<Missing> {
     let shell = project.shell()?;
     let mut missing = Missing::default();
-    for triple in desks.iter().map(|desk| desks::Facts::of(*desk).triple) {
+    for triple in workstations
+        .iter()
+        .map(|workstation| workstations::Facts::of(*workstation).triple)
+    {
         if !target_libdir(&shell, triple)?.is_dir() {
             missing.targets.push(triple);
         }
@@ -367,9 +372,12 @@ pub(crate) fn install(project: &Project, arches: &[Arch]) -> anyhow::Result<()> 
     install_missing(&project.shell()?, &missing)
 }
 
-/// Installs what rustup has of what is missing for desks.
-pub(crate) fn install_for_desks(project: &Project, desks: &[Desk]) -> anyhow::Result<()> {
-    let missing = find_missing_for_desks(project, desks)?;
+/// Installs what rustup has of what is missing for workstations.
+pub(crate) fn install_for_workstations(
+    project: &Project,
+    workstations: &[Workstation],
+) -> anyhow::Result<()> {
+    let missing = find_missing_for_workstations(project, workstations)?;
     install_missing(&project.shell()?, &missing)
 }
 

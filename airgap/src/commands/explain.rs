@@ -48,9 +48,9 @@ struct Explained {
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let path = args.path.as_path();
     let explained = if source::is_release(path) {
-        vec![of_release(path)?]
+        vec![explain_release(path)?]
     } else if path.is_dir() {
-        of_dir(path)?
+        explain_dir(path)?
     } else {
         let name = path.file_name().unwrap_or(path.as_os_str());
         let name = name.to_string_lossy();
@@ -60,7 +60,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
                 path.display()
             )
         })?;
-        let one = of_file(&name, &bytes, part_of(path, &name));
+        let one = explain_file(&name, &bytes, part_of(path, &name));
         vec![one.with_context(|| path.display().to_string())?]
     };
     if args.json {
@@ -82,17 +82,21 @@ fn part_of(path: &Path, name: &str) -> Option<&'static Part> {
     }
 }
 
-fn of_file(name: &str, bytes: &[u8], part: Option<&'static Part>) -> anyhow::Result<Explained> {
+fn explain_file(
+    name: &str,
+    bytes: &[u8],
+    part: Option<&'static Part>,
+) -> anyhow::Result<Explained> {
     Ok(Explained {
         name: name.to_owned(),
         size: bytes.len() as u64,
         part,
-        content: Content::of_file(bytes, part)?,
+        content: Content::from_file(bytes, part)?,
     })
 }
 
 /// Reads the description alone, since a release is large.
-fn of_release(dir: &Path) -> anyhow::Result<Explained> {
+fn explain_release(dir: &Path) -> anyhow::Result<Explained> {
     let path = dir.join(release::FILE);
     let bytes = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
     let release =
@@ -101,11 +105,11 @@ fn of_release(dir: &Path) -> anyhow::Result<Explained> {
         name: dir.display().to_string(),
         size: release.files.iter().map(|file| file.size).sum(),
         part: None,
-        content: Content::of_release(&release),
+        content: Content::from_release(&release),
     })
 }
 
-fn of_dir(dir: &Path) -> anyhow::Result<Vec<Explained>> {
+fn explain_dir(dir: &Path) -> anyhow::Result<Vec<Explained>> {
     let mut files = Tree::read_medium(dir, signatures::MEDIUM_LIMIT)?;
     files
         .0
@@ -120,7 +124,7 @@ fn of_dir(dir: &Path) -> anyhow::Result<Vec<Explained>> {
     }
     let explained = files.0.iter().map(|(name, file)| {
         let part = parts::of(&format!("airgap/{name}"));
-        of_file(name, &file.bytes, part).with_context(|| dir.join(name).display().to_string())
+        explain_file(name, &file.bytes, part).with_context(|| dir.join(name).display().to_string())
     });
     explained.collect()
 }

@@ -338,7 +338,7 @@ fn images(from: &Source) -> anyhow::Result<Vec<Artifact>> {
             Ok(push::artifacts(&layout)?)
         }
         // It is for one architecture, so its tags name manifests, as in the archive.
-        Source::Archive(path) => Ok(push::artifacts(&source::of_archive(path)?)?),
+        Source::Archive(path) => Ok(push::artifacts(&source::archive_layout(path)?)?),
     }
 }
 
@@ -347,7 +347,7 @@ fn attachments(from: &Source, target: &Target<'_>) -> anyhow::Result<Vec<attach:
     let Source::Release(dist) = from else {
         return Ok(Vec::new());
     };
-    let attachments = attach::of_release(dist);
+    let attachments = attach::attachments(dist);
     let mut attachments = attachments.with_context(|| {
         format!(
             "cannot read the lists of images from {}: name the directory of a release",

@@ -47,7 +47,7 @@ pub fn check(trust: &Trust, from: &Source) -> anyhow::Result<Report> {
             return Ok(Report::default());
         }
         Source::Release(dist) => {
-            let verify = || verify::dir(dist, trust, |_| Standard::OwnWords);
+            let verify = || verify::dir(dist, trust, |_| Standard::Description);
             ui::step("verify", verify)?.report
         }
         // Its archives are compared with their checksums when they are read.

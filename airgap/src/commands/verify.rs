@@ -43,7 +43,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         return check_medium(dir, &trust, args.json);
     }
     let verified = ui::step("verify", || {
-        verify::dir(dir, &trust, |_| Standard::OwnWords)
+        verify::dir(dir, &trust, |_| Standard::Description)
     })?;
     if !args.allow_dirty {
         verified.release.check_clean()?;

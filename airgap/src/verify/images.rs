@@ -14,7 +14,9 @@ use archive::{
 use cmdline::counted;
 
 use super::{Standard, claim_same, file};
-use crate::{arch::Arch, bundle, desk::Desk, elf, lists, release::Release, source, tree::Tree};
+use crate::{
+    arch::Arch, bundle, elf, lists, release::Release, source, tree::Tree, workstation::Workstation,
+};
 
 const LIMITS: Limits = Limits {
     entries: 10_000,
@@ -117,7 +119,7 @@ fn check_programs(
         let prefix = format!("bin/{}/", arch.name());
         let names: Vec<_> = match standard {
             Standard::Checkout(checkout) => checkout.programs.clone(),
-            Standard::OwnWords => tree.below(&prefix).map(|(name, _)| name).collect(),
+            Standard::Description => tree.below(&prefix).map(|(name, _)| name).collect(),
         };
         for name in names {
             let path = format!("bin/{}/{name}", arch.name());
@@ -125,9 +127,10 @@ fn check_programs(
             claimed.insert(path);
         }
     }
-    for desk in Desk::all_in(tree) {
-        let path = desk.path();
-        desk.check(file(tree, &path)?)
+    for workstation in Workstation::all_in(tree) {
+        let path = workstation.path();
+        workstation
+            .check(file(tree, &path)?)
             .with_context(|| path.clone())?;
         claimed.insert(path);
     }

@@ -9,7 +9,6 @@ use serde_json::Value;
 use super::{Checkout, Standard, file, images::entries_of};
 use crate::{
     arch::Arch,
-    desk::Desk,
     image, lists,
     release::Release,
     sbom::{
@@ -17,6 +16,7 @@ use crate::{
         path,
     },
     tree::Tree,
+    workstation::Workstation,
 };
 
 /// The lists of a release by the paths of their documents without endings.
@@ -42,8 +42,11 @@ pub(super) fn check(
     check_licences(tree, images, &lists)?;
     if let Standard::Checkout(checkout) = standard {
         check_complete(release, arches, checkout, &lists)?;
-        for desk in Desk::all_in(tree) {
-            file(tree, &path(&sbom::stem(desk.name(), &desk.program())))?;
+        for workstation in Workstation::all_in(tree) {
+            file(
+                tree,
+                &path(&sbom::stem(workstation.name(), &workstation.program())),
+            )?;
         }
         check_locked(&lists, checkout)?;
     }

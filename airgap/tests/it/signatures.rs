@@ -135,7 +135,7 @@ fn damage(tree: &mut Tree, path: &str) {
 }
 
 /// Takes a file from another release, which the same key signed.
-fn of_another_release(tree: &mut Tree, path: &str) {
+fn from_another_release(tree: &mut Tree, path: &str) {
     let other = signed("9.8.6");
     let there = path.replace("9.8.7", "9.8.6");
     tree.add(path, other.get(&there).expect("it is of this test"));
@@ -461,7 +461,7 @@ fn harm_to_signatures_is_refused_by_name() {
         (&|_| {}, &["--key", "other.pub"], &signature(SUMS)),
         (&|tree| drop(tree.0.remove(SUMS)), BY_OWNER, &missing(SUMS)),
         (
-            &|tree| of_another_release(tree, SUMS),
+            &|tree| from_another_release(tree, SUMS),
             BY_OWNER,
             &signature(SUMS),
         ),
@@ -486,7 +486,7 @@ fn harm_to_signatures_is_refused_by_name() {
             &missing("SHA256SUMS.sigstore.json"),
         ),
         (
-            &|tree| of_another_release(tree, "SHA256SUMS.sigstore.json"),
+            &|tree| from_another_release(tree, "SHA256SUMS.sigstore.json"),
             BY_OWNER,
             &signature("SHA256SUMS.sigstore.json"),
         ),
@@ -603,7 +603,7 @@ fn missing_and_foreign_statements_are_refused_by_name() {
         ),
         // The other builder's release was another one.
         (
-            &|tree| of_another_release(tree, &other),
+            &|tree| from_another_release(tree, &other),
             BY_BOTH,
             "the statement is about airgap/k3s/image-list-multus.txt with the sha256",
         ),

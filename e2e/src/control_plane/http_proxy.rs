@@ -1,12 +1,11 @@
 //! A reverse proxy between the daemon and its API server that reads each request, so that a test can hang or refuse a single one.
 //!
-//! Module `tcp_proxy` forwards bytes and affects whole connections; this one terminates TLS, offers HTTP/2 and HTTP/1.1 as an API server
-//! does, and records every request.
+//! Module `tcp_proxy` forwards bytes and affects whole connections; this one terminates TLS and records every request.
 
 use std::{
     future::pending,
     io,
-    net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener},
+    net::{IpAddr, Ipv4Addr},
     pin::Pin,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -31,19 +30,18 @@ use hyper_util::{
     rt::{TokioExecutor, TokioIo},
     server::conn::auto,
 };
-use rustls::{
-    ClientConfig, RootCertStore, ServerConfig,
-    crypto::ring,
-    pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject as _},
-};
+use rustls::{ClientConfig, RootCertStore, crypto::ring, pki_types::ServerName};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::TcpStream,
 };
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-use super::pki::Pki;
-use crate::node::{Node, thread::spawn_server};
+use super::{
+    pki::Pki,
+    tls_server::{self, certificates},
+};
+use crate::node::Node;
 
 /// The proxy's port on the node's loopback.
 pub(crate) const PORT: u16 = 7444;
@@ -100,13 +98,11 @@ enum Action {
 impl HttpProxy {
     /// Listens on the node with the API server's certificate.
     pub(crate) fn start(node: &Node, pki: &Pki) -> anyhow::Result<Self> {
-        let (acceptor, connector) = (acceptor(pki)?, connector(pki)?);
+        let connector = connector(pki)?;
         let shared = Arc::<Shared>::default();
         let own = Arc::clone(&shared);
-        let address = format!("port {PORT}");
-        // A runtime on this one thread, because sockets belong to the network namespace of the thread that creates them.
-        spawn_server(node, &address, listen, move |(runtime, listener)| {
-            runtime.block_on(accept(own, listener, acceptor, connector));
+        tls_server::start(node, PORT, pki, move |stream, acceptor| {
+            serve(Arc::clone(&own), stream, acceptor, connector.clone())
         })?;
         Ok(Self(shared))
     }
@@ -169,47 +165,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn listen() -> io::Result<(tokio::runtime::Runtime, TcpListener)> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, PORT))?;
-    listener.set_nonblocking(true)?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
-    Ok((runtime, listener))
-}
-
-async fn accept(
-    shared: Arc<Shared>,
-    listener: TcpListener,
-    acceptor: TlsAcceptor,
-    connector: TlsConnector,
-) {
-    let Ok(listener) = tokio::net::TcpListener::from_std(listener) else {
-        return;
-    };
-    loop {
-        let accepted: io::Result<(TcpStream, SocketAddr)> = listener.accept().await;
-        let Ok((stream, _)) = accepted else {
-            // Usually the process has no free file descriptor; connections that end meanwhile free some.
-            tokio::time::sleep(Duration::from_millis(20)).await;
-            continue;
-        };
-        let (shared, acceptor, connector) =
-            (Arc::clone(&shared), acceptor.clone(), connector.clone());
-        tokio::spawn(async move {
-            // The daemon handles a broken connection; the proxy has nothing to report.
-            let _ = serve(shared, stream, acceptor, connector).await;
-        });
-    }
-}
-
 async fn serve(
     shared: Arc<Shared>,
     stream: TcpStream,
     acceptor: TlsAcceptor,
     connector: TlsConnector,
 ) -> anyhow::Result<()> {
-    stream.set_nodelay(true)?;
     let is_stalled = Arc::<AtomicBool>::default();
     let stream = Stalling {
         stream,
@@ -340,19 +301,6 @@ impl AsyncWrite for Stalling {
     }
 }
 
-fn acceptor(pki: &Pki) -> anyhow::Result<TlsAcceptor> {
-    let chain = certificates(pki, "apiserver.crt")?;
-    let file = pki.file("apiserver.key");
-    let key = PrivateKeyDer::from_pem_file(&file)
-        .map_err(|error| anyhow::anyhow!("{}: {error}", file.display()))?;
-    let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()?
-        .with_no_client_auth()
-        .with_single_cert(chain, key)?;
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(TlsAcceptor::from(Arc::new(config)))
-}
-
 fn connector(pki: &Pki) -> anyhow::Result<TlsConnector> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(pki, "ca.crt")? {
@@ -364,11 +312,4 @@ fn connector(pki: &Pki) -> anyhow::Result<TlsConnector> {
         .with_no_client_auth();
     config.alpn_protocols = vec![b"h2".to_vec()];
     Ok(TlsConnector::from(Arc::new(config)))
-}
-
-fn certificates(pki: &Pki, name: &str) -> anyhow::Result<Vec<CertificateDer<'static>>> {
-    let file = pki.file(name);
-    CertificateDer::pem_file_iter(&file)
-        .and_then(Iterator::collect)
-        .map_err(|error| anyhow::anyhow!("{}: {error}", file.display()))
 }

@@ -39,12 +39,23 @@ use super::{
     harness::{DaemonSetup, Harness},
 };
 
+/// Declares the cases of a subject, each as `SETUP FUNCTION [RULES]`; a case has the name of the subject and of its function.
+macro_rules! cases {
+    ($subject:literal: $($setup:ident $run:ident [$($rule:literal),* $(,)?])*) => {
+        pub(super) const CASES: &[$crate::rules::Case] =
+            &[$(super::$setup($subject, stringify!($run), &[$($rule),*], $run)),*];
+    };
+}
+use cases;
+
 type Run = fn(&Harness) -> anyhow::Result<()>;
+type Rules = &'static [&'static str];
 
 /// A case that shares a daemon with a plain configuration file with others.
-const fn plain(name: &'static str, rules: &'static [&'static str], run: Run) -> Case {
+const fn plain(subject: &'static str, function: &'static str, rules: Rules, run: Run) -> Case {
     Case {
-        name,
+        subject,
+        function,
         rules,
         daemon: DaemonSetup::Plain,
         run,
@@ -52,22 +63,18 @@ const fn plain(name: &'static str, rules: &'static [&'static str], run: Run) -> 
 }
 
 /// A case that shares a daemon whose configuration file replaces keys of requests.
-const fn overlaid(name: &'static str, rules: &'static [&'static str], run: Run) -> Case {
+const fn overlaid(subject: &'static str, function: &'static str, rules: Rules, run: Run) -> Case {
     Case {
-        name,
-        rules,
         daemon: DaemonSetup::Overlaid,
-        run,
+        ..plain(subject, function, rules, run)
     }
 }
 
 /// A case that starts its own daemon, or needs that none runs.
-const fn own_daemon(name: &'static str, rules: &'static [&'static str], run: Run) -> Case {
+const fn own_daemon(subject: &'static str, function: &'static str, rules: Rules, run: Run) -> Case {
     Case {
-        name,
-        rules,
         daemon: DaemonSetup::Own,
-        run,
+        ..plain(subject, function, rules, run)
     }
 }
 

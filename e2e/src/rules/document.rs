@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use super::{
-    cases,
-    catalogue::{self, Grade, Rule, SUBJECTS, Source, Subject},
+    Case, cases,
+    catalogue::{self, Grade, Rule, SUBJECTS, Subject},
 };
 
 /// Prints `RULES.md` on stdout.
@@ -25,19 +25,19 @@ fn document() -> String {
     );
     text += &counts();
     text += "\n## Subjects\n\n";
-    for subject in SUBJECTS {
+    for subject in SUBJECTS.iter() {
         line(
             &mut text,
             &format!(
                 "- [{}](#{}): `{}`, {} rules",
                 subject.title,
-                anchor(subject.title),
+                anchor(&subject.title),
                 subject.name,
                 subject.rules.len()
             ),
         );
     }
-    for subject in SUBJECTS {
+    for subject in SUBJECTS.iter() {
         text += &section(subject);
     }
     text
@@ -72,57 +72,69 @@ fn counts() -> String {
         );
     }
     text += "\n| source | rules | meaning |\n|---|---|---|\n";
-    for source in [
-        Source::Cni(""),
-        Source::NetworkPlumbing(""),
-        Source::Upstream,
-        Source::LaterUpstream,
-        Source::Ours,
-    ] {
-        let kind = std::mem::discriminant(&source);
-        let number = catalogue::all()
-            .filter(|rule| std::mem::discriminant(&rule.source) == kind)
-            .count();
-        let (name, meaning) = meaning(source);
-        line(&mut text, &format!("| {name} | {number} | {meaning} |"));
+    for source in SOURCES {
+        let rules = catalogue::all().filter(|rule| source.is_of(rule)).count();
+        let Source { name, meaning, .. } = source;
+        line(&mut text, &format!("| {name} | {rules} | {meaning} |"));
     }
     text
 }
 
-/// Returns the name of a kind of source and its meaning.
-fn meaning(source: Source) -> (&'static str, &'static str) {
-    match source {
-        Source::Cni(_) => (
-            "CNI SPEC, CNI CONVENTIONS",
-            "[specification and conventions](https://github.com/containernetworking/cni) of the CNI project",
-        ),
-        Source::NetworkPlumbing(_) => (
-            "Multi-Net-Spec",
-            "[standard](https://github.com/k8snetworkplumbingwg/multi-net-spec) of the Network Plumbing Working Group for several networks of a pod, \"the standard\" in the rules",
-        ),
-        Source::Upstream => (
-            "Multus v4.3.0",
-            "behaviour of that version of [upstream Multus](https://github.com/k8snetworkplumbingwg/multus-cni), \"upstream\" in the rules",
-        ),
-        Source::LaterUpstream => (
-            "Multus after v4.3.0",
-            "behaviour that upstream Multus has had since",
-        ),
-        Source::Ours => ("multus-rs", "decision of this project"),
+/// Where rules come from.
+struct Source {
+    /// The sources of its rules begin so.
+    start: &'static str,
+    name: &'static str,
+    meaning: &'static str,
+}
+
+impl Source {
+    fn is_of(&self, rule: &Rule) -> bool {
+        rule.source.starts_with(self.start)
     }
 }
 
+const UPSTREAM: &str = "Multus v4.3.0";
+
+const SOURCES: &[Source] = &[
+    Source {
+        start: "CNI ",
+        name: "CNI SPEC, CNI CONVENTIONS",
+        meaning: "[specification and conventions](https://github.com/containernetworking/cni) of the CNI project",
+    },
+    Source {
+        start: "Multi-Net-Spec ",
+        name: "Multi-Net-Spec",
+        meaning: "[standard](https://github.com/k8snetworkplumbingwg/multi-net-spec) of the Network Plumbing Working Group for several networks of a pod, \"the standard\" in the rules",
+    },
+    Source {
+        start: UPSTREAM,
+        name: UPSTREAM,
+        meaning: "behaviour of that version of [upstream Multus](https://github.com/k8snetworkplumbingwg/multus-cni), \"upstream\" in the rules",
+    },
+    Source {
+        start: "Multus after v4.3.0",
+        name: "Multus after v4.3.0",
+        meaning: "behaviour that upstream Multus has had since",
+    },
+    Source {
+        start: "multus-rs",
+        name: "multus-rs",
+        meaning: "decision of this project",
+    },
+];
+
 fn section(subject: &Subject) -> String {
     let mut text = format!("\n## {}\n\n{}\n\n", subject.title, subject.introduction);
-    for rule in subject.rules {
+    for rule in &subject.rules {
         line(
             &mut text,
             &format!(
                 "- **{}** ({}, {}): {}\\\n  {}",
                 rule.id,
                 rule.grade.name(),
-                rule.source.text(),
-                rule.title,
+                rule.source,
+                rule.text,
                 shown_by(rule)
             ),
         );
@@ -131,10 +143,10 @@ fn section(subject: &Subject) -> String {
 }
 
 fn shown_by(rule: &Rule) -> String {
-    if let Some(reason) = rule.unshown {
+    if let Some(reason) = &rule.unshown {
         return format!("No case: {reason}.");
     }
-    let names: Vec<_> = cases_of(rule.id).map(|name| format!("`{name}`")).collect();
+    let names: Vec<_> = cases_of(&rule.id).map(|name| format!("`{name}`")).collect();
     match names.as_slice() {
         [] => "No case yet.".to_owned(),
         [name] => format!("Case: {name}"),
@@ -152,10 +164,10 @@ fn line(text: &mut String, line: &str) {
     let _ = writeln!(text, "{line}");
 }
 
-fn cases_of(rule: &str) -> impl Iterator<Item = &'static str> {
+fn cases_of(rule: &str) -> impl Iterator<Item = String> {
     cases::all()
         .filter(move |case| case.rules.contains(&rule))
-        .map(|case| case.name)
+        .map(Case::name)
 }
 
 #[cfg(test)]
@@ -180,7 +192,7 @@ mod tests {
     #[test]
     fn every_rule_has_cases_or_a_reason() {
         for rule in catalogue::all() {
-            let has_case = cases_of(rule.id).next().is_some();
+            let has_case = cases_of(&rule.id).next().is_some();
             assert_ne!(has_case, rule.unshown.is_some(), "{}", rule.id);
         }
     }
@@ -188,12 +200,12 @@ mod tests {
     #[test]
     fn ids_are_unique_and_begin_with_their_subject() {
         let mut ids = BTreeSet::new();
-        for subject in SUBJECTS {
-            for rule in subject.rules {
-                assert!(ids.insert(rule.id), "{}", rule.id);
+        for subject in SUBJECTS.iter() {
+            for rule in &subject.rules {
+                assert!(ids.insert(&rule.id), "{}", rule.id);
                 let word = rule
                     .id
-                    .strip_prefix(subject.name)
+                    .strip_prefix(&subject.name)
                     .and_then(|rest| rest.strip_prefix('.'));
                 let is_word = word.is_some_and(|word| {
                     !word.is_empty() && word.chars().all(|c| c.is_ascii_lowercase() || c == '-')
@@ -204,26 +216,22 @@ mod tests {
     }
 
     #[test]
-    fn titles_are_sentences() {
+    fn texts_are_sentences() {
         for rule in catalogue::all() {
-            let first = rule.title.chars().next().unwrap();
+            let first = rule.text.chars().next().unwrap();
             assert!(first.is_uppercase() || "`.".contains(first), "{}", rule.id);
-            assert!(rule.title.ends_with('.'), "{}", rule.id);
+            assert!(rule.text.ends_with('.'), "{}", rule.id);
         }
     }
 
     #[test]
     fn cases_have_the_subjects_of_the_catalogue() {
-        let subjects: Vec<_> = SUBJECTS.iter().map(|subject| subject.name).collect();
+        let subjects: Vec<_> = SUBJECTS.iter().map(|subject| &subject.name).collect();
         let of_cases: Vec<_> = cases::BY_SUBJECT.iter().map(|(name, _)| *name).collect();
         assert_eq!(subjects, of_cases);
         for (subject, cases) in cases::BY_SUBJECT {
             for case in *cases {
-                assert!(
-                    case.name.starts_with(&format!("{subject}-")),
-                    "{}",
-                    case.name
-                );
+                assert_eq!(case.subject, *subject);
             }
         }
     }
@@ -232,15 +240,23 @@ mod tests {
     fn case_names_are_unique_and_their_rules_exist() {
         let mut names = BTreeSet::new();
         for case in cases::all() {
-            assert!(names.insert(case.name), "{}", case.name);
-            assert!(!case.rules.is_empty(), "{}", case.name);
+            assert!(names.insert(case.name()), "{}", case.name());
+            assert!(!case.rules.is_empty(), "{}", case.name());
             for rule in case.rules {
                 assert!(
                     catalogue::all().any(|known| known.id == *rule),
                     "{}: {rule}",
-                    case.name
+                    case.name()
                 );
             }
+        }
+    }
+
+    #[test]
+    fn every_rule_has_one_source_of_the_table() {
+        for rule in catalogue::all() {
+            let sources = SOURCES.iter().filter(|source| source.is_of(rule)).count();
+            assert_eq!(sources, 1, "{}: {}", rule.id, rule.source);
         }
     }
 
@@ -248,7 +264,7 @@ mod tests {
     fn rules_that_remove_a_hazard_of_upstream_do_not_come_from_it() {
         for rule in catalogue::all() {
             assert!(
-                rule.grade != Grade::Fix || rule.source != Source::Upstream,
+                rule.grade != Grade::Fix || rule.source != UPSTREAM,
                 "{}",
                 rule.id
             );
@@ -258,10 +274,10 @@ mod tests {
     #[test]
     fn cases_that_upstream_fails_show_a_rule_of_another_source() {
         let differences = Differences::read(None).unwrap();
-        for case in cases::all().filter(|case| differences.of(case.name).is_some()) {
+        for case in cases::all().filter(|case| differences.of(&case.name()).is_some()) {
             let is_other = catalogue::all()
-                .any(|rule| case.rules.contains(&rule.id) && rule.source != Source::Upstream);
-            assert!(is_other, "{}", case.name);
+                .any(|rule| case.rules.contains(&rule.id.as_str()) && rule.source != UPSTREAM);
+            assert!(is_other, "{}", case.name());
         }
     }
 }

@@ -3,20 +3,16 @@
 //!
 //! The suite runs the program of `cargo xtask` and `multus-airgap`, and uses the files of the release; it calls no library of ours.
 
-mod agent;
-mod copy;
 mod cosign;
 mod exports;
 mod fixture;
 mod images;
 mod inside;
-mod installed;
 mod operator;
 mod published;
 mod registry;
 mod signed;
 mod stores;
-mod tampered;
 
 use self::fixture::AirgapFixture;
 use crate::{
@@ -79,8 +75,6 @@ pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed>
     })?;
     images::run(env, report)?;
     stores::import(env, &fixture, report)?;
-    installed::run(env, &fixture, report)?;
-    tampered::run(env, &fixture, report)?;
     registry::run(env, &fixture, report)?;
     inside::run(env, &fixture, report)?;
     stores::pull(env, &fixture, report)?;

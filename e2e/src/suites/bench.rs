@@ -3,7 +3,7 @@
 //! A row has one number per side; rows with a target have a verdict. `docs/contributing/performance.md` explains the numbers.
 
 mod alone;
-pub(crate) mod api_server;
+mod api_server;
 mod cluster;
 pub(crate) mod cni_plugins;
 pub(crate) mod driver;
@@ -12,7 +12,6 @@ mod pods;
 mod row;
 mod side;
 mod statistics;
-mod svg;
 mod table;
 mod usage;
 
@@ -67,18 +66,14 @@ pub(crate) fn run(
     } else {
         alone::measure
     };
-    let rows = measure(env, options, peer, report)?;
+    let (measured, table) = measure(env, options, peer, report)?;
+    let rows = report.check("every measurement has a row", || measured.rows(table))?;
     let form = options.form();
     say(&table::render(&rows, form));
     report.check("the rows are written", || {
         if let Some(path) = &options.json {
             let document = document(&rows, form);
             fs::write(path, format!("{document:#}\n"))
-                .with_context(|| format!("cannot write {}", path.display()))?;
-        }
-        if let Some(path) = &options.svg {
-            let title = format!("multus-rs {}", env.version()?);
-            fs::write(path, svg::render(&rows, form, &title))
                 .with_context(|| format!("cannot write {}", path.display()))?;
         }
         Ok(())
@@ -97,7 +92,7 @@ pub(crate) fn run(
 /// Fails when a row has this verdict.
 fn ensure_no(rows: &[Row], form: Form, verdict: Verdict) -> anyhow::Result<()> {
     let with = rows.iter().filter(|row| row.verdict(form) == verdict);
-    let names: Vec<_> = with.map(|row| row.name.as_str()).collect();
+    let names: Vec<_> = with.map(|row| row.kind.name).collect();
     ensure!(names.is_empty(), "{}", names.join(", "));
     Ok(())
 }
@@ -121,14 +116,14 @@ fn document(rows: &[Row], form: Form) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::suites::bench::row::{Bound, Subject, Target};
+    use crate::suites::bench::row::{Bound, RowKind, Subject, Target};
 
     fn rows() -> [Row; 2] {
         let target = Target::portable(Subject::FloorRatio, Bound::AtMost, 1.0);
-        [
-            Row::new("near", "ms", [&[1.5], &[], &[1.0]]).with(target),
-            Row::new("far", "ms", [&[2.5], &[], &[1.0]]).with(target),
-        ]
+        [("near", 1.5), ("far", 2.5)].map(|(name, ours)| Row {
+            kind: RowKind::new(name, "ms").with(target),
+            columns: [vec![ours], vec![], vec![1.0]],
+        })
     }
 
     #[test]

@@ -108,7 +108,7 @@ impl<'a> PluginsFixture<'a> {
             env,
             ours,
             reference,
-            features: feature::of_kernel()?,
+            features: feature::kernel_features()?,
             case: options.case.as_deref(),
         })
     }

@@ -13,7 +13,7 @@ use crate::{
 /// Measure the release next to upstream's programs and the floor; needs root
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  cargo xtask bench --peer ../multus/bin --json bench.json --svg bench.svg\n  cargo xtask bench --cluster --peer ../multus/bin\n  cargo xtask bench --cni-plugins\n  cargo xtask bench --short\n\ndocs/contributing/performance.md says what each row means. On a machine that does something else, only ratios count."
+    after_help = "Examples:\n  cargo xtask bench --peer ../multus/bin --json bench.json\n  cargo xtask bench --cluster --peer ../multus/bin\n  cargo xtask bench --cni-plugins\n  cargo xtask bench --short\n\ndocs/contributing/performance.md says what each row means. On a machine that does something else, only ratios count."
 )]
 pub(crate) struct Args {
     /// Release to measure; made unless set

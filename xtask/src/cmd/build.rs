@@ -1,6 +1,6 @@
 //! `build`: builds static programs for every architecture, with the same bytes from every checkout.
 
-pub(crate) mod desks;
+pub(crate) mod workstations;
 
 use std::{
     collections::BTreeMap,
@@ -32,7 +32,7 @@ use crate::{
 /// Build static multus-shim, multus-daemon, multus-distro, multus-cni-plugins, kubectl-multus and multus-airgap for each architecture
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  cargo xtask build --install\n  cargo xtask build --arch amd64,arm64 --out /tmp/dist\n  cargo xtask build --desks --install\n  MULTUS_TRUSTED_KEY=release.pub cargo xtask build      multus-distro takes images that this key signed, and no others"
+    after_help = "Examples:\n  cargo xtask build --install\n  cargo xtask build --arch amd64,arm64 --out /tmp/dist\n  cargo xtask build --workstations --install\n  MULTUS_TRUSTED_KEY=release.pub cargo xtask build      multus-distro takes images that this key signed, and no others"
 )]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -41,7 +41,7 @@ pub(crate) struct Args {
     #[arg(long, default_value = "dist")]
     out: PathBuf,
     #[command(flatten)]
-    desks: desks::Desks,
+    workstations: workstations::Workstations,
     /// Install what is missing: Rust targets, the sources of Rust's standard library, and the C compiler
     #[arg(long)]
     install: bool,
@@ -52,27 +52,27 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let project = Project::open()?.with_images(&args.names);
     let arches = args.arches.list();
-    fetch(&project, &arches, args.desks, args.install)?;
+    fetch(&project, &arches, args.workstations, args.install)?;
     let (binaries, _) = all(&project, &arches)?;
-    let plugins = args.desks.build(&project)?;
-    let desks = plugins.keys().map(|desk| desk.name());
+    let plugins = args.workstations.build(&project)?;
+    let workstations = plugins.keys().map(|workstation| workstation.name());
     let owned: Vec<_> = binaries
         .keys()
         .map(|arch| arch.name())
-        .chain(desks)
+        .chain(workstations)
         .map(|name| format!("bin/{name}/"))
         .collect();
     let owned: Vec<_> = owned.iter().map(String::as_str).collect();
     let mut tree = programs::tree(&binaries);
-    tree.extend(desks::tree(&plugins));
+    tree.extend(workstations::tree(&plugins));
     tree.update(&args.out, &owned)?;
     for (arch, programs) in &binaries {
         for (name, bytes) in programs {
             ui::note(&format!("{} {name}: {} bytes", arch.name(), bytes.len()));
         }
     }
-    for (desk, bytes) in &plugins {
-        let (name, program) = (desk.name(), desk.program());
+    for (workstation, bytes) in &plugins {
+        let (name, program) = (workstation.name(), workstation.program());
         ui::note(&format!("{name} {program}: {} bytes", bytes.len()));
     }
     Ok(())
@@ -83,18 +83,18 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 pub(crate) fn fetch(
     project: &Project,
     arches: &[Arch],
-    desks: desks::Desks,
+    workstations: workstations::Workstations,
     install: bool,
 ) -> anyhow::Result<()> {
     toolchain::ensure_pinned(project)?;
     if install {
         toolchain::install(project, arches)?;
-        toolchain::install_for_desks(project, desks.list())?;
+        toolchain::install_for_workstations(project, workstations.list())?;
         install_compiler(project)?;
     }
     toolchain::ensure_installed(project, arches)?;
-    if !desks.list().is_empty() {
-        toolchain::ensure_installed_for_desks(project, desks.list())?;
+    if !workstations.list().is_empty() {
+        toolchain::ensure_installed_for_workstations(project, workstations.list())?;
     }
     toolchain::fetch_crates(project, arches)
 }

@@ -204,7 +204,7 @@ mod tests {
 
     /// Returns the suites that the release workflow runs on a kind of machine.
     #[track_caller]
-    fn of_release(runner: &str) -> &'static str {
+    fn release_suites(runner: &str) -> &'static str {
         let text = include_str!("../../../.github/workflows/release.yaml");
         let start = format!("          - runner: {runner}\n            suites: ");
         let (_, rest) = text.split_once(&start).expect("the runner has suites");
@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn release_is_published_after_the_suites_of_a_change() {
-        assert_eq!(of_release("ubuntu-24.04"), names(&SUITES));
-        assert_eq!(of_release("ubuntu-24.04-arm"), names(&EMULATED));
+        assert_eq!(release_suites("ubuntu-24.04"), names(&SUITES));
+        assert_eq!(release_suites("ubuntu-24.04-arm"), names(&EMULATED));
     }
 }

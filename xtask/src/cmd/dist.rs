@@ -12,7 +12,6 @@ use ::airgap::{
     exports::{self, Exported},
     kubectl_archives, lists,
     parts::{self, README},
-    sbom::{LICENCE, NOTICES},
     signatures::{self, Trust},
     source::PROGRAM,
     verify::{self, Standard},
@@ -35,7 +34,7 @@ use crate::{
         airgap,
         build::{
             self,
-            desks::{self, Desks, Plugins},
+            workstations::{self, Plugins, Workstations},
         },
         checkout, generate, images, release_pages,
     },
@@ -52,7 +51,7 @@ use crate::{
 /// Make the complete release and verify it
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  cargo xtask dist --install\n  cargo xtask dist --arch amd64 --out /tmp/dist\n  cargo xtask dist --desks --install          with kubectl-multus for macOS and Windows\n  cargo xtask dist --image-prefix registry.example/team/hardened-\n  MULTUS_TRUSTED_KEY=release.pub cargo xtask dist       nodes install images that this key signed, and no others"
+    after_help = "Examples:\n  cargo xtask dist --install\n  cargo xtask dist --arch amd64 --out /tmp/dist\n  cargo xtask dist --workstations --install          with kubectl-multus for macOS and Windows\n  cargo xtask dist --image-prefix registry.example/team/hardened-\n  MULTUS_TRUSTED_KEY=release.pub cargo xtask dist       nodes install images that this key signed, and no others"
 )]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -61,7 +60,7 @@ pub(crate) struct Args {
     #[arg(long, default_value = "dist")]
     out: PathBuf,
     #[command(flatten)]
-    desks: Desks,
+    workstations: Workstations,
     /// Install what is missing: Rust targets, the sources of Rust's standard library, and the C compiler
     #[arg(long)]
     install: bool,
@@ -69,38 +68,14 @@ pub(crate) struct Args {
     names: ImageNames,
 }
 
-/// The names in a release; a directory with any other name in it is not replaced.
-const RELEASE_NAMES: &[&str] = &[
-    "airgap",
-    "bin",
-    "bindata",
-    "charts",
-    "completions",
-    "exports",
-    "krew",
-    // The former name of `krew`.
-    "kubectl",
-    "man",
-    "manifests",
-    "oci",
-    "plugins",
-    "sbom",
-    LICENCE,
-    NOTICES,
-    README,
-    release::FILE,
-    release::SUMS,
-    "provenance",
-    "signatures",
-    "SHA256SUMS.sig",
-    "SHA256SUMS.sigstore.json",
-];
+/// The former name of `krew`, which an older release may have.
+const FORMER_KREW: &str = "kubectl";
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    make_with_desks(
+    make_with_workstations(
         &Project::open()?.with_images(&args.names),
         &args.arches,
-        args.desks,
+        args.workstations,
         &args.out,
         args.install,
     )
@@ -113,13 +88,13 @@ pub(crate) fn make(
     out: &Path,
     install: bool,
 ) -> anyhow::Result<()> {
-    make_with_desks(project, arches, Desks::default(), out, install)
+    make_with_workstations(project, arches, Workstations::default(), out, install)
 }
 
-fn make_with_desks(
+fn make_with_workstations(
     project: &Project,
     arches: &Arches,
-    desks: Desks,
+    workstations: Workstations,
     out: &Path,
     install: bool,
 ) -> anyhow::Result<()> {
@@ -127,16 +102,16 @@ fn make_with_desks(
     let arches = arches.list();
     refuse_foreign(&out)?;
     tree::repair(&out)?;
-    let before = key(project, &arches, desks)?;
+    let before = key(project, &arches, workstations)?;
     if before.is_some_and(|key| is_current(project, &out, key)) {
         ui::note(&format!("{} is up to date", out.display()));
         return Ok(());
     }
     // Made before the long work, so that a path that cannot be written to is reported at once.
     let staging = StagingDir::next_to(&out)?;
-    let release = assemble(project, &arches, desks, install)?;
+    let release = assemble(project, &arches, workstations, install)?;
     put(&release, &staging, &out)?;
-    if let Some(key) = key(project, &arches, desks)? {
+    if let Some(key) = key(project, &arches, workstations)? {
         write_cache(project, &out, key, &release)?;
     }
     ui::note(&format!(
@@ -161,15 +136,17 @@ fn make_with_desks(
 fn assemble(
     project: &Project,
     arches: &[Arch],
-    desks: Desks,
+    workstations: Workstations,
     install: bool,
 ) -> anyhow::Result<Tree> {
     // What needs a network, and what fails soon, comes before the long work.
-    ui::step("fetch", || build::fetch(project, arches, desks, install))?;
+    ui::step("fetch", || {
+        build::fetch(project, arches, workstations, install)
+    })?;
     let charts = ui::step("charts", || charts::pack(project.settings()))?;
     let inventory = ui::step("crates and licences", || images::inventory(project))?;
     let (programs, build) = build::all(project, arches)?;
-    let plugins = desks.build(project)?;
+    let plugins = workstations.build(project)?;
     let layout = images::layout(project, &programs, &inventory)?;
     let origin = Origin {
         version: project.version.clone(),
@@ -186,7 +163,7 @@ fn assemble(
     })
 }
 
-/// Returns all files of a release, made from its parts; the second part of the programs are those for desks.
+/// Returns all files of a release, made from its parts; the second part of the programs are those for workstations.
 pub(crate) fn compose(
     origin: Origin,
     charts: &[Packed],
@@ -196,7 +173,7 @@ pub(crate) fn compose(
 ) -> anyhow::Result<Tree> {
     let mut tree = charts::repository(charts, origin.epoch)?;
     tree.extend(programs::tree(programs));
-    tree.extend(desks::tree(plugins));
+    tree.extend(workstations::tree(plugins));
     tree.extend(plugin_archives::tree(
         &origin.version,
         programs,
@@ -289,7 +266,8 @@ fn refuse_foreign(out: &Path) -> anyhow::Result<()> {
     };
     for entry in entries {
         let name = entry?.file_name();
-        if !RELEASE_NAMES.iter().any(|known| name == *known) {
+        let is_ours = |name: &str| name == FORMER_KREW || parts::is_top_level(name);
+        if !name.to_str().is_some_and(is_ours) {
             bail!(
                 "{} holds `{}`, which is no part of a release; give --out a new directory",
                 out.display(),
@@ -308,7 +286,11 @@ struct CacheEntry {
 }
 
 /// Returns a hash over everything that the release follows from, or `None` when a tool is not installed.
-fn key(project: &Project, arches: &[Arch], desks: Desks) -> anyhow::Result<Option<Digest>> {
+fn key(
+    project: &Project,
+    arches: &[Arch],
+    workstations: Workstations,
+) -> anyhow::Result<Option<Digest>> {
     let dirs = [PROGRAMS, PACKING].concat();
     let epoch = project.epoch.to_string();
     let Some(build) = toolchain::record(project, arches)? else {
@@ -320,7 +302,12 @@ fn key(project: &Project, arches: &[Arch], desks: Desks) -> anyhow::Result<Optio
     let mut more = vec![project.commit.as_str(), &epoch, &build, &images];
     more.extend(trusted_key.as_deref());
     more.extend(arches.iter().map(|arch| arch.name()));
-    more.extend(desks.list().iter().map(|desk| desk.name()));
+    more.extend(
+        workstations
+            .list()
+            .iter()
+            .map(|workstation| workstation.name()),
+    );
     project.key(&dirs, &more).map(Some)
 }
 

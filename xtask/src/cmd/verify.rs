@@ -185,7 +185,7 @@ fn check_tag(release: &Release, tag: &str, commit: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns what a release is held to: the files of the checkout when its commit made the release, else the release's own words.
+/// Returns what a release is held to: the files of the checkout when its commit made the release, else the release's own description.
 pub(super) fn standard<'a>(
     release: &Release,
     commit: Option<&str>,
@@ -200,7 +200,7 @@ pub(super) fn standard<'a>(
         )),
         None => {}
     }
-    Standard::OwnWords
+    Standard::Description
 }
 
 /// Fails with the first difference of two releases, if there is one. Signatures, which differ with the key, are not compared.

@@ -94,14 +94,14 @@ impl Bom {
 pub(super) struct Place<'a> {
     pub(super) inventory: &'a Inventory,
     pub(super) version: &'a str,
-    /// The architecture, or the name of a desk.
+    /// The architecture, or the name of a workstation.
     pub(super) machine: &'a str,
     /// Rust's target.
     pub(super) triple: &'a str,
 }
 
 /// Returns the bill of a program.
-pub(super) fn of_program(place: Place<'_>, name: &str, graph: &Graph, file: Digest) -> Bom {
+pub(super) fn program_bom(place: Place<'_>, name: &str, graph: &Graph, file: Digest) -> Bom {
     let Place {
         inventory,
         version,
@@ -127,7 +127,7 @@ pub(super) fn of_program(place: Place<'_>, name: &str, graph: &Graph, file: Dige
         let component = Component {
             features: usage.features.clone(),
             is_build_only: usage.is_build_only,
-            ..of_crate(id, inventory.facts.get(id))
+            ..crate_component(id, inventory.facts.get(id))
         };
         bom.add(crate_identifier(id), component);
     }
@@ -152,7 +152,7 @@ pub(super) fn of_program(place: Place<'_>, name: &str, graph: &Graph, file: Dige
 }
 
 /// Returns the bill of an image for one platform, made of those of its programs.
-pub(super) fn of_image(
+pub(super) fn image_bom(
     arch: Arch,
     reference: &str,
     manifest: Digest,
@@ -185,7 +185,7 @@ pub(super) fn of_image(
 }
 
 /// Returns the bill of an archive, made of those of its images.
-pub(super) fn of_archive(version: &str, name: &str, file: Digest, images: Vec<Bom>) -> Bom {
+pub(super) fn archive_bom(version: &str, name: &str, file: Digest, images: Vec<Bom>) -> Bom {
     let archive = Component {
         kind: Kind::Archive,
         name: name.to_owned(),
@@ -206,7 +206,7 @@ pub(super) fn of_archive(version: &str, name: &str, file: Digest, images: Vec<Bo
 }
 
 /// Returns a crate as a component, without its relation to a program.
-pub(super) fn of_crate(id: &CrateId, facts: Option<&CrateFacts>) -> Component {
+pub(super) fn crate_component(id: &CrateId, facts: Option<&CrateFacts>) -> Component {
     let CrateId { name, version } = id;
     let checksum = facts.and_then(|facts| facts.checksum.clone());
     let (purl, source) = if checksum.is_some() {
@@ -320,7 +320,7 @@ mod tests {
 
     fn program(arch: Arch) -> Bom {
         let inventory = inventory(&[arch], &["multus-shim"]);
-        of_program(
+        program_bom(
             place(&inventory, arch),
             "multus-shim",
             &graph(),
@@ -363,7 +363,7 @@ mod tests {
         serde.is_build_only = true;
         serde.features = BTreeSet::from(["alloc".to_owned()]);
         for parts in [vec![linked.clone(), other.clone()], vec![other, linked]] {
-            let image = of_image(Arch::Amd64, "r.example/x/y:v1", sha256(b"m"), None, parts);
+            let image = image_bom(Arch::Amd64, "r.example/x/y:v1", sha256(b"m"), None, parts);
             let serde = &image.components["crate-serde-1.0.229"];
             assert!(!serde.is_build_only);
             assert_eq!(serde.features.len(), 2);
@@ -374,11 +374,11 @@ mod tests {
     #[test]
     fn archive_has_its_images_and_all_that_is_in_them() {
         let part = |reference: &str, programs| {
-            of_image(Arch::Amd64, reference, sha256(b"m"), None, programs)
+            image_bom(Arch::Amd64, reference, sha256(b"m"), None, programs)
         };
         let own = part("r.example/x/y:v1", vec![program(Arch::Amd64)]);
         let other = part("r.example/z:v1", Vec::new());
-        let archive = of_archive("9.8.7", "a.tar", sha256(b"a"), vec![own, other]);
+        let archive = archive_bom("9.8.7", "a.tar", sha256(b"a"), vec![own, other]);
         let contains = |id: &str| {
             let relation = (archive.subject.clone(), Relation::Contains, id.to_owned());
             archive.relations.contains(&relation)

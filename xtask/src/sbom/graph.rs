@@ -8,16 +8,16 @@ use std::{
     path::PathBuf,
 };
 
-use airgap::{desk::Desk, kubectl_archives::PROGRAM};
+use airgap::{kubectl_archives::PROGRAM, workstation::Workstation};
 use anyhow::{Context as _, ensure};
 use serde::Deserialize;
 use xshell::cmd;
 
 use crate::{
     arch::{Arch, Facts},
-    desks,
     programs::{self, CARGO_RUNS, CargoRun},
     project::Project,
+    workstations,
 };
 
 /// A crate of one version. A release has crates of one registry and of this workspace, so that both together are unique.
@@ -160,20 +160,26 @@ fn graph(linked: &Tree, all: &Tree, root: &CrateId) -> anyhow::Result<Graph> {
 }
 
 /// Asks cargo for the graph of every program of an architecture, by the program's name.
-pub(super) fn of_arch(project: &Project, arch: Arch) -> anyhow::Result<BTreeMap<String, Graph>> {
-    of_runs(project, Facts::of(arch).triple, CARGO_RUNS)
+pub(super) fn arch_graphs(
+    project: &Project,
+    arch: Arch,
+) -> anyhow::Result<BTreeMap<String, Graph>> {
+    run_graphs(project, Facts::of(arch).triple, CARGO_RUNS)
 }
 
-/// Asks cargo for the graph of the kubectl plugin for a desk.
-pub(super) fn of_desk(project: &Project, desk: Desk) -> anyhow::Result<Graph> {
+/// Asks cargo for the graph of the kubectl plugin for a workstation.
+pub(super) fn workstation_graph(
+    project: &Project,
+    workstation: Workstation,
+) -> anyhow::Result<Graph> {
     let run = std::slice::from_ref(programs::run_of(PROGRAM)?);
-    let graphs = of_runs(project, desks::Facts::of(desk).triple, run)?;
+    let graphs = run_graphs(project, workstations::Facts::of(workstation).triple, run)?;
     let graph = graphs.into_values().next();
-    graph.with_context(|| format!("cargo listed no crates for {}", desk.name()))
+    graph.with_context(|| format!("cargo listed no crates for {}", workstation.name()))
 }
 
 /// Asks cargo for the graph of every program of these runs for a target, by the program's name.
-fn of_runs(
+fn run_graphs(
     project: &Project,
     target: &str,
     runs: &[CargoRun],
@@ -287,10 +293,10 @@ fn parse_facts(metadata: &str, lock: &str) -> anyhow::Result<BTreeMap<CrateId, C
 pub(super) fn facts(project: &Project) -> anyhow::Result<BTreeMap<CrateId, CrateFacts>> {
     let shell = project.shell()?;
     let nodes = Arch::ALL.into_iter().map(|arch| Facts::of(arch).triple);
-    let desks = Desk::ALL.into_iter();
-    let desks = desks.map(|desk| desks::Facts::of(desk).triple);
+    let workstations = Workstation::ALL.into_iter();
+    let workstations = workstations.map(|workstation| workstations::Facts::of(workstation).triple);
     let targets = nodes
-        .chain(desks)
+        .chain(workstations)
         .flat_map(|triple| ["--filter-platform", triple]);
     let metadata = cmd!(
         shell,

@@ -50,7 +50,7 @@ pub(super) struct Work {
 }
 
 /// Returns the works of the toolchain that are in every program.
-pub(super) fn of_toolchain(version: &str) -> anyhow::Result<Vec<Work>> {
+pub(super) fn toolchain_works(version: &str) -> anyhow::Result<Vec<Work>> {
     let text = |id: &str, holders: &str| {
         let text = template(id, holders);
         text.map(|text| (id.to_owned(), text))
@@ -95,7 +95,7 @@ fn template(id: &str, holders: &str) -> Option<String> {
 }
 
 /// Reads a crate's licences from its sources.
-pub(super) fn of_crate(id: &CrateId, facts: &CrateFacts) -> anyhow::Result<Work> {
+pub(super) fn crate_work(id: &CrateId, facts: &CrateFacts) -> anyhow::Result<Work> {
     let CrateId { name, version } = id;
     let mut texts = Vec::new();
     collect(&facts.directory, "", MAX_DEPTH, &mut texts)
@@ -259,7 +259,7 @@ mod tests {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
         }
-        let work = of_crate(&id(), &facts(dir.path(), "MIT/Apache-2.0")).unwrap();
+        let work = crate_work(&id(), &facts(dir.path(), "MIT/Apache-2.0")).unwrap();
         let names: Vec<_> = work.texts.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(
             names,
@@ -268,14 +268,14 @@ mod tests {
         assert_eq!(work.licence, "MIT OR Apache-2.0");
         let mut other = facts(dir.path(), "X");
         other.licence_file = Some("README.md".into());
-        let work = of_crate(&id(), &other).unwrap();
+        let work = crate_work(&id(), &other).unwrap();
         assert!(work.texts.contains(&("README.md".into(), "r".into())));
     }
 
     #[test]
     fn crate_without_a_file_gets_the_text_of_its_licence() {
         let dir = tempfile::tempdir().unwrap();
-        let texts = |licence| of_crate(&id(), &facts(dir.path(), licence)).map(|work| work.texts);
+        let texts = |licence| crate_work(&id(), &facts(dir.path(), licence)).map(|work| work.texts);
         let mit = texts("MIT OR Apache-2.0").unwrap();
         assert_eq!(mit.len(), 1);
         assert!(mit[0].1.contains("Copyright (c) A B <a@b>, C\n"), "{mit:?}");
@@ -314,7 +314,7 @@ mod tests {
 
     #[test]
     fn toolchain_has_its_texts() {
-        let works = of_toolchain("1.95.0").unwrap();
+        let works = toolchain_works("1.95.0").unwrap();
         let text = write(&works);
         for expected in [
             "Copyright (c) The Rust Project Developers\n",

@@ -91,7 +91,7 @@ impl Files {
 }
 
 impl Content {
-    pub(super) fn of_release(release: &Release) -> Self {
+    pub(super) fn from_release(release: &Release) -> Self {
         let images = release.images.iter().map(|image| Image {
             reference: image.reference.clone(),
             digest: image.digest,
@@ -132,10 +132,10 @@ impl Content {
 
     /// Fails when the bytes are those of nothing that a release has in `airgap/`, or are damaged. A file that is another part of a release
     /// may have any content.
-    pub(super) fn of_file(bytes: &[u8], part: Option<&Part>) -> anyhow::Result<Self> {
+    pub(super) fn from_file(bytes: &[u8], part: Option<&Part>) -> anyhow::Result<Self> {
         let may_be = |kind: &str| part.is_none_or(|part| part.kind == kind);
         if bytes.get(257..262) == Some(b"ustar") && may_be("image-archive") {
-            return of_archive(bytes);
+            return archive_content(bytes);
         }
         let mut arches = Arch::ALL.into_iter();
         if let Some(arch) = arches.find(|arch| elf::check_static(bytes, *arch).is_ok()) {
@@ -155,7 +155,7 @@ impl Content {
         }
         if text.starts_with('{') && may_be("description") {
             let release = Release::parse(bytes).context("it is no release.json that is sound")?;
-            return Ok(Self::of_release(&release));
+            return Ok(Self::from_release(&release));
         }
         // Any word is a short name of an image; lists have full ones.
         let is_full =
@@ -173,7 +173,7 @@ impl Content {
     }
 }
 
-fn of_archive(bytes: &[u8]) -> anyhow::Result<Content> {
+fn archive_content(bytes: &[u8]) -> anyhow::Result<Content> {
     let (_, images) =
         image_archive::read(bytes).context("it is no archive of images that is sound")?;
     let images = images.into_iter();

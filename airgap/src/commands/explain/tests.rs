@@ -25,7 +25,7 @@ fn none() -> ProgramsByArch {
 }
 
 fn explained(name: &str, bytes: &[u8]) -> String {
-    text::of(&of_file(name, bytes, None).unwrap())
+    text::of(&explain_file(name, bytes, None).unwrap())
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn damaged_and_foreign_files_are_refused() {
         (&b"{}"[..], "it is no release.json that is sound"),
         (&b"\x7fELF"[..], "it is no archive, list of images"),
     ] {
-        let error = of_file("x", bytes, None).expect_err(expected);
+        let error = explain_file("x", bytes, None).expect_err(expected);
         let error = format!("{error:#}");
         assert!(error.contains(expected), "{error}");
     }
@@ -84,7 +84,7 @@ fn damaged_and_foreign_files_are_refused() {
 #[test]
 fn directory_without_checksums_is_refused() {
     let dir = tempfile::tempdir().unwrap();
-    let error = of_dir(dir.path()).unwrap_err().to_string();
+    let error = explain_dir(dir.path()).unwrap_err().to_string();
     assert!(error.contains("no sha256sum-<architecture>.txt"), "{error}");
     let args = Args {
         path: dir.path().join("absent"),

@@ -22,7 +22,7 @@ pub(super) fn of(one: &Explained) -> String {
             files,
             ..
         } => {
-            lines.extend(images.iter().flat_map(of_image));
+            lines.extend(images.iter().flat_map(image_lines));
             for chart in charts {
                 lines.push(format!(
                     "chart {} {}: {}",
@@ -30,17 +30,17 @@ pub(super) fn of(one: &Explained) -> String {
                 ));
             }
             // In the order of the table, and what has no row last.
-            for part in parts::PARTS {
+            for part in parts::PARTS.iter() {
                 if let Some(files) = files.get(part.path) {
                     let (path, what) = (part.path, part.what);
-                    lines.push(format!("{path}: {what}; {}", of_files(files, "file")));
+                    lines.push(format!("{path}: {what}; {}", files_line(files, "file")));
                 }
             }
             if let Some(files) = files.get(parts::OTHER) {
-                lines.push(format!("{}: {}", parts::OTHER, of_files(files, "file")));
+                lines.push(format!("{}: {}", parts::OTHER, files_line(files, "file")));
             }
         }
-        Content::Archive { images } => lines.extend(images.iter().flat_map(of_image)),
+        Content::Archive { images } => lines.extend(images.iter().flat_map(image_lines)),
         Content::List { images } => lines.extend(images.iter().cloned()),
         Content::Checksums { files } => {
             lines.extend(
@@ -93,11 +93,11 @@ fn head(one: &Explained) -> String {
     format!("{}: {what}, {} bytes", one.name, one.size)
 }
 
-fn of_files(files: &Files, noun: &str) -> String {
+fn files_line(files: &Files, noun: &str) -> String {
     format!("{}, {} bytes", counted(files.count, noun), files.size)
 }
 
-fn of_image(image: &Image) -> Vec<String> {
+fn image_lines(image: &Image) -> Vec<String> {
     let mut lines = vec![format!("image {} ({})", image.reference, image.digest)];
     for platform in &image.platforms {
         lines.push(format!(

@@ -55,7 +55,7 @@ impl Attachment {
 }
 
 /// Returns what a release has to attach. A release from before there were such documents has nothing.
-pub(super) fn of_release(dist: &Path) -> anyhow::Result<Vec<Attachment>> {
+pub(super) fn attachments(dist: &Path) -> anyhow::Result<Vec<Attachment>> {
     if !dist.join(sbom::DIR).is_dir() {
         return Ok(Vec::new());
     }

@@ -5,48 +5,20 @@ use std::fs;
 use anyhow::ensure;
 use serde_json::json;
 
-use super::{Case, plain};
+use super::cases;
 use crate::{rules::harness::Harness, sh};
 
-pub(super) const CASES: &[Case] = &[
-    plain(
-        "add-one-after-the-other",
-        &["add.sequential", "add.state-first"],
-        one_after_the_other,
-    ),
-    plain("add-pods-in-parallel", &["add.parallel"], pods_in_parallel),
-    plain(
-        "add-default-network",
-        &[
-            "add.default-interface",
-            "add.result",
-            "forward.result-version",
-        ],
-        default_network,
-    ),
-    plain(
-        "add-interface-names",
-        &["add.interface-names", "add.requested-interface"],
-        interface_names,
-    ),
-    plain(
-        "add-interface-exists",
-        &["add.interface-exists"],
-        interface_exists,
-    ),
-    plain(
-        "add-interface-twice",
-        &["add.interface-twice"],
-        interface_twice,
-    ),
-    plain(
-        "add-networks-of-all-versions",
-        &["add.mixed-versions"],
-        networks_of_all_versions,
-    ),
-    plain("add-empty-result", &["add.empty-result"], empty_result),
-    plain("add-real-bridge", &["add.result", "del.twice"], real_bridge),
-];
+cases! { "add":
+    plain one_after_the_other ["add.sequential", "add.state-first"]
+    plain pods_in_parallel ["add.parallel"]
+    plain default_network ["add.default-interface", "add.result", "forward.result-version"]
+    plain interface_names ["add.interface-names", "add.requested-interface"]
+    plain interface_exists ["add.interface-exists"]
+    plain interface_twice ["add.interface-twice"]
+    plain networks_of_all_versions ["add.mixed-versions"]
+    plain empty_result ["add.empty-result"]
+    plain real_bridge ["add.result", "del.twice"]
+}
 
 fn default_network(harness: &Harness) -> anyhow::Result<()> {
     let pod = harness.pod("alone", "")?;

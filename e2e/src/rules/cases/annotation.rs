@@ -3,95 +3,31 @@
 use anyhow::ensure;
 use serde_json::json;
 
-use super::{Case, plain};
+use super::cases;
 use crate::rules::harness::{Harness, NETWORKS, PodSpec};
 
-pub(super) const CASES: &[Case] = &[
-    plain(
-        "annotation-short-form",
-        &["annotation.short-form"],
-        short_form,
-    ),
-    plain(
-        "annotation-json-form",
-        &["annotation.json-form", "annotation.dotted-names"],
-        json_form,
-    ),
-    plain("annotation-empty", &["annotation.nothing"], empty),
-    plain(
-        "annotation-separators",
-        &["annotation.separators"],
-        separators,
-    ),
-    plain(
-        "annotation-bad-names",
-        &["annotation.names", "annotation.empty-item"],
-        bad_names,
-    ),
-    plain(
-        "annotation-bad-interfaces",
-        &["annotation.interface-name"],
-        bad_interfaces,
-    ),
-    plain(
-        "annotation-bad-json",
-        &["annotation.no-list", "annotation.invalid-values"],
-        bad_json,
-    ),
-    plain(
-        "annotation-null-entry",
-        &["annotation.null-entry"],
-        null_entry,
-    ),
-    plain(
-        "annotation-unknown-keys",
-        &["annotation.unknown-keys"],
-        unknown_keys,
-    ),
-    plain(
-        "annotation-interface-request",
-        &["annotation.interface-request"],
-        interface_request,
-    ),
-    plain(
-        "annotation-same-network-twice",
-        &["annotation.same-network-twice"],
-        same_network_twice,
-    ),
-    plain("annotation-limits", &["annotation.limits"], limits),
-    plain(
-        "annotation-mac-notations",
-        &["annotation.mac"],
-        mac_notations,
-    ),
-    plain("annotation-guid", &["annotation.guid"], guid),
-    plain(
-        "annotation-short-guid",
-        &["annotation.guid-length"],
-        short_guid,
-    ),
-    plain("annotation-bandwidth", &["annotation.bandwidth"], bandwidth),
-    plain(
-        "annotation-port-protocol",
-        &["annotation.port-protocol"],
-        port_protocol,
-    ),
-    plain(
-        "annotation-ipam-claim",
-        &["annotation.ipam-claim"],
-        ipam_claim,
-    ),
-    plain(
-        "annotation-ipam-claim-and-ips",
-        &["annotation.ipam-claim-and-ips"],
-        ipam_claim_and_ips,
-    ),
-    plain(
-        "annotation-refused-event",
-        &["annotation.refused-event"],
-        refused_event,
-    ),
-];
+cases! { "annotation":
+    plain short_form ["annotation.short-form"]
+    plain json_form ["annotation.json-form", "annotation.dotted-names"]
+    plain empty ["annotation.nothing"]
+    plain separators ["annotation.separators"]
+    plain bad_names ["annotation.names", "annotation.empty-item"]
+    plain bad_interfaces ["annotation.interface-name"]
+    plain bad_json ["annotation.no-list", "annotation.invalid-values"]
+    plain null_entry ["annotation.null-entry"]
+    plain unknown_keys ["annotation.unknown-keys"]
+    plain interface_request ["annotation.interface-request"]
+    plain same_network_twice ["annotation.same-network-twice"]
+    plain limits ["annotation.limits"]
+    plain mac_notations ["annotation.mac"]
+    plain guid ["annotation.guid"]
+    plain short_guid ["annotation.guid-length"]
+    plain bandwidth ["annotation.bandwidth"]
+    plain port_protocol ["annotation.port-protocol"]
+    plain ipam_claim ["annotation.ipam-claim"]
+    plain ipam_claim_and_ips ["annotation.ipam-claim-and-ips"]
+    plain refused_event ["annotation.refused-event"]
+}
 
 /// Fails unless each annotation fails its pod, with that word in the error and before any plugin runs.
 fn all_refused(harness: &Harness, name: &str, cases: &[(&str, &str)]) -> anyhow::Result<()> {

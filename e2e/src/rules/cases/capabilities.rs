@@ -3,71 +3,23 @@
 use anyhow::ensure;
 use serde_json::{Value, json};
 
-use super::{Case, plain};
+use super::cases;
 use crate::rules::harness::{Harness, WITH_A};
 
-pub(super) const CASES: &[Case] = &[
-    plain(
-        "capabilities-of-the-runtime",
-        &["capabilities.of-runtime", "capabilities.filtered"],
-        of_the_runtime,
-    ),
-    plain(
-        "capabilities-of-the-annotation",
-        &[
-            "capabilities.of-annotation",
-            "capabilities.filtered",
-            "capabilities.default-network",
-        ],
-        of_the_annotation,
-    ),
-    plain(
-        "capabilities-by-plugin",
-        &["capabilities.filtered"],
-        by_plugin,
-    ),
-    plain(
-        "capabilities-host-ports",
-        &["capabilities.host-ports"],
-        host_ports,
-    ),
-    plain(
-        "capabilities-host-ports-for-all",
-        &["capabilities.host-ports-for-all"],
-        host_ports_for_all,
-    ),
-    plain(
-        "capabilities-cni-args",
-        &["capabilities.cni-args"],
-        cni_args,
-    ),
-    plain("capabilities-on-del", &["capabilities.del"], on_del),
-    plain(
-        "capabilities-unsupported",
-        &["capabilities.unsupported"],
-        unsupported,
-    ),
-    plain(
-        "capabilities-address-not-assigned",
-        &["capabilities.address-not-assigned"],
-        address_not_assigned,
-    ),
-    plain(
-        "capabilities-addresses-from-args",
-        &["capabilities.address-args"],
-        addresses_from_args,
-    ),
-    plain(
-        "capabilities-unsupported-event",
-        &["capabilities.unsupported-event"],
-        unsupported_event,
-    ),
-    plain(
-        "capabilities-unsupported-silent",
-        &["capabilities.unsupported-silent"],
-        unsupported_silent,
-    ),
-];
+cases! { "capabilities":
+    plain of_the_runtime ["capabilities.of-runtime", "capabilities.filtered"]
+    plain of_the_annotation ["capabilities.of-annotation", "capabilities.filtered", "capabilities.default-network"]
+    plain by_plugin ["capabilities.filtered"]
+    plain host_ports ["capabilities.host-ports"]
+    plain host_ports_for_all ["capabilities.host-ports-for-all"]
+    plain cni_args ["capabilities.cni-args"]
+    plain on_del ["capabilities.del"]
+    plain unsupported ["capabilities.unsupported"]
+    plain address_not_assigned ["capabilities.address-not-assigned"]
+    plain addresses_from_args ["capabilities.address-args"]
+    plain unsupported_event ["capabilities.unsupported-event"]
+    plain unsupported_silent ["capabilities.unsupported-silent"]
+}
 
 const REQUESTS: &str = r#"[{"name": "capable", "ips": ["10.66.0.7/24"], "mac": "02:00:00:00:00:07",
     "bandwidth": {"ingressRate": 1000, "ingressBurst": 2000, "egressRate": 3000, "egressBurst": 4000},

@@ -5,60 +5,24 @@ use std::{fs, path::PathBuf};
 use anyhow::ensure;
 use serde_json::{Value, json};
 
-use super::{Case, plain};
+use super::cases;
 use crate::rules::harness::{Harness, Pod};
 
-pub(super) const CASES: &[Case] = &[
-    plain(
-        "chain-directory",
-        &["chain.directory", "chain.read-at-add"],
-        directory,
-    ),
-    plain("chain-inlined-only", &["chain.inlined-only"], inlined_only),
-    plain(
-        "chain-directory-only",
-        &["chain.directory-only"],
-        directory_only,
-    ),
-    plain("chain-other-files", &["chain.files"], other_files),
-    plain("chain-without-type", &["chain.type"], without_type),
-    plain("chain-bad-name", &["chain.name"], bad_name),
-    plain(
-        "chain-without-plugins",
-        &["chain.no-plugins"],
-        without_plugins,
-    ),
-    plain(
-        "chain-del-with-every-key",
-        &["state.lossless"],
-        del_with_every_key,
-    ),
-    plain(
-        "chain-auxiliary",
-        &["chain.auxiliary", "add.order", "passthru.chained"],
-        auxiliary,
-    ),
-    plain(
-        "chain-auxiliary-version",
-        &["chain.auxiliary-version"],
-        auxiliary_version,
-    ),
-    plain(
-        "chain-auxiliary-without-files",
-        &["chain.auxiliary-empty"],
-        auxiliary_without_files,
-    ),
-    plain(
-        "chain-auxiliary-broken-file",
-        &["chain.auxiliary-broken"],
-        auxiliary_broken_file,
-    ),
-    plain(
-        "chain-auxiliary-without-path",
-        &["chain.auxiliary-path"],
-        auxiliary_without_path,
-    ),
-];
+cases! { "chain":
+    plain directory ["chain.directory", "chain.read-at-add"]
+    plain inlined_only ["chain.inlined-only"]
+    plain directory_only ["chain.directory-only"]
+    plain other_files ["chain.files"]
+    plain without_type ["chain.type"]
+    plain bad_name ["chain.name"]
+    plain without_plugins ["chain.no-plugins"]
+    plain del_with_every_key ["state.lossless"]
+    plain auxiliary ["chain.auxiliary", "add.order", "passthru.chained"]
+    plain auxiliary_version ["chain.auxiliary-version"]
+    plain auxiliary_without_files ["chain.auxiliary-empty"]
+    plain auxiliary_broken_file ["chain.auxiliary-broken"]
+    plain auxiliary_without_path ["chain.auxiliary-path"]
+}
 
 const DIR: &str = "/etc/cni/chains";
 

@@ -3,31 +3,15 @@
 use anyhow::ensure;
 use serde_json::json;
 
-use super::{Case, plain};
+use super::cases;
 use crate::rules::harness::Harness;
 
-pub(super) const CASES: &[Case] = &[
-    plain(
-        "check-of-an-intact-pod",
-        &["check.success", "forward.empty-output"],
-        of_an_intact_pod,
-    ),
-    plain(
-        "check-of-every-network",
-        &["check.every-network"],
-        of_every_network,
-    ),
-    plain(
-        "check-with-cached-results",
-        &["check.cached-result"],
-        with_cached_results,
-    ),
-    plain(
-        "check-fails-with-a-network",
-        &["check.failure"],
-        fails_with_a_network,
-    ),
-];
+cases! { "check":
+    plain of_an_intact_pod ["check.success", "forward.empty-output"]
+    plain of_every_network ["check.every-network"]
+    plain with_cached_results ["check.cached-result"]
+    plain fails_with_a_network ["check.failure"]
+}
 
 fn of_an_intact_pod(harness: &Harness) -> anyhow::Result<()> {
     let pod = harness.pod("checked", "a")?;

@@ -2,65 +2,25 @@
 
 use serde_json::json;
 
-use super::{Case, plain};
+use super::cases;
 use crate::rules::{
     definitions::recorder,
     harness::{Harness, MULTUS_CONF_DIR},
 };
 
-pub(super) const CASES: &[Case] = &[
-    plain(
-        "cluster-network-by-name",
-        &["cluster-network.by-name"],
-        by_name,
-    ),
-    plain(
-        "cluster-network-by-name-on-disk",
-        &["cluster-network.by-file-name", "config.conf-dir"],
-        by_name_on_disk,
-    ),
-    plain(
-        "cluster-network-by-path",
-        &["cluster-network.by-path"],
-        by_path,
-    ),
-    plain(
-        "cluster-network-by-path-without-type",
-        &["cluster-network.by-path-type"],
-        by_path_without_type,
-    ),
-    plain(
-        "cluster-network-directory",
-        &["cluster-network.directory"],
-        directory,
-    ),
-    plain(
-        "cluster-network-directory-broken-file",
-        &["cluster-network.directory-broken-file"],
-        directory_broken_file,
-    ),
-    plain(
-        "cluster-network-not-found",
-        &["cluster-network.not-found"],
-        not_found,
-    ),
-    plain(
-        "cluster-network-not-found-event",
-        &["cluster-network.event"],
-        not_found_event,
-    ),
-    plain("cluster-network-cause", &["cluster-network.cause"], cause),
-    plain(
-        "cluster-network-broken-definition",
-        &["cluster-network.broken-definition"],
-        broken_definition,
-    ),
-    plain(
-        "cluster-network-default-networks-not-found",
-        &["cluster-network.default-networks-not-found"],
-        default_networks_not_found,
-    ),
-];
+cases! { "cluster-network":
+    plain by_name ["cluster-network.by-name"]
+    plain by_name_on_disk ["cluster-network.by-file-name", "config.conf-dir"]
+    plain by_path ["cluster-network.by-path"]
+    plain by_path_without_type ["cluster-network.by-path-type"]
+    plain directory ["cluster-network.directory"]
+    plain directory_broken_file ["cluster-network.directory-broken-file"]
+    plain not_found ["cluster-network.not-found"]
+    plain not_found_event ["cluster-network.event"]
+    plain cause ["cluster-network.cause"]
+    plain broken_definition ["cluster-network.broken-definition"]
+    plain default_networks_not_found ["cluster-network.default-networks-not-found"]
+}
 
 fn by_name(harness: &Harness) -> anyhow::Result<()> {
     let pod = harness.pod("by-name", "")?;

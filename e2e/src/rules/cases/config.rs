@@ -5,7 +5,7 @@ use std::fs;
 use anyhow::ensure;
 use serde_json::{Value, json};
 
-use super::{Case, overlaid, plain};
+use super::cases;
 use crate::{
     rules::{
         definitions::recorder,
@@ -14,83 +14,23 @@ use crate::{
     single_node::BIN_DIR,
 };
 
-pub(super) const CASES: &[Case] = &[
-    overlaid(
-        "config-overlay-wins-over-the-request",
-        &["config.overlay"],
-        overlay_wins_over_the_request,
-    ),
-    overlaid(
-        "config-overlay-unknown-keys",
-        &["config.overlay-unknown-keys"],
-        overlay_unknown_keys,
-    ),
-    overlaid(
-        "config-overlay-default-networks",
-        &[
-            "config.overlay",
-            "config.default-networks",
-            "config.multus-namespace",
-        ],
-        overlay_default_networks,
-    ),
-    overlaid(
-        "config-overlay-system-namespaces",
-        &["config.system-namespaces"],
-        overlay_system_namespaces,
-    ),
-    plain(
-        "config-keys-of-any-case",
-        &["config.any-case"],
-        keys_of_any_case,
-    ),
-    plain(
-        "config-without-network",
-        &["config.no-network"],
-        without_network,
-    ),
-    plain("config-delegates", &["config.delegates"], delegates),
-    plain(
-        "config-delegates-and-cluster-network",
-        &["config.delegates-ignored"],
-        delegates_and_cluster_network,
-    ),
-    plain(
-        "config-delegate-without-type",
-        &["config.delegate-type"],
-        delegate_without_type,
-    ),
-    plain(
-        "config-default-networks",
-        &[
-            "config.default-networks",
-            "config.multus-namespace",
-            "add.order",
-        ],
-        default_networks,
-    ),
-    plain(
-        "config-system-namespaces",
-        &["config.system-namespaces"],
-        system_namespaces,
-    ),
-    plain("config-cni-dir", &["config.cni-dir"], cni_dir),
-    plain(
-        "config-bin-dir-before-path",
-        &["config.bin-dir", "plugin.path"],
-        bin_dir_before_path,
-    ),
-    plain(
-        "config-unreadable-prev-result",
-        &["config.prev-result"],
-        unreadable_prev_result,
-    ),
-    plain(
-        "config-readiness-file-in-auto-mode",
-        &["config.readiness-indicator-auto"],
-        readiness_file_in_auto_mode,
-    ),
-];
+cases! { "config":
+    overlaid overlay_wins_over_the_request ["config.overlay"]
+    overlaid overlay_unknown_keys ["config.overlay-unknown-keys"]
+    overlaid overlay_default_networks ["config.overlay", "config.default-networks", "config.multus-namespace"]
+    overlaid overlay_system_namespaces ["config.system-namespaces"]
+    plain keys_of_any_case ["config.any-case"]
+    plain without_network ["config.no-network"]
+    plain delegates ["config.delegates"]
+    plain delegates_and_cluster_network ["config.delegates-ignored"]
+    plain delegate_without_type ["config.delegate-type"]
+    plain default_networks ["config.default-networks", "config.multus-namespace", "add.order"]
+    plain system_namespaces ["config.system-namespaces"]
+    plain cni_dir ["config.cni-dir"]
+    plain bin_dir_before_path ["config.bin-dir", "plugin.path"]
+    plain unreadable_prev_result ["config.prev-result"]
+    plain readiness_file_in_auto_mode ["config.readiness-indicator-auto"]
+}
 
 fn delegates(harness: &Harness) -> anyhow::Result<()> {
     let pod = harness.pod("delegated", "a")?;

@@ -5,74 +5,27 @@ use std::fs;
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
-use super::{Case, own_daemon};
+use super::cases;
 use crate::{
     rules::harness::{DaemonSetup, Harness, WITH_A},
     sh,
     single_node::{CONF_DIR, GENERATED},
 };
 
-pub(super) const CASES: &[Case] = &[
-    own_daemon(
-        "daemon-version-flag",
-        &["daemon.version-flag"],
-        version_flag,
-    ),
-    own_daemon(
-        "daemon-invalid-config",
-        &["daemon.invalid-config", "daemon.config-flag"],
-        invalid_config,
-    ),
-    own_daemon(
-        "daemon-in-cluster",
-        &["daemon.service-account", "daemon.config-flag"],
-        in_cluster,
-    ),
-    own_daemon(
-        "daemon-socket-dir",
-        &[
-            "daemon.socket-dir",
-            "manager.socket-dir",
-            "forward.socket-dir",
-        ],
-        socket_dir,
-    ),
-    own_daemon("daemon-config-last", &["daemon.config-last"], config_last),
-    own_daemon(
-        "daemon-static-config",
-        &["daemon.static-config"],
-        static_config,
-    ),
-    own_daemon(
-        "daemon-static-config-waits-for-readiness",
-        &[
-            "config.readiness-indicator",
-            "config.readiness-indicator-del",
-        ],
-        static_config_waits_for_readiness,
-    ),
-    own_daemon(
-        "daemon-ends-on-signals",
-        &["daemon.signals"],
-        ends_on_signals,
-    ),
-    own_daemon(
-        "daemon-keeps-its-config",
-        &["daemon.keeps-config"],
-        keeps_its_config,
-    ),
-    own_daemon("daemon-drains", &["daemon.drain"], drains),
-    own_daemon(
-        "daemon-restart-after-kill",
-        &["daemon.restart"],
-        restart_after_kill,
-    ),
-    own_daemon(
-        "daemon-replays-del",
-        &["del.without-daemon", "del.without-daemon-succeeds"],
-        replays_del,
-    ),
-];
+cases! { "daemon":
+    own_daemon version_flag ["daemon.version-flag"]
+    own_daemon invalid_config ["daemon.invalid-config", "daemon.config-flag"]
+    own_daemon in_cluster ["daemon.service-account", "daemon.config-flag"]
+    own_daemon socket_dir ["daemon.socket-dir", "manager.socket-dir", "forward.socket-dir"]
+    own_daemon config_last ["daemon.config-last"]
+    own_daemon static_config ["daemon.static-config"]
+    own_daemon static_config_waits_for_readiness ["config.readiness-indicator", "config.readiness-indicator-del"]
+    own_daemon ends_on_signals ["daemon.signals"]
+    own_daemon keeps_its_config ["daemon.keeps-config"]
+    own_daemon drains ["daemon.drain"]
+    own_daemon restart_after_kill ["daemon.restart"]
+    own_daemon replays_del ["del.without-daemon", "del.without-daemon-succeeds"]
+}
 
 fn version_flag(harness: &Harness) -> anyhow::Result<()> {
     let program = harness.programs.borrow().daemon.clone();

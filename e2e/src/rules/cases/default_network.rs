@@ -3,45 +3,18 @@
 use anyhow::ensure;
 use serde_json::json;
 
-use super::{Case, plain};
+use super::cases;
 use crate::rules::harness::{DEFAULT_NETWORK, Harness, NETWORKS, Pod, PodSpec};
 
-pub(super) const CASES: &[Case] = &[
-    plain(
-        "default-network-replaced",
-        &["default-network.replaced"],
-        replaced,
-    ),
-    plain(
-        "default-network-namespaces",
-        &[
-            "default-network.namespace",
-            "default-network.interface-and-status",
-        ],
-        namespaces,
-    ),
-    plain(
-        "default-network-interface",
-        &["default-network.requested-interface"],
-        interface,
-    ),
-    plain(
-        "default-network-isolated",
-        &["default-network.isolation"],
-        isolated,
-    ),
-    plain(
-        "default-network-several",
-        &["default-network.several"],
-        several,
-    ),
-    plain("default-network-empty", &["default-network.empty"], empty),
-    plain(
-        "default-network-empty-list",
-        &["default-network.empty-list"],
-        empty_list,
-    ),
-];
+cases! { "default-network":
+    plain replaced ["default-network.replaced"]
+    plain namespaces ["default-network.namespace", "default-network.interface-and-status"]
+    plain interface ["default-network.requested-interface"]
+    plain isolated ["default-network.isolation"]
+    plain several ["default-network.several"]
+    plain empty ["default-network.empty"]
+    plain empty_list ["default-network.empty-list"]
+}
 
 fn replaced(harness: &Harness) -> anyhow::Result<()> {
     let form = PodSpec {

@@ -3,7 +3,7 @@
 use anyhow::ensure;
 use serde_json::{Value, json};
 
-use super::{Case, own_daemon, plain};
+use super::cases;
 use crate::{
     control_plane::objects,
     rules::{
@@ -13,74 +13,22 @@ use crate::{
     sh,
 };
 
-pub(super) const CASES: &[Case] = &[
-    plain(
-        "definition-list",
-        &["definition.list", "plugin.list-keys"],
-        list,
-    ),
-    plain("definition-numbers", &["definition.numbers"], numbers),
-    plain(
-        "definition-without-name",
-        &["definition.name", "definition.unchanged"],
-        without_name,
-    ),
-    plain(
-        "definition-without-version",
-        &["definition.no-version"],
-        without_version,
-    ),
-    plain(
-        "definition-not-found",
-        &["definition.not-found", "events.not-found"],
-        not_found,
-    ),
-    plain(
-        "definition-invalid",
-        &["definition.invalid", "definition.no-type"],
-        invalid,
-    ),
-    plain(
-        "definition-without-plugins",
-        &["definition.no-plugins"],
-        without_plugins,
-    ),
-    plain(
-        "definition-created-and-deleted",
-        &["definition.changes", "del.without-pod"],
-        created_and_deleted,
-    ),
-    own_daemon(
-        "definition-deleted-without-daemon",
-        &["del.after-restart"],
-        deleted_without_daemon,
-    ),
-    plain(
-        "definition-on-disk",
-        &["definition.on-disk", "config.conf-dir"],
-        on_disk,
-    ),
-    plain(
-        "definition-on-disk-missing",
-        &["definition.on-disk-missing"],
-        on_disk_missing,
-    ),
-    plain(
-        "definition-on-disk-order",
-        &["definition.on-disk-order"],
-        on_disk_order,
-    ),
-    plain(
-        "definition-on-disk-broken-file",
-        &["definition.on-disk-broken"],
-        on_disk_broken_file,
-    ),
-    plain(
-        "definition-on-disk-other-files",
-        &["definition.on-disk-extensions"],
-        on_disk_other_files,
-    ),
-];
+cases! { "definition":
+    plain list ["definition.list", "plugin.list-keys"]
+    plain numbers ["definition.numbers"]
+    plain without_name ["definition.name", "definition.unchanged"]
+    plain without_version ["definition.no-version"]
+    plain not_found ["definition.not-found", "events.not-found"]
+    plain invalid ["definition.invalid", "definition.no-type"]
+    plain without_plugins ["definition.no-plugins"]
+    plain created_and_deleted ["definition.changes", "del.without-pod"]
+    own_daemon deleted_without_daemon ["del.after-restart"]
+    plain on_disk ["definition.on-disk", "config.conf-dir"]
+    plain on_disk_missing ["definition.on-disk-missing"]
+    plain on_disk_order ["definition.on-disk-order"]
+    plain on_disk_broken_file ["definition.on-disk-broken"]
+    plain on_disk_other_files ["definition.on-disk-extensions"]
+}
 
 fn without_name(harness: &Harness) -> anyhow::Result<()> {
     let pod = harness.pod("nameless", "nameless")?;

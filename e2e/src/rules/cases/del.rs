@@ -5,7 +5,7 @@ use std::fs;
 use anyhow::ensure;
 use serde_json::{Value, json};
 
-use super::{Case, plain};
+use super::cases;
 use crate::{
     http::HttpResponse,
     rules::{
@@ -14,48 +14,20 @@ use crate::{
     },
 };
 
-pub(super) const CASES: &[Case] = &[
-    plain(
-        "del-in-reverse",
-        &["del.reverse-order", "del.state-removed"],
-        in_reverse,
-    ),
-    plain(
-        "del-by-the-configuration-of-add",
-        &["del.configuration-of-add"],
-        by_the_configuration_of_add,
-    ),
-    plain(
-        "del-with-cached-result",
-        &["del.cached-result"],
-        with_cached_result,
-    ),
-    plain(
-        "del-with-a-broken-cached-result",
-        &["del.broken-cached-result"],
-        with_a_broken_cached_result,
-    ),
-    plain("del-without-pod", &["del.without-pod"], without_pod),
-    plain("del-without-netns", &["del.without-netns"], without_netns),
-    plain(
-        "del-continues-after-a-failure",
-        &["del.continues"],
-        continues_after_a_failure,
-    ),
-    plain(
-        "del-reports-all-errors",
-        &["del.all-errors"],
-        reports_all_errors,
-    ),
-    plain(
-        "del-keeps-state-for-a-retry",
-        &["del.state-kept"],
-        keeps_state_for_a_retry,
-    ),
-    plain("del-retry-disabled", &["del.retry"], retry_disabled),
-    plain("del-twice", &["del.twice"], twice),
-    plain("del-twice-without-pod", &["del.twice"], twice_without_pod),
-];
+cases! { "del":
+    plain in_reverse ["del.reverse-order", "del.state-removed"]
+    plain by_the_configuration_of_add ["del.configuration-of-add"]
+    plain with_cached_result ["del.cached-result"]
+    plain with_a_broken_cached_result ["del.broken-cached-result"]
+    plain without_pod ["del.without-pod"]
+    plain without_netns ["del.without-netns"]
+    plain continues_after_a_failure ["del.continues"]
+    plain reports_all_errors ["del.all-errors"]
+    plain keeps_state_for_a_retry ["del.state-kept"]
+    plain retry_disabled ["del.retry"]
+    plain twice ["del.twice"]
+    plain twice_without_pod ["del.twice"]
+}
 
 fn on_socket(harness: &Harness, pod: &Pod) -> anyhow::Result<HttpResponse> {
     harness.cni_request(&pod.env("DEL"), &harness.config()?)

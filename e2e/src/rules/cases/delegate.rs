@@ -3,7 +3,7 @@
 use anyhow::ensure;
 use serde_json::{Value, json};
 
-use super::{Case, plain};
+use super::cases;
 use crate::{
     http::HttpResponse,
     rules::{
@@ -12,57 +12,21 @@ use crate::{
     },
 };
 
-pub(super) const CASES: &[Case] = &[
-    plain(
-        "delegate-add",
-        &[
-            "delegate.add",
-            "delegate.status-annotation",
-            "delegate.event",
-        ],
-        add,
-    ),
-    plain(
-        "delegate-interface-attributes",
-        &["delegate.interface-attributes"],
-        interface_attributes,
-    ),
-    plain("delegate-list", &["delegate.list"], list),
-    plain(
-        "delegate-configuration",
-        &["delegate.configuration"],
-        configuration,
-    ),
-    plain(
-        "delegate-unknown-pod",
-        &["delegate.unknown-pod"],
-        unknown_pod,
-    ),
-    plain(
-        "delegate-interface-exists",
-        &["delegate.interface-exists"],
-        interface_exists,
-    ),
-    plain("delegate-rollback", &["delegate.rollback"], rollback),
-    plain("delegate-del", &["delegate.del", "delegate.del-error"], del),
-    plain("delegate-check", &["delegate.check"], check),
-    plain(
-        "delegate-check-of-a-list",
-        &["delegate.check-list"],
-        check_of_a_list,
-    ),
-    plain("delegate-status", &["delegate.status"], status),
-    plain(
-        "delegate-other-verbs",
-        &["delegate.other-verbs"],
-        other_verbs,
-    ),
-    plain(
-        "delegate-del-with-its-pod",
-        &["delegate.del-with-pod"],
-        del_with_its_pod,
-    ),
-];
+cases! { "delegate":
+    plain add ["delegate.add", "delegate.status-annotation", "delegate.event"]
+    plain interface_attributes ["delegate.interface-attributes"]
+    plain list ["delegate.list"]
+    plain configuration ["delegate.configuration"]
+    plain unknown_pod ["delegate.unknown-pod"]
+    plain interface_exists ["delegate.interface-exists"]
+    plain rollback ["delegate.rollback"]
+    plain del ["delegate.del", "delegate.del-error"]
+    plain check ["delegate.check"]
+    plain check_of_a_list ["delegate.check-list"]
+    plain status ["delegate.status"]
+    plain other_verbs ["delegate.other-verbs"]
+    plain del_with_its_pod ["delegate.del-with-pod"]
+}
 
 /// Attaches a pod that has the default network alone.
 fn running(harness: &Harness, name: &str) -> anyhow::Result<Pod> {

@@ -5,29 +5,17 @@ use std::{fs, os::unix::fs::PermissionsExt as _};
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
-use super::{Case, plain};
+use super::cases;
 use crate::rules::{
     definitions::NIC,
     harness::{Harness, Pod, PodResources},
 };
 
-pub(super) const CASES: &[Case] = &[
-    plain(
-        "device-info-of-the-network-plugin",
-        &[
-            "device-info.file",
-            "device-info.name",
-            "device-info.removed",
-        ],
-        of_the_network_plugin,
-    ),
-    plain(
-        "device-info-of-a-device-plugin",
-        &["device-info.of-device-plugin", "device-info.removed"],
-        of_a_device_plugin,
-    ),
-    plain("device-info-types", &["device-info.types"], types),
-];
+cases! { "device-info":
+    plain of_the_network_plugin ["device-info.file", "device-info.name", "device-info.removed"]
+    plain of_a_device_plugin ["device-info.of-device-plugin", "device-info.removed"]
+    plain types ["device-info.types"]
+}
 
 const DIR: &str = "/var/run/k8s.cni.cncf.io/devinfo";
 

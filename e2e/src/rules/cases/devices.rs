@@ -3,7 +3,7 @@
 use anyhow::ensure;
 use serde_json::{Value, json};
 
-use super::{Case, plain};
+use super::cases;
 use crate::{
     node::runtime::IMAGE,
     rules::{
@@ -12,60 +12,20 @@ use crate::{
     },
 };
 
-pub(super) const CASES: &[Case] = &[
-    plain(
-        "devices-one-each",
-        &["devices.nth-device", "devices.kubelet"],
-        one_each,
-    ),
-    plain(
-        "devices-of-containers-in-order",
-        &["devices.order"],
-        of_containers_in_order,
-    ),
-    plain(
-        "devices-of-the-default-network",
-        &["devices.default-network"],
-        of_the_default_network,
-    ),
-    plain("devices-too-few", &["devices.too-few"], too_few),
-    plain(
-        "devices-in-configurations",
-        &["devices.configuration", "devices.capability"],
-        in_configurations,
-    ),
-    plain(
-        "devices-in-the-annotation",
-        &["devices.annotation"],
-        in_the_annotation,
-    ),
-    plain(
-        "devices-kubelet-error",
-        &["devices.kubelet-error"],
-        kubelet_error,
-    ),
-    plain(
-        "devices-of-the-checkpoint",
-        &["devices.checkpoint"],
-        of_the_checkpoint,
-    ),
-    plain("devices-of-a-claim", &["devices.claim"], of_a_claim),
-    plain(
-        "devices-of-a-claim-without-attributes",
-        &["devices.claim-without-attributes"],
-        of_a_claim_without_attributes,
-    ),
-    plain(
-        "devices-of-an-unallocated-claim",
-        &["devices.claim-unallocated"],
-        of_an_unallocated_claim,
-    ),
-    plain(
-        "devices-of-a-claim-by-name",
-        &["devices.claim-by-name"],
-        of_a_claim_by_name,
-    ),
-];
+cases! { "devices":
+    plain one_each ["devices.nth-device", "devices.kubelet"]
+    plain of_containers_in_order ["devices.order"]
+    plain of_the_default_network ["devices.default-network"]
+    plain too_few ["devices.too-few"]
+    plain in_configurations ["devices.configuration", "devices.capability"]
+    plain in_the_annotation ["devices.annotation"]
+    plain kubelet_error ["devices.kubelet-error"]
+    plain of_the_checkpoint ["devices.checkpoint"]
+    plain of_a_claim ["devices.claim"]
+    plain of_a_claim_without_attributes ["devices.claim-without-attributes"]
+    plain of_an_unallocated_claim ["devices.claim-unallocated"]
+    plain of_a_claim_by_name ["devices.claim-by-name"]
+}
 
 /// Returns `network device` of every `ADD`.
 fn devices_of(harness: &Harness, pod: &Pod) -> anyhow::Result<Vec<String>> {

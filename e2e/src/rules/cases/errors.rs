@@ -4,25 +4,17 @@ use std::fs;
 
 use anyhow::{Context as _, ensure};
 
-use super::{Case, plain};
+use super::cases;
 use crate::{rules::harness::Harness, single_node::BIN_DIR};
 
-pub(super) const CASES: &[Case] = &[
-    plain("errors-of-add", &["errors.add", "errors.shim"], of_add),
-    plain(
-        "errors-code-of-the-plugin",
-        &["errors.code"],
-        code_of_the_plugin,
-    ),
-    plain("errors-typed", &["errors.typed"], typed),
-    plain("errors-text", &["errors.text"], text),
-    plain(
-        "errors-pod-and-cause",
-        &["errors.pod-and-cause"],
-        pod_and_cause,
-    ),
-    plain("errors-short", &["errors.short", "errors.log"], short),
-];
+cases! { "errors":
+    plain of_add ["errors.add", "errors.shim"]
+    plain code_of_the_plugin ["errors.code"]
+    plain typed ["errors.typed"]
+    plain text ["errors.text"]
+    plain pod_and_cause ["errors.pod-and-cause"]
+    plain short ["errors.short", "errors.log"]
+}
 
 fn of_add(harness: &Harness) -> anyhow::Result<()> {
     let pod = harness.pod("worded", "b")?;

@@ -3,35 +3,19 @@
 use anyhow::ensure;
 use serde_json::{Value, json};
 
-use super::{Case, plain};
+use super::cases;
 use crate::{
     rules::harness::{Harness, Pod},
     sh,
 };
 
-pub(super) const CASES: &[Case] = &[
-    plain("events-of-add", &["events.added"], of_add),
-    plain(
-        "events-of-a-failure-counted",
-        &["events.add-failed", "events.counted"],
-        of_a_failure_counted,
-    ),
-    plain(
-        "events-that-differ-do-not-pile-up",
-        &["events.counted"],
-        that_differ_do_not_pile_up,
-    ),
-    plain(
-        "events-of-a-failed-del",
-        &["events.del-failed"],
-        of_a_failed_del,
-    ),
-    plain(
-        "events-of-an-abandoned-network",
-        &["events.abandoned"],
-        of_a_network_abandoned,
-    ),
-];
+cases! { "events":
+    plain of_add ["events.added"]
+    plain of_a_failure_counted ["events.add-failed", "events.counted"]
+    plain that_differ_do_not_pile_up ["events.counted"]
+    plain of_a_failed_del ["events.del-failed"]
+    plain of_an_abandoned_network ["events.abandoned"]
+}
 
 fn of_add(harness: &Harness) -> anyhow::Result<()> {
     let pod = harness.pod("eventful", "a")?;
@@ -105,7 +89,7 @@ fn of_a_failed_del(harness: &Harness) -> anyhow::Result<()> {
     harness.del(&pod)
 }
 
-fn of_a_network_abandoned(harness: &Harness) -> anyhow::Result<()> {
+fn of_an_abandoned_network(harness: &Harness) -> anyhow::Result<()> {
     // The configuration disables the retry of DEL.
     let pod = harness.pod("abandoned", "a")?;
     harness.add(&pod)?;

@@ -4,71 +4,27 @@ use anyhow::{Context as _, ensure};
 use base64::Engine as _;
 use serde_json::{Value, json};
 
-use super::{Case, own_daemon};
+use super::cases;
 use crate::{
     rules::harness::{FAKE_DAEMON_DIR, Harness},
     sandbox::Answer,
 };
 
-pub(super) const CASES: &[Case] = &[
-    own_daemon(
-        "forward-request",
-        &[
-            "forward.socket-dir",
-            "forward.unknown-keys",
-            "forward.request",
-        ],
-        request,
-    ),
-    own_daemon("forward-log-file", &["forward.log-file"], log_file),
-    own_daemon(
-        "forward-waits-for-the-daemon",
-        &["forward.wait"],
-        waits_for_the_daemon,
-    ),
-    own_daemon(
-        "forward-to-a-daemon-without-readyz",
-        &["forward.no-readyz"],
-        daemon_without_readyz,
-    ),
-    own_daemon(
-        "forward-empty-output",
-        &["forward.empty-output"],
-        empty_output,
-    ),
-    own_daemon(
-        "forward-result-version",
-        &["forward.result-version"],
-        result_version,
-    ),
-    own_daemon(
-        "forward-result-fields",
-        &["forward.result-fields"],
-        result_fields,
-    ),
-    own_daemon(
-        "forward-empty-answer-to-add",
-        &["forward.empty-answer"],
-        empty_answer_to_add,
-    ),
-    own_daemon(
-        "forward-text-error",
-        &["errors.shim", "shim.error-document"],
-        text_error,
-    ),
-    own_daemon("forward-typed-error", &["errors.code"], typed_error),
-    own_daemon("forward-error-of-del", &["forward.del-error"], error_of_del),
-    own_daemon(
-        "forward-del-without-daemon",
-        &["del.without-daemon-succeeds"],
-        del_without_daemon,
-    ),
-    own_daemon(
-        "forward-status-without-daemon",
-        &["status.without-daemon"],
-        status_without_daemon,
-    ),
-];
+cases! { "forward":
+    own_daemon request ["forward.socket-dir", "forward.unknown-keys", "forward.request"]
+    own_daemon log_file ["forward.log-file"]
+    own_daemon waits_for_the_daemon ["forward.wait"]
+    own_daemon to_a_daemon_without_readyz ["forward.no-readyz"]
+    own_daemon empty_output ["forward.empty-output"]
+    own_daemon result_version ["forward.result-version"]
+    own_daemon result_fields ["forward.result-fields"]
+    own_daemon empty_answer_to_add ["forward.empty-answer"]
+    own_daemon text_error ["errors.shim", "shim.error-document"]
+    own_daemon typed_error ["errors.code"]
+    own_daemon error_of_del ["forward.del-error"]
+    own_daemon del_without_daemon ["del.without-daemon-succeeds"]
+    own_daemon status_without_daemon ["status.without-daemon"]
+}
 
 const RESULT: &str = r#"{"Result":{"cniVersion":"1.1.0","interfaces":[{"name":"eth0","mac":"02:00:00:00:00:09","mtu":1400,"sandbox":"/run/netns/none"}],"ips":[{"interface":0,"address":"10.9.0.2/24","gateway":"10.9.0.1"}],"routes":[{"dst":"0.0.0.0/0","gw":"10.9.0.1","mtu":1300}]}}"#;
 
@@ -116,7 +72,7 @@ fn request(harness: &Harness) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn daemon_without_readyz(harness: &Harness) -> anyhow::Result<()> {
+fn to_a_daemon_without_readyz(harness: &Harness) -> anyhow::Result<()> {
     let _fake = harness.fake_daemon(|path, _| match path {
         "/cni" => (200, RESULT),
         "/healthz" => (200, ""),

@@ -3,32 +3,16 @@
 use anyhow::ensure;
 use serde_json::json;
 
-use super::{Case, plain};
+use super::cases;
 use crate::rules::{harness::Harness, recorder};
 
-pub(super) const CASES: &[Case] = &[
-    plain(
-        "gc-detaches-stale-containers",
-        &["gc.stale"],
-        detaches_stale_containers,
-    ),
-    plain(
-        "gc-keeps-listed-containers",
-        &["gc.listed"],
-        keeps_listed_containers,
-    ),
-    plain("gc-without-results", &["gc.no-results"], without_results),
-    plain(
-        "gc-of-the-default-network",
-        &["gc.default-network"],
-        of_the_default_network,
-    ),
-    plain(
-        "gc-valid-attachments",
-        &["gc.valid-attachments", "gc.other-networks"],
-        valid_attachments,
-    ),
-];
+cases! { "gc":
+    plain detaches_stale_containers ["gc.stale"]
+    plain keeps_listed_containers ["gc.listed"]
+    plain without_results ["gc.no-results"]
+    plain of_the_default_network ["gc.default-network"]
+    plain valid_attachments ["gc.valid-attachments", "gc.other-networks"]
+}
 
 fn detaches_stale_containers(harness: &Harness) -> anyhow::Result<()> {
     let (kept, lost) = (harness.pod("kept", "a")?, harness.pod("lost", "a,list")?);

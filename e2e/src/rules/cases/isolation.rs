@@ -3,27 +3,15 @@
 use anyhow::ensure;
 use serde_json::json;
 
-use super::{Case, plain};
+use super::cases;
 use crate::rules::harness::{Harness, NETWORKS, PodSpec};
 
-pub(super) const CASES: &[Case] = &[
-    plain("isolation-off", &["isolation.off"], off),
-    plain(
-        "isolation-refuses",
-        &["isolation.refused", "isolation.default-namespace"],
-        refuses,
-    ),
-    plain(
-        "isolation-global-namespaces",
-        &["isolation.global-namespaces"],
-        global_namespaces,
-    ),
-    plain(
-        "isolation-exempts-the-configuration",
-        &["isolation.exempt"],
-        exempts_the_configuration,
-    ),
-];
+cases! { "isolation":
+    plain off ["isolation.off"]
+    plain refuses ["isolation.refused", "isolation.default-namespace"]
+    plain global_namespaces ["isolation.global-namespaces"]
+    plain exempts_the_configuration ["isolation.exempt"]
+}
 
 fn refuses(harness: &Harness) -> anyhow::Result<()> {
     let pod = harness.pod("isolated", "other/far")?;

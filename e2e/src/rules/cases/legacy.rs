@@ -3,23 +3,15 @@
 use anyhow::ensure;
 use serde_json::json;
 
-use super::{Case, plain};
+use super::cases;
 use crate::rules::harness::{Harness, NETWORKS, Pod, PodSpec};
 
-pub(super) const CASES: &[Case] = &[
-    plain("legacy-annotation-off", &["legacy.off"], annotation_off),
-    plain("legacy-annotation", &["legacy.annotation"], annotation),
-    plain(
-        "legacy-annotation-and-current",
-        &["legacy.current-annotation-wins"],
-        annotation_and_current,
-    ),
-    plain(
-        "legacy-plugin-definition",
-        &["legacy.plugin-definition"],
-        plugin_definition,
-    ),
-];
+cases! { "legacy":
+    plain annotation_off ["legacy.off"]
+    plain annotation ["legacy.annotation"]
+    plain annotation_and_current ["legacy.current-annotation-wins"]
+    plain plugin_definition ["legacy.plugin-definition"]
+}
 
 const LEGACY: &str = "alpha.network.k8s.io/networks";
 

@@ -5,7 +5,7 @@ use std::{fs, os::unix::fs::PermissionsExt as _};
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
-use super::{Case, own_daemon, plain};
+use super::cases;
 use crate::{
     rules::{
         definitions,
@@ -15,101 +15,28 @@ use crate::{
     single_node::{BIN_DIR, CONF_DIR, GENERATED, PRIMARY},
 };
 
-pub(super) const CASES: &[Case] = &[
-    own_daemon(
-        "manager-first-file",
-        &["manager.first-file", "manager.json-files"],
-        first_file,
-    ),
-    own_daemon(
-        "manager-earlier-file-later",
-        &["manager.earlier-file"],
-        earlier_file_later,
-    ),
-    own_daemon(
-        "manager-waits-for-a-default-network",
-        &["manager.wait", "daemon.config-last"],
-        waits_for_a_default_network,
-    ),
-    own_daemon("manager-named-file", &["manager.named-file"], named_file),
-    own_daemon(
-        "manager-old-default-network",
-        &["manager.old-default-network"],
-        old_default_network,
-    ),
-    own_daemon(
-        "manager-old-versions-together",
-        &["manager.old-default-network"],
-        old_versions_together,
-    ),
-    own_daemon(
-        "manager-force-version",
-        &["manager.force-version"],
-        force_version,
-    ),
-    plain(
-        "manager-capabilities",
-        &["manager.capabilities", "manager.changed-file"],
-        capabilities,
-    ),
-    plain(
-        "manager-capabilities-removed",
-        &["manager.capabilities-removed"],
-        capabilities_removed,
-    ),
-    plain(
-        "manager-keys",
-        &[
-            "manager.keys",
-            "manager.daemon-keys",
-            "manager.cluster-network",
-            "manager.name",
-            "manager.copied-keys",
-        ],
-        keys,
-    ),
-    own_daemon(
-        "manager-override-name",
-        &["manager.override-name"],
-        override_name,
-    ),
-    own_daemon(
-        "manager-override-name-missing",
-        &["manager.override-name-missing"],
-        override_name_missing,
-    ),
-    own_daemon(
-        "manager-copies-keys",
-        &["manager.copied-keys", "manager.socket-dir"],
-        copies_keys,
-    ),
-    own_daemon("manager-config-dir", &["manager.config-dir"], config_dir),
-    plain("manager-mode", &["manager.mode"], mode),
-    plain(
-        "manager-follows-a-renamed-file",
-        &["manager.renamed-file"],
-        follows_a_renamed_file,
-    ),
-    plain(
-        "manager-keeps-the-last-good-file",
-        &["manager.last-good"],
-        keeps_the_last_good_file,
-    ),
-    plain(
-        "manager-restores-its-file",
-        &["manager.restored"],
-        restores_its_file,
-    ),
-    plain("manager-other-files", &["manager.other-files"], other_files),
-    own_daemon(
-        "manager-readiness-file",
-        &[
-            "manager.readiness-indicator",
-            "manager.readiness-indicator-removed",
-        ],
-        readiness_file,
-    ),
-];
+cases! { "manager":
+    own_daemon first_file ["manager.first-file", "manager.json-files"]
+    own_daemon earlier_file_later ["manager.earlier-file"]
+    own_daemon waits_for_a_default_network ["manager.wait", "daemon.config-last"]
+    own_daemon named_file ["manager.named-file"]
+    own_daemon old_default_network ["manager.old-default-network"]
+    own_daemon old_versions_together ["manager.old-default-network"]
+    own_daemon force_version ["manager.force-version"]
+    plain capabilities ["manager.capabilities", "manager.changed-file"]
+    plain capabilities_removed ["manager.capabilities-removed"]
+    plain keys ["manager.keys", "manager.daemon-keys", "manager.cluster-network", "manager.name", "manager.copied-keys"]
+    own_daemon override_name ["manager.override-name"]
+    own_daemon override_name_missing ["manager.override-name-missing"]
+    own_daemon copies_keys ["manager.copied-keys", "manager.socket-dir"]
+    own_daemon config_dir ["manager.config-dir"]
+    plain mode ["manager.mode"]
+    plain follows_a_renamed_file ["manager.renamed-file"]
+    plain keeps_the_last_good_file ["manager.last-good"]
+    plain restores_its_file ["manager.restored"]
+    plain other_files ["manager.other-files"]
+    own_daemon readiness_file ["manager.readiness-indicator", "manager.readiness-indicator-removed"]
+}
 
 /// Runs a case on a daemon of its own, with further files in the CNI configuration directory.
 fn with_own_daemon(

@@ -3,16 +3,16 @@
 use anyhow::{Context as _, ensure};
 use serde_json::json;
 
-use super::{Case, own_daemon};
+use super::cases;
 use crate::{
     rules::harness::{DaemonSetup, Harness},
     sh,
 };
 
-pub(super) const CASES: &[Case] = &[
-    own_daemon("metrics-endpoint", &["metrics.endpoint"], endpoint),
-    own_daemon("metrics-requests", &["metrics.requests"], requests),
-];
+cases! { "metrics":
+    own_daemon endpoint ["metrics.endpoint"]
+    own_daemon requests ["metrics.requests"]
+}
 
 const PORT: u16 = 9464;
 

@@ -3,17 +3,13 @@
 use anyhow::ensure;
 use serde_json::json;
 
-use super::{Case, own_daemon};
+use super::cases;
 use crate::{rules::harness::Harness, sandbox::Answer, sh, single_node::BIN_DIR};
 
-pub(super) const CASES: &[Case] = &[
-    own_daemon("passthru-add", &["passthru.add", "passthru.versions"], add),
-    own_daemon(
-        "passthru-other-verbs",
-        &["passthru.other-verbs"],
-        other_verbs,
-    ),
-];
+cases! { "passthru":
+    own_daemon add ["passthru.add", "passthru.versions"]
+    own_daemon other_verbs ["passthru.other-verbs"]
+}
 
 fn passthru(harness: &Harness, verb: &str, version: &str) -> anyhow::Result<Answer> {
     let mut command = harness.node().command(format!("{BIN_DIR}/passthru"));

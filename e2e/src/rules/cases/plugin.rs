@@ -5,25 +5,17 @@ use std::{fs, os::unix::fs::PermissionsExt as _};
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
-use super::{Case, plain};
+use super::cases;
 use crate::{rules::harness::Harness, sh, single_node::BIN_DIR};
 
-pub(super) const CASES: &[Case] = &[
-    plain("plugin-args", &["plugin.args", "plugin.environment"], args),
-    plain(
-        "plugin-addresses-in-args",
-        &["plugin.address-args"],
-        addresses_in_args,
-    ),
-    plain("plugin-other-args", &["plugin.other-args"], other_args),
-    plain(
-        "plugin-result-cache",
-        &["plugin.result-cache"],
-        result_cache,
-    ),
-    plain("plugin-being-replaced", &["plugin.busy"], being_replaced),
-    plain("plugin-missing", &["plugin.missing"], missing),
-];
+cases! { "plugin":
+    plain args ["plugin.args", "plugin.environment"]
+    plain addresses_in_args ["plugin.address-args"]
+    plain other_args ["plugin.other-args"]
+    plain result_cache ["plugin.result-cache"]
+    plain being_replaced ["plugin.busy"]
+    plain missing ["plugin.missing"]
+}
 
 fn args(harness: &Harness) -> anyhow::Result<()> {
     let pod = harness.pod("argued", "a")?;

@@ -5,7 +5,7 @@ use std::fs;
 use anyhow::ensure;
 use serde_json::json;
 
-use super::{Case, own_daemon, plain};
+use super::cases;
 use crate::{
     control_plane::{
         Components,
@@ -15,46 +15,18 @@ use crate::{
     sh,
 };
 
-pub(super) const CASES: &[Case] = &[
-    plain(
-        "pod-of-another-node",
-        &["pod.not-in-watch", "pod.own-node"],
-        of_another_node,
-    ),
-    own_daemon(
-        "pod-before-its-watch",
-        &["pod.late-watch"],
-        before_its_watch,
-    ),
-    plain("pod-with-another-uid", &["pod.other-uid"], with_another_uid),
-    plain("pod-static", &["pod.static"], static_pod),
-    plain(
-        "pod-del-with-another-uid",
-        &["pod.other-uid-del"],
-        del_with_another_uid,
-    ),
-    plain("pod-missing", &["pod.missing"], missing),
-    plain(
-        "pod-missing-in-time",
-        &["pod.missing-in-time"],
-        missing_in_time,
-    ),
-    plain(
-        "pod-deleted-during-add",
-        &["status-annotation.pod-deleted"],
-        deleted_during_add,
-    ),
-    own_daemon(
-        "pod-add-without-api-server",
-        &["pod.api-server-down", "status-annotation.retried"],
-        add_without_api_server,
-    ),
-    own_daemon(
-        "pod-del-without-api-server",
-        &["del.without-pod"],
-        del_without_api_server,
-    ),
-];
+cases! { "pod":
+    plain of_another_node ["pod.not-in-watch", "pod.own-node"]
+    own_daemon before_its_watch ["pod.late-watch"]
+    plain with_another_uid ["pod.other-uid"]
+    plain static_pod ["pod.static"]
+    plain del_with_another_uid ["pod.other-uid-del"]
+    plain missing ["pod.missing"]
+    plain missing_in_time ["pod.missing-in-time"]
+    plain deleted_during_add ["status-annotation.pod-deleted"]
+    own_daemon add_without_api_server ["pod.api-server-down", "status-annotation.retried"]
+    own_daemon del_without_api_server ["del.without-pod"]
+}
 
 fn other_uid(pod: &Pod, uid: &str) -> String {
     pod.args().replace(&pod.uid, uid).replace(

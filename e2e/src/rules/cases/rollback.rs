@@ -3,47 +3,19 @@
 use anyhow::ensure;
 use serde_json::json;
 
-use super::{Case, plain};
+use super::cases;
 use crate::rules::harness::{Harness, WITH_A_AND_B};
 
-pub(super) const CASES: &[Case] = &[
-    plain(
-        "rollback-in-reverse",
-        &["rollback.reverse-order"],
-        in_reverse,
-    ),
-    plain(
-        "rollback-of-the-default-network",
-        &["rollback.reverse-order"],
-        of_the_default_network,
-    ),
-    plain(
-        "rollback-within-a-list",
-        &["rollback.reverse-order"],
-        within_a_list,
-    ),
-    plain(
-        "rollback-of-a-crashed-plugin",
-        &["rollback.reverse-order", "shim.error-document"],
-        of_a_crashed_plugin,
-    ),
-    plain(
-        "rollback-of-real-networks",
-        &["rollback.reverse-order"],
-        of_real_networks,
-    ),
-    plain(
-        "rollback-keeps-the-first-error",
-        &["rollback.first-error"],
-        keeps_the_first_error,
-    ),
-    plain(
-        "rollback-leaves-no-state",
-        &["rollback.state"],
-        leaves_no_state,
-    ),
-    plain("rollback-then-del", &["del.twice"], then_del),
-];
+cases! { "rollback":
+    plain in_reverse ["rollback.reverse-order"]
+    plain of_the_default_network ["rollback.reverse-order"]
+    plain within_a_list ["rollback.reverse-order"]
+    plain of_a_crashed_plugin ["rollback.reverse-order", "shim.error-document"]
+    plain of_real_networks ["rollback.reverse-order"]
+    plain keeps_the_first_error ["rollback.first-error"]
+    plain leaves_no_state ["rollback.state"]
+    plain then_del ["del.twice"]
+}
 
 fn in_reverse(harness: &Harness) -> anyhow::Result<()> {
     let pod = harness.pod("reversed", "a,b,c")?;

@@ -3,72 +3,24 @@
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
-use super::{Case, plain};
+use super::cases;
 use crate::rules::harness::{Harness, Pod};
 
-pub(super) const CASES: &[Case] = &[
-    plain("routes-unchanged", &["routes.unchanged"], unchanged),
-    plain(
-        "routes-of-one-family",
-        &[
-            "routes.gateway",
-            "routes.other-interfaces",
-            "routes.other-family",
-        ],
-        of_one_family,
-    ),
-    plain(
-        "routes-of-both-families",
-        &["routes.gateway", "routes.other-interfaces"],
-        of_both_families,
-    ),
-    plain(
-        "routes-of-a-network-per-family",
-        &[
-            "routes.gateway",
-            "routes.other-family",
-            "routes.network-per-family",
-        ],
-        of_a_network_per_family,
-    ),
-    plain(
-        "routes-of-two-gateways",
-        &["routes.two-gateways"],
-        of_two_gateways,
-    ),
-    plain(
-        "routes-of-an-empty-list",
-        &["routes.empty-list", "routes.reported"],
-        of_an_empty_list,
-    ),
-    plain(
-        "routes-of-an-empty-list-without-route",
-        &["routes.empty-list"],
-        of_an_empty_list_without_route,
-    ),
-    plain(
-        "routes-of-an-empty-list-and-another",
-        &["routes.empty-list-and-another"],
-        of_an_empty_list_and_another,
-    ),
-    plain("routes-as-reported", &["routes.reported"], as_reported),
-    plain("routes-then-check", &["routes.reported"], then_check),
-    plain(
-        "routes-in-results-of-all-versions",
-        &["routes.result-versions"],
-        in_results_of_all_versions,
-    ),
-    plain(
-        "routes-other-than-default",
-        &["routes.other-routes"],
-        other_than_default,
-    ),
-    plain(
-        "routes-that-cannot-be-set",
-        &["routes.rollback"],
-        that_cannot_be_set,
-    ),
-];
+cases! { "routes":
+    plain unchanged ["routes.unchanged"]
+    plain of_one_family ["routes.gateway", "routes.other-interfaces", "routes.other-family"]
+    plain of_both_families ["routes.gateway", "routes.other-interfaces"]
+    plain of_a_network_per_family ["routes.gateway", "routes.other-family", "routes.network-per-family"]
+    plain of_two_gateways ["routes.two-gateways"]
+    plain of_an_empty_list ["routes.empty-list", "routes.reported"]
+    plain of_an_empty_list_without_route ["routes.empty-list"]
+    plain of_an_empty_list_and_another ["routes.empty-list-and-another"]
+    plain as_reported ["routes.reported"]
+    plain then_check ["routes.reported"]
+    plain in_results_of_all_versions ["routes.result-versions"]
+    plain other_than_default ["routes.other-routes"]
+    plain that_cannot_be_set ["routes.rollback"]
+}
 
 /// The default network, with a default route of each address family.
 const ROUTED: &str = "/etc/cni/rules/routed.conflist";

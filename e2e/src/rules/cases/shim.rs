@@ -3,55 +3,23 @@
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
-use super::{Case, own_daemon, plain};
+use super::cases;
 use crate::{rules::harness::Harness, sh, single_node::BIN_DIR};
 
-pub(super) const CASES: &[Case] = &[
-    own_daemon("shim-version-flag", &["shim.version-flag"], version_flag),
-    own_daemon(
-        "shim-without-command",
-        &["shim.no-command"],
-        without_command,
-    ),
-    own_daemon(
-        "shim-missing-variables",
-        &["shim.environment", "shim.error-document"],
-        missing_variables,
-    ),
-    own_daemon(
-        "shim-bad-container-ids",
-        &["shim.container-id"],
-        bad_container_ids,
-    ),
-    own_daemon(
-        "shim-bad-interface-names",
-        &["shim.interface-name"],
-        bad_interface_names,
-    ),
-    own_daemon("shim-netns-by-verb", &["shim.netns"], netns_by_verb),
-    own_daemon("shim-invalid-json", &["shim.invalid-json"], invalid_json),
-    own_daemon(
-        "shim-bad-network-names",
-        &["shim.network-name"],
-        bad_network_names,
-    ),
-    own_daemon(
-        "shim-unknown-version",
-        &["shim.unknown-version"],
-        unknown_version,
-    ),
-    own_daemon(
-        "shim-verbs-by-version",
-        &["shim.verb-version"],
-        verbs_by_version,
-    ),
-    own_daemon("shim-version-verb", &["shim.version-verb"], version_verb),
-    plain(
-        "shim-in-the-pods-netns",
-        &["shim.own-netns"],
-        in_the_pods_netns,
-    ),
-];
+cases! { "shim":
+    own_daemon version_flag ["shim.version-flag"]
+    own_daemon without_command ["shim.no-command"]
+    own_daemon missing_variables ["shim.environment", "shim.error-document"]
+    own_daemon bad_container_ids ["shim.container-id"]
+    own_daemon bad_interface_names ["shim.interface-name"]
+    own_daemon netns_by_verb ["shim.netns"]
+    own_daemon invalid_json ["shim.invalid-json"]
+    own_daemon bad_network_names ["shim.network-name"]
+    own_daemon unknown_version ["shim.unknown-version"]
+    own_daemon verbs_by_version ["shim.verb-version"]
+    own_daemon version_verb ["shim.version-verb"]
+    plain in_the_pods_netns ["shim.own-netns"]
+}
 
 /// Variables that the shim accepts.
 const GOOD: [(&str, &str); 6] = [

@@ -9,96 +9,31 @@ use std::{
 use anyhow::{Context as _, ensure};
 use serde_json::json;
 
-use super::{Case, own_daemon, plain};
+use super::cases;
 use crate::{
     rules::harness::{DaemonSetup, Harness, Pod, WITH_A},
     single_node::BIN_DIR,
 };
 
-pub(super) const CASES: &[Case] = &[
-    plain(
-        "socket-modes",
-        &["socket.mode", "socket.directory-mode"],
-        modes,
-    ),
-    own_daemon(
-        "socket-directory-keeps-foreign-files",
-        &["socket.foreign-files"],
-        directory_keeps_foreign_files,
-    ),
-    own_daemon(
-        "socket-connection-limit",
-        &["socket.connection-limit"],
-        connection_limit,
-    ),
-    plain(
-        "socket-closes-connections",
-        &["socket.close"],
-        closes_connections,
-    ),
-    plain(
-        "socket-methods",
-        &["socket.methods", "socket.healthz", "socket.not-found"],
-        methods,
-    ),
-    plain("socket-readyz", &["socket.readyz"], readyz),
-    plain(
-        "socket-add-and-del",
-        &[
-            "socket.cni",
-            "socket.request",
-            "socket.result",
-            "socket.empty-answer",
-        ],
-        add_and_del,
-    ),
-    plain(
-        "socket-interface-attributes",
-        &["socket.interface-attributes"],
-        interface_attributes,
-    ),
-    plain(
-        "socket-unknown-commands",
-        &["socket.command"],
-        unknown_commands,
-    ),
-    plain(
-        "socket-status-and-gc-without-container",
-        &["socket.no-container", "socket.empty-answer"],
-        status_and_gc_without_container,
-    ),
-    plain(
-        "socket-add-without-args",
-        &["socket.missing-args", "socket.pod-name"],
-        add_without_args,
-    ),
-    plain("socket-args-syntax", &["socket.args-syntax"], args_syntax),
-    plain(
-        "socket-add-without-uid",
-        &["socket.no-uid"],
-        add_without_uid,
-    ),
-    plain(
-        "socket-del-without-uid-and-pod",
-        &["socket.no-uid-del"],
-        del_without_uid_and_pod,
-    ),
-    plain(
-        "socket-del-without-netns",
-        &["socket.no-netns-del"],
-        del_without_netns,
-    ),
-    plain(
-        "socket-default-interface",
-        &["socket.no-interface"],
-        default_interface,
-    ),
-    plain(
-        "socket-container-id-that-leads-out",
-        &["socket.container-id"],
-        container_id_that_leads_out,
-    ),
-];
+cases! { "socket":
+    plain modes ["socket.mode", "socket.directory-mode"]
+    own_daemon directory_keeps_foreign_files ["socket.foreign-files"]
+    own_daemon connection_limit ["socket.connection-limit"]
+    plain closes_connections ["socket.close"]
+    plain methods ["socket.methods", "socket.healthz", "socket.not-found"]
+    plain readyz ["socket.readyz"]
+    plain add_and_del ["socket.cni", "socket.request", "socket.result", "socket.empty-answer"]
+    plain interface_attributes ["socket.interface-attributes"]
+    plain unknown_commands ["socket.command"]
+    plain status_and_gc_without_container ["socket.no-container", "socket.empty-answer"]
+    plain add_without_args ["socket.missing-args", "socket.pod-name"]
+    plain args_syntax ["socket.args-syntax"]
+    plain add_without_uid ["socket.no-uid"]
+    plain del_without_uid_and_pod ["socket.no-uid-del"]
+    plain del_without_netns ["socket.no-netns-del"]
+    plain default_interface ["socket.no-interface"]
+    plain container_id_that_leads_out ["socket.container-id"]
+}
 
 fn modes(harness: &Harness) -> anyhow::Result<()> {
     let mode =

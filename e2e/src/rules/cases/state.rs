@@ -6,46 +6,26 @@ use anyhow::{Context as _, ensure};
 use base64::Engine as _;
 use serde_json::{Value, json};
 
-use super::{Case, plain};
+use super::cases;
 use crate::rules::{
     definitions::recorder,
     harness::{Harness, Pod, WITH_A, WITH_A_AND_B},
 };
 
-pub(super) const CASES: &[Case] = &[
-    plain("state-file", &["state.file"], file),
-    plain("state-format", &["state.format"], format),
-    plain("state-requests", &["state.requests"], requests),
-    plain("state-of-upstream", &["state.upstream"], of_upstream),
-    plain(
-        "state-of-upstream-with-lists",
-        &["state.upstream-list"],
-        of_upstream_with_lists,
-    ),
-    plain(
-        "state-of-upstream-without-version",
-        &["state.no-version"],
-        of_upstream_without_version,
-    ),
-    plain(
-        "state-missing-with-pod",
-        &["state.missing"],
-        missing_with_pod,
-    ),
-    plain(
-        "state-missing-without-pod",
-        &["state.missing-without-pod"],
-        missing_without_pod,
-    ),
-    plain("state-corrupt", &["state.corrupt"], corrupt),
-    plain(
-        "state-corrupt-with-pod",
-        &["state.corrupt-with-pod"],
-        corrupt_with_pod,
-    ),
-    plain("state-empty-list", &["state.empty-list"], empty_list),
-    plain("state-truncated", &["state.truncated"], truncated),
-];
+cases! { "state":
+    plain file ["state.file"]
+    plain format ["state.format"]
+    plain requests ["state.requests"]
+    plain of_upstream ["state.upstream"]
+    plain of_upstream_with_lists ["state.upstream-list"]
+    plain of_upstream_without_version ["state.no-version"]
+    plain missing_with_pod ["state.missing"]
+    plain missing_without_pod ["state.missing-without-pod"]
+    plain corrupt ["state.corrupt"]
+    plain corrupt_with_pod ["state.corrupt-with-pod"]
+    plain empty_list ["state.empty-list"]
+    plain truncated ["state.truncated"]
+}
 
 fn file(harness: &Harness) -> anyhow::Result<()> {
     let pod = harness.pod("placed", "")?;

@@ -3,32 +3,16 @@
 use anyhow::ensure;
 use serde_json::json;
 
-use super::{Case, plain};
+use super::cases;
 use crate::rules::{harness::Harness, recorder};
 
-pub(super) const CASES: &[Case] = &[
-    plain(
-        "status-of-the-default-network",
-        &["status.default-network"],
-        of_the_default_network,
-    ),
-    plain(
-        "status-fails-with-the-default-network",
-        &["status.default-network", "shim.error-document"],
-        fails_with_the_default_network,
-    ),
-    plain(
-        "status-of-an-old-default-network",
-        &["status.old-version"],
-        of_an_old_default_network,
-    ),
-    plain(
-        "status-of-a-missing-default-network",
-        &["status.default-network-missing"],
-        of_a_missing_default_network,
-    ),
-    plain("status-code", &["status.code", "errors.code"], code),
-];
+cases! { "status":
+    plain of_the_default_network ["status.default-network"]
+    plain fails_with_the_default_network ["status.default-network", "shim.error-document"]
+    plain of_an_old_default_network ["status.old-version"]
+    plain of_a_missing_default_network ["status.default-network-missing"]
+    plain code ["status.code", "errors.code"]
+}
 
 fn of_the_default_network(harness: &Harness) -> anyhow::Result<()> {
     let mut keys = harness.own_default_network("status-network", "1.1.0")?;

@@ -3,113 +3,41 @@
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
-use super::{Case, plain};
+use super::cases;
 use crate::{
     rules::harness::{Harness, Pod, PodSpec, STATUS},
     sh,
 };
 
-pub(super) const CASES: &[Case] = &[
-    plain(
-        "status-annotation-entries",
-        &[
-            "status-annotation.entries",
-            "status-annotation.keys",
-            "status-annotation.default",
-            "status-annotation.dns",
-            "status-annotation.definition-name",
-        ],
-        entries,
-    ),
-    plain(
-        "status-annotation-canonical-addresses",
-        &["status-annotation.canonical-addresses"],
-        canonical_addresses,
-    ),
-    plain("status-annotation-dns", &["status-annotation.dns"], dns),
-    plain("status-annotation-mtu", &["status-annotation.mtu"], mtu),
-    plain(
-        "status-annotation-not-default",
-        &["status-annotation.not-default"],
-        not_default,
-    ),
-    plain(
-        "status-annotation-gateway",
-        &["status-annotation.gateway"],
-        gateway,
-    ),
-    plain(
-        "status-annotation-default-route",
-        &["status-annotation.default-route"],
-        default_route,
-    ),
-    plain(
-        "status-annotation-route-without-gateway",
-        &["status-annotation.no-gateway"],
-        route_without_gateway,
-    ),
-    plain(
-        "status-annotation-of-one-interface",
-        &["status-annotation.one-interface"],
-        of_one_interface,
-    ),
-    plain(
-        "status-annotation-of-several-interfaces",
-        &["status-annotation.several-interfaces"],
-        of_several_interfaces,
-    ),
-    plain(
-        "status-annotation-repeated-keys",
-        &["status-annotation.repeated-keys"],
-        repeated_keys,
-    ),
-    plain(
-        "status-annotation-of-host-interfaces",
-        &["status-annotation.host-interfaces"],
-        of_host_interfaces,
-    ),
-    plain(
-        "status-annotation-default-of-several",
-        &["status-annotation.default-of-several"],
-        default_of_several,
-    ),
-    plain(
-        "status-annotation-of-an-empty-result",
-        &["status-annotation.empty-result"],
-        of_an_empty_result,
-    ),
-    plain(
-        "status-annotation-of-old-results",
-        &["status-annotation.old-results"],
-        of_old_results,
-    ),
-    plain("status-annotation-form", &["status-annotation.form"], form),
-    plain(
-        "status-annotation-in-kube-system",
-        &["status-annotation.system-pods"],
-        in_kube_system,
-    ),
-    plain(
-        "status-annotation-of-a-pod-named-kube-system",
-        &["status-annotation.system-pods"],
-        of_a_pod_named_kube_system,
-    ),
-    plain(
-        "status-annotation-keeps-other-changes",
-        &["status-annotation.patched"],
-        keeps_other_changes,
-    ),
-    plain(
-        "status-annotation-of-a-failed-pod",
-        &["status-annotation.failed-pod"],
-        of_a_failed_pod,
-    ),
-    plain(
-        "status-annotation-at-del",
-        &["status-annotation.at-del"],
-        at_del,
-    ),
-];
+cases! { "status-annotation":
+    plain entries [
+        "status-annotation.entries",
+        "status-annotation.keys",
+        "status-annotation.default",
+        "status-annotation.dns",
+        "status-annotation.definition-name",
+    ]
+    plain canonical_addresses ["status-annotation.canonical-addresses"]
+    plain dns ["status-annotation.dns"]
+    plain mtu ["status-annotation.mtu"]
+    plain not_default ["status-annotation.not-default"]
+    plain gateway ["status-annotation.gateway"]
+    plain default_route ["status-annotation.default-route"]
+    plain route_without_gateway ["status-annotation.no-gateway"]
+    plain of_one_interface ["status-annotation.one-interface"]
+    plain of_several_interfaces ["status-annotation.several-interfaces"]
+    plain repeated_keys ["status-annotation.repeated-keys"]
+    plain of_host_interfaces ["status-annotation.host-interfaces"]
+    plain default_of_several ["status-annotation.default-of-several"]
+    plain of_an_empty_result ["status-annotation.empty-result"]
+    plain of_old_results ["status-annotation.old-results"]
+    plain form ["status-annotation.form"]
+    plain in_kube_system ["status-annotation.system-pods"]
+    plain of_a_pod_named_kube_system ["status-annotation.system-pods"]
+    plain keeps_other_changes ["status-annotation.patched"]
+    plain of_a_failed_pod ["status-annotation.failed-pod"]
+    plain at_del ["status-annotation.at-del"]
+}
 
 fn entries(harness: &Harness) -> anyhow::Result<()> {
     let pod = harness.pod("entries", "a,b@ext0")?;

@@ -55,11 +55,6 @@ impl AirgapFixture {
         sh::run(&mut self.xtask_command(args, true))
     }
 
-    /// Runs xtask, which must fail with an error that contains `expected`.
-    pub(super) fn ensure_refused(&self, args: &[&str], expected: &str) -> anyhow::Result<()> {
-        self.ensure_fails(&mut self.xtask_command(args, true), expected)
-    }
-
     /// Runs a command, which must fail; the last line of its stderr must contain `expected`.
     #[expect(clippy::unused_self, reason = "callers use it as the other methods")]
     pub(super) fn ensure_fails(&self, command: &mut Command, expected: &str) -> anyhow::Result<()> {

@@ -11,7 +11,6 @@ use anyhow::{Context as _, ensure};
 use serde_json::Value;
 
 use super::{
-    copy::Copy,
     fixture::{AirgapFixture, PASSWORD, REGISTRY, USER, text},
     stores::release_images,
 };
@@ -56,10 +55,12 @@ pub(super) fn run(
     report: &mut Report,
 ) -> Result<(), CheckFailed> {
     let (operator, medium) = report.check("the program on the medium starts", || {
-        let medium = Copy::new(env)?.dir;
-        // The copy of the suite is made anew by other checks.
         let own = env.dir.join("medium");
-        fs::rename(medium, &own)?;
+        let mut copy = Command::new("cp");
+        sh::run(
+            copy.arg("--recursive")
+                .args([&env.dist.join("airgap"), &own]),
+        )?;
         let program = own.join(format!("multus-airgap-{}", arch()));
         let operator = Operator { fixture, program };
         let version = operator.run(&["--version"])?;

@@ -1,13 +1,11 @@
-//! Empty stores of containerd: the archive is imported, and images are pulled from the registry through a mirror.
+//! Empty stores of containerd: the archive is imported from where `multus-distro images install` puts it, and images are pulled from the
+//! registry through a mirror.
 
-use std::{fs, process::Command};
+use std::fs;
 
 use anyhow::ensure;
 
-use super::{
-    copy::largest,
-    fixture::{AirgapFixture, PASSWORD, REGISTRY, USER, text},
-};
+use super::fixture::{AirgapFixture, PASSWORD, REGISTRY, USER, text};
 use crate::{
     node::layout::ContainerdVersion,
     report::{CheckFailed, Report},
@@ -34,34 +32,41 @@ pub(super) fn import(
     fixture: &AirgapFixture,
     report: &mut Report,
 ) -> Result<(), CheckFailed> {
-    for containerd_version in CONTAINERD_VERSIONS {
+    for (distro, containerd_version) in ["k3s", "rke2"].into_iter().zip(CONTAINERD_VERSIONS) {
+        let name = format!("multus-airgap-images-{}.tar", arch());
+        let data_dir = format!("/var/lib/rancher/{distro}-installed");
+        let images = format!("{data_dir}/agent/images");
+        let installed = format!("{images}/{name}");
         report.check(
-            &format!("containerd {containerd_version} imports the complete archive"),
+            &format!("images install puts the archive where {distro} imports from, and only once"),
             || {
-                let store = fixture.store(env, containerd_version, "import")?;
-                let archive = env.image_archive();
-                store.ctr(fixture, &["images", "import", text(&archive)?])?;
-                for reference in listed(env)? {
-                    store.ensure_image(fixture, &reference)?;
-                }
+                let install = || {
+                    let mut command = fixture.node.command(env.program("multus-distro"));
+                    command.args(["images", "install", text(&env.dist.join("airgap"))?]);
+                    sh::run(command.args(["--distro", distro, "--data-dir", &data_dir]))
+                };
+                let written = install()?;
+                ensure!(written == format!("{installed}\n"), "it wrote {written}");
+                let there = fixture.node.list(&images)?;
+                ensure!(there == [name.as_str()], "there is {there:?}");
+                let bytes = fs::read(fixture.node.path(&installed))?;
+                ensure!(
+                    bytes == fs::read(env.image_archive())?,
+                    "it has other bytes"
+                );
+                let again = install()?;
+                ensure!(again.is_empty(), "it wrote {again} again");
                 Ok(())
             },
         )?;
         report.check(
-            &format!("containerd {containerd_version} refuses an archive that lacks a blob or is truncated"),
+            &format!("containerd {containerd_version} imports the complete archive"),
             || {
-                let store = fixture.store(env, containerd_version, "refuse")?;
-                let sparse = sparse(env)?;
-                fixture.ensure_fails(
-                    &mut store.command(fixture, &["images", "import", text(&sparse)?]),
-                    "not found",
-                )?;
-                let cut = env.dir.join("cut.tar");
-                let bytes = fs::read(env.image_archive())?;
-                fs::write(&cut, &bytes[..bytes.len() / 2])?;
-                let mut command = store.command(fixture, &["images", "import", text(&cut)?]);
-                let output = sh::output(&mut command, b"")?;
-                ensure!(!output.status.success(), "it imported a truncated archive");
+                let store = fixture.store(env, containerd_version, "import")?;
+                store.ctr(fixture, &["images", "import", &installed])?;
+                for reference in listed(env)? {
+                    store.ensure_image(fixture, &reference)?;
+                }
                 Ok(())
             },
         )?;
@@ -79,20 +84,6 @@ pub(super) fn import(
         }
         Ok(())
     })
-}
-
-/// Copies the archive without its largest blob.
-fn sparse(env: &TestEnv) -> anyhow::Result<std::path::PathBuf> {
-    let (plain, sparse) = (env.image_archive(), env.dir.join("sparse.tar"));
-    let blob = largest(&plain)?;
-    fs::copy(&plain, &sparse)?;
-    sh::run(
-        Command::new("tar")
-            .args(["--delete", "--file"])
-            .arg(&sparse)
-            .arg(blob),
-    )?;
-    Ok(sparse)
 }
 
 pub(super) fn pull(

@@ -1,23 +1,18 @@
 //! An API server with only the parts of Kubernetes that a daemon uses: a fixed set of pods and network definitions. It uses next to no
 //! CPU, so that the measurements are of the daemon.
 //!
-//! It is this program in another role, in the daemon's node. It does no checks of a real API server.
+//! It does no checks of a real API server.
 
 use std::{
     convert::Infallible,
-    ffi::OsString,
-    fs,
-    path::{Path, PathBuf},
     pin::Pin,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     task::{Context, Poll},
-    time::SystemTime,
 };
 
-use anyhow::Context as _;
 use hyper::{
     Method, Request, Response, StatusCode,
     body::{Body, Bytes, Frame, Incoming},
@@ -30,72 +25,34 @@ use hyper_util::{
 };
 use serde_json::{Value, json};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio_rustls::{
-    TlsAcceptor,
-    rustls::{
-        ServerConfig,
-        pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
-    },
-};
 
 use super::pods;
+use crate::{
+    control_plane::{pki::Pki, tls_server},
+    node::Node,
+};
 
-/// The argument that makes this program the server.
-pub(crate) const NAME: &str = "bench-api-server";
-/// Bytes of a list that are sent at once.
-const CHUNK: usize = 64 << 10;
+const JSON: &str = "application/json";
 
-/// Serves until it is killed: `bench-api-server PORT PODS NODE DIRECTORY`, with the certificate in that directory. When a client has read
-/// a list of pods to its end, the server writes the time to the file `listed` of the directory.
-pub(crate) fn run(args: impl Iterator<Item = OsString>) -> anyhow::Result<()> {
-    let args: Vec<_> = args
-        .map(|word| word.to_string_lossy().into_owned())
-        .collect();
-    let [port, count, node, directory] = args.as_slice() else {
-        anyhow::bail!("{NAME} PORT PODS NODE DIRECTORY");
-    };
-    let directory = Path::new(directory);
+/// Serves on the node until the test ends.
+pub(super) fn start(node: &Node, port: u16, pki: &Pki) -> anyhow::Result<()> {
     let server = Arc::new(Server {
-        pods: pods::all(count.parse()?, node),
+        pods: pods::all(&node.name),
         definitions: pods::definitions(),
         version: AtomicU64::new(1000),
         watches: Mutex::default(),
-        listed: directory.join("listed"),
     });
-    let certificate = CertificateDer::from_pem_file(directory.join("apiserver.crt"))
-        .context("cannot read the server's certificate")?;
-    let key = PrivateKeyDer::from_pem_file(directory.join("apiserver.key"))
-        .context("cannot read the server's key")?;
-    let mut tls = ServerConfig::builder()
-        .with_no_client_auth()
-        .with_single_cert(vec![certificate], key)?;
-    tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    let acceptor = TlsAcceptor::from(Arc::new(tls));
-    let address = format!("127.0.0.1:{port}");
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
-    runtime.block_on(async {
-        let listener = tokio::net::TcpListener::bind(&address)
-            .await
-            .with_context(|| format!("cannot listen on {address}"))?;
-        loop {
-            let (stream, _) = listener.accept().await?;
-            stream.set_nodelay(true)?;
-            let (acceptor, server) = (acceptor.clone(), Arc::clone(&server));
-            tokio::spawn(async move {
-                // A client may close the connection at any time.
-                let Ok(stream) = acceptor.accept(stream).await else {
-                    return;
-                };
-                let service = service_fn(move |request| {
-                    let server = Arc::clone(&server);
-                    async move { Ok::<_, Infallible>(server.answer(request).await) }
-                });
-                let _ = auto::Builder::new(TokioExecutor::new())
-                    .serve_connection(TokioIo::new(stream), service)
-                    .await;
+    tls_server::start(node, port, pki, move |stream, acceptor| {
+        let server = Arc::clone(&server);
+        async move {
+            let stream = acceptor.accept(stream).await?;
+            let service = service_fn(move |request| {
+                let server = Arc::clone(&server);
+                async move { Ok::<_, Infallible>(server.answer(request).await) }
             });
+            let connection = auto::Builder::new(TokioExecutor::new());
+            let connection = connection.serve_connection(TokioIo::new(stream), service);
+            connection.await.map_err(|error| anyhow::anyhow!(error))
         }
     })
 }
@@ -105,22 +62,11 @@ struct Server {
     definitions: Vec<Value>,
     version: AtomicU64,
     /// Watches of pods, each with whether it wants metadata only.
-    watches: Mutex<Vec<(bool, UnboundedSender<Part>)>>,
-    listed: PathBuf,
-}
-
-/// A part of a response.
-enum Part {
-    Bytes(Bytes),
-    /// The end of a list of pods.
-    Listed,
+    watches: Mutex<Vec<(bool, UnboundedSender<Bytes>)>>,
 }
 
 /// A response body that is sent in parts.
-struct Parts {
-    parts: UnboundedReceiver<Part>,
-    listed: PathBuf,
-}
+struct Parts(UnboundedReceiver<Bytes>);
 
 impl Body for Parts {
     type Data = Bytes;
@@ -130,20 +76,8 @@ impl Body for Parts {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        loop {
-            return match self.parts.poll_recv(context) {
-                Poll::Ready(Some(Part::Bytes(bytes))) => Poll::Ready(Some(Ok(Frame::data(bytes)))),
-                Poll::Ready(Some(Part::Listed)) => {
-                    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-                    let now = now.map_or(0, |since| since.as_nanos());
-                    // Without the file the measurement fails with a reason.
-                    let _ = fs::write(&self.listed, now.to_string());
-                    continue;
-                }
-                Poll::Ready(None) => Poll::Ready(None),
-                Poll::Pending => Poll::Pending,
-            };
-        }
+        let part = self.0.poll_recv(context);
+        part.map(|part| part.map(|bytes| Ok(Frame::data(bytes))))
     }
 }
 
@@ -170,7 +104,7 @@ impl Server {
         let is_read = head.method == Method::GET;
         match (request.path.as_slice(), is_read) {
             (["api", "v1", "pods"] | ["api", "v1", "namespaces", _, "pods"], true) => {
-                self.list(&request, ("v1", "Pod"), &self.pods, true)
+                self.list(&request, ("v1", "Pod"), &self.pods)
             }
             (["api", "v1", "namespaces", _, "pods", name, rest @ ..], _) => {
                 drain(body).await;
@@ -184,13 +118,13 @@ impl Server {
                             .definitions
                             .iter()
                             .find(|one| one["metadata"]["name"] == *name);
-                        found.map_or_else(|| self.absent(), |one| self.one(one))
+                        found.map_or_else(absent, one)
                     }
-                    _ => self.list(&request, kind, &self.definitions, false),
+                    _ => self.list(&request, kind, &self.definitions),
                 }
             }
             (["apis", "apps", "v1", "namespaces", _, "daemonsets"], true) => {
-                self.list(&request, ("apps/v1", "DaemonSet"), &[], false)
+                self.list(&request, ("apps/v1", "DaemonSet"), &[])
             }
             ([.., "events"], false) => {
                 // The response is the client's own event, in the client's format.
@@ -198,24 +132,24 @@ impl Server {
                     .headers
                     .get(CONTENT_TYPE)
                     .and_then(|value| value.to_str().ok());
-                let kind = kind.unwrap_or("application/json").to_owned();
+                let kind = kind.unwrap_or(JSON).to_owned();
                 let body = drain(body).await;
-                self.respond(StatusCode::CREATED, &kind, [Part::Bytes(body)])
+                respond(StatusCode::CREATED, &kind, body)
             }
             (["version"], true) => {
-                self.one(&json!({"major": "1", "minor": "34", "gitVersion": "v1.34.4"}))
+                one(&json!({"major": "1", "minor": "34", "gitVersion": "v1.34.4"}))
             }
-            _ => self.absent(),
+            _ => absent(),
         }
     }
 
     /// Reads a pod, or accepts a write of its status and notifies the watches.
     fn pod(&self, name: &str, is_read: bool, request: &ApiRequest<'_>) -> Response<Parts> {
         let Some(pod) = self.pods.iter().find(|pod| pod["metadata"]["name"] == name) else {
-            return self.absent();
+            return absent();
         };
         if is_read {
-            return self.one(&view(pod, request.is_partial));
+            return one(&view(pod, request.is_partial));
         }
         let mut pod = pod.clone();
         let version = self.version.fetch_add(1, Ordering::SeqCst) + 1;
@@ -223,10 +157,10 @@ impl Server {
         let mut watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
         watches.retain(|(is_partial, watch)| {
             let event = event("MODIFIED", &view(&pod, *is_partial));
-            watch.send(Part::Bytes(event)).is_ok()
+            watch.send(event).is_ok()
         });
         drop(watches);
-        self.one(&view(&pod, request.is_partial))
+        one(&view(&pod, request.is_partial))
     }
 
     /// Serves a list, a watch, or a watch with initial events.
@@ -235,110 +169,66 @@ impl Server {
         request: &ApiRequest<'_>,
         (api_version, kind): (&str, &str),
         objects: &[Value],
-        are_pods: bool,
     ) -> Response<Parts> {
         let has = |word: &str| request.query.split('&').any(|part| part == word);
         let version = self.version.load(Ordering::SeqCst).to_string();
-        let (to, parts) = unbounded_channel();
-        let send = |part| {
-            // The client may have closed the connection.
-            let _ = to.send(part);
-        };
-        let end = || {
-            if are_pods {
-                send(Part::Listed);
-            }
-        };
+        let views = objects.iter().map(|one| view(one, request.is_partial));
         let (list_kind, list_version) = if request.is_partial {
             ("PartialObjectMetadata", "meta.k8s.io/v1")
         } else {
             (kind, api_version)
         };
-        if has("watch=true") || has("watch=1") {
-            if has("sendInitialEvents=true") {
-                for object in objects {
-                    send(Part::Bytes(event(
-                        "ADDED",
-                        &view(object, request.is_partial),
-                    )));
-                }
-                let mark = json!({"kind": list_kind, "apiVersion": list_version, "metadata": {
-                    "resourceVersion": version, "annotations": {"k8s.io/initial-events-end": "true"}, "creationTimestamp": null,
-                }});
-                send(Part::Bytes(event("BOOKMARK", &mark)));
-                end();
-            }
-            // A watch without events must stay open, too.
-            let mut watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
-            if are_pods {
-                watches.push((request.is_partial, to));
-            } else {
-                std::mem::forget(to);
-            }
-        } else {
-            let items: Vec<_> = objects
-                .iter()
-                .map(|object| view(object, request.is_partial))
-                .collect();
-            let list = json!({
+        if !has("watch=true") && !has("watch=1") {
+            let items: Vec<_> = views.collect();
+            return one(&json!({
                 "kind": format!("{list_kind}List"), "apiVersion": list_version,
                 "metadata": {"resourceVersion": version}, "items": items,
-            });
-            let bytes = Bytes::from(list.to_string());
-            for start in (0..bytes.len()).step_by(CHUNK) {
-                send(Part::Bytes(
-                    bytes.slice(start..bytes.len().min(start + CHUNK)),
-                ));
+            }));
+        }
+        let (to, parts) = unbounded_channel();
+        if has("sendInitialEvents=true") {
+            let mark = json!({"kind": list_kind, "apiVersion": list_version, "metadata": {
+                "resourceVersion": version, "annotations": {"k8s.io/initial-events-end": "true"}, "creationTimestamp": null,
+            }});
+            let added = views.map(|object| event("ADDED", &object));
+            for event in added.chain([event("BOOKMARK", &mark)]) {
+                // The client may have closed the connection.
+                let _ = to.send(event);
             }
-            end();
         }
-        self.stream(StatusCode::OK, "application/json", parts)
-    }
-
-    fn one(&self, object: &Value) -> Response<Parts> {
-        let bytes = Bytes::from(object.to_string());
-        self.respond(StatusCode::OK, "application/json", [Part::Bytes(bytes)])
-    }
-
-    fn absent(&self) -> Response<Parts> {
-        let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404, "message": "not here"});
-        let bytes = Bytes::from(status.to_string());
-        self.respond(
-            StatusCode::NOT_FOUND,
-            "application/json",
-            [Part::Bytes(bytes)],
-        )
-    }
-
-    fn respond(
-        &self,
-        status: StatusCode,
-        kind: &str,
-        parts: impl IntoIterator<Item = Part>,
-    ) -> Response<Parts> {
-        let (to, from) = unbounded_channel();
-        for part in parts {
-            let _ = to.send(part);
+        // A watch without events must stay open, too.
+        if kind == "Pod" {
+            let mut watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
+            watches.push((request.is_partial, to));
+        } else {
+            std::mem::forget(to);
         }
-        self.stream(status, kind, from)
+        stream(StatusCode::OK, JSON, parts)
     }
+}
 
-    fn stream(
-        &self,
-        status: StatusCode,
-        kind: &str,
-        parts: UnboundedReceiver<Part>,
-    ) -> Response<Parts> {
-        let mut response = Response::new(Parts {
-            parts,
-            listed: self.listed.clone(),
-        });
-        *response.status_mut() = status;
-        if let Ok(kind) = kind.parse() {
-            response.headers_mut().insert(CONTENT_TYPE, kind);
-        }
-        response
+fn one(object: &Value) -> Response<Parts> {
+    respond(StatusCode::OK, JSON, object.to_string().into())
+}
+
+fn absent() -> Response<Parts> {
+    let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404, "message": "not here"});
+    respond(StatusCode::NOT_FOUND, JSON, status.to_string().into())
+}
+
+fn respond(status: StatusCode, kind: &str, body: Bytes) -> Response<Parts> {
+    let (to, parts) = unbounded_channel();
+    let _ = to.send(body);
+    stream(status, kind, parts)
+}
+
+fn stream(status: StatusCode, kind: &str, parts: UnboundedReceiver<Bytes>) -> Response<Parts> {
+    let mut response = Response::new(Parts(parts));
+    *response.status_mut() = status;
+    if let Ok(kind) = kind.parse() {
+        response.headers_mut().insert(CONTENT_TYPE, kind);
     }
+    response
 }
 
 /// Reads a request body to its end.

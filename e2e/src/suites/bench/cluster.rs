@@ -2,7 +2,6 @@
 //! upstream's, each installed by its chart with default values, in turn in each round.
 
 use std::{
-    collections::BTreeMap,
     fs,
     io::{Read as _, Write as _},
     net::TcpStream,
@@ -17,8 +16,13 @@ use serde_json::{Value, json};
 use super::{
     driver::{Batch, Call},
     plugins::Metered,
-    row::{Bound::AtMost, Row, Subject::FloorRatio, Subject::OverFloor, Target},
-    statistics::{mean, median},
+    row::{
+        Bound::AtMost,
+        Column, Measured, RowKind,
+        Subject::{FloorRatio, OverFloor},
+        Target,
+    },
+    statistics::median,
     usage::{self, Account},
 };
 use crate::{
@@ -57,12 +61,30 @@ const PODS: &str = "/api/v1/namespaces/default/pods";
 /// Seconds in which pods start or end.
 const PATIENCE: u64 = 180;
 
-/// The multiplexer on the node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Side {
-    Ours,
-    Peer,
-    None,
+/// The rows with their targets; the floor is the node without a multiplexer, also for pods with a macvlan.
+const ROWS: &[RowKind] = &[
+    RowKind::new("node: CNI ADD, one by one", "ms").with(by_floor(1.05)),
+    RowKind::new("node: CNI ADD, one by one, macvlan", "ms").with(by_floor(1.25)),
+    RowKind::new("node: CNI ADD, one by one, of it in our daemon", "ms"),
+    RowKind::new("node: CNI ADD, one by one, of it in plugins", "ms"),
+    RowKind::new(
+        "node: CNI ADD, one by one, macvlan, of it in our daemon",
+        "ms",
+    ),
+    RowKind::new("node: CNI ADD, one by one, macvlan, of it in plugins", "ms"),
+    RowKind::new("node: pods at once, mean CNI ADD", "ms"),
+    RowKind::new("node: pods at once, mean CNI ADD, macvlan", "ms"),
+    RowKind::new("node: pods at once, last Running", "s").with(by_floor(1.05)),
+    RowKind::new("node: pods at once, last Running, macvlan", "s").with(by_floor(1.05)),
+    RowKind::new("node: plugins' CPU per pod", "ms").with(by_floor(1.05)),
+    RowKind::new("node: plugins' CPU per pod, macvlan", "ms").with(by_floor(1.05)),
+    RowKind::new("node: CPU of the daemon's pod per pod", "ms"),
+    RowKind::new("node: CPU of the daemon's pod per pod, macvlan", "ms"),
+    RowKind::new("node: idle CPU, % of a core", "%").with(Target::absolute(OverFloor, AtMost, 0.2)),
+];
+
+const fn by_floor(limit: f64) -> Target {
+    Target::portable(FloorRatio, AtMost, limit)
 }
 
 struct Counts {
@@ -73,53 +95,6 @@ struct Counts {
     /// Time after an installation until the node counts as idle, and time of the measurement then.
     settle: Duration,
     idle: Duration,
-}
-
-/// The values of one measurement by side.
-#[derive(Debug, Default)]
-struct Values(BTreeMap<u8, Vec<f64>>);
-
-impl Values {
-    fn push(&mut self, side: Side, value: f64) {
-        self.0.entry(side as u8).or_default().push(value);
-    }
-
-    fn of(&self, side: Side) -> &[f64] {
-        self.0.get(&(side as u8)).map_or(&[], Vec::as_slice)
-    }
-
-    fn row(&self, name: impl Into<String>, unit: &'static str) -> Row {
-        Row::new(
-            name,
-            unit,
-            [Side::Ours, Side::Peer, Side::None].map(|side| self.of(side)),
-        )
-    }
-
-    /// Returns the row with another floor.
-    fn row_over(&self, floor: &[f64], name: impl Into<String>, unit: &'static str) -> Row {
-        Row::new(
-            name,
-            unit,
-            [self.of(Side::Ours), self.of(Side::Peer), floor],
-        )
-    }
-}
-
-/// All measurements; pairs are without and with the second network.
-#[derive(Debug, Default)]
-struct Measured {
-    single: [Values; 2],
-    /// Of these ADDs the time in our daemon, and in the plugins that it started.
-    in_daemon: [Values; 2],
-    in_delegates: [Values; 2],
-    burst_add: [Values; 2],
-    burst_running: [Values; 2],
-    plugins: [Values; 2],
-    daemon: [Values; 2],
-    idle: Values,
-    /// CPU time of the second network's plugin, called directly.
-    direct_cpu: Vec<f64>,
 }
 
 struct Bench<'a> {
@@ -137,7 +112,7 @@ pub(super) fn measure(
     options: &BenchOptions,
     peer: Option<&Path>,
     report: &mut Report,
-) -> Result<Vec<Row>, CheckFailed> {
+) -> Result<(Measured, &'static [RowKind]), CheckFailed> {
     let counts = Counts {
         rounds: options.rounds_or(3),
         pods: if options.short { 3 } else { 6 },
@@ -170,9 +145,9 @@ pub(super) fn measure(
     })?;
     let mut measured = Measured::default();
     for round in 1..=bench.counts.rounds {
-        let mut sides = vec![Side::None, Side::Ours];
+        let mut sides = vec![Column::Floor, Column::Ours];
         if bench.old.is_some() {
-            sides.push(Side::Peer);
+            sides.push(Column::Peer);
         }
         // Another side is the first in each round.
         let first = round as usize % sides.len();
@@ -188,7 +163,7 @@ pub(super) fn measure(
             )?;
         }
     }
-    Ok(measured.rows(bench.counts.burst))
+    Ok((measured, ROWS))
 }
 
 impl Bench<'_> {
@@ -206,10 +181,10 @@ impl Bench<'_> {
         })
     }
 
-    fn install(&self, side: Side) -> anyhow::Result<()> {
+    fn install(&self, side: Column) -> anyhow::Result<()> {
         match (side, &self.old) {
-            (Side::None, _) | (Side::Peer, None) => Ok(()),
-            (Side::Ours, _) => {
+            (Column::Floor, _) | (Column::Peer, None) => Ok(()),
+            (Column::Ours, _) => {
                 // As on a fresh K3s the node has no such plugin, so ours runs.
                 let place = format!("{BIN_DIR}/{NETWORK}");
                 self.node().run(&["mv", &place, HIDDEN])?;
@@ -217,7 +192,7 @@ impl Bench<'_> {
                 self.fixture.cluster.install(&chart, NAME, &[])?;
                 self.fixture.wait_until_ready(NAME)
             }
-            (Side::Peer, Some(peer)) => {
+            (Column::Peer, Some(peer)) => {
                 let thick = PUBLISHED
                     .last()
                     .context("there is no published chart with a daemon")?;
@@ -228,11 +203,11 @@ impl Bench<'_> {
         }
     }
 
-    fn uninstall(&self, side: Side) -> anyhow::Result<()> {
-        if side == Side::None {
+    fn uninstall(&self, side: Column) -> anyhow::Result<()> {
+        if side == Column::Floor {
             return Ok(());
         }
-        if side == Side::Ours {
+        if side == Column::Ours {
             let place = format!("{BIN_DIR}/{NETWORK}");
             self.node().run(&["mv", HIDDEN, &place])?;
         }
@@ -247,7 +222,7 @@ impl Bench<'_> {
             format!("{BIN_DIR}/multus-shim"),
         ] {
             let path = self.node().path(&file);
-            if side == Side::Ours {
+            if side == Column::Ours {
                 sh::until(60, "our daemon removes its files", || {
                     ensure!(!path.exists(), "{file} is still there");
                     Ok(())
@@ -259,35 +234,50 @@ impl Bench<'_> {
         Ok(())
     }
 
-    fn round(&mut self, side: Side, measured: &mut Measured) -> anyhow::Result<()> {
+    fn round(&mut self, side: Column, measured: &mut Measured) -> anyhow::Result<()> {
         // Measured first, because a node is busy for a while after the bursts below.
-        measured.idle.push(side, 100.0 * self.idle()?);
+        measured.push("node: idle CPU, % of a core", side, 100.0 * self.idle()?);
         // The first pod fills the caches.
         self.one_by_one(1, None)?;
-        let kinds: &[Option<&str>] = match side {
-            Side::None => &[None],
-            Side::Ours | Side::Peer => &[None, Some(NETWORK)],
-        };
-        for (kind, networks) in kinds.iter().enumerate() {
-            let before = self.daemon_times(side)?;
-            let adds = self.one_by_one(self.counts.pods, *networks)?;
-            measured.single[kind].push(side, 1e3 * median(adds));
-            if let (Some(before), Some(after)) = (before, self.daemon_times(side)?) {
-                let (daemon, delegates) = after.means_since(&before)?;
-                measured.in_daemon[kind].push(side, 1e3 * daemon);
-                measured.in_delegates[kind].push(side, 1e3 * delegates);
-            }
-            let (add, running) = self.burst(*networks)?;
-            measured.burst_add[kind].push(side, 1e3 * add);
-            measured.burst_running[kind].push(side, running);
-            let (plugins, daemon) = self.metered_burst(*networks)?;
-            measured.plugins[kind].push(side, 1e3 * plugins);
-            if side != Side::None {
-                measured.daemon[kind].push(side, 1e3 * daemon);
-            }
+        let mut kinds = vec![(None, ""), (Some(NETWORK), ", macvlan")];
+        if side == Column::Floor {
+            kinds.pop();
         }
-        if side == Side::None {
-            measured.direct_cpu.push(1e3 * self.direct()?);
+        for (networks, with) in kinds {
+            // The floor of a pod with a macvlan is a pod without one.
+            let rows: &[&str] = match side {
+                Column::Floor => &["", ", macvlan"],
+                Column::Ours | Column::Peer => &[with],
+            };
+            let mut push = |row: &str, value: f64| {
+                for with in rows {
+                    measured.push(format!("node: {row}{with}"), side, value);
+                }
+            };
+            let before = self.daemon_times(side)?;
+            let adds = self.one_by_one(self.counts.pods, networks)?;
+            push("CNI ADD, one by one", 1e3 * median(adds));
+            let times = (before, self.daemon_times(side)?);
+            let (add, running) = self.burst(networks)?;
+            push("pods at once, mean CNI ADD", 1e3 * add);
+            push("pods at once, last Running", running);
+            let (plugins, daemon) = self.metered_burst(networks)?;
+            if side == Column::Floor {
+                let row = "node: plugins' CPU per pod";
+                measured.push(row, side, 1e3 * plugins);
+                // Here the plugin of the second network counts, called directly.
+                let with_macvlan = 1e3 * (plugins + self.direct()?);
+                measured.push(format!("{row}, macvlan"), side, with_macvlan);
+            } else {
+                push("plugins' CPU per pod", 1e3 * plugins);
+                push("CPU of the daemon's pod per pod", 1e3 * daemon);
+            }
+            if let (Some(before), Some(after)) = times {
+                let (daemon, delegates) = after.means_since(&before)?;
+                let row = format!("node: CNI ADD, one by one{with}, of it in");
+                measured.push(format!("{row} our daemon"), side, 1e3 * daemon);
+                measured.push(format!("{row} plugins"), side, 1e3 * delegates);
+            }
         }
         Ok(())
     }
@@ -303,8 +293,8 @@ impl Bench<'_> {
     }
 
     /// Returns the times that our daemon reports of itself.
-    fn daemon_times(&self, side: Side) -> anyhow::Result<Option<DaemonTimes>> {
-        if side != Side::Ours {
+    fn daemon_times(&self, side: Column) -> anyhow::Result<Option<DaemonTimes>> {
+        if side != Column::Ours {
             return Ok(None);
         }
         let program = self.fixture.env.program("multus-daemon");
@@ -372,7 +362,7 @@ impl Bench<'_> {
         Ok((used.0 / count, used.1 / count))
     }
 
-    /// Returns the median seconds of an ADD of the second network's plugin, called directly, and the mean CPU seconds of its ADD and DEL.
+    /// Returns the mean CPU seconds of an ADD and DEL of the second network's plugin, called directly.
     fn direct(&self) -> anyhow::Result<f64> {
         let node = self.node();
         let netns = "bench-direct";
@@ -609,70 +599,6 @@ fn macvlan() -> Value {
         "ipam": {"type": "host-local", "ranges": [[{"subnet": SUBNET}]]}})
 }
 
-impl Measured {
-    fn rows(&self, burst: usize) -> Vec<Row> {
-        let ratio = |limit| Target::portable(FloorRatio, AtMost, limit);
-        let none = |pair: &[Values; 2]| pair[0].of(Side::None).to_vec();
-        let plus = |values: &[f64], more: &[f64]| -> Vec<f64> {
-            let more = if more.is_empty() {
-                f64::NAN
-            } else {
-                mean(more)
-            };
-            values.iter().map(|value| value + more).collect()
-        };
-        let single = none(&self.single);
-        let mut rows = vec![
-            self.single[0]
-                .row("node: CNI ADD, one by one", "ms")
-                .with(ratio(SLOWER)),
-            self.single[1]
-                .row_over(&single, "node: CNI ADD, one by one, macvlan", "ms")
-                .with(ratio(SLOWER_WITH_MACVLAN)),
-        ];
-        let with = ["", ", macvlan"];
-        for ((daemon, delegates), with) in self.in_daemon.iter().zip(&self.in_delegates).zip(with) {
-            let name = |place: &str| format!("node: CNI ADD, one by one{with}, of it in {place}");
-            rows.push(daemon.row(name("our daemon"), "ms"));
-            rows.push(delegates.row(name("plugins"), "ms"));
-        }
-        for (values, with) in self.burst_add.iter().zip(with) {
-            rows.push(values.row_over(
-                &none(&self.burst_add),
-                format!("node: {burst} pods at once, mean CNI ADD{with}"),
-                "ms",
-            ));
-        }
-        for (values, with) in self.burst_running.iter().zip(with) {
-            let row = values.row_over(
-                &none(&self.burst_running),
-                format!("node: {burst} pods at once, last Running{with}"),
-                "s",
-            );
-            rows.push(row.with(ratio(SLOWER)));
-        }
-        let plugins = none(&self.plugins);
-        let floors = [plugins.clone(), plus(&plugins, &self.direct_cpu)];
-        for ((values, floor), with) in self.plugins.iter().zip(floors).zip(with) {
-            let row = values.row_over(&floor, format!("node: plugins' CPU per pod{with}"), "ms");
-            rows.push(row.with(ratio(NOT_ABOVE)));
-        }
-        for (values, with) in self.daemon.iter().zip(with) {
-            rows.push(values.row(format!("node: CPU of the daemon's pod per pod{with}"), "ms"));
-        }
-        let idle = self.idle.row("node: idle CPU, % of a core", "%");
-        rows.push(idle.with(Target::absolute(OverFloor, AtMost, 0.2)));
-        rows
-    }
-}
-
-/// The most time of an ADD, or until the pods of a burst run, divided by that without a multiplexer.
-const SLOWER: f64 = 1.05;
-/// The most time of an ADD with a macvlan, divided by that of one without it and without a multiplexer.
-const SLOWER_WITH_MACVLAN: f64 = 1.25;
-/// The most difference between two runs of the same programs.
-const NOT_ABOVE: f64 = 1.05;
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -715,18 +641,5 @@ mod tests {
         let (daemon, delegates) = times.means_since(&none).unwrap();
         assert!((daemon - 0.05).abs() < 1e-9 && (delegates - 0.04).abs() < 1e-9);
         assert!(times.means_since(&times).is_err());
-    }
-
-    #[test]
-    fn second_network_is_compared_with_a_pod_that_has_none() {
-        let mut measured = Measured::default();
-        measured.single[0].push(Side::None, 40.0);
-        measured.single[1].push(Side::Ours, 50.0);
-        let rows = measured.rows(30);
-        assert_eq!(rows[1].target_text(), "ours / floor <= 1.25");
-        assert_eq!(
-            rows[1].verdict(super::super::Form::Full),
-            super::super::Verdict::Ok
-        );
     }
 }

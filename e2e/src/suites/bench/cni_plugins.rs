@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::{
-    row::{Bound, Row, Subject, Target},
+    row::{Bound, Column, Measured, RowKind, Subject, Target},
     statistics::median,
 };
 use crate::{
@@ -35,14 +35,24 @@ const ROUNDS: [u32; 2] = [5, 3];
 /// The kernel's clock ticks in a second (`sysconf(_SC_CLK_TCK)`), the unit of `/proc/self/stat`; it is 100 on every architecture.
 const TICKS: f64 = 100.0;
 
-/// The measurements of one side, in milliseconds.
+const ROWS: &[RowKind] = &[
+    RowKind::new("bridge + host-local: ADD, wall", "ms").with(Target::portable(
+        Subject::PeerRatio,
+        Bound::AtMost,
+        0.5,
+    )),
+    RowKind::new("bridge + host-local: ADD, CPU", "ms").with(Target::portable(
+        Subject::PeerRatio,
+        Bound::AtMost,
+        0.2,
+    )),
+    RowKind::new("bridge + host-local: DEL, wall", "ms"),
+    RowKind::new("bridge + host-local: DEL, CPU", "ms"),
+];
+
+/// The measurements of one side, in milliseconds: the median wall time and the mean CPU time of an ADD, and of a DEL.
 #[derive(Debug, Serialize, Deserialize)]
-struct Measured {
-    /// The median wall time of an ADD, and of a DEL.
-    wall: [f64; 2],
-    /// The mean CPU time of an ADD, and of a DEL.
-    cpu: [f64; 2],
-}
+struct Times([f64; 4]);
 
 /// Measures both sides in turn.
 pub(super) fn measure(
@@ -50,8 +60,8 @@ pub(super) fn measure(
     options: &BenchOptions,
     _peer: Option<&Path>,
     report: &mut Report,
-) -> Result<Vec<Row>, CheckFailed> {
-    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+) -> Result<(Measured, &'static [RowKind]), CheckFailed> {
+    let mut measured = Measured::default();
     report.check("bridge with host-local: both sides are measured", || {
         let own = env.dir.join("ours");
         fs::create_dir(&own)?;
@@ -61,30 +71,22 @@ pub(super) fn measure(
                 .arg(&own),
         )?;
         for round in 0..options.rounds_or(ROUNDS[usize::from(options.short)]) {
-            let mut sides = [(&own, &mut ours), (&env.plugins, &mut theirs)];
+            let mut sides = [(&own, Column::Ours), (&env.plugins, Column::Peer)];
             if round % 2 == 1 {
                 sides.reverse();
             }
-            for (plugins, measured) in sides {
-                measured.push(side(plugins)?);
+            for (plugins, column) in sides {
+                for (row, value) in ROWS.iter().zip(side(plugins)?.0) {
+                    measured.push(row.name, column, value);
+                }
             }
         }
         Ok(())
     })?;
-    let row = |name: &str, of: fn(&Measured) -> f64| {
-        let values = |side: &[Measured]| side.iter().map(of).collect::<Vec<_>>();
-        Row::new(name, "ms", [&values(&ours), &values(&theirs), &[]])
-    };
-    let at_most = |limit| Target::portable(Subject::PeerRatio, Bound::AtMost, limit);
-    Ok(vec![
-        row("bridge + host-local: ADD, wall", |side| side.wall[0]).with(at_most(0.5)),
-        row("bridge + host-local: ADD, CPU", |side| side.cpu[0]).with(at_most(0.2)),
-        row("bridge + host-local: DEL, wall", |side| side.wall[1]),
-        row("bridge + host-local: DEL, CPU", |side| side.cpu[1]),
-    ])
+    Ok((measured, ROWS))
 }
 
-fn side(plugins: &Path) -> anyhow::Result<Measured> {
+fn side(plugins: &Path) -> anyhow::Result<Times> {
     let mut command = sandbox::command(std::env::current_exe()?);
     let printed = sh::feed(command.arg(NAME), &serde_json::to_vec(plugins)?)?;
     serde_json::from_str(&printed).context("a side printed something else than its numbers")
@@ -121,18 +123,17 @@ pub(crate) fn run() -> anyhow::Result<()> {
     };
     // The first container creates the bridge, and keeps it.
     call("ADD", 0)?;
-    let (mut wall, mut cpu) = ([0.0; 2], [0.0; 2]);
-    for (index, verb) in ["ADD", "DEL"].into_iter().enumerate() {
+    let mut times = Vec::new();
+    for verb in ["ADD", "DEL"] {
         let before = cpu_of_children()?;
         let all: Vec<_> = (1..=CONTAINERS)
             .map(|number| call(verb, number))
             .collect::<anyhow::Result<_>>()?;
-        wall[index] = median(all);
-        cpu[index] = (cpu_of_children()? - before) * 1e3 / f64::from(CONTAINERS);
+        let cpu = (cpu_of_children()? - before) * 1e3 / f64::from(CONTAINERS);
+        times.extend([median(all), cpu]);
     }
-    let measured = Measured { wall, cpu };
     let mut stdout = std::io::stdout();
-    stdout.write_all(&serde_json::to_vec(&measured)?)?;
+    stdout.write_all(&serde_json::to_vec(&times)?)?;
     Ok(stdout.flush()?)
 }
 

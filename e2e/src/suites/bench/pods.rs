@@ -2,23 +2,23 @@
 
 use serde_json::{Value, json};
 
+use super::side::PODS;
 use crate::{control_plane::objects, node::runtime::IMAGE};
 
 /// The annotation that requests networks.
 const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
 
-/// Returns pods with one and with three networks in turn.
-pub(crate) fn all(count: usize, node: &str) -> Vec<Value> {
-    (0..count)
-        .map(|index| pod(index / 2, if index % 2 == 0 { 1 } else { 3 }, node))
-        .collect()
+/// Returns pods with one and with three networks.
+pub(crate) fn all(node: &str) -> Vec<Value> {
+    let pods = |networks| (0..PODS).map(move |index| pod(index, networks, node));
+    pods(1).chain(pods(3)).collect()
 }
 
-pub(crate) fn name(index: usize, networks: usize) -> String {
+pub(crate) fn name(index: u32, networks: u32) -> String {
     format!("pod-{networks}-{index}")
 }
 
-pub(crate) fn uid(index: usize, networks: usize) -> String {
+pub(crate) fn uid(index: u32, networks: u32) -> String {
     format!("00000000-0000-4000-{networks:04x}-{index:012x}")
 }
 
@@ -39,7 +39,7 @@ pub(crate) fn definitions() -> Vec<Value> {
     definitions.into()
 }
 
-fn pod(index: usize, networks: usize, node: &str) -> Value {
+fn pod(index: u32, networks: u32, node: &str) -> Value {
     let name = name(index, networks);
     let mut pod = objects::pod(&name, node, (networks > 1).then_some("first,second"));
     let metadata = &mut pod["metadata"];
@@ -92,17 +92,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pods_are_as_large_as_real_ones_and_alternate() {
-        let pods = all(4, "n1");
-        let names: Vec<_> = pods
-            .iter()
-            .filter_map(|pod| pod["metadata"]["name"].as_str())
-            .collect();
-        assert_eq!(names, ["pod-1-0", "pod-3-0", "pod-1-1", "pod-3-1"]);
-        assert!(pods[0]["metadata"]["annotations"][NETWORKS].is_null());
-        assert_eq!(pods[1]["metadata"]["annotations"][NETWORKS], "first,second");
-        let size = pods[1].to_string().len();
+    fn pods_are_as_large_as_real_ones() {
+        let pods = all("n1");
+        let (first, last) = (&pods[0]["metadata"], &pods[pods.len() - 1]["metadata"]);
+        assert_eq!(
+            (&first["name"], &last["name"]),
+            (&json!("pod-1-0"), &json!("pod-3-63"))
+        );
+        assert!(first["annotations"][NETWORKS].is_null());
+        assert_eq!(last["annotations"][NETWORKS], "first,second");
+        assert_eq!(last["uid"], uid(63, 3));
+        let size = pods[0].to_string().len();
         assert!((4000..9000).contains(&size), "{size} bytes");
-        assert_eq!(pods[1]["metadata"]["uid"], uid(0, 3));
     }
 }

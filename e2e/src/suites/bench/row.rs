@@ -1,5 +1,8 @@
 //! One row of the result: the measurements of each side, the number with a target, and the verdict.
 
+use std::collections::BTreeMap;
+
+use anyhow::ensure;
 use serde_json::{Value, json};
 
 use super::statistics::{Summary, median};
@@ -35,7 +38,7 @@ pub(crate) struct Target {
 
 impl Target {
     /// Returns a target for a ratio or for bytes, which are the same on every machine.
-    pub(crate) fn portable(subject: Subject, bound: Bound, limit: f64) -> Self {
+    pub(crate) const fn portable(subject: Subject, bound: Bound, limit: f64) -> Self {
         Self {
             subject,
             bound,
@@ -45,7 +48,7 @@ impl Target {
     }
 
     /// Returns a target for a time or a rate, which depend on the machine.
-    pub(crate) fn absolute(subject: Subject, bound: Bound, limit: f64) -> Self {
+    pub(crate) const fn absolute(subject: Subject, bound: Bound, limit: f64) -> Self {
         Self {
             is_portable: false,
             ..Self::portable(subject, bound, limit)
@@ -90,59 +93,86 @@ pub(crate) enum Form {
     Short,
 }
 
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Row {
-    pub(crate) name: String,
-    pub(crate) unit: &'static str,
-    pub(crate) ours: Option<Summary>,
-    pub(crate) peer: Option<Summary>,
-    pub(crate) floor: Option<Summary>,
-    pub(crate) target: Option<Target>,
-    /// The values of the three sides by round.
-    rounds: [Vec<f64>; 3],
+/// A column of the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Column {
+    Ours,
+    Peer,
+    Floor,
 }
 
-impl Row {
-    /// Returns a row of these values; a side that was not measured has none.
-    pub(crate) fn new(
-        name: impl Into<String>,
-        unit: &'static str,
-        [ours, peer, floor]: [&[f64]; 3],
-    ) -> Self {
-        let summary = |values: &[f64]| Summary::of(values.iter().copied());
-        Self {
-            name: name.into(),
-            unit,
-            ours: summary(ours),
-            peer: summary(peer),
-            floor: summary(floor),
-            target: None,
-            rounds: [ours, peer, floor].map(<[f64]>::to_vec),
-        }
+/// A row of a table without its values.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct RowKind {
+    pub(crate) name: &'static str,
+    pub(crate) unit: &'static str,
+    target: Option<Target>,
+}
+
+impl RowKind {
+    pub(crate) const fn new(name: &'static str, unit: &'static str) -> Self {
+        let target = None;
+        Self { name, unit, target }
     }
 
-    /// Returns the row under another name and without a peer.
-    pub(crate) fn without_peer(self, name: String) -> Self {
-        Self {
-            name,
-            peer: None,
-            ..self
-        }
-    }
-
-    /// Returns the row with a target.
-    pub(crate) fn with(self, target: Target) -> Self {
+    pub(crate) const fn with(self, target: Target) -> Self {
         Self {
             target: Some(target),
             ..self
         }
+    }
+}
+
+/// The values of every row by its name and column, one a round.
+#[derive(Debug, Default)]
+pub(crate) struct Measured(BTreeMap<String, [Vec<f64>; 3]>);
+
+impl Measured {
+    pub(crate) fn push(&mut self, row: impl Into<String>, column: Column, value: f64) {
+        self.0.entry(row.into()).or_default()[column as usize].push(value);
+    }
+
+    /// Adds the values of a further round.
+    pub(crate) fn extend(&mut self, round: Self) {
+        for (name, columns) in round.0 {
+            let row = self.0.entry(name).or_default();
+            for (all, values) in row.iter_mut().zip(columns) {
+                all.extend(values);
+            }
+        }
+    }
+
+    /// Returns the rows of the table; fails when something was measured that has none.
+    pub(crate) fn rows(mut self, table: &[RowKind]) -> anyhow::Result<Vec<Row>> {
+        let rows = table.iter().map(|kind| Row {
+            kind: *kind,
+            columns: self.0.remove(kind.name).unwrap_or_default(),
+        });
+        let rows = rows.collect();
+        ensure!(self.0.is_empty(), "no row has the values {:?}", self.0);
+        Ok(rows)
+    }
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Row {
+    pub(crate) kind: RowKind,
+    /// The values of each [`Column`] by round; one that was not measured has none.
+    pub(crate) columns: [Vec<f64>; 3],
+}
+
+impl Row {
+    /// Returns the summaries of the columns.
+    pub(crate) fn summaries(&self) -> [Option<Summary>; 3] {
+        let summary = |values: &Vec<f64>| Summary::of(values.iter().copied());
+        self.columns.each_ref().map(summary)
     }
 
     /// Returns the number that the target is about, or `None` when a side is missing.
     ///
     /// For two sides with the same rounds it is the median of the rounds' numbers, because a machine that is busy in a round is busy for both.
     pub(crate) fn value(&self) -> Option<f64> {
-        let [ours, peer, floor] = &self.rounds;
+        let [ours, peer, floor] = &self.columns;
         let both = |other: &[f64], of: fn(f64, f64) -> f64| {
             if other.is_empty() || ours.is_empty() {
                 f64::NAN
@@ -152,7 +182,7 @@ impl Row {
                 of(median(ours.iter().copied()), median(other.iter().copied()))
             }
         };
-        let value = match self.target?.subject {
+        let value = match self.kind.target?.subject {
             Subject::Ours => median(ours.iter().copied()),
             Subject::OverFloor => both(floor, |one, other| one - other),
             Subject::PeerRatio => both(peer, |one, other| one / other),
@@ -162,16 +192,19 @@ impl Row {
     }
 
     pub(crate) fn verdict(&self, form: Form) -> Verdict {
-        let Some(target) = self.target else {
+        let Some(target) = self.kind.target else {
             return Verdict::NotJudged;
         };
         if form == Form::Short && !target.is_portable {
             return Verdict::NotJudged;
         }
         let Some(value) = self.value() else {
-            return match target.subject {
-                Subject::PeerRatio if self.peer.is_none() && self.ours.is_some() => Verdict::NoPeer,
-                _ => Verdict::Missing,
+            let [ours, peer, _] = &self.columns;
+            let lacks_peer = target.subject == Subject::PeerRatio && peer.is_empty();
+            return if lacks_peer && !ours.is_empty() {
+                Verdict::NoPeer
+            } else {
+                Verdict::Missing
             };
         };
         // How many times the limit is exceeded, for either bound.
@@ -190,7 +223,7 @@ impl Row {
 
     /// Returns the target as text: `ours / peer <= 0.20`.
     pub(crate) fn target_text(&self) -> String {
-        let Some(target) = self.target else {
+        let Some(target) = self.kind.target else {
             return String::new();
         };
         let subject = match target.subject {
@@ -207,12 +240,13 @@ impl Row {
     }
 
     pub(crate) fn json(&self, form: Form) -> Value {
-        let side = |summary: Option<Summary>| summary.map_or(Value::Null, |summary| summary.json());
-        let target = self.target.map_or(Value::Null, |target| {
+        let json = |summary: Option<Summary>| summary.map_or(Value::Null, |summary| summary.json());
+        let [ours, peer, floor] = self.summaries().map(json);
+        let target = self.kind.target.map_or(Value::Null, |target| {
             json!({"text": self.target_text(), "limit": target.limit, "portable": target.is_portable})
         });
         json!({
-            "name": self.name, "unit": self.unit, "ours": side(self.ours), "peer": side(self.peer), "floor": side(self.floor),
+            "name": self.kind.name, "unit": self.kind.unit, "ours": ours, "peer": peer, "floor": floor,
             "value": self.value(), "target": target, "verdict": self.verdict(form).name(),
         })
     }
@@ -236,11 +270,36 @@ mod tests {
     };
 
     fn row(ours: &[f64], peer: &[f64], floor: &[f64]) -> Row {
-        Row::new("r", "ms", [ours, peer, floor])
+        let columns = [ours, peer, floor].map(<[f64]>::to_vec);
+        let kind = RowKind::new("r", "ms");
+        Row { kind, columns }
+    }
+
+    fn with(row: Row, target: Target) -> Row {
+        let kind = row.kind.with(target);
+        Row { kind, ..row }
     }
 
     fn check(row: Row, target: Target, expected: Verdict) {
-        assert_eq!(row.with(target).verdict(Form::Full), expected);
+        assert_eq!(with(row, target).verdict(Form::Full), expected);
+    }
+
+    #[test]
+    fn rounds_are_rows_of_the_table() {
+        let mut measured = Measured::default();
+        for value in [1.0, 2.0] {
+            let mut round = Measured::default();
+            round.push("a", Column::Ours, value);
+            round.push("a", Column::Floor, 4.0);
+            measured.extend(round);
+        }
+        let table = ["a", "b"].map(|name| RowKind::new(name, "ms"));
+        let rows = measured.rows(&table).unwrap();
+        assert_eq!(rows[0].columns, [vec![1.0, 2.0], vec![], vec![4.0, 4.0]]);
+        assert!(rows[1].columns.iter().all(Vec::is_empty));
+        let mut other = Measured::default();
+        other.push("c", Column::Ours, 1.0);
+        assert!(other.rows(&table).is_err());
     }
 
     #[test]
@@ -284,7 +343,7 @@ mod tests {
     fn sides_are_compared_round_by_round() {
         let target = Target::portable(FloorRatio, AtMost, 1.2);
         // In its second round the machine was busy.
-        let row = row(&[1.1, 11.0, 1.1], &[], &[1.0, 10.0, 1.0]).with(target);
+        let row = with(row(&[1.1, 11.0, 1.1], &[], &[1.0, 10.0, 1.0]), target);
         assert!(row.value().is_some_and(|value| (value - 1.1).abs() < 1e-9));
         assert_eq!(row.verdict(Form::Full), Verdict::Ok);
     }
@@ -305,16 +364,17 @@ mod tests {
     #[test]
     fn short_form_judges_only_rows_that_do_not_depend_on_the_machine() {
         let row = row(&[9.0], &[], &[1.0]);
-        let absolute = row.clone().with(Target::absolute(Ours, AtMost, 1.0));
+        let absolute = with(row.clone(), Target::absolute(Ours, AtMost, 1.0));
         assert_eq!(absolute.verdict(Form::Short), Verdict::NotJudged);
         assert_eq!(absolute.verdict(Form::Full), Verdict::FarOver);
-        let portable = row.with(Target::portable(FloorRatio, AtMost, 1.0));
+        let portable = with(row, Target::portable(FloorRatio, AtMost, 1.0));
         assert_eq!(portable.verdict(Form::Short), Verdict::FarOver);
     }
 
     #[test]
     fn json_has_every_side_and_the_verdict() {
-        let row = row(&[1.0, 3.0], &[10.0], &[]).with(Target::portable(PeerRatio, AtMost, 0.2));
+        let target = Target::portable(PeerRatio, AtMost, 0.2);
+        let row = with(row(&[1.0, 3.0], &[10.0], &[]), target);
         let expected = json!({
             "name": "r", "unit": "ms",
             "ours": {"median": 2.0, "min": 1.0, "max": 3.0, "count": 2},

@@ -5,16 +5,16 @@ use std::{
     fs::{self, File},
     path::{Path, PathBuf},
     process::Command,
-    time::{Duration, SystemTime},
 };
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 use serde_json::{Value, json};
 
 use super::{
     PLUGIN, api_server,
     driver::{Batch, Call, Times},
     pods,
+    row::Column,
     usage::{self, Account},
 };
 use crate::{
@@ -36,44 +36,29 @@ const BRIDGE_PLUGINS: [&str; 2] = ["bridge", "host-local"];
 /// The directory of a socket without answers.
 const HANGING: &str = "/run/bench-hanging";
 /// Pods of each kind on a node, and so the most concurrent calls.
-pub(crate) const PODS: usize = 64;
-/// Pods in the long list.
-const MANY: usize = 250;
+pub(crate) const PODS: u32 = 64;
 /// The mount point of a file system for the node's state: a sparse image, with more inodes than a run frees.
 const STATE_MOUNT: &str = "/var/lib/cni";
 const STATE_BYTES: u64 = 1 << 30;
 const STATE_INODES: &str = "131072";
-/// The port of the API server with the node's pods, and that of the one with many.
-const FEW_PORT: u16 = 6443;
-const MANY_PORT: u16 = 7443;
+const API_PORT: u16 = 6443;
 
 pub(crate) struct Side {
-    pub(crate) node: Node,
+    pub(crate) column: Column,
+    node: Node,
     programs: Programs,
-    pki: Pki,
     /// The directory of the reference's plugins.
     reference: PathBuf,
     daemon: Option<(Service, Account)>,
-    starts: u32,
     /// Makes container IDs unique.
     batches: u32,
-}
-
-/// The measurements of a daemon that lists many pods.
-pub(crate) struct Listed {
-    /// Peak memory in bytes.
-    pub(crate) peak: u64,
-    /// Time from its start to its configuration.
-    pub(crate) start: Duration,
-    /// Time from the end of the list to its configuration.
-    pub(crate) after: Duration,
 }
 
 /// The networks of a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Network {
     /// This number of networks with the plugin that answers immediately.
-    Instant(usize),
+    Instant(u32),
     /// One bridge network.
     Bridge,
 }
@@ -83,19 +68,19 @@ pub(crate) enum Network {
 pub(crate) struct Containers {
     batch: u32,
     network: Network,
-    count: usize,
+    count: u32,
 }
 
 impl Side {
-    /// Starts a node with its API servers, without a daemon.
+    /// Starts a node with its API server, without a daemon.
     pub(crate) fn new(
         env: &TestEnv,
         network: &NodeNetwork,
-        number: u8,
+        column: Column,
         programs: Programs,
         plugin: &Path,
     ) -> anyhow::Result<Self> {
-        let node = Node::start(env, network, number, &[&env.bin])?;
+        let node = Node::start(env, network, 1 + column as u8, &[&env.bin])?;
         if let Err(error) = mount_state(&node) {
             say(&format!(
                 "{}: the state is on the machine's own file system, whose recent activity affects the measurements: {error:#}",
@@ -103,24 +88,7 @@ impl Side {
             ));
         }
         let pki = Pki::new(node.dir.join("pki"), "IP:127.0.0.1")?;
-        let own = std::env::current_exe()?;
-        for (port, count) in [(FEW_PORT, 2 * PODS), (MANY_PORT, MANY)] {
-            let directory = node.dir.join(format!("api-{port}"));
-            fs::create_dir_all(&directory)?;
-            for file in ["apiserver.crt", "apiserver.key"] {
-                fs::copy(pki.file(file), directory.join(file))?;
-            }
-            node.serve(&format!("api-{port}"), &own, |command| {
-                command
-                    .args([
-                        api_server::NAME,
-                        &port.to_string(),
-                        &count.to_string(),
-                        &node.name,
-                    ])
-                    .arg(&directory)
-            })?;
-        }
+        api_server::start(&node, API_PORT, &pki)?;
         node.run(&["mkdir", "-p", BIN_DIR])?;
         let place = format!("{BIN_DIR}/{PLUGIN}");
         node.write(&place, b"")?;
@@ -134,12 +102,11 @@ impl Side {
             node.run(&["ip", "netns", "add", &netns(index)])?;
         }
         let side = Self {
+            column,
             node,
             programs,
-            pki,
             reference: env.plugins.clone(),
             daemon: None,
-            starts: 0,
             batches: 0,
         };
         side.use_reference()?;
@@ -173,7 +140,7 @@ impl Side {
 
     /// Starts the daemon with the API server of the node's pods, and waits until it is ready.
     pub(crate) fn start(&mut self) -> anyhow::Result<()> {
-        self.launch(FEW_PORT)?;
+        self.launch()?;
         sh::until(60, "the daemon is ready", || self.config(&json!({})))?;
         // The daemon may write its configuration before it listens.
         let batch = self.batch(1, Network::Instant(1));
@@ -183,7 +150,7 @@ impl Side {
         self.verb("DEL", batch, 1).map(drop)
     }
 
-    fn launch(&mut self, port: u16) -> anyhow::Result<()> {
+    fn launch(&mut self) -> anyhow::Result<()> {
         let file = json!({
             "cniVersion": "1.0.0", "multusConfigFile": "auto", "multusAutoconfigDir": CONF_DIR, "cniConfigDir": CONF_DIR,
             "binDir": BIN_DIR, "socketDir": "/run/multus/", "logLevel": "error", "logToStderr": true,
@@ -192,10 +159,8 @@ impl Side {
         node.write(DAEMON_CONFIG, file.to_string())?;
         // One implementation keeps this file when it ends, the other does not.
         let _ = fs::remove_file(node.path(GENERATED));
-        self.starts += 1;
-        let name = format!("daemon-{}", self.starts);
-        let (program, account) = (&self.programs.daemon, Access::Account(port));
-        let daemon = daemon::launch(node, &name, program, account, |command| {
+        let (program, account) = (&self.programs.daemon, Access::Account(API_PORT));
+        let daemon = daemon::launch(node, "daemon", program, account, |command| {
             command.args(["-config", DAEMON_CONFIG])
         })?;
         let account = Account::of(&node.name, node.machine_pid(&daemon)?)?;
@@ -208,47 +173,6 @@ impl Side {
             Some((daemon, _account)) => self.node.end(&daemon, "TERM"),
             None => Ok(()),
         }
-    }
-
-    /// Measures a daemon that lists many pods.
-    pub(crate) fn list(&mut self) -> anyhow::Result<Listed> {
-        self.stop()?;
-        let stamp = self
-            .node
-            .dir
-            .join(format!("api-{MANY_PORT}"))
-            .join("listed");
-        let _ = fs::remove_file(&stamp);
-        let start = SystemTime::now();
-        self.launch(MANY_PORT)?;
-        let written = self.written()?;
-        let listed = sh::until(30, "the list of pods was read", || {
-            let text = fs::read_to_string(&stamp).context("it was not read")?;
-            let nanos: u64 = text.parse().context("the file has no time yet")?;
-            Ok(SystemTime::UNIX_EPOCH + Duration::from_nanos(nanos))
-        })?;
-        let peak = self.account()?.sum(usage::peak)?;
-        self.stop()?;
-        Ok(Listed {
-            peak,
-            start: written.duration_since(start)?,
-            // A daemon that does not wait for the list may write its configuration earlier.
-            after: written.duration_since(listed).unwrap_or_default(),
-        })
-    }
-
-    /// Waits for the configuration; returns the time at which it was there, to the millisecond.
-    fn written(&self) -> anyhow::Result<SystemTime> {
-        let path = self.node.path(GENERATED);
-        let start = SystemTime::now();
-        while !path.exists() {
-            ensure!(
-                start.elapsed()? < Duration::from_mins(2),
-                "no {GENERATED} within two minutes"
-            );
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        Ok(SystemTime::now())
     }
 
     /// Returns the CPU seconds of the daemon and of all its children so far.
@@ -267,7 +191,7 @@ impl Side {
     }
 
     /// Returns new containers.
-    pub(crate) fn batch(&mut self, count: usize, network: Network) -> Containers {
+    pub(crate) fn batch(&mut self, count: u32, network: Network) -> Containers {
         self.batches += 1;
         Containers {
             batch: self.batches,
@@ -311,7 +235,7 @@ impl Side {
     }
 
     /// Returns the memory of the shim in bytes while it waits for a silent daemon.
-    pub(crate) fn shim_memory(&mut self, count: usize) -> anyhow::Result<Vec<u64>> {
+    pub(crate) fn shim_memory(&mut self, count: u32) -> anyhow::Result<Vec<u64>> {
         let containers = self.batch(count, Network::Instant(1));
         let config = self
             .config(&json!({"daemonSocketDir": HANGING}))?
@@ -341,7 +265,8 @@ impl Side {
             calls: calls(verb, config, containers),
             hang_on: None,
         };
-        batch.run(&self.node).with_context(|| verb.to_owned())
+        let (verb, node) = (verb.to_owned(), &self.node);
+        batch.run(node).context(verb)
     }
 
     /// Returns the configuration that a runtime hands to the shim, with further keys.
@@ -357,9 +282,8 @@ impl Side {
     }
 
     /// Returns the path of the daemon's log.
-    pub(crate) fn log(&self) -> std::path::PathBuf {
-        let _ = &self.pki;
-        self.node.log(&format!("daemon-{}", self.starts))
+    pub(crate) fn log(&self) -> PathBuf {
+        self.node.log("daemon")
     }
 }
 
@@ -387,7 +311,7 @@ fn calls(verb: &str, config: &str, containers: Containers) -> Vec<Call> {
         Network::Instant(networks) => networks,
         Network::Bridge => 1,
     };
-    let one = |index: usize| {
+    let one = |index: u32| {
         let pod = index % PODS;
         let sandbox = Sandbox {
             namespace: "default".to_owned(),
@@ -407,7 +331,7 @@ fn calls(verb: &str, config: &str, containers: Containers) -> Vec<Call> {
     (0..count).map(one).collect()
 }
 
-fn netns(index: usize) -> String {
+fn netns(index: u32) -> String {
     format!("bench-{index}")
 }
 
@@ -439,7 +363,7 @@ mod tests {
             count: PODS + 1,
         };
         let calls = calls("ADD", "{}", containers);
-        let of = |index: usize, name: &str| calls[index].env[name].clone();
+        let of = |index: u32, name: &str| calls[index as usize].env[name].clone();
         assert_ne!(of(0, "CNI_CONTAINERID"), of(PODS, "CNI_CONTAINERID"));
         assert_eq!(of(0, "CNI_NETNS"), of(PODS, "CNI_NETNS"));
         assert!(of(1, "CNI_ARGS").contains("K8S_POD_NAME=pod-3-1;"));

@@ -9,16 +9,17 @@ const HEAD: [&str; 8] = [
     "", "unit", "ours", "peer", "floor", "value", "target", "verdict",
 ];
 
-/// Renders the rows in columns; a side has its median with its minimum and maximum.
+/// Renders the rows in columns; each side has its median with its minimum and maximum.
 pub(crate) fn render(rows: &[Row], form: Form) -> String {
     let mut lines = vec![HEAD.map(ToOwned::to_owned)];
     for row in rows {
+        let [ours, peer, floor] = row.summaries().map(column);
         lines.push([
-            row.name.clone(),
-            row.unit.to_owned(),
-            side(row.ours),
-            side(row.peer),
-            side(row.floor),
+            row.kind.name.to_owned(),
+            row.kind.unit.to_owned(),
+            ours,
+            peer,
+            floor,
             row.value().map(number).unwrap_or_default(),
             row.target_text(),
             row.verdict(form).name().to_owned(),
@@ -41,7 +42,7 @@ pub(crate) fn render(rows: &[Row], form: Form) -> String {
     text
 }
 
-fn side(summary: Option<Summary>) -> String {
+fn column(summary: Option<Summary>) -> String {
     match summary {
         None => "-".to_owned(),
         Some(one) if one.count == 1 => number(one.median),
@@ -57,19 +58,17 @@ fn side(summary: Option<Summary>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::suites::bench::row::{Bound, Subject, Target};
+    use crate::suites::bench::row::{Bound, RowKind, Subject, Target};
 
     #[test]
     fn columns_are_as_wide_as_their_widest_cell() {
+        let target = Target::absolute(Subject::OverFloor, Bound::AtMost, 2.5);
+        let times = [vec![3.0, 2.0, 4.0], vec![14.0], vec![0.36]];
         let rows = [
-            Row::new(
-                "wall of one ADD",
-                "ms",
-                [&[3.0, 2.0, 4.0], &[14.0], &[0.36]],
-            )
-            .with(Target::absolute(Subject::OverFloor, Bound::AtMost, 2.5)),
-            Row::new("idle RSS", "MB", [&[7.0], &[], &[]]),
+            (RowKind::new("wall of one ADD", "ms").with(target), times),
+            (RowKind::new("idle RSS", "MB"), [vec![7.0], vec![], vec![]]),
         ];
+        let rows = rows.map(|(kind, columns)| Row { kind, columns });
         let expected = "                 unit  ours              peer  floor  value  target                verdict\n\
                         wall of one ADD  ms    3.00 (2.00..4.00)  14.0  0.36   2.64   ours - floor <= 2.50  over\n\
                         idle RSS         MB    7.00               -     -\n";

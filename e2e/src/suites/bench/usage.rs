@@ -92,13 +92,6 @@ pub(crate) fn resident(pid: u32) -> anyhow::Result<u64> {
     kilobytes(&text, "Pss:").with_context(|| format!("{path} has no Pss"))
 }
 
-/// Returns the peak memory of a process in bytes.
-pub(crate) fn peak(pid: u32) -> anyhow::Result<u64> {
-    let path = format!("/proc/{pid}/status");
-    let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
-    kilobytes(&text, "VmHWM:").with_context(|| format!("{path} has no VmHWM"))
-}
-
 fn kilobytes(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     let number: u64 = line.trim().trim_end_matches(" kB").parse().ok()?;
@@ -120,7 +113,7 @@ mod tests {
     #[test]
     fn memory_is_read_in_bytes() {
         assert_eq!(
-            kilobytes("VmPeak:\t 9 kB\nVmHWM:\t    12 kB\n", "VmHWM:"),
+            kilobytes("Rss:\t 9 kB\nPss:\t    12 kB\n", "Pss:"),
             Some(12 << 10)
         );
         assert_eq!(kilobytes("Rss:  4 kB\n", "Pss:"), None);

@@ -1,4 +1,4 @@
-//! The charts in a real registry: pushed, pulled and installed from there.
+//! The charts as OCI artifacts in a real registry.
 
 use std::fs;
 
@@ -16,62 +16,18 @@ use crate::{
 const REGISTRY: &str = "127.0.0.1:5000";
 
 pub(super) fn run(env: &TestEnv, server: &Server, report: &mut Report) -> Result<(), CheckFailed> {
-    report.check("a registry returns the bytes of the pushed charts", || {
-        start(server)?;
-        let pulled = env.dir.join("pulled");
-        fs::create_dir_all(&pulled)?;
-        let (directory, version) = (pulled.display().to_string(), env.version()?);
-        for name in CHARTS {
-            let chart = env.chart(name)?;
-            let (path, place) = (
-                chart.display().to_string(),
-                format!("oci://{REGISTRY}/charts"),
-            );
-            server.helm(&["push", &path, &place, "--plain-http"])?;
-            let from = format!("{place}/{name}");
-            server.helm(&[
-                "pull",
-                &from,
-                "--version",
-                &version,
-                "--destination",
-                &directory,
-                "--plain-http",
-            ])?;
-            let back = fs::read(pulled.join(format!("{name}-{version}.tgz")))?;
-            ensure!(
-                back == fs::read(&chart)?,
-                "{name} comes back with other bytes"
-            );
-        }
-        Ok(())
-    })?;
     report.check(
         "our OCI artifacts equal those that helm pushes, and helm pulls them",
-        || artifacts(env, server),
-    )?;
-    report.check("helm installs from the registry", || {
-        let version = env.version()?;
-        for name in ["rke2-multus-crd", "rke2-multus"] {
-            let from = format!("oci://{REGISTRY}/charts/{name}");
-            server.helm(&[
-                "install",
-                name,
-                &from,
-                "--version",
-                &version,
-                "--plain-http",
-            ])?;
-        }
-        server.existing("DaemonSet/rke2-multus")?;
-        server.helm(&["uninstall", "rke2-multus"])?;
-        server.helm(&["uninstall", "rke2-multus-crd"])?;
-        ensure!(
-            server.get("DaemonSet/rke2-multus")?.is_none(),
-            "the DaemonSet is still there"
-        );
-        server.kubectl(&["delete", "crd", "--all"]).map(drop)
-    })
+        || {
+            start(server)?;
+            let place = format!("oci://{REGISTRY}/charts");
+            for name in CHARTS {
+                let path = env.chart(name)?.display().to_string();
+                server.helm(&["push", &path, &place, "--plain-http"])?;
+            }
+            artifacts(env, server)
+        },
+    )
 }
 
 /// Copies OCI artifacts of `xtask chart oci` to the registry, and compares them with those that Helm pushed.

@@ -11,7 +11,7 @@ use std::process::Command;
 use anyhow::{Context as _, bail, ensure};
 use serde_json::Value;
 
-use self::rows::{Outcome, ROWS, Row};
+use self::rows::{ROWS, Row};
 use super::render;
 use crate::{programs::published_charts, sh, test_env::TestEnv};
 
@@ -51,13 +51,13 @@ pub(super) fn each(env: &TestEnv) -> anyhow::Result<()> {
     let leaves = leaves(env)?;
     for (path, _) in &leaves {
         ensure!(
-            ROWS.iter().any(|row| row.path == path),
+            ROWS.iter().any(|row| row.path == *path),
             "{path} has no row: add one to the table"
         );
     }
-    for row in ROWS {
+    for row in ROWS.iter() {
         ensure!(
-            leaves.iter().any(|(path, _)| path == row.path),
+            leaves.iter().any(|(path, _)| *path == row.path),
             "{} has a row, but is no longer a value",
             row.path
         );
@@ -67,8 +67,8 @@ pub(super) fn each(env: &TestEnv) -> anyhow::Result<()> {
 }
 
 fn check(env: &TestEnv, row: &Row) -> anyhow::Result<()> {
-    let value = serde_yaml::from_str(row.value)?;
-    let values = render::nested(row.path, value).to_string();
+    let value = serde_yaml::from_str(&row.value)?;
+    let values = render::nested(&row.path, value).to_string();
     let with: Vec<_> = row
         .with
         .iter()
@@ -79,27 +79,29 @@ fn check(env: &TestEnv, row: &Row) -> anyhow::Result<()> {
     let after = render::with_file(env, "rke2-multus", &values, &with);
     preflight_agrees(env, row, &values, after.as_deref().ok())?;
     let after = after.and_then(|objects| Ok(serde_json::to_string(&objects)?));
-    match row.outcome {
-        Outcome::Refused(hint) => match after {
-            Ok(_) => bail!("the value is accepted"),
-            Err(error) => ensure!(error.to_string().contains(hint), "no `{hint}` in {error:#}"),
-        },
-        Outcome::NoChange => ensure!(after? == before, "it changes something"),
-        Outcome::Shows(text) => {
-            ensure!(
-                !before.contains(text),
-                "`{text}` is there without the value"
-            );
-            let after = after?;
-            ensure!(after.contains(text), "no `{text}` in {after}");
+    let after = match (after, &row.refused) {
+        (Ok(_), Some(_)) => bail!("the value is accepted"),
+        (Err(error), Some(hint)) => {
+            ensure!(error.to_string().contains(hint), "no `{hint}` in {error:#}");
+            return Ok(());
         }
-        Outcome::Hides(text) => {
-            ensure!(
-                before.contains(text),
-                "`{text}` is not there without the value"
-            );
-            ensure!(!after?.contains(text), "`{text}` is still there");
-        }
+        (after, None) => after?,
+    };
+    let is_unchanged = row.shows.is_none() && row.hides.is_none();
+    ensure!(!is_unchanged || after == before, "it changes something");
+    if let Some(text) = &row.shows {
+        ensure!(
+            !before.contains(text),
+            "`{text}` is there without the value"
+        );
+        ensure!(after.contains(text), "no `{text}` in {after}");
+    }
+    if let Some(text) = &row.hides {
+        ensure!(
+            before.contains(text),
+            "`{text}` is not there without the value"
+        );
+        ensure!(!after.contains(text), "`{text}` is still there");
     }
     Ok(())
 }
@@ -242,15 +244,13 @@ pub(super) fn layers(env: &TestEnv) -> anyhow::Result<()> {
 /// Returns Helm arguments that set every accepted value of a group.
 pub(super) fn accepted_of(group: &str) -> impl Iterator<Item = String> {
     let rows = ROWS.iter().filter(move |row| row.path.starts_with(group));
-    let accepted = rows.filter(|row| !matches!(row.outcome, Outcome::Refused(_)));
+    let accepted = rows.filter(|row| row.is_accepted());
     accepted.map(|row| format!("--set={}={}", row.path, row.value.replace(',', "\\,")))
 }
 
 /// Returns Helm arguments for each accepted switch, with the further values that it needs.
 pub(super) fn switches() -> impl Iterator<Item = Vec<String>> {
-    let rows = ROWS
-        .iter()
-        .filter(|row| !matches!(row.outcome, Outcome::Refused(_)));
+    let rows = ROWS.iter().filter(|row| row.is_accepted());
     let rows = rows.filter(|row| row.value.parse::<bool>().is_ok());
     rows.map(|row| {
         let with = row.with.iter().map(|value| format!("--set={value}"));

@@ -38,7 +38,7 @@ impl Feature {
 }
 
 /// Returns the features that this kernel has.
-pub(super) fn of_kernel() -> anyhow::Result<BTreeSet<Feature>> {
+pub(super) fn kernel_features() -> anyhow::Result<BTreeSet<Feature>> {
     let parent = "ip link add parent type veth peer name other";
     let mut present = BTreeSet::new();
     for feature in ALL {

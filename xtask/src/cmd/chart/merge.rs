@@ -116,7 +116,7 @@ pub(super) fn run(project: &Project, args: &Args) -> anyhow::Result<()> {
     let sources = if let Some(dir) = &args.release {
         let release = release(dir)?;
         epoch = release.epoch;
-        of_release(dir, &release, distro)?
+        release_charts(dir, &release, distro)?
     } else if args.charts.is_empty() {
         own(project, distro)?
     } else {
@@ -313,7 +313,7 @@ fn release(dir: &Path) -> anyhow::Result<Release> {
 }
 
 /// Returns the charts that a release has for a distro, with the digests in its description.
-fn of_release(dir: &Path, release: &Release, distro: Distro) -> anyhow::Result<Vec<Source>> {
+fn release_charts(dir: &Path, release: &Release, distro: Distro) -> anyhow::Result<Vec<Source>> {
     let name = Identity::of(distro).name;
     let own = release
         .charts

@@ -9,7 +9,7 @@ use anyhow::{Context as _, ensure};
 use crate::{
     arch::Arch,
     charts,
-    cmd::{build::desks::Plugins, dist, generate, images, verify},
+    cmd::{build::workstations::Plugins, dist, generate, images, verify},
     programs::Binaries,
     project::{ImageNames, Project},
     release::{self, Origin},

@@ -111,10 +111,10 @@ fn modes_are_described_and_checked() {
 }
 
 #[test]
-fn release_of_another_version_is_judged_by_its_own_words() {
+fn release_of_another_version_is_judged_by_its_own_description() {
     let sound = release_of("9.8.7");
     assert_eq!(
-        check(&sound, |_| Standard::OwnWords).unwrap().version,
+        check(&sound, |_| Standard::Description).unwrap().version,
         "9.8.7"
     );
     // As an older or newer checkout made it: other pages, lists, limits, assets and programs, with its own description of them.
@@ -146,13 +146,13 @@ fn release_of_another_version_is_judged_by_its_own_words() {
         release.budgets.remove(0);
         release.budgets[0].limit += 1;
     });
-    check(&tree, |_| Standard::OwnWords).unwrap();
+    check(&tree, |_| Standard::Description).unwrap();
     refused(
         &tree,
         "airgap/rke2/rke2-images-multus.linux-arm.txt is missing",
     );
     let forged = |change: &dyn Fn(&mut Tree, &mut Release), expected: &str| {
-        refused_by(&other(change), Standard::OwnWords, expected);
+        refused_by(&other(change), Standard::Description, expected);
     };
     let list = "airgap/multus-images.txt";
     forged(
@@ -199,7 +199,7 @@ fn images_have_the_names_of_the_build_everywhere() {
     };
     let tree = release_of(&settings);
     let checkout = checkout();
-    for standard in [Standard::Checkout(&checkout), Standard::OwnWords] {
+    for standard in [Standard::Checkout(&checkout), Standard::Description] {
         let release = check(&tree, |_| standard).unwrap();
         assert_eq!(release.images[0].reference, settings.image());
         assert!(
@@ -228,7 +228,7 @@ fn images_have_the_names_of_the_build_everywhere() {
     release.image_prefix = "rancher/".parse().unwrap();
     seal(&mut other, &release);
     let expected = "the image of this release is docker.io/rancher/multus:v";
-    refused_by(&other, Standard::OwnWords, expected);
+    refused_by(&other, Standard::Description, expected);
     // Charts and programs of one build, images of another.
     let mixed = |images: &str, expected: &str| {
         let other = BuildSettings {
@@ -246,7 +246,7 @@ fn images_have_the_names_of_the_build_everywhere() {
             }
         }
         reseal(&mut mixed);
-        refused_by(&mixed, Standard::OwnWords, expected);
+        refused_by(&mixed, Standard::Description, expected);
     };
     mixed(
         "registry.example/team/hardened-",
@@ -261,7 +261,7 @@ fn every_file_of_a_release_has_a_row_and_every_row_a_file() {
         assert!(parts::of(path).is_some(), "{path} has no row in {README}");
     }
     let text = String::from_utf8(tree.get(README).unwrap().to_vec()).unwrap();
-    for part in parts::PARTS {
+    for part in parts::PARTS.iter() {
         let row = format!("| `{}` | {} |", part.path, part.what);
         assert_eq!(text.matches(&row).count(), 1, "{row} in {text}");
     }
@@ -361,7 +361,7 @@ fn exports_name_files_of_the_release() {
 #[test]
 fn directory_that_does_not_exist_is_named_as_such() {
     let error = dir(Path::new("/nosuch"), &Trust::default(), |_| {
-        Standard::OwnWords
+        Standard::Description
     })
     .unwrap_err();
     let error = error.to_string();

@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, sync::LazyLock};
 
 use airgap::{
-    desk::Desk,
     image::{Definition, Release as ImageRelease},
+    workstation::Workstation,
 };
 use archive::layout::Layout;
 use chart::BuildSettings;
@@ -12,7 +12,7 @@ use chart::BuildSettings;
 use crate::{
     arch::Arch,
     charts,
-    cmd::{build::desks::Plugins, dist, generate},
+    cmd::{build::workstations::Plugins, dist, generate},
     programs::{self, Binaries},
     release::{self, Origin, Release},
     sbom,
@@ -35,7 +35,7 @@ pub(super) fn programs(arch: Arch, embedded: &[u8]) -> Binaries {
         .collect()
 }
 
-/// Returns the smallest file that passes for a program for Windows, of each desk.
+/// Returns the smallest file that passes for a program for Windows, of each workstation.
 fn plugins() -> Plugins {
     let mut bytes = vec![0; 0xc8];
     bytes[..2].copy_from_slice(b"MZ");
@@ -43,7 +43,7 @@ fn plugins() -> Plugins {
     bytes[0x40..0x46].copy_from_slice(b"PE\0\0\x64\x86");
     // The size of the optional header, which has no directories, and its magic.
     bytes[0x54..0x5a].copy_from_slice(&[0x70, 0, 0, 0, 0x0b, 2]);
-    Plugins::from([(Desk::WindowsAmd64, bytes)])
+    Plugins::from([(Workstation::WindowsAmd64, bytes)])
 }
 
 pub(super) fn layout(programs: &BTreeMap<Arch, Binaries>) -> Layout {

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use super::rows::{Outcome, ROWS};
+use super::rows::ROWS;
 
 const REFERENCE: &str = include_str!("../../../../../chart/template/main/README.md");
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/values.md");
@@ -72,19 +72,19 @@ fn entries(table: &str) -> Vec<Entry<'_>> {
     .collect()
 }
 
-/// Returns the first accepted example of a value; the first refused one where none is accepted.
+/// Returns the first accepted example of a value.
 fn example(path: &str) -> Option<String> {
-    let of_path = || ROWS.iter().filter(|row| row.path == path);
-    let accepted = of_path().find(|row| !matches!(row.outcome, Outcome::Refused(_)));
-    accepted.map(|row| row.value.to_owned())
+    let mut rows = ROWS.iter().filter(|row| row.path == path);
+    let accepted = rows.find(|row| row.is_accepted());
+    accepted.map(|row| row.value.clone())
 }
 
 /// The same for a key of the daemon's configuration.
 fn daemon_example(key: &str) -> Option<String> {
     let rows = ROWS.iter().filter(|row| row.path == DAEMON);
-    let mut accepted = rows.filter(|row| !matches!(row.outcome, Outcome::Refused(_)));
+    let mut accepted = rows.filter(|row| row.is_accepted());
     accepted.find_map(|row| {
-        let value: Value = serde_yaml::from_str(row.value).ok()?;
+        let value: Value = serde_yaml::from_str(&row.value).ok()?;
         let found = value.as_object()?.get(key)?;
         Some(found.to_string())
     })
@@ -183,7 +183,7 @@ fn page_of_values_is_current() {
 fn every_value_is_on_the_page() {
     let page = page();
     assert!(!page.contains('@'), "a placeholder is left");
-    for row in ROWS {
+    for row in ROWS.iter() {
         let row_or_list = [format!("| `{}` |", row.path), format!(" `{}`", row.path)];
         let is_there = row_or_list.iter().any(|text| page.contains(text));
         assert!(is_there, "{} is missing", row.path);

@@ -106,7 +106,7 @@ fn release_without_lists_is_an_older_one() {
     let mut tree = release_of("9.8.7");
     tree.0.retain(|path, _| !path.starts_with("sbom/"));
     reseal(&mut tree);
-    check(&tree, |_| Standard::OwnWords).unwrap();
+    check(&tree, |_| Standard::Description).unwrap();
     let mut tree = release();
     tree.0.retain(|path, _| !path.starts_with("sbom/"));
     reseal(&mut tree);
@@ -116,7 +116,7 @@ fn release_without_lists_is_an_older_one() {
 #[test]
 fn lists_follow_from_the_crates_that_cargo_resolves() {
     let release = release_of("9.8.7");
-    let described = check(&release, |_| Standard::OwnWords).unwrap();
+    let described = check(&release, |_| Standard::Description).unwrap();
     let check = |version| {
         let inventory = sbom::tests::sample(version, &ARCHES);
         sbom::check_graph(&inventory, &described)

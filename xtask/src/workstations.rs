@@ -1,8 +1,8 @@
-//! The desks of a release: one table of how the kubectl plugin is built for them. The C compiler is that of the other programs.
+//! The workstations of a release: one table of how the kubectl plugin is built for them. The C compiler is that of the other programs.
 
-use airgap::desk::Desk;
+use airgap::workstation::Workstation;
 
-/// The properties by which the builds for desks differ.
+/// The properties by which the builds for workstations differ.
 pub(crate) struct Facts {
     /// Rust's target.
     pub(crate) triple: &'static str,
@@ -12,7 +12,7 @@ pub(crate) struct Facts {
     pub(crate) rustflags: &'static [&'static str],
 }
 
-/// The program that links for a desk.
+/// The program that links for a workstation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Linker {
     /// The toolchain's own, with stand-ins for the libraries of macOS.
@@ -46,11 +46,11 @@ const WINDOWS_AMD64: Facts = Facts {
 pub(crate) const OLDEST_MACOS: &str = "11.0";
 
 impl Facts {
-    pub(crate) fn of(desk: Desk) -> &'static Self {
-        match desk {
-            Desk::DarwinAmd64 => &DARWIN_AMD64,
-            Desk::DarwinArm64 => &DARWIN_ARM64,
-            Desk::WindowsAmd64 => &WINDOWS_AMD64,
+    pub(crate) fn of(workstation: Workstation) -> &'static Self {
+        match workstation {
+            Workstation::DarwinAmd64 => &DARWIN_AMD64,
+            Workstation::DarwinArm64 => &DARWIN_ARM64,
+            Workstation::WindowsAmd64 => &WINDOWS_AMD64,
         }
     }
 }

@@ -18,7 +18,7 @@ pub const PROGRAM: &str = "kubectl-multus";
 
 /// A kind of machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Desk {
+pub enum Workstation {
     DarwinAmd64,
     DarwinArm64,
     WindowsAmd64,
@@ -42,7 +42,7 @@ const OF_WINDOWS: &[&str] = &[
 /// The directories of macOS that have the libraries which its programs may load.
 const OF_MACOS: &[&str] = &["/System/Library/Frameworks/", "/usr/lib/"];
 
-impl Desk {
+impl Workstation {
     pub const ALL: [Self; 3] = [Self::DarwinAmd64, Self::DarwinArm64, Self::WindowsAmd64];
 
     /// Returns the name of its directory in `bin/`.
@@ -76,10 +76,10 @@ impl Desk {
         format!("bin/{}/{}", self.name(), self.program())
     }
 
-    /// Returns the desks that a release has the plugin for.
+    /// Returns the workstations that a release has the plugin for.
     pub fn all_in(release: &Tree) -> impl Iterator<Item = Self> {
-        let desks = Self::ALL.into_iter();
-        desks.filter(|desk| release.get(&desk.path()).is_some())
+        let workstations = Self::ALL.into_iter();
+        workstations.filter(|workstation| release.get(&workstation.path()).is_some())
     }
 
     /// Fails unless the program runs there with nothing but the system.
@@ -198,25 +198,33 @@ pub(crate) mod tests {
     fn program_for_macos_loads_the_systems_libraries_alone_and_is_signed() {
         let system = "/usr/lib/libSystem.B.dylib";
         let sound = program_for_macos(macho::CPU_TYPE_ARM64, system, true);
-        Desk::DarwinArm64.check(&sound).unwrap();
+        Workstation::DarwinArm64.check(&sound).unwrap();
         let intel = program_for_macos(macho::CPU_TYPE_X86_64, system, false);
-        Desk::DarwinAmd64.check(&intel).unwrap();
-        let refused = |desk: Desk, bytes: &[u8], expected: &str| {
-            let error = desk.check(bytes).unwrap_err().to_string();
+        Workstation::DarwinAmd64.check(&intel).unwrap();
+        let refused = |workstation: Workstation, bytes: &[u8], expected: &str| {
+            let error = workstation.check(bytes).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");
         };
-        refused(Desk::DarwinAmd64, &sound, "its processor");
-        refused(Desk::DarwinArm64, &intel, "its processor");
+        refused(Workstation::DarwinAmd64, &sound, "its processor");
+        refused(Workstation::DarwinArm64, &intel, "its processor");
         let foreign = program_for_macos(macho::CPU_TYPE_ARM64, "/opt/lib/x.dylib", true);
-        refused(Desk::DarwinArm64, &foreign, "it requires /opt/lib/x.dylib");
+        refused(
+            Workstation::DarwinArm64,
+            &foreign,
+            "it requires /opt/lib/x.dylib",
+        );
         let unsigned = program_for_macos(macho::CPU_TYPE_ARM64, system, false);
-        refused(Desk::DarwinArm64, &unsigned, "no code signature");
-        refused(Desk::DarwinArm64, b"\x7fELF", "no 64-bit program for macOS");
+        refused(Workstation::DarwinArm64, &unsigned, "no code signature");
+        refused(
+            Workstation::DarwinArm64,
+            b"\x7fELF",
+            "no 64-bit program for macOS",
+        );
     }
 
     #[test]
     fn program_of_another_machine_is_refused() {
-        let check = |bytes: &[u8]| Desk::WindowsAmd64.check(bytes);
+        let check = |bytes: &[u8]| Workstation::WindowsAmd64.check(bytes);
         let sound = smallest_program(b"text");
         check(&sound).unwrap();
         let mut other = sound.clone();

@@ -1,8 +1,8 @@
-//! `--desks`: builds the kubectl plugin for the machines of operators that are no nodes.
+//! `--workstations`: builds the kubectl plugin for the machines of operators that are no nodes.
 
 use std::{collections::BTreeMap, ffi::OsString, fs};
 
-use airgap::{desk::Desk, kubectl_archives};
+use airgap::{kubectl_archives, workstation::Workstation};
 use anyhow::{Context as _, ensure};
 use api::version;
 use xshell::cmd;
@@ -11,42 +11,47 @@ use crate::{
     arch::{C_FLAGS, LINKER},
     build_environment::{self, remaps},
     c_compiler::CCompiler,
-    desks::{Facts, Linker, OLDEST_MACOS},
     elf, macos_sdk, programs,
     project::Project,
     toolchain,
     tree::Tree,
     ui,
+    workstations::{Facts, Linker, OLDEST_MACOS},
 };
 
-/// The plugins by desk.
-pub(crate) type Plugins = BTreeMap<Desk, Vec<u8>>;
+/// The plugins by workstation.
+pub(crate) type Plugins = BTreeMap<Workstation, Vec<u8>>;
 
-/// The option `--desks`, which some commands share.
+/// The option `--workstations`, which some commands share.
 #[derive(Debug, Clone, Copy, Default, clap::Args)]
-pub(crate) struct Desks {
+pub(crate) struct Workstations {
     /// Build kubectl-multus for macOS and Windows too
-    #[arg(long)]
-    desks: bool,
+    #[arg(long, alias = "desks")]
+    workstations: bool,
 }
 
-impl Desks {
-    /// Returns the desks to build for.
-    pub(crate) fn list(self) -> &'static [Desk] {
-        if self.desks { &Desk::ALL } else { &[] }
+impl Workstations {
+    /// Returns the workstations to build for.
+    pub(crate) fn list(self) -> &'static [Workstation] {
+        if self.workstations {
+            &Workstation::ALL
+        } else {
+            &[]
+        }
     }
 
     /// Builds the plugin for each of them.
     pub(crate) fn build(self, project: &Project) -> anyhow::Result<Plugins> {
-        let desks = self.list();
-        if desks.is_empty() {
+        let workstations = self.list();
+        if workstations.is_empty() {
             return Ok(Plugins::new());
         }
-        let compiler = toolchain::ensure_installed_for_desks(project, desks)?;
-        let plugins = desks.iter().map(|&desk| {
-            let bytes = compile(project, &compiler, desk)?;
-            check(project, desk, &bytes).with_context(|| format!("cannot ship {}", desk.path()))?;
-            Ok((desk, bytes))
+        let compiler = toolchain::ensure_installed_for_workstations(project, workstations)?;
+        let plugins = workstations.iter().map(|&workstation| {
+            let bytes = compile(project, &compiler, workstation)?;
+            check(project, workstation, &bytes)
+                .with_context(|| format!("cannot ship {}", workstation.path()))?;
+            Ok((workstation, bytes))
         });
         plugins.collect()
     }
@@ -55,14 +60,18 @@ impl Desks {
 /// Returns the plugins under their paths in a release.
 pub(crate) fn tree(plugins: &Plugins) -> Tree {
     let mut tree = Tree::default();
-    for (desk, bytes) in plugins {
-        tree.add_program(desk.path(), bytes.clone());
+    for (workstation, bytes) in plugins {
+        tree.add_program(workstation.path(), bytes.clone());
     }
     tree
 }
 
-fn compile(project: &Project, compiler: &CCompiler, desk: Desk) -> anyhow::Result<Vec<u8>> {
-    let facts = Facts::of(desk);
+fn compile(
+    project: &Project,
+    compiler: &CCompiler,
+    workstation: Workstation,
+) -> anyhow::Result<Vec<u8>> {
+    let facts = Facts::of(workstation);
     let triple = facts.triple;
     build_environment::check_settings(project, &[triple])?;
     let run = programs::run_of(kubectl_archives::PROGRAM)?;
@@ -74,7 +83,7 @@ fn compile(project: &Project, compiler: &CCompiler, desk: Desk) -> anyhow::Resul
     }
     let lower = triple.replace('-', "_");
     let upper = lower.to_uppercase();
-    let cc = compiler.cc_for(desk.name());
+    let cc = compiler.cc_for(workstation.name());
     let mut variables: Vec<(String, OsString)> = vec![
         ("CARGO_TARGET_DIR".to_owned(), project.target.clone().into()),
         ("CRATE_CC_NO_DEFAULTS".to_owned(), "1".into()),
@@ -105,7 +114,11 @@ fn compile(project: &Project, compiler: &CCompiler, desk: Desk) -> anyhow::Resul
     let packages: Vec<_> = packages
         .flat_map(|(package, _)| ["--package", package])
         .collect();
-    ui::note(&format!("building {} {}", desk.name(), packages.join(" ")));
+    ui::note(&format!(
+        "building {} {}",
+        workstation.name(),
+        packages.join(" ")
+    ));
     let build = cmd!(
         shell,
         "cargo build --locked --offline --profile {profile} --target {triple} {packages...} --bins"
@@ -113,14 +126,14 @@ fn compile(project: &Project, compiler: &CCompiler, desk: Desk) -> anyhow::Resul
     build_environment::apply(build, &variables)
         .quiet()
         .run()
-        .with_context(|| format!("cannot build for {}", desk.name()))?;
+        .with_context(|| format!("cannot build for {}", workstation.name()))?;
     let path = project.target.join(triple).join(profile);
-    let path = path.join(desk.program());
+    let path = path.join(workstation.program());
     fs::read(&path).with_context(|| format!("cannot read {}", path.display()))
 }
 
-fn check(project: &Project, desk: Desk, bytes: &[u8]) -> anyhow::Result<()> {
-    desk.check(bytes)?;
+fn check(project: &Project, workstation: Workstation, bytes: &[u8]) -> anyhow::Result<()> {
+    workstation.check(bytes)?;
     let paths: Vec<_> = remaps(project)?.into_iter().map(|(from, _)| from).collect();
     let paths: Vec<_> = paths.iter().map(String::as_str).collect();
     elf::check_has_none(bytes, &paths)?;
@@ -137,14 +150,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn desks_are_built_on_demand_alone() {
-        assert!(Desks::default().list().is_empty());
-        assert_eq!(Desks { desks: true }.list(), Desk::ALL);
+    fn workstations_are_built_for_on_demand_alone() {
+        assert!(Workstations::default().list().is_empty());
+        assert_eq!(Workstations { workstations: true }.list(), Workstation::ALL);
     }
 
     #[test]
     fn plugin_lies_next_to_those_of_nodes() {
-        let plugins = Plugins::from([(Desk::WindowsAmd64, b"MZ".to_vec())]);
+        let plugins = Plugins::from([(Workstation::WindowsAmd64, b"MZ".to_vec())]);
         let paths: Vec<_> = tree(&plugins).0.into_keys().collect();
         assert_eq!(paths, ["bin/windows-amd64/kubectl-multus.exe"]);
     }
