@@ -11,13 +11,16 @@ mod arguments;
 
 use std::fmt;
 
-use crate::{Secret, provider::ProviderName};
+use crate::{
+    Secret,
+    provider::{ProviderName, Selection},
+};
 
 /// The settings by which a node joins a VPN.
 #[derive(Debug)]
 pub struct Auth {
     /// The VPN.
-    pub provider: ProviderName,
+    pub selection: Selection,
     /// The key, unless the node is logged in already.
     pub key: Option<Secret>,
     /// The URL of the control server, where it is not the provider's own.
@@ -182,7 +185,7 @@ impl Auth {
             warnings.extend(check_key(key.expose(), arguments.has_tags)?);
         }
         Ok(Self {
-            provider,
+            selection: Selection { provider },
             key,
             control_server,
             advertise_routes: arguments.advertise_routes,

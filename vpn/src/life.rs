@@ -99,10 +99,12 @@ impl<S: Store> Life<S> {
 
     /// Does the next step; returns the state of the VPN. The caller sets the rules for the ranges of the LAN that it names.
     pub fn step(&mut self, input: &Input<'_>) -> State {
-        match self.try_step(input) {
+        let mut state = match self.try_step(input) {
             Ok(state) => state,
             Err(Stop::Missing(problem)) => State::missing(problem),
-        }
+        };
+        state.selection.clone_from(&self.record.selection);
+        state
     }
 
     fn try_step(&mut self, input: &Input<'_>) -> Result<State, Stop> {
@@ -150,16 +152,9 @@ impl<S: Store> Life<S> {
         self.compare_facts(facts);
         let carried = carried(input, &status, guide.ranges());
         self.keep_routes(&status, input, &network, &carried.accepted, &mut state)?;
-        let lan = rule::lan(&network, index, &carried.pods);
-        let protected = rule::protected(&lan, &carried);
-        state.lan = protected.into_iter().collect();
-        let routes = status.peers.iter().flat_map(|peer| {
-            let routes = peer.routes.iter();
-            routes.map(|route| (peer.name.as_str(), *route))
-        });
-        let claims = rule::claims(&Vec::from_iter(lan), routes.clone());
-        state.notes.extend(claims);
-        state.notes.extend(rule::twins(&carried.own, routes));
+        if guide.has_table {
+            keep_lan(&status, &network, index, &carried, &mut state);
+        }
         self.report_absence(&status, input, &mut state)?;
         Ok(state)
     }
@@ -446,6 +441,25 @@ fn no_interface(status: &Status, guide: &Guide) -> String {
         "{} runs without a network interface ({}), and pods need one: take this flag away",
         guide.daemon, guide.no_interface_flag
     )
+}
+
+/// Names the ranges of the LAN that need a rule, and the routes of other nodes that claim addresses of this one.
+fn keep_lan(
+    status: &Status,
+    network: &Network,
+    link: u32,
+    carried: &rule::Carried,
+    state: &mut State,
+) {
+    let lan = rule::lan(network, link, &carried.pods);
+    state.lan = rule::protected(&lan, carried).into_iter().collect();
+    let routes = status.peers.iter().flat_map(|peer| {
+        let routes = peer.routes.iter();
+        routes.map(|route| (peer.name.as_str(), *route))
+    });
+    let claims = rule::claims(&Vec::from_iter(lan), routes.clone());
+    state.notes.extend(claims);
+    state.notes.extend(rule::twins(&carried.own, routes));
 }
 
 /// Returns the ranges that belong into the VPN.

@@ -17,7 +17,7 @@ use serde::Serialize;
 
 use crate::{
     Facts, Family,
-    provider::ProviderName,
+    provider::Selection,
     state::{LIB_DIR, NET_CONF},
     vxlan::{MIN_IPV6_MTU, inner_mtu},
 };
@@ -123,7 +123,7 @@ pub struct HostAddress {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Node {
     /// The VPN.
-    pub provider: ProviderName,
+    pub selection: Selection,
     pub distro: Distro,
     /// The node's part.
     pub role: Role,

@@ -1,14 +1,15 @@
-//! The seam between this project and a VPN's own program. A provider is a file of its own with a [`Provider`] and a [`Guide`], and a
-//! variant of [`ProviderName`]; nothing else names it.
+//! The seam between this project and a VPN. A provider is a file of its own with a [`Provider`] and a [`Guide`], and a variant of
+//! [`ProviderName`]; nothing else names it. `tests/it/third.rs` has one more.
 
 use std::{net::IpAddr, path::Path, time::Duration};
 
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::{Addresses, Prefix, Secret, tailscale};
 
 /// A VPN that this program knows.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum ProviderName {
     /// Tailscale, with its own control server or another such as headscale.
     #[default]
@@ -31,24 +32,33 @@ impl ProviderName {
             Self::Tailscale => &tailscale::GUIDE,
         }
     }
+}
+
+/// What the settings of a node select. The record and the state of `vpn run` repeat it, for the commands that have no settings.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Selection {
+    pub provider: ProviderName,
+}
+
+impl Selection {
+    /// Returns what is said about the provider.
+    pub fn guide(&self) -> &'static Guide {
+        self.provider.guide()
+    }
 
     /// Returns the provider on this node; `run_dir` exists, and only root may read it.
-    pub fn on_this_node(self, run_dir: &Path) -> Box<dyn Provider + Sync> {
-        match self {
-            Self::Tailscale => {
+    pub fn on_this_node(&self, run_dir: &Path) -> Box<dyn Provider + Sync> {
+        match self.provider {
+            ProviderName::Tailscale => {
                 Box::new(tailscale::Tailscale::new(tailscale::SystemRunner, run_dir))
             }
         }
     }
 }
 
-impl Serialize for ProviderName {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.guide().program)
-    }
-}
-
-/// What is said about a provider: its names, its addresses, and the commands of its own program that help.
+/// What is said about a provider: its names, its addresses, and the commands of its own program that help. [`Guide::PLAIN`] has what one
+/// without a login and without settings of its own needs not say.
 #[derive(Debug)]
 pub struct Guide {
     /// Its program, by which settings name it, too.
@@ -58,6 +68,8 @@ pub struct Guide {
     pub unit: &'static str,
     /// The ranges of the addresses that it gives to its nodes.
     pub ranges: &'static [&'static str],
+    /// Its routes are in a table that comes before the main one, so the LAN needs rules that come before both.
+    pub has_table: bool,
     /// The domains below which it names its nodes.
     pub domains: &'static [&'static str],
     /// Brings the VPN up.
@@ -92,9 +104,53 @@ pub struct Guide {
     pub outdated: fn(&str) -> Option<String>,
     /// Returns the part of its policy that approves the subnets of nodes, inside of these networks.
     pub policy: fn(&[Prefix]) -> String,
+    /// Returns how nodes elsewhere reach these addresses of a node on its LAN.
+    pub reach_lan: fn(&[Prefix]) -> String,
+}
+
+impl PartialEq for Guide {
+    fn eq(&self, other: &Self) -> bool {
+        self.program == other.program
+    }
+}
+
+impl Eq for Guide {}
+
+impl Serialize for Guide {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.program)
+    }
 }
 
 impl Guide {
+    /// A provider of which nothing is known.
+    pub const PLAIN: Self = Self {
+        program: "",
+        daemon: "",
+        unit: "",
+        ranges: &[],
+        has_table: false,
+        domains: &[],
+        up: "",
+        down: "",
+        log_in_again: "",
+        log_out: "",
+        accept_routes: "",
+        filter_packets: "",
+        accept_connections: "",
+        leave_exit_node: "",
+        refuse_dns: "",
+        keep_sources: "",
+        ping: "",
+        no_interface_flag: "",
+        port: "",
+        sources_argument: "",
+        cure: |_| "",
+        outdated: |_| None,
+        policy: |_| String::new(),
+        reach_lan: |_| String::new(),
+    };
+
     /// Returns the ranges of the addresses that the provider gives to its nodes.
     pub fn ranges(&self) -> Vec<Prefix> {
         let ranges = self.ranges.iter();
@@ -111,37 +167,55 @@ impl Guide {
 /// The name of the file with the key, while a login runs.
 pub const KEY_FILE: &str = "key";
 
-/// A VPN's own program on this node. Every call has a deadline.
+/// A VPN on this node. Every call has a deadline. What a provider leaves out is not needed with it.
 pub trait Provider {
     /// Returns the state of the VPN, as far as its program knows it.
     fn status(&self) -> Result<Status, ProviderError>;
 
+    /// Returns what is said about it.
+    fn guide(&self) -> &'static Guide;
+
     /// Returns the settings of this node that concern routes and the login.
-    fn settings(&self) -> Result<Settings, ProviderError>;
+    fn settings(&self) -> Result<Settings, ProviderError> {
+        Ok(Settings {
+            accepts_routes: true,
+            filters_packets: true,
+            ..Settings::default()
+        })
+    }
 
     /// Brings the VPN up and keeps the settings that it has.
-    fn up(&self, login: &Login<'_>) -> Result<(), ProviderError>;
+    fn up(&self, _: &Login<'_>) -> Result<(), ProviderError> {
+        Ok(())
+    }
 
     /// Takes the VPN down; the node stays logged in.
-    fn down(&self) -> Result<(), ProviderError>;
+    fn down(&self) -> Result<(), ProviderError> {
+        Ok(())
+    }
 
     /// Logs the node out; another login needs a key or a person.
-    fn logout(&self) -> Result<(), ProviderError>;
+    fn logout(&self) -> Result<(), ProviderError> {
+        Ok(())
+    }
 
     /// Sends a packet to another node through the tunnel, and returns the time until its answer.
     fn ping(&self, address: IpAddr) -> Result<Duration, ProviderError>;
 
     /// Replaces the routes that this node advertises.
-    fn advertise(&self, routes: &[Prefix]) -> Result<(), ProviderError>;
+    fn advertise(&self, _: &[Prefix]) -> Result<(), ProviderError> {
+        Ok(())
+    }
 
     /// Has the routes of other nodes installed in this node's kernel, or not.
-    fn accept_routes(&self, accept: bool) -> Result<(), ProviderError>;
+    fn accept_routes(&self, _: bool) -> Result<(), ProviderError> {
+        Ok(())
+    }
 
     /// Has packets from the VPN to subnets behind this node get its own address, or not.
-    fn translate_sources(&self, translate: bool) -> Result<(), ProviderError>;
-
-    /// Returns what is said about it.
-    fn guide(&self) -> &'static Guide;
+    fn translate_sources(&self, _: bool) -> Result<(), ProviderError> {
+        Ok(())
+    }
 }
 
 /// The way in which a node logs in.
@@ -211,6 +285,20 @@ pub struct Peer {
     pub key_expiry: Option<String>,
     /// The time at which it was made.
     pub created: Option<String>,
+}
+
+impl Default for Status {
+    /// Returns the status of a VPN that is about to run.
+    fn default() -> Self {
+        Self {
+            phase: Phase::Starting,
+            version: String::new(),
+            own: Peer::default(),
+            peers: Vec::new(),
+            health: Vec::new(),
+            has_interface: true,
+        }
+    }
 }
 
 impl Status {

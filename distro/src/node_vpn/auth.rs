@@ -18,7 +18,7 @@ use anyhow::{Context as _, ensure};
 use cmdline::absolute;
 use node::root::Root;
 use rustix::process::{DumpableBehavior, geteuid, set_dumpable_behavior};
-use vpn::{Auth, Secret};
+use vpn::{Auth, Secret, provider::Selection};
 
 /// The variables with settings, those that name a file first. K3s reads those of its name, RKE2 none.
 pub(crate) const VARIABLES: [&str; 4] = [
@@ -116,14 +116,14 @@ pub(crate) fn take(
     Ok(Some(Taken { auth, notes }))
 }
 
-/// Fails unless a file has settings that can be used.
-pub(crate) fn check(root: &Root, path: &Path) -> anyhow::Result<()> {
+/// Returns the VPN that a file's settings select; fails unless they can be used.
+pub(crate) fn check(root: &Root, path: &Path) -> anyhow::Result<Selection> {
     set_dumpable_behavior(DumpableBehavior::NotDumpable)
         .context("cannot keep the VPN's key out of core files")?;
     let text = read_file(root, path)?;
     let parsed = Auth::parse(text.expose());
     parsed
-        .map(drop)
+        .map(|auth| auth.selection)
         .with_context(|| format!("cannot use {}", path.display()))
 }
 

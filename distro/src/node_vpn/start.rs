@@ -46,12 +46,14 @@ pub(crate) fn args(
         return Ok(None);
     };
     taken.notes.iter().for_each(|text| print_note(text));
+    let selection = taken.auth.selection.clone();
     drop(taken);
-    let node = plan_input::node(settings, |file: &Path| root.exists(file), host::read()?)
+    let exists = |file: &Path| root.exists(file);
+    let node = plan_input::node(settings, &selection, exists, host::read()?)
         .map_err(|error| BadUsage(format!("{error:#}")))?;
     let networks = flannel_networks(&options.vpn_cluster_cidr, settings)?;
     let files = VpnFiles::new(root);
-    let facts = files.wait(Duration::from_secs(options.vpn_timeout))?;
+    let facts = files.wait(&selection, Duration::from_secs(options.vpn_timeout))?;
     let plan = plan_input::plan(&facts, &node, settings)?;
     plan.notes.iter().for_each(|text| print_note(text));
     if let Some(mut networks) = networks {

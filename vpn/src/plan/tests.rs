@@ -36,7 +36,7 @@ fn host(addresses: &[(&str, &str)]) -> Host {
 
 fn node(distro: Distro, role: Role) -> Node {
     Node {
-        provider: ProviderName::Tailscale,
+        selection: Selection::default(),
         distro,
         role,
         settings: Settings::default(),

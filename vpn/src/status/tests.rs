@@ -1,7 +1,10 @@
 //! Tests of the findings: one fact at a time differs from those of a sound node.
 
 use super::*;
-use crate::kernel::{Below, Route, Rule};
+use crate::{
+    kernel::{Below, Route, Rule},
+    provider::ProviderName,
+};
 
 fn prefixes(text: &str) -> Vec<Prefix> {
     text.split_whitespace()
@@ -106,7 +109,7 @@ fn healthy() -> Node {
 impl Node {
     fn report(&self) -> Report {
         Report::new(&Sources {
-            provider: ProviderName::default(),
+            provider: ProviderName::default().guide(),
             status: self.status.as_ref(),
             settings: &self.settings,
             record: &self.record,

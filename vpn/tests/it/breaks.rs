@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use vpn::{
     Facts, Family,
     plan::{Datastore, Distro, Host, HostAddress, Node, Role, Settings, plan},
-    provider::ProviderName,
+    provider::Selection,
 };
 
 use super::{
@@ -55,7 +55,7 @@ fn with_plan(release: Release, role: Role) -> Resolution {
         mtu: 1280,
     };
     let node = Node {
-        provider: ProviderName::Tailscale,
+        selection: Selection::default(),
         distro: Distro::K3s,
         role,
         settings: Settings::default(),

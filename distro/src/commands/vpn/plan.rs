@@ -104,9 +104,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let root = Root::open(&args.root)?;
     let exists = |file: &Path| root.exists(file);
     let host = host::read()?;
+    let selection = match &taken {
+        Some(taken) => taken.auth.selection.clone(),
+        None => VpnFiles::new(&root).record()?.selection,
+    };
     let (settings, node) = settings::read(&root, &args.command, variable, args.distro)
         .and_then(|settings| {
-            let node = plan_input::node(&settings, exists, host)?;
+            let node = plan_input::node(&settings, &selection, exists, host)?;
             Ok((settings, node))
         })
         .map_err(|error| BadUsage(format!("{error:#}")))?;
@@ -154,7 +158,7 @@ fn facts(root: &Root, args: &Args) -> anyhow::Result<Facts> {
 
 /// Returns the settings in a sentence, without the key.
 fn describe(auth: &Auth) -> String {
-    let program = auth.provider.guide().program;
+    let program = auth.selection.guide().program;
     let key = match auth.key {
         Some(_) => "with a key",
         None => "without a key, so the node has to be logged in",
