@@ -290,12 +290,17 @@ pub(crate) fn vpn_unit(
     selection: &Selection,
 ) -> anyhow::Result<String> {
     let (program, file) = (plain_path(program)?, plain_path(vpn_auth_file)?);
-    let daemon = selection.guide().unit;
+    let (wants, after) = match (selection.guide().unit, &selection.interface) {
+        ("", _) => (String::new(), String::new()),
+        // The interface is the user's, who may bring it up in another way.
+        (unit, Some(name)) => (String::new(), format!(" {}", unit.replace("NAME", name))),
+        (unit, None) => (format!(" {unit}"), format!(" {unit}")),
+    };
     Ok(format!(
         "# written by `multus-distro install`; `multus-distro uninstall` removes it\n\
          [Unit]\nDescription=VPN of this node, for K3s and RKE2\n\
-         Wants=network-online.target {daemon}\n\
-         After=network-online.target {daemon}\n\
+         Wants=network-online.target{wants}\n\
+         After=network-online.target{after}\n\
          Before=k3s.service k3s-agent.service rke2-server.service rke2-agent.service\n\
          [Service]\nType=notify\nExecStart={program} vpn run {VPN_OPTION} {file}\n\
          Restart=always\nRestartSec=5s\nUMask=0077\nLimitCORE=0\n{SANDBOX}\

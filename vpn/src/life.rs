@@ -10,7 +10,7 @@ use crate::{
     auth::same_server,
     flannel::Note,
     kernel::Network,
-    provider::{Guide, Login, Phase, Provider, ProviderError, Settings, Status},
+    provider::{Guide, Login, Phase, Pods, Provider, ProviderError, Settings, Status},
     routes, rule,
     state::{Record, State},
 };
@@ -118,6 +118,7 @@ impl<S: Store> Life<S> {
             Phase::Running => None,
             Phase::Starting => Some("the VPN is starting".to_owned()),
             Phase::Unreached(reason) => Some(unreached(reason)),
+            Phase::NoInterface(reason) => Some(reason.clone()),
             Phase::Stopped => Some(format!(
                 "the VPN was taken down by hand: {}, or systemctl restart multus-vpn.service",
                 guide.up
@@ -137,7 +138,7 @@ impl<S: Store> Life<S> {
         let network = (input.network)().map_err(|error| {
             Stop::Missing(format!("cannot read the interfaces of this node: {error}"))
         })?;
-        let link = network.link_of(&status.own.addresses);
+        let link = status.link(&network);
         let Some((index, link)) = link.and_then(|index| Some((index, network.links.get(&index)?)))
         else {
             return Err(Stop::Missing(no_interface(&status, guide)));
@@ -147,11 +148,14 @@ impl<S: Store> Life<S> {
             addresses: status.addresses(),
             dns_name: status.own.dns_name.clone(),
             mtu: link.mtu,
+            ranges: status.ranges.clone(),
         };
         let mut state = State::running(&facts);
         self.compare_facts(facts);
         let carried = carried(input, &status, guide.ranges());
-        self.keep_routes(&status, input, &network, &carried.accepted, &mut state)?;
+        if self.record.selection.pods == Pods::Advertised {
+            self.keep_routes(&status, input, &network, &carried.accepted, &mut state)?;
+        }
         if guide.has_table {
             keep_lan(&status, &network, index, &carried, &mut state);
         }
@@ -216,7 +220,10 @@ impl<S: Store> Life<S> {
                     self.provider.guide().log_out
                 )))
             }
-            Phase::Starting | Phase::Unreached(_) | Phase::NeedsApproval => Ok(false),
+            Phase::Starting
+            | Phase::Unreached(_)
+            | Phase::NoInterface(_)
+            | Phase::NeedsApproval => Ok(false),
         }
     }
 

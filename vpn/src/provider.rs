@@ -5,7 +5,7 @@ use std::{net::IpAddr, path::Path, time::Duration};
 
 use serde::{Deserialize, Serialize, Serializer};
 
-use crate::{Addresses, Prefix, Secret, tailscale};
+use crate::{Addresses, Prefix, Secret, interface, kernel::Network, tailscale};
 
 /// A VPN that this program knows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -14,11 +14,13 @@ pub enum ProviderName {
     /// Tailscale, with its own control server or another such as headscale.
     #[default]
     Tailscale,
+    /// Any interface that leads to the other nodes, whoever made it.
+    Interface,
 }
 
 impl ProviderName {
     /// All providers.
-    pub const ALL: [Self; 1] = [Self::Tailscale];
+    pub const ALL: [Self; 2] = [Self::Tailscale, Self::Interface];
 
     /// Returns the provider that settings name.
     pub fn parse(name: &[u8]) -> Option<Self> {
@@ -30,6 +32,7 @@ impl ProviderName {
     pub fn guide(self) -> &'static Guide {
         match self {
             Self::Tailscale => &tailscale::GUIDE,
+            Self::Interface => &interface::GUIDE,
         }
     }
 }
@@ -39,6 +42,22 @@ impl ProviderName {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Selection {
     pub provider: ProviderName,
+    /// The interface, where the settings name it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interface: Option<String>,
+    #[serde(default)]
+    pub pods: Pods,
+}
+
+/// The way of packets to pods of other nodes, on a node whose pods have K3s' flannel.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Pods {
+    /// The VPN advertises the subnet of each node's pods.
+    #[default]
+    Advertised,
+    /// flannel sends them from node to node in VXLAN.
+    Vxlan,
 }
 
 impl Selection {
@@ -53,6 +72,9 @@ impl Selection {
             ProviderName::Tailscale => {
                 Box::new(tailscale::Tailscale::new(tailscale::SystemRunner, run_dir))
             }
+            ProviderName::Interface => Box::new(interface::Interface {
+                name: self.interface.clone().unwrap_or_default(),
+            }),
         }
     }
 }
@@ -244,6 +266,10 @@ pub struct Status {
     pub health: Vec<String>,
     /// The packets of the VPN pass through the kernel.
     pub has_interface: bool,
+    /// The name of its interface, where it is known; else it is the one with the addresses.
+    pub interface: Option<String>,
+    /// The ranges of addresses that this node reaches through the VPN, where the provider has none of its own.
+    pub ranges: Vec<Prefix>,
 }
 
 /// Whether a VPN runs.
@@ -255,6 +281,8 @@ pub enum Phase {
     Starting,
     /// It cannot run yet, because its control server is not reached, with the reason. The node's login may be valid.
     Unreached(String),
+    /// Its user has to bring its interface up, with the reason and what helps.
+    NoInterface(String),
     /// It was taken down.
     Stopped,
     /// The node is not logged in, or its key has expired. There may be a page on which a person logs it in.
@@ -297,6 +325,8 @@ impl Default for Status {
             peers: Vec::new(),
             health: Vec::new(),
             has_interface: true,
+            interface: None,
+            ranges: Vec::new(),
         }
     }
 }
@@ -305,6 +335,14 @@ impl Status {
     /// Returns at most one address of this node in each family.
     pub fn addresses(&self) -> Addresses {
         self.own.addresses.iter().copied().collect()
+    }
+
+    /// Returns the index of its interface.
+    pub fn link(&self, network: &Network) -> Option<u32> {
+        match &self.interface {
+            Some(name) => network.link_named(name),
+            None => network.link_of(&self.own.addresses),
+        }
     }
 }
 
@@ -338,6 +376,12 @@ pub enum ProviderError {
     /// The program is not installed.
     #[error("there is no program {0}: install it, and run its daemon")]
     NotInstalled(String),
+    /// The kernel does not answer.
+    #[error("cannot read the interfaces of this node: {0}")]
+    Kernel(std::io::Error),
+    /// Another node did not answer.
+    #[error("{0}")]
+    Ping(std::io::Error),
     /// The program cannot reach its daemon.
     #[error("the daemon of {program} does not run: systemctl start {unit}")]
     DaemonDown {

@@ -130,6 +130,9 @@ pub struct Node {
     pub dns_name: Option<String>,
     /// The interface's MTU.
     pub mtu: u32,
+    /// The ranges that are reached through it.
+    #[serde(default)]
+    pub ranges: Vec<Prefix>,
 }
 
 impl From<&Facts> for Node {
@@ -140,6 +143,7 @@ impl From<&Facts> for Node {
             ipv6: facts.addresses.ipv6,
             dns_name: facts.dns_name.clone(),
             mtu: facts.mtu,
+            ranges: facts.ranges.clone(),
         }
     }
 }
@@ -154,6 +158,7 @@ impl From<&Node> for Facts {
             },
             dns_name: node.dns_name.clone(),
             mtu: node.mtu,
+            ranges: node.ranges.clone(),
         }
     }
 }
@@ -216,6 +221,7 @@ mod tests {
             },
             dns_name: Some("a.example".to_owned()),
             mtu: 1280,
+            ranges: Vec::new(),
         };
         let mut state = State::running(&facts);
         state.pending = vec!["10.42.1.0/24".parse().unwrap()];

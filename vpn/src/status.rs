@@ -9,7 +9,7 @@ use crate::{
     Prefix,
     kernel::{Link, MAIN, Network},
     life::not_logged_in,
-    provider::{Guide, Peer, Phase, ProviderError, Settings, Status},
+    provider::{Guide, Peer, Phase, Pods, ProviderError, Settings, Status},
     routes::{self, list},
     rule,
     state::{Record, State},
@@ -26,6 +26,10 @@ pub struct Report {
     pub version: Option<String>,
     /// `running`, or a word for what is missing.
     pub phase: &'static str,
+    /// What keeps the interface of a user's VPN from being used.
+    pub reason: Option<String>,
+    /// The way of packets to pods of other nodes.
+    pub pods: Pods,
     /// The node's name in the VPN.
     pub name: String,
     /// The addresses in the VPN.
@@ -177,7 +181,7 @@ impl Report {
             record,
             ..
         } = sources;
-        let link = network.link_of(&status.own.addresses);
+        let link = status.link(network);
         let accepted: Vec<Prefix> = status
             .peers
             .iter()
@@ -199,6 +203,11 @@ impl Report {
             provider: sources.provider,
             version: Some(status.version.clone()).filter(|version| !version.is_empty()),
             phase: phase(sources.status),
+            reason: match &status.phase {
+                Phase::NoInterface(reason) => Some(reason.clone()),
+                _ => None,
+            },
+            pods: record.selection.pods,
             name: status.own.name.clone(),
             addresses: status.own.addresses.clone(),
             node_key_expiry: status.own.key_expiry.clone(),
@@ -246,6 +255,7 @@ fn phase(status: Result<&Status, &ProviderError>) -> &'static str {
             Phase::Running => "running",
             Phase::Starting => "starting",
             Phase::Unreached(_) => "unreached",
+            Phase::NoInterface(_) => "noInterface",
             Phase::Stopped => "stopped",
             Phase::NeedsLogin(_) => "needsLogin",
             Phase::NeedsApproval => "needsApproval",
@@ -369,7 +379,8 @@ pub fn findings(report: &Report, state: Option<&State>) -> Vec<Finding> {
     if let Some(problem) = state.and_then(|state| state.problem.as_ref()) {
         // The unit knows more than the provider's status, such as that a key was refused.
         found.0.retain(|finding| {
-            !matches!(report.phase, "needsLogin" | "unreached") || !finding.is_problem
+            !matches!(report.phase, "needsLogin" | "unreached" | "noInterface")
+                || !finding.is_problem
         });
         found.problem(problem.clone());
     }
@@ -424,6 +435,7 @@ impl Findings {
             "notInstalled" => self.problem(format!("{program} is not installed: install it, and systemctl enable --now {unit}")),
             "daemonDown" => self.problem(format!("{daemon} does not run: systemctl start {unit}")),
             "unknown" => self.problem(format!("{program} does not answer: look at journalctl -u {unit}")),
+            "noInterface" => self.problem(report.reason.clone().unwrap_or_default()),
             "starting" => self.note("the VPN is starting"),
             "unreached" => self.problem("the VPN's control server is not reached, and without it this node has no address after a start: see that it runs, and that this node reaches it"),
             "stopped" => self.problem(format!("the VPN is down: {up}, or systemctl restart multus-vpn.service")),
@@ -496,7 +508,7 @@ impl Findings {
                     "{text}, and its MTU of {} does not fit into {}: set it to {fits}",
                     vxlan.mtu, interface.mtu
                 ));
-            } else {
+            } else if report.pods != Pods::Vxlan {
                 self.note(format!(
                     "{text}; with K3s' flannel, --vpn-auth-file announces subnets without VXLAN"
                 ));
@@ -564,7 +576,11 @@ impl Findings {
     }
 
     fn overlaps(&mut self, report: &Report) {
-        let vpn = report.provider.ranges();
+        let mut vpn = report.provider.ranges();
+        if vpn.is_empty() {
+            // An interface of the user's may lead to a part of these networks on purpose.
+            vpn.extend(report.addresses.iter().copied().map(Prefix::host));
+        }
         let mut pairs = Vec::new();
         for lan in &report.lan {
             pairs.extend(vpn.iter().map(|vpn| ("the LAN", *lan, "the VPN", *vpn)));
@@ -661,16 +677,19 @@ impl fmt::Display for Report {
             };
             line("login", format!("{server}, brought up by {by}"))?;
         }
+        let has_login = !self.provider.log_in_again.is_empty();
         let expiry = self
             .node_key_expiry
             .as_deref()
             .unwrap_or("never, or unknown");
-        line(
-            "expiry",
-            format!(
-                "of the node's key: {expiry}; that of an auth key is known to the control server alone"
-            ),
-        )?;
+        if has_login {
+            line(
+                "expiry",
+                format!(
+                    "of the node's key: {expiry}; that of an auth key is known to the control server alone"
+                ),
+            )?;
+        }
         let or_none = |routes: &[Prefix]| {
             if routes.is_empty() {
                 "none".to_owned()
@@ -680,14 +699,16 @@ impl fmt::Display for Report {
         };
         let routes = &self.routes;
         line("pod subnets", or_none(&routes.wanted))?;
-        line(
-            "advertised",
-            format!(
-                "{}; approved: {}",
-                or_none(&routes.advertised),
-                or_none(&routes.approved)
-            ),
-        )?;
+        if self.pods == Pods::Advertised {
+            line(
+                "advertised",
+                format!(
+                    "{}; approved: {}",
+                    or_none(&routes.advertised),
+                    or_none(&routes.approved)
+                ),
+            )?;
+        }
         for peer in &self.peers {
             let path = match (&peer.direct, &peer.relay, peer.active) {
                 (Some(address), _, _) => format!("direct, {address}"),

@@ -503,6 +503,7 @@ impl From<StatusOutput> for Status {
             peers: peers.into_values().map(Peer::from).collect(),
             health,
             has_interface: output.tun,
+            ..Status::default()
         }
     }
 }

@@ -240,8 +240,9 @@ fn has_interface(facts: &Facts) -> anyhow::Result<bool> {
         .into_iter()
         .chain(facts.addresses.ipv6.map(Into::into))
         .collect();
-    let link = network
-        .link_of(&addresses)
-        .and_then(|index| network.links.get(&index));
-    Ok(link.is_some_and(|link| link.name == facts.interface))
+    let mut all = network.addresses.iter();
+    Ok(all.any(|(address, index)| {
+        let link = network.links.get(index);
+        addresses.contains(address) && link.is_some_and(|link| link.name == facts.interface)
+    }))
 }

@@ -37,6 +37,7 @@ mod tests {
                 .collect(),
             dns_name: Some("a.tail1234.ts.net".to_owned()),
             mtu: 1280,
+            ranges: Vec::new(),
         };
         let host = Host {
             addresses: vec![HostAddress {

@@ -267,6 +267,7 @@ mod tests {
                 .collect(),
             dns_name: None,
             mtu: 1280,
+            ranges: Vec::new(),
         };
         let off = "disable-cloud-controller: true";
         let both = "--cluster-cidr=10.42.0.0/16,fd42::/56";

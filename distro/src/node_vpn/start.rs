@@ -5,7 +5,12 @@ use std::{path::Path, time::Duration};
 use anyhow::{Context as _, ensure};
 use cmdline::BadUsage;
 use node::root::Root;
-use vpn::{Prefix, flannel::net_conf, plan::Plan};
+use vpn::{
+    Prefix,
+    flannel::net_conf,
+    plan::Plan,
+    provider::{Pods, Selection},
+};
 
 use crate::{
     node_vpn::{
@@ -51,7 +56,7 @@ pub(crate) fn args(
     let exists = |file: &Path| root.exists(file);
     let node = plan_input::node(settings, &selection, exists, host::read()?)
         .map_err(|error| BadUsage(format!("{error:#}")))?;
-    let networks = flannel_networks(&options.vpn_cluster_cidr, settings)?;
+    let networks = flannel_networks(&options.vpn_cluster_cidr, &selection, settings)?;
     let files = VpnFiles::new(root);
     let facts = files.wait(&selection, Duration::from_secs(options.vpn_timeout))?;
     let plan = plan_input::plan(&facts, &node, settings)?;
@@ -82,12 +87,17 @@ fn networks_of_server(
     }
 }
 
-/// Returns the networks of pods that options or settings name, which may be none; `None` where flannel does not run.
+/// Returns the networks of pods that options or settings name, which may be none; `None` where flannel does not run, or has no
+/// configuration of this program's.
 pub(crate) fn flannel_networks(
     options: &[Prefix],
+    selection: &Selection,
     settings: &Settings,
 ) -> anyhow::Result<Option<Vec<Prefix>>> {
-    if settings.distro == Distro::Rke2 || settings.flannel_backend.as_deref() == Some("none") {
+    if settings.distro == Distro::Rke2
+        || settings.flannel_backend.as_deref() == Some("none")
+        || selection.pods == Pods::Vxlan
+    {
         return Ok(None);
     }
     if settings.cluster_cidr.is_empty() {
@@ -177,6 +187,7 @@ mod tests {
                     .collect(),
                 dns_name: None,
                 mtu: 1280,
+                ranges: Vec::new(),
             }));
         }
 
@@ -301,6 +312,7 @@ mod tests {
                         .collect(),
                     dns_name: None,
                     mtu: 1280,
+                    ranges: Vec::new(),
                 };
                 files.write_state(&State::running(&facts)).unwrap();
             });
@@ -316,7 +328,7 @@ mod tests {
         fs::create_dir_all(file.parent().unwrap()).unwrap();
         let networks = |options: &[Prefix], line: &str| {
             let settings = node.settings(line);
-            let found = flannel_networks(options, &settings)?;
+            let found = flannel_networks(options, &Selection::default(), &settings)?;
             let conf = |first: &str, networks| {
                 let values = vec![first.to_owned()];
                 let setting = Setting {

@@ -104,9 +104,11 @@ fn is_on_vpn(facts: &Facts, node: &Node, host: &str) -> bool {
                 .any(|domain| is_below(domain));
     };
     let mut lan = lan(facts, node);
+    let mut ranges = facts.ranges.iter();
+    let is_in_range = node.selection.guide().covers(address)
+        || ranges.any(|range| range.contains(Prefix::host(address)));
     vpn_addresses(facts).contains(&address)
-        || (node.selection.guide().covers(address)
-            && !lan.any(|own| is_same_subnet(address, own.address, own.length)))
+        || (is_in_range && !lan.any(|own| is_same_subnet(address, own.address, own.length)))
 }
 
 /// Returns the host of a URL, without brackets.

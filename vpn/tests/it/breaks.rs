@@ -53,6 +53,7 @@ fn with_plan(release: Release, role: Role) -> Resolution {
         addresses: [address(TAILNET), address(TAILNET6)].into_iter().collect(),
         dns_name: None,
         mtu: 1280,
+        ranges: Vec::new(),
     };
     let node = Node {
         selection: Selection::default(),

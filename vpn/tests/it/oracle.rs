@@ -141,6 +141,7 @@ fn some_case(random: &mut Random) -> Case {
         addresses: vpn.into_iter().collect(),
         dns_name: maybe(random, |_| "a.tail1234.ts.net".to_owned()),
         mtu: 1280,
+        ranges: Vec::new(),
     };
     let cluster = match node.role {
         Role::Agent => maybe(random, |random| {

@@ -7,8 +7,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use anyhow::{Context as _, anyhow, bail};
-use cmdline::absolute;
+use anyhow::{Context as _, anyhow, bail, ensure};
+use cmdline::{BadUsage, absolute};
 use node::root::Root;
 use vpn::{
     life::Life,
@@ -40,7 +40,15 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let peer = session_peer(Path::new("/proc"), std::process::id());
     let files = VpnFiles::new(&root);
     let record = files.record()?;
-    let is_of_vpn = |peer: &IpAddr| record.selection.guide().covers(*peer);
+    let guide = record.selection.guide();
+    ensure!(
+        !args.logout || !guide.log_out.is_empty(),
+        BadUsage(format!(
+            "this node's VPN is an interface of yours, without a login ({}): leave --logout out",
+            guide.program
+        ))
+    );
+    let is_of_vpn = |peer: &IpAddr| guide.covers(*peer);
     let was_ours = record.brought_up;
     if let Some(peer) = peer.filter(is_of_vpn)
         && (was_ours || args.logout)

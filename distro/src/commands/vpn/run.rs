@@ -311,6 +311,7 @@ mod tests {
                     .collect(),
                 dns_name: None,
                 mtu: 1280,
+                ranges: Vec::new(),
             });
             state.notes = notes.iter().map(|&text| text.to_owned()).collect();
             state
