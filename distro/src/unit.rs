@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::{Context as _, bail, ensure};
 
-use vpn::provider::ProviderName;
+use vpn::provider::Selection;
 
 use clap::ValueEnum as _;
 
@@ -293,14 +293,23 @@ const SANDBOX: &str = "NoNewPrivileges=yes\nProtectSystem=full\nProtectHome=read
 pub(crate) const VPN_UNIT: &str = "multus-vpn.service";
 
 /// Returns the unit that keeps the VPN up: after its daemon, before the distro. Its end leaves the VPN as it is.
-pub(crate) fn vpn_unit(program: &Path, vpn_auth_file: &Path) -> anyhow::Result<String> {
+pub(crate) fn vpn_unit(
+    program: &Path,
+    vpn_auth_file: &Path,
+    selection: &Selection,
+) -> anyhow::Result<String> {
     let (program, file) = (plain_path(program)?, plain_path(vpn_auth_file)?);
-    let daemon = ProviderName::default().guide().unit;
+    let (wants, after) = match (selection.guide().unit, &selection.interface) {
+        ("", _) => (String::new(), String::new()),
+        // The interface is the user's, who may bring it up in another way.
+        (unit, Some(name)) => (String::new(), format!(" {}", unit.replace("NAME", name))),
+        (unit, None) => (format!(" {unit}"), format!(" {unit}")),
+    };
     Ok(format!(
         "# written by `multus-distro install`; `multus-distro uninstall` removes it\n\
          [Unit]\nDescription=VPN of this node, for K3s and RKE2\n\
-         Wants=network-online.target {daemon}\n\
-         After=network-online.target {daemon}\n\
+         Wants=network-online.target{wants}\n\
+         After=network-online.target{after}\n\
          Before=k3s.service k3s-agent.service rke2-server.service rke2-agent.service\n\
          [Service]\nType=notify\nExecStart={program} vpn run {VPN_OPTION} {file}\n\
          Restart=always\nRestartSec=5s\nUMask=0077\nLimitCORE=0\n{SANDBOX}\
@@ -480,7 +489,7 @@ mod tests {
         assert_eq!(Features::of_drop_in(&without).unwrap().vpn, None);
         let order = "[Unit]\nWants=multus-vpn.service\nAfter=multus-vpn.service\n[Service]\n";
         assert!(text.contains(order), "{text}");
-        let unit = [vpn_unit(program, file).unwrap()];
+        let unit = [vpn_unit(program, file, &Selection::default()).unwrap()];
         for line in [
             "After=network-online.target tailscaled.service",
             "Before=k3s.service k3s-agent.service rke2-server.service rke2-agent.service",
@@ -495,7 +504,7 @@ mod tests {
             exec_start(&unit).unwrap(),
             "/usr/local/bin/multus-distro vpn run --vpn-auth-file /etc/multus-vpn.auth"
         );
-        assert!(vpn_unit(program, Path::new("/etc/a b")).is_err());
+        assert!(vpn_unit(program, Path::new("/etc/a b"), &Selection::default()).is_err());
     }
 
     #[test]

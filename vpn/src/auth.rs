@@ -1,7 +1,7 @@
 //! The language of `--vpn-auth`: which VPN a node joins, and with which key. A parser of bytes.
 //!
 //! It accepts K3s' texts, `name=tailscale,joinKey=…[,controlServerURL=…][,extraArgs=…]`, with the same meaning, and more: fields in any
-//! order, values that contain `=`, values in quotes, which may contain commas, and no key where the node is logged in already.
+//! order, other VPNs, values that contain `=`, values in quotes, which may contain commas, and no key where the node is logged in already.
 //! K3s loses parts of some texts: it cuts a value at a second `=`, which is kept here, and drops a second `extraArgs`, which is refused.
 //! A URL without `http` or `https` and a host is refused too.
 //!
@@ -11,13 +11,16 @@ mod arguments;
 
 use std::fmt;
 
-use crate::{Secret, provider::ProviderName};
+use crate::{
+    Secret,
+    provider::{Pods, ProviderName, Selection},
+};
 
 /// The settings by which a node joins a VPN.
 #[derive(Debug)]
 pub struct Auth {
     /// The VPN.
-    pub provider: ProviderName,
+    pub selection: Selection,
     /// The key, unless the node is logged in already.
     pub key: Option<Secret>,
     /// The URL of the control server, where it is not the provider's own.
@@ -49,7 +52,7 @@ pub enum AuthError {
     },
     /// A field of another name.
     #[error(
-        "field {field} of the VPN settings has an unknown name{}: the names are name, joinKey, controlServerURL and extraArgs, and a value with a comma is put in quotes",
+        "field {field} of the VPN settings has an unknown name{}: the names are name, joinKey, controlServerURL, extraArgs and interface, and a value with a comma is put in quotes",
         Similar(*.similar)
     )]
     UnknownField {
@@ -80,8 +83,21 @@ pub enum AuthError {
     #[error("the VPN settings have no `name`: begin with name=tailscale")]
     NoProvider,
     /// Another VPN.
-    #[error("the VPN settings name a VPN that is not supported: write name=tailscale")]
+    #[error(
+        "the VPN settings name a VPN that is not supported: write name=tailscale, or name=interface,interface=NAME for any other interface between the nodes"
+    )]
     UnknownProvider,
+    /// A field that this VPN does not have.
+    #[error("{field} of the VPN settings {reason}")]
+    OtherProvider {
+        /// Its name.
+        field: &'static str,
+        /// Why it is refused, with what helps.
+        reason: &'static str,
+    },
+    /// The VPN is an interface of the user's, which is not named.
+    #[error("the VPN settings name no interface: add interface=NAME")]
+    NoInterface,
     /// The control server's address is not usable.
     #[error(
         "the control server's URL in the VPN settings {reason}: write it as https://headscale.example.com"
@@ -140,7 +156,7 @@ impl fmt::Display for Similar {
 pub const MAX: usize = 8192;
 
 /// The names of fields, as K3s writes them.
-const FIELDS: [&str; 4] = ["name", "joinKey", "controlServerURL", EXTRA];
+const FIELDS: [&str; 5] = ["name", "joinKey", "controlServerURL", EXTRA, "interface"];
 const EXTRA: &str = "extraArgs";
 
 /// The beginning of the secret of an OAuth client, which the provider's program turns into a key.
@@ -152,11 +168,12 @@ impl Auth {
         if text.len() > MAX {
             return Err(AuthError::TooLong);
         }
-        let fields = Fields::read(text.trim_ascii())?;
+        let mut fields = Fields::read(text.trim_ascii())?;
         let provider = match fields.name.as_deref() {
             None | Some(b"") => return Err(AuthError::NoProvider),
             Some(name) => ProviderName::parse(name).ok_or(AuthError::UnknownProvider)?,
         };
+        let selection = fields.selection(provider)?;
         let arguments = match &fields.extra {
             None => arguments::Arguments::default(),
             Some(extra) => arguments::read(extra)?,
@@ -182,7 +199,7 @@ impl Auth {
             warnings.extend(check_key(key.expose(), arguments.has_tags)?);
         }
         Ok(Self {
-            provider,
+            selection,
             key,
             control_server,
             advertise_routes: arguments.advertise_routes,
@@ -199,6 +216,7 @@ struct Fields {
     key: Option<Secret>,
     control_server: Option<Vec<u8>>,
     extra: Option<String>,
+    interface: Option<Vec<u8>>,
 }
 
 impl Fields {
@@ -229,11 +247,52 @@ impl Fields {
                 "name" => fields.name = Some(value),
                 "joinKey" => fields.key = Some(Secret::new(value)),
                 "controlServerURL" => fields.control_server = Some(value),
+                "interface" => fields.interface = Some(value),
                 _ if fields.extra.is_some() => return Err(AuthError::TwoArguments),
                 _ => fields.extra = Some(arguments_text(value)?),
             }
         }
         Ok(fields)
+    }
+}
+
+impl Fields {
+    /// Returns what the settings select. A provider has a login, whose fields are the other ones, or an interface that its user brings up.
+    fn selection(&mut self, provider: ProviderName) -> Result<Selection, AuthError> {
+        let refuse = |field, reason| Err(AuthError::OtherProvider { field, reason });
+        if provider == ProviderName::Tailscale {
+            return match self.interface {
+                Some(_) => refuse(
+                    "interface",
+                    "is for a VPN that you bring up yourself, and tailscale makes its own: leave it out",
+                ),
+                None => Ok(Selection::default()),
+            };
+        }
+        let login = [
+            ("joinKey", self.key.is_some()),
+            ("controlServerURL", self.control_server.is_some()),
+            (EXTRA, self.extra.is_some()),
+        ];
+        if let Some((field, _)) = login.into_iter().find(|(_, is_set)| *is_set) {
+            return refuse(
+                field,
+                "is for a VPN with a login, and this interface is yours, with its keys where you have them: leave it out",
+            );
+        }
+        let name = self.interface.take().ok_or(AuthError::NoInterface)?;
+        let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"_=+.-".contains(byte);
+        if !(1..=15).contains(&name.len()) || !name.iter().all(is_plain) {
+            return refuse(
+                "interface",
+                "is no name of an interface, of at most 15 letters, digits and _=+.-: correct it",
+            );
+        }
+        Ok(Selection {
+            provider,
+            interface: String::from_utf8(name).ok(),
+            pods: Pods::Vxlan,
+        })
     }
 }
 
@@ -309,6 +368,7 @@ fn similar(name: &[u8]) -> Option<&'static str> {
     };
     match plain(name).as_slice() {
         b"provider" | b"vpn" => Some("name"),
+        b"iface" | b"device" | b"dev" | b"link" => Some("interface"),
         b"key" | b"authkey" | b"token" => Some("joinKey"),
         b"controlserver" | b"loginserver" | b"url" | b"server" => Some("controlServerURL"),
         b"args" | b"extraarg" | b"extra" => Some(EXTRA),

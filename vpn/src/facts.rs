@@ -5,6 +5,8 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
+use crate::Prefix;
+
 /// The facts of this node in a VPN that is up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Facts {
@@ -16,6 +18,8 @@ pub struct Facts {
     pub dns_name: Option<String>,
     /// The interface's MTU in bytes.
     pub mtu: u32,
+    /// The ranges that are reached through the interface, where the provider has none of its own.
+    pub ranges: Vec<Prefix>,
 }
 
 /// At most one address of each family.

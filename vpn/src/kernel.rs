@@ -38,6 +38,8 @@ pub struct Link {
     pub name: String,
     /// Its MTU in bytes.
     pub mtu: u32,
+    /// It was set up, and may pass packets.
+    pub is_up: bool,
     /// Its kind, such as `bridge`; hardware has none.
     pub kind: Option<String>,
     /// The interface below a VXLAN.
@@ -61,6 +63,8 @@ pub struct Route {
     pub table: u32,
     /// The index of its interface.
     pub link: Option<u32>,
+    /// The program that made it, as a number of its own.
+    pub protocol: u8,
 }
 
 /// A rule of policy routing that chooses a table.
@@ -96,6 +100,13 @@ impl Network {
             .iter()
             .find(|(address, _)| addresses.contains(address));
         found.map(|(_, index)| *index)
+    }
+
+    /// Returns the index of the interface with this name.
+    pub fn link_named(&self, name: &str) -> Option<u32> {
+        let mut links = self.links.iter();
+        let found = links.find(|(_, link)| link.name == name);
+        found.map(|(index, _)| *index)
     }
 }
 
@@ -151,6 +162,7 @@ impl Netlink {
 }
 
 fn parse_link(body: &[u8]) -> Option<(u32, Link)> {
+    const IFF_UP: u32 = 1;
     const IFLA_IFNAME: u16 = 3;
     const IFLA_MTU: u16 = 4;
     const IFLA_LINKINFO: u16 = 18;
@@ -176,6 +188,7 @@ fn parse_link(body: &[u8]) -> Option<(u32, Link)> {
     let link = Link {
         name: text(attributes.get(IFLA_IFNAME)?),
         mtu: u32_at(attributes.get(IFLA_MTU)?, 0)?,
+        is_up: u32_at(body, 8)? & IFF_UP != 0,
         kind,
         below,
     };
@@ -200,6 +213,7 @@ fn parse_route(body: &[u8]) -> Option<Route> {
         destination,
         table: route.table,
         link: route.link,
+        protocol: route.protocol,
     })
 }
 

@@ -1,6 +1,7 @@
 //! Nodes that meet over a VPN: its settings, the addresses that a distro gets, routes, and the program that runs it.
 
 pub mod auth;
+pub mod interface;
 pub mod plan;
 pub mod provider;
 pub mod tailscale;
@@ -15,6 +16,7 @@ pub mod state;
 pub mod status;
 pub mod watch;
 
+mod echo;
 mod facts;
 mod family;
 mod prefix;

@@ -10,7 +10,7 @@ use crate::{
     auth::same_server,
     flannel::Note,
     kernel::Network,
-    provider::{Guide, Login, Phase, Provider, ProviderError, Settings, Status},
+    provider::{Guide, Login, Phase, Pods, Provider, ProviderError, Settings, Status},
     routes, rule,
     state::{Record, State},
 };
@@ -99,10 +99,12 @@ impl<S: Store> Life<S> {
 
     /// Does the next step; returns the state of the VPN. The caller sets the rules for the ranges of the LAN that it names.
     pub fn step(&mut self, input: &Input<'_>) -> State {
-        match self.try_step(input) {
+        let mut state = match self.try_step(input) {
             Ok(state) => state,
             Err(Stop::Missing(problem)) => State::missing(problem),
-        }
+        };
+        state.selection.clone_from(&self.record.selection);
+        state
     }
 
     fn try_step(&mut self, input: &Input<'_>) -> Result<State, Stop> {
@@ -116,6 +118,7 @@ impl<S: Store> Life<S> {
             Phase::Running => None,
             Phase::Starting => Some("the VPN is starting".to_owned()),
             Phase::Unreached(reason) => Some(unreached(reason)),
+            Phase::NoInterface(reason) => Some(reason.clone()),
             Phase::Stopped => Some(format!(
                 "the VPN was taken down by hand: {}, or systemctl restart multus-vpn.service",
                 guide.up
@@ -135,7 +138,7 @@ impl<S: Store> Life<S> {
         let network = (input.network)().map_err(|error| {
             Stop::Missing(format!("cannot read the interfaces of this node: {error}"))
         })?;
-        let link = network.link_of(&status.own.addresses);
+        let link = status.link(&network);
         let Some((index, link)) = link.and_then(|index| Some((index, network.links.get(&index)?)))
         else {
             return Err(Stop::Missing(no_interface(&status, guide)));
@@ -145,21 +148,17 @@ impl<S: Store> Life<S> {
             addresses: status.addresses(),
             dns_name: status.own.dns_name.clone(),
             mtu: link.mtu,
+            ranges: status.ranges.clone(),
         };
         let mut state = State::running(&facts);
         self.compare_facts(facts);
         let carried = carried(input, &status, guide.ranges());
-        self.keep_routes(&status, input, &network, &carried.accepted, &mut state)?;
-        let lan = rule::lan(&network, index, &carried.pods);
-        let protected = rule::protected(&lan, &carried);
-        state.lan = protected.into_iter().collect();
-        let routes = status.peers.iter().flat_map(|peer| {
-            let routes = peer.routes.iter();
-            routes.map(|route| (peer.name.as_str(), *route))
-        });
-        let claims = rule::claims(&Vec::from_iter(lan), routes.clone());
-        state.notes.extend(claims);
-        state.notes.extend(rule::twins(&carried.own, routes));
+        if self.record.selection.pods == Pods::Advertised {
+            self.keep_routes(&status, input, &network, &carried.accepted, &mut state)?;
+        }
+        if guide.has_table {
+            keep_lan(&status, &network, index, &carried, &mut state);
+        }
         self.report_absence(&status, input, &mut state)?;
         Ok(state)
     }
@@ -221,7 +220,10 @@ impl<S: Store> Life<S> {
                     self.provider.guide().log_out
                 )))
             }
-            Phase::Starting | Phase::Unreached(_) | Phase::NeedsApproval => Ok(false),
+            Phase::Starting
+            | Phase::Unreached(_)
+            | Phase::NoInterface(_)
+            | Phase::NeedsApproval => Ok(false),
         }
     }
 
@@ -446,6 +448,25 @@ fn no_interface(status: &Status, guide: &Guide) -> String {
         "{} runs without a network interface ({}), and pods need one: take this flag away",
         guide.daemon, guide.no_interface_flag
     )
+}
+
+/// Names the ranges of the LAN that need a rule, and the routes of other nodes that claim addresses of this one.
+fn keep_lan(
+    status: &Status,
+    network: &Network,
+    link: u32,
+    carried: &rule::Carried,
+    state: &mut State,
+) {
+    let lan = rule::lan(network, link, &carried.pods);
+    state.lan = rule::protected(&lan, carried).into_iter().collect();
+    let routes = status.peers.iter().flat_map(|peer| {
+        let routes = peer.routes.iter();
+        routes.map(|route| (peer.name.as_str(), *route))
+    });
+    let claims = rule::claims(&Vec::from_iter(lan), routes.clone());
+    state.notes.extend(claims);
+    state.notes.extend(rule::twins(&carried.own, routes));
 }
 
 /// Returns the ranges that belong into the VPN.

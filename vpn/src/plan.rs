@@ -17,7 +17,7 @@ use serde::Serialize;
 
 use crate::{
     Facts, Family,
-    provider::ProviderName,
+    provider::{Pods, Selection},
     state::{LIB_DIR, NET_CONF},
     vxlan::{MIN_IPV6_MTU, inner_mtu},
 };
@@ -123,7 +123,7 @@ pub struct HostAddress {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Node {
     /// The VPN.
-    pub provider: ProviderName,
+    pub selection: Selection,
     pub distro: Distro,
     /// The node's part.
     pub role: Role,
@@ -311,8 +311,10 @@ fn check_bind_address(facts: &Facts, node: &Node) -> Result<(), Refusal> {
 /// Returns the settings by which K3s' flannel uses the VPN.
 fn flannel(facts: &Facts, node: &Node, notes: &mut Vec<String>) -> Result<Vec<Setting>, Refusal> {
     let own = &node.settings;
+    let is_vxlan = node.selection.pods == Pods::Vxlan;
     match own.flannel_backend.as_deref() {
         None => {}
+        Some("vxlan") if is_vxlan => {}
         Some("none") => {
             notes.push(
                 "flannel is switched off: the routes to the pods of other nodes are your network's own task"
@@ -333,12 +335,16 @@ fn flannel(facts: &Facts, node: &Node, notes: &mut Vec<String>) -> Result<Vec<Se
             );
         }
     }
-    let conf = format!("{LIB_DIR}/{NET_CONF}");
-    if let Some(other) = own.flannel_conf.as_ref().filter(|other| **other != conf) {
+    let conf = (!is_vxlan).then(|| format!("{LIB_DIR}/{NET_CONF}"));
+    if let Some(other) = own
+        .flannel_conf
+        .as_ref()
+        .filter(|other| Some(*other) != conf.as_ref())
+    {
         return refuse(
             "flannel-conf",
             format!(
-                "flannel-conf {other} replaces the configuration that announces pods over the VPN"
+                "flannel-conf {other} replaces the configuration by which pods are reached over the VPN"
             ),
             "leave flannel-conf out, or set flannel-backend to none",
         );
@@ -355,20 +361,37 @@ fn flannel(facts: &Facts, node: &Node, notes: &mut Vec<String>) -> Result<Vec<Se
             "leave flannel-iface out",
         );
     }
-    Ok(vec![
-        decided(
-            "flannel-iface",
-            &[interface],
-            &own.flannel_iface,
-            "the pods of other nodes are behind the VPN",
-        ),
+    if is_vxlan {
+        notes.push(wrapped_twice(facts, has_vxlan_over_ipv6(facts, own)));
+    }
+    let mut settings = vec![decided(
+        "flannel-iface",
+        &[interface],
+        &own.flannel_iface,
+        "the pods of other nodes are behind the VPN",
+    )];
+    settings.extend(conf.map(|conf| {
         decided(
             "flannel-conf",
             &[conf],
             &own.flannel_conf,
             "flannel announces this node's pods through the VPN",
-        ),
-    ])
+        )
+    }));
+    Ok(settings)
+}
+
+/// Returns the consequences of flannel's own back end in the tunnel.
+fn wrapped_twice(facts: &Facts, is_over_ipv6: bool) -> String {
+    let inner = inner_mtu(facts.mtu, is_over_ipv6);
+    let mut text = format!(
+        "flannel wraps packets to pods in VXLAN, inside the tunnel: they have an MTU of {inner}, and the packet filters of all nodes have to accept UDP port 8472 on {}",
+        facts.interface
+    );
+    if inner < MIN_IPV6_MTU {
+        text.push_str("; that is too small for pods with IPv6");
+    }
+    text
 }
 
 /// Refuses the flags that RKE2 does not know, and notes what its networks need.

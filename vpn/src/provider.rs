@@ -1,23 +1,26 @@
-//! The seam between this project and a VPN's own program. A provider is a file of its own with a [`Provider`] and a [`Guide`], and a
-//! variant of [`ProviderName`]; nothing else names it.
+//! The seam between this project and a VPN. A provider is a file of its own with a [`Provider`] and a [`Guide`], and a variant of
+//! [`ProviderName`]; nothing else names it. `tests/it/third.rs` has one more.
 
 use std::{net::IpAddr, path::Path, time::Duration};
 
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 
-use crate::{Addresses, Prefix, Secret, tailscale};
+use crate::{Addresses, Prefix, Secret, interface, kernel::Network, tailscale};
 
 /// A VPN that this program knows.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum ProviderName {
     /// Tailscale, with its own control server or another such as headscale.
     #[default]
     Tailscale,
+    /// Any interface that leads to the other nodes, whoever made it.
+    Interface,
 }
 
 impl ProviderName {
     /// All providers.
-    pub const ALL: [Self; 1] = [Self::Tailscale];
+    pub const ALL: [Self; 2] = [Self::Tailscale, Self::Interface];
 
     /// Returns the provider that settings name.
     pub fn parse(name: &[u8]) -> Option<Self> {
@@ -29,26 +32,55 @@ impl ProviderName {
     pub fn guide(self) -> &'static Guide {
         match self {
             Self::Tailscale => &tailscale::GUIDE,
+            Self::Interface => &interface::GUIDE,
         }
+    }
+}
+
+/// What the settings of a node select. The record and the state of `vpn run` repeat it, for the commands that have no settings.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Selection {
+    pub provider: ProviderName,
+    /// The interface, where the settings name it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interface: Option<String>,
+    #[serde(default)]
+    pub pods: Pods,
+}
+
+/// The way of packets to pods of other nodes, on a node whose pods have K3s' flannel.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Pods {
+    /// The VPN advertises the subnet of each node's pods.
+    #[default]
+    Advertised,
+    /// flannel sends them from node to node in VXLAN.
+    Vxlan,
+}
+
+impl Selection {
+    /// Returns what is said about the provider.
+    pub fn guide(&self) -> &'static Guide {
+        self.provider.guide()
     }
 
     /// Returns the provider on this node; `run_dir` exists, and only root may read it.
-    pub fn on_this_node(self, run_dir: &Path) -> Box<dyn Provider + Sync> {
-        match self {
-            Self::Tailscale => {
+    pub fn on_this_node(&self, run_dir: &Path) -> Box<dyn Provider + Sync> {
+        match self.provider {
+            ProviderName::Tailscale => {
                 Box::new(tailscale::Tailscale::new(tailscale::SystemRunner, run_dir))
             }
+            ProviderName::Interface => Box::new(interface::Interface {
+                name: self.interface.clone().unwrap_or_default(),
+            }),
         }
     }
 }
 
-impl Serialize for ProviderName {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.guide().program)
-    }
-}
-
-/// What is said about a provider: its names, its addresses, and the commands of its own program that help.
+/// What is said about a provider: its names, its addresses, and the commands of its own program that help. [`Guide::PLAIN`] has what one
+/// without a login and without settings of its own needs not say.
 #[derive(Debug)]
 pub struct Guide {
     /// Its program, by which settings name it, too.
@@ -58,6 +90,8 @@ pub struct Guide {
     pub unit: &'static str,
     /// The ranges of the addresses that it gives to its nodes.
     pub ranges: &'static [&'static str],
+    /// Its routes are in a table that comes before the main one, so the LAN needs rules that come before both.
+    pub has_table: bool,
     /// The domains below which it names its nodes.
     pub domains: &'static [&'static str],
     /// Brings the VPN up.
@@ -92,9 +126,53 @@ pub struct Guide {
     pub outdated: fn(&str) -> Option<String>,
     /// Returns the part of its policy that approves the subnets of nodes, inside of these networks.
     pub policy: fn(&[Prefix]) -> String,
+    /// Returns how nodes elsewhere reach these addresses of a node on its LAN.
+    pub reach_lan: fn(&[Prefix]) -> String,
+}
+
+impl PartialEq for Guide {
+    fn eq(&self, other: &Self) -> bool {
+        self.program == other.program
+    }
+}
+
+impl Eq for Guide {}
+
+impl Serialize for Guide {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.program)
+    }
 }
 
 impl Guide {
+    /// A provider of which nothing is known.
+    pub const PLAIN: Self = Self {
+        program: "",
+        daemon: "",
+        unit: "",
+        ranges: &[],
+        has_table: false,
+        domains: &[],
+        up: "",
+        down: "",
+        log_in_again: "",
+        log_out: "",
+        accept_routes: "",
+        filter_packets: "",
+        accept_connections: "",
+        leave_exit_node: "",
+        refuse_dns: "",
+        keep_sources: "",
+        ping: "",
+        no_interface_flag: "",
+        port: "",
+        sources_argument: "",
+        cure: |_| "",
+        outdated: |_| None,
+        policy: |_| String::new(),
+        reach_lan: |_| String::new(),
+    };
+
     /// Returns the ranges of the addresses that the provider gives to its nodes.
     pub fn ranges(&self) -> Vec<Prefix> {
         let ranges = self.ranges.iter();
@@ -111,37 +189,55 @@ impl Guide {
 /// The name of the file with the key, while a login runs.
 pub const KEY_FILE: &str = "key";
 
-/// A VPN's own program on this node. Every call has a deadline.
+/// A VPN on this node. Every call has a deadline. What a provider leaves out is not needed with it.
 pub trait Provider {
     /// Returns the state of the VPN, as far as its program knows it.
     fn status(&self) -> Result<Status, ProviderError>;
 
+    /// Returns what is said about it.
+    fn guide(&self) -> &'static Guide;
+
     /// Returns the settings of this node that concern routes and the login.
-    fn settings(&self) -> Result<Settings, ProviderError>;
+    fn settings(&self) -> Result<Settings, ProviderError> {
+        Ok(Settings {
+            accepts_routes: true,
+            filters_packets: true,
+            ..Settings::default()
+        })
+    }
 
     /// Brings the VPN up and keeps the settings that it has.
-    fn up(&self, login: &Login<'_>) -> Result<(), ProviderError>;
+    fn up(&self, _: &Login<'_>) -> Result<(), ProviderError> {
+        Ok(())
+    }
 
     /// Takes the VPN down; the node stays logged in.
-    fn down(&self) -> Result<(), ProviderError>;
+    fn down(&self) -> Result<(), ProviderError> {
+        Ok(())
+    }
 
     /// Logs the node out; another login needs a key or a person.
-    fn logout(&self) -> Result<(), ProviderError>;
+    fn logout(&self) -> Result<(), ProviderError> {
+        Ok(())
+    }
 
     /// Sends a packet to another node through the tunnel, and returns the time until its answer.
     fn ping(&self, address: IpAddr) -> Result<Duration, ProviderError>;
 
     /// Replaces the routes that this node advertises.
-    fn advertise(&self, routes: &[Prefix]) -> Result<(), ProviderError>;
+    fn advertise(&self, _: &[Prefix]) -> Result<(), ProviderError> {
+        Ok(())
+    }
 
     /// Has the routes of other nodes installed in this node's kernel, or not.
-    fn accept_routes(&self, accept: bool) -> Result<(), ProviderError>;
+    fn accept_routes(&self, _: bool) -> Result<(), ProviderError> {
+        Ok(())
+    }
 
     /// Has packets from the VPN to subnets behind this node get its own address, or not.
-    fn translate_sources(&self, translate: bool) -> Result<(), ProviderError>;
-
-    /// Returns what is said about it.
-    fn guide(&self) -> &'static Guide;
+    fn translate_sources(&self, _: bool) -> Result<(), ProviderError> {
+        Ok(())
+    }
 }
 
 /// The way in which a node logs in.
@@ -170,6 +266,10 @@ pub struct Status {
     pub health: Vec<String>,
     /// The packets of the VPN pass through the kernel.
     pub has_interface: bool,
+    /// The name of its interface, where it is known; else it is the one with the addresses.
+    pub interface: Option<String>,
+    /// The ranges of addresses that this node reaches through the VPN, where the provider has none of its own.
+    pub ranges: Vec<Prefix>,
 }
 
 /// Whether a VPN runs.
@@ -181,6 +281,8 @@ pub enum Phase {
     Starting,
     /// It cannot run yet, because its control server is not reached, with the reason. The node's login may be valid.
     Unreached(String),
+    /// Its user has to bring its interface up, with the reason and what helps.
+    NoInterface(String),
     /// It was taken down.
     Stopped,
     /// The node is not logged in, or its key has expired. There may be a page on which a person logs it in.
@@ -213,10 +315,34 @@ pub struct Peer {
     pub created: Option<String>,
 }
 
+impl Default for Status {
+    /// Returns the status of a VPN that is about to run.
+    fn default() -> Self {
+        Self {
+            phase: Phase::Starting,
+            version: String::new(),
+            own: Peer::default(),
+            peers: Vec::new(),
+            health: Vec::new(),
+            has_interface: true,
+            interface: None,
+            ranges: Vec::new(),
+        }
+    }
+}
+
 impl Status {
     /// Returns at most one address of this node in each family.
     pub fn addresses(&self) -> Addresses {
         self.own.addresses.iter().copied().collect()
+    }
+
+    /// Returns the index of its interface.
+    pub fn link(&self, network: &Network) -> Option<u32> {
+        match &self.interface {
+            Some(name) => network.link_named(name),
+            None => network.link_of(&self.own.addresses),
+        }
     }
 }
 
@@ -250,6 +376,12 @@ pub enum ProviderError {
     /// The program is not installed.
     #[error("there is no program {0}: install it, and run its daemon")]
     NotInstalled(String),
+    /// The kernel does not answer.
+    #[error("cannot read the interfaces of this node: {0}")]
+    Kernel(std::io::Error),
+    /// Another node did not answer.
+    #[error("{0}")]
+    Ping(std::io::Error),
     /// The program cannot reach its daemon.
     #[error("the daemon of {program} does not run: systemctl start {unit}")]
     DaemonDown {

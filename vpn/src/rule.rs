@@ -230,6 +230,7 @@ mod tests {
                 destination,
                 table,
                 link: Some(link),
+                protocol: 0,
             });
             network.routes.extend(routes);
         };
@@ -298,6 +299,7 @@ mod tests {
                 destination: destination.parse().unwrap(),
                 table: MAIN,
                 link: Some(link),
+                protocol: 0,
             });
         }
         let found = lan(&network, VPN_LINK, &carried.pods);
@@ -391,6 +393,7 @@ mod tests {
                 destination: "10.8.0.0/24".parse().unwrap(),
                 table: MAIN,
                 link: Some(VPN_LINK),
+                protocol: 0,
             });
             let found = before_the_vpn(&network, carried.vpn, carried.pods, carried.own);
             Vec::from_iter(found)
@@ -414,6 +417,7 @@ mod tests {
             destination: "10.42.9.0/24".parse().unwrap(),
             table: MAIN,
             link: Some(BRIDGE),
+            protocol: 0,
         });
         let found = lan(&network, VPN_LINK, &carried.pods);
         assert_eq!(Vec::from_iter(found), ranges("192.168.1.0/24"));

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Addresses, Facts, Prefix, routes::Remembered};
+use crate::{Addresses, Facts, Prefix, provider::Selection, routes::Remembered};
 
 /// The directory of what ends with a boot; root's alone.
 pub const RUN_DIR: &str = "/run/multus-vpn";
@@ -26,6 +26,9 @@ const SCHEMA: u32 = 1;
 pub struct Record {
     /// The version of the file.
     schema: u32,
+    /// The VPN that all else is about.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub selection: Selection,
     /// This program brought the VPN up, so it takes it down.
     pub brought_up: bool,
     /// This program keeps the sources of packets to pods.
@@ -35,10 +38,23 @@ pub struct Record {
     pub routes: Remembered,
 }
 
+/// Returns whether a record needs no such field, so that releases that do not know it read it as well.
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
 impl Default for Record {
     fn default() -> Self {
+        Self::of(Selection::default())
+    }
+}
+
+impl Record {
+    /// Returns the record of a VPN to which nothing was done.
+    pub fn of(selection: Selection) -> Self {
         Self {
             schema: SCHEMA,
+            selection,
             brought_up: false,
             kept_sources: false,
             accepted_routes: false,
@@ -53,6 +69,9 @@ impl Default for Record {
 pub struct State {
     /// The version of the file.
     schema: u32,
+    /// The VPN.
+    #[serde(default)]
+    pub selection: Selection,
     /// The interface and addresses, while the VPN runs.
     pub node: Option<Node>,
     /// The problem that keeps the VPN from running, with its cure.
@@ -72,6 +91,7 @@ impl State {
     pub fn running(facts: &Facts) -> Self {
         Self {
             schema: SCHEMA,
+            selection: Selection::default(),
             node: Some(Node::from(facts)),
             problem: None,
             notes: Vec::new(),
@@ -85,6 +105,7 @@ impl State {
     pub fn missing(problem: impl Into<String>) -> Self {
         Self {
             schema: SCHEMA,
+            selection: Selection::default(),
             node: None,
             problem: Some(problem.into()),
             notes: Vec::new(),
@@ -109,6 +130,9 @@ pub struct Node {
     pub dns_name: Option<String>,
     /// The interface's MTU.
     pub mtu: u32,
+    /// The ranges that are reached through it.
+    #[serde(default)]
+    pub ranges: Vec<Prefix>,
 }
 
 impl From<&Facts> for Node {
@@ -119,6 +143,7 @@ impl From<&Facts> for Node {
             ipv6: facts.addresses.ipv6,
             dns_name: facts.dns_name.clone(),
             mtu: facts.mtu,
+            ranges: facts.ranges.clone(),
         }
     }
 }
@@ -133,6 +158,7 @@ impl From<&Node> for Facts {
             },
             dns_name: node.dns_name.clone(),
             mtu: node.mtu,
+            ranges: node.ranges.clone(),
         }
     }
 }
@@ -195,6 +221,7 @@ mod tests {
             },
             dns_name: Some("a.example".to_owned()),
             mtu: 1280,
+            ranges: Vec::new(),
         };
         let mut state = State::running(&facts);
         state.pending = vec!["10.42.1.0/24".parse().unwrap()];

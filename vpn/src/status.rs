@@ -9,7 +9,7 @@ use crate::{
     Prefix,
     kernel::{Link, MAIN, Network},
     life::not_logged_in,
-    provider::{Guide, Peer, Phase, ProviderError, ProviderName, Settings, Status},
+    provider::{Guide, Peer, Phase, Pods, ProviderError, Settings, Status},
     routes::{self, list},
     rule,
     state::{Record, State},
@@ -21,11 +21,15 @@ use crate::{
 #[serde(rename_all = "camelCase")]
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct Report {
-    pub provider: ProviderName,
+    pub provider: &'static Guide,
     /// The release of its daemon.
     pub version: Option<String>,
     /// `running`, or a word for what is missing.
     pub phase: &'static str,
+    /// What keeps the interface of a user's VPN from being used.
+    pub reason: Option<String>,
+    /// The way of packets to pods of other nodes.
+    pub pods: Pods,
     /// The node's name in the VPN.
     pub name: String,
     /// The addresses in the VPN.
@@ -144,7 +148,7 @@ pub struct PeerReport {
 /// The sources of a report.
 #[derive(Debug)]
 pub struct Sources<'a> {
-    pub provider: ProviderName,
+    pub provider: &'static Guide,
     /// The provider's answer.
     pub status: Result<&'a Status, &'a ProviderError>,
     pub settings: &'a Settings,
@@ -169,14 +173,7 @@ pub struct Sources<'a> {
 impl Report {
     /// Puts the facts together.
     pub fn new(sources: &Sources<'_>) -> Self {
-        let none = Status {
-            phase: Phase::Starting,
-            version: String::new(),
-            own: Peer::default(),
-            peers: Vec::new(),
-            health: Vec::new(),
-            has_interface: true,
-        };
+        let none = Status::default();
         let status = sources.status.unwrap_or(&none);
         let Sources {
             network,
@@ -184,7 +181,7 @@ impl Report {
             record,
             ..
         } = sources;
-        let link = network.link_of(&status.own.addresses);
+        let link = status.link(network);
         let accepted: Vec<Prefix> = status
             .peers
             .iter()
@@ -206,6 +203,11 @@ impl Report {
             provider: sources.provider,
             version: Some(status.version.clone()).filter(|version| !version.is_empty()),
             phase: phase(sources.status),
+            reason: match &status.phase {
+                Phase::NoInterface(reason) => Some(reason.clone()),
+                _ => None,
+            },
+            pods: record.selection.pods,
             name: status.own.name.clone(),
             addresses: status.own.addresses.clone(),
             node_key_expiry: status.own.key_expiry.clone(),
@@ -231,7 +233,11 @@ impl Report {
             forwards_ipv6: sources.forwards.1,
             routes: own_routes(sources, status, &accepted, link),
             peers: status.peers.iter().map(PeerReport::from).collect(),
-            lan_without_rule: without_rule(sources, &lan, accepted),
+            lan_without_rule: if sources.provider.has_table {
+                without_rule(sources, &lan, accepted)
+            } else {
+                Vec::new()
+            },
             lan: lan.into_iter().collect(),
             cluster: sources.cluster.to_vec(),
             health: status.health.clone(),
@@ -249,6 +255,7 @@ fn phase(status: Result<&Status, &ProviderError>) -> &'static str {
             Phase::Running => "running",
             Phase::Starting => "starting",
             Phase::Unreached(_) => "unreached",
+            Phase::NoInterface(_) => "noInterface",
             Phase::Stopped => "stopped",
             Phase::NeedsLogin(_) => "needsLogin",
             Phase::NeedsApproval => "needsApproval",
@@ -315,7 +322,7 @@ fn without_rule(
     accepted: Vec<Prefix>,
 ) -> Vec<Prefix> {
     let carried = rule::Carried {
-        vpn: sources.provider.guide().ranges(),
+        vpn: sources.provider.ranges(),
         pods: sources.cluster.to_vec(),
         accepted,
         own: sources.subnets.to_vec(),
@@ -372,7 +379,8 @@ pub fn findings(report: &Report, state: Option<&State>) -> Vec<Finding> {
     if let Some(problem) = state.and_then(|state| state.problem.as_ref()) {
         // The unit knows more than the provider's status, such as that a key was refused.
         found.0.retain(|finding| {
-            !matches!(report.phase, "needsLogin" | "unreached") || !finding.is_problem
+            !matches!(report.phase, "needsLogin" | "unreached" | "noInterface")
+                || !finding.is_problem
         });
         found.problem(problem.clone());
     }
@@ -391,7 +399,7 @@ pub fn findings(report: &Report, state: Option<&State>) -> Vec<Finding> {
     for text in &report.health {
         // These repeat the phase.
         if report.phase == "running" {
-            let program = report.provider.guide().program;
+            let program = report.provider.program;
             found.note(format!("{program} warns: {}", text.trim_end_matches('.')));
         }
     }
@@ -422,20 +430,21 @@ impl Findings {
             unit,
             up,
             ..
-        } = report.provider.guide();
+        } = report.provider;
         match report.phase {
             "notInstalled" => self.problem(format!("{program} is not installed: install it, and systemctl enable --now {unit}")),
             "daemonDown" => self.problem(format!("{daemon} does not run: systemctl start {unit}")),
             "unknown" => self.problem(format!("{program} does not answer: look at journalctl -u {unit}")),
+            "noInterface" => self.problem(report.reason.clone().unwrap_or_default()),
             "starting" => self.note("the VPN is starting"),
             "unreached" => self.problem("the VPN's control server is not reached, and without it this node has no address after a start: see that it runs, and that this node reaches it"),
             "stopped" => self.problem(format!("the VPN is down: {up}, or systemctl restart multus-vpn.service")),
-            "needsLogin" => self.problem(not_logged_in(report.provider.guide())),
+            "needsLogin" => self.problem(not_logged_in(report.provider)),
             "needsApproval" => self.problem(format!("the VPN waits for the approval of this node, {}: approve it in the VPN's control server", report.name)),
             _ => {}
         }
         let version = report.version.as_deref();
-        if let Some(problem) = version.and_then(report.provider.guide().outdated) {
+        if let Some(problem) = version.and_then(report.provider.outdated) {
             self.problem(problem);
         }
     }
@@ -451,7 +460,7 @@ impl Findings {
         {
             let cure = format!(
                 "log in again with {}, or switch the expiry off for nodes of a cluster",
-                report.provider.guide().log_in_again
+                report.provider.log_in_again
             );
             match seconds / 86_400 {
                 _ if seconds <= 0 => {
@@ -478,8 +487,7 @@ impl Findings {
         let Some(interface) = &report.interface else {
             self.problem(format!(
                 "no interface has the VPN's addresses: run {} without {}",
-                report.provider.guide().daemon,
-                report.provider.guide().no_interface_flag
+                report.provider.daemon, report.provider.no_interface_flag
             ));
             return;
         };
@@ -500,7 +508,7 @@ impl Findings {
                     "{text}, and its MTU of {} does not fit into {}: set it to {fits}",
                     vxlan.mtu, interface.mtu
                 ));
-            } else {
+            } else if report.pods != Pods::Vxlan {
                 self.note(format!(
                     "{text}; with K3s' flannel, --vpn-auth-file announces subnets without VXLAN"
                 ));
@@ -533,13 +541,13 @@ impl Findings {
         if !report.accepts_routes && !routes.wanted.is_empty() {
             self.problem(format!(
                 "this node does not take the routes of other nodes: {}",
-                report.provider.guide().accept_routes
+                report.provider.accept_routes
             ));
         } else if report.accepts_routes && !routes.not_installed.is_empty() {
             self.problem(format!(
                 "the kernel has no route to {}: systemctl restart {}",
                 list(&routes.not_installed),
-                report.provider.guide().unit
+                report.provider.unit
             ));
         }
         let has = |ipv4: bool| {
@@ -559,7 +567,7 @@ impl Findings {
                 program,
                 filter_packets,
                 ..
-            } = report.provider.guide();
+            } = report.provider;
             self.note(format!("{program} makes no rules of the packet filter: a firewall that drops forwarded packets drops those of pods, so accept them from and to the VPN's interface, or {filter_packets}"));
         }
         if !report.lan_without_rule.is_empty() {
@@ -568,7 +576,11 @@ impl Findings {
     }
 
     fn overlaps(&mut self, report: &Report) {
-        let vpn = report.provider.guide().ranges();
+        let mut vpn = report.provider.ranges();
+        if vpn.is_empty() {
+            // An interface of the user's may lead to a part of these networks on purpose.
+            vpn.extend(report.addresses.iter().copied().map(Prefix::host));
+        }
         let mut pairs = Vec::new();
         for lan in &report.lan {
             pairs.extend(vpn.iter().map(|vpn| ("the LAN", *lan, "the VPN", *vpn)));
@@ -592,37 +604,39 @@ impl Findings {
             let routes = peer.routes.iter();
             routes.map(|route| (peer.name.as_str(), *route))
         });
-        for claim in rule::claims(&report.lan, routes.clone()) {
-            self.note(claim);
-        }
-        for twin in rule::twins(&report.routes.wanted, routes) {
-            self.problem(twin);
+        if report.provider.has_table {
+            for claim in rule::claims(&report.lan, routes.clone()) {
+                self.note(claim);
+            }
+            for twin in rule::twins(&report.routes.wanted, routes) {
+                self.problem(twin);
+            }
         }
     }
 
     fn paths(&mut self, report: &Report) {
         if report.blocks_incoming {
-            let cure = report.provider.guide().accept_connections;
+            let cure = report.provider.accept_connections;
             self.problem(format!("this node takes no connection from other nodes, so its kubelet, API server and pods are out of reach: {cure}"));
         }
         if report.uses_exit_node {
-            let cure = report.provider.guide().leave_exit_node;
+            let cure = report.provider.leave_exit_node;
             self.note(format!("packets of this node and its pods to the Internet leave through an exit node, and fail while it is away: {cure}, unless this is meant"));
         }
         for peer in report.peers.iter().filter(|peer| peer.active) {
             if let (None, Some(relay)) = (&peer.direct, &peer.relay) {
-                self.note(format!("packets to {} go through the relay {relay}, slower than directly: let {} through the firewalls of both nodes", peer.name, report.provider.guide().port));
+                self.note(format!("packets to {} go through the relay {relay}, slower than directly: let {} through the firewalls of both nodes", peer.name, report.provider.port));
             }
         }
     }
 
     fn dns_and_sources(&mut self, report: &Report) {
         if report.accepts_dns {
-            let cure = report.provider.guide().refuse_dns;
+            let cure = report.provider.refuse_dns;
             self.note(format!("resolv.conf may name the VPN's DNS server, and CoreDNS asks it then: {cure}, unless pods shall resolve the VPN's names"));
         }
         if report.translates_sources && !report.routes.wanted.is_empty() {
-            let cure = report.provider.guide().keep_sources;
+            let cure = report.provider.keep_sources;
             self.note(format!("packets from other nodes reach pods with this node's address, so NetworkPolicies do not see their sources: {cure}"));
         }
     }
@@ -633,11 +647,7 @@ impl Report {
     pub fn summary(&self) -> String {
         let version = self.version.as_deref();
         let version = version.unwrap_or("of an unknown release");
-        format!(
-            "{} {version}, {}",
-            self.provider.guide().program,
-            self.phase
-        )
+        format!("{} {version}, {}", self.provider.program, self.phase)
     }
 }
 
@@ -647,11 +657,7 @@ impl fmt::Display for Report {
         let version = self.version.as_deref().unwrap_or("of an unknown release");
         line(
             "vpn",
-            format!(
-                "{} {version}, {}",
-                self.provider.guide().program,
-                self.phase
-            ),
+            format!("{} {version}, {}", self.provider.program, self.phase),
         )?;
         if !self.addresses.is_empty() {
             let addresses: Vec<String> = self.addresses.iter().map(ToString::to_string).collect();
@@ -671,16 +677,19 @@ impl fmt::Display for Report {
             };
             line("login", format!("{server}, brought up by {by}"))?;
         }
+        let has_login = !self.provider.log_in_again.is_empty();
         let expiry = self
             .node_key_expiry
             .as_deref()
             .unwrap_or("never, or unknown");
-        line(
-            "expiry",
-            format!(
-                "of the node's key: {expiry}; that of an auth key is known to the control server alone"
-            ),
-        )?;
+        if has_login {
+            line(
+                "expiry",
+                format!(
+                    "of the node's key: {expiry}; that of an auth key is known to the control server alone"
+                ),
+            )?;
+        }
         let or_none = |routes: &[Prefix]| {
             if routes.is_empty() {
                 "none".to_owned()
@@ -690,14 +699,16 @@ impl fmt::Display for Report {
         };
         let routes = &self.routes;
         line("pod subnets", or_none(&routes.wanted))?;
-        line(
-            "advertised",
-            format!(
-                "{}; approved: {}",
-                or_none(&routes.advertised),
-                or_none(&routes.approved)
-            ),
-        )?;
+        if self.pods == Pods::Advertised {
+            line(
+                "advertised",
+                format!(
+                    "{}; approved: {}",
+                    or_none(&routes.advertised),
+                    or_none(&routes.approved)
+                ),
+            )?;
+        }
         for peer in &self.peers {
             let path = match (&peer.direct, &peer.relay, peer.active) {
                 (Some(address), _, _) => format!("direct, {address}"),

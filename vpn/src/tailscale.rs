@@ -30,6 +30,7 @@ pub const GUIDE: Guide = Guide {
     daemon: "tailscaled",
     unit: UNIT,
     ranges: &["100.64.0.0/10", "fd7a:115c:a1e0::/48"],
+    has_table: true,
     domains: &["ts.net"],
     up: "tailscale up",
     down: "tailscale down",
@@ -48,6 +49,7 @@ pub const GUIDE: Guide = Guide {
     cure,
     outdated,
     policy,
+    reach_lan,
 };
 /// The control server unless one is set.
 const DEFAULT_CONTROL_SERVER: &str = "https://controlplane.tailscale.com";
@@ -328,6 +330,19 @@ fn policy(networks: &[Prefix]) -> String {
     )
 }
 
+/// Returns how nodes elsewhere reach a server with etcd at its own address.
+fn reach_lan(hosts: &[Prefix]) -> String {
+    format!(
+        "--advertise-routes={} in extraArgs of the VPN's settings has them reach it from elsewhere, except from nodes whose own LAN has the same range, and needs {} in the VPN's policy and the address among the destinations there",
+        hosts
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
+            .join(","),
+        policy(hosts)
+    )
+}
+
 /// Returns a sentence about a release that cannot read its key from a file.
 fn outdated(version: &str) -> Option<String> {
     let mut numbers = version.split(['.', '-']).map(str::parse::<u32>);
@@ -488,6 +503,7 @@ impl From<StatusOutput> for Status {
             peers: peers.into_values().map(Peer::from).collect(),
             health,
             has_interface: output.tun,
+            ..Status::default()
         }
     }
 }

@@ -73,17 +73,19 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         None => std::env::current_exe().context("cannot find this program's own path")?,
     };
     let features = features(args, &service)?;
-    if let Some((file, _)) = &features.vpn {
-        auth::check(&root, file)?;
-    }
+    let file = features.vpn.as_ref().map(|(file, _)| file);
+    let vpn = file
+        .map(|file| anyhow::Ok((file, auth::check(&root, file)?)))
+        .transpose()?;
     boot_program::check(&root, &program, args.program.is_some())?;
-    let auth_file = features.vpn.as_ref().map(|(file, _)| file);
     let options = features.options()?;
     let text = unit::drop_in(&program, &service.command, &options)
         .with_context(|| format!("cannot make a drop-in for {}", service.name))?;
     let path = service.drop_in_path();
-    let has_new_vpn = match auth_file {
-        Some(file) => write_vpn_unit(&root, &unit::vpn_unit(&program, file)?)?,
+    let has_new_vpn = match &vpn {
+        Some((file, selection)) => {
+            write_vpn_unit(&root, &unit::vpn_unit(&program, file, selection)?)?
+        }
         None => false,
     };
     if service.drop_in.as_deref() == Some(&text) && !has_new_vpn {
@@ -99,9 +101,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     } else if let Err(error) = check_staging(args, &root, &service) {
         note(&format!("before the restart: {error:#}"));
     }
-    if features.vpn.is_some() {
+    if let Some((_, selection)) = &vpn {
         let settings = service.settings(&root, args.distro);
-        if let Err(error) = settings.and_then(|settings| start::check(&root, &settings)) {
+        let checked = settings.and_then(|settings| start::check(&root, selection, &settings));
+        if let Err(error) = checked {
             note(&format!(
                 "before the restart, which fails until then: {error:#}"
             ));

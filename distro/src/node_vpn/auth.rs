@@ -18,7 +18,7 @@ use anyhow::{Context as _, ensure};
 use cmdline::absolute;
 use node::root::Root;
 use rustix::process::{DumpableBehavior, geteuid, set_dumpable_behavior};
-use vpn::{Auth, Secret};
+use vpn::{Auth, Secret, provider::Selection};
 
 /// The variables with settings, those that name a file first. K3s reads those of its name, RKE2 none.
 pub(crate) const VARIABLES: [&str; 4] = [
@@ -36,7 +36,7 @@ const OTHERS: u32 = 0o077;
 /// The arguments with settings.
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct AuthArgs {
-    /// File of mode 0600 with the VPN's settings: name=tailscale,joinKey=KEY[,controlServerURL=URL][,extraArgs=ARGS]
+    /// File of mode 0600 with the VPN's settings: name=tailscale,joinKey=KEY[,controlServerURL=URL][,extraArgs=ARGS], or name=interface,interface=NAME
     #[arg(long, value_name = "FILE", value_parser = absolute)]
     vpn_auth_file: Option<PathBuf>,
     /// The VPN's settings themselves, which every user of the node can read: prefer the file
@@ -126,14 +126,14 @@ pub(crate) fn take(
     Ok(Some(Taken { auth, notes }))
 }
 
-/// Fails unless a file has settings that can be used.
-pub(crate) fn check(root: &Root, path: &Path) -> anyhow::Result<()> {
+/// Returns the VPN that a file's settings select; fails unless they can be used.
+pub(crate) fn check(root: &Root, path: &Path) -> anyhow::Result<Selection> {
     set_dumpable_behavior(DumpableBehavior::NotDumpable)
         .context("cannot keep the VPN's key out of core files")?;
     let text = read_file(root, path)?;
     let parsed = Auth::parse(text.expose());
     parsed
-        .map(drop)
+        .map(|auth| auth.selection)
         .with_context(|| format!("cannot use {}", path.display()))
 }
 

@@ -14,7 +14,7 @@ use vpn::{
     flannel::Note,
     kernel::Netlink,
     life::Store,
-    provider::ProviderName,
+    provider::Selection,
     state::{self, LIB_DIR, NET_CONF, NOTE, RECORD, RUN_DIR, Record, STATE, State},
     watch::Watch,
 };
@@ -36,15 +36,6 @@ pub(crate) struct VpnFiles<'a> {
 impl<'a> VpnFiles<'a> {
     pub(crate) fn new(root: &'a Root) -> Self {
         Self { root }
-    }
-
-    /// Returns the provider of this node's VPN.
-    #[expect(
-        clippy::unused_self,
-        reason = "a second provider is noted in the record"
-    )]
-    pub(crate) fn provider(&self) -> ProviderName {
-        ProviderName::default()
     }
 
     /// Makes the directories, which only root may read, also where others made them.
@@ -152,6 +143,14 @@ impl<'a> VpnFiles<'a> {
         file.is_ok_and(|file| matches!(file.try_lock_shared(), Err(fs::TryLockError::WouldBlock)))
     }
 
+    /// Removes what flannel was told about another VPN, and what it said.
+    pub(crate) fn remove_notes(&self) -> anyhow::Result<()> {
+        for path in [run(NOTE), lib(NET_CONF)] {
+            self.root.remove(path)?;
+        }
+        Ok(())
+    }
+
     /// Removes all files.
     pub(crate) fn remove(&self) -> anyhow::Result<()> {
         for path in [run(STATE), run(NOTE), run(LOCK), lib(RECORD), lib(NET_CONF)] {
@@ -164,15 +163,19 @@ impl<'a> VpnFiles<'a> {
         Ok(())
     }
 
-    /// Waits until `vpn run` has written a state of a VPN that runs, and not longer than the time.
-    pub(crate) fn wait(&self, time: Duration) -> anyhow::Result<Facts> {
+    /// Waits until `vpn run` has written a state of this VPN, which runs, and not longer than the time.
+    pub(crate) fn wait(&self, selection: &Selection, time: Duration) -> anyhow::Result<Facts> {
         self.make_dirs()?;
         let dir = self.run_dir();
         let watch = Watch::new(&dir).with_context(|| format!("cannot watch {}", dir.display()))?;
         let end = Instant::now() + time;
         loop {
             let state = self.state()?;
-            let node = state.as_ref().and_then(|state| state.node.as_ref());
+            let is_other = |state: &State| state.selection != *selection;
+            let node = state
+                .as_ref()
+                .filter(|state| !is_other(state))
+                .and_then(|state| state.node.as_ref());
             if let Some(node) = node {
                 let facts = Facts::from(node);
                 // A state of an earlier run may name an interface that is gone.
@@ -184,6 +187,9 @@ impl<'a> VpnFiles<'a> {
             if left.is_zero() {
                 let problem = match state {
                     None => format!("{VPN_UNIT} does not run: systemctl start {VPN_UNIT}"),
+                    Some(state) if is_other(&state) => {
+                        format!("{VPN_UNIT} runs with other settings: systemctl restart {VPN_UNIT}")
+                    }
                     Some(State {
                         problem: Some(problem),
                         ..
@@ -234,8 +240,9 @@ fn has_interface(facts: &Facts) -> anyhow::Result<bool> {
         .into_iter()
         .chain(facts.addresses.ipv6.map(Into::into))
         .collect();
-    let link = network
-        .link_of(&addresses)
-        .and_then(|index| network.links.get(&index));
-    Ok(link.is_some_and(|link| link.name == facts.interface))
+    let mut all = network.addresses.iter();
+    Ok(all.any(|(address, index)| {
+        let link = network.links.get(index);
+        addresses.contains(address) && link.is_some_and(|link| link.name == facts.interface)
+    }))
 }

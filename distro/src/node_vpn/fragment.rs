@@ -37,6 +37,7 @@ mod tests {
                 .collect(),
             dns_name: Some("a.tail1234.ts.net".to_owned()),
             mtu: 1280,
+            ranges: Vec::new(),
         };
         let host = Host {
             addresses: vec![HostAddress {
@@ -68,7 +69,9 @@ mod tests {
             fs::write(etc.join("config.yaml"), own).unwrap();
             let plan = || {
                 let settings = settings::read(&root, &args, |_| None, None).unwrap();
-                let node = plan_input::node(&settings, |_| false, host.clone()).unwrap();
+                let selection = vpn::provider::Selection::default();
+                let node =
+                    plan_input::node(&settings, &selection, |_| false, host.clone()).unwrap();
                 plan_input::plan(&facts, &node, &settings).unwrap()
             };
             let before = plan();

@@ -6,7 +6,7 @@ use anyhow::{Context as _, bail, ensure};
 use vpn::{
     Facts, Family,
     plan::{self, Datastore, DatastoreSettings, Host, Node, Plan, Refusal, Setting},
-    provider::ProviderName,
+    provider::Selection,
 };
 
 use crate::{
@@ -59,6 +59,7 @@ fn kubelet_node_ip(plan: &Plan, settings: &Settings) -> Option<String> {
 /// Returns the settings that concern addresses. `exists` says whether a file of the node is there.
 pub(crate) fn node(
     settings: &Settings,
+    selection: &Selection,
     exists: impl Fn(&Path) -> bool,
     host: Host,
 ) -> anyhow::Result<Node> {
@@ -84,7 +85,7 @@ pub(crate) fn node(
         ),
     };
     Ok(Node {
-        provider: ProviderName::default(),
+        selection: selection.clone(),
         distro,
         role,
         settings: plan::Settings {
@@ -182,7 +183,7 @@ mod tests {
             assert!(path.ends_with(ETCD), "{}", path.display());
             etcd && path.starts_with("/data")
         };
-        let node = node(&settings, exists, Host::default())?;
+        let node = node(&settings, &Selection::default(), exists, Host::default())?;
         Ok((settings, node))
     }
 
@@ -266,6 +267,7 @@ mod tests {
                 .collect(),
             dns_name: None,
             mtu: 1280,
+            ranges: Vec::new(),
         };
         let off = "disable-cloud-controller: true";
         let both = "--cluster-cidr=10.42.0.0/16,fd42::/56";

@@ -20,8 +20,8 @@ use crate::{
 /// Returns the report, and the state that `vpn run` wrote last.
 pub(crate) fn report(root: &Root) -> anyhow::Result<(Report, Option<State>)> {
     let files = VpnFiles::new(root);
-    let name = files.provider();
-    let provider = name.on_this_node(&files.run_dir());
+    let record = files.record()?;
+    let provider = record.selection.on_this_node(&files.run_dir());
     let status = provider.status();
     let settings = if status.is_ok() {
         provider.settings().unwrap_or_default()
@@ -33,10 +33,10 @@ pub(crate) fn report(root: &Root) -> anyhow::Result<(Report, Option<State>)> {
         .context("cannot read the interfaces of this node")?;
     let subnets = files.note()?.map(|note| note.subnets).unwrap_or_default();
     let report = Report::new(&Sources {
-        provider: name,
+        provider: provider.guide(),
         status: status.as_ref(),
         settings: &settings,
-        record: &files.record()?,
+        record: &record,
         cluster: &cluster(root, &files)?,
         subnets: &subnets,
         has_flannel: !files.networks()?.is_empty(),

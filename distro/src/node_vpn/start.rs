@@ -5,7 +5,12 @@ use std::{path::Path, time::Duration};
 use anyhow::{Context as _, ensure};
 use cmdline::BadUsage;
 use node::root::Root;
-use vpn::{Prefix, flannel::net_conf, plan::Plan};
+use vpn::{
+    Prefix,
+    flannel::net_conf,
+    plan::Plan,
+    provider::{Pods, Selection},
+};
 
 use crate::{
     node_vpn::{
@@ -65,12 +70,14 @@ pub(crate) fn args(
         return Ok(None);
     };
     taken.notes.iter().for_each(|text| print_note(text));
+    let selection = taken.auth.selection.clone();
     drop(taken);
-    let node = plan_input::node(settings, |file: &Path| root.exists(file), host::read()?)
+    let exists = |file: &Path| root.exists(file);
+    let node = plan_input::node(settings, &selection, exists, host::read()?)
         .map_err(|error| BadUsage(format!("{error:#}")))?;
-    let networks = flannel_networks(&options.vpn_cluster_cidr, settings)?;
+    let networks = flannel_networks(&options.vpn_cluster_cidr, &selection, settings)?;
     let files = VpnFiles::new(root);
-    let facts = files.wait(Duration::from_secs(options.vpn_timeout))?;
+    let facts = files.wait(&selection, Duration::from_secs(options.vpn_timeout))?;
     let plan = plan_input::plan(&facts, &node, settings)?;
     plan.notes.iter().for_each(|text| print_note(text));
     if let Some(mut networks) = networks {
@@ -83,10 +90,11 @@ pub(crate) fn args(
 }
 
 /// Fails where [`args`] would with these settings, as far as can be said while the VPN is down.
-pub(crate) fn check(root: &Root, settings: &Settings) -> anyhow::Result<()> {
-    let node = plan_input::node(settings, |file: &Path| root.exists(file), host::read()?)?;
-    flannel_networks(&[], settings)?;
-    if let Ok(facts) = VpnFiles::new(root).wait(Duration::ZERO) {
+pub(crate) fn check(root: &Root, selection: &Selection, settings: &Settings) -> anyhow::Result<()> {
+    let exists = |file: &Path| root.exists(file);
+    let node = plan_input::node(settings, selection, exists, host::read()?)?;
+    flannel_networks(&[], selection, settings)?;
+    if let Ok(facts) = VpnFiles::new(root).wait(selection, Duration::ZERO) {
         plan_input::plan(&facts, &node, settings)?;
     }
     Ok(())
@@ -109,12 +117,17 @@ fn networks_of_server(
     }
 }
 
-/// Returns the networks of pods that options or settings name, which may be none; `None` where flannel does not run.
+/// Returns the networks of pods that options or settings name, which may be none; `None` where flannel does not run, or has no
+/// configuration of this program's.
 pub(crate) fn flannel_networks(
     options: &[Prefix],
+    selection: &Selection,
     settings: &Settings,
 ) -> anyhow::Result<Option<Vec<Prefix>>> {
-    if settings.distro == Distro::Rke2 || settings.flannel_backend.as_deref() == Some("none") {
+    if settings.distro == Distro::Rke2
+        || settings.flannel_backend.as_deref() == Some("none")
+        || selection.pods == Pods::Vxlan
+    {
         return Ok(None);
     }
     if settings.cluster_cidr.is_empty() {
@@ -204,6 +217,7 @@ mod tests {
                     .collect(),
                 dns_name: None,
                 mtu: 1280,
+                ranges: Vec::new(),
             }));
         }
 
@@ -328,6 +342,7 @@ mod tests {
                         .collect(),
                     dns_name: None,
                     mtu: 1280,
+                    ranges: Vec::new(),
                 };
                 files.write_state(&State::running(&facts)).unwrap();
             });
@@ -343,7 +358,7 @@ mod tests {
         fs::create_dir_all(file.parent().unwrap()).unwrap();
         let networks = |options: &[Prefix], line: &str| {
             let settings = node.settings(line);
-            let found = flannel_networks(options, &settings)?;
+            let found = flannel_networks(options, &Selection::default(), &settings)?;
             let conf = |first: &str, networks| {
                 let values = vec![first.to_owned()];
                 let setting = Setting {

@@ -267,3 +267,30 @@ fn slash_at_the_end_makes_no_other_control_server() {
     let auth = Auth::parse(text).unwrap();
     assert_eq!(auth.control_server.as_deref(), Some("https://a"));
 }
+
+#[test]
+fn interface_of_the_user_has_a_name_and_no_login() {
+    let auth = accepts(" interface = zt-1.x , name=interface", None, None, &[]);
+    let expected = Selection {
+        provider: ProviderName::Interface,
+        interface: Some("zt-1.x".to_owned()),
+        pods: Pods::Vxlan,
+    };
+    assert_eq!(auth.selection, expected);
+    refuses("name=interface", "add interface=NAME");
+    for name in ["", "a/b", "a b", "longer-than-15-b", "%i"] {
+        refuses(
+            &format!("name=interface,interface={name}"),
+            "no name of an interface",
+        );
+    }
+    for field in ["joinKey", "controlServerURL", "extraArgs"] {
+        let text = format!("name=interface,interface=zt0,{field}=Abc123");
+        refuses(
+            &text,
+            &format!("{field} of the VPN settings is for a VPN with a login"),
+        );
+    }
+    refuses("name=tailscale,interface=ts0", "makes its own");
+    refuses("name=interface,iface=zt0", "did you mean interface?");
+}

@@ -57,6 +57,7 @@ impl Provider for OfProvider {
             }],
             health: Vec::new(),
             has_interface: true,
+            ..Status::default()
         })
     }
 
@@ -164,6 +165,7 @@ fn network(vpn: &str) -> Network {
             destination: "192.168.1.0/24".parse().unwrap(),
             table: MAIN,
             link: Some(2),
+            protocol: 0,
         }],
         rules: Vec::new(),
     }

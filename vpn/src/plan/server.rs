@@ -6,7 +6,7 @@ use super::{
     Datastore, HostAddress, Node, Refusal, Setting, decided, kept, node_ip_on_vpn, refuse,
     vpn_address, vpn_addresses,
 };
-use crate::{Facts, Family, Prefix, provider::ProviderName};
+use crate::{Facts, Family, Prefix, provider::Guide};
 
 const EXTERNAL: &str = "use an external datastore (datastore-endpoint)";
 
@@ -23,7 +23,7 @@ pub(super) fn settings(
         check_listening(own.bind_address)?;
         let node_ip = node_ip_on_lan(facts, node)?;
         let addresses: Vec<IpAddr> = node_ip.iter().map(|address| address.address).collect();
-        notes.push(cost(node.provider, &addresses));
+        notes.push(cost(node.selection.guide(), &addresses));
         (
             decided(
                 "node-ip",
@@ -50,14 +50,13 @@ pub(super) fn settings(
 }
 
 /// Names the consequences of a node whose own address is the LAN's, and the settings that change them.
-fn cost(provider: ProviderName, addresses: &[IpAddr]) -> String {
-    let list = |texts: &mut dyn Iterator<Item = String>| texts.collect::<Vec<_>>().join(",");
+fn cost(guide: &Guide, addresses: &[IpAddr]) -> String {
     let hosts: Vec<Prefix> = addresses.iter().copied().map(Prefix::host).collect();
+    let texts: Vec<String> = addresses.iter().map(ToString::to_string).collect();
     format!(
-        "this node's InternalIP is {}, and its VPN address is its ExternalIP: programs that use InternalIP, as metrics-server and Prometheus do, reach it from its LAN alone, and services of type LoadBalancer show the VPN's address; --advertise-routes={} in extraArgs of the VPN's settings has them reach it from elsewhere, except from nodes whose own LAN has the same range, and needs {} in the VPN's policy and the address among the destinations there; an external datastore (datastore-endpoint) puts the node itself onto the VPN",
-        list(&mut addresses.iter().map(ToString::to_string)),
-        list(&mut hosts.iter().map(ToString::to_string)),
-        (provider.guide().policy)(&hosts)
+        "this node's InternalIP is {}, and its VPN address is its ExternalIP: programs that use InternalIP, as metrics-server and Prometheus do, reach it from its LAN alone, and services of type LoadBalancer show the VPN's address; {}; an external datastore (datastore-endpoint) puts the node itself onto the VPN",
+        texts.join(","),
+        (guide.reach_lan)(&hosts)
     )
 }
 
@@ -98,16 +97,18 @@ fn is_on_vpn(facts: &Facts, node: &Node, host: &str) -> bool {
         };
         return domain.is_some_and(|(_, domain)| is_below(domain))
             || node
-                .provider
+                .selection
                 .guide()
                 .domains
                 .iter()
                 .any(|domain| is_below(domain));
     };
     let mut lan = lan(facts, node);
+    let mut ranges = facts.ranges.iter();
+    let is_in_range = node.selection.guide().covers(address)
+        || ranges.any(|range| range.contains(Prefix::host(address)));
     vpn_addresses(facts).contains(&address)
-        || (node.provider.guide().covers(address)
-            && !lan.any(|own| is_same_subnet(address, own.address, own.length)))
+        || (is_in_range && !lan.any(|own| is_same_subnet(address, own.address, own.length)))
 }
 
 /// Returns the host of a URL, without brackets.

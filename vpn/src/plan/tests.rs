@@ -1,6 +1,7 @@
 //! Tables of nodes and their plans. `tests/it` has all kinds of nodes against a model of K3s.
 
 use super::*;
+use crate::provider::ProviderName;
 
 const LAN: &str = "192.168.1.10";
 const LAN6: &str = "2001:db8:1::10";
@@ -14,6 +15,7 @@ fn facts(addresses: &[&str]) -> Facts {
         addresses: addresses.collect(),
         dns_name: Some("a.tail1234.ts.net".to_owned()),
         mtu: 1280,
+        ranges: Vec::new(),
     }
 }
 
@@ -36,7 +38,7 @@ fn host(addresses: &[(&str, &str)]) -> Host {
 
 fn node(distro: Distro, role: Role) -> Node {
     Node {
-        provider: ProviderName::Tailscale,
+        selection: Selection::default(),
         distro,
         role,
         settings: Settings::default(),
@@ -449,5 +451,53 @@ fn datastore_is_chosen_as_the_distro_does() {
     assert_eq!(
         of(Distro::Rke2, external, false, false, false),
         Datastore::External
+    );
+}
+
+fn of_interface(node: Node, pods: Pods) -> Node {
+    let selection = Selection {
+        provider: ProviderName::Interface,
+        interface: Some("ts7".to_owned()),
+        pods,
+    };
+    Node { selection, ..node }
+}
+
+#[test]
+fn flannel_keeps_its_own_back_end_in_a_tunnel_that_knows_no_pods() {
+    let agent = || of_interface(node(Distro::K3s, Role::Agent), Pods::Vxlan);
+    let wrapped =
+        "flannel wraps packets to pods in VXLAN, inside the tunnel: they have an MTU of 1230,";
+    let expected = args!["node-ip={VPN}", "flannel-iface=ts7"];
+    check(&[VPN], &agent(), expected, &[wrapped]);
+    let own = with(agent(), |own| {
+        own.flannel_backend = Some("vxlan".to_owned())
+    });
+    check(&[VPN], &own, expected, &[wrapped]);
+    let other = with(agent(), |own| {
+        own.flannel_backend = Some("wireguard-native".to_owned())
+    });
+    refused(&[VPN], &other, "flannel-backend", "through two tunnels");
+    let conf = with(agent(), |own| own.flannel_conf = Some("/x".to_owned()));
+    refused(&[VPN], &conf, "flannel-conf", "leave flannel-conf out");
+}
+
+#[test]
+fn etcd_is_not_joined_through_a_range_of_the_users_tunnel() {
+    let mut facts = facts(&[VPN]);
+    facts.ranges = vec!["10.9.0.0/24".parse().unwrap()];
+    let joins = |url: &str| {
+        let server = of_interface(server(Datastore::Etcd), Pods::Vxlan);
+        let server = with(server, |own| own.server = Some(url.to_owned()));
+        plan(&facts, &server)
+    };
+    let refusal = joins("https://10.9.0.1:6443").unwrap_err();
+    assert_eq!(refusal.setting, "server", "{refusal}");
+    let plan = joins("https://192.168.1.11:6443").unwrap();
+    let cost = "a route to 192.168.1.10/32 through the tunnel";
+    assert!(
+        plan.notes.iter().any(|note| note.contains(cost)),
+        "{:?}",
+        plan.notes
     );
 }

@@ -1,7 +1,10 @@
 //! Tests of the findings: one fact at a time differs from those of a sound node.
 
 use super::*;
-use crate::kernel::{Below, Route, Rule};
+use crate::{
+    kernel::{Below, Route, Rule},
+    provider::ProviderName,
+};
 
 fn prefixes(text: &str) -> Vec<Prefix> {
     text.split_whitespace()
@@ -28,6 +31,7 @@ fn healthy() -> Node {
     let link = |name: &str, kind: Option<&str>| Link {
         name: name.to_owned(),
         mtu: 1280,
+        is_up: true,
         kind: kind.map(str::to_owned),
         below: None,
     };
@@ -35,6 +39,7 @@ fn healthy() -> Node {
         destination: destination.parse().unwrap(),
         table,
         link: Some(link),
+        protocol: 0,
     };
     Node {
         status: Ok(Status {
@@ -57,6 +62,7 @@ fn healthy() -> Node {
             }],
             health: Vec::new(),
             has_interface: true,
+            ..Status::default()
         }),
         settings: Settings {
             advertised: prefixes("10.42.1.0/24"),
@@ -106,7 +112,7 @@ fn healthy() -> Node {
 impl Node {
     fn report(&self) -> Report {
         Report::new(&Sources {
-            provider: ProviderName::default(),
+            provider: ProviderName::default().guide(),
             status: self.status.as_ref(),
             settings: &self.settings,
             record: &self.record,
@@ -243,6 +249,7 @@ fn vxlan_over_the_vpn_is_double_encapsulation() {
         move |node: &mut Node| {
             let link = Link {
                 name: "flannel.1".to_owned(),
+                is_up: true,
                 mtu,
                 kind: Some("vxlan".to_owned()),
                 below: Some(Below { link: 7, is_ipv6 }),
@@ -293,6 +300,7 @@ fn subnets_that_another_back_end_of_flannel_reaches_are_a_problem() {
     let beside = |node: &mut Node, destination: &str| {
         let link = Link {
             name: "flannel.1".to_owned(),
+            is_up: true,
             mtu: 1450,
             kind: Some("vxlan".to_owned()),
             below: Some(Below {
@@ -305,6 +313,7 @@ fn subnets_that_another_back_end_of_flannel_reaches_are_a_problem() {
             destination: destination.parse().unwrap(),
             table: MAIN,
             link: Some(9),
+            protocol: 0,
         });
     };
     let expected =

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use vpn::{
     Facts, Family,
     plan::{Datastore, Distro, Host, HostAddress, Node, Role, Settings, plan},
-    provider::ProviderName,
+    provider::Selection,
 };
 
 use super::{
@@ -53,9 +53,10 @@ fn with_plan(release: Release, role: Role) -> Resolution {
         addresses: [address(TAILNET), address(TAILNET6)].into_iter().collect(),
         dns_name: None,
         mtu: 1280,
+        ranges: Vec::new(),
     };
     let node = Node {
-        provider: ProviderName::Tailscale,
+        selection: Selection::default(),
         distro: Distro::K3s,
         role,
         settings: Settings::default(),

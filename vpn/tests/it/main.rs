@@ -3,3 +3,4 @@
 mod breaks;
 mod k3s;
 mod oracle;
+mod third;

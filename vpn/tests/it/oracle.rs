@@ -7,7 +7,7 @@ use testkit::fuzz::{self, Random};
 use vpn::{
     Facts, Family,
     plan::{Datastore, Distro, Host, HostAddress, Node, Plan, Role, Settings, plan},
-    provider::ProviderName,
+    provider::Selection,
 };
 
 use super::k3s::{RELEASES, Release, Resolution, Start, resolve};
@@ -130,7 +130,7 @@ fn some_case(random: &mut Random) -> Case {
         settings.flannel_backend = maybe(random, |_| "none".to_owned());
     }
     let node = Node {
-        provider: ProviderName::Tailscale,
+        selection: Selection::default(),
         distro: *random.pick(&[&Distro::K3s, &Distro::K3s, &Distro::Rke2]),
         role: *random.pick(&roles),
         settings,
@@ -141,6 +141,7 @@ fn some_case(random: &mut Random) -> Case {
         addresses: vpn.into_iter().collect(),
         dns_name: maybe(random, |_| "a.tail1234.ts.net".to_owned()),
         mtu: 1280,
+        ranges: Vec::new(),
     };
     let cluster = match node.role {
         Role::Agent => maybe(random, |random| {

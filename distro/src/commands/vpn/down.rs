@@ -7,12 +7,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use anyhow::{Context as _, anyhow, bail};
-use cmdline::absolute;
+use anyhow::{Context as _, anyhow, bail, ensure};
+use cmdline::{BadUsage, absolute};
 use node::root::Root;
 use vpn::{
     life::Life,
     provider::{Guide, ProviderError},
+    state::Record,
 };
 
 use super::{note, run::change_rules};
@@ -38,9 +39,17 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let root = Root::open(&args.root)?;
     let peer = session_peer(Path::new("/proc"), std::process::id());
     let files = VpnFiles::new(&root);
-    let guide = files.provider().guide();
+    let record = files.record()?;
+    let guide = record.selection.guide();
+    ensure!(
+        !args.logout || !guide.log_out.is_empty(),
+        BadUsage(format!(
+            "this node's VPN is an interface of yours, without a login ({}): leave --logout out",
+            guide.program
+        ))
+    );
     let is_of_vpn = |peer: &IpAddr| guide.covers(*peer);
-    let was_ours = files.record()?.brought_up;
+    let was_ours = record.brought_up;
     if let Some(peer) = peer.filter(is_of_vpn)
         && (was_ours || args.logout)
         && !args.cut_session
@@ -69,10 +78,16 @@ pub(crate) fn down(root: &Root, end: End) -> anyhow::Result<()> {
     files.make_dirs()?;
     // Otherwise it would bring the VPN up again.
     let _lock = files.lock()?;
-    let record = files.record()?;
+    undo(root, files.record()?, end)?;
+    files.remove()
+}
+
+/// Undoes what the record says, and deletes the rules.
+pub(super) fn undo(root: &Root, record: Record, end: End) -> anyhow::Result<()> {
     let was_ours = record.brought_up;
-    let (guide, run_dir) = (files.provider().guide(), files.run_dir());
-    let provider = files.provider().on_this_node(&run_dir);
+    let selection = record.selection.clone();
+    let run_dir = VpnFiles::new(root).run_dir();
+    let provider = selection.on_this_node(&run_dir);
     // With its program the VPN is gone, too.
     if !matches!(provider.status(), Err(ProviderError::NotInstalled(_))) {
         Life::new(provider, VpnFiles::new(root), record)
@@ -80,13 +95,12 @@ pub(crate) fn down(root: &Root, end: End) -> anyhow::Result<()> {
             .map_err(|error| anyhow!(error))
             .context("cannot end the use of the VPN")?;
         if end == End::Login {
-            let provider = files.provider().on_this_node(&run_dir);
+            let provider = selection.on_this_node(&run_dir);
             provider.logout().context("cannot log this node out")?;
         }
     }
     change_rules(&BTreeSet::new()).context("cannot delete the rules of the LAN")?;
-    files.remove()?;
-    let Guide { down, log_out, .. } = guide;
+    let Guide { down, log_out, .. } = selection.guide();
     note(&match (was_ours, end) {
         (_, End::Login) => "the VPN is down, and this node is logged out".to_owned(),
         (true, End::Vpn) => {

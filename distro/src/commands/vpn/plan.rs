@@ -104,9 +104,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let root = Root::open(&args.root)?;
     let exists = |file: &Path| root.exists(file);
     let host = host::read()?;
+    let selection = match &taken {
+        Some(taken) => taken.auth.selection.clone(),
+        None => VpnFiles::new(&root).record()?.selection,
+    };
     let (settings, node) = settings::read(&root, &args.command, variable, args.distro)
         .and_then(|settings| {
-            let node = plan_input::node(&settings, exists, host)?;
+            let node = plan_input::node(&settings, &selection, exists, host)?;
             Ok((settings, node))
         })
         .map_err(|error| BadUsage(format!("{error:#}")))?;
@@ -128,8 +132,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         return print(&fragment::config(&plan));
     }
     if args.flannel_conf {
-        let networks = flannel_networks(&args.vpn_cluster_cidr, &settings)?;
-        let networks = networks.context("flannel does not run here: leave --flannel-conf out")?;
+        let networks = flannel_networks(&args.vpn_cluster_cidr, &selection, &settings)?;
+        let networks = networks.context(
+            "flannel does not run here, or keeps its own back end: leave --flannel-conf out",
+        )?;
         return print(&flannel_conf(networks, &plan, &settings)?);
     }
     print(&table(&plan))
@@ -143,6 +149,7 @@ fn facts(root: &Root, args: &Args) -> anyhow::Result<Facts> {
             addresses: args.addresses.iter().copied().collect(),
             dns_name: args.dns_name.clone(),
             mtu: args.mtu,
+            ranges: Vec::new(),
         });
     }
     let state = VpnFiles::new(root).state()?;
@@ -154,7 +161,12 @@ fn facts(root: &Root, args: &Args) -> anyhow::Result<Facts> {
 
 /// Returns the settings in a sentence, without the key.
 fn describe(auth: &Auth) -> String {
-    let program = auth.provider.guide().program;
+    let program = auth.selection.guide().program;
+    if let Some(interface) = &auth.selection.interface {
+        return format!(
+            "the VPN's settings are right: {program} on {interface}, which you bring up"
+        );
+    }
     let key = match auth.key {
         Some(_) => "with a key",
         None => "without a key, so the node has to be logged in",

@@ -21,14 +21,17 @@ use vpn::{
     Auth, Facts, Prefix, Secret,
     flannel::Note,
     kernel::Netlink,
-    life::{Input, Life},
+    life::{Input, Life, Store as _},
     provider::{Guide, KEY_FILE, Login},
     rule,
-    state::{NOTE, State},
+    state::{NOTE, Record, State},
     watch::Watch,
 };
 
-use super::note;
+use super::{
+    down::{End, undo},
+    note,
+};
 use crate::node_vpn::{
     auth::{self, AuthArgs},
     files::VpnFiles,
@@ -74,12 +77,10 @@ fn keep_up(root: &Root, files: &VpnFiles<'_>, auth: Option<&Auth>) -> anyhow::Re
     end_at_signals(&run_dir.join(KEY_FILE))?;
     let watch =
         Watch::new(&run_dir).with_context(|| format!("cannot watch {}", run_dir.display()))?;
-    let provider = files.provider();
-    let mut life = Life::new(
-        provider.on_this_node(&run_dir),
-        VpnFiles::new(root),
-        files.record()?,
-    );
+    let record = record_of(root, files, auth)?;
+    let guide = record.selection.guide();
+    let provider = record.selection.on_this_node(&run_dir);
+    let mut life = Life::new(provider, VpnFiles::new(root), record);
     let login = login(auth);
     let cluster = cluster(root, files)?;
     let network = || Netlink::open()?.network();
@@ -92,15 +93,18 @@ fn keep_up(root: &Root, files: &VpnFiles<'_>, auth: Option<&Auth>) -> anyhow::Re
             note(&format!("{error:#}: restart the distro"));
             None
         });
-        if is_this_node && former.as_ref().is_none_or(|former| former.node.is_none()) {
+        if is_this_node
+            && guide.has_table
+            && former.as_ref().is_none_or(|former| former.node.is_none())
+        {
             // The look that finds the VPN up reports it.
-            let _ = add_rules(provider.guide(), flannel.as_ref(), &cluster);
+            let _ = add_rules(guide, flannel.as_ref(), &cluster);
         }
         let mut state = life.step(&Input {
             now: Instant::now(),
             login: &login,
             configured: &configured,
-            leaves_sources: leaves_sources(provider.guide(), auth),
+            leaves_sources: leaves_sources(guide, auth),
             note: flannel.as_ref(),
             cluster: &cluster,
             network: &network,
@@ -125,6 +129,29 @@ fn keep_up(root: &Root, files: &VpnFiles<'_>, auth: Option<&Auth>) -> anyhow::Re
         former = Some(state);
         watch.wait(NOTE, pause)?;
     }
+}
+
+/// Returns the record of the VPN that the settings select. A record of another one is undone first.
+fn record_of(root: &Root, files: &VpnFiles<'_>, auth: Option<&Auth>) -> anyhow::Result<Record> {
+    let former = files.record()?;
+    let Some(selection) = auth.map(|auth| auth.selection.clone()) else {
+        return Ok(former);
+    };
+    if former.selection == selection {
+        return Ok(former);
+    }
+    let record = Record::of(selection);
+    if former != Record::of(former.selection.clone()) {
+        note(&format!(
+            "the settings name {}, and {} was used before: what was done to it is undone",
+            record.selection.guide().program,
+            former.selection.guide().program
+        ));
+        undo(root, former, End::Routes)?;
+    }
+    files.remove_notes()?;
+    VpnFiles::new(root).save(&record)?;
+    Ok(record)
 }
 
 fn login(auth: Option<&Auth>) -> Login<'_> {
@@ -284,6 +311,7 @@ mod tests {
                     .collect(),
                 dns_name: None,
                 mtu: 1280,
+                ranges: Vec::new(),
             });
             state.notes = notes.iter().map(|&text| text.to_owned()).collect();
             state

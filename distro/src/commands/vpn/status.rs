@@ -50,14 +50,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let (report, state) = report::report(&root)?;
     let mut findings = findings(&report, state.as_ref());
     let probes = (args.probe && report.phase == "running").then(|| {
-        let provider = report
-            .provider
-            .on_this_node(&VpnFiles::new(&root).run_dir());
-        probe::probe(provider.as_ref(), &report)
+        let files = VpnFiles::new(&root);
+        let provider = files.record()?.selection.on_this_node(&files.run_dir());
+        anyhow::Ok(probe::probe(provider.as_ref(), &report))
     });
+    let probes = probes.transpose()?;
     if let Some(probes) = &probes {
         findings.extend(probe::findings(
-            report.provider.guide(),
+            report.provider,
             probes,
             probe::has_api(&report),
         ));
