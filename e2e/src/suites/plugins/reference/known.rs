@@ -2,107 +2,30 @@
 //!
 //! A row holds only where the kernel lacks its feature, or everywhere without one. A row that matches no failure is stale.
 
-use std::collections::BTreeSet;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::LazyLock,
+};
+
+use serde::Deserialize;
 
 use super::super::feature::Feature;
 
 /// A reason why specs of a suite fail.
-#[derive(Debug)]
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Known {
-    suite: &'static str,
     /// Part of the name of the spec or of the text of its failure.
-    pattern: &'static str,
-    reason: &'static str,
+    pattern: String,
+    reason: String,
     /// The feature of the kernel without which they fail.
     without: Option<Feature>,
 }
 
-const KNOWN: &[Known] = &[
-    Known {
-        suite: "bridge",
-        pattern: r#"could not add \"bridge0\": operation not supported"#,
-        reason: "bridges of this kernel filter no VLANs",
-        without: Some(Feature::VlanFiltering),
-    },
-    Known {
-        suite: "bridge",
-        pattern: r#"ARGS: unknown args [\"MAC="#,
-        reason: "the test's CNI_ARGS lack IgnoreUnknown, which the address plugin reads only as a program",
-        without: None,
-    },
-    Known {
-        suite: "bridge",
-        pattern: "checks ip release in case of error",
-        reason: "the test sets a variable of the plugin to make it fail",
-        without: None,
-    },
-    Known {
-        suite: "dummy",
-        pattern: "failed to create dummy: operation not supported",
-        reason: "the kernel has no dummy links",
-        without: Some(Feature::Dummy),
-    },
-    Known {
-        suite: "firewall",
-        pattern: "incompatible CNI versions",
-        reason: "the test calls the plugin with versions that it rejects as a program",
-        without: None,
-    },
-    Known {
-        suite: "host-device",
-        pattern: "lstat /sys/bus/pci/devices/0000:00:00.1",
-        reason: "the test puts a fake /sys into the plugin",
-        without: None,
-    },
-    Known {
-        suite: "host-device",
-        pattern: "DeviceID mlx5_core.sf.4 not found",
-        reason: "the test puts a fake /sys into the plugin",
-        without: None,
-    },
-    Known {
-        suite: "host-local",
-        pattern: "ignores whitespace in disk files",
-        reason: "the test's container id has spaces, which a program rejects",
-        without: None,
-    },
-    Known {
-        suite: "ipvlan",
-        pattern: "failed to create ipvlan: operation not supported",
-        reason: "the kernel has no ipvlan links",
-        without: Some(Feature::Ipvlan),
-    },
-    Known {
-        suite: "ipvlan",
-        pattern: "failed to rename ipvlan to",
-        reason: "the kernel has no ipvlan links",
-        without: Some(Feature::Ipvlan),
-    },
-    Known {
-        suite: "tuning",
-        pattern: "operation not supported",
-        reason: "ifb links, which stand for dummy ones here, have no address to set",
-        without: Some(Feature::Dummy),
-    },
-    Known {
-        suite: "tuning",
-        pattern: "does not allow ifname with path separator",
-        reason: "a program rejects the name before the plugin sees it",
-        without: None,
-    },
-    Known {
-        suite: "vlan",
-        pattern: "failed to create vlan: operation not supported",
-        reason: "the kernel has no VLAN links",
-        without: Some(Feature::Vlan),
-    },
-    Known {
-        suite: "vrf",
-        pattern: "operation not supported",
-        reason: "the kernel has no VRF links",
-        without: Some(Feature::Vrf),
-    },
-];
+/// The rows by suite.
+static KNOWN: LazyLock<BTreeMap<String, Vec<Known>>> = LazyLock::new(|| {
+    serde_yaml::from_str(include_str!("known.yaml")).expect("the tests here read the same text")
+});
 
 /// The rows of one suite that hold on a kernel.
 pub(super) struct Rows(Vec<&'static Known>);
@@ -111,15 +34,22 @@ impl Rows {
     pub(super) fn of(suite: &str, features: &BTreeSet<Feature>) -> Self {
         let holds = |row: &&Known| {
             let is_absent = |feature| !features.contains(&feature);
-            row.suite == suite && row.without.is_none_or(is_absent)
+            row.without.is_none_or(is_absent)
         };
-        Self(KNOWN.iter().filter(holds).collect())
+        Self(
+            KNOWN
+                .get(suite)
+                .into_iter()
+                .flatten()
+                .filter(holds)
+                .collect(),
+        )
     }
 
     /// Returns the specs without a row, by name and failure, and the rows without a spec, as lines.
     pub(super) fn mismatches(&self, failures: &[(&str, &str)]) -> Vec<String> {
         let matches = |row: &Known, (name, failure): (&str, &str)| {
-            name.contains(row.pattern) || failure.contains(row.pattern)
+            name.contains(&row.pattern) || failure.contains(&row.pattern)
         };
         let unknown = failures
             .iter()
