@@ -135,6 +135,9 @@ pub struct DirectExec {
     pub search_path: String,
     /// The limits of each run.
     pub limits: Limits,
+    /// Whether a program gets a process group of its own. A plugin that runs another one gives it none: the runtime ends both by the
+    /// plugin's group.
+    pub own_group: bool,
 }
 
 impl Default for DirectExec {
@@ -142,6 +145,7 @@ impl Default for DirectExec {
         Self {
             search_path: "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".to_owned(),
             limits: Limits::default(),
+            own_group: true,
         }
     }
 }
@@ -172,7 +176,12 @@ impl Exec for DirectExec {
             .env_clear()
             .env("PATH", &self.search_path)
             .envs(env.iter().map(|(key, value)| (key, value)));
-        let output = process::run(&mut command, stdin, &self.limits)
+        let run = if self.own_group {
+            process::run
+        } else {
+            process::run_in_this_group
+        };
+        let output = run(&mut command, stdin, &self.limits)
             .map_err(|error| ExecError::from_run(error, path, &self.limits))?;
         stdout_of(output, path)
     }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 /// The limits of one run.
 #[derive(Clone, Debug)]
@@ -54,11 +54,28 @@ const BUSY_PAUSE: Duration = Duration::from_millis(100);
 /// first, and the caller wakes up once instead of for each piece. A child that writes more than a pipe holds waits until then.
 const UNWATCHED: Duration = Duration::from_millis(100);
 
-/// Runs the command to its end. The caller sets program, environment and everything that has to happen between fork and exec.
+/// Runs the command to its end in a process group of its own, so that a kill also ends the plugins that it called. The caller sets
+/// program, environment and everything that has to happen between fork and exec.
 pub fn run(command: &mut Command, stdin: &[u8], limits: &Limits) -> Result<Output, RunError> {
-    // A process group of its own, so that a kill also ends the plugins that it called.
+    run_until(command.process_group(0), stdin, limits, kill_process_group)
+}
+
+/// The same in the caller's process group: whoever kills that one ends the command, too. At a limit the command alone is killed.
+pub fn run_in_this_group(
+    command: &mut Command,
+    stdin: &[u8],
+    limits: &Limits,
+) -> Result<Output, RunError> {
+    run_until(command, stdin, limits, kill_process)
+}
+
+fn run_until(
+    command: &mut Command,
+    stdin: &[u8],
+    limits: &Limits,
+    kill: impl FnOnce(Pid, Signal) -> Result<(), Errno>,
+) -> Result<Output, RunError> {
     command
-        .process_group(0)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
@@ -68,7 +85,7 @@ pub fn run(command: &mut Command, stdin: &[u8], limits: &Limits) -> Result<Outpu
         .and_then(|ended| exchange(ended.as_fd(), Streams::of(&mut child), stdin, limits));
     if outcome.is_err() {
         // Before the wait below no other process can have this ID. The kill fails if the child has ended by itself, which is fine.
-        let _ = kill_process_group(pid(&child), Signal::KILL);
+        let _ = kill(pid(&child), Signal::KILL);
     }
     let status = child.wait()?;
     let (stdout, stderr) = outcome?;

@@ -22,6 +22,8 @@ const REQUESTS: u32 = 4;
 const MESSAGES_BEFORE_BROADCAST: u32 = 2;
 /// The shortest pause between two renewals (RFC 2131, section 4.4.5).
 const RENEWAL_PAUSE: Duration = Duration::from_mins(1);
+/// The least pause before the renewal of a lease.
+const LEAST_PAUSE: Duration = Duration::from_secs(1);
 /// Renewals of many clients that began together are spread over at most this time.
 const SPREAD: Duration = Duration::from_secs(10);
 /// The longest client identifier: its type and this many bytes fill an option.
@@ -239,6 +241,11 @@ impl Client {
     /// Returns when [`Self::advance`] is to be called; `None` is never.
     pub fn deadline(&self) -> Option<Duration> {
         self.deadline
+    }
+
+    /// Returns the transaction of which a reply must be.
+    pub fn transaction(&self) -> u32 {
+        self.transaction
     }
 
     /// Returns whether the client waits for a reply, so that a socket must be open.
@@ -542,9 +549,14 @@ impl Client {
             began: self.sent.min(now),
             server_mac: from,
         };
+        if lease.is_over_at_once() {
+            return Vec::new();
+        }
         self.deadline = lease.renews().map(|renewal| {
             let until_rebinding = lease.rebinds().unwrap_or(renewal).saturating_sub(renewal);
-            renewal + self.random.below((until_rebinding / 10).min(SPREAD))
+            let renewal = renewal + self.random.below((until_rebinding / 10).min(SPREAD));
+            // A server that grants very short leases is not asked without a pause.
+            renewal.max(now + LEAST_PAUSE)
         });
         self.count_in_state = 0;
         self.former = None;
@@ -588,24 +600,29 @@ impl Client {
         self.former.as_ref()?.lease.server()
     }
 
-    /// Gives the lease back, if there is one, and ends. No reply will come.
+    /// Gives the lease back, if there is one, and ends. No reply will come. A server that was asked may have granted a lease of which the
+    /// client has not heard.
     pub fn release(&mut self) -> Option<Outgoing> {
-        let lease = self.lease()?.clone();
+        let (address, server, mac) = match (&self.state, self.lease()) {
+            (_, Some(lease)) => (lease.address(), lease.server(), lease.way_to_server()),
+            (State::Requesting(offer), None) => (offer.address, Some(offer.server), BROADCAST),
+            _ => return None,
+        };
         self.state = State::Ended;
         self.former = None;
         self.deadline = None;
-        let server = lease.server()?;
+        let server = server?;
         let mut message = Message::new(Kind::Release, self.random.next(), self.config.mac);
-        message.client_address = lease.address();
+        message.client_address = address;
         message
             .options
             .set(code::SERVER_IDENTIFIER, server.octets());
         self.identify(&mut message);
         Some(Outgoing {
             message,
-            source: lease.address(),
+            source: address,
             destination: server,
-            destination_mac: lease.way_to_server(),
+            destination_mac: mac,
         })
     }
 }

@@ -109,6 +109,8 @@ struct Held {
     ask: Ask,
     client: Client,
     netns: Identity,
+    /// The interface's index, which stays when the pod renames it.
+    index: Option<u32>,
     mac: Mac,
     /// Whether the next grant is a renewal.
     is_renewed: bool,
@@ -141,8 +143,8 @@ pub struct Service<H> {
 }
 
 impl<H: Host> Service<H> {
-    /// Goes on with the stored leases. Those of pods that no longer exist are given back.
-    pub fn resume(options: Options, store: Store, host: H) -> Self {
+    /// Goes on with the stored leases. Those of pods that no longer exist are given back. Fails when the leases cannot be read.
+    pub fn resume(options: Options, store: Store, host: H) -> io::Result<Self> {
         let mut service = Self {
             options,
             store,
@@ -152,10 +154,10 @@ impl<H: Host> Service<H> {
             host,
         };
         let mut orphans = Vec::new();
-        for stored in service.store.all() {
+        for stored in service.store.all()? {
             let name = stored.ask.client.clone();
+            // Another release's stays for that one.
             let Some(lease) = stored.lease() else {
-                service.store.forget(&name);
                 continue;
             };
             let has_pod = service.store.is_of_this_boot(&stored) && service.may_exist(&stored);
@@ -168,6 +170,7 @@ impl<H: Host> Service<H> {
             let held = Held {
                 client,
                 netns: stored.netns,
+                index: stored.ifindex,
                 mac: stored.mac,
                 ask: stored.ask,
                 is_renewed: true,
@@ -190,7 +193,7 @@ impl<H: Host> Service<H> {
             service.abandon(&mut held);
             service.store.forget(&held.ask.client);
         }
-        service
+        Ok(service)
     }
 
     /// Returns whether the pod of a stored lease exists, as far as that can be found out.
@@ -326,25 +329,22 @@ impl<H: Host> Service<H> {
         }
     }
 
+    /// Takes one message, since the other leases and the plugins have their turn as well. The next one makes the socket readable again.
     fn receive(&self, held: &mut Held) -> bool {
-        loop {
-            let Some(socket) = &held.socket else {
-                return true;
-            };
-            match socket.receive() {
-                Ok(None) => return true,
-                Ok(Some((message, from))) => {
-                    let actions = held.client.receive(&message, from, now());
-                    if !self.carry_out(held, actions) {
-                        return false;
-                    }
-                }
-                Err(error) => {
-                    // The interface is down or gone: the next message shows which.
-                    self.trouble(held, &error.to_string());
-                    held.socket = None;
-                    return true;
-                }
+        let Some(socket) = &held.socket else {
+            return true;
+        };
+        match socket.receive(held.client.transaction()) {
+            Ok(None) => true,
+            Ok(Some((message, from))) => {
+                let actions = held.client.receive(&message, from, now());
+                self.carry_out(held, actions)
+            }
+            Err(error) => {
+                // The interface is down or gone: the next message shows which.
+                self.trouble(held, &error.to_string());
+                held.socket = None;
+                true
             }
         }
     }
@@ -396,7 +396,7 @@ impl<H: Host> Service<H> {
 
     /// Returns whether a lease may have an interface still, so that its renewal may succeed later.
     fn is_worth_another_try(&self, held: &Held) -> bool {
-        let found = self.interface(&held.ask, Some(held.netns));
+        let found = self.interface(&held.ask, Some((held.netns, held.index)));
         let is_deleted = found.is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
         lease_of(&held.client).is_some() && !is_deleted
     }
@@ -434,6 +434,7 @@ impl<H: Host> Service<H> {
 
     fn store(&self, held: &Held, lease: &Lease) {
         let mut stored = Stored::new(&held.ask, held.netns, held.mac, lease);
+        stored.ifindex = held.index;
         stored.removed.clone_from(&held.removed);
         if let Err(error) = self.store.keep(stored) {
             self.trouble(held, &format!("cannot store the lease: {error}"));
@@ -472,7 +473,7 @@ impl<H: Host> Service<H> {
     }
 
     fn own_interface(&self, held: &Held) -> Result<Interface, String> {
-        let interface = self.interface(&held.ask, Some(held.netns));
+        let interface = self.interface(&held.ask, Some((held.netns, held.index)));
         interface.map_err(|error| error.to_string())
     }
 
@@ -480,15 +481,20 @@ impl<H: Host> Service<H> {
         self.own_interface(held)?.open()
     }
 
-    /// Finds the interface of a request, in the namespace of this identity if there is one. The error is of the kind `NotFound` when it
-    /// no longer exists.
-    fn interface(&self, ask: &Ask, netns: Option<Identity>) -> io::Result<Interface> {
+    /// Finds the interface of a request: of a lease, the one in the namespace of this identity, by its index if that is known. The error is
+    /// of the kind `NotFound` when it no longer exists.
+    fn interface(
+        &self,
+        ask: &Ask,
+        known: Option<(Identity, Option<u32>)>,
+    ) -> io::Result<Interface> {
         let namespace = self.namespace(ask)?;
+        let (netns, index) = known.unzip();
         if netns.is_some_and(|netns| netns != namespace.identity) {
             let text = format!("{} is another network namespace now", ask.netns);
             return Err(io::Error::new(io::ErrorKind::NotFound, text));
         }
-        Interface::find(namespace, &ask.ifname)
+        Interface::find(namespace, &ask.ifname, index.flatten())
     }
 
     fn accept(&mut self, listener: &UnixListener) {
@@ -584,6 +590,7 @@ impl<H: Host> Service<H> {
             ask,
             client,
             netns,
+            index: Some(interface.index()),
             mac,
             is_renewed: false,
             removed: None,
@@ -795,7 +802,7 @@ mod tests {
     }
 
     fn resume(dir: &Path, host: &Recorder) -> Service<Recorder> {
-        Service::resume(Options::default(), Store::new(dir), host.clone())
+        Service::resume(Options::default(), Store::new(dir), host.clone()).unwrap()
     }
 
     #[test]
@@ -825,7 +832,7 @@ mod tests {
         ];
         assert_eq!(host.take(), expected);
         assert_eq!(service.leases.len(), 2);
-        assert_eq!(store.all().len(), 2);
+        assert_eq!(store.all().unwrap().len(), 2);
     }
 
     #[test]
@@ -845,7 +852,24 @@ mod tests {
             assert_eq!(answer, Answer::Done(None));
         }
         assert_eq!(host.take(), ["other releases the lease of 127.9.0.2"]);
-        assert!(service.leases.is_empty() && store.all().is_empty());
+        assert!(service.leases.is_empty() && store.all().unwrap().is_empty());
+    }
+
+    #[test]
+    fn lease_of_a_renamed_interface_is_renewed() {
+        let (dir, host) = (tempfile::tempdir().unwrap(), Recorder::default());
+        let mut service = resume(dir.path(), &host);
+        // The interface had this name when the lease began; its index is that of lo.
+        for (client, index) in [("renamed", Some(1)), ("deleted", None)] {
+            let mut stored = stored(client, "own", 1);
+            stored.ask.ifname = "none0".to_owned();
+            stored.ifindex = index;
+            service.store.keep(stored).unwrap();
+        }
+        service = Service::resume(Options::default(), service.store, host.clone()).unwrap();
+        let held = |client: &str| &service.leases[client];
+        assert!(service.is_worth_another_try(held("renamed")));
+        assert!(!service.is_worth_another_try(held("deleted")));
     }
 
     #[test]
@@ -864,7 +888,7 @@ mod tests {
         ];
         assert_eq!(host.take(), expected);
         assert!(service.leases.is_empty());
-        assert!(service.store.all().is_empty());
+        assert!(service.store.all().unwrap().is_empty());
     }
 
     #[test]
@@ -922,6 +946,6 @@ mod tests {
             let given_back = has("alive releases the lease of 127.9.0.1");
             assert_eq!(given_back, release, "{events:?}");
         }
-        assert!(store.all().is_empty());
+        assert!(store.all().unwrap().is_empty());
     }
 }

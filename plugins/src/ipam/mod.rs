@@ -204,7 +204,10 @@ fn run(path: &Path, call: &Call, command: Command) -> Result<Vec<u8>> {
         .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
     // The specification hands every variable on, and the later value of a name counts.
     let env: Vec<_> = own.chain(of_call).collect();
-    let exec = DirectExec::default();
+    let exec = DirectExec {
+        own_group: false,
+        ..DirectExec::default()
+    };
     exec.run(path, &env, &call.stdin)
         .map_err(|error| error.to_cni())
 }

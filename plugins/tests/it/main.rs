@@ -5,5 +5,6 @@
 
 mod firewalld;
 mod host_local;
+mod ipam;
 mod plugin;
 mod portmap;

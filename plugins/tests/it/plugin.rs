@@ -21,6 +21,8 @@ pub(crate) fn start_with(
 ) -> Child {
     let mut child = Command::new(env!("CARGO_BIN_EXE_multus-cni-plugins"))
         .arg0(plugin)
+        // Runtimes end a plugin by its process group.
+        .process_group(0)
         .env_clear()
         .env("CNI_COMMAND", verb)
         .env("CNI_CONTAINERID", container_id)
