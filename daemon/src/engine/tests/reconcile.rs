@@ -201,6 +201,38 @@ fn network_that_cannot_be_detached_is_retried() {
 }
 
 #[test]
+fn half_detached_network_is_attached_again_when_it_is_requested_again() {
+    let fixture = Fixture::new();
+    let chain = json!({"cniVersion": "1.0.0", "name": "netc", "plugins": [{"type": "slow"}, {"type": "last"}]});
+    fixture.nad("c", &chain.to_string());
+    fixture.add("c1", "c").unwrap();
+    fixture.calls();
+    fixture.fail(&["DEL slow"]);
+    let reconciled = fixture.reconcile("c1", "").unwrap();
+    fixture.check_calls(&["DEL last net1", "DEL slow net1"]);
+    assert_eq!(reconciled.detach_errors.len(), 1);
+    // It stays so until its first plugin works again.
+    let reconciled = fixture.reconcile("c1", "c").unwrap();
+    assert!(reconciled.failure.is_some(), "{reconciled:?}");
+    fixture.on_call(|_| Ok(()));
+    fixture.calls();
+    check(
+        fixture.reconcile("c1", "c").unwrap(),
+        &["shop/c net1"],
+        &["shop/c net1"],
+        &["cbr0 eth0", "shop/c net1"],
+    );
+    fixture.check_calls(&[
+        "DEL last net1",
+        "DEL slow net1",
+        "ADD slow net1",
+        "ADD last net1",
+    ]);
+    fixture.reconcile("c1", "c").unwrap();
+    fixture.check_calls(&[]);
+}
+
+#[test]
 fn invalid_change_is_refused_before_any_plugin_runs() {
     let fixture = running("a");
     let before = fixture.files();
