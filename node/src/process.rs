@@ -3,7 +3,7 @@
 use std::{
     fs::{self, File, OpenOptions},
     io::{self, Read as _},
-    os::fd::OwnedFd,
+    os::fd::{AsFd as _, OwnedFd},
     path::{Path, PathBuf},
 };
 
@@ -20,6 +20,8 @@ pub struct Process {
     pub mount_namespace: OwnedFd,
     /// The file tree of the process.
     pub tree: Root,
+    /// The cgroup namespace, if that can be opened.
+    pub cgroup_namespace: Option<OwnedFd>,
     /// The `cgroup.procs` files of its cgroups, opened for writing; empty where they cannot be opened.
     pub cgroup_procs: Vec<OwnedFd>,
     /// The value of its variable `PATH`, if that can be read.
@@ -33,16 +35,15 @@ impl Process {
     /// Opens the handles of `pid`, with the cgroup files below the node's `/sys/fs/cgroup`.
     pub fn open(root: &Root, pid: u32) -> io::Result<Self> {
         let mount_namespace = File::open(format!("/proc/{pid}/ns/mnt"))?.into();
-        let cgroups = cgroup_text(pid).unwrap_or_default();
-        let cgroup_procs = procs_files(&cgroups)
-            .into_iter()
-            .filter_map(|path| open_below(root, &path).ok())
-            .collect();
+        let cgroup_namespace = File::open(format!("/proc/{pid}/ns/cgroup")).ok();
+        let cgroup_namespace = cgroup_namespace.map(OwnedFd::from);
+        let cgroup_procs = cgroup_procs(root, pid, cgroup_namespace.as_ref());
         let tree = Root::open(format!("/proc/{pid}/root")).map_err(|error| error.source)?;
         Ok(Self {
             pid,
             mount_namespace,
             tree,
+            cgroup_namespace,
             cgroup_procs,
             search_path: search_path(pid),
         })
@@ -76,18 +77,24 @@ pub fn start_time(root: &Root, pid: u32) -> Option<i64> {
         |path: &str| Some(String::from_utf8_lossy(&root.read(path, 1 << 20).ok()?).into_owned());
     let own = read(&format!("/proc/{pid}/stat"))?;
     let machine = read("/proc/stat")?;
-    // The name is in parentheses and may contain any character; the start is the twentieth field after it.
-    let ticks: i64 = own
-        .rsplit_once(')')?
-        .1
-        .split_whitespace()
-        .nth(19)?
-        .parse()
-        .ok()?;
+    let ticks = i64::try_from(ticks(&own)?).ok()?;
     let boot = machine
         .lines()
         .find_map(|line| line.strip_prefix("btime "))?;
     Some(boot.trim().parse::<i64>().ok()? + ticks / TICKS_PER_SECOND)
+}
+
+/// Returns the start of a process in the kernel's ticks. With the ID it identifies the process for ever: the kernel uses an ID again.
+pub fn started(pid: u32) -> io::Result<u64> {
+    let stat = fs::read(format!("/proc/{pid}/stat"))?;
+    ticks(&String::from_utf8_lossy(&stat)).ok_or_else(|| io::Error::other("stat is cut off"))
+}
+
+/// Returns the start in the text of a process's `stat`.
+fn ticks(stat: &str) -> Option<u64> {
+    // The name is in parentheses and may contain any character; the start is the twentieth field after it.
+    let (_, fields) = stat.rsplit_once(')')?;
+    fields.split_whitespace().nth(19)?.parse().ok()
 }
 
 fn open_below(root: &Root, path: &Path) -> io::Result<OwnedFd> {
@@ -98,20 +105,23 @@ fn open_below(root: &Root, path: &Path) -> io::Result<OwnedFd> {
     Ok(file.into())
 }
 
-/// Reads `/proc/<pid>/cgroup` from inside the process's cgroup namespace, since only there the paths are those of its `/sys/fs/cgroup`.
-fn cgroup_text(pid: u32) -> io::Result<String> {
-    let namespace = File::open(format!("/proc/{pid}/ns/cgroup"))?;
-    let reader = std::thread::spawn(move || {
-        // A namespace belongs to a thread, so a short-lived thread enters it. Without the permission, the paths of this namespace are used.
-        let _ = move_into_link_name_space(
-            std::os::fd::AsFd::as_fd(&namespace),
-            Some(LinkNameSpaceType::ControlGroup),
-        );
-        fs::read_to_string(format!("/proc/{pid}/cgroup"))
-    });
-    reader
-        .join()
-        .unwrap_or_else(|_| Err(io::Error::other("the reading thread ended early")))
+/// Opens the `cgroup.procs` files of a process inside of its cgroup namespace. Only there the paths in `/proc/<pid>/cgroup` are those of
+/// its `/sys/fs/cgroup`, and where cgroup2 is mounted with `nsdelegate`, as systemd does, a file that was opened in another namespace
+/// accepts no process.
+fn cgroup_procs(root: &Root, pid: u32, namespace: Option<&OwnedFd>) -> Vec<OwnedFd> {
+    let open = || {
+        // Without the permission, the paths of this namespace are used.
+        let _ = namespace.map(|namespace| {
+            move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::ControlGroup))
+        });
+        let cgroups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+        let paths = procs_files(&cgroups).into_iter();
+        paths
+            .filter_map(|path| open_below(root, &path).ok())
+            .collect()
+    };
+    // A namespace belongs to a thread, so a short-lived thread enters it.
+    std::thread::scope(|scope| scope.spawn(open).join()).unwrap_or_default()
 }
 
 /// Returns the `cgroup.procs` files of all hierarchies: the unified one (`0::`) and each of version 1.
@@ -176,6 +186,8 @@ mod tests {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let age = now.unwrap().as_secs().cast_signed() - started;
         assert!((-2..600).contains(&age), "{age}");
+        let ticks = [(), ()].map(|()| super::started(std::process::id()).unwrap());
+        assert!(ticks[0] > 0 && ticks[0] == ticks[1]);
         let tree = file_tree(&root, std::process::id()).unwrap();
         assert_eq!(tree.identity("/etc"), root.identity("/etc"));
     }

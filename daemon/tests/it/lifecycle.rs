@@ -7,7 +7,7 @@ use testkit::api_server::{ApiServer, Kind};
 
 use crate::{
     daemon::{Daemon, HttpResponse},
-    node::{NodeFixture, PluginBlock},
+    node::{NODE, NodeFixture, PluginBlock},
     wait_for,
 };
 
@@ -99,6 +99,37 @@ fn daemon_set_that_was_never_seen_does_not_count_as_deleted() {
 }
 
 #[test]
+fn daemon_set_that_was_created_again_stays() {
+    let node = NodeFixture::new();
+    node.api.put(
+        Kind::DaemonSet,
+        json!({"metadata": {"namespace": "kube-system", "name": "multus", "deletionTimestamp": "2026-01-01T00:00:00Z"}}),
+    );
+    let mut daemon = owned(&node).ready();
+    daemon.until_logged("our DaemonSet is deleted", 1);
+    put_daemon_set(&node);
+    daemon.terminate();
+    assert!(daemon.ended().success());
+    assert!(node.path(CONFIGURATION).exists());
+    assert!(node.path("opt/cni/bin/multus-shim").exists());
+}
+
+#[test]
+fn daemon_set_that_was_deleted_counts_as_such_while_the_api_server_does_not_answer() {
+    let node = NodeFixture::new();
+    node.api.put(
+        Kind::DaemonSet,
+        json!({"metadata": {"namespace": "kube-system", "name": "multus", "deletionTimestamp": "2026-01-01T00:00:00Z"}}),
+    );
+    let mut daemon = owned(&node).ready();
+    daemon.until_logged("our DaemonSet is deleted", 1);
+    node.api.refuse_reads("/daemonsets", 503);
+    daemon.terminate();
+    assert!(daemon.ended().success());
+    assert!(!node.path(CONFIGURATION).exists());
+}
+
+#[test]
 fn daemon_set_is_read_and_not_watched() {
     let node = NodeFixture::new();
     put_daemon_set(&node);
@@ -169,6 +200,79 @@ fn lost_permissions_mean_uninstallation_unless_a_daemon_follows() {
     assert!(!check(true, true, Some("/thin_entrypoint")), "thin again");
     assert!(check(true, true, Some("/multus-daemon")), "thick again");
     assert!(check(false, false, None), "the pod was deleted by force");
+}
+
+/// A changed node selector, label or taint: no daemon follows, and a configuration that stays would let every pod of the node wait.
+#[test]
+fn daemon_removes_what_it_installed_from_a_node_that_it_leaves() {
+    let check = |selector: &str, is_pod_deleted: bool, may_read_nodes: bool| {
+        let node = NodeFixture::new();
+        select_nodes(&node, selector);
+        let mut daemon = own_pod(&node);
+        if is_pod_deleted {
+            delete_own_pod(&node);
+        }
+        if !may_read_nodes {
+            node.api.refuse_reads(&format!("/nodes/{NODE}"), 403);
+        }
+        daemon.terminate();
+        assert!(daemon.ended().success());
+        let stays = node.path(CONFIGURATION).exists();
+        assert_eq!(node.path("opt/cni/bin/multus-shim").exists(), stays);
+        stays
+    };
+    assert!(!check("hdd", true, true), "the node is not selected");
+    assert!(check("ssd", true, true), "a rolling update");
+    assert!(check("hdd", false, true), "the node restarts");
+    assert!(check("hdd", true, false), "unknown");
+}
+
+/// Puts a DaemonSet that selects nodes by this label, and the node, which has `ssd`.
+pub(crate) fn select_nodes(node: &NodeFixture, label: &str) {
+    node.api.put(
+        Kind::DaemonSet,
+        json!({
+            "metadata": {"namespace": "kube-system", "name": "multus"},
+            "spec": {"template": {"spec": {
+                "nodeSelector": {"disk": label},
+                "containers": [{"name": "multus", "command": ["/multus-daemon"]}],
+            }}},
+        }),
+    );
+    node.api.put(
+        Kind::Node,
+        json!({"metadata": {"name": NODE, "labels": {"disk": "ssd"}}, "spec": {}}),
+    );
+}
+
+/// Starts a daemon that knows its DaemonSet and its pod, and waits until it has read both.
+pub(crate) fn own_pod(node: &NodeFixture) -> Daemon {
+    node.api.put(Kind::Pod, our_pod());
+    let mut command = node.command();
+    command.env("POD_UID", "our-uid");
+    // Discovery without a runtime needs a record.
+    let first = node.start().ready();
+    let watching = ": ready part=Watches";
+    let before = first.log().matches(watching).count();
+    first.kill();
+    let daemon = owned_with(node, command);
+    daemon.until_logged(STAYS, 1);
+    daemon.until_logged(watching, before + 1);
+    daemon
+}
+
+/// Deletes the daemon's own pod as the API server does: it stays until the kubelet has ended it.
+pub(crate) fn delete_own_pod(node: &NodeFixture) {
+    let mut pod = our_pod();
+    pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    node.api.put(Kind::Pod, pod);
+}
+
+fn our_pod() -> serde_json::Value {
+    json!({
+        "metadata": {"namespace": "kube-system", "name": "multus-x", "uid": "our-uid"},
+        "spec": {"nodeName": NODE},
+    })
 }
 
 /// Starts a daemon that knows its DaemonSet.
@@ -396,12 +500,7 @@ fn start_detaches_only_stale_containers() {
     }
     daemon.kill();
     node.take_order();
-    // After a power failure the network namespace no longer exists.
-    let sidecar = node.path("var/lib/cni/multus/.multus-rs/c1.json");
-    let text = fs::read_to_string(&sidecar).unwrap();
-    let stale = text.replace("/proc/self/ns/net", "/run/netns/deleted");
-    assert_ne!(text, stale);
-    fs::write(&sidecar, stale).unwrap();
+    lose_namespace(&node);
     let daemon = node.start().ready();
     wait_for("the sweep", || (node.state().0 == ["c2"]).then_some(()));
     daemon.until_logged("searched for stale containers", 2);
@@ -416,6 +515,35 @@ fn start_detaches_only_stale_containers() {
             .iter()
             .all(|call| netns(call).is_none_or(|netns| netns.is_empty()))
     );
+}
+
+/// After a power failure the network namespace of `c1` no longer exists.
+fn lose_namespace(node: &NodeFixture) {
+    let sidecar = node.path("var/lib/cni/multus/.multus-rs/c1.json");
+    let text = fs::read_to_string(&sidecar).unwrap();
+    let stale = text.replace("/proc/self/ns/net", "/run/netns/deleted");
+    assert_ne!(text, stale);
+    fs::write(&sidecar, stale).unwrap();
+}
+
+#[test]
+fn stale_container_that_cannot_be_detached_is_tried_again() {
+    let node = NodeFixture::new();
+    node.define("zebra");
+    node.run_pod(Some("zebra"));
+    let daemon = node.start().ready();
+    daemon.cni(&node.request("ADD", "c1")).result();
+    daemon.kill();
+    node.take_order();
+    lose_namespace(&node);
+    node.fail("zebra", "DEL", 100, "the fabric does not answer");
+    let daemon = node.start().ready();
+    daemon.until_logged("cannot detach a stale container", 1);
+    assert_eq!(node.state().0, ["c1"]);
+    node.heal("zebra", "DEL");
+    wait_for("another try", || node.state().0.is_empty().then_some(()));
+    let order = node.order();
+    assert_eq!(order.last().unwrap(), "DEL zebra net1", "{order:?}");
 }
 
 #[test]

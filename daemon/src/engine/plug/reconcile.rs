@@ -17,7 +17,9 @@ use super::{RunningContainer, delegate};
 use crate::engine::failure::name_taken;
 use crate::engine::invocation::{self, DelegateContext};
 use crate::engine::stale::in_store;
-use crate::engine::{Cancellation, ContainerRequest, Engine, Failure, cached_results, routes};
+use crate::engine::{
+    Cancellation, ContainerRequest, Engine, Failure, cached_results, planned, routes,
+};
 use crate::state::{Delegate, PodRef, Progress, State};
 
 /// The outcome of one reconciliation of a container.
@@ -78,6 +80,14 @@ impl Engine {
             return Ok(Reconciled::default());
         };
         let Some(request) = self.running(&state, &entries, pod) else {
+            let lost = state.delegates.iter().find(|one| {
+                one.progress == Progress::Started
+                    && !one.requested.plugged
+                    && !is_complete(one, &entries)
+            });
+            if let Some(lost) = lost.filter(|_| is_of(&state.pod, pod)) {
+                warn!(network = lost.name, ifname = %lost.ifname, "the networks of a running pod are not changed, since the result of one is not in the result cache: restart the pod");
+            }
             return Ok(Reconciled::default());
         };
         let selections = plan::selections(pod, netconf)?;
@@ -145,8 +155,16 @@ impl Engine {
             cancellation: Cancellation::default(),
             replayed: false,
         };
-        request.netns = self.existing_netns(&request);
-        request.netns.is_some().then_some(request)
+        let netns = self.existing_netns(&request)?;
+        if planned::netns_process(&netns) != state.netns_process {
+            warn!(
+                netns,
+                "the networks of a container are not changed: the process that names its namespace is another one, or was not recorded"
+            );
+            return None;
+        }
+        request.netns = Some(netns);
+        Some(request)
     }
 
     /// Resolves everything that is to be attached, before anything is changed.

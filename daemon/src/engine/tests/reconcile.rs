@@ -5,8 +5,8 @@ use cni::types::CniError;
 use plan::Attached;
 use serde_json::json;
 
-use super::fixture::{Fixture, pod};
-use crate::engine::Reconciled;
+use super::fixture::{Fixture, pod, request};
+use crate::engine::{ContainerRequest, Reconciled};
 
 fn names(attached: &[Attached]) -> Vec<String> {
     let name = |one: &Attached| format!("{} {}", one.name, one.ifname);
@@ -202,6 +202,38 @@ fn network_that_cannot_be_detached_is_retried() {
 }
 
 #[test]
+fn half_detached_network_is_attached_again_when_it_is_requested_again() {
+    let fixture = Fixture::new();
+    let chain = json!({"cniVersion": "1.0.0", "name": "netc", "plugins": [{"type": "slow"}, {"type": "last"}]});
+    fixture.nad("c", &chain.to_string());
+    fixture.add("c1", "c").unwrap();
+    fixture.calls();
+    fixture.fail(&["DEL slow"]);
+    let reconciled = fixture.reconcile("c1", "").unwrap();
+    fixture.check_calls(&["DEL last net1", "DEL slow net1"]);
+    assert_eq!(reconciled.detach_errors.len(), 1);
+    // It stays so until its first plugin works again.
+    let reconciled = fixture.reconcile("c1", "c").unwrap();
+    assert!(reconciled.failure.is_some(), "{reconciled:?}");
+    fixture.on_call(|_| Ok(()));
+    fixture.calls();
+    check(
+        fixture.reconcile("c1", "c").unwrap(),
+        &["shop/c net1"],
+        &["shop/c net1"],
+        &["cbr0 eth0", "shop/c net1"],
+    );
+    fixture.check_calls(&[
+        "DEL last net1",
+        "DEL slow net1",
+        "ADD slow net1",
+        "ADD last net1",
+    ]);
+    fixture.reconcile("c1", "c").unwrap();
+    fixture.check_calls(&[]);
+}
+
+#[test]
 fn invalid_change_is_refused_before_any_plugin_runs() {
     let fixture = running("a");
     let before = fixture.files();
@@ -263,6 +295,38 @@ fn incomplete_container_is_not_changed() {
         "its network namespace was deleted"
     );
     fixture.check_calls(&[]);
+}
+
+/// cri-dockerd names a namespace by the pod's process.
+#[test]
+fn namespace_of_another_process_with_the_same_id_is_not_changed() {
+    let fixture = Fixture::new();
+    let request = ContainerRequest {
+        netns: Some(format!("/proc/{}/ns/net", std::process::id())),
+        ..request("c1")
+    };
+    let added = fixture.engine.add(&request, &fixture.netconf(), &pod("a"));
+    added.unwrap();
+    assert_eq!(fixture.reconcile("c1", "a,b").unwrap().attached.len(), 1);
+    fixture.calls();
+    let sidecar = fixture
+        .dir
+        .path()
+        .join("var/lib/cni/multus/.multus-rs/c1.json");
+    let text = std::fs::read_to_string(&sidecar).unwrap();
+    let field = "\"netnsProcess\":";
+    for other in [
+        text.replace(field, &format!("{field}1")),
+        text.replace(field, "\"x\":"),
+    ] {
+        assert_ne!(text, other);
+        std::fs::write(&sidecar, other).unwrap();
+        assert!(fixture.reconcile("c1", "a").unwrap().networks.is_none());
+        fixture.check_calls(&[]);
+    }
+    std::fs::write(&sidecar, text).unwrap();
+    fixture.reconcile("c1", "a").unwrap();
+    fixture.check_calls(&["DEL bridge net2"]);
 }
 
 #[test]
