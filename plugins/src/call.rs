@@ -3,6 +3,7 @@
 use cni::chain::{self, Attachment};
 use cni::convert;
 use cni::env::EnvError;
+use cni::types::Interface;
 use cni::version::Version;
 use cni::{CniError, CniResult, Command, ContainerId, IfName, env};
 use serde::Deserialize;
@@ -58,6 +59,14 @@ impl Call {
                 })
             })
             .transpose()
+    }
+
+    /// Returns the attachment's interface in the previous result. Without one, as after an ADD that failed, there may be no such link, and
+    /// what looks like it may be another attachment's of the same pod.
+    pub(crate) fn listed_interface(&self) -> Option<Interface> {
+        let result = self.prev_result().ok()??;
+        let mut interfaces = result.interfaces.into_iter();
+        interfaces.find(|interface| interface.name == self.ifname && !interface.sandbox.is_empty())
     }
 
     /// Returns the attachments that GC leaves alone, or `None` when the configuration lists none completely: then nothing is stale.

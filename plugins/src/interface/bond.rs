@@ -121,7 +121,7 @@ pub(crate) fn add(call: &Call) -> Result<CniResult> {
         .and_then(|()| attach(call, &config, &bond, &mut container));
     if result.is_err() {
         // The error that is reported is the first one.
-        let _ = give_back(&mut host, &config, &mut container, &[]);
+        let _ = give_back(&mut host, &config, &mut container, &[], false);
         for device in devices.iter().filter(|device| device.is_up()) {
             if let Ok(link) = host.netlink.link_by_name(&device.name) {
                 let _ = host.netlink.set_up(link.index);
@@ -152,7 +152,7 @@ fn attach(
     let result = fill(call, config, container, &links);
     if result.is_err() {
         // The error that is reported is the first one.
-        let _ = take_apart(&mut container.netlink, config, &call.ifname);
+        let _ = take_apart(&mut container.netlink, None, &call.ifname);
     }
     result
 }
@@ -211,15 +211,19 @@ pub(crate) fn del(call: &Call) -> Result<()> {
     let config: Config = call.config()?;
     let released = config.ipam.del(call);
     let container = Container::open_if_present(&call.netns)?;
+    // What the pod has renamed is searched when the bond was there at all.
+    let attached = call.listed_interface().map(|_| &config);
     let detached = match container {
         Some(mut container) => {
-            let ports = take_apart(&mut container.netlink, &config, &call.ifname);
+            let ports = take_apart(&mut container.netlink, attached, &call.ifname);
             let returned = if config.links_in_container {
                 Ok(())
             } else {
                 let ports = ports.as_deref().unwrap_or_default();
-                Host::open()
-                    .and_then(|mut host| give_back(&mut host, &config, &mut container, ports))
+                let is_attached = attached.is_some();
+                Host::open().and_then(|mut host| {
+                    give_back(&mut host, &config, &mut container, ports, is_attached)
+                })
             };
             veth::combine([ports.map(|_| ()), returned])
         }
@@ -234,14 +238,14 @@ pub(crate) fn del(call: &Call) -> Result<()> {
 
 /// Deletes the bond and returns the links that were in it. The kernel gives them their hardware addresses back; afterwards they are up,
 /// and no two have the same.
-fn take_apart(netlink: &mut Netlink, config: &Config, ifname: &str) -> Result<Vec<Link>> {
+fn take_apart(netlink: &mut Netlink, attached: Option<&Config>, ifname: &str) -> Result<Vec<Link>> {
     let list = |netlink: &mut Netlink| {
         netlink
             .links()
             .context(|| "failed to list links".to_owned())
     };
     let links = list(netlink)?;
-    let Some(bond) = own_bond(&links, config, ifname) else {
+    let Some(bond) = own_bond(&links, attached, ifname) else {
         return Ok(Vec::new());
     };
     remove_link(netlink, bond)?;
@@ -260,11 +264,14 @@ fn take_apart(netlink: &mut Netlink, config: &Config, ifname: &str) -> Result<Ve
     Ok(ports)
 }
 
-/// Returns the attachment's bond among the links of the container: the one with the name, or one that the pod has renamed, by its links.
-fn own_bond<'a>(links: &'a [Link], config: &Config, ifname: &str) -> Option<&'a Link> {
+/// Returns the attachment's bond among the links of the container: the one with the name, or one that the pod has renamed, by the links
+/// of the configuration that is attached. Without one, these links may be in another attachment's bond.
+fn own_bond<'a>(links: &'a [Link], attached: Option<&Config>, ifname: &str) -> Option<&'a Link> {
     let mut bonds = links.iter().filter(|link| link.kind == KIND);
     let has_our_link = |bond: &&Link| {
-        let is_ours = |link: &Link| link.master == Some(bond.index) && config.names(link);
+        let is_ours = |link: &Link| {
+            link.master == Some(bond.index) && attached.is_some_and(|config| config.names(link))
+        };
         links.iter().any(is_ours)
     };
     bonds
@@ -273,24 +280,33 @@ fn own_bond<'a>(links: &'a [Link], config: &Config, ifname: &str) -> Option<&'a 
         .or_else(|| bonds.find(has_our_link))
 }
 
-/// Moves the links that came from the host to it: those whose alias says so, and those of the bond, since the reference sets no alias.
-/// Another network's link may have the name of one that never came.
+/// Returns whether a link of the container came from the host: its alias says so, or it was in the bond, since the reference sets no alias.
+/// Another network's link may have the name of one that never came. Without an attachment, when the links may have stayed on the host, one
+/// that another attachment uses, under another name or in another bond, stays.
+fn came_from_host(link: &Link, config: &Config, ports: &[Link], is_attached: bool) -> bool {
+    let was_port = ports.iter().any(|port| port.index == link.index);
+    let is_unchanged = link.alias == link.name && link.master.is_none();
+    let has_alias = !link.alias.is_empty() && (is_attached || is_unchanged);
+    config.names(link) && (was_port || has_alias)
+}
+
+/// Moves the links that came from the host to it.
 fn give_back(
     host: &mut Host,
     config: &Config,
     container: &mut Container,
     ports: &[Link],
+    is_attached: bool,
 ) -> Result<()> {
     let links = container
         .netlink
         .links()
         .context(|| "failed to list links".to_owned())?;
     let mut outcome = Ok(());
-    let came_from_host = |link: &Link| {
-        let was_port = ports.iter().any(|port| port.index == link.index);
-        config.names(link) && (was_port || !link.alias.is_empty())
-    };
-    for link in links.into_iter().filter(came_from_host) {
+    let ours = links
+        .into_iter()
+        .filter(|link| came_from_host(link, config, ports, is_attached));
+    for link in ours {
         let alias = match link.alias.as_str() {
             "" => link.name.clone(),
             alias => alias.to_owned(),
@@ -493,10 +509,42 @@ mod tests {
             bond(7, "lag0"),
             renamed,
         ];
-        assert_eq!(own_bond(&links, &config, "bond0"), Some(&links[3]));
-        assert_eq!(own_bond(&links[..3], &config, "bond0"), None);
+        let attached = Some(&config);
+        assert_eq!(own_bond(&links, attached, "bond0"), Some(&links[3]));
+        assert_eq!(own_bond(&links[..3], attached, "bond0"), None);
+        assert_eq!(own_bond(&links, None, "bond0"), None);
         let named = [bond(7, "bond0")];
-        assert_eq!(own_bond(&named, &config, "bond0"), named.first());
+        assert_eq!(own_bond(&named, attached, "bond0"), named.first());
+        assert_eq!(own_bond(&named, None, "bond0"), named.first());
+    }
+
+    #[test]
+    fn links_of_another_attachment_stay() {
+        let config = config(&json!({}));
+        let moved = |master| Link {
+            alias: "net1".to_owned(),
+            ..link(2, "net1", master)
+        };
+        let renamed = Link {
+            name: "eth7".to_owned(),
+            ..moved(None)
+        };
+        let port = link(2, "net1", None);
+        for (link, is_ours_if_attached, is_ours) in [
+            (moved(None), true, true),
+            (moved(Some(7)), true, false),
+            (renamed, true, false),
+            (port.clone(), false, false),
+        ] {
+            let came = |is_attached| came_from_host(&link, &config, &[], is_attached);
+            assert_eq!((came(true), came(false)), (is_ours_if_attached, is_ours));
+        }
+        assert!(came_from_host(
+            &port,
+            &config,
+            std::slice::from_ref(&port),
+            false
+        ));
     }
 
     #[test]

@@ -412,12 +412,8 @@ fn give_back(call: &Call, config: &Config, sysfs: &Sysfs) -> Result<()> {
         .netlink
         .links()
         .context(|| format!("failed to find {ifname:?} in containerNS"))?;
-    let listed = call.prev_result().ok().flatten().unwrap_or_default();
-    let mac = listed
-        .interfaces
-        .iter()
-        .find(|interface| interface.name == *ifname && !interface.sandbox.is_empty())
-        .map(|interface| interface.mac.as_str());
+    let listed = call.listed_interface();
+    let mac = listed.as_ref().map(|interface| interface.mac.as_str());
     let selector = config.selector(sysfs).ok();
     match device(&links, ifname, selector.as_ref(), mac) {
         Some(link) => Host::open()?.move_out(&mut container, link),
@@ -427,7 +423,8 @@ fn give_back(call: &Call, config: &Config, sysfs: &Sysfs) -> Result<()> {
 
 /// Returns the link of the attachment among those of the container, where a pod may have renamed it, changed its hardware address, and
 /// given its name to another link. The alias tells it from links on top of it, which may have its address. The configuration says most
-/// about it, then the hardware address in the previous result, then the name.
+/// about it, then the hardware address in the previous result, then the name. When no previous result lists the interface, whose
+/// hardware address `mac` is, only the name counts: another attachment may have the device.
 fn device<'a>(
     links: &'a [Link],
     ifname: &str,
@@ -436,7 +433,7 @@ fn device<'a>(
 ) -> Option<&'a Link> {
     let has_mac = |link: &Link| mac.is_some_and(|mac| !mac.is_empty() && mac == link.mac_text());
     let signs = |link: &&Link| {
-        let is_device = selector.is_some_and(|selector| selector.matches(link));
+        let is_device = mac.is_some() && selector.is_some_and(|selector| selector.matches(link));
         let has_alias = !link.alias.is_empty();
         [has_alias, is_device, has_mac(link), link.name == ifname]
     };
@@ -707,7 +704,7 @@ mod tests {
         let mac = Some("02:02:02:02:02:02");
         let selectors = [&by_name, &by_other_name, &by_mac, &by_directory];
         for (selector, mac) in selectors
-            .map(|selector| (Some(selector), None))
+            .map(|selector| (Some(selector), Some("")))
             .into_iter()
             .chain([(None, mac), (Some(&by_name), mac)])
         {
@@ -717,7 +714,16 @@ mod tests {
         // Another attachment's device, and links that only have the name or the address.
         let others = &links[..3];
         for selector in [None, Some(&by_name), Some(&by_directory)] {
-            assert_eq!(device(others, "net1", selector, None), None, "{selector:?}");
+            assert_eq!(
+                device(others, "net1", selector, Some("")),
+                None,
+                "{selector:?}"
+            );
+        }
+        // No result lists the interface: another attachment has the device.
+        for selector in selectors {
+            let found = device(&links, "net3", Some(selector), None);
+            assert_eq!(found, None, "{selector:?}");
         }
         // The definition has changed since: name and alias are left.
         let former = [link("net1", "ens1", 1)];
