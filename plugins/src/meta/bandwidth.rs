@@ -3,9 +3,10 @@
 
 use cni::CniResult;
 use cni::types::Interface;
+use cni::version::Version;
 use sha2::{Digest, Sha512};
 
-use crate::attachment::{Container, delete_link};
+use crate::attachment::{Container, delete_link, remove_link};
 use crate::call::Call;
 use crate::config::bandwidth::{Limit, Plan};
 use crate::error::{Context, Failure, Result, or_undo};
@@ -17,6 +18,8 @@ use crate::kernel::{Errno, Netlink};
 const IFB_PREFIX: &str = "bwp";
 /// The length of the longest name of a link.
 const IFB_NAME_LENGTH: usize = 15;
+/// How the hardware addresses of our ifb devices begin: those of others are random, and those of hardware are not local.
+const OUR_MAC: [u8; 3] = *b"\x02mu";
 /// How long a packet may wait, in microseconds.
 const LATENCY: f64 = 25_000.0;
 const MICROSECONDS: f64 = 1_000_000.0;
@@ -45,9 +48,63 @@ impl Limit {
     }
 }
 
-/// Returns the name of the ifb device of an attachment.
-fn ifb_name(network: &str, container_id: &str) -> String {
-    let digest = Sha512::digest(format!("{network}{container_id}"));
+/// The ifb device of an attachment. The reference names it by network and container, so that name is the first choice; a second
+/// attachment of the network in the same container has another one. The hardware address says whose the device is.
+struct Ifb {
+    names: [String; 2],
+    mac: Vec<u8>,
+}
+
+impl Ifb {
+    fn of(call: &Call) -> Self {
+        let container = format!("{}{}", call.network, call.container_id);
+        let attachment = format!("{container}/{}", call.ifname);
+        let mut mac = Sha512::digest(&attachment)[..6].to_vec();
+        mac[..OUR_MAC.len()].copy_from_slice(&OUR_MAC);
+        Self {
+            names: [ifb_name(&container), ifb_name(&attachment)],
+            mac,
+        }
+    }
+
+    /// Creates the device and returns its name.
+    fn create(&self, host: &mut Netlink, mtu: u32) -> Result<&str> {
+        let create = |host: &mut Netlink, name| {
+            let new = NewLink {
+                name,
+                kind: "ifb",
+                mtu: Some(mtu),
+                mac: &self.mac,
+                tx_queue: Some(0),
+                ..NewLink::default()
+            };
+            host.request(new.message(|_| {})).map(|()| name)
+        };
+        let [first, second] = &self.names;
+        let created = match create(host, first) {
+            Err(Errno::EEXIST) if host.link_by_name(first).is_ok_and(|link| !self.is(&link)) => {
+                create(host, second)
+            }
+            outcome => outcome,
+        };
+        created.context(|| "adding link".to_owned())
+    }
+
+    fn is(&self, link: &Link) -> bool {
+        link.mac == self.mac
+    }
+
+    /// Returns the name that a result lists.
+    fn listed<'a>(&self, result: &'a CniResult) -> Option<&'a str> {
+        let names = result.interfaces.iter().map(|interface| &interface.name);
+        let mut names = names.filter(|name| self.names.contains(name));
+        names.next().map(String::as_str)
+    }
+}
+
+/// Returns the name of an ifb device by its owner.
+fn ifb_name(owner: &str) -> String {
+    let digest = Sha512::digest(owner);
     let mut name = IFB_PREFIX.to_owned();
     name.extend(digest.iter().map(|byte| format!("{byte:02x}")));
     name.truncate(IFB_NAME_LENGTH);
@@ -94,10 +151,9 @@ pub(crate) fn add(call: &Call) -> Result<CniResult> {
             .context(|| "create qdisc".to_owned())?;
     }
     if let Some(limit) = plan.egress {
-        let name = ifb_name(&call.network, &call.container_id);
         let tbf = limit.tbf(ticks);
         let ifb = or_undo(
-            || limit_egress(&mut host, &link, &name, tbf),
+            || limit_egress(&mut host, &link, &Ifb::of(call), tbf),
             || {
                 if plan.ingress.is_some()
                     && let Ok(mut host) = Netlink::open()
@@ -108,7 +164,7 @@ pub(crate) fn add(call: &Call) -> Result<CniResult> {
         )?;
         result.interfaces.push(Interface {
             mac: ifb.mac_text(),
-            name,
+            name: ifb.name,
             ..Interface::default()
         });
     }
@@ -121,16 +177,8 @@ fn open_host() -> Result<Netlink> {
 
 /// Creates the ifb device and redirects to it what the container sends. A failure takes back what came before it, the first error
 /// is the one that is reported.
-fn limit_egress(host: &mut Netlink, link: &Link, name: &str, tbf: Tbf) -> Result<Link> {
-    let new = NewLink {
-        name,
-        kind: "ifb",
-        mtu: Some(link.mtu),
-        tx_queue: Some(0),
-        ..NewLink::default()
-    };
-    host.request(new.message(|_| {}))
-        .context(|| "adding link".to_owned())?;
+fn limit_egress(host: &mut Netlink, link: &Link, ifb: &Ifb, tbf: Tbf) -> Result<Link> {
+    let name = ifb.create(host, link.mtu)?;
     let outcome = fill_ifb(host, link, name, tbf);
     if outcome.is_err() {
         let _ = delete_link(host, name);
@@ -198,9 +246,28 @@ fn host_link(call: &Call, result: &CniResult, host: &mut Netlink) -> Result<Link
 }
 
 /// Deletes the ifb device. The rest is on the host's end of the pair and goes with it.
+///
+/// One that the reference made has a random hardware address. It is this attachment's if the previous result lists it. Where there can be
+/// no result, and where the container is gone, its name is enough.
 pub(crate) fn del(call: &Call) -> Result<()> {
-    let name = ifb_name(&call.network, &call.container_id);
-    delete_link(&mut open_host()?, &name).map(|_| ())
+    let ifb = Ifb::of(call);
+    let result = call.prev_result().ok().flatten();
+    let listed = result.as_ref().and_then(|result| ifb.listed(result));
+    let is_name_enough = call.version < Version::V0_4_0
+        || !matches!(Container::open_if_present(&call.netns), Ok(Some(_)));
+    let is_of_this = |link: &Link| {
+        let is_of_others = !link.mac.starts_with(&OUR_MAC);
+        ifb.is(link) || is_of_others && (is_name_enough || listed == Some(&link.name))
+    };
+    let mut host = open_host()?;
+    for name in &ifb.names {
+        match host.link_by_name(name) {
+            Ok(link) if is_of_this(&link) => remove_link(&mut host, &link)?,
+            Ok(_) | Err(Errno::ENODEV) => {}
+            Err(error) => return Err(error).context(|| format!("failed to lookup {name:?}")),
+        }
+    }
+    Ok(())
 }
 
 /// Fails unless the limits are in place.
@@ -216,8 +283,9 @@ pub(crate) fn check(call: &Call) -> Result<()> {
         check_tbf(&mut host, link.index, limit.tbf(ticks))?;
     }
     if let Some(limit) = plan.egress {
-        let name = ifb_name(&call.network, &call.container_id);
-        let ifb = crate::attachment::link_by_name(&mut host, &name)
+        let ifb = Ifb::of(call);
+        let name = ifb.listed(&result).unwrap_or(&ifb.names[0]);
+        let ifb = crate::attachment::link_by_name(&mut host, name)
             .map_err(|error| error.context("get ifb device"))?;
         check_tbf(&mut host, ifb.index, limit.tbf(ticks))?;
     }
@@ -316,6 +384,13 @@ mod tests {
 
     #[test]
     fn ifb_is_named_by_network_and_container() {
-        assert_eq!(ifb_name("n", "cid1"), "bwp1a67f85ded96");
+        let ifb = Ifb::of(&Call {
+            container_id: "cid1".to_owned(),
+            network: "n".to_owned(),
+            ..Call::with_config("{}", "")
+        });
+        assert_eq!(ifb.names[0], "bwp1a67f85ded96");
+        assert_ne!(ifb.names[0], ifb.names[1]);
+        assert!(ifb.mac.starts_with(&OUR_MAC));
     }
 }
