@@ -241,25 +241,50 @@ impl Iptables {
     /// Deletes a chain with its rules and the rules of `parent` that jump there; that something is not there is success. Rules are
     /// found as they are, whatever they match.
     pub(crate) fn delete_chain(&self, table: &str, parent: &str, chain: &str) -> Outcome<()> {
+        self.delete_jumps(table, parent, chain, |_| true)
+    }
+
+    /// Deletes the selected ones of the rules of `parent` that jump to a chain, and the chain with its rules once none jumps there.
+    pub(crate) fn delete_jumps(
+        &self,
+        table: &str,
+        parent: &str,
+        chain: &str,
+        is_selected: impl Fn(&ListedRule) -> bool,
+    ) -> Outcome<()> {
         let rules = match self.list(table, parent) {
             Err(error) if error.is_not_found() => Vec::new(),
             rules => rules?,
         };
-        let jumps: Vec<_> = rules
+        let jumps = rules
             .into_iter()
-            .filter(|rule| rule.target() == Some(chain))
-            .map(|rule| rule.words)
-            .collect();
-        let mut lines: Vec<_> = jumps.iter().map(|jump| line("-D", parent, jump)).collect();
-        lines.extend([rule(["-F", chain]), rule(["-X", chain])]);
-        if self.restore(table, &lines) {
+            .filter(|rule| rule.target() == Some(chain));
+        let (selected, others): (Vec<_>, Vec<_>) = jumps.partition(is_selected);
+        let selected = selected.into_iter().map(|rule| (parent, rule.words));
+        let unused = others.is_empty().then_some(chain);
+        self.delete(table, &selected.collect::<Vec<_>>(), unused)
+    }
+
+    /// Deletes rules, each of its chain, and then a chain with its rules; that something is not there is success.
+    pub(crate) fn delete(
+        &self,
+        table: &str,
+        rules: &[(&str, Vec<String>)],
+        chain: Option<&str>,
+    ) -> Outcome<()> {
+        let lines = rules.iter().map(|(chain, words)| line("-D", chain, words));
+        let mut lines: Vec<_> = lines.collect();
+        if let Some(chain) = chain {
+            lines.extend([rule(["-F", chain]), rule(["-X", chain])]);
+        }
+        if lines.is_empty() || self.restore(table, &lines) {
             return Ok(());
         }
         // Another DEL may have been faster with some of them.
-        for jump in &jumps {
-            self.delete_if_present(table, parent, jump)?;
+        for (chain, rule) in rules {
+            self.delete_if_present(table, chain, rule)?;
         }
-        self.flush_and_delete(table, chain)
+        chain.map_or(Ok(()), |chain| self.flush_and_delete(table, chain))
     }
 
     fn flush_and_delete(&self, table: &str, chain: &str) -> Outcome<()> {
@@ -388,7 +413,8 @@ impl ListedRule {
         self.after("--comment")
     }
 
-    fn after(&self, option: &str) -> Option<&str> {
+    /// Returns the word that follows an option.
+    pub(crate) fn after(&self, option: &str) -> Option<&str> {
         let at = self.words.iter().position(|word| word == option)?;
         self.words.get(at + 1).map(String::as_str)
     }

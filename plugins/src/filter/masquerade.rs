@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::net::IpAddr;
 
-use super::iptables::{Iptables, Protocol, rule};
+use super::iptables::{Iptables, ListedRule, Protocol, rule};
 use super::{Backend, chain_name, hash, quoted};
 use crate::error::{Context, Failure, Result};
 use crate::ip::Cidr;
@@ -99,16 +99,17 @@ pub(crate) fn set_up(backend: Option<&str>, addresses: &[Cidr], owner: &Owner) -
     }
 }
 
-/// Deletes the rules of an attachment with both backends, since its ADD may have run with another configuration. Without addresses
-/// both protocols are searched.
-pub(crate) fn tear_down(addresses: &[Cidr], owner: &Owner) -> Result<()> {
+/// Deletes the rules of an attachment with both backends, since its ADD may have run with another configuration. Another attachment of the
+/// container in this network has its rules in the same chain of iptables, but for other addresses; without addresses, which is when the
+/// container is gone, all of them are deleted.
+pub(crate) fn tear_down(addresses: Option<&[Cidr]>, owner: &Owner) -> Result<()> {
     let protocols = [Protocol::V4, Protocol::V6].into_iter().filter(|protocol| {
-        let mut protocols = addresses.iter().map(|cidr| Protocol::of(cidr.address));
-        addresses.is_empty() || protocols.any(|of_address| of_address == *protocol)
+        let is_of_protocol = |cidr: &Cidr| Protocol::of(cidr.address) == *protocol;
+        addresses.is_none_or(|addresses| addresses.iter().any(is_of_protocol))
     });
     let mut errors = Vec::new();
     for protocol in protocols {
-        if let Err(error) = delete_iptables(protocol, &owner.chain())
+        if let Err(error) = delete_iptables(protocol, &owner.chain(), addresses)
             && has_table(protocol)
         {
             errors.push(error.msg);
@@ -177,13 +178,25 @@ fn has_table(protocol: Protocol) -> bool {
     Iptables::find(protocol).is_ok_and(|iptables| iptables.list("nat", "POSTROUTING").is_ok())
 }
 
-fn delete_iptables(protocol: Protocol, chain: &str) -> Result<()> {
+fn delete_iptables(protocol: Protocol, chain: &str, addresses: Option<&[Cidr]>) -> Result<()> {
     let iptables =
         Iptables::find(protocol).map_err(|error| error.context("failed to locate iptables"))?;
     if iptables.has_chain("nat", chain)? {
-        iptables.delete_chain("nat", "POSTROUTING", chain)?;
+        let is_ours = |rule: &ListedRule| match addresses {
+            None => true,
+            Some(addresses) => is_from(rule, addresses),
+        };
+        iptables.delete_jumps("nat", "POSTROUTING", chain, is_ours)?;
     }
     Ok(())
+}
+
+/// Returns whether a rule selects what one of the addresses sends.
+fn is_from(rule: &ListedRule, addresses: &[Cidr]) -> bool {
+    let source = rule.after("-s").map(str::parse::<Cidr>);
+    source.is_some_and(|source| {
+        source.is_ok_and(|source| addresses.iter().any(|cidr| cidr.address == source.address))
+    })
 }
 
 fn gc_iptables(protocol: Protocol, network: &str, valid: &HashSet<String>) -> Result<()> {

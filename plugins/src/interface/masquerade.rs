@@ -22,22 +22,27 @@ impl Masquerade {
             || masquerade::set_up(self.backend.as_deref(), &addresses, &owner),
             || {
                 // The error that is reported is the first one.
-                let _ = masquerade::tear_down(&addresses, &owner);
+                let _ = masquerade::tear_down(Some(&addresses), &owner);
             },
         )
     }
 
-    /// DEL: deletes the pair and returns the addresses that [`Self::tear_down`] needs.
-    pub(crate) fn remove_pair(&self, call: &Call) -> Result<Vec<Cidr>> {
-        if self.is_on {
-            veth::remove_with_addresses(call)
-        } else {
-            veth::remove(call).map(|()| Vec::new())
+    /// DEL: deletes the pair and returns the addresses that [`Self::tear_down`] needs: those of the container's end, and those of the
+    /// previous result. There are none when the container is gone.
+    pub(crate) fn remove_pair(&self, call: &Call) -> Result<Option<Vec<Cidr>>> {
+        if !self.is_on {
+            return veth::remove(call).map(|()| None);
         }
+        let mut addresses = veth::remove_with_addresses(call)?;
+        if let Some(addresses) = &mut addresses {
+            let listed = call.prev_result().ok().flatten().unwrap_or_default();
+            addresses.extend(listed.ips.iter().filter_map(|config| cidr(config).ok()));
+        }
+        Ok(addresses)
     }
 
-    /// DEL: ends it. Without addresses, when the interface is deleted already, the rules are found by the names of the attachment.
-    pub(crate) fn tear_down(&self, call: &Call, addresses: &[Cidr]) -> Result<()> {
+    /// DEL: ends it.
+    pub(crate) fn tear_down(&self, call: &Call, addresses: Option<&[Cidr]>) -> Result<()> {
         if !self.is_on {
             return Ok(());
         }

@@ -201,7 +201,7 @@ pub(crate) fn del(call: &Call) -> Result<()> {
     let addresses = config.masquerade.remove_pair(call)?;
     veth::combine([
         config.ipam.del(call),
-        config.masquerade.tear_down(call, &addresses),
+        config.masquerade.tear_down(call, addresses.as_deref()),
     ])
 }
 

@@ -146,24 +146,25 @@ pub(crate) fn remove(call: &Call) -> Result<()> {
     }
 }
 
-/// The same for an end whose addresses have rules elsewhere: returns those that other hosts may have seen.
-pub(crate) fn remove_with_addresses(call: &Call) -> Result<Vec<Cidr>> {
+/// The same for an end whose addresses have rules elsewhere: returns those that other hosts may have seen, or `None` when the container
+/// is gone.
+pub(crate) fn remove_with_addresses(call: &Call) -> Result<Option<Vec<Cidr>>> {
     let Some(mut container) = Container::open_if_present(&call.netns)? else {
-        return remove_by_host_end(call).map(|()| Vec::new());
+        return remove_by_host_end(call).map(|()| None);
     };
     let Some(link) = container_end(call, &mut container)? else {
-        return Ok(Vec::new());
+        return Ok(Some(Vec::new()));
     };
     let addresses = container
         .netlink
         .addresses(link.index)
         .context(|| format!("failed to get IP addresses for {:?}", link.name))?;
     remove_link(&mut container.netlink, &link)?;
-    Ok(addresses
+    let addresses = addresses
         .into_iter()
         .map(|address| address.cidr)
-        .filter(|cidr| is_global_unicast(cidr.address))
-        .collect())
+        .filter(|cidr| is_global_unicast(cidr.address));
+    Ok(Some(addresses.collect()))
 }
 
 /// Returns the container's end of the attachment's pair. Its name is not enough: a pod may rename the link and give the name to another

@@ -253,7 +253,10 @@ pub(crate) fn del(call: &Call) -> Result<()> {
         // Rules of a link that exists no more stop nothing, so they do not keep the pod from being deleted.
         let _ = writeln!(std::io::stderr(), "{error}");
     }
-    veth::combine([of_ipam, config.masquerade.tear_down(call, &addresses)])
+    veth::combine([
+        of_ipam,
+        config.masquerade.tear_down(call, addresses.as_deref()),
+    ])
 }
 
 /// Fails when no ADD could be served: by the configuration, or by the IPAM plugin.
