@@ -539,7 +539,12 @@ mod tests {
             let came = |is_attached| came_from_host(&link, &config, &[], is_attached);
             assert_eq!((came(true), came(false)), (is_ours_if_attached, is_ours));
         }
-        assert!(came_from_host(&port, &config, &[port.clone()], false));
+        assert!(came_from_host(
+            &port,
+            &config,
+            std::slice::from_ref(&port),
+            false
+        ));
     }
 
     #[test]
