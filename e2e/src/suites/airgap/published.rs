@@ -48,7 +48,7 @@ pub(super) fn run(
         || trial.succeed(&next),
     )?;
     report.check("a backport moves its own line alone", || {
-        trial.succeed_in_line(&next, &backport)
+        trial.succeed_in_line(&backport)
     })?;
     report.check(
         "other bytes under a published name are refused before anything is written",
@@ -198,7 +198,7 @@ impl<'a> Trial<'a> {
         self.fixture.ensure_fails(&mut dirty, "uncommitted changes")
     }
 
-    fn succeed_in_line(&self, next: &str, backport: &str) -> anyhow::Result<()> {
+    fn succeed_in_line(&self, backport: &str) -> anyhow::Result<()> {
         let before = self.digest("latest")?;
         let line = line_of(backport);
         let branch = line.replacen('v', "release-", 1);
