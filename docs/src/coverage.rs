@@ -162,3 +162,23 @@ fn figures_of_the_readme_are_those_of_the_performance_page() {
         "docs/contributing/performance.md lacks {row}"
     );
 }
+
+/// Suite `k3s` compares all of it, each night.
+#[test]
+fn steps_of_the_trial_in_the_readme_are_those_of_its_script() {
+    let pages = Pages::of_checkout().unwrap();
+    let readme = &pages.get("README.md").unwrap().text;
+    let script = read(&pages, "docs/try.sh");
+    let begin = "sudo docs/try.sh k3s\n```\n\n```text output\n";
+    let (_, output) = readme.split_once(begin).unwrap();
+    let (output, _) = output.split_once("```").unwrap();
+    let steps = output.lines().filter_map(|line| line.split_once(" s  "));
+    let steps: Vec<_> = steps.map(|(_, step)| step).collect();
+    assert_eq!(steps.len(), 4, "{output}");
+    for step in steps {
+        assert!(
+            script.contains(&format!("say \"{step}\"")),
+            "docs/try.sh does not say {step}"
+        );
+    }
+}
