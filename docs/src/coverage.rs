@@ -3,7 +3,7 @@
 
 use std::{fs, path::Path};
 
-use crate::Pages;
+use crate::{Page, Pages};
 
 fn read(pages: &Pages, path: &str) -> String {
     fs::read_to_string(pages.root.join(path)).unwrap()
@@ -181,4 +181,24 @@ fn steps_of_the_trial_in_the_readme_are_those_of_its_script() {
             "docs/try.sh does not say {step}"
         );
     }
+}
+
+#[test]
+fn book_of_users_is_short() {
+    const LIMIT: usize = 90_000;
+    let pages = Pages::of_checkout().unwrap();
+    let is_counted = |page: &&Page| {
+        let name = page.path.strip_prefix("docs/").unwrap_or_default();
+        // The list of pages, and a page that is generated.
+        !name.is_empty() && !name.contains('/') && !["index.md", "values.md"].contains(&name)
+    };
+    let book = pages.pages.values().filter(is_counted);
+    let mut sizes: Vec<_> = book.map(|page| (page.text.len(), &page.path)).collect();
+    sizes.sort_unstable();
+    let sum: usize = sizes.iter().map(|(size, _)| size).sum();
+    assert!(sizes.len() > 9, "{sizes:?}");
+    assert!(
+        sum <= LIMIT,
+        "the users' pages have {sum} bytes, and may have {LIMIT}: leave out what no user misses, or move it to docs/contributing. {sizes:?}"
+    );
 }
