@@ -31,6 +31,7 @@ const COMMON: &[&str] = &[
     "skopeo",
     "systemctl",
     "tar",
+    "try.sh",
 ];
 
 /// A command of a page.

@@ -3,7 +3,7 @@
 
 use std::{fs, path::Path};
 
-use crate::Pages;
+use crate::{Page, Pages};
 
 fn read(pages: &Pages, path: &str) -> String {
     fs::read_to_string(pages.root.join(path)).unwrap()
@@ -160,5 +160,45 @@ fn figures_of_the_readme_are_those_of_the_performance_page() {
     assert!(
         performance.contains(&row),
         "docs/contributing/performance.md lacks {row}"
+    );
+}
+
+/// Suite `k3s` compares all of it, each night.
+#[test]
+fn steps_of_the_trial_in_the_readme_are_those_of_its_script() {
+    let pages = Pages::of_checkout().unwrap();
+    let readme = &pages.get("README.md").unwrap().text;
+    let script = read(&pages, "docs/try.sh");
+    let begin = "sudo docs/try.sh k3s\n```\n\n```text output\n";
+    let (_, output) = readme.split_once(begin).unwrap();
+    let (output, _) = output.split_once("```").unwrap();
+    let steps = output.lines().filter_map(|line| line.split_once(" s  "));
+    let steps: Vec<_> = steps.map(|(_, step)| step).collect();
+    assert_eq!(steps.len(), 4, "{output}");
+    for step in steps {
+        assert!(
+            script.contains(&format!("say \"{step}\"")),
+            "docs/try.sh does not say {step}"
+        );
+    }
+}
+
+#[test]
+fn book_of_users_is_short() {
+    const LIMIT: usize = 90_000;
+    let pages = Pages::of_checkout().unwrap();
+    let is_counted = |page: &&Page| {
+        let name = page.path.strip_prefix("docs/").unwrap_or_default();
+        // The list of pages, and a page that is generated.
+        !name.is_empty() && !name.contains('/') && !["index.md", "values.md"].contains(&name)
+    };
+    let book = pages.pages.values().filter(is_counted);
+    let mut sizes: Vec<_> = book.map(|page| (page.text.len(), &page.path)).collect();
+    sizes.sort_unstable();
+    let sum: usize = sizes.iter().map(|(size, _)| size).sum();
+    assert!(sizes.len() > 9, "{sizes:?}");
+    assert!(
+        sum <= LIMIT,
+        "the users' pages have {sum} bytes, and may have {LIMIT}: leave out what no user misses, or move it to docs/contributing. {sizes:?}"
     );
 }

@@ -251,23 +251,28 @@ fn joined(text: &str) -> impl Iterator<Item = (usize, String)> {
     })
 }
 
+/// Returns the file below the root of the checkout to which a link on a page leads; `None` for an address, and for a link with only an anchor.
+pub(crate) fn file_of(link: &str, page: &str) -> Option<String> {
+    let (path, _) = link.split_once('#').unwrap_or((link, ""));
+    if path.is_empty() || path.contains(':') {
+        return None;
+    }
+    let mut parts: Vec<&str> = page.split('/').collect();
+    parts.pop();
+    for part in path.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => drop(parts.pop()),
+            part => parts.push(part),
+        }
+    }
+    Some(parts.join("/"))
+}
+
 impl Link {
-    /// Returns the file below the root of the checkout that a link of this page names; `None` for an address or an anchor alone.
+    /// Returns the file to which it leads from this page, as [`file_of`] does.
     pub fn file(&self, page: &str) -> Option<String> {
-        let (path, _) = self.to.split_once('#').unwrap_or((&self.to, ""));
-        if path.is_empty() || path.contains(':') {
-            return None;
-        }
-        let mut parts: Vec<&str> = page.split('/').collect();
-        parts.pop();
-        for part in path.split('/') {
-            match part {
-                "" | "." => {}
-                ".." => drop(parts.pop()),
-                part => parts.push(part),
-            }
-        }
-        Some(parts.join("/"))
+        file_of(&self.to, page)
     }
 
     /// Returns the anchor that it names.

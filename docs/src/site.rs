@@ -2,9 +2,9 @@
 
 use std::{collections::BTreeMap, fmt::Write as _, fs, io};
 
-use pulldown_cmark::{CodeBlockKind, CowStr, Event, Parser, Tag, TagEnd, html};
+use pulldown_cmark::{CodeBlockKind, Event, Parser, Tag, TagEnd, html};
 
-use crate::{Check, INDEX, Link, Page, Pages, README, page};
+use crate::{Check, INDEX, Page, Pages, README, page};
 
 /// The files that every page uses, by their paths in the site.
 const ASSETS: [(&str, &str); 2] = [
@@ -171,27 +171,25 @@ impl<'a> Site<'a> {
     /// Links to the page before and the page after this one in the menu, which begins after the README.
     fn neighbours(&self, page: &Page) -> String {
         let readme = self.pages.get(README).map(|page| (page.title(), page));
-        let listed = self
-            .menu
-            .iter()
-            .flat_map(|(_, entries)| entries.iter().copied());
+        let listed = self.menu.iter().flat_map(|(_, entries)| entries).copied();
         let all: Vec<_> = readme.into_iter().chain(listed).collect();
         let Some(at) = all.iter().position(|(_, one)| *one == page) else {
             return String::new();
         };
-        let link = |at: Option<usize>, rel: &str, label: &str| {
-            let Some((name, to)) = at.and_then(|at| all.get(at)) else {
-                return String::new();
-            };
-            let (to, name) = (html_path(&to.path), escape(name));
-            let up = up(page);
-            format!("<a rel=\"{rel}\" href=\"{up}{to}\"><small>{label}</small>{name}</a>\n")
-        };
-        format!(
-            "<p class=\"neighbours\">\n{}{}</p>\n",
-            link(at.checked_sub(1), "prev", "Previous"),
-            link(Some(at + 1), "next", "Next")
-        )
+        let mut links = String::new();
+        for (at, rel, label) in [
+            (at.checked_sub(1), "prev", "Previous"),
+            (Some(at + 1), "next", "Next"),
+        ] {
+            if let Some((name, to)) = at.and_then(|at| all.get(at)) {
+                let (up, to, name) = (up(page), html_path(&to.path), escape(name));
+                let _ = writeln!(
+                    links,
+                    "<a rel=\"{rel}\" href=\"{up}{to}\"><small>{label}</small>{name}</a>"
+                );
+            }
+        }
+        format!("<p class=\"neighbours\">\n{links}</p>\n")
     }
 
     /// Returns the script with the words of all sections: the address and title of each page, and the anchor, title and words of its sections.
@@ -213,87 +211,52 @@ impl<'a> Site<'a> {
         let mut headings = page.headings.iter();
         let mut blocks = page.blocks.iter();
         let mut anchor = String::new();
-        let parser = Parser::new_ext(&page.text, page::options());
-        let events = parser.flat_map(|event| match event {
-            Event::Start(Tag::Heading {
-                level,
-                classes,
-                attrs,
-                ..
-            }) => {
-                let id = headings.next().map(|heading| heading.anchor.clone());
-                anchor = id.clone().unwrap_or_default();
-                vec![Event::Start(Tag::Heading {
-                    level,
-                    id: id.map(CowStr::from),
-                    classes,
-                    attrs,
-                })]
+        let mut events = Vec::new();
+        for mut event in Parser::new_ext(&page.text, page::options()) {
+            let mut after = None;
+            match &mut event {
+                Event::Start(Tag::Heading { id, .. }) => {
+                    anchor = headings.next().map_or_else(String::new, |heading| heading.anchor.clone());
+                    *id = Some(anchor.clone().into());
+                }
+                Event::End(TagEnd::Heading(_)) => events.push(Event::InlineHtml(
+                    format!("<a class=\"anchor\" href=\"#{anchor}\" aria-label=\"Link to this heading\">#</a>").into(),
+                )),
+                Event::Start(Tag::Link { dest_url, .. }) => {
+                    *dest_url = self.address(page, dest_url).into();
+                }
+                Event::Start(Tag::Table(_)) => events.push(Event::Html("<div class=\"table\">\n".into())),
+                Event::End(TagEnd::Table) => after = Some(Event::Html("</div>\n".into())),
+                Event::Start(Tag::CodeBlock(kind)) => {
+                    // What is read and not copied has a class of its own.
+                    match blocks.next().map(|block| &block.check) {
+                        Some(Ok(Check::Message)) => *kind = CodeBlockKind::Fenced("message".into()),
+                        Some(Ok(Check::Output | Check::Drawing)) => *kind = CodeBlockKind::Fenced("output".into()),
+                        _ => {}
+                    }
+                }
+                // Comments are for whoever reads the source.
+                Event::Html(text) if text.starts_with("<!--") => continue,
+                _ => {}
             }
-            Event::End(TagEnd::Heading(level)) => {
-                let link = format!(
-                    "<a class=\"anchor\" href=\"#{anchor}\" aria-label=\"Link to this heading\">#</a>"
-                );
-                vec![Event::InlineHtml(link.into()), Event::End(TagEnd::Heading(level))]
-            }
-            Event::Start(Tag::Link {
-                link_type,
-                dest_url,
-                title,
-                id,
-            }) => {
-                let dest_url = self.address(page, &dest_url).into();
-                vec![Event::Start(Tag::Link {
-                    link_type,
-                    dest_url,
-                    title,
-                    id,
-                })]
-            }
-            Event::Start(Tag::Table(columns)) => vec![
-                Event::Html("<div class=\"table\">\n".into()),
-                Event::Start(Tag::Table(columns)),
-            ],
-            Event::End(TagEnd::Table) => {
-                vec![Event::End(TagEnd::Table), Event::Html("</div>\n".into())]
-            }
-            Event::Start(Tag::CodeBlock(kind)) => {
-                // What is read and not copied has a class of its own.
-                let class = match blocks.next().map(|block| &block.check) {
-                    Some(Ok(Check::Message)) => Some("message"),
-                    Some(Ok(Check::Output | Check::Drawing)) => Some("output"),
-                    _ => None,
-                };
-                let kind = class.map_or(kind, |class| CodeBlockKind::Fenced(class.into()));
-                vec![Event::Start(Tag::CodeBlock(kind))]
-            }
-            // Comments are for whoever reads the source.
-            Event::Html(text) if text.starts_with("<!--") => Vec::new(),
-            event => vec![event],
-        });
+            events.push(event);
+            events.extend(after);
+        }
         let mut out = String::new();
-        html::push_html(&mut out, events);
+        html::push_html(&mut out, events.into_iter());
         out
     }
 
     /// Returns where a link leads to in the site.
     fn address(&self, page: &Page, to: &str) -> String {
-        let link = Link {
-            line: 0,
-            to: to.to_owned(),
-            text: String::new(),
-            is_image: false,
-            section: String::new(),
-        };
-        let Some(file) = link.file(&page.path) else {
+        let Some(file) = page::file_of(to, &page.path) else {
             return to.to_owned();
         };
         if self.pages.get(&file).is_none() {
             return format!("{}{file}", self.sources);
         }
-        let anchor = link.anchor().map(|anchor| format!("#{anchor}"));
-        let (up, to) = (up(page), html_path(&file));
-        format!("{up}{to}{}", anchor.unwrap_or_default())
+        let anchor = to.find('#').map_or("", |at| &to[at..]);
+        format!("{}{}{anchor}", up(page), html_path(&file))
     }
 }
 

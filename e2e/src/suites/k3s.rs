@@ -4,6 +4,7 @@
 //! machine; suite `service` has the units on a real systemd.
 
 mod node;
+mod trial;
 mod versions;
 
 use std::fs;
@@ -64,7 +65,11 @@ pub(crate) fn run(
 }
 
 /// The cases, each with nodes of its own.
-const CASES: [(&str, Case); 2] = [("life", life), ("versions", versions::run)];
+const CASES: [(&str, Case); 3] = [
+    ("life", life),
+    ("trial", trial::run),
+    ("versions", versions::run),
+];
 
 type Case = fn(&TestEnv, &K3s, &mut Report) -> Result<(), CheckFailed>;
 
