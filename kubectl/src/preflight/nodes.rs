@@ -247,7 +247,7 @@ mod tests {
             ("NotIn", json!(["linux"]), false),
             ("Exists", json!(null), true),
             ("DoesNotExist", json!(null), false),
-            ("Gt", json!(["1"]), true),
+            ("Gt", json!(["1"]), false),
         ] {
             let term = json!({"matchExpressions": [{"key": "kubernetes.io/os", "operator": operator, "values": values}]});
             let required = json!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}});

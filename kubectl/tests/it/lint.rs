@@ -65,7 +65,7 @@ fn examples_of_definitions_are_valid() {
     let pages = docs::Pages::of_checkout().unwrap();
     let page = &pages.get("docs/networks.md").unwrap().text;
     let (_, section) = page.split_once("\n## Of every configuration\n").unwrap();
-    let (table, _) = section.split_once("\n\nUnknown keys").unwrap();
+    let (table, _) = section.split_once("\n## ").unwrap();
     let rows: Vec<_> = table
         .lines()
         .filter(|line| line.starts_with("| `"))
