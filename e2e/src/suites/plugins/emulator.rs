@@ -63,7 +63,10 @@ const REFUSALS: &[Refusal] = &[
                     "spoof-check-lost-namespace",
                 ],
             ),
-            ("portmap", &["nftables", "nftables-conditions"]),
+            (
+                "portmap",
+                &["nftables", "nftables-conditions", "nftables-masqAll"],
+            ),
             ("ptp", &["masquerade-nftables"]),
         ],
     },
