@@ -461,6 +461,7 @@ impl App {
                     namespace,
                     daemon_set: name,
                     pod: &|| cluster.watched_pod_by_uid(uid?).map(|pod| pod.name.clone()),
+                    node: &self.identity.node,
                 };
                 self.ownership.check_at_end(cluster.client(), own).await
             }

@@ -8,6 +8,7 @@ pub mod netconf;
 pub mod network_status;
 pub mod node_path;
 pub mod objects;
+pub mod placement;
 
 mod address;
 mod allowed;

@@ -7,6 +7,11 @@ pub(crate) fn pod(namespace: &str, name: &str) -> String {
     format!("/api/v1/namespaces/{namespace}/pods/{name}")
 }
 
+/// Returns the path of one node.
+pub(crate) fn node(name: &str) -> String {
+    format!("/api/v1/nodes/{name}")
+}
+
 /// Returns the path of one network attachment definition.
 pub(crate) fn definition(namespace: &str, name: &str) -> String {
     format!("/apis/k8s.cni.cncf.io/v1/namespaces/{namespace}/network-attachment-definitions/{name}")

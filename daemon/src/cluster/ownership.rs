@@ -1,4 +1,5 @@
-//! Finds out whether this daemon's `DaemonSet` is being deleted. If so, everything that the daemon has installed on the node goes too.
+//! Finds out whether this daemon's `DaemonSet` is being deleted, or leaves this node. If so, everything that the daemon has installed on
+//! the node goes too.
 //!
 //! The `DaemonSet` is not watched: its status changes with every pod that becomes ready, and each change would be sent to each node.
 //! The daemon reads it after the start, every few minutes, and at a SIGTERM.
@@ -10,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use plan::placement::{Placement, Taint};
 use serde::Deserialize;
 use tokio::time::sleep;
 use tracing::{debug, info};
@@ -109,6 +111,8 @@ pub struct OwnObjects<'a> {
     pub namespace: &'a str,
     /// Name of the `DaemonSet`.
     pub daemon_set: &'a str,
+    /// Name of the node.
+    pub node: &'a str,
     /// Returns the name of our pod, as long as the watch of this node's pods has it.
     pub pod: &'a (dyn Fn() -> Option<String> + Sync),
 }
@@ -120,7 +124,7 @@ impl Ownership {
         Self { known, purpose }
     }
 
-    /// Whether the `DaemonSet` is deleted or being deleted, so that the next SIGTERM ends the installation.
+    /// Whether the `DaemonSet` is deleted, being deleted or leaves the node, so that the next SIGTERM ends the installation.
     pub fn is_ending(&self) -> bool {
         *self.lock() == Known::Ending
     }
@@ -135,7 +139,7 @@ impl Ownership {
         );
         let mut failures = 0;
         loop {
-            let checked = self.check(&client, &path, CHECK_TIMEOUT).await;
+            let checked = self.judge(&read(&client, &path, CHECK_TIMEOUT).await);
             self.learn(checked);
             let pause = if matches!(checked, Check::Refused | Check::Failed) {
                 failures += 1;
@@ -154,9 +158,18 @@ impl Ownership {
             return true;
         }
         let path = api_path::daemon_sets(own.namespace, own.daemon_set);
-        let checked = self.check(&client, &path, LAST_CHECK_TIMEOUT).await;
+        let read = read(&client, &path, LAST_CHECK_TIMEOUT).await;
+        let checked = self.judge(&read);
         self.learn(checked);
         match self.purpose {
+            Purpose::Multiplexer if checked == (Check::Found { is_ending: false }) => {
+                let found = read.ok().flatten().unwrap_or_default();
+                if let Some(pods) = found.pods()
+                    && Box::pin(has_left(&client, own, &pods.placement)).await
+                {
+                    self.set(Known::Ending);
+                }
+            }
             _ if checked != Check::Refused => {}
             Purpose::Multiplexer => self.check_successor(&client, own).await,
             // It may read no pods. Where the installation does not end after all, the next daemon installs the plugins again.
@@ -212,7 +225,7 @@ impl Ownership {
             _ if known == before => {}
             Known::Ending => {
                 info!(
-                    "our DaemonSet is deleted or changes its purpose: what was installed will be removed at the daemon's end"
+                    "our DaemonSet is deleted, changes its purpose or leaves this node: what was installed will be removed at the daemon's end"
                 );
             }
             Known::Present | Known::Nothing => info!("our DaemonSet stays"),
@@ -225,24 +238,58 @@ impl Ownership {
 }
 
 impl Ownership {
-    async fn check(&self, client: &Client, path: &str, timeout: Duration) -> Check {
-        let request = ApiRequest::get(path);
-        let listed = with_retries(timeout, |time| client.object::<DaemonSets>(&request, time));
-        match listed.await {
-            Ok(list) => match list.items.first() {
-                Some(object) => Check::Found {
-                    is_ending: is_daemon_set_ending(object, self.purpose),
-                },
-                None => Check::Absent,
+    fn judge(&self, read: &Result<Option<DaemonSet>, ApiError>) -> Check {
+        match read {
+            Ok(Some(object)) => Check::Found {
+                is_ending: is_daemon_set_ending(object, self.purpose),
             },
+            Ok(None) => Check::Absent,
             Err(error) => {
                 debug!(%error, "cannot read our DaemonSet");
-                if is_refusal(&error) {
+                if is_refusal(error) {
                     Check::Refused
                 } else {
                     Check::Failed
                 }
             }
+        }
+    }
+}
+
+async fn read(
+    client: &Client,
+    path: &str,
+    timeout: Duration,
+) -> Result<Option<DaemonSet>, ApiError> {
+    let request = ApiRequest::get(path);
+    let list: DaemonSets = with_retries(timeout, |time| client.object(&request, time)).await?;
+    Ok(list.items.into_iter().next())
+}
+
+/// Whether our pod is being deleted and the `DaemonSet` makes none for this node again, since the node's labels or taints no longer fit.
+/// A configuration that stays would keep every pod of the node waiting for ever. While it is unknown the installation stays.
+///
+/// A pod that is not being deleted, as when the node restarts, comes back.
+async fn has_left(client: &Client, own: OwnObjects<'_>, placement: &Placement) -> bool {
+    let Some(pod) = (own.pod)() else {
+        return false;
+    };
+    let pod = ApiRequest::get(api_path::pod(own.namespace, &pod));
+    let node = ApiRequest::get(api_path::node(own.node));
+    let read = tokio::try_join!(
+        with_retries(LAST_CHECK_TIMEOUT, |time| client.object::<Pod>(&pod, time)),
+        with_retries(LAST_CHECK_TIMEOUT, |time| client
+            .object::<Node>(&node, time)),
+    );
+    match read {
+        Ok((pod, node)) => {
+            let taints = node.spec.map(|spec| spec.taints).unwrap_or_default();
+            pod.metadata.deletion_timestamp.is_some()
+                && !placement.selects(own.node, &node.metadata.labels, &taints)
+        }
+        Err(error) => {
+            debug!(%error, "cannot read our pod and our node");
+            false
         }
     }
 }
@@ -328,6 +375,14 @@ struct DaemonSet {
     spec: Option<Spec>,
 }
 
+impl DaemonSet {
+    /// The spec of its pods.
+    fn pods(&self) -> Option<&PodSpec> {
+        let spec = self.spec.as_ref();
+        spec.and_then(|spec| spec.template.spec.as_ref())
+    }
+}
+
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase")]
 struct Metadata {
@@ -377,6 +432,23 @@ struct Template {
 struct PodSpec {
     #[serde(default)]
     containers: Vec<Container>,
+    #[serde(flatten)]
+    placement: Placement,
+}
+
+/// A node, with the fields that are read here.
+#[derive(Deserialize)]
+struct Node {
+    #[serde(default)]
+    metadata: Metadata,
+    #[serde(default)]
+    spec: Option<NodeSpec>,
+}
+
+#[derive(Deserialize)]
+struct NodeSpec {
+    #[serde(default)]
+    taints: Vec<Taint>,
 }
 
 #[derive(Deserialize)]
@@ -390,12 +462,8 @@ struct Container {
 /// Whether the `DaemonSet` is being deleted, or runs no daemon of this purpose any longer. Without a daemon that serves the shim, a
 /// configuration that stays would keep every pod of the node waiting.
 fn is_daemon_set_ending(object: &DaemonSet, purpose: Purpose) -> bool {
-    let pods = object
-        .spec
-        .as_ref()
-        .and_then(|spec| spec.template.spec.as_ref());
     object.metadata.deletion_timestamp.is_some()
-        || pods.is_some_and(|pods| !pods.containers.iter().any(|one| runs(one, purpose)))
+        || (object.pods()).is_some_and(|pods| !pods.containers.iter().any(|one| runs(one, purpose)))
 }
 
 /// Whether the container may run a daemon that serves pods.

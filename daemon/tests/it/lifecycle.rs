@@ -7,7 +7,7 @@ use testkit::api_server::{ApiServer, Kind};
 
 use crate::{
     daemon::{Daemon, HttpResponse},
-    node::{NodeFixture, PluginBlock},
+    node::{NODE, NodeFixture, PluginBlock},
     wait_for,
 };
 
@@ -202,6 +202,79 @@ pub(crate) fn delete_daemon_set(node: &NodeFixture, daemon: &Daemon, seen: usize
 #[test]
 fn uninstallation_needs_only_the_record() {
     let node = NodeFixture::new();
+/// A changed node selector, label or taint: no daemon follows, and a configuration that stays would let every pod of the node wait.
+#[test]
+fn daemon_removes_what_it_installed_from_a_node_that_it_leaves() {
+    let check = |selector: &str, is_pod_deleted: bool, may_read_nodes: bool| {
+        let node = NodeFixture::new();
+        select_nodes(&node, selector);
+        let mut daemon = own_pod(&node);
+        if is_pod_deleted {
+            delete_own_pod(&node);
+        }
+        if !may_read_nodes {
+            node.api.refuse_reads(&format!("/nodes/{NODE}"), 403);
+        }
+        daemon.terminate();
+        assert!(daemon.ended().success());
+        let stays = node.path(CONFIGURATION).exists();
+        assert_eq!(node.path("opt/cni/bin/multus-shim").exists(), stays);
+        stays
+    };
+    assert!(!check("hdd", true, true), "the node is not selected");
+    assert!(check("ssd", true, true), "a rolling update");
+    assert!(check("hdd", false, true), "the node restarts");
+    assert!(check("hdd", true, false), "unknown");
+}
+
+/// Puts a DaemonSet that selects nodes by this label, and the node, which has `ssd`.
+pub(crate) fn select_nodes(node: &NodeFixture, label: &str) {
+    node.api.put(
+        Kind::DaemonSet,
+        json!({
+            "metadata": {"namespace": "kube-system", "name": "multus"},
+            "spec": {"template": {"spec": {
+                "nodeSelector": {"disk": label},
+                "containers": [{"name": "multus", "command": ["/multus-daemon"]}],
+            }}},
+        }),
+    );
+    node.api.put(
+        Kind::Node,
+        json!({"metadata": {"name": NODE, "labels": {"disk": "ssd"}}, "spec": {}}),
+    );
+}
+
+/// Starts a daemon that knows its DaemonSet and its pod, and waits until it has read both.
+pub(crate) fn own_pod(node: &NodeFixture) -> Daemon {
+    node.api.put(Kind::Pod, our_pod());
+    let mut command = node.command();
+    command.env("POD_UID", "our-uid");
+    // Discovery without a runtime needs a record.
+    let first = node.start().ready();
+    let watching = ": ready part=Watches";
+    let before = first.log().matches(watching).count();
+    first.kill();
+    let daemon = owned_with(node, command);
+    daemon.until_logged(STAYS, 1);
+    daemon.until_logged(watching, before + 1);
+    daemon
+}
+
+/// Deletes the daemon's own pod as the API server does: it stays until the kubelet has ended it.
+pub(crate) fn delete_own_pod(node: &NodeFixture) {
+    let mut pod = our_pod();
+    pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    node.api.put(Kind::Pod, pod);
+}
+
+fn our_pod() -> serde_json::Value {
+    json!({
+        "metadata": {"namespace": "kube-system", "name": "multus-x", "uid": "our-uid"},
+        "spec": {"nodeName": NODE},
+    })
+}
+
     put_daemon_set(&node);
     node.start().ready().kill();
     node.write("daemon-config.json", "{}");

@@ -3,12 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::json;
 use serde_yaml::Value;
 use testkit::api_server::{Kind, ReceivedRequest};
 
 use crate::{
-    approve, certificate, devices,
+    approve, certificate, devices, lifecycle,
     node::{NodeFixture, pod},
     verify,
 };
@@ -142,16 +141,8 @@ fn daemon_uses_all_its_rights() {
     let mut pod = pod("node-b", Some("zebra"));
     devices::claim(&node, &mut pod, "0000:18:02.5");
     node.api.put(Kind::Pod, pod);
-    node.api.put(
-        Kind::DaemonSet,
-        json!({"metadata": {"namespace": "kube-system", "name": "multus"}}),
-    );
-    let mut command = node.command();
-    command
-        .env("POD_NAMESPACE", "kube-system")
-        .env("MULTUS_DAEMONSET", "multus");
-    let daemon = node.start_with(command).ready();
-    node.api.wait_for_request("/daemonsets");
+    lifecycle::select_nodes(&node, "ssd");
+    let daemon = node.start().ready();
     // Neither is a definition that is as new as the pod.
     let definition = devices::definition_with_resource("zebra", devices::RESOURCE);
     node.api.put_unseen(Kind::Definition, definition);
@@ -164,6 +155,11 @@ fn daemon_uses_all_its_rights() {
         daemon.cni(&node.request("ADD", "c2")).error();
         node.api.wait_for_event_counts(1 + times);
     }
+    daemon.kill();
+    // At its end it reads whether its DaemonSet still selects the node.
+    let mut daemon = lifecycle::own_pod(&node);
+    daemon.terminate();
+    assert!(daemon.ended().success());
     assert_eq!(used(&node.api.requests()), granted(DAEMON));
 }
 

@@ -2,29 +2,15 @@
 
 use std::collections::BTreeMap;
 
+use plan::placement::{term_matches, untolerated};
 use serde_json::Value;
 
-use super::{
-    snapshot::{ClusterNode, Taint},
-    values::Values,
-    verdict::Verdict,
-};
+use super::{snapshot::ClusterNode, values::Values, verdict::Verdict};
 
 /// The oldest kernel that the daemon supports.
 const OLDEST_KERNEL: (u64, u64) = (4, 18);
 /// The runtimes whose directories the daemon can discover, as nodes report them.
 const RUNTIMES: [&str; 3] = ["containerd://", "cri-o://", "docker://"];
-/// Taints that Kubernetes makes every pod of a `DaemonSet` tolerate.
-const ALWAYS_TOLERATED: [&str; 7] = [
-    "node.kubernetes.io/not-ready",
-    "node.kubernetes.io/unreachable",
-    "node.kubernetes.io/disk-pressure",
-    "node.kubernetes.io/memory-pressure",
-    "node.kubernetes.io/pid-pressure",
-    "node.kubernetes.io/unschedulable",
-    "node.kubernetes.io/network-unavailable",
-];
-
 /// One finding about a node.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct NodeFinding {
@@ -116,7 +102,12 @@ fn placement(node: &ClusterNode, values: &Values) -> Option<String> {
         "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms",
     );
     let terms = terms.as_array().map(Vec::as_slice).unwrap_or_default();
-    if !terms.is_empty() && !node.labels.is_empty() && !terms.iter().any(|one| matches(one, node)) {
+    if !terms.is_empty()
+        && !node.labels.is_empty()
+        && !terms
+            .iter()
+            .any(|one| term_matches(one, &node.name, &node.labels))
+    {
         return Some(
             "no term of affinity.nodeAffinity matches its labels: label it, or change the value"
                 .to_owned(),
@@ -124,42 +115,11 @@ fn placement(node: &ClusterNode, values: &Values) -> Option<String> {
     }
     let tolerations = values.get("tolerations").as_array();
     let tolerations = tolerations.map(Vec::as_slice).unwrap_or_default();
-    let taint = node.taints.iter().find(|taint| {
-        ["NoSchedule", "NoExecute"].contains(&taint.effect.as_str())
-            && !ALWAYS_TOLERATED.contains(&taint.key.as_str())
-            && !tolerations.iter().any(|one| tolerates(one, taint))
-    })?;
+    let taint = untolerated(&node.taints, tolerations)?;
     Some(format!(
         "no toleration of the values matches taint {}:{}: add one to tolerations",
         taint.key, taint.effect
     ))
-}
-
-/// Returns true when a term of an affinity matches the node's labels; unknown operators are assumed to match.
-fn matches(term: &Value, node: &ClusterNode) -> bool {
-    let expressions = term["matchExpressions"].as_array();
-    expressions.into_iter().flatten().all(|expression| {
-        let key = expression["key"].as_str().unwrap_or_default();
-        let label = node.labels.get(key);
-        let mut values = expression["values"].as_array().into_iter().flatten();
-        let is_among = label.is_some_and(|label| values.any(|value| value == label.as_str()));
-        match expression["operator"].as_str().unwrap_or_default() {
-            "In" => is_among,
-            "NotIn" => !is_among,
-            "Exists" => label.is_some(),
-            "DoesNotExist" => label.is_none(),
-            _ => true,
-        }
-    })
-}
-
-fn tolerates(toleration: &Value, taint: &Taint) -> bool {
-    let text = |key: &str| toleration[key].as_str().unwrap_or_default();
-    let fits = |wanted: &str, found: &str| wanted.is_empty() || wanted == found;
-    fits(text("effect"), &taint.effect)
-        && fits(text("key"), &taint.key)
-        && (text("operator") == "Exists"
-            || (!text("key").is_empty() && text("value") == taint.value))
 }
 
 /// Parses the first two numbers of a kernel's version.
@@ -171,6 +131,7 @@ fn kernel(version: &str) -> Option<(u64, u64)> {
 
 #[cfg(test)]
 mod tests {
+    use plan::placement::Taint;
     use serde_json::json;
 
     use super::*;

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use plan::placement::Taint;
 use serde_json::{Map, Value};
 
 use crate::{
@@ -69,14 +70,6 @@ pub(super) struct ClusterNode {
     pub(super) kubelet: String,
     pub(super) labels: BTreeMap<String, String>,
     pub(super) taints: Vec<Taint>,
-}
-
-/// A taint of a node.
-#[derive(Debug, Default)]
-pub(super) struct Taint {
-    pub(super) key: String,
-    pub(super) value: String,
-    pub(super) effect: String,
 }
 
 /// A `HelmChart`, whose job installs a release of its name.

@@ -176,6 +176,7 @@ async fn route(
         (Method::GET, ["api", "v1", "namespaces", namespace, "pods", name]) => {
             object(&store, Kind::Pod, namespace, name)
         }
+        (Method::GET, ["api", "v1", "nodes", name]) => object(&store, Kind::Node, "", name),
         (
             Method::GET,
             [

@@ -17,6 +17,7 @@ use super::signer::Signer;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     Pod,
+    Node,
     /// `NetworkAttachmentDefinition`.
     Definition,
     DaemonSet,
