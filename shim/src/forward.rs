@@ -80,16 +80,16 @@ fn send_until_begun(call: &CniCall, timing: &Timing) -> Result<Option<Value>, Cn
     let body = body(call);
     let mut retry = Retry::new(&call.socket, end);
     loop {
-        let reason = match send(
+        let (reason, is_unreachable) = match send(
             &call.socket,
             api::PATH_CNI,
             retry.left(),
             &body,
             timing.work,
         ) {
-            Ok(response) if response.not_begun => not_begun_reason(&response),
+            Ok(response) if response.not_begun => (not_begun_reason(&response), false),
             Ok(response) => return read(call, &response),
-            Err(error @ SendError::Unreachable(_)) => error.to_string(),
+            Err(error @ SendError::Unreachable(_)) => (error.to_string(), true),
             // An ADD that may have been begun is never sent twice.
             Err(error) => {
                 return Err(unavailable(
@@ -100,8 +100,13 @@ fn send_until_begun(call: &CniCall, timing: &Timing) -> Result<Option<Value>, Cn
             }
         };
         if !retry.wait() {
+            let hint = if is_unreachable {
+                "; start a daemon on this node, or remove 00-multus.conf if none is to run here"
+            } else {
+                ""
+            };
             let waited = format!(
-                "still not ready after {} s: {reason}",
+                "still not ready after {} s: {reason}{hint}",
                 timing.ready.as_secs()
             );
             return Err(unavailable(call, CniError::TRY_AGAIN_LATER, &waited));
@@ -337,6 +342,7 @@ mod tests {
                 error.msg.contains("still not ready") && error.msg.contains("No such file"),
                 "{error}"
             );
+            assert!(error.msg.contains("remove 00-multus.conf"), "{error}");
         }
         assert_eq!(error(&dir, "STATUS").code, CniError::PLUGIN_NOT_AVAILABLE);
         assert!(!api::journal::dir(dir.path()).exists());
