@@ -3,7 +3,7 @@
 use std::{
     fs::{self, File, OpenOptions},
     io::{self, Read as _},
-    os::fd::OwnedFd,
+    os::fd::{AsFd as _, OwnedFd},
     path::{Path, PathBuf},
 };
 
@@ -20,6 +20,8 @@ pub struct Process {
     pub mount_namespace: OwnedFd,
     /// The file tree of the process.
     pub tree: Root,
+    /// The cgroup namespace, if that can be opened.
+    pub cgroup_namespace: Option<OwnedFd>,
     /// The `cgroup.procs` files of its cgroups, opened for writing; empty where they cannot be opened.
     pub cgroup_procs: Vec<OwnedFd>,
     /// The value of its variable `PATH`, if that can be read.
@@ -33,16 +35,15 @@ impl Process {
     /// Opens the handles of `pid`, with the cgroup files below the node's `/sys/fs/cgroup`.
     pub fn open(root: &Root, pid: u32) -> io::Result<Self> {
         let mount_namespace = File::open(format!("/proc/{pid}/ns/mnt"))?.into();
-        let cgroups = cgroup_text(pid).unwrap_or_default();
-        let cgroup_procs = procs_files(&cgroups)
-            .into_iter()
-            .filter_map(|path| open_below(root, &path).ok())
-            .collect();
+        let cgroup_namespace = File::open(format!("/proc/{pid}/ns/cgroup")).ok();
+        let cgroup_namespace = cgroup_namespace.map(OwnedFd::from);
+        let cgroup_procs = cgroup_procs(root, pid, cgroup_namespace.as_ref());
         let tree = Root::open(format!("/proc/{pid}/root")).map_err(|error| error.source)?;
         Ok(Self {
             pid,
             mount_namespace,
             tree,
+            cgroup_namespace,
             cgroup_procs,
             search_path: search_path(pid),
         })
@@ -98,20 +99,23 @@ fn open_below(root: &Root, path: &Path) -> io::Result<OwnedFd> {
     Ok(file.into())
 }
 
-/// Reads `/proc/<pid>/cgroup` from inside the process's cgroup namespace, since only there the paths are those of its `/sys/fs/cgroup`.
-fn cgroup_text(pid: u32) -> io::Result<String> {
-    let namespace = File::open(format!("/proc/{pid}/ns/cgroup"))?;
-    let reader = std::thread::spawn(move || {
-        // A namespace belongs to a thread, so a short-lived thread enters it. Without the permission, the paths of this namespace are used.
-        let _ = move_into_link_name_space(
-            std::os::fd::AsFd::as_fd(&namespace),
-            Some(LinkNameSpaceType::ControlGroup),
-        );
-        fs::read_to_string(format!("/proc/{pid}/cgroup"))
-    });
-    reader
-        .join()
-        .unwrap_or_else(|_| Err(io::Error::other("the reading thread ended early")))
+/// Opens the `cgroup.procs` files of a process inside of its cgroup namespace. Only there the paths in `/proc/<pid>/cgroup` are those of
+/// its `/sys/fs/cgroup`, and where cgroup2 is mounted with `nsdelegate`, as systemd does, a file that was opened in another namespace
+/// accepts no process.
+fn cgroup_procs(root: &Root, pid: u32, namespace: Option<&OwnedFd>) -> Vec<OwnedFd> {
+    let open = || {
+        // Without the permission, the paths of this namespace are used.
+        let _ = namespace.map(|namespace| {
+            move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::ControlGroup))
+        });
+        let cgroups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+        let paths = procs_files(&cgroups).into_iter();
+        paths
+            .filter_map(|path| open_below(root, &path).ok())
+            .collect()
+    };
+    // A namespace belongs to a thread, so a short-lived thread enters it.
+    std::thread::scope(|scope| scope.spawn(open).join()).unwrap_or_default()
 }
 
 /// Returns the `cgroup.procs` files of all hierarchies: the unified one (`0::`) and each of version 1.

@@ -158,6 +158,12 @@ impl RuntimeExec {
         self.lock_present().context.clone()
     }
 
+    /// Returns what plugins lack where they run, although they work; `None` also before the first one.
+    pub fn warning(&self) -> Option<String> {
+        let current = self.lock_present().current.clone()?;
+        current.spawner.warning().map(str::to_owned)
+    }
+
     /// Returns the CPU time of ended plugins in seconds, without those of replaced spawners: the kernel adds these to the daemon's own
     /// children when a spawner ends.
     pub fn plugin_cpu(&self) -> f64 {

@@ -181,6 +181,7 @@ impl NodeReconciler {
             return Err((Gate::Discovery, reason));
         }
         self.readiness.open(Gate::Discovery);
+        self.readiness.note("plugins", self.exec.warning());
         if let Some(reason) = self.readiness.reason_closed(Gate::Socket) {
             let reason = format!("it is installed once this daemon has the socket: {reason}");
             return Err((Gate::Shim, reason));

@@ -71,7 +71,7 @@ pub(super) fn serve(control: BorrowedFd<'_>) -> io::Result<()> {
     };
     let entered = enter(&context);
     drop(context);
-    wire::send_report(control, &entered.err().unwrap_or_default())?;
+    wire::send_report(control, &entered)?;
     let lanes = Lanes::default();
     while let Some(message) = wire::receive_control(control)? {
         match message {
@@ -84,21 +84,35 @@ pub(super) fn serve(control: BorrowedFd<'_>) -> io::Result<()> {
 }
 
 /// Enters cgroups and namespace of plugins. Must come before the first thread: only a single-threaded process can enter a mount namespace.
-fn enter(context: &Enter) -> Result<(), String> {
-    for procs in &context.cgroup_procs {
-        // Best effort: a plugin also works in the daemon's cgroup.
-        let _ = rustix::io::write(procs, b"0");
-    }
+pub(super) fn enter(context: &Enter) -> wire::Report {
+    let warning = enter_cgroups(context);
     if let Some(chroot) = &context.chroot {
         rustix::process::chroot(chroot)
             .and_then(|()| rustix::process::chdir("/"))
-            .map_err(|error| format!("cannot change its root to {}: {error}", chroot.display()))
+            .map_err(|error| format!("cannot change its root to {}: {error}", chroot.display()))?;
     } else if let Some(namespace) = &context.mount_namespace {
         move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Mount))
-            .map_err(|error| format!("cannot enter the runtime's mount namespace: {error}"))
-    } else {
-        Ok(())
+            .map_err(|error| format!("cannot enter the runtime's mount namespace: {error}"))?;
     }
+    Ok(warning)
+}
+
+/// Enters the runtime's cgroups. Returns why not even one could be entered: a plugin also works in the daemon's.
+fn enter_cgroups(context: &Enter) -> Option<String> {
+    if let Some(namespace) = &context.cgroup_namespace {
+        // Older kernels check the namespace of the process that writes, newer ones that of the process that opened the file.
+        let _ = move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::ControlGroup));
+    }
+    let written = context
+        .cgroup_procs
+        .iter()
+        .map(|procs| rustix::io::write(procs, b"0"));
+    let written: Vec<_> = written.collect();
+    let error = written.iter().find_map(|one| one.err())?;
+    let is_in_none = written.iter().all(Result::is_err);
+    is_in_none.then(|| {
+        format!("plugins use the memory of the daemon's pod, since they cannot enter the runtime's cgroup: {error}; raise the pod's memory limit")
+    })
 }
 
 /// The open lanes.

@@ -63,6 +63,8 @@ pub(super) struct Spawner {
     open: Arc<()>,
     most_lanes: u64,
     lost: Once,
+    /// What it could not enter without harm to plugins.
+    warning: Option<String>,
 }
 
 /// A connection that carries one program at a time.
@@ -103,7 +105,7 @@ impl Spawner {
             .map_err(|error| format!("cannot create a socket for the spawner: {error}"))?;
         let process = launch(launcher, theirs, &mark)
             .map_err(|error| format!("cannot start the spawner: {error}"))?;
-        let spawner = Self {
+        let mut spawner = Self {
             control,
             process,
             mark,
@@ -112,8 +114,9 @@ impl Spawner {
             open: Arc::default(),
             most_lanes: most_lanes(launcher.file_limit),
             lost: Once::new(),
+            warning: None,
         };
-        spawner.enter(context).map_err(|error| {
+        spawner.warning = spawner.enter(context).map_err(|error| {
             format!("the spawner does not confirm where plugins run: {error}")
         })??;
         debug!(pid = spawner.pid(), "started the spawner");
@@ -125,7 +128,12 @@ impl Spawner {
         self.process.as_ref().map(Child::id)
     }
 
-    fn enter(&self, context: &ExecContext) -> io::Result<Result<(), String>> {
+    /// Returns what it could not enter without harm to plugins.
+    pub(super) fn warning(&self) -> Option<&str> {
+        self.warning.as_deref()
+    }
+
+    fn enter(&self, context: &ExecContext) -> io::Result<wire::Report> {
         let chroot = context.chroot.as_ref().map(|path| path.as_os_str());
         let runtime = context.runtime.as_deref();
         let cgroup_procs: Vec<_> = runtime
@@ -133,7 +141,14 @@ impl Spawner {
             .flat_map(|runtime| runtime.cgroup_procs.iter().map(AsFd::as_fd))
             .collect();
         let mount_namespace = runtime.map(|runtime| runtime.mount_namespace.as_fd());
-        wire::send_enter(&self.control, chroot, mount_namespace, &cgroup_procs)?;
+        let cgroup_namespace = runtime.and_then(|runtime| runtime.cgroup_namespace.as_ref());
+        wire::send_enter(
+            &self.control,
+            chroot,
+            mount_namespace,
+            cgroup_namespace.map(AsFd::as_fd),
+            &cgroup_procs,
+        )?;
         if !is_readable_within(self.control.as_fd(), PATIENCE)? {
             return Err(io::ErrorKind::TimedOut.into());
         }

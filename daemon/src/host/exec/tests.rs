@@ -118,3 +118,67 @@ fn one_program_too_many_is_refused_and_the_others_go_on() {
     });
     exec.run(Path::new("/bin/true"), &[], b"").unwrap();
 }
+
+#[test]
+fn cgroups_and_namespaces_arrive_in_a_spawner_and_its_report_in_the_daemon() {
+    let (ours, theirs) = rustix::net::socketpair(
+        rustix::net::AddressFamily::UNIX,
+        rustix::net::SocketType::SEQPACKET,
+        rustix::net::SocketFlags::CLOEXEC,
+        None,
+    )
+    .unwrap();
+    let open = |path: &str| File::options().write(true).open(path).unwrap();
+    let [refuses, accepts] = ["/dev/full", "/dev/null"].map(open);
+    let [mount, cgroup] = ["mnt", "cgroup"].map(|name| File::open(format!("/proc/self/ns/{name}")));
+    let (mount, cgroup) = (mount.unwrap(), cgroup.unwrap());
+    let link = |file: &OwnedFd| {
+        let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(file));
+        fs::read_link(path).unwrap().display().to_string()
+    };
+    for (namespaces, procs) in [
+        ([None, None], vec![&refuses, &refuses]),
+        ([None, Some(&cgroup)], vec![&refuses, &accepts]),
+        ([Some(&mount), None], vec![]),
+        ([Some(&mount), Some(&cgroup)], vec![&accepts]),
+    ] {
+        let [mount, cgroup] = namespaces.map(|one| one.map(File::as_fd));
+        let files: Vec<_> = procs.iter().map(|file| file.as_fd()).collect();
+        wire::send_enter(&ours, None, mount, cgroup, &files).unwrap();
+        let received = wire::receive_control(&theirs).unwrap();
+        let Some(wire::Control::Enter(mut enter)) = received else {
+            panic!("{received:?}");
+        };
+        for (received, sent, kind) in [
+            (&enter.mount_namespace, mount, "mnt:"),
+            (&enter.cgroup_namespace, cgroup, "cgroup:"),
+        ] {
+            assert_eq!(received.is_some(), sent.is_some());
+            assert!(
+                received
+                    .as_ref()
+                    .is_none_or(|file| link(file).starts_with(kind))
+            );
+        }
+        assert_eq!(enter.cgroup_procs.len(), procs.len());
+        // This process stays where it is.
+        (enter.mount_namespace, enter.cgroup_namespace) = (None, None);
+        let report = serve::enter(&enter);
+        wire::send_report(&theirs, &report).unwrap();
+        let warning = wire::receive_report(&ours).unwrap().unwrap();
+        // A hierarchy that cannot be entered does no harm if another one can.
+        let stays = !procs.is_empty()
+            && procs
+                .iter()
+                .all(|file| std::ptr::eq(*file, &raw const refuses));
+        let warning = warning.unwrap_or_default();
+        assert_eq!(
+            warning.contains("cannot enter the runtime's cgroup"),
+            stays,
+            "{warning}"
+        );
+    }
+    let failure = Err("no".to_owned());
+    wire::send_report(&theirs, &failure).unwrap();
+    assert_eq!(wire::receive_report(&ours).unwrap(), failure);
+}

@@ -24,7 +24,7 @@ use rustix::{
 
 /// The maximum size of a message on the control socket: a path and a little more.
 const CONTROL: usize = 8 << 10;
-/// The most file descriptors of one message: a mount namespace, and a `cgroup.procs` per hierarchy.
+/// The most file descriptors of one message: two namespaces, and a `cgroup.procs` per hierarchy.
 const DESCRIPTORS: usize = 32;
 /// The maximum size of a request: more than any kernel accepts for a program's arguments and environment.
 const REQUEST: usize = 8 << 20;
@@ -45,6 +45,8 @@ pub(super) enum Control {
 pub(super) struct Enter {
     pub(super) chroot: Option<PathBuf>,
     pub(super) mount_namespace: Option<OwnedFd>,
+    /// The cgroup namespace in which the files below were opened.
+    pub(super) cgroup_namespace: Option<OwnedFd>,
     pub(super) cgroup_procs: Vec<OwnedFd>,
 }
 
@@ -57,12 +59,15 @@ pub(super) fn send_enter(
     control: impl AsFd,
     chroot: Option<&OsStr>,
     mount_namespace: Option<BorrowedFd<'_>>,
+    cgroup_namespace: Option<BorrowedFd<'_>>,
     cgroup_procs: &[BorrowedFd<'_>],
 ) -> io::Result<()> {
-    let mut message = vec![ENTER, u8::from(mount_namespace.is_some())];
+    let namespaces = [mount_namespace, cgroup_namespace];
+    let mut message = vec![ENTER];
+    message.extend(namespaces.map(|one| u8::from(one.is_some())));
     message.extend_from_slice(chroot.map_or(b"", OsStrExt::as_bytes));
-    let mut descriptors: Vec<_> = mount_namespace.into_iter().collect();
-    descriptors.extend(cgroup_procs.iter().take(DESCRIPTORS - 1));
+    let mut descriptors: Vec<_> = namespaces.into_iter().flatten().collect();
+    descriptors.extend(cgroup_procs.iter().take(DESCRIPTORS - namespaces.len()));
     send_all(control.as_fd(), &message, &descriptors)
 }
 
@@ -94,14 +99,20 @@ pub(super) fn receive_control(control: impl AsFd) -> io::Result<Option<Control>>
     };
     Ok(Some(match *kind {
         ENTER => {
-            let (has_namespace, chroot) = rest.split_first().ok_or_else(malformed)?;
+            let [has_mount, has_cgroup, chroot @ ..] = rest else {
+                return Err(malformed());
+            };
             let chroot = (!chroot.is_empty()).then(|| PathBuf::from(OsStr::from_bytes(chroot)));
             let mut descriptors = descriptors.into_iter();
+            let mut namespace = |is_there: u8| {
+                (is_there != 0)
+                    .then(|| descriptors.next().ok_or_else(malformed))
+                    .transpose()
+            };
             Control::Enter(Enter {
                 chroot,
-                mount_namespace: (*has_namespace != 0)
-                    .then(|| descriptors.next().ok_or_else(malformed))
-                    .transpose()?,
+                mount_namespace: namespace(*has_mount)?,
+                cgroup_namespace: namespace(*has_cgroup)?,
                 cgroup_procs: descriptors.collect(),
             })
         }
@@ -111,21 +122,31 @@ pub(super) fn receive_control(control: impl AsFd) -> io::Result<Option<Control>>
     }))
 }
 
-/// Replies to [`Control::Enter`]: with the reason of a failure, or an empty text.
-pub(super) fn send_report(control: impl AsFd, failure: &str) -> io::Result<()> {
-    // The leading byte distinguishes an empty text from the end of the socket.
-    let message = [&[0], failure.as_bytes()].concat();
-    send_all(control.as_fd(), &message, &[])
+/// What a spawner replies to [`Control::Enter`]: what it could not do without harm to plugins, if anything, or why it cannot start any.
+pub(super) type Report = Result<Option<String>, String>;
+
+const ENTERED: u8 = 0;
+const FAILED: u8 = 1;
+
+/// Replies to [`Control::Enter`].
+pub(super) fn send_report(control: impl AsFd, report: &Report) -> io::Result<()> {
+    let (kind, text) = match report {
+        Ok(warning) => (ENTERED, warning.as_deref().unwrap_or_default()),
+        Err(failure) => (FAILED, failure.as_str()),
+    };
+    send_all(control.as_fd(), &[&[kind], text.as_bytes()].concat(), &[])
 }
 
 /// Waits for the reply to [`Control::Enter`].
-pub(super) fn receive_report(control: impl AsFd) -> io::Result<Result<(), String>> {
+pub(super) fn receive_report(control: impl AsFd) -> io::Result<Report> {
     let mut buffer = [0; CONTROL];
     let (length, _) = receive_some(control.as_fd(), &mut buffer)?;
-    match buffer[..length].split_first() {
-        None => Err(io::ErrorKind::UnexpectedEof.into()),
-        Some((_, [])) => Ok(Ok(())),
-        Some((_, failure)) => Ok(Err(String::from_utf8_lossy(failure).into_owned())),
+    let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+    match buffer[..length] {
+        [] => Err(io::ErrorKind::UnexpectedEof.into()),
+        [ENTERED] => Ok(Ok(None)),
+        [ENTERED, ref warning @ ..] => Ok(Ok(Some(text(warning)))),
+        [_, ref failure @ ..] => Ok(Err(text(failure))),
     }
 }
 
