@@ -13,6 +13,10 @@ use crate::json::{self as keys, WrongType};
 
 /// The most networks that one annotation can request: far more than pods need, and few enough for a node's memory and time.
 const MAX_NETWORKS: usize = 64;
+/// The most bytes of an annotation.
+pub(crate) const MAX_BYTES: usize = 64 << 10;
+/// Stands for an annotation with more bytes, of which nothing else is kept.
+pub(crate) const TOO_LONG: &str = "\0too long";
 /// The known keys of an entry in the annotation's JSON form. Other keys are ignored, as upstream ignores them.
 pub const KEYS: &[&str] = &[
     "name",
@@ -83,6 +87,9 @@ pub enum AnnotationError {
         /// The item as written.
         item: String,
     },
+    /// A longer text than any pod needs.
+    #[error("it is longer than {} KiB: shorten it", MAX_BYTES >> 10)]
+    TooLong,
     /// More networks than a pod can have.
     #[error("it requests {count} networks, but a pod may request {MAX_NETWORKS}: remove some")]
     TooMany {
@@ -189,6 +196,9 @@ pub fn parse(text: &str, default_namespace: &str) -> Result<Vec<Selection>, Anno
     };
     if count > MAX_NETWORKS {
         return Err(AnnotationError::TooMany { count });
+    }
+    if text.len() > MAX_BYTES || text == TOO_LONG {
+        return Err(AnnotationError::TooLong);
     }
     let mut selections = if is_json {
         parse_json(text)?

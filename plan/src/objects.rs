@@ -9,7 +9,7 @@ use serde::{
 };
 use serde_json::Value;
 
-use crate::{self as plan, Nad, PodView};
+use crate::{self as plan, Nad, PodView, annotation};
 
 /// The needed fields of `metadata`. Parsing skips `managedFields`, labels and other annotations.
 #[derive(Debug, Default, Deserialize)]
@@ -24,7 +24,7 @@ struct Metadata {
     annotations: Option<Annotations>,
 }
 
-/// The annotations that the daemon reads.
+/// The annotations that the daemon reads; of one that is too long to count, only that it is.
 #[derive(Debug, Default)]
 struct Annotations(BTreeMap<String, String>);
 
@@ -42,7 +42,12 @@ impl<'de> Deserialize<'de> for Annotations {
                 let mut needed = BTreeMap::new();
                 while let Some(key) = map.next_key::<String>()? {
                     if is_needed(&key) {
-                        needed.insert(key, map.next_value()?);
+                        let mut value: String = map.next_value()?;
+                        if value.len() > annotation::MAX_BYTES {
+                            annotation::TOO_LONG.clone_into(&mut value);
+                            value.shrink_to_fit();
+                        }
+                        needed.insert(key, value);
                     } else {
                         map.next_value::<IgnoredAny>()?;
                     }
@@ -209,6 +214,26 @@ mod tests {
         assert_eq!(pod, pod_view(metadata));
         for odd in [json!({}), json!({"metadata": {"annotations": null}})] {
             serde_json::from_value::<PodMetadata>(odd).unwrap();
+        }
+    }
+
+    #[test]
+    fn annotation_that_is_too_long_is_not_kept_and_fails_as_a_complete_one_does() {
+        for (length, is_kept) in [
+            (annotation::MAX_BYTES, true),
+            (annotation::MAX_BYTES + 1, false),
+        ] {
+            let text = "a".repeat(length);
+            let annotations = json!({plan::NETWORKS_ANNOTATION: text});
+            let object = json!({"metadata": {"annotations": annotations}});
+            let PodMetadata(pod) = serde_json::from_value(object).unwrap();
+            assert_eq!(pod.networks().len() == length, is_kept);
+            assert!(is_kept || pod.networks().len() < 16);
+            for text in [&text, pod.networks()] {
+                let parsed = annotation::parse(text, "shop");
+                let is_refused = parsed == Err(plan::AnnotationError::TooLong);
+                assert_eq!(is_refused, !is_kept, "{length}");
+            }
         }
     }
 }

@@ -4,11 +4,12 @@
 //! releases pass limited lists on to etcd. [`after_list`] and [`after_watch`] decide the next step after each response or error, and the
 //! loop takes it.
 
-use std::{fmt::Write as _, time::Duration};
+use std::{fmt::Write as _, io, time::Duration};
 
+use hyper::body::Bytes;
 use serde::{Deserialize, de::DeserializeOwned};
 use tokio::{
-    sync::Notify,
+    sync::{Notify, mpsc},
     time::{Instant, sleep},
 };
 use tracing::{debug, info, warn};
@@ -30,8 +31,10 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// A watch that lasted this long counts as a success.
 const SUCCESS_AFTER: Duration = Duration::from_secs(5);
-/// The limit for the text of a list: some hundred times that of a node with 250 pods.
+/// The limit for the text of a list: some hundred times that of a node with 250 pods. It is parsed while it arrives.
 const MAX_LIST: usize = 256 << 20;
+/// The chunks of a list that wait for the parser.
+const CHUNKS: usize = 4;
 /// The version that stands for whatever the API server's cache has.
 const ANY: &str = "0";
 
@@ -67,7 +70,7 @@ pub(crate) enum Event<T> {
 }
 
 /// Follows the objects for ever and passes each change to `handle`.
-pub(crate) async fn run<T: DeserializeOwned>(
+pub(crate) async fn run<T: DeserializeOwned + Send + 'static>(
     client: Client,
     resource: Resource,
     mut handle: impl FnMut(Event<T>),
@@ -276,27 +279,61 @@ fn unreadable(error: &serde_json::Error) -> ApiError {
     ApiError::invalid(format!("the answer cannot be parsed: {error}"))
 }
 
-/// Requests a list that is at least as new as `version`.
-async fn list<T: DeserializeOwned>(
+/// Requests a list that is at least as new as `version`. Its text, which may be far larger than what is kept of it, is never there as a
+/// whole.
+async fn list<T: DeserializeOwned + Send + 'static>(
     client: &Client,
     resource: &Resource,
     version: &str,
 ) -> Result<List<T>, ApiError> {
     let path = resource.path_with(&format!("resourceVersion={version}"));
     let mut chunks = client.open(&resource.list_request(path), TIMEOUT).await?;
-    let mut text = Vec::new();
-    while let Some(chunk) = chunks.next(TIMEOUT).await? {
-        if text.len() + chunk.len() > MAX_LIST {
+    let (sender, arriving) = mpsc::channel(CHUNKS);
+    let text = ChunkReader {
+        arriving,
+        chunk: Bytes::new(),
+    };
+    let parsing = tokio::task::spawn_blocking(|| parse_list(text));
+    let mut length = 0;
+    let mut is_refused = false;
+    while !is_refused && let Some(chunk) = chunks.next(TIMEOUT).await? {
+        length += chunk.len();
+        if length > MAX_LIST {
             return Err(ApiError::invalid("the list is too long"));
         }
-        text.extend_from_slice(&chunk);
+        // The parser ends early with an error alone.
+        is_refused = sender.send(chunk).await.is_err();
     }
-    chunks.finish();
-    parse_list(&text)
+    drop(sender);
+    if !is_refused {
+        chunks.finish();
+    }
+    let parsed = parsing.await;
+    parsed.unwrap_or_else(|error| Err(ApiError::invalid(error.to_string())))
+}
+
+/// Reads the chunks of a list on a thread that may block. The text ends where its sender is dropped.
+struct ChunkReader {
+    arriving: mpsc::Receiver<Bytes>,
+    chunk: Bytes,
+}
+
+impl io::Read for ChunkReader {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while self.chunk.is_empty() {
+            match self.arriving.blocking_recv() {
+                Some(next) => self.chunk = next,
+                None => return Ok(0),
+            }
+        }
+        let length = buffer.len().min(self.chunk.len());
+        buffer[..length].copy_from_slice(&self.chunk.split_to(length));
+        Ok(length)
+    }
 }
 
 /// Parses a complete list into what is kept of it.
-fn parse_list<T: DeserializeOwned>(text: &[u8]) -> Result<List<T>, ApiError> {
+fn parse_list<T: DeserializeOwned>(text: impl io::Read) -> Result<List<T>, ApiError> {
     #[derive(Deserialize)]
     #[serde(bound = "T: DeserializeOwned")]
     struct Answer<T> {
@@ -311,7 +348,8 @@ fn parse_list<T: DeserializeOwned>(text: &[u8]) -> Result<List<T>, ApiError> {
         #[serde(default, rename = "continue")]
         more: String,
     }
-    let answer: Answer<T> = serde_json::from_slice(text).map_err(|error| unreadable(&error))?;
+    let answer: Answer<T> =
+        serde_json::from_reader(io::BufReader::new(text)).map_err(|error| unreadable(&error))?;
     if !answer.metadata.more.is_empty() {
         return Err(ApiError::invalid(
             "the list is incomplete, although the request has no limit",
@@ -435,7 +473,16 @@ impl Resource {
 
 /// Returns a field selector `key=value`, encoded for a query.
 pub(crate) fn selector(key: &str, value: &str) -> String {
-    let mut text = format!("{key}%3D");
+    format!("{key}%3D{}", encoded(value))
+}
+
+/// Returns a field selector `key!=value`, encoded for a query.
+pub(crate) fn unequal(key: &str, value: &str) -> String {
+    format!("{key}%21%3D{}", encoded(value))
+}
+
+fn encoded(value: &str) -> String {
+    let mut text = String::new();
     for byte in value.bytes() {
         if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
             text.push(char::from(byte));

@@ -5,17 +5,20 @@ use std::sync::Arc;
 use plan::objects::{self, Definition, PodMetadata};
 
 use super::{
-    reflector::{self, Event, Resource, selector},
+    reflector::{self, Event, Resource, selector, unequal},
     store::{Definitions, Pods},
 };
 use crate::access::Client;
+
+/// The phases of pods that are over: they may be very many, and nothing attaches them any more. A pod that ends leaves the watch as if it were deleted.
+const OVER: [&str; 2] = ["Succeeded", "Failed"];
 
 /// Keeps `pods` up to date with this node's pods. It calls `synced` after each complete list.
 pub async fn watch_pods(client: Client, node: &str, pods: Arc<Pods>, synced: impl Fn()) {
     let resource = Resource {
         what: "pods",
         path: "/api/v1/pods",
-        field_selector: Some(selector("spec.nodeName", node)),
+        field_selector: Some(pods_of(node)),
         metadata_only: true,
     };
     reflector::run(client, resource, |event| match event {
@@ -29,6 +32,12 @@ pub async fn watch_pods(client: Client, node: &str, pods: Arc<Pods>, synced: imp
         Event::UnknownKind => {}
     })
     .await;
+}
+
+/// Selects the pods of a node that are not over.
+fn pods_of(node: &str) -> String {
+    let phases = OVER.map(|phase| format!("%2C{}", unequal("status.phase", phase)));
+    selector("spec.nodeName", node) + &phases.concat()
 }
 
 /// Keeps `definitions` up to date. It calls `synced` after each complete list, and when the cluster has no such kind.

@@ -102,6 +102,78 @@ fn start_sends_two_lists_from_the_cache_and_two_watches() {
     }
 }
 
+/// A user who may annotate pods, and a node that keeps the pods of its jobs.
+#[test]
+fn list_of_pods_takes_little_memory() {
+    const PODS: usize = 160;
+    let node = NodeFixture::new();
+    let daemon = node.start().ready();
+    let before = daemon.status("VmHWM");
+    daemon.kill();
+    let long = "a,".repeat(125_000);
+    for (name, networks, phase) in [
+        ("long", Some(long.as_str()), "Running"),
+        ("over", None, "Succeeded"),
+        ("failed", None, "Failed"),
+    ] {
+        for number in 0..PODS {
+            let mut pod = pod("node-a", networks);
+            pod["metadata"]["name"] = format!("{name}-{number}").into();
+            pod["status"]["phase"] = phase.into();
+            node.api.put(Kind::Pod, pod);
+        }
+    }
+    node.run_pod(None);
+    let daemon = node.start().ready();
+    let grown = daemon.status("VmHWM").saturating_sub(before);
+    // The text has 40 MB.
+    assert!(grown < 10 << 10, "{grown} KiB more");
+    daemon.cni(&node.request("ADD", "c1")).result();
+    let lists = node.api.requests().into_iter();
+    let lists = lists.filter(|one| one.method_and_path.ends_with("/pods"));
+    for request in lists {
+        let phases = "%2Cstatus.phase%21%3DSucceeded%2Cstatus.phase%21%3DFailed&";
+        assert!(request.query.contains(phases), "{request:?}");
+    }
+}
+
+#[test]
+fn annotation_that_is_too_long_fails_its_own_pod() {
+    let node = NodeFixture::new();
+    let networks = "zebra,".repeat(20_000);
+    node.run_pod(Some(&networks));
+    let daemon = node.start().ready();
+    node.api.wait_for_watch(Kind::Pod);
+    let error = daemon.cni(&node.request("ADD", "c1")).error();
+    assert!(error.msg.contains("longer than 64 KiB"), "{error:?}");
+}
+
+/// To the watch it is a deleted one.
+#[test]
+fn pod_that_is_over_keeps_its_networks_until_its_del() {
+    let node = NodeFixture::new();
+    node.configure(&serde_json::json!({"dynamicNetworks": true}));
+    node.define("zebra");
+    node.run_pod(Some("zebra"));
+    let daemon = node.start().ready();
+    daemon.cni(&node.request("ADD", "c1")).result();
+    node.api.wait_for_patches(1);
+    node.take_order();
+    node.api.delete(Kind::Pod, "shop", "cart");
+    // A later change was handled, so the deletion was, too.
+    let mut other = pod("node-a", None);
+    other["metadata"]["name"] = "other".into();
+    node.api.put(Kind::Pod, other);
+    let mut request = node.request("ADD", "c2");
+    let args = request.env.get_mut("CNI_ARGS").unwrap();
+    *args = args.replace("K8S_POD_NAME=cart;", "K8S_POD_NAME=other;");
+    daemon.cni(&request).result();
+    assert_eq!(node.state().0, ["c1", "c2"]);
+    daemon.cni(&node.request("DEL", "c1")).done();
+    let detached = ["ADD primary pod0", "DEL zebra net1", "DEL primary pod0"];
+    assert_eq!(node.order(), detached);
+}
+
 #[test]
 fn status_patch_requests_only_metadata_in_the_response() {
     let node = NodeFixture::new();

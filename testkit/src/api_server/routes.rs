@@ -300,13 +300,16 @@ fn watch(shared: &Shared, kind: Kind, query: &str) -> Response<Body> {
     Response::new(StreamBody::new(lines).boxed_unsync())
 }
 
-/// Knows one field selector, the pod's node: a list holds no pod of another node. Tests change no such pod while it is watched.
+/// Knows two field selectors, a pod's node and the phases that it must not have: a list holds no other pod. Tests change no such pod while it
+/// is watched.
 fn is_selected(object: &Value, query: &str) -> bool {
-    let Some((_, node)) = query.split_once("spec.nodeName%3D") else {
-        return true;
-    };
-    let node = node.split(['&', '%']).next().unwrap_or_default();
-    object["spec"]["nodeName"] == node
+    let ends = |text: &str| text.split(['&', '%']).next().unwrap_or_default().to_owned();
+    let node = query
+        .split_once("spec.nodeName%3D")
+        .map(|(_, rest)| ends(rest));
+    let mut phases = query.split("status.phase%21%3D").skip(1).map(ends);
+    node.is_none_or(|node| object["spec"]["nodeName"] == node)
+        && phases.all(|phase| object["status"]["phase"] != phase)
 }
 
 fn object(store: &Store, kind: Kind, namespace: &str, name: &str) -> (StatusCode, Value) {
