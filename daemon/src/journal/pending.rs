@@ -1,4 +1,7 @@
 //! The queue of journal entries: it decides which entry is next and when a failed one is retried. Callers pass the time, so it reads no clock.
+//!
+//! Few entries are replayed at once. One whose plugins hang gives its place back after a short time, as in the request queue; then only the
+//! maximum counts it. A namespace has half of that, and so have retries, so that DELs which hang again and again keep no other waiting.
 
 use std::{
     collections::BTreeMap,
@@ -12,6 +15,13 @@ use crate::{backoff::doubled, state::PodRef};
 const MIN_BACKOFF: Duration = Duration::from_secs(5);
 /// The longest pause, before jitter. Retries do not end: the runtime was told that the DEL is done, so nothing else repeats it.
 const MAX_BACKOFF: Duration = Duration::from_mins(2);
+
+/// The entries that are replayed at once. The request queue has slots for other requests next to them.
+const AT_ONCE: usize = 3;
+/// A replay counts as one of them for this time.
+const PLACE_TIME: Duration = Duration::from_secs(3);
+/// The most running replays.
+const MOST: usize = 12;
 
 /// Device and inode of an entry's file. They differ when the entry is written again.
 pub(crate) type Identity = Option<(u64, u64)>;
@@ -54,13 +64,30 @@ struct Entry {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Due(Instant),
-    Running,
+    /// Since this time.
+    Running(Instant),
 }
 
 impl Entry {
     /// Returns whether ADDs wait for the entry: they do not wait for one that was tried.
     fn is_untried(&self) -> bool {
         self.failures == 0
+    }
+
+    fn running_since(&self) -> Option<Instant> {
+        match self.stage {
+            Stage::Running(since) => Some(since),
+            Stage::Due(_) => None,
+        }
+    }
+
+    fn is_running(&self) -> bool {
+        self.running_since().is_some()
+    }
+
+    fn namespace(&self) -> &str {
+        let pod = self.subject.pod.as_ref();
+        pod.map_or("", |pod| &pod.namespace)
     }
 }
 
@@ -74,7 +101,7 @@ impl Pending {
         now: Instant,
     ) {
         let known = self.0.get(&path);
-        if known.is_none_or(|known| known.identity != identity && known.stage != Stage::Running) {
+        if known.is_none_or(|known| known.identity != identity && !known.is_running()) {
             let entry = Entry {
                 subject,
                 identity,
@@ -89,39 +116,62 @@ impl Pending {
     /// Returns whether this file, by name and identity, is known.
     pub(crate) fn knows(&self, path: &Path, identity: Identity) -> bool {
         let known = self.0.get(path);
-        known.is_some_and(|known| known.identity == identity || known.stage == Stage::Running)
+        known.is_some_and(|known| known.identity == identity || known.is_running())
     }
 
     /// Forgets the entries that are no longer in the journal, since another daemon replayed them.
     pub(crate) fn keep(&mut self, exists: impl Fn(&Path) -> bool) {
         self.0
-            .retain(|path, entry| entry.stage == Stage::Running || exists(path));
+            .retain(|path, entry| entry.is_running() || exists(path));
     }
 
-    /// Takes the next entry that is due: one that an ADD waits for, else the one that has been due longest.
+    /// Takes the next entry that is due, if there is a place: one that an ADD waits for, else one that was not tried, else the one that has
+    /// been due longest.
     pub(crate) fn take(&mut self, now: Instant) -> Option<(PathBuf, Subject)> {
-        let due = |entry: &Entry| match entry.stage {
-            Stage::Due(due) if due <= now => Some((!entry.is_urgent, due)),
-            _ => None,
-        };
-        let next = self
-            .0
-            .iter()
-            .filter_map(|(path, entry)| Some((due(entry)?, path)));
-        let (_, path) = next.min()?;
+        if self.next_place(now).is_some() {
+            return None;
+        }
+        let due = self.waiting().filter(|(_, _, due)| *due <= now);
+        let order =
+            due.map(|(path, entry, due)| (!entry.is_urgent, !entry.is_untried(), due, path));
+        let (.., path) = order.min()?;
         let path = path.clone();
         let entry = self.0.get_mut(&path)?;
-        entry.stage = Stage::Running;
+        entry.stage = Stage::Running(now);
         Some((path, entry.subject.clone()))
     }
 
-    /// Returns the time at which the next entry is due.
-    pub(crate) fn next(&self) -> Option<Instant> {
-        let due = |entry: &Entry| match entry.stage {
-            Stage::Due(due) => Some(due),
-            Stage::Running => None,
-        };
-        self.0.values().filter_map(due).min()
+    /// Returns the time at which the next entry may begin. The end of a replay may let one begin earlier.
+    pub(crate) fn next(&self, now: Instant) -> Option<Instant> {
+        let due = self.waiting().map(|(.., due)| due).min()?;
+        Some(self.next_place(now).map_or(due, |place| place.max(due)))
+    }
+
+    /// Returns the time at which a replay gives its place back, if all places are taken.
+    fn next_place(&self, now: Instant) -> Option<Instant> {
+        let since = self.0.values().filter_map(Entry::running_since);
+        let ends = since.map(|since| since + PLACE_TIME);
+        let ends: Vec<Instant> = ends.filter(|end| *end > now).collect();
+        ends.iter().min().copied().filter(|_| ends.len() >= AT_ONCE)
+    }
+
+    /// The entries that wait and may begin beside those that run, and when they are due.
+    fn waiting(&self) -> impl Iterator<Item = (&PathBuf, &Entry, Instant)> {
+        let running: Vec<&Entry> = self.0.values().filter(|one| one.is_running()).collect();
+        let retries = running.iter().filter(|one| !one.is_untried()).count();
+        let is_full = running.len() >= MOST;
+        self.0.iter().filter_map(move |(path, entry)| {
+            let Stage::Due(due) = entry.stage else {
+                return None;
+            };
+            let of_namespace = running
+                .iter()
+                .filter(|one| one.namespace() == entry.namespace());
+            let may_begin = !is_full
+                && (entry.is_untried() || retries < MOST / 2)
+                && of_namespace.count() < MOST / 2;
+            may_begin.then_some((path, entry, due))
+        })
     }
 
     /// Removes a replayed entry.
@@ -225,7 +275,7 @@ mod tests {
             assert!(pending.take(now).is_some(), "attempt {attempt}");
             assert_eq!(pending.failed(path, now, 0.5), attempt == 0);
             assert_eq!(pending.take(now), None, "it waits for its backoff");
-            let next = pending.next().unwrap();
+            let next = pending.next(now).unwrap();
             pauses.push((next - now).as_secs());
             now = next;
         }
@@ -239,6 +289,74 @@ mod tests {
         assert!(pending.take(now).is_some());
     }
 
+    fn subject_in(namespace: &str, container: usize) -> Subject {
+        let mut subject = subject(&container.to_string(), "cart");
+        subject.pod.as_mut().unwrap().namespace = namespace.to_owned();
+        subject
+    }
+
+    #[test]
+    fn untried_entry_comes_before_retries_that_have_been_due_longer() {
+        let (mut pending, start) = (Pending::default(), Instant::now());
+        put(&mut pending, "a", subject("c1", ""), start);
+        pending.take(start).unwrap();
+        pending.failed(Path::new("a"), start, 0.5);
+        let now = start + Duration::from_mins(1);
+        put(&mut pending, "b", subject("c2", ""), now);
+        assert_eq!(pending.take(now).unwrap().0, Path::new("b"));
+        assert_eq!(pending.take(now).unwrap().0, Path::new("a"));
+    }
+
+    /// Takes entries for as long as any begins, and returns the namespaces of those that began.
+    fn begin(pending: &mut Pending, now: &mut Instant) -> Vec<String> {
+        let mut begun = Vec::new();
+        while let Some(next) = pending.next(*now) {
+            *now = next.max(*now);
+            let (_, subject) = pending.take(*now).expect("it is due and has a place");
+            begun.push(subject.pod.unwrap().namespace);
+        }
+        begun
+    }
+
+    #[test]
+    fn replays_that_hang_give_their_places_back_and_leave_some_to_other_namespaces() {
+        let (mut pending, mut now) = (Pending::default(), Instant::now());
+        for number in 0..30 {
+            let name = format!("a{number:02}");
+            put(&mut pending, &name, subject_in("a", number), now);
+        }
+        let first = std::iter::from_fn(|| pending.take(now)).count();
+        assert_eq!(first, AT_ONCE);
+        assert_eq!(pending.next(now), Some(now + PLACE_TIME));
+        let begun = begin(&mut pending, &mut now);
+        assert_eq!(first + begun.len(), MOST / 2);
+        for number in 30..50 {
+            let name = format!("b{number}");
+            put(&mut pending, &name, subject_in("b", number), now);
+        }
+        assert_eq!(begin(&mut pending, &mut now), ["b"; MOST / 2]);
+        assert_eq!(pending.next(now), None, "the end of one is awaited");
+        pending.done(Path::new("a00"));
+        assert_eq!(begin(&mut pending, &mut now), ["a"]);
+    }
+
+    #[test]
+    fn retries_of_many_namespaces_leave_places_to_untried_entries() {
+        let (mut pending, mut now) = (Pending::default(), Instant::now());
+        for number in 0..20 {
+            let name = format!("a{number:02}");
+            put(&mut pending, &name, subject_in(&name, number), now);
+        }
+        for number in 0..20 {
+            let (path, _) = pending.take(now).unwrap();
+            pending.failed(&path, now, 0.5);
+            assert_eq!(pending.has_untried(), number < 19);
+        }
+        assert_eq!(begin(&mut pending, &mut now).len(), MOST / 2);
+        put(&mut pending, "late", subject_in("late", 99), now);
+        assert_eq!(begin(&mut pending, &mut now), ["late"]);
+    }
+
     #[test]
     fn jitter_varies_the_backoff_by_a_quarter() {
         for (jitter, expected) in [(0.0, 3750), (1.0, 6250)] {
@@ -246,7 +364,7 @@ mod tests {
             put(&mut pending, "a", subject("c1", ""), now);
             pending.take(now).unwrap();
             pending.failed(Path::new("a"), now, jitter);
-            assert_eq!((pending.next().unwrap() - now).as_millis(), expected);
+            assert_eq!((pending.next(now).unwrap() - now).as_millis(), expected);
         }
     }
 

@@ -19,8 +19,6 @@ use crate::{
     serving::service::Service,
 };
 
-/// The number of entries that are replayed at once. The request queue has slots for other requests next to them.
-const CONCURRENCY: usize = 3;
 /// The period after which the journal is read again when the watch reported no change.
 const PERIOD: Duration = Duration::from_mins(1);
 /// The pause before a journal that cannot be read is read again.
@@ -58,13 +56,11 @@ pub(crate) async fn replay(
         let mut changed = std::pin::pin!(changed);
         loop {
             let urgent = service.journal.changed.notified();
-            while running.len() < CONCURRENCY
-                && let Some((path, subject)) = service.journal.pending().take(Instant::now())
-            {
+            while let Some((path, subject)) = service.journal.pending().take(Instant::now()) {
                 let (root, service) = (Arc::clone(&root), Arc::clone(&service));
                 running.spawn(async move { replay_entry(root, service, path, subject).await });
             }
-            let next = service.journal.pending().next();
+            let next = service.journal.pending().next(Instant::now());
             let due = async {
                 match next {
                     Some(due) => tokio::time::sleep_until(due.into()).await,
@@ -74,7 +70,7 @@ pub(crate) async fn replay(
             tokio::select! {
                 () = &mut changed => break,
                 Some(_) = running.join_next() => {}
-                () = due, if running.len() < CONCURRENCY => {}
+                () = due => {}
                 () = urgent => {}
             }
         }
