@@ -3,7 +3,8 @@
 //! Each lane has slots of its own, so that CHECK and STATUS never wait behind ADD and DEL. Within a lane, namespaces take turns, and within a
 //! namespace entries run in the order of arrival. A namespace gets half of a lane's slots and a verb three quarters, so that plugins that
 //! hang for one namespace leave room for the same verb of others. An entry that has run for long waits more than it works: it gives its slot
-//! back, so that plugins that hang delay others for that time at most. Then only the lane's maximum counts it, by the same shares.
+//! back, so that plugins that hang delay others for that time at most. Then only the lane's maximum counts it, by the same shares. A
+//! namespace that runs hardly anything may go beyond that: a network whose plugin hangs, and which many namespaces use, delays no other.
 //! Only one entry of a container runs at a time, in the order of arrival.
 
 use std::{
@@ -13,6 +14,8 @@ use std::{
 
 /// The most running entries of a lane, for each of its slots.
 pub(super) const MOST_PER_SLOT: usize = 4;
+/// The most running entries of a lane with those of namespaces that run hardly anything, for each of its slots.
+pub(super) const UTMOST_PER_SLOT: usize = 2 * MOST_PER_SLOT;
 
 /// The part of the queue in which an entry waits and runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -77,6 +80,9 @@ impl Limits {
         .max(1)
     }
 }
+
+/// A namespace that runs fewer entries than this may go beyond the maximum.
+const HARDLY_ANY: usize = 2;
 
 /// Returns whether one more entry may run next to these with so many slots: a namespace gets half of them, and a verb three quarters.
 fn fits<'a>(entry: &Entry, slots: usize, running: impl Iterator<Item = &'a Entry> + Clone) -> bool {
@@ -189,16 +195,24 @@ impl FairQueue {
     fn take(&mut self, lane: Lane, now: Instant) -> Option<(Id, Entry)> {
         let slots = self.limits.slots(lane);
         let most = slots.saturating_mul(MOST_PER_SLOT);
+        let utmost = slots.saturating_mul(UTMOST_PER_SLOT);
         let of_lane = self.working.values().filter(|one| one.entry.lane == lane);
         let has_slot = |one: &&Running| now < one.since + self.limits.slot_time;
         let with_slot = of_lane.clone().filter(has_slot).map(|one| &one.entry);
         let running = of_lane.map(|one| &one.entry);
-        if with_slot.clone().count() >= slots || running.clone().count() >= most {
+        if with_slot.clone().count() >= slots || running.clone().count() >= utmost {
             return None;
         }
+        let runs_hardly_any = |entry: &Entry| {
+            let mut of_namespace = running
+                .clone()
+                .filter(|one| one.namespace == entry.namespace);
+            of_namespace.nth(HARDLY_ANY - 1).is_none()
+        };
         let may_begin = |entry: &Entry| {
             fits(entry, slots, with_slot.clone())
-                && fits(entry, most, running.clone())
+                && (fits(entry, most, running.clone())
+                    || (runs_hardly_any(entry) && fits(entry, utmost, running.clone())))
                 && !self.has_running(entry.container.as_deref())
         };
         let waiting = self.waiting.get(&lane)?;
@@ -343,6 +357,40 @@ mod tests {
         }
         let other = join_add(&mut fair, "b");
         assert_eq!(fair.start(now), [other]);
+    }
+
+    /// A network whose plugin hangs, and which pods of several namespaces use.
+    #[test]
+    fn namespace_that_runs_hardly_anything_begins_beyond_the_maximum() {
+        let (mut fair, mut now) = (FairQueue::new(LIMITS), Instant::now());
+        let join_add = |fair: &mut FairQueue, namespace: &str| {
+            let container = format!("{}", fair.next);
+            join(fair, add(namespace, &container))
+        };
+        for namespace in ["a", "b", "c"] {
+            for _ in 0..20 {
+                join_add(&mut fair, namespace);
+            }
+        }
+        for _ in 0..20 {
+            fair.start(now);
+            now += LIMITS.slot_time;
+        }
+        let hanging = fair.working.len();
+        assert_eq!(hanging, LIMITS.changes * MOST_PER_SLOT * 3 / 4);
+        let [first, second, third] = [0; 3].map(|_| join_add(&mut fair, "d"));
+        assert_eq!(fair.start(now), [first, second]);
+        fair.leave(first);
+        assert_eq!(fair.start(now), [third]);
+        // Even so there is an end.
+        for number in 0..40 {
+            join_add(&mut fair, &format!("of-{number}"));
+        }
+        for _ in 0..100 {
+            now += LIMITS.slot_time;
+            fair.start(now);
+        }
+        assert_eq!(fair.working.len(), LIMITS.changes * UTMOST_PER_SLOT * 3 / 4);
     }
 
     #[test]
@@ -526,7 +574,7 @@ mod tests {
                     let of_lane = working.iter().filter(|(entry, _)| entry.lane == lane);
                     let with_slot = of_lane.clone().filter(|(_, since)| now < *since + limits.slot_time);
                     prop_assert!(with_slot.count() <= limits.slots(lane));
-                    prop_assert!(of_lane.count() <= limits.slots(lane) * MOST_PER_SLOT);
+                    prop_assert!(of_lane.count() <= limits.slots(lane) * UTMOST_PER_SLOT);
                 }
                 for (index, (one, _)) in working.iter().enumerate() {
                     prop_assert!(one.container.is_none() || working[..index].iter().all(|(other, _)| other.container != one.container));

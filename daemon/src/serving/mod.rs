@@ -22,7 +22,7 @@ use std::{thread::available_parallelism, time::Duration};
 
 use cni::env::Command;
 
-use self::fair::{Entry, Lane, Limits, MOST_PER_SLOT};
+use self::fair::{Entry, Lane, Limits, UTMOST_PER_SLOT};
 use crate::{
     call::{CniCall, PodName},
     journal::Subject,
@@ -68,7 +68,7 @@ pub(crate) fn limits(configured: Option<usize>) -> Limits {
 pub fn threads(configured: Option<usize>) -> usize {
     let slots = changes(configured).saturating_add(CHECKS + STATUSES + HOT_PLUGS);
     slots
-        .saturating_mul(MOST_PER_SLOT)
+        .saturating_mul(UTMOST_PER_SLOT)
         .saturating_add(OTHER_THREADS)
 }
 
