@@ -90,7 +90,8 @@ impl<'a> RunningContainer<'a> {
         Ok(attached)
     }
 
-    /// Detaches a network and removes it from the state; one that cannot be detached stays in the state.
+    /// Detaches a network and removes it from the state. One that cannot be detached stays in the state, and no longer counts as attached: some
+    /// of its plugins may have undone their part, and its address may belong to another pod.
     fn detach(&mut self, ifname: &IfName) -> Result<(), Failure> {
         let Some(index) = self.position(ifname) else {
             return Ok(());
@@ -108,6 +109,15 @@ impl<'a> RunningContainer<'a> {
         }
         if failures.is_empty() {
             self.state.delegates.remove(index);
+        } else if delegate.progress == Progress::Started {
+            delegate.progress = Progress::Failed {
+                attached: delegate.config.plugins.len(),
+            };
+            // Otherwise it would look like a failed ADD, and the container could not be changed any more. In upstream's state nothing else
+            // says that the annotation requested it.
+            if !std::mem::replace(&mut delegate.requested.plugged, true) {
+                delegate.requested.annotation_keys.get_or_insert_default();
+            }
         }
         let recorded = self.record();
         if !failures.is_empty() {

@@ -201,6 +201,55 @@ fn network_that_cannot_be_detached_is_retried() {
 }
 
 #[test]
+fn half_detached_network_is_attached_again_when_it_is_requested_again() {
+    let fixture = Fixture::new();
+    let chain = json!({"cniVersion": "1.0.0", "name": "netc", "plugins": [{"type": "slow"}, {"type": "last"}]});
+    fixture.nad("c", &chain.to_string());
+    fixture.add("c1", "c").unwrap();
+    fixture.calls();
+    fixture.fail(&["DEL slow"]);
+    let reconciled = fixture.reconcile("c1", "").unwrap();
+    fixture.check_calls(&["DEL last net1", "DEL slow net1"]);
+    assert_eq!(reconciled.detach_errors.len(), 1);
+    // It stays so until its first plugin works again.
+    let reconciled = fixture.reconcile("c1", "c").unwrap();
+    assert!(reconciled.failure.is_some(), "{reconciled:?}");
+    fixture.on_call(|_| Ok(()));
+    fixture.calls();
+    check(
+        fixture.reconcile("c1", "c").unwrap(),
+        &["shop/c net1"],
+        &["shop/c net1"],
+        &["cbr0 eth0", "shop/c net1"],
+    );
+    fixture.check_calls(&[
+        "DEL last net1",
+        "DEL slow net1",
+        "ADD slow net1",
+        "ADD last net1",
+    ]);
+    fixture.reconcile("c1", "c").unwrap();
+    fixture.check_calls(&[]);
+}
+
+/// Upstream's file does not say which networks the annotation requested.
+#[test]
+fn network_of_upstreams_state_that_cannot_be_detached_is_retried() {
+    let fixture = running("a,b");
+    let sidecar = "var/lib/cni/multus/.multus-rs/c1.json";
+    std::fs::remove_file(fixture.dir.path().join(sidecar)).unwrap();
+    fixture.fail(&["DEL macvlan"]);
+    let reconciled = fixture.reconcile("c1", "b").unwrap();
+    assert_eq!(reconciled.detach_errors.len(), 1);
+    fixture.on_call(|_| Ok(()));
+    fixture.calls();
+    let now = ["cbr0 eth0", "shop/b net2"];
+    let reconciled = fixture.reconcile("c1", "b").unwrap();
+    check(reconciled, &[], &["shop/a net1"], &now);
+    fixture.check_calls(&["DEL macvlan net1"]);
+}
+
+#[test]
 fn invalid_change_is_refused_before_any_plugin_runs() {
     let fixture = running("a");
     let before = fixture.files();
