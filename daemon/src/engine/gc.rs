@@ -1,5 +1,5 @@
 //! GC detaches the containers that the runtime does not list, then reports the valid attachments to the plugins of each network.
-//! It skips a container that another verb is working on, and an ADD that begins later waits until the report is done.
+//! It skips a container that another verb is working on, and an ADD that begins later waits until the report is done, for a limited time.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
@@ -16,6 +16,7 @@ use tracing::warn;
 
 use super::failure::Failure;
 use super::stale::{NetnsState, all_entries, default_ifname, in_store};
+use super::verb_exec::VerbExec;
 use super::{Engine, cached_results};
 
 use crate::state::{Progress, State, Store};
@@ -75,10 +76,11 @@ impl Engine {
         match self.networks(netconf, &store, &cache.path, valid) {
             Ok(networks) => {
                 let path = Self::search_path(netconf, path);
+                let exec = VerbExec::collecting(&*self.exec);
                 for config in networks.configs.values() {
                     let valid = networks.valid.get(&config.name);
                     let valid: Vec<_> = valid.into_iter().flatten().map(attachment).collect();
-                    let gc = || chain::gc(&*self.exec, config, &path, &cache.path, &valid);
+                    let gc = || chain::gc(&exec, config, &path, &cache.path, &valid);
                     let collected = self.metrics.timed_delegate(config.kind(), "GC", gc);
                     errors.extend(collected.err().map(|error| {
                         let context = format!("error collecting network \"{}\"", config.name);

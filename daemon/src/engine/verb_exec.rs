@@ -19,6 +19,9 @@ const DETACH: Duration = Duration::from_secs(165);
 /// How long networks can be detached at least: a DEL may have waited long for an ADD of its container.
 const DETACH_AT_LEAST: Duration = Duration::from_secs(20);
 
+/// How long the plugins of a GC may take together. No ADD begins meanwhile.
+const COLLECT: Duration = Duration::from_secs(15);
+
 /// The times at which the plugins of a verb have to end.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Deadlines {
@@ -70,6 +73,17 @@ impl<'a> VerbExec<'a> {
             deadline: context.deadlines.detach,
             cancellation: None,
             is_last,
+        }
+    }
+
+    /// Runs the plugins of a GC that begins now, each in half of the time that is left, so that one that hangs does not keep the others from
+    /// collecting.
+    pub(super) fn collecting(exec: &'a dyn Exec) -> Self {
+        Self {
+            exec,
+            deadline: Instant::now() + COLLECT,
+            cancellation: None,
+            is_last: false,
         }
     }
 

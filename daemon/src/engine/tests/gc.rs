@@ -357,6 +357,21 @@ fn gc_spares_an_add_that_ends_meanwhile() {
 }
 
 #[test]
+fn plugins_of_gc_share_a_short_time_for_which_adds_wait() {
+    let mut fixture = Fixture::new();
+    attach(&fixture, "c1", "n", "net1", "bridge");
+    attach(&fixture, "c2", "m", "net2", "macvlan");
+    fixture.calls();
+    fixture.gc(listed(&["c1", "c2"])).unwrap();
+    let calls = fixture.calls();
+    assert_eq!(texts(&calls), ["GC macvlan", "GC bridge"]);
+    let limit = Duration::from_secs(15);
+    // One that hangs leaves time for the others.
+    assert!(calls.iter().all(|call| call.time <= limit / 2), "{calls:?}");
+    assert!(calls[0].time > limit / 3, "{calls:?}");
+}
+
+#[test]
 fn add_waits_while_gc_reports_valid_attachments() {
     let fixture = Fixture::new();
     fixture.default_network("1.1.0");
