@@ -152,11 +152,9 @@ impl Ownership {
         }
     }
 
-    /// Checks once more, at SIGTERM, and returns whether the installation ends.
+    /// Checks once more, at SIGTERM, and returns whether the installation ends. A `DaemonSet` that was deleted may have been created again, as
+    /// after `kubectl delete --cascade=orphan`.
     pub async fn check_at_end(&self, client: Client, own: OwnObjects<'_>) -> bool {
-        if self.is_ending() {
-            return true;
-        }
         let path = api_path::daemon_sets(own.namespace, own.daemon_set);
         let read = read(&client, &path, LAST_CHECK_TIMEOUT).await;
         let checked = self.judge(&read);
@@ -170,11 +168,10 @@ impl Ownership {
                     self.set(Known::Ending);
                 }
             }
-            _ if checked != Check::Refused => {}
+            _ if checked != Check::Refused || *self.lock() != Known::Present => {}
             Purpose::Multiplexer => self.check_successor(&client, own).await,
             // It may read no pods. Where the installation does not end after all, the next daemon installs the plugins again.
-            Purpose::Plugins if *self.lock() == Known::Present => self.set(Known::Ending),
-            Purpose::Plugins => {}
+            Purpose::Plugins => self.set(Known::Ending),
         }
         self.is_ending()
     }

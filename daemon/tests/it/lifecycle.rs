@@ -99,6 +99,37 @@ fn daemon_set_that_was_never_seen_does_not_count_as_deleted() {
 }
 
 #[test]
+fn daemon_set_that_was_created_again_stays() {
+    let node = NodeFixture::new();
+    node.api.put(
+        Kind::DaemonSet,
+        json!({"metadata": {"namespace": "kube-system", "name": "multus", "deletionTimestamp": "2026-01-01T00:00:00Z"}}),
+    );
+    let mut daemon = owned(&node).ready();
+    daemon.until_logged("our DaemonSet is deleted", 1);
+    put_daemon_set(&node);
+    daemon.terminate();
+    assert!(daemon.ended().success());
+    assert!(node.path(CONFIGURATION).exists());
+    assert!(node.path("opt/cni/bin/multus-shim").exists());
+}
+
+#[test]
+fn daemon_set_that_was_deleted_counts_as_such_while_the_api_server_does_not_answer() {
+    let node = NodeFixture::new();
+    node.api.put(
+        Kind::DaemonSet,
+        json!({"metadata": {"namespace": "kube-system", "name": "multus", "deletionTimestamp": "2026-01-01T00:00:00Z"}}),
+    );
+    let mut daemon = owned(&node).ready();
+    daemon.until_logged("our DaemonSet is deleted", 1);
+    node.api.refuse_reads("/daemonsets", 503);
+    daemon.terminate();
+    assert!(daemon.ended().success());
+    assert!(!node.path(CONFIGURATION).exists());
+}
+
+#[test]
 fn daemon_set_is_read_and_not_watched() {
     let node = NodeFixture::new();
     put_daemon_set(&node);
