@@ -10,6 +10,8 @@ use node::{cri::Client, discover::Report};
 use tracing::{info, warn};
 
 use crate::{
+    backoff::backoff,
+    cluster::retry::random,
     engine::{HandOff, NetnsState},
     host::exec::open_netns,
     readiness::Gate,
@@ -19,25 +21,34 @@ use crate::{
 
 /// The pause before a runtime that did not answer is asked again.
 const RETRY_PAUSE: Duration = Duration::from_secs(5);
+/// The pause before containers that could not be detached are tried again, doubled with each failure. A network that can never be detached is
+/// abandoned at some time, as after any DEL.
+const FIRST_PAUSE: Duration = Duration::from_secs(5);
+const LONGEST_PAUSE: Duration = Duration::from_mins(2);
 
-/// Detaches the stale containers once. It waits for the first pass over the journal, so that DELs that came earlier run first.
+/// Detaches the stale containers until none is left. It waits for the first pass over the journal, so that DELs that came earlier run first.
 pub async fn detach_at_start(reconciler: Arc<NodeReconciler>, service: Arc<Service>) {
     reconciler
         .readiness
         .wait_open(&[Gate::Discovery, Gate::Journal, Gate::Socket])
         .await;
     service.journal.wait_for_first_pass().await;
+    let mut failures = 0;
     loop {
         let report = reconciler.report().await;
         match listed_containers(&reconciler, &report).await {
             Ok(listed) => {
+                let (reconciler, service) = (Arc::clone(&reconciler), Arc::clone(&service));
                 let detached = tokio::task::spawn_blocking(move || {
-                    detach(&reconciler, &service, &report, &listed);
+                    detach(&reconciler, &service, &report, &listed)
                 });
-                if let Err(error) = detached.await {
-                    warn!(%error, "the search for stale containers ended early");
+                match detached.await {
+                    Ok(true) => return,
+                    Ok(false) => {}
+                    Err(error) => warn!(%error, "the search for stale containers ended early"),
                 }
-                return;
+                failures += 1;
+                tokio::time::sleep(backoff(failures, FIRST_PAUSE, LONGEST_PAUSE, random())).await;
             }
             Err(reason) => {
                 warn!(
@@ -68,28 +79,31 @@ async fn listed_containers(
     client.sandboxes().await.map_err(|error| error.to_string())
 }
 
+/// Returns whether nothing is left to do.
 fn detach(
     reconciler: &NodeReconciler,
     service: &Service,
     report: &Report,
     listed: &BTreeSet<String>,
-) {
+) -> bool {
     let netconf = match service.effective_netconf() {
         Ok(netconf) => netconf,
         Err(error) => {
-            return warn!(%error, "cannot search for stale containers, the configuration is invalid");
+            warn!(%error, "cannot search for stale containers, the configuration is invalid");
+            return true;
         }
     };
     service.engine.revert_hand_off(&netconf);
     let is_stale =
         |id: &ContainerId, netns: NetnsState<'_>| self::is_stale(reconciler, listed, id, netns);
-    for error in service
+    let failures = service
         .engine
-        .detach_stale(plugin_dirs(report), &netconf, &is_stale)
-    {
-        warn!(%error, "cannot detach a stale container");
+        .detach_stale(plugin_dirs(report), &netconf, &is_stale);
+    for error in &failures {
+        warn!(%error, "cannot detach a stale container, it is tried again");
     }
     info!("searched for stale containers");
+    failures.is_empty()
 }
 
 /// Prepares the node for the time after an uninstall: detaches the stale containers and hands the others off to the runtime.

@@ -202,37 +202,6 @@ fn lost_permissions_mean_uninstallation_unless_a_daemon_follows() {
     assert!(check(false, false, None), "the pod was deleted by force");
 }
 
-/// Starts a daemon that knows its DaemonSet.
-fn owned(node: &NodeFixture) -> Daemon {
-    owned_with(node, node.command())
-}
-
-pub(crate) fn owned_with(node: &NodeFixture, mut command: Command) -> Daemon {
-    command
-        .env("POD_NAMESPACE", "kube-system")
-        .env("MULTUS_DAEMONSET", "multus");
-    node.start_with(command)
-}
-
-pub(crate) fn put_daemon_set(node: &NodeFixture) {
-    node.api.put(
-        Kind::DaemonSet,
-        json!({"metadata": {"namespace": "kube-system", "name": "multus"}}),
-    );
-}
-
-/// The log message of a daemon that has read its DaemonSet.
-const STAYS: &str = "our DaemonSet stays";
-
-/// Waits until this many daemons have read their DaemonSet, and deletes it.
-pub(crate) fn delete_daemon_set(node: &NodeFixture, daemon: &Daemon, seen: usize) {
-    daemon.until_logged(STAYS, seen);
-    node.api.delete(Kind::DaemonSet, "kube-system", "multus");
-}
-
-#[test]
-fn uninstallation_needs_only_the_record() {
-    let node = NodeFixture::new();
 /// A changed node selector, label or taint: no daemon follows, and a configuration that stays would let every pod of the node wait.
 #[test]
 fn daemon_removes_what_it_installed_from_a_node_that_it_leaves() {
@@ -306,6 +275,37 @@ fn our_pod() -> serde_json::Value {
     })
 }
 
+/// Starts a daemon that knows its DaemonSet.
+fn owned(node: &NodeFixture) -> Daemon {
+    owned_with(node, node.command())
+}
+
+pub(crate) fn owned_with(node: &NodeFixture, mut command: Command) -> Daemon {
+    command
+        .env("POD_NAMESPACE", "kube-system")
+        .env("MULTUS_DAEMONSET", "multus");
+    node.start_with(command)
+}
+
+pub(crate) fn put_daemon_set(node: &NodeFixture) {
+    node.api.put(
+        Kind::DaemonSet,
+        json!({"metadata": {"namespace": "kube-system", "name": "multus"}}),
+    );
+}
+
+/// The log message of a daemon that has read its DaemonSet.
+const STAYS: &str = "our DaemonSet stays";
+
+/// Waits until this many daemons have read their DaemonSet, and deletes it.
+pub(crate) fn delete_daemon_set(node: &NodeFixture, daemon: &Daemon, seen: usize) {
+    daemon.until_logged(STAYS, seen);
+    node.api.delete(Kind::DaemonSet, "kube-system", "multus");
+}
+
+#[test]
+fn uninstallation_needs_only_the_record() {
+    let node = NodeFixture::new();
     put_daemon_set(&node);
     node.start().ready().kill();
     node.write("daemon-config.json", "{}");
@@ -500,12 +500,7 @@ fn start_detaches_only_stale_containers() {
     }
     daemon.kill();
     node.take_order();
-    // After a power failure the network namespace no longer exists.
-    let sidecar = node.path("var/lib/cni/multus/.multus-rs/c1.json");
-    let text = fs::read_to_string(&sidecar).unwrap();
-    let stale = text.replace("/proc/self/ns/net", "/run/netns/deleted");
-    assert_ne!(text, stale);
-    fs::write(&sidecar, stale).unwrap();
+    lose_namespace(&node);
     let daemon = node.start().ready();
     wait_for("the sweep", || (node.state().0 == ["c2"]).then_some(()));
     daemon.until_logged("searched for stale containers", 2);
@@ -520,6 +515,35 @@ fn start_detaches_only_stale_containers() {
             .iter()
             .all(|call| netns(call).is_none_or(|netns| netns.is_empty()))
     );
+}
+
+/// After a power failure the network namespace of `c1` no longer exists.
+fn lose_namespace(node: &NodeFixture) {
+    let sidecar = node.path("var/lib/cni/multus/.multus-rs/c1.json");
+    let text = fs::read_to_string(&sidecar).unwrap();
+    let stale = text.replace("/proc/self/ns/net", "/run/netns/deleted");
+    assert_ne!(text, stale);
+    fs::write(&sidecar, stale).unwrap();
+}
+
+#[test]
+fn stale_container_that_cannot_be_detached_is_tried_again() {
+    let node = NodeFixture::new();
+    node.define("zebra");
+    node.run_pod(Some("zebra"));
+    let daemon = node.start().ready();
+    daemon.cni(&node.request("ADD", "c1")).result();
+    daemon.kill();
+    node.take_order();
+    lose_namespace(&node);
+    node.fail("zebra", "DEL", 100, "the fabric does not answer");
+    let daemon = node.start().ready();
+    daemon.until_logged("cannot detach a stale container", 1);
+    assert_eq!(node.state().0, ["c1"]);
+    node.heal("zebra", "DEL");
+    wait_for("another try", || node.state().0.is_empty().then_some(()));
+    let order = node.order();
+    assert_eq!(order.last().unwrap(), "DEL zebra net1", "{order:?}");
 }
 
 #[test]
