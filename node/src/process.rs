@@ -77,18 +77,24 @@ pub fn start_time(root: &Root, pid: u32) -> Option<i64> {
         |path: &str| Some(String::from_utf8_lossy(&root.read(path, 1 << 20).ok()?).into_owned());
     let own = read(&format!("/proc/{pid}/stat"))?;
     let machine = read("/proc/stat")?;
-    // The name is in parentheses and may contain any character; the start is the twentieth field after it.
-    let ticks: i64 = own
-        .rsplit_once(')')?
-        .1
-        .split_whitespace()
-        .nth(19)?
-        .parse()
-        .ok()?;
+    let ticks = i64::try_from(ticks(&own)?).ok()?;
     let boot = machine
         .lines()
         .find_map(|line| line.strip_prefix("btime "))?;
     Some(boot.trim().parse::<i64>().ok()? + ticks / TICKS_PER_SECOND)
+}
+
+/// Returns the start of a process in the kernel's ticks. With the ID it identifies the process for ever: the kernel uses an ID again.
+pub fn started(pid: u32) -> io::Result<u64> {
+    let stat = fs::read(format!("/proc/{pid}/stat"))?;
+    ticks(&String::from_utf8_lossy(&stat)).ok_or_else(|| io::Error::other("stat is cut off"))
+}
+
+/// Returns the start in the text of a process's `stat`.
+fn ticks(stat: &str) -> Option<u64> {
+    // The name is in parentheses and may contain any character; the start is the twentieth field after it.
+    let (_, fields) = stat.rsplit_once(')')?;
+    fields.split_whitespace().nth(19)?.parse().ok()
 }
 
 fn open_below(root: &Root, path: &Path) -> io::Result<OwnedFd> {
@@ -180,6 +186,8 @@ mod tests {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let age = now.unwrap().as_secs().cast_signed() - started;
         assert!((-2..600).contains(&age), "{age}");
+        let ticks = [(), ()].map(|()| super::started(std::process::id()).unwrap());
+        assert!(ticks[0] > 0 && ticks[0] == ticks[1]);
         let tree = file_tree(&root, std::process::id()).unwrap();
         assert_eq!(tree.identity("/etc"), root.identity("/etc"));
     }

@@ -28,12 +28,19 @@ pub(super) fn state(
         container_id: request.container_id.clone(),
         ifname: request.ifname.clone(),
         netns: request.netns.clone(),
+        netns_process: request.netns.as_deref().and_then(netns_process),
         pod: pod.into(),
         delegates: delegates.collect::<Result<_, CniError>>()?,
         status_pending,
         failing_since: None,
         rebooted: false,
     })
+}
+
+/// Returns the start of the process whose ID is in the path of a network namespace.
+pub(super) fn netns_process(netns: &str) -> Option<u64> {
+    let (pid, _) = netns.strip_prefix("/proc/")?.split_once('/')?;
+    node::process::started(pid.parse().ok()?).ok()
 }
 
 pub(super) fn delegate(attachment: &Attachment, ifname: IfName, netconf: &Netconf) -> Delegate {

@@ -43,6 +43,9 @@ pub struct State {
     pub ifname: IfName,
     /// The network namespace of the ADD, if it is known.
     pub netns: Option<String>,
+    /// The start of the process whose ID is in the path of the namespace, in the kernel's ticks; `None` for another path, and where another
+    /// program wrote the state.
+    pub netns_process: Option<u64>,
     /// The pod, if it is known.
     pub pod: PodRef,
     /// The delegates in the order of their ADD; the first is the default network.
@@ -62,6 +65,7 @@ impl State {
             container_id: container_id.clone(),
             ifname: ifname.clone(),
             netns: None,
+            netns_process: None,
             pod: PodRef::default(),
             delegates: Vec::new(),
             status_pending: false,

@@ -54,6 +54,8 @@ pub(super) struct Sidecar {
     container_id: String,
     ifname: String,
     netns: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    netns_process: Option<u64>,
     pod: PodRef,
     #[serde(rename = "untold", default, skip_serializing)]
     status_pending: bool,
@@ -118,6 +120,7 @@ pub(super) fn encode(
         container_id: state.container_id.to_string(),
         ifname: state.ifname.to_string(),
         netns: state.netns.clone(),
+        netns_process: state.netns_process,
         pod: state.pod.clone(),
         status_pending: state.status_pending,
         failing_since: state.failing_since,
@@ -207,6 +210,7 @@ impl Sidecar {
             container_id: id.clone(),
             ifname: self.ifname.parse().map_err(text)?,
             netns: self.netns,
+            netns_process: self.netns_process,
             pod: self.pod,
             delegates: self
                 .delegates

@@ -102,6 +102,7 @@ fn state() -> State {
         ],
         status_pending: false,
         failing_since: None,
+        netns_process: Some(7),
         rebooted: false,
     }
 }

@@ -17,7 +17,9 @@ use super::{RunningContainer, delegate};
 use crate::engine::failure::name_taken;
 use crate::engine::invocation::{self, DelegateContext};
 use crate::engine::stale::in_store;
-use crate::engine::{Cancellation, ContainerRequest, Engine, Failure, cached_results, routes};
+use crate::engine::{
+    Cancellation, ContainerRequest, Engine, Failure, cached_results, planned, routes,
+};
 use crate::state::{Delegate, PodRef, Progress, State};
 
 /// The outcome of one reconciliation of a container.
@@ -145,8 +147,16 @@ impl Engine {
             cancellation: Cancellation::default(),
             replayed: false,
         };
-        request.netns = self.existing_netns(&request);
-        request.netns.is_some().then_some(request)
+        let netns = self.existing_netns(&request)?;
+        if planned::netns_process(&netns) != state.netns_process {
+            warn!(
+                netns,
+                "the networks of a container are not changed: the process that names its namespace is another one, or was not recorded"
+            );
+            return None;
+        }
+        request.netns = Some(netns);
+        Some(request)
     }
 
     /// Resolves everything that is to be attached, before anything is changed.

@@ -4,8 +4,8 @@ use cni::types::CniError;
 use plan::Attached;
 use serde_json::json;
 
-use super::fixture::{Fixture, pod};
-use crate::engine::Reconciled;
+use super::fixture::{Fixture, pod, request};
+use crate::engine::{ContainerRequest, Reconciled};
 
 fn names(attached: &[Attached]) -> Vec<String> {
     let name = |one: &Attached| format!("{} {}", one.name, one.ifname);
@@ -299,6 +299,38 @@ fn incomplete_container_is_not_changed() {
         "its network namespace was deleted"
     );
     fixture.check_calls(&[]);
+}
+
+/// cri-dockerd names a namespace by the pod's process.
+#[test]
+fn namespace_of_another_process_with_the_same_id_is_not_changed() {
+    let fixture = Fixture::new();
+    let request = ContainerRequest {
+        netns: Some(format!("/proc/{}/ns/net", std::process::id())),
+        ..request("c1")
+    };
+    let added = fixture.engine.add(&request, &fixture.netconf(), &pod("a"));
+    added.unwrap();
+    assert_eq!(fixture.reconcile("c1", "a,b").unwrap().attached.len(), 1);
+    fixture.calls();
+    let sidecar = fixture
+        .dir
+        .path()
+        .join("var/lib/cni/multus/.multus-rs/c1.json");
+    let text = std::fs::read_to_string(&sidecar).unwrap();
+    let field = "\"netnsProcess\":";
+    for other in [
+        text.replace(field, &format!("{field}1")),
+        text.replace(field, "\"x\":"),
+    ] {
+        assert_ne!(text, other);
+        std::fs::write(&sidecar, other).unwrap();
+        assert!(fixture.reconcile("c1", "a").unwrap().networks.is_none());
+        fixture.check_calls(&[]);
+    }
+    std::fs::write(&sidecar, text).unwrap();
+    fixture.reconcile("c1", "a").unwrap();
+    fixture.check_calls(&["DEL bridge net2"]);
 }
 
 #[test]
