@@ -23,8 +23,9 @@ use tracing_subscriber::{
     util::SubscriberInitExt as _,
 };
 
-/// Permissions of directories that are created for the file.
+/// Permissions of directories that are created for the file, and of the file.
 const DIR_MODE: u32 = 0o755;
+const FILE_MODE: u32 = 0o600;
 /// The suffix of rotated files: the time of rotation, which also sorts them.
 const TIME: &str = "%Y-%m-%dT%H-%M-%S";
 
@@ -149,6 +150,8 @@ impl RotatedFile {
         let no_link = OFlags::NOFOLLOW.bits().cast_signed();
         options.read(true).create(true).append(true);
         options.custom_flags(no_link);
+        // As the shim creates it: the log names pods and what plugins say of them.
+        options.mode(FILE_MODE);
         // The library does not report a file that it cannot open.
         options.open(&path)?;
         let size = usize::try_from(rotation.max_size)?.saturating_mul(1 << 20);

@@ -1,6 +1,6 @@
 //! The destination of the daemon's own log.
 
-use std::fs;
+use std::{fs, os::unix::fs::PermissionsExt as _};
 
 use serde_json::json;
 
@@ -17,6 +17,8 @@ fn log_file_replaces_stderr() {
         text.contains("ready").then_some(())
     });
     assert_eq!(daemon.log(), "");
+    let mode = fs::metadata(&file).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600, "{mode:o}");
 }
 
 #[test]
