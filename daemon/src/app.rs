@@ -16,7 +16,7 @@ use plan::daemon_config::Config;
 use tokio::{
     runtime::Handle,
     signal::unix::{Signal, SignalKind, signal},
-    sync::{Notify, watch},
+    sync::{Notify, Semaphore, watch},
     task::JoinHandle,
 };
 use tracing::{info, warn};
@@ -207,6 +207,7 @@ impl App {
             queue: Arc::new(Queue::new(serving::limits(config.verbs_at_once))),
             bodies: Bodies::default(),
             journal: Arc::default(),
+            snapshots: Arc::new(Semaphore::new(1)),
         };
         let reconciler = NodeReconciler {
             config: Arc::clone(&config),
@@ -460,8 +461,8 @@ impl App {
                 let own = OwnObjects {
                     namespace,
                     daemon_set: name,
-                    pod: &|| cluster.watched_pod_by_uid(uid?).map(|pod| pod.name.clone()),
                     node: &self.identity.node,
+                    pod: &|| cluster.watched_pod_by_uid(uid?).map(|pod| pod.name.clone()),
                 };
                 self.ownership.check_at_end(cluster.client(), own).await
             }

@@ -8,7 +8,7 @@ use std::{
 use api::{Request, Response};
 use cni::{env::Command, types::CniError};
 use plan::{Attached, PodView, daemon_config::Config, netconf::Netconf};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tracing::{debug, info, info_span, warn};
 
 use crate::{
@@ -57,6 +57,8 @@ pub struct Service {
     pub bodies: Bodies,
     /// DELs that wait for their replay.
     pub journal: Arc<Journal>,
+    /// The right to read the node's files for a snapshot.
+    pub snapshots: Arc<Semaphore>,
 }
 
 /// Gets the answer to a request, once.
