@@ -54,6 +54,17 @@ fn until_event(node: &NodeFixture, begin: &str) {
 }
 
 #[test]
+fn pod_without_a_cached_result_is_not_changed_and_the_log_says_so() {
+    let node = node();
+    let daemon = node.start().ready();
+    daemon.cni(&node.request("ADD", "c1")).result();
+    node.remove("var/lib/cni/multus/results/cbr0-c1-pod0");
+    change(&node, "zebra");
+    daemon.until_logged("the result of one is not in the result cache", 1);
+    assert_eq!(node.order(), ["ADD primary pod0"]);
+}
+
+#[test]
 fn changed_annotation_attaches_and_detaches() {
     let node = node();
     let daemon = node.start().ready();

@@ -80,6 +80,14 @@ impl Engine {
             return Ok(Reconciled::default());
         };
         let Some(request) = self.running(&state, &entries, pod) else {
+            let lost = state.delegates.iter().find(|one| {
+                one.progress == Progress::Started
+                    && !one.requested.plugged
+                    && !is_complete(one, &entries)
+            });
+            if let Some(lost) = lost.filter(|_| is_of(&state.pod, pod)) {
+                warn!(network = lost.name, ifname = %lost.ifname, "the networks of a running pod are not changed, since the result of one is not in the result cache: restart the pod");
+            }
             return Ok(Reconciled::default());
         };
         let selections = plan::selections(pod, netconf)?;
