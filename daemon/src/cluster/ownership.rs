@@ -163,7 +163,7 @@ impl Ownership {
             Purpose::Multiplexer if checked == (Check::Found { is_ending: false }) => {
                 let found = read.ok().flatten().unwrap_or_default();
                 if let Some(pods) = found.pods()
-                    && has_left(&client, own, &pods.placement).await
+                    && Box::pin(has_left(&client, own, &pods.placement)).await
                 {
                     self.set(Known::Ending);
                 }

@@ -113,8 +113,11 @@ impl<'a> RunningContainer<'a> {
             delegate.progress = Progress::Failed {
                 attached: delegate.config.plugins.len(),
             };
-            // Otherwise it would look like a failed ADD, and the container could not be changed any more.
-            delegate.requested.plugged = true;
+            // Otherwise it would look like a failed ADD, and the container could not be changed any more. In upstream's state nothing else
+            // says that the annotation requested it.
+            if !std::mem::replace(&mut delegate.requested.plugged, true) {
+                delegate.requested.annotation_keys.get_or_insert_default();
+            }
         }
         let recorded = self.record();
         if !failures.is_empty() {

@@ -167,7 +167,10 @@ fn cgroups_and_namespaces_arrive_in_a_spawner_and_its_report_in_the_daemon() {
         wire::send_report(&theirs, &report).unwrap();
         let warning = wire::receive_report(&ours).unwrap().unwrap();
         // A hierarchy that cannot be entered does no harm if another one can.
-        let stays = !procs.is_empty() && procs.iter().all(|file| std::ptr::eq(*file, &refuses));
+        let stays = !procs.is_empty()
+            && procs
+                .iter()
+                .all(|file| std::ptr::eq(*file, &raw const refuses));
         let warning = warning.unwrap_or_default();
         assert_eq!(
             warning.contains("cannot enter the runtime's cgroup"),
