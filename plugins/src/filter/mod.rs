@@ -66,7 +66,7 @@ pub(crate) fn chain_name(prefix: &str, network: &str, container_id: &str) -> Str
 }
 
 /// Returns the SHA-512 of a text in hexadecimal digits.
-fn hash(text: &str) -> String {
+pub(crate) fn hash(text: &str) -> String {
     hex(&Sha512::digest(text.as_bytes()))
 }
 

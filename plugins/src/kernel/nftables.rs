@@ -55,6 +55,8 @@ const NFTA_VERDICT_CHAIN: u16 = 2;
 
 /// Where userdata, which are kind, length and value in a byte each, have the comment, in tables, chains and rules alike.
 const UDATA_COMMENT: u8 = 0;
+/// Where rules have an owner of ours. `nft`, which numbers its own kinds from 0, passes over those that it does not know.
+const UDATA_OWNER: u8 = 0x6d;
 
 /// The registers of 16 bytes each; the verdict has the register 0.
 const VERDICT_REGISTER: u32 = 0;
@@ -150,6 +152,19 @@ pub(crate) struct ListedRule {
     /// The kernel's number of the rule.
     pub(crate) handle: u64,
     pub(crate) comment: Option<String>,
+    /// The owner, which rules of others do not have.
+    pub(crate) owner: Option<String>,
+    /// The matches and actions as the kernel has them.
+    expressions: Vec<u8>,
+}
+
+impl ListedRule {
+    /// Returns whether an address is in one of the matches or actions.
+    pub(crate) fn has_address(&self, address: IpAddr) -> bool {
+        let octets = octets(address);
+        let mut parts = self.expressions.windows(octets.len());
+        parts.any(|part| part == octets)
+    }
 }
 
 /// A rule under construction: each method appends a match or an action.
@@ -160,6 +175,7 @@ pub(crate) struct Rule {
     /// The network protocol that the rule has matched already, in families that have several.
     matched_protocol: Option<u8>,
     comment: Option<String>,
+    owner: Option<String>,
 }
 
 type Expression = Box<dyn Fn(&mut Message)>;
@@ -173,12 +189,19 @@ impl Rule {
             expressions: Vec::new(),
             matched_protocol: None,
             comment: None,
+            owner: None,
         }
     }
 
     /// Gives the rule a comment.
     pub(crate) fn comment(mut self, comment: &str) -> Self {
         self.comment = Some(comment.to_owned());
+        self
+    }
+
+    /// Gives the rule an owner, which `nft` does not show.
+    pub(crate) fn owner(mut self, owner: &str) -> Self {
+        self.owner = Some(owner.to_owned());
         self
     }
 
@@ -407,7 +430,8 @@ impl Rule {
                     });
                 }
             });
-        put_comment(&mut message, NFTA_RULE_USERDATA, self.comment.as_deref());
+        let entries = [(UDATA_COMMENT, &self.comment), (UDATA_OWNER, &self.owner)];
+        put_userdata(&mut message, NFTA_RULE_USERDATA, &entries);
         message
     }
 }
@@ -575,17 +599,21 @@ fn listed_rule(object: &[u8], table: Table, chain: &str) -> Option<ListedRule> {
     let is_here = attributes.get(NFTA_RULE_TABLE).map(text)? == table.name
         && attributes.get(NFTA_RULE_CHAIN).map(text)? == chain;
     let handle = attributes.get(NFTA_RULE_HANDLE)?.try_into().ok()?;
+    let userdata = attributes.get(NFTA_RULE_USERDATA).unwrap_or_default();
+    let expressions = attributes.get(NFTA_RULE_EXPRESSIONS);
     is_here.then(|| ListedRule {
         handle: u64::from_be_bytes(handle),
-        comment: attributes.get(NFTA_RULE_USERDATA).and_then(comment),
+        comment: text_in(userdata, UDATA_COMMENT),
+        owner: text_in(userdata, UDATA_OWNER),
+        expressions: expressions.unwrap_or_default().to_vec(),
     })
 }
 
-/// Returns the comment in userdata.
-fn comment(mut userdata: &[u8]) -> Option<String> {
+/// Returns the text of this kind in userdata.
+fn text_in(mut userdata: &[u8], wanted: u8) -> Option<String> {
     while let [kind, length, rest @ ..] = userdata {
         let value = rest.get(..usize::from(*length))?;
-        if *kind == UDATA_COMMENT {
+        if *kind == wanted {
             return Some(text(value));
         }
         userdata = &rest[value.len()..];
@@ -594,14 +622,24 @@ fn comment(mut userdata: &[u8]) -> Option<String> {
 }
 
 fn put_comment(message: &mut Message, kind: u16, comment: Option<&str>) {
-    let Some(comment) = comment else {
-        return;
-    };
-    let length = u8::try_from(comment.len() + 1).expect("comments are short");
-    let mut userdata = vec![UDATA_COMMENT, length];
-    userdata.extend_from_slice(comment.as_bytes());
-    userdata.push(0);
-    message.put(kind, &userdata);
+    let comment = comment.map(str::to_owned);
+    put_userdata(message, kind, &[(UDATA_COMMENT, &comment)]);
+}
+
+/// Appends texts as userdata, if there are any.
+fn put_userdata(message: &mut Message, kind: u16, entries: &[(u8, &Option<String>)]) {
+    let mut userdata = Vec::new();
+    for (kind, value) in entries {
+        if let Some(value) = value {
+            let length = u8::try_from(value.len() + 1).expect("comments are short");
+            userdata.extend([*kind, length]);
+            userdata.extend_from_slice(value.as_bytes());
+            userdata.push(0);
+        }
+    }
+    if !userdata.is_empty() {
+        message.put(kind, &userdata);
+    }
 }
 
 fn chain(kind: u16, flags: u16, table: Table, name: &str) -> Message {
@@ -648,22 +686,27 @@ mod tests {
     };
 
     #[test]
-    fn listed_rule_has_handle_and_comment() {
-        let rule = Rule::new(TABLE, "c").comment("owner");
+    fn listed_rule_has_handle_comment_owner_and_addresses() {
+        let rule = Rule::new(TABLE, "c")
+            .dnat([10, 0, 0, 5].into(), 80)
+            .comment("pod")
+            .owner("net1");
         let bytes = rule.message().finish(0, 0);
         let mut object = bytes[super::super::codec::HEADER..].to_vec();
         assert_eq!(listed_rule(&object, TABLE, "c"), None, "without a handle");
         object.extend([12, 0, 3, 0, 0, 0, 0, 0, 0, 0, 1, 2]);
-        let listed = ListedRule {
-            handle: 0x102,
-            comment: Some("owner".to_owned()),
-        };
-        assert_eq!(listed_rule(&object, TABLE, "c"), Some(listed));
+        let listed = listed_rule(&object, TABLE, "c").unwrap();
+        assert_eq!(listed.handle, 0x102);
+        assert_eq!(listed.comment.as_deref(), Some("pod"));
+        assert_eq!(listed.owner.as_deref(), Some("net1"));
+        assert!(listed.has_address([10, 0, 0, 5].into()));
+        assert!(!listed.has_address([10, 0, 0, 6].into()));
         assert_eq!(listed_rule(&object, TABLE, "d"), None);
     }
 
     #[test]
     fn comment_is_found_among_other_userdata() {
+        let comment = |userdata| text_in(userdata, UDATA_COMMENT);
         assert_eq!(comment(b"\x07\x01x\x00\x03ab\0").as_deref(), Some("ab"));
         assert_eq!(comment(b"\x00\x09ab"), None);
         assert_eq!(comment(b""), None);

@@ -5,11 +5,12 @@
 //! and `POSTROUTING` masquerades what has it.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use super::{Binding, Config, Target};
 use crate::error::{Context, Failure, Result};
 use crate::filter::chain_name;
-use crate::filter::iptables::{Error, Iptables, Place, Placed, Protocol, rule, shown};
+use crate::filter::iptables::{Error, Iptables, ListedRule, Place, Placed, Protocol, rule, shown};
 use crate::ip::Cidr;
 
 const TABLE: &str = "nat";
@@ -116,8 +117,9 @@ pub(super) fn check(target: &Target<'_>, container: Cidr) -> Result<()> {
         .map_err(|error| error.context(&format!("could not check {family} dnat")))
 }
 
-/// Deletes the chains of the container for both protocols; at least one must be usable.
-pub(super) fn stop(target: &Target<'_>) -> Result<()> {
+/// Deletes the rules of the attachment with these addresses for both protocols, of which at least one must be usable. The container's chains
+/// go with the last attachment in this network, and all of them without addresses.
+pub(super) fn stop(target: &Target<'_>, addresses: Option<&[IpAddr]>) -> Result<()> {
     let mut unusable = Vec::new();
     let mut errors = Vec::new();
     for (protocol, program, family) in [
@@ -130,7 +132,7 @@ pub(super) fn stop(target: &Target<'_>) -> Result<()> {
         });
         match usable {
             Ok((iptables, chains)) => {
-                if let Err(error) = delete_chains(&iptables, &chains) {
+                if let Err(error) = delete_rules(&iptables, &chains, addresses) {
                     errors.push(format!("could not teardown {family} dnat: {error}"));
                 }
             }
@@ -183,10 +185,62 @@ fn chains(
     Ok(found)
 }
 
-fn delete_chains(iptables: &Iptables, chains: &[(&str, String)]) -> std::result::Result<(), Error> {
+fn delete_rules(
+    iptables: &Iptables,
+    chains: &[(&str, String)],
+    addresses: Option<&[IpAddr]>,
+) -> std::result::Result<(), Error> {
+    let own = chains.iter().find(|(parent, _)| *parent == DNAT);
+    if let (Some((parent, name)), Some(addresses)) = (own, addresses) {
+        let rules = iptables.list(TABLE, name)?;
+        let kept = ports_of_others(&rules, addresses);
+        if !kept.is_empty() {
+            let jumps = iptables.list(TABLE, parent)?;
+            let jumps = jumps.iter().filter(|rule| rule.target() == Some(name));
+            let unused = rules.iter().map(|rule| (name.as_str(), rule));
+            let unused = unused.chain(jumps.map(|rule| (*parent, rule)));
+            let unused = unused.filter(|(_, rule)| is_unused(rule, addresses, &kept));
+            let unused: Vec<_> = unused
+                .map(|(chain, rule)| (chain, rule.words.clone()))
+                .collect();
+            return iptables.delete(TABLE, &unused, None);
+        }
+    }
     chains
         .iter()
         .try_for_each(|(parent, name)| iptables.delete_chain(TABLE, parent, name))
+}
+
+/// Returns protocol and port of the rules of a container's chain that forward to other addresses: those of other attachments.
+fn ports_of_others(rules: &[ListedRule], addresses: &[IpAddr]) -> Vec<(String, String)> {
+    let of_others = rules.iter().filter(|rule| {
+        destination(rule).is_some_and(|destination| !addresses.contains(&destination))
+    });
+    of_others.flat_map(ports).collect()
+}
+
+/// Returns whether a rule forwards to one of these addresses, or marks or selects no port that other attachments keep.
+fn is_unused(rule: &ListedRule, addresses: &[IpAddr], kept: &[(String, String)]) -> bool {
+    match destination(rule) {
+        Some(destination) => addresses.contains(&destination),
+        None => !ports(rule).iter().any(|port| kept.contains(port)),
+    }
+}
+
+/// Returns the address to which a rule forwards.
+fn destination(rule: &ListedRule) -> Option<IpAddr> {
+    let (address, _) = rule.after("--to-destination")?.rsplit_once(':')?;
+    address.trim_matches(['[', ']']).parse().ok()
+}
+
+/// Returns the ports that a rule matches, each with its protocol.
+fn ports(rule: &ListedRule) -> Vec<(String, String)> {
+    let protocol = rule.after("-p").unwrap_or_default();
+    let ports = rule.after("--dport").or_else(|| rule.after("--dports"));
+    let ports = ports.unwrap_or_default().split(',');
+    ports
+        .map(|port| (protocol.to_owned(), port.to_owned()))
+        .collect()
 }
 
 /// Returns the chains that the container's rules need, those that mark first, since the container's rules jump there.
@@ -341,6 +395,7 @@ mod tests {
             config: &config,
             network: "net1",
             container_id: "cid1",
+            ifname: "eth0",
         };
         let rules = lines(&entry_rules(&target, "10.0.0.5/24".parse().unwrap()));
         let rule = |protocol: &str, ports: &str| {

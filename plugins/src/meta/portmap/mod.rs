@@ -7,7 +7,7 @@ use std::net::IpAddr;
 
 use cni::CniResult;
 
-use crate::attachment::cidr;
+use crate::attachment::{Container, cidr};
 use crate::call::Call;
 use crate::config::portmap::{Config, Mapping, port_number};
 use crate::error::{Context, Failure, Result, or_undo, warn};
@@ -76,6 +76,7 @@ struct Target<'a> {
     config: &'a Config,
     network: &'a str,
     container_id: &'a str,
+    ifname: &'a str,
 }
 
 impl<'a> Target<'a> {
@@ -84,8 +85,26 @@ impl<'a> Target<'a> {
             config,
             network: &call.network,
             container_id: &call.container_id,
+            ifname: &call.ifname,
         }
     }
+}
+
+/// Returns the addresses of the attachment for DEL: those of the previous result, and those of its interface. There are none when the
+/// container is gone, with all of its attachments, or its namespace cannot be entered.
+fn own_addresses(call: &Call) -> Result<Option<Vec<IpAddr>>> {
+    let Ok(Some(mut container)) = Container::open_if_present(&call.netns) else {
+        return Ok(None);
+    };
+    let listed = call.prev_result().ok().flatten().unwrap_or_default();
+    let listed = listed.ips.iter().filter_map(|config| cidr(config).ok());
+    let mut addresses: Vec<_> = listed.map(|cidr| cidr.address).collect();
+    if let Ok(link) = container.netlink.link_by_name(&call.ifname) {
+        let present = container.netlink.addresses(link.index);
+        let present = present.context(|| format!("failed to list addresses of {:?}", link.name))?;
+        addresses.extend(present.iter().map(|address| address.cidr.address));
+    }
+    Ok(Some(addresses))
 }
 
 /// Returns the first address of each family that belongs to the container's interface, or to none.
@@ -133,8 +152,9 @@ pub(crate) fn add(call: &Call) -> Result<CniResult> {
                     .try_for_each(|address| forward(&target, backend, *address))
             },
             || {
+                let addresses: Vec<_> = addresses.iter().map(|cidr| cidr.address).collect();
                 // The error that is reported is the first one.
-                let _ = stop(&target, backend);
+                let _ = stop(&target, backend, Some(&addresses));
             },
         )
     })?;
@@ -189,7 +209,7 @@ fn allow_loopback_sources(container: IpAddr) -> Result<()> {
     sysctl::write(&parameter, "1").context(|| format!("failed to set {parameter}"))
 }
 
-/// Deletes the rules of the container.
+/// Deletes the rules of the attachment.
 pub(crate) fn del(call: &Call) -> Result<()> {
     let what = "failed to parse config";
     let config = Config::load(call).map_err(|error| error.context(what))?;
@@ -198,15 +218,17 @@ pub(crate) fn del(call: &Call) -> Result<()> {
         return Ok(());
     };
     let target = Target::of(&config, call);
-    config.with(backend, |backend| stop(&target, backend))?;
+    let addresses = own_addresses(call)?;
+    let addresses = addresses.as_deref();
+    config.with(backend, |backend| stop(&target, backend, addresses))?;
     if config.backend.is_none() && backend == Backend::Iptables {
         // ADD may have run before the node had iptables.
-        nftables::stop(&target)?;
+        nftables::stop(&target, addresses)?;
     }
     Ok(())
 }
 
-/// Deletes the rules of the network's containers that are gone. Those of nftables do not say of which network they are, so they stay
+/// Deletes the rules of the network's containers that are gone. Those of nftables do not all say of which network they are, so they stay
 /// until their DEL.
 pub(crate) fn gc(call: &Call) -> Result<()> {
     let Some(valid) = call.valid_attachments()? else {
@@ -219,10 +241,11 @@ pub(crate) fn gc(call: &Call) -> Result<()> {
     iptables::gc(&call.network, &valid)
 }
 
-fn stop(target: &Target<'_>, backend: Backend) -> Result<()> {
+/// Deletes the rules of the attachment with these addresses; without any, those of the container.
+fn stop(target: &Target<'_>, backend: Backend, addresses: Option<&[IpAddr]>) -> Result<()> {
     match backend {
-        Backend::Iptables => iptables::stop(target),
-        Backend::Nftables => nftables::stop(target),
+        Backend::Iptables => iptables::stop(target, addresses),
+        Backend::Nftables => nftables::stop(target, addresses),
     }
 }
 

@@ -1,4 +1,5 @@
-//! The rules of portmap for nftables: a table for each family, with one rule for each port and the container's ID as its comment.
+//! The rules of portmap for nftables: a table for each family, with one rule for each port. Its comment is the container's ID, by which the
+//! reference finds all rules of a container; ours say of which attachment they are, too.
 
 use std::io::Write;
 use std::net::IpAddr;
@@ -7,11 +8,11 @@ use std::process::{Command, Stdio};
 use super::{Binding, Config, Target};
 use crate::config::portmap::port_number;
 use crate::error::{Context, Failure, Result};
-use crate::filter::supports_nftables;
+use crate::filter::{hash, supports_nftables};
 use crate::ip::Cidr;
 use crate::kernel::nftables::{
-    Compare, DESTINATION_NAT, Family, Hook, HookPoint, Rule, SOURCE_NAT, Side, Table, Transaction,
-    Verdict,
+    Compare, DESTINATION_NAT, Family, Hook, HookPoint, ListedRule, Rule, SOURCE_NAT, Side, Table,
+    Transaction, Verdict,
 };
 use crate::kernel::{Errno, Netlink};
 
@@ -30,6 +31,28 @@ const ENTRIES: [(&str, HookPoint); 2] = [
 ];
 /// How long comments may be for `nft`.
 const COMMENT_LENGTH: usize = 128;
+/// How long owners are; the kernel takes 256 bytes of comment and owner.
+const OWNER_LENGTH: usize = 32;
+
+impl Target<'_> {
+    /// Returns what tells the rules of the container's attachments apart.
+    fn owner(&self) -> String {
+        let mut owner = hash(&format!("{}:{}", self.network, self.ifname));
+        owner.truncate(OWNER_LENGTH);
+        owner
+    }
+
+    /// Returns whether a rule is of the attachment with these addresses; without any, the container is gone, and with it all of its
+    /// attachments. A rule without an owner is of the reference or of a former release.
+    fn has(&self, rule: &ListedRule, addresses: Option<&[IpAddr]>) -> bool {
+        let is_ours = match (addresses, &rule.owner) {
+            (None, _) => true,
+            (Some(_), Some(owner)) => *owner == self.owner(),
+            (Some(addresses), None) => addresses.iter().any(|address| rule.has_address(*address)),
+        };
+        is_ours && rule.comment.as_deref() == Some(self.container_id)
+    }
+}
 
 const fn table(family: Family) -> Table {
     Table {
@@ -52,7 +75,7 @@ pub(super) fn forward(target: &Target<'_>, container: Cidr) -> Result<()> {
     let mut transaction = Transaction::new();
     add_chains(&mut transaction, target.config, address);
     for rule in rules(target, address)? {
-        transaction.add_rule(&rule);
+        transaction.add_rule(&rule.owner(&target.owner()));
     }
     let mut netlink = Netlink::open_netfilter().context(what)?;
     netlink.commit(transaction).context(what)?;
@@ -226,9 +249,9 @@ pub(super) fn check(target: &Target<'_>, container: Cidr) -> Result<()> {
     Ok(())
 }
 
-/// Deletes the rules of the container in both families. A kernel without nftables has none.
-pub(super) fn stop(target: &Target<'_>) -> Result<()> {
-    match delete_in_both_families(target) {
+/// Deletes the rules of the attachment in both families. A kernel without nftables has none.
+pub(super) fn stop(target: &Target<'_>, addresses: Option<&[IpAddr]>) -> Result<()> {
+    match delete_in_both_families(|rule| target.has(rule, addresses)) {
         Err(error) if supports_nftables() => {
             Err(error).context(|| "error deleting nftables rules".to_owned())
         }
@@ -236,11 +259,13 @@ pub(super) fn stop(target: &Target<'_>) -> Result<()> {
     }
 }
 
-fn delete_in_both_families(target: &Target<'_>) -> std::result::Result<(), Errno> {
+fn delete_in_both_families(
+    is_selected: impl Fn(&ListedRule) -> bool,
+) -> std::result::Result<(), Errno> {
     let mut netlink = Netlink::open_netfilter()?;
     let outcomes = [Family::Ipv4, Family::Ipv6].map(|family| {
         netlink.commit_over_rules(|netlink, transaction| {
-            delete_rules(netlink, transaction, table(family), target.container_id)
+            delete_rules(netlink, transaction, table(family), &is_selected)
         })
     });
     // One family is cleared even when the other fails.
@@ -251,11 +276,11 @@ fn delete_rules(
     netlink: &mut Netlink,
     transaction: &mut Transaction,
     table: Table,
-    comment: &str,
+    is_selected: impl Fn(&ListedRule) -> bool,
 ) -> std::result::Result<(), Errno> {
     for chain in [HOST_PORTS, WITH_ADDRESS, MASQUERADING] {
         for rule in netlink.rules(table, chain)? {
-            if rule.comment.as_deref() == Some(comment) {
+            if is_selected(&rule) {
                 transaction.delete_rule(table, chain, rule.handle);
             }
         }
@@ -286,6 +311,7 @@ mod tests {
             config: &config,
             network: "net1",
             container_id: "cid1",
+            ifname: "eth0",
         };
         let lines = ["10.4.0.5", "fd00:4::5"].map(|address| {
             let address = address.parse().unwrap();
@@ -331,6 +357,7 @@ mod tests {
                 config: &config,
                 network: "net1",
                 container_id: "cid1",
+                ifname: "eth0",
             };
             let mut transaction = Transaction::new();
             for rule in rules(&target, [10, 4, 0, 5].into()).unwrap() {
