@@ -12,6 +12,7 @@ mod mixed;
 mod portmap;
 mod reference;
 mod renamed;
+mod siblings;
 
 pub(crate) mod cell;
 mod compare;
@@ -84,6 +85,7 @@ pub(crate) fn run(
     cleanup::run(&fixture, report);
     portmap::run(&fixture, report);
     renamed::run(&fixture, report);
+    siblings::run(&fixture, report);
     dhcp_client::run(&fixture, report);
     kills::run(&fixture, options, report);
     Ok(())
