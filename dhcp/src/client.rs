@@ -241,6 +241,11 @@ impl Client {
         self.deadline
     }
 
+    /// Returns the transaction of which a reply must be.
+    pub fn transaction(&self) -> u32 {
+        self.transaction
+    }
+
     /// Returns whether the client waits for a reply, so that a socket must be open.
     pub fn waits_for_reply(&self) -> bool {
         !matches!(self.state, State::Bound(_) | State::Ended)

@@ -134,6 +134,12 @@ impl Message {
         bytes
     }
 
+    /// Returns the transaction of what may be a message, which costs less than to read it.
+    pub(crate) fn transaction_of(bytes: &[u8]) -> Option<u32> {
+        let number = bytes.get(4..8)?.first_chunk()?;
+        Some(u32::from_be_bytes(*number))
+    }
+
     /// Reads a message, or returns `None` for bytes that are none.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         if bytes.len() < OPTIONS || bytes[COOKIE_OFFSET..OPTIONS] != COOKIE {

@@ -326,25 +326,22 @@ impl<H: Host> Service<H> {
         }
     }
 
+    /// Takes one message, since the other leases and the plugins have their turn as well. The next one makes the socket readable again.
     fn receive(&self, held: &mut Held) -> bool {
-        loop {
-            let Some(socket) = &held.socket else {
-                return true;
-            };
-            match socket.receive() {
-                Ok(None) => return true,
-                Ok(Some((message, from))) => {
-                    let actions = held.client.receive(&message, from, now());
-                    if !self.carry_out(held, actions) {
-                        return false;
-                    }
-                }
-                Err(error) => {
-                    // The interface is down or gone: the next message shows which.
-                    self.trouble(held, &error.to_string());
-                    held.socket = None;
-                    return true;
-                }
+        let Some(socket) = &held.socket else {
+            return true;
+        };
+        match socket.receive(held.client.transaction()) {
+            Ok(None) => true,
+            Ok(Some((message, from))) => {
+                let actions = held.client.receive(&message, from, now());
+                self.carry_out(held, actions)
+            }
+            Err(error) => {
+                // The interface is down or gone: the next message shows which.
+                self.trouble(held, &error.to_string());
+                held.socket = None;
+                true
             }
         }
     }

@@ -9,12 +9,14 @@ use rustix::net::{self, AddressFamily, Protocol, RecvFlags, SendFlags, SocketFla
 use crate::client::Outgoing;
 use crate::frame::{self, Addresses};
 use crate::message::Message;
-use crate::{Mac, filter, message};
+use crate::{Mac, filter};
 
 /// `ETH_P_IP`.
 const ETHERTYPE_IPV4: u16 = 0x0800;
 /// Frames are shorter; jumbo frames that are cut off are no DHCP messages.
 const FRAME_LENGTH: usize = 2048;
+/// How many frames are read at a time: whoever sends them without a pause must not keep the caller from its other work.
+const FRAMES: usize = 32;
 
 /// A socket for the messages to clients on one interface. It stays in the network namespace in which it was opened, and keeps that alive.
 #[derive(Debug)]
@@ -54,10 +56,11 @@ impl Socket {
         Ok(())
     }
 
-    /// Returns the next message and the hardware address from which it came, or `None` when none is there. Other frames are passed over.
-    pub fn receive(&self) -> io::Result<Option<(Message, Mac)>> {
+    /// Returns the next message of a transaction and the hardware address from which it came, or `None` when none is there. Other frames
+    /// are passed over; when there are many, some are left for the next call.
+    pub fn receive(&self, transaction: u32) -> io::Result<Option<(Message, Mac)>> {
         let mut buffer = [0; FRAME_LENGTH];
-        loop {
+        for _ in 0..FRAMES {
             let length = match net::recv(&self.fd, &mut buffer[..], RecvFlags::empty()) {
                 Ok((length, _)) => length,
                 Err(rustix::io::Errno::AGAIN) => return Ok(None),
@@ -65,13 +68,15 @@ impl Socket {
                 Err(error) => return Err(error.into()),
             };
             let message = frame::decode(&buffer[..length]).and_then(|(from, bytes)| {
-                let message = message::Message::decode(bytes)?;
+                let is_wanted = Message::transaction_of(bytes) == Some(transaction);
+                let message = is_wanted.then(|| Message::decode(bytes)).flatten()?;
                 Some((message, from))
             });
             if message.is_some() {
                 return Ok(message);
             }
         }
+        Ok(None)
     }
 }
 
@@ -120,5 +125,48 @@ unsafe impl SocketAddrArg for PacketAddress {
     ) -> R {
         let length = u32::try_from(size_of::<Self>()).expect("the address has 20 bytes");
         use_address(std::ptr::from_ref(self).cast(), length)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+    use crate::Kind;
+
+    #[test]
+    fn flood_of_frames_is_read_in_parts() {
+        let (fd, sender) = net::socketpair(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::NONBLOCK,
+            None,
+        )
+        .unwrap();
+        let addresses = Addresses {
+            source_mac: [2, 0, 0, 0, 0, 1],
+            destination_mac: [0xff; 6],
+            source: Ipv4Addr::UNSPECIFIED,
+            destination: Ipv4Addr::BROADCAST,
+        };
+        let send = |transaction| {
+            let message = Message::new(Kind::Offer, transaction, [2, 0, 0, 0, 0, 9]);
+            let mut frame = frame::encode(&addresses, &message.encode()).unwrap();
+            // To a client.
+            frame[36..38].copy_from_slice(&68u16.to_be_bytes());
+            net::send(&sender, &frame, SendFlags::empty()).unwrap();
+        };
+        let mac = addresses.source_mac;
+        let socket = Socket { fd, mac };
+        let transaction = || {
+            let received = socket.receive(7).unwrap();
+            received.map(|(message, from)| (message.transaction, from))
+        };
+        (0..FRAMES).for_each(|_| send(8));
+        send(7);
+        assert_eq!(transaction(), None);
+        assert_eq!(transaction(), Some((7, mac)));
+        assert_eq!(transaction(), None);
     }
 }

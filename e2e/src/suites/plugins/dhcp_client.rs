@@ -205,7 +205,7 @@ impl Network {
             let pause = client.deadline().unwrap().saturating_sub(now());
             let mut waiting = [PollFd::new(&socket, PollFlags::IN)];
             poll(&mut waiting, Some(&Timespec::try_from(pause).unwrap())).unwrap();
-            if let Some((message, from)) = socket.receive().unwrap() {
+            if let Some((message, from)) = socket.receive(client.transaction()).unwrap() {
                 actions = client.receive(&message, from, now());
             } else {
                 actions = client.advance(now());
