@@ -22,6 +22,8 @@ const REQUESTS: u32 = 4;
 const MESSAGES_BEFORE_BROADCAST: u32 = 2;
 /// The shortest pause between two renewals (RFC 2131, section 4.4.5).
 const RENEWAL_PAUSE: Duration = Duration::from_mins(1);
+/// The least pause before the renewal of a lease.
+const LEAST_PAUSE: Duration = Duration::from_secs(1);
 /// Renewals of many clients that began together are spread over at most this time.
 const SPREAD: Duration = Duration::from_secs(10);
 /// The longest client identifier: its type and this many bytes fill an option.
@@ -547,9 +549,14 @@ impl Client {
             began: self.sent.min(now),
             server_mac: from,
         };
+        if lease.is_over_at_once() {
+            return Vec::new();
+        }
         self.deadline = lease.renews().map(|renewal| {
             let until_rebinding = lease.rebinds().unwrap_or(renewal).saturating_sub(renewal);
-            renewal + self.random.below((until_rebinding / 10).min(SPREAD))
+            let renewal = renewal + self.random.below((until_rebinding / 10).min(SPREAD));
+            // A server that grants very short leases is not asked without a pause.
+            renewal.max(now + LEAST_PAUSE)
         });
         self.count_in_state = 0;
         self.former = None;

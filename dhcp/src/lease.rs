@@ -89,11 +89,16 @@ impl Lease {
         }
     }
 
-    /// T1 and T2 in their order within the lease, whatever the server sent.
+    /// Returns whether the server grants no time at all, which is no lease.
+    pub(crate) fn is_over_at_once(&self) -> bool {
+        self.valid_for() == Some(Duration::ZERO)
+    }
+
+    /// T1 and T2 in their order within the lease, whatever the server sent; a server that sends 0 leaves them to the client.
     fn times(&self) -> Option<(Duration, Duration)> {
         let valid = self.valid_for()?;
         let of = |code| {
-            let seconds = self.ack.options.number(code)?;
+            let seconds = self.ack.options.number(code).filter(|time| *time > 0)?;
             Some(Duration::from_secs(seconds.into()))
         };
         let rebinding = of(code::REBINDING_TIME)

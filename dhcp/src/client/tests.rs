@@ -554,3 +554,44 @@ fn seeds_make_transactions_differ() {
     };
     assert_ne!(transaction(1), transaction(2));
 }
+
+/// The client's answer to an ACK with these lease time, T1 and T2, in seconds.
+fn granted(times: [u32; 3], now: Duration) -> (Client, Vec<Action>) {
+    let (mut client, actions) = Client::start(config(), now);
+    let discover = sent(actions);
+    let request = sent(client.receive(&reply(Kind::Offer, &discover.message), SERVER_MAC, now));
+    let mut ack = reply(Kind::Ack, &request.message);
+    let codes = [code::LEASE_TIME, code::RENEWAL_TIME, code::REBINDING_TIME];
+    for (code, time) in codes.into_iter().zip(times) {
+        ack.options.set(code, time.to_be_bytes());
+    }
+    let actions = client.receive(&ack, SERVER_MAC, now);
+    (client, actions)
+}
+
+#[test]
+fn renewal_times_of_zero_are_the_clients_to_choose() {
+    let (client, _) = granted([800, 0, 0], seconds(5));
+    let deadline = client.deadline().unwrap();
+    assert!(deadline >= seconds(405), "{deadline:?}");
+    let (client, _) = granted([1, 0, 0], seconds(5));
+    assert_eq!(client.deadline(), Some(seconds(6)));
+}
+
+#[test]
+fn lease_of_no_time_is_none() {
+    let (mut client, actions) = granted([0, 0, 0], seconds(5));
+    assert_eq!(actions, []);
+    assert_eq!(client.lease(), None);
+    let end = config().retry.limit + seconds(100);
+    let mut now = seconds(5);
+    let failure = loop {
+        now = client.deadline().unwrap().max(now);
+        assert!(now < end, "it gives up");
+        let actions = client.advance(now);
+        if !matches!(&actions[..], [Action::Send(_)]) {
+            break failed(actions);
+        }
+    };
+    assert!(matches!(failure, Failure::NoLease(_)), "{failure}");
+}
