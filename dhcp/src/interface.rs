@@ -78,8 +78,9 @@ pub(crate) struct Interface {
 }
 
 impl Interface {
-    /// Finds the interface of this name. The error is of the kind `NotFound` when there is none.
-    pub(crate) fn find(namespace: Namespace, name: &str) -> io::Result<Self> {
+    /// Finds the interface of this index, under whatever name the pod has given it, or else the one of this name. The error is of the kind
+    /// `NotFound` when there is neither.
+    pub(crate) fn find(namespace: Namespace, name: &str, index: Option<u32>) -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC;
         let open = || socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None);
         let socket = namespace
@@ -89,6 +90,18 @@ impl Interface {
                 let text = format!("cannot enter the network namespace: {error}");
                 io::Error::new(error.kind(), text)
             })?;
+        let present = index.and_then(|index| {
+            let name = netdevice::index_to_name(&socket, index).ok()?;
+            Some((name, index))
+        });
+        if let Some((name, index)) = present {
+            return Ok(Self {
+                namespace,
+                name,
+                index,
+                socket,
+            });
+        }
         let found = netdevice::name_to_index(&socket, name);
         let index = found.map_err(|error| {
             let (kind, reason) = match error {
@@ -103,6 +116,11 @@ impl Interface {
             index,
             socket,
         })
+    }
+
+    /// Returns its index, which stays when it is renamed.
+    pub(crate) fn index(&self) -> u32 {
+        self.index
     }
 
     /// Returns the identity of its network namespace.
@@ -246,15 +264,19 @@ mod tests {
     }
 
     #[test]
-    fn interfaces_are_found_by_name() {
-        let loopback = Interface::find(own(), "lo").unwrap();
-        assert_eq!(loopback.index, 1);
+    fn interfaces_are_found_by_index_or_name() {
+        let loopback = Interface::find(own(), "lo", None).unwrap();
+        assert_eq!(loopback.index(), 1);
+        let renamed = Interface::find(own(), "none0", Some(1)).unwrap();
+        assert_eq!((renamed.name.as_str(), renamed.index()), ("lo", 1));
+        let replaced = Interface::find(own(), "lo", Some(u32::MAX / 2)).unwrap();
+        assert_eq!(replaced.index(), 1);
         assert_eq!(loopback.netns(), own().identity);
         assert_eq!(
             loopback.mac().unwrap_err(),
             "lo has no hardware address of Ethernet"
         );
-        let error = Interface::find(own(), "none0").unwrap_err();
+        let error = Interface::find(own(), "none0", Some(u32::MAX / 2)).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
         assert_eq!(
             error.to_string(),
@@ -274,13 +296,13 @@ mod tests {
         let link = &bytes[netlink::codec::HEADER..];
         assert_eq!(link_kind(link).as_deref(), Some("ipvlan"));
         assert_eq!(link_kind(&link[..LINK_FIXED]), None);
-        assert!(!Interface::find(own(), "lo").unwrap().is_ipvlan());
+        assert!(!Interface::find(own(), "lo", None).unwrap().is_ipvlan());
     }
 
     #[test]
     fn file_that_is_no_namespace_cannot_be_entered() {
         let file = std::fs::File::open("/proc/self/exe").unwrap();
-        let error = Interface::find(Namespace::new(file.into()).unwrap(), "lo").unwrap_err();
+        let error = Interface::find(Namespace::new(file.into()).unwrap(), "lo", None).unwrap_err();
         assert!(error.to_string().starts_with("cannot enter"), "{error}");
     }
 }

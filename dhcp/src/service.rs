@@ -109,6 +109,8 @@ struct Held {
     ask: Ask,
     client: Client,
     netns: Identity,
+    /// The interface's index, which stays when the pod renames it.
+    index: Option<u32>,
     mac: Mac,
     /// Whether the next grant is a renewal.
     is_renewed: bool,
@@ -168,6 +170,7 @@ impl<H: Host> Service<H> {
             let held = Held {
                 client,
                 netns: stored.netns,
+                index: stored.ifindex,
                 mac: stored.mac,
                 ask: stored.ask,
                 is_renewed: true,
@@ -393,7 +396,7 @@ impl<H: Host> Service<H> {
 
     /// Returns whether a lease may have an interface still, so that its renewal may succeed later.
     fn is_worth_another_try(&self, held: &Held) -> bool {
-        let found = self.interface(&held.ask, Some(held.netns));
+        let found = self.interface(&held.ask, Some((held.netns, held.index)));
         let is_deleted = found.is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
         lease_of(&held.client).is_some() && !is_deleted
     }
@@ -431,6 +434,7 @@ impl<H: Host> Service<H> {
 
     fn store(&self, held: &Held, lease: &Lease) {
         let mut stored = Stored::new(&held.ask, held.netns, held.mac, lease);
+        stored.ifindex = held.index;
         stored.removed.clone_from(&held.removed);
         if let Err(error) = self.store.keep(stored) {
             self.trouble(held, &format!("cannot store the lease: {error}"));
@@ -469,7 +473,7 @@ impl<H: Host> Service<H> {
     }
 
     fn own_interface(&self, held: &Held) -> Result<Interface, String> {
-        let interface = self.interface(&held.ask, Some(held.netns));
+        let interface = self.interface(&held.ask, Some((held.netns, held.index)));
         interface.map_err(|error| error.to_string())
     }
 
@@ -477,15 +481,20 @@ impl<H: Host> Service<H> {
         self.own_interface(held)?.open()
     }
 
-    /// Finds the interface of a request, in the namespace of this identity if there is one. The error is of the kind `NotFound` when it
-    /// no longer exists.
-    fn interface(&self, ask: &Ask, netns: Option<Identity>) -> io::Result<Interface> {
+    /// Finds the interface of a request: of a lease, the one in the namespace of this identity, by its index if that is known. The error is
+    /// of the kind `NotFound` when it no longer exists.
+    fn interface(
+        &self,
+        ask: &Ask,
+        known: Option<(Identity, Option<u32>)>,
+    ) -> io::Result<Interface> {
         let namespace = self.namespace(ask)?;
+        let (netns, index) = known.unzip();
         if netns.is_some_and(|netns| netns != namespace.identity) {
             let text = format!("{} is another network namespace now", ask.netns);
             return Err(io::Error::new(io::ErrorKind::NotFound, text));
         }
-        Interface::find(namespace, &ask.ifname)
+        Interface::find(namespace, &ask.ifname, index.flatten())
     }
 
     fn accept(&mut self, listener: &UnixListener) {
@@ -581,6 +590,7 @@ impl<H: Host> Service<H> {
             ask,
             client,
             netns,
+            index: Some(interface.index()),
             mac,
             is_renewed: false,
             removed: None,
@@ -843,6 +853,23 @@ mod tests {
         }
         assert_eq!(host.take(), ["other releases the lease of 127.9.0.2"]);
         assert!(service.leases.is_empty() && store.all().is_empty());
+    }
+
+    #[test]
+    fn lease_of_a_renamed_interface_is_renewed() {
+        let (dir, host) = (tempfile::tempdir().unwrap(), Recorder::default());
+        let mut service = resume(dir.path(), &host);
+        // The interface had this name when the lease began; its index is that of lo.
+        for (client, index) in [("renamed", Some(1)), ("deleted", None)] {
+            let mut stored = stored(client, "own", 1);
+            stored.ask.ifname = "none0".to_owned();
+            stored.ifindex = index;
+            service.store.keep(stored).unwrap();
+        }
+        service = Service::resume(Options::default(), service.store, host.clone());
+        let held = |client: &str| &service.leases[client];
+        assert!(service.is_worth_another_try(held("renamed")));
+        assert!(!service.is_worth_another_try(held("deleted")));
     }
 
     #[test]

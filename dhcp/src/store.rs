@@ -37,6 +37,9 @@ pub struct Stored {
     pub(crate) ask: Ask,
     /// The identity of the network namespace: its path may be another one's by now.
     pub(crate) netns: Identity,
+    /// The interface's index, by which it is found under another name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) ifindex: Option<u32>,
     pub(crate) mac: Mac,
     /// When it began, in milliseconds since the kernel was started.
     began: u64,
@@ -56,6 +59,7 @@ impl Stored {
             boot: None,
             ask: ask.clone(),
             netns,
+            ifindex: None,
             mac,
             began: u64::try_from(lease.began.as_millis()).unwrap_or_default(),
             server_mac: lease.server_mac,
