@@ -31,7 +31,6 @@ const AF_INET: u8 = 2;
 
 /// The IPv4 addresses and routes of an interface, as the kernel lists them: the messages that make them again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub(crate) struct Configuration {
     addresses: Vec<Vec<u8>>,
     routes: Vec<Vec<u8>>,

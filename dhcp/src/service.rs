@@ -143,8 +143,8 @@ pub struct Service<H> {
 }
 
 impl<H: Host> Service<H> {
-    /// Goes on with the stored leases. Those of pods that no longer exist are given back.
-    pub fn resume(options: Options, store: Store, host: H) -> Self {
+    /// Goes on with the stored leases. Those of pods that no longer exist are given back. Fails when the leases cannot be read.
+    pub fn resume(options: Options, store: Store, host: H) -> io::Result<Self> {
         let mut service = Self {
             options,
             store,
@@ -154,10 +154,10 @@ impl<H: Host> Service<H> {
             host,
         };
         let mut orphans = Vec::new();
-        for stored in service.store.all() {
+        for stored in service.store.all()? {
             let name = stored.ask.client.clone();
+            // Another release's stays for that one.
             let Some(lease) = stored.lease() else {
-                service.store.forget(&name);
                 continue;
             };
             let has_pod = service.store.is_of_this_boot(&stored) && service.may_exist(&stored);
@@ -193,7 +193,7 @@ impl<H: Host> Service<H> {
             service.abandon(&mut held);
             service.store.forget(&held.ask.client);
         }
-        service
+        Ok(service)
     }
 
     /// Returns whether the pod of a stored lease exists, as far as that can be found out.
@@ -802,7 +802,7 @@ mod tests {
     }
 
     fn resume(dir: &Path, host: &Recorder) -> Service<Recorder> {
-        Service::resume(Options::default(), Store::new(dir), host.clone())
+        Service::resume(Options::default(), Store::new(dir), host.clone()).unwrap()
     }
 
     #[test]
@@ -832,7 +832,7 @@ mod tests {
         ];
         assert_eq!(host.take(), expected);
         assert_eq!(service.leases.len(), 2);
-        assert_eq!(store.all().len(), 2);
+        assert_eq!(store.all().unwrap().len(), 2);
     }
 
     #[test]
@@ -852,7 +852,7 @@ mod tests {
             assert_eq!(answer, Answer::Done(None));
         }
         assert_eq!(host.take(), ["other releases the lease of 127.9.0.2"]);
-        assert!(service.leases.is_empty() && store.all().is_empty());
+        assert!(service.leases.is_empty() && store.all().unwrap().is_empty());
     }
 
     #[test]
@@ -866,7 +866,7 @@ mod tests {
             stored.ifindex = index;
             service.store.keep(stored).unwrap();
         }
-        service = Service::resume(Options::default(), service.store, host.clone());
+        service = Service::resume(Options::default(), service.store, host.clone()).unwrap();
         let held = |client: &str| &service.leases[client];
         assert!(service.is_worth_another_try(held("renamed")));
         assert!(!service.is_worth_another_try(held("deleted")));
@@ -888,7 +888,7 @@ mod tests {
         ];
         assert_eq!(host.take(), expected);
         assert!(service.leases.is_empty());
-        assert!(service.store.all().is_empty());
+        assert!(service.store.all().unwrap().is_empty());
     }
 
     #[test]
@@ -946,6 +946,6 @@ mod tests {
             let given_back = has("alive releases the lease of 127.9.0.1");
             assert_eq!(given_back, release, "{events:?}");
         }
-        assert!(store.all().is_empty());
+        assert!(store.all().unwrap().is_empty());
     }
 }

@@ -27,8 +27,9 @@ pub struct Store {
 }
 
 /// A lease with what its renewal needs.
+///
+/// A later release may add fields, which this one passes over, so that a node can go back to it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Stored {
     schema: u32,
     /// The boot of the kernel in which the times and the network namespace below mean something.
@@ -51,6 +52,8 @@ pub struct Stored {
 }
 
 const SCHEMA: u32 = 1;
+/// The ending of a file that is being written.
+const NEW: &str = "new";
 
 impl Stored {
     pub(crate) fn new(ask: &Ask, netns: Identity, mac: Mac, lease: &Lease) -> Self {
@@ -105,7 +108,7 @@ impl Store {
     fn write(&self, stored: &Stored) -> io::Result<()> {
         fs::create_dir_all(&self.dir)?;
         let path = self.path(&stored.ask.client);
-        let new = path.with_extension("new");
+        let new = path.with_extension(NEW);
         fs::write(&new, serde_json::to_vec(stored)?)?;
         fs::rename(new, path)
     }
@@ -115,17 +118,26 @@ impl Store {
         stored.boot.is_none() || stored.boot == self.boot
     }
 
-    /// Moves all leases of another store into this one, and removes the other. A lease that this one has stays as it is.
+    /// Moves all leases of another store into this one, and removes the other unless there is something else in it. A lease that this one
+    /// has stays as it is.
     pub fn take_over(&self, other: &Self) -> io::Result<usize> {
         let mut moved = 0;
-        for stored in other.all() {
+        for (path, stored) in other.read()? {
             if !self.path(&stored.ask.client).exists() {
                 self.write(&stored)?;
                 moved += 1;
             }
+            fs::remove_file(path)?;
         }
-        match fs::remove_dir_all(&other.dir) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        match fs::remove_dir(&other.dir) {
+            Err(error)
+                if !matches!(
+                    error.kind(),
+                    io::ErrorKind::NotFound | io::ErrorKind::DirectoryNotEmpty
+                ) =>
+            {
+                Err(error)
+            }
             _ => Ok(moved),
         }
     }
@@ -136,21 +148,35 @@ impl Store {
         let _ = fs::remove_file(self.path(client));
     }
 
-    /// Returns all leases; what cannot be read is removed, since nothing can be done with it.
-    pub(crate) fn all(&self) -> Vec<Stored> {
-        let Ok(entries) = fs::read_dir(&self.dir) else {
-            return Vec::new();
+    /// Returns all leases. A file that is no lease stays, since it may be another release's, unless a process was killed while it wrote it.
+    /// The error is one of the whole process or directory: there may be leases.
+    pub(crate) fn all(&self) -> io::Result<Vec<Stored>> {
+        let read = self.read()?.into_iter();
+        Ok(read.map(|(_, stored)| stored).collect())
+    }
+
+    /// Returns all leases, each with its file.
+    fn read(&self) -> io::Result<Vec<(PathBuf, Stored)>> {
+        let entries = match fs::read_dir(&self.dir) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries?,
         };
-        let read = entries.flatten().filter_map(|entry| {
-            let stored = fs::read(entry.path())
-                .ok()
-                .and_then(|text| serde_json::from_slice(&text).ok());
-            if stored.is_none() {
-                let _ = fs::remove_file(entry.path());
+        let mut all = Vec::new();
+        for entry in entries {
+            let path = entry?.path();
+            let text = match fs::read(&path) {
+                Err(error) if is_of_process(&error) => return Err(error),
+                text => text.ok(),
+            };
+            let is_unfinished = text.as_ref().is_some_and(Vec::is_empty)
+                || path.extension().is_some_and(|extension| extension == NEW);
+            if is_unfinished {
+                let _ = fs::remove_file(&path);
+            } else if let Some(stored) = text.and_then(|text| serde_json::from_slice(&text).ok()) {
+                all.push((path, stored));
             }
-            stored
-        });
-        read.collect()
+        }
+        Ok(all)
     }
 
     /// A client's name has slashes and may be longer than a file's.
@@ -162,6 +188,13 @@ impl Store {
             .collect();
         self.dir.join(name.concat())
     }
+}
+
+/// Returns whether an error is the process's, which has too many open files or too little memory, and not the file's.
+fn is_of_process(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let errno = Errno::from_io_error(error);
+    errno.is_some_and(|errno| [Errno::MFILE, Errno::NFILE, Errno::NOMEM].contains(&errno))
 }
 
 #[cfg(test)]
@@ -196,18 +229,58 @@ mod tests {
     fn leases_are_kept_until_they_are_forgotten() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::of_socket(&dir.path().join("dhcp.sock"));
-        assert!(store.all().is_empty());
+        assert!(store.all().unwrap().is_empty());
         let stored = stored("container/net/eth0");
         store.keep(stored.clone()).unwrap();
         store.keep(stored.clone()).unwrap();
-        fs::write(store.dir.join("broken"), "{").unwrap();
-        let all = store.all();
+        let all = store.all().unwrap();
         assert_eq!(all.len(), 1);
         assert_eq!(all[0].lease(), stored.lease());
         assert_eq!((&all[0].ask, all[0].netns), (&stored.ask, (4, 99)));
-        assert!(!store.dir.join("broken").exists());
         store.forget("container/net/eth0");
-        assert!(store.all().is_empty());
+        assert!(store.all().unwrap().is_empty());
+    }
+
+    #[test]
+    fn files_of_others_stay() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::new(dir.path());
+        store.keep(stored("a")).unwrap();
+        let text = fs::read_to_string(store.path("a")).unwrap();
+        // A field of a later release.
+        let later = text.replacen('{', "{\"later\": 1,", 1);
+        fs::write(store.path("a"), &later).unwrap();
+        fs::write(dir.path().join("broken"), "{").unwrap();
+        fs::create_dir(dir.path().join("unreadable")).unwrap();
+        // A process was killed while it wrote these.
+        fs::write(dir.path().join("empty"), "").unwrap();
+        fs::write(store.path("a").with_extension(NEW), &text).unwrap();
+        let all = store.all().unwrap();
+        assert_eq!(all.len(), 1);
+        assert_eq!(all[0].lease(), stored("a").lease());
+        let mut names: Vec<_> = fs::read_dir(dir.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .collect();
+        names.sort();
+        let mut expected = [
+            store.path("a"),
+            dir.path().join("broken"),
+            dir.path().join("unreadable"),
+        ];
+        expected.sort();
+        assert_eq!(names, expected);
+        assert_eq!(fs::read_to_string(store.path("a")).unwrap(), later);
+    }
+
+    #[test]
+    fn directory_that_cannot_be_read_is_no_empty_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        fs::write(&file, "").unwrap();
+        assert!(Store::new(file).all().is_err());
+        assert!(is_of_process(&rustix::io::Errno::MFILE.into()));
+        assert!(!is_of_process(&rustix::io::Errno::ISDIR.into()));
     }
 
     #[test]
@@ -216,7 +289,7 @@ mod tests {
         let mut store = Store::new(dir.path());
         assert!(store.boot.is_some());
         store.keep(stored("a")).unwrap();
-        let kept = store.all().remove(0);
+        let kept = store.all().unwrap().remove(0);
         assert!(store.is_of_this_boot(&kept));
         // The former form of the file, which was in /run alone.
         assert!(store.is_of_this_boot(&stored("a")));
@@ -235,6 +308,6 @@ mod tests {
         store.keep(stored("b")).unwrap();
         assert_eq!(store.take_over(&former).unwrap(), 1);
         assert!(!former.dir.exists());
-        assert_eq!(store.all().len(), 2);
+        assert_eq!(store.all().unwrap().len(), 2);
     }
 }

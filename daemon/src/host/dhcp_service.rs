@@ -214,7 +214,7 @@ fn serve(
         take_over(&store, &former);
     }
     let metrics = Arc::clone(&parts.metrics);
-    let service = Service::resume(Options::default(), store, NodeHost(parts));
+    let service = Service::resume(Options::default(), store, NodeHost(parts))?;
     info!("the DHCP service holds the leases of this node");
     let outcome = service.run(listener, stopped);
     metrics.set_dhcp_leases(0);

@@ -103,6 +103,7 @@ fn serve(flags: Flags) -> Result<(), String> {
     // It runs until it is killed.
     let (stop, _writer) = io::pipe().map_err(|error| format!("cannot open a pipe: {error}"))?;
     Service::resume(flags.options, store, host)
+        .map_err(|error| format!("cannot read the leases: {error}"))?
         .run(&listener, stop)
         .map_err(|error| format!("cannot wait for requests: {error}"))
 }
