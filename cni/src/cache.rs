@@ -76,6 +76,9 @@ pub struct Entry {
         skip_serializing_if = "Map::is_empty"
     )]
     pub result: Map<String, Value>,
+    /// Whether a later plugin failed, so that the result is not the last plugin's. Other readers have no such key and pass over it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub incomplete: bool,
 }
 
 /// The reason why the cache could not be used.

@@ -1,7 +1,7 @@
 //! Running a network's plugins for each verb, as CNI 1.1.0 section 3 specifies.
 //!
 //! ADD runs them in order, each with the result of the one before; DEL runs them in reverse. The first plugin that fails ends the verb;
-//! the caller decides what to undo. Results are cached after ADD and removed from the cache after DEL.
+//! the caller decides what to undo. Results are cached after ADD, whether it succeeded or not, and removed from the cache after DEL.
 
 mod error;
 
@@ -47,13 +47,40 @@ pub struct Attachment {
     pub ifname: String,
 }
 
-/// ADD: runs every plugin in order. Returns and caches the last plugin's result, in the version that it was written in.
+/// ADD: runs every plugin in order. Returns and caches the last plugin's result, in the version that it was written in. When a plugin
+/// fails, the result of the one before it is cached: DEL of those that have succeeded needs it.
 pub fn add(
     exec: &dyn Exec,
     config: &NetworkConfig,
     invocation: &Invocation,
 ) -> Result<CniResult, ChainError> {
     let mut previous: Option<CniResult> = None;
+    if let Err(error) = add_all(exec, config, invocation, &mut previous) {
+        // The error that is returned is the first one. Without the result, DEL does what it can.
+        let _ = previous.map(|result| {
+            let entry = cache_entry(config, invocation, &result);
+            cache::store(
+                &invocation.cache_dir,
+                &cache::Entry {
+                    incomplete: true,
+                    ..entry
+                },
+            )
+        });
+        return Err(error);
+    }
+    let result = previous.expect("a network has at least one plugin");
+    cache_result(config, invocation, &result)?;
+    Ok(result)
+}
+
+/// Runs every plugin in order; `previous` is the last result so far.
+fn add_all(
+    exec: &dyn Exec,
+    config: &NetworkConfig,
+    invocation: &Invocation,
+    previous: &mut Option<CniResult>,
+) -> Result<(), ChainError> {
     for (index, plugin) in config.plugins.iter().enumerate() {
         let stdin = stdin_of(
             config,
@@ -71,15 +98,13 @@ pub fn add(
             &stdin,
         )?;
         let result = parse_result_as(&stdout, config.version());
-        previous = Some(result.map_err(|source| ChainError::Result {
+        *previous = Some(result.map_err(|source| ChainError::Result {
             network: config.name.clone(),
             plugin: plugin.kind.clone(),
             source,
         })?);
     }
-    let result = previous.expect("a network has at least one plugin");
-    cache_result(config, invocation, &result)?;
-    Ok(result)
+    Ok(())
 }
 
 /// Caches another result than the last plugin's, for a caller that changed the attachment after ADD.
@@ -466,5 +491,6 @@ fn cache_entry(
         cni_args: invocation.args.clone(),
         capability_args: invocation.capability_args.clone(),
         result,
+        incomplete: false,
     }
 }

@@ -21,6 +21,7 @@ fn entry() -> Entry {
             .as_object()
             .unwrap()
             .clone(),
+        incomplete: false,
     }
 }
 

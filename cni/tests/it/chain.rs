@@ -75,6 +75,7 @@ fn add_caches_its_result_and_del_uses_and_removes_it() {
     .unwrap()
     .unwrap();
     assert_eq!(entry.config, config.bytes());
+    assert!(!entry.incomplete);
     assert_eq!(
         Value::Object(entry.result),
         json!({"cniVersion": "1.0.0", "ips": [{"address": "10.0.0.2/8"}], "dns": {}})
@@ -90,6 +91,27 @@ fn add_caches_its_result_and_del_uses_and_removes_it() {
     assert!(cache::list(&invocation.cache_dir).unwrap().is_empty());
     chain::del(&exec, &config, &invocation).unwrap();
     assert_eq!(exec.stdin(6).get("prevResult"), None);
+}
+
+#[test]
+fn del_after_a_failed_add_gets_the_last_result() {
+    let (dir, exec) = (tempfile::tempdir().unwrap(), failing("bb", "ADD"));
+    let (config, invocation) = (network("1.0.0"), invocation(&dir));
+    chain::add(&exec, &config, &invocation).unwrap_err();
+    assert!(cache::list(&invocation.cache_dir).unwrap()[0].incomplete);
+    chain::del_partly(&exec, &config, &invocation, 1).unwrap();
+    assert_eq!(exec.runs()[2..], ["DEL bb", "DEL a"]);
+    let of_a = exec.stdin(1)["prevResult"].clone();
+    assert!(of_a.is_object());
+    for index in [2, 3] {
+        assert_eq!(exec.stdin(index)["prevResult"], of_a, "{index}");
+    }
+    assert!(cache::list(&invocation.cache_dir).unwrap().is_empty());
+
+    // No plugin has succeeded.
+    let exec = failing("a", "ADD");
+    chain::add(&exec, &config, &invocation).unwrap_err();
+    assert!(cache::list(&invocation.cache_dir).unwrap().is_empty());
 }
 
 #[test]
@@ -194,7 +216,6 @@ fn first_failure_ends_the_verb_and_keeps_its_code() {
         )
         .with_details("tomorrow")
     );
-    assert!(cache::list(&invocation(&dir).cache_dir).unwrap().is_empty());
 
     let exec = failing("bb", "DEL");
     chain::add(&exec, &network("1.0.0"), &invocation(&dir)).unwrap();

@@ -127,7 +127,7 @@ fn complete_delegate(delegate: &mut Delegate, entry: Option<&Entry>, netconf: &N
         delegate.args = Some(entry.cni_args.clone()).filter(|args| !args.is_empty());
     }
     delegate.progress = match (delegate.progress, entry) {
-        // A result is cached when the last plugin has succeeded.
+        // A result is cached when a plugin has succeeded, nearly always the last one.
         (Progress::Unknown, Some(entry)) => {
             delegate.capability_args.clone_from(&entry.capability_args);
             Progress::Started

@@ -433,12 +433,12 @@ fn cached_result(delegate: &Delegate, entries: &[Cached]) -> Option<CniResult> {
     entry.parse_result(delegate.config.version()).ok()
 }
 
-/// Returns whether all plugins of a network have succeeded: only then is its result cached.
+/// Returns whether all plugins of a network have succeeded: only then is its last result cached.
 fn is_complete(delegate: &Delegate, entries: &[Cached]) -> bool {
     delegate.progress == Progress::Started
         && entries
             .iter()
-            .any(|entry| cached_results::is_of(entry, delegate))
+            .any(|entry| cached_results::is_of(entry, delegate) && !entry.incomplete)
 }
 
 fn ifnames(current: &[Current], positions: &[usize]) -> Vec<IfName> {
