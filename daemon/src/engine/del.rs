@@ -168,10 +168,11 @@ impl Engine {
         if retry == Some(false) {
             let errors = failures.iter().map(|one| one.failure.clone());
             let mut errors: Vec<_> = errors.collect();
-            forget_results(&removal.cache, &state.delegates, &state.container_id);
             for failure in failures {
+                self.remove_rest(&context, &state.delegates[failure.delegate], &failure);
                 abandon(&state, failure);
             }
+            forget_results(&removal.cache, &state.delegates, &state.container_id);
             errors.extend(forget(store, &state, request).err().map(Failure::from));
             return Err(Failure::sum(errors));
         }
@@ -186,6 +187,7 @@ impl Engine {
             failures = others;
             for mut failure in expired {
                 let delegate = &mut state.delegates[failure.delegate];
+                self.remove_rest(&context, delegate, &failure);
                 delegate.progress = Progress::Removed;
                 forget_results(&removal.cache, [&*delegate], &request.container_id);
                 failure.failure.context = format!(
@@ -286,6 +288,10 @@ impl Engine {
         let failed = |error: &ChainError| RemovalFailure {
             delegate: index,
             obstacle: Obstacle::of(error, netns),
+            plugins_before: match error {
+                ChainError::Plugin { index, .. } => *index,
+                _ => 0,
+            },
             plugin_error: plugin_error(error).cloned(),
             failure: Failure::of_chain(context.pod, &config.name, REMOVING, error),
         };
@@ -311,6 +317,29 @@ impl Engine {
             Err(error) => outcome.failures.push(failed(&error)),
         }
         self.remove_device_info(delegate, &context.request.container_id);
+    }
+
+    /// Runs DEL for the plugins before the one that failed, which have waited for it, when the network is abandoned: they hold addresses.
+    fn remove_rest(
+        &self,
+        context: &DelegateContext<'_>,
+        delegate: &Delegate,
+        failure: &RemovalFailure,
+    ) {
+        let mut config = NetworkConfig::clone(&delegate.config);
+        config.plugins.truncate(failure.plugins_before);
+        let is_default = failure.delegate == 0;
+        let invocation = context.invocation(delegate, is_default);
+        let exec = VerbExec::detaching(&*self.exec, context, is_default);
+        // None of them counts as attached, so that each of them runs.
+        match chain::del_partly(&exec, &config, &invocation, 0) {
+            Ok(done) => {
+                for error in done.failed {
+                    warn!(%error, "cannot undo a plugin of an abandoned network");
+                }
+            }
+            Err(error) => warn!(%error, "cannot undo an abandoned network"),
+        }
     }
 }
 
@@ -374,6 +403,8 @@ pub(super) struct RemovalFailure {
     pub(super) delegate: usize,
     /// The kind of failure, which decides how long it is retried.
     pub(super) obstacle: Obstacle,
+    /// The number of plugins that have not run, since DEL ends at the one that fails.
+    plugins_before: usize,
     /// The plugin's own error, if it ran.
     plugin_error: Option<CniError>,
     /// The failure with pod and network.

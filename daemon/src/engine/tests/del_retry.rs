@@ -161,6 +161,31 @@ fn network_with_missing_plugin_is_abandoned_after_ten_minutes() {
     check_abandoned_after_ten_minutes(fixture, "put the plugin back");
 }
 
+/// The plugin in front of the missing one holds the addresses.
+#[test]
+fn abandoned_network_is_undone_as_far_as_its_plugins_are_there() {
+    let mut fixture = Fixture::new();
+    fixture.add("c1", "").unwrap();
+    fixture.uninstall("portmap");
+    fixture.calls();
+    fixture.del("c1").unwrap_err();
+    fixture.check_calls(&[]);
+    fixture.advance_minutes(10);
+    fixture.del("c1").unwrap();
+    fixture.check_calls(&["DEL flannel eth0"]);
+    assert_eq!(fixture.abandoned(), ["cbr0 eth0 10.0.0.9/24"]);
+    assert!(fixture.files().is_empty(), "{:?}", fixture.files());
+
+    fixture.install_all();
+    fixture.add("c2", "").unwrap();
+    fixture.uninstall("portmap");
+    fixture.config["retryDeleteOnError"] = json!(false);
+    fixture.calls();
+    fixture.del("c2").unwrap_err();
+    fixture.check_calls(&["DEL flannel eth0"]);
+    assert!(fixture.files().is_empty(), "{:?}", fixture.files());
+}
+
 #[test]
 fn network_with_deleted_netns_is_abandoned_after_ten_minutes() {
     let fixture = Fixture::new();
