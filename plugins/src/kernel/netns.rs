@@ -2,6 +2,10 @@
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
 
 use rustix::fs::{self, Mode, OFlags};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -11,6 +15,9 @@ use super::errno::Errno;
 /// `statfs` types of files that are namespaces (`linux/magic.h`); `/proc/<pid>/ns` was procfs' on old kernels.
 const NSFS_MAGIC: u64 = 0x6e73_6673;
 const PROC_SUPER_MAGIC: u64 = 0x9fa0;
+
+/// How long a plugin waits for others; each of them holds the lock for some milliseconds.
+const LOCK_TIME: Duration = Duration::from_secs(5);
 
 /// An open network namespace.
 pub(crate) struct Namespace {
@@ -63,10 +70,39 @@ impl Namespace {
     }
 
     /// Waits until no other plugin holds the namespace's lock, and holds it while this value is open. The lock is that of the
-    /// namespace itself, so there is no file.
+    /// namespace itself, so there is no file. Every process in the namespace can hold it, so a wait without end would let a pod, or a user
+    /// of the host, stop plugins: after some seconds the process goes on without it.
     pub(crate) fn lock(&self) -> std::result::Result<(), Errno> {
-        let lock = || fs::flock(&self.fd, fs::FlockOperation::LockExclusive);
-        Ok(rustix::io::retry_on_intr(lock)?)
+        static HAS_WAITED: AtomicBool = AtomicBool::new(false);
+        let time = if HAS_WAITED.load(Ordering::Relaxed) {
+            Duration::ZERO
+        } else {
+            LOCK_TIME
+        };
+        if !self.lock_within(time)? {
+            HAS_WAITED.store(true, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Returns whether it holds the lock.
+    fn lock_within(&self, time: Duration) -> std::result::Result<bool, Errno> {
+        match fs::flock(&self.fd, fs::FlockOperation::NonBlockingLockExclusive) {
+            Err(rustix::io::Errno::WOULDBLOCK) => {}
+            outcome => return Ok(outcome.map(|()| true)?),
+        }
+        let fd = self.fd.try_clone()?;
+        let (sender, locked) = mpsc::channel();
+        let wait = move || {
+            let lock = || fs::flock(&fd, fs::FlockOperation::LockExclusive);
+            // Nobody receives this after the time.
+            let _ = sender.send(rustix::io::retry_on_intr(lock));
+        };
+        thread::Builder::new().spawn(wait)?;
+        match locked.recv_timeout(time) {
+            Ok(outcome) => Ok(outcome.map(|()| true)?),
+            Err(_) => Ok(false),
+        }
     }
 
     /// Returns whether both are the same namespace.
@@ -112,5 +148,26 @@ impl std::fmt::Display for OpenError {
         match self {
             Self::NotFound(text) | Self::Other(text) => formatter.write_str(text),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lock_of_another_process_is_waited_for_and_then_passed_over() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let open = || Namespace {
+            fd: std::fs::File::open(file.path()).unwrap().into(),
+        };
+        let (first, second, third) = (open(), open(), open());
+        assert_eq!(first.lock_within(LOCK_TIME), Ok(true));
+        assert_eq!(second.lock_within(Duration::from_millis(50)), Ok(false));
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| third.lock_within(Duration::from_mins(1)));
+            drop((first, second));
+            assert_eq!(waiting.join().unwrap(), Ok(true));
+        });
     }
 }
