@@ -201,6 +201,19 @@ impl Host {
         })
     }
 
+    /// Returns the link of the device. One that lost its container gets its name back first: nothing else does if no DEL came.
+    fn find(&mut self, selector: &Selector, ifname: &str) -> Result<Link> {
+        let found = find(selector, &mut self.netlink);
+        let may_be_stray = found
+            .as_ref()
+            .map_or(true, |link| !link.is_up() && !link.alias.is_empty());
+        if !may_be_stray {
+            return found;
+        }
+        self.rename_stray(ifname, selector)?;
+        find(selector, &mut self.netlink)
+    }
+
     /// Moves a link into the container under its new name and brings it up there.
     pub(super) fn move_in(
         &mut self,
@@ -343,7 +356,7 @@ pub(crate) fn add(call: &Call) -> Result<CniResult> {
     let mut host = Host::open()?;
     let device = config
         .selector(&sysfs)
-        .and_then(|selector| find(&selector, &mut host.netlink))
+        .and_then(|selector| host.find(&selector, &call.ifname))
         .map_err(|error| error.context("failed to find host device"))?;
     let link = host.move_in(&device, &mut container, &call.ifname)?;
     let interface = Interface {
