@@ -600,24 +600,29 @@ impl Client {
         self.former.as_ref()?.lease.server()
     }
 
-    /// Gives the lease back, if there is one, and ends. No reply will come.
+    /// Gives the lease back, if there is one, and ends. No reply will come. A server that was asked may have granted a lease of which the
+    /// client has not heard.
     pub fn release(&mut self) -> Option<Outgoing> {
-        let lease = self.lease()?.clone();
+        let (address, server, mac) = match (&self.state, self.lease()) {
+            (_, Some(lease)) => (lease.address(), lease.server(), lease.way_to_server()),
+            (State::Requesting(offer), None) => (offer.address, Some(offer.server), BROADCAST),
+            _ => return None,
+        };
         self.state = State::Ended;
         self.former = None;
         self.deadline = None;
-        let server = lease.server()?;
+        let server = server?;
         let mut message = Message::new(Kind::Release, self.random.next(), self.config.mac);
-        message.client_address = lease.address();
+        message.client_address = address;
         message
             .options
             .set(code::SERVER_IDENTIFIER, server.octets());
         self.identify(&mut message);
         Some(Outgoing {
             message,
-            source: lease.address(),
+            source: address,
             destination: server,
-            destination_mac: lease.way_to_server(),
+            destination_mac: mac,
         })
     }
 }

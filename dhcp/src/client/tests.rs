@@ -595,3 +595,24 @@ fn lease_of_no_time_is_none() {
     };
     assert!(matches!(failure, Failure::NoLease(_)), "{failure}");
 }
+
+#[test]
+fn lease_that_may_have_been_granted_is_given_back() {
+    let (mut client, actions) = Client::start(config(), seconds(5));
+    let discover = sent(actions);
+    assert_eq!(client.clone().release(), None);
+    sent(client.receive(
+        &reply(Kind::Offer, &discover.message),
+        SERVER_MAC,
+        seconds(5),
+    ));
+    let release = client.release().unwrap();
+    let server = release.message.options.address(code::SERVER_IDENTIFIER);
+    assert_eq!(release.message.kind, Kind::Release);
+    assert_eq!(
+        (release.message.client_address, server),
+        (ADDRESS, Some(SERVER))
+    );
+    assert_eq!((release.source, release.destination), (ADDRESS, SERVER));
+    assert_eq!(client.deadline(), None);
+}
