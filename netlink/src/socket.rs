@@ -184,16 +184,22 @@ impl Socket {
         Ok(())
     }
 
-    /// Receives one datagram, however long it is.
+    /// Receives one datagram of the kernel, however long it is. Other processes of the network namespace can send some as well.
     fn receive(&self) -> io::Result<Vec<u8>> {
         let peek = RecvFlags::PEEK | RecvFlags::TRUNC;
         let fd = self.fd.as_fd();
-        let (_, length) = rustix::io::retry_on_intr(|| net::recv(fd, &mut [0u8; 1][..], peek))?;
-        let mut buffer = vec![0; length];
-        let (read, _) =
-            rustix::io::retry_on_intr(|| net::recv(fd, &mut buffer[..], RecvFlags::empty()))?;
-        buffer.truncate(read);
-        Ok(buffer)
+        loop {
+            let (_, length) = rustix::io::retry_on_intr(|| net::recv(fd, &mut [0u8; 1][..], peek))?;
+            let mut buffer = vec![0; length];
+            let (read, _, sender) = rustix::io::retry_on_intr(|| {
+                net::recvfrom(fd, &mut buffer[..], RecvFlags::empty())
+            })?;
+            let sender = sender.and_then(|address| SocketAddrNetlink::try_from(address).ok());
+            if sender.is_some_and(|sender| sender.pid() == 0) {
+                buffer.truncate(read);
+                return Ok(buffer);
+            }
+        }
     }
 }
 
@@ -248,6 +254,22 @@ mod tests {
         let refusals = transact(NO_KIND, 20, 400).unwrap_err();
         let unsupported = Errno::OPNOTSUPP.raw_os_error();
         assert_eq!(refusals.raw_os_error(), Some(unsupported), "{refusals}");
+    }
+
+    #[test]
+    fn datagrams_of_processes_are_passed_over() {
+        // The protocol in which processes may send to each other without a privilege.
+        let open = || Socket::open(Some(net::netlink::USERSOCK)).unwrap();
+        let (socket, other) = (open(), open());
+        let address = SocketAddrNetlink::try_from(net::getsockname(&socket.fd).unwrap()).unwrap();
+        let bytes = Message::new(NLMSG_DONE, 0, &[]).finish(0, 1);
+        net::sendto(&other.fd, &bytes, SendFlags::empty(), &address).unwrap();
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        let (arrived, _) = net::recv(&socket.fd, &mut [0; 64][..], flags).unwrap();
+        assert_eq!(arrived, bytes.len());
+        socket.limit_wait(Duration::from_millis(1)).unwrap();
+        let error = socket.receive().unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock, "{error}");
     }
 
     #[test]
