@@ -6,7 +6,7 @@ mod keeper;
 use std::{
     path::Path,
     sync::{Arc, OnceLock},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use node::root::Root;
@@ -26,8 +26,10 @@ use crate::{
 
 use self::keeper::Keeper;
 
-/// The pause before a service that failed is started again, or one whose name another daemon has taken.
+/// The pause before a service that failed is started again, or one whose name another daemon has taken. It doubles with each failure.
 const START_AGAIN: Duration = Duration::from_secs(1);
+/// The longest pause; a service that ran for so long has not failed at its start.
+const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 /// The pause between two checks of the socket's name where no event reports its loss.
 const CHECK_PERIOD: Duration = Duration::from_secs(30);
 
@@ -63,20 +65,29 @@ async fn hold_leases(
     paths: Paths,
 ) {
     let mut last_logged = None;
+    let mut pause = START_AGAIN;
     loop {
         let gates = [Gate::Discovery, Gate::Socket];
         reconciler.readiness.wait_open(&gates).await;
         match start(&reconciler, &cluster, &paths).await {
             Ok(mut service) => {
-                last_logged = None;
-                let name = service.name();
-                tokio::select! {
+                let (name, started) = (service.name(), Instant::now());
+                let failure = tokio::select! {
                     () = name_is_lost(&reconciler, &paths, &name) => {
                         info!("the DHCP service ends: its socket has lost its name");
+                        None
                     }
-                    error = service.ended() => {
-                        warn!(error = format!("{error:#}"), "the DHCP service has ended, it is started again");
-                    }
+                    error = service.ended() => Some(format!("{error:#}")),
+                };
+                if failure.is_none() || started.elapsed() > LONGEST_PAUSE {
+                    last_logged = None;
+                    pause = START_AGAIN;
+                }
+                if let Some(error) = failure
+                    && last_logged.as_ref() != Some(&error)
+                {
+                    warn!(error, "the DHCP service has ended, it is started again");
+                    last_logged = Some(error);
                 }
             }
             Err(error) => {
@@ -90,7 +101,8 @@ async fn hold_leases(
                 last_logged = Some(error);
             }
         }
-        tokio::time::sleep(START_AGAIN).await;
+        tokio::time::sleep(pause).await;
+        pause = (2 * pause).min(LONGEST_PAUSE);
     }
 }
 
@@ -164,7 +176,6 @@ mod tests {
         io::{Read as _, Write as _},
         net::Shutdown,
         os::unix::net::UnixStream,
-        time::Instant,
     };
 
     use super::*;
