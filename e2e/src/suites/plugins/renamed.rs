@@ -63,6 +63,12 @@ fn rows() -> Vec<Row> {
             host: "ip link show nic0",
         },
         Row {
+            name: "host-device, after the device lost a container",
+            setup: "ip link add nic0 type veth peer name up0; ip link set nic0 alias nic0; ip link set nic0 name dev7",
+            config: json!({"type": "host-device", "device": "nic0"}),
+            host: "ip link show nic0",
+        },
+        Row {
             name: "host-device by an alternative name",
             setup: "ip link add nic0 type veth peer name up0; ip link property add dev nic0 altname enp0s31f6longname0",
             config: json!({"type": "host-device", "device": "enp0s31f6longname0"}),
