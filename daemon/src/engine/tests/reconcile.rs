@@ -1,5 +1,6 @@
 //! Changes of a running pod's annotation: the order of attaching and detaching, and the networks that a failure leaves.
 
+use cni::exec::ExecError;
 use cni::types::CniError;
 use plan::Attached;
 use serde_json::json;
@@ -288,6 +289,18 @@ fn incomplete_container_is_not_changed() {
     // The ADD failed and could not be undone.
     fixture.fail(&["ADD bridge", "DEL macvlan"]);
     fixture.add("c1", "a,b").unwrap_err();
+    fixture.on_call(|_| Ok(()));
+    fixture.calls();
+    assert!(fixture.reconcile("c1", "a").unwrap().networks.is_none());
+    fixture.check_calls(&[]);
+    // Nothing says how far the plugin came that was killed; the result of the one before it is cached.
+    let fixture = Fixture::new();
+    fixture.on_run(|call| match call.text().as_str() {
+        "ADD portmap eth0" => Err(ExecError::Killed(CniError::new(999, "signal: 9").into())),
+        "DEL portmap eth0" => Err(CniError::new(7, "not now").into()),
+        _ => Ok(()),
+    });
+    fixture.add("c1", "").unwrap_err();
     fixture.on_call(|_| Ok(()));
     fixture.calls();
     assert!(fixture.reconcile("c1", "a").unwrap().networks.is_none());

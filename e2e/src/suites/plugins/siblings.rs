@@ -13,16 +13,12 @@ use super::{
 use crate::report::Report;
 
 const STATE: &str = "state";
-/// Pairs between the host and the container.
-const PAIRS: &str = "\
-for n in 1 2; do ip link add host$n type veth peer name net$n netns pod; ip link set host$n up; done
-for n in 1 2; do ip -n pod addr add 10.1.2.$n/24 dev net$n; ip -n pod link set net$n up; done
-";
-
 /// Two configurations, and what the host needs.
 struct Row {
     name: &'static str,
     setup: &'static str,
+    /// Whether each attachment needs a pair that the plugin before this one made, and that goes with the attachment.
+    has_pairs: bool,
     first: Value,
     second: Value,
     /// Whether the second ADD fails, so that its DEL gets no result.
@@ -57,6 +53,7 @@ fn rows() -> Vec<Row> {
         Row {
             name: "host-device, a device twice",
             setup: "ip link add nic0 type veth peer name up0",
+            has_pairs: false,
             first: nic.clone(),
             second: nic,
             fails: true,
@@ -64,7 +61,8 @@ fn rows() -> Vec<Row> {
         },
         Row {
             name: "bandwidth, a network twice",
-            setup: PAIRS,
+            setup: "",
+            has_pairs: true,
             first: limited(1),
             second: limited(2),
             fails: false,
@@ -72,7 +70,8 @@ fn rows() -> Vec<Row> {
         },
         Row {
             name: "bandwidth, failed",
-            setup: PAIRS,
+            setup: "",
+            has_pairs: true,
             first: limited(1),
             second: not_limited,
             fails: true,
@@ -80,7 +79,8 @@ fn rows() -> Vec<Row> {
         },
         Row {
             name: "portmap nftables, another network",
-            setup: PAIRS,
+            setup: "",
+            has_pairs: true,
             first: forwards("default", "nftables", 1, &none),
             second: forwards("second", "nftables", 2, &none),
             fails: false,
@@ -88,7 +88,8 @@ fn rows() -> Vec<Row> {
         },
         Row {
             name: "portmap nftables, failed",
-            setup: PAIRS,
+            setup: "",
+            has_pairs: true,
             first: forwards("default", "nftables", 1, &none),
             second: forwards("second", "nftables", 2, &wrong),
             fails: true,
@@ -96,7 +97,8 @@ fn rows() -> Vec<Row> {
         },
         Row {
             name: "portmap iptables, a network twice",
-            setup: PAIRS,
+            setup: "",
+            has_pairs: true,
             first: forwards("net", "iptables", 1, &none),
             second: forwards("net", "iptables", 2, &none),
             fails: false,
@@ -104,7 +106,8 @@ fn rows() -> Vec<Row> {
         },
         Row {
             name: "portmap iptables, failed",
-            setup: PAIRS,
+            setup: "",
+            has_pairs: true,
             first: forwards("net", "iptables", 1, &none),
             second: forwards("net", "iptables", 2, &no_match),
             fails: true,
@@ -113,6 +116,7 @@ fn rows() -> Vec<Row> {
         Row {
             name: "masquerade iptables, a network twice",
             setup: "",
+            has_pairs: false,
             first: bridge("10.1.2.9"),
             second: bridge("10.1.2.9"),
             fails: false,
@@ -121,12 +125,23 @@ fn rows() -> Vec<Row> {
         Row {
             name: "masquerade iptables, failed",
             setup: "",
+            has_pairs: false,
             first: bridge("10.1.2.8"),
             second: bridge("10.1.2.8"),
             fails: true,
             mark: "-A POSTROUTING -s 10.1.2.8/32",
         },
     ]
+}
+
+/// Returns the script that makes the pair of an attachment between host and container.
+fn pair(number: u32) -> String {
+    format!(
+        "ip link add host{number} type veth peer name net{number} netns pod
+        ip link set host{number} up
+        ip -n pod addr add 10.1.2.{number}/24 dev net{number}
+        ip -n pod link set net{number} up"
+    )
 }
 
 /// Returns the result of the plugin that made a pair.
@@ -161,16 +176,27 @@ impl Row {
             config.remove("prevResult");
         }
         let observe = || Step::Observe(STATE.to_owned());
+        let of_pair = |script: String| {
+            let script = if self.has_pairs {
+                script
+            } else {
+                String::new()
+            };
+            Step::Shell(script)
+        };
         let steps = [
             Step::Shell(self.setup.to_owned()),
+            of_pair(pair(1)),
             call(fixture, "ADD", "net1", &self.first, false),
             observe(),
+            of_pair(pair(2)),
             call(fixture, "ADD", "net2", &self.second, false),
             if self.fails {
                 call(fixture, "DEL", "net2", &failed, false)
             } else {
                 call(fixture, "DEL", "net2", &self.second, true)
             },
+            of_pair("ip link del host2".to_owned()),
             observe(),
             call(fixture, "DEL", "net1", &self.first, false),
             observe(),

@@ -42,15 +42,13 @@ impl Target<'_> {
         owner
     }
 
-    /// Returns whether a rule is of the attachment with these addresses; without any, the container is gone. One without an owner is of the
-    /// reference or of a former release.
+    /// Returns whether a rule is of the attachment with these addresses; without any, the container is gone, and with it all of its
+    /// attachments. A rule without an owner is of the reference or of a former release.
     fn has(&self, rule: &ListedRule, addresses: Option<&[IpAddr]>) -> bool {
-        let is_ours = match &rule.owner {
-            Some(owner) => *owner == self.owner(),
-            None => addresses.is_none_or(|addresses| {
-                let mut addresses = addresses.iter();
-                addresses.any(|address| rule.has_address(*address))
-            }),
+        let is_ours = match (addresses, &rule.owner) {
+            (None, _) => true,
+            (Some(_), Some(owner)) => *owner == self.owner(),
+            (Some(addresses), None) => addresses.iter().any(|address| rule.has_address(*address)),
         };
         is_ours && rule.comment.as_deref() == Some(self.container_id)
     }
