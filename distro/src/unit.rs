@@ -396,6 +396,8 @@ fn lines(text: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use vpn::provider::ProviderName;
+
     use super::*;
 
     /// The unit that K3s' install script writes.
@@ -492,6 +494,22 @@ mod tests {
             "/usr/local/bin/multus-distro vpn run --vpn-auth-file /etc/multus-vpn.auth"
         );
         assert!(vpn_unit(program, Path::new("/etc/a b"), &Selection::default()).is_err());
+    }
+
+    #[test]
+    fn unit_of_the_vpn_follows_an_interface_of_the_user_without_starting_it() {
+        let unit = |provider| {
+            let selection = Selection {
+                provider,
+                interface: Some("wg0".to_owned()),
+                ..Selection::default()
+            };
+            vpn_unit(Path::new("/x"), Path::new("/y"), &selection).unwrap()
+        };
+        let order = "Wants=network-online.target\nAfter=network-online.target";
+        let followed = format!("{order} wg-quick@wg0.service\n");
+        assert!(unit(ProviderName::Wireguard).contains(&followed));
+        assert!(unit(ProviderName::Interface).contains(&format!("{order}\n")));
     }
 
     #[test]

@@ -52,7 +52,7 @@ pub enum AuthError {
     },
     /// A field of another name.
     #[error(
-        "field {field} of the VPN settings has an unknown name{}: the names are name, joinKey, controlServerURL, extraArgs and interface, and a value with a comma is put in quotes",
+        "field {field} of the VPN settings has an unknown name{}: the names are name, joinKey, controlServerURL and extraArgs, or name, interface and pods, and a value with a comma is put in quotes",
         Similar(*.similar)
     )]
     UnknownField {
@@ -60,6 +60,14 @@ pub enum AuthError {
         field: usize,
         /// The field whose name it resembles.
         similar: Option<&'static str>,
+    },
+    /// A field with a key of WireGuard's.
+    #[error(
+        "field {field} of the VPN settings is a key of WireGuard, whose interface has its keys in its own configuration: leave it out"
+    )]
+    Key {
+        /// Its number, from 1.
+        field: usize,
     },
     /// Quotes that do not end, or text behind them.
     #[error(
@@ -84,7 +92,7 @@ pub enum AuthError {
     NoProvider,
     /// Another VPN.
     #[error(
-        "the VPN settings name a VPN that is not supported: write name=tailscale, or name=interface,interface=NAME for any other interface between the nodes"
+        "the VPN settings name a VPN that is not supported: write name=tailscale, name=wireguard,interface=NAME, or name=interface,interface=NAME for any other interface between the nodes"
     )]
     UnknownProvider,
     /// A field that this VPN does not have.
@@ -156,7 +164,14 @@ impl fmt::Display for Similar {
 pub const MAX: usize = 8192;
 
 /// The names of fields, as K3s writes them.
-const FIELDS: [&str; 5] = ["name", "joinKey", "controlServerURL", EXTRA, "interface"];
+const FIELDS: [&str; 6] = [
+    "name",
+    "joinKey",
+    "controlServerURL",
+    EXTRA,
+    "interface",
+    "pods",
+];
 const EXTRA: &str = "extraArgs";
 
 /// The beginning of the secret of an OAuth client, which the provider's program turns into a key.
@@ -217,6 +232,7 @@ struct Fields {
     control_server: Option<Vec<u8>>,
     extra: Option<String>,
     interface: Option<Vec<u8>>,
+    pods: Option<Vec<u8>>,
 }
 
 impl Fields {
@@ -236,6 +252,10 @@ impl Fields {
             };
             let name = text[..end].trim_ascii();
             let Some(&field) = FIELDS.iter().find(|field| field.as_bytes() == name) else {
+                let name_of_key = name.to_ascii_lowercase();
+                if [&b"privatekey"[..], b"presharedkey", b"publickey"].contains(&&name_of_key[..]) {
+                    return Err(AuthError::Key { field: number });
+                }
                 return Err(AuthError::UnknownField {
                     field: number,
                     similar: similar(name),
@@ -248,6 +268,7 @@ impl Fields {
                 "joinKey" => fields.key = Some(Secret::new(value)),
                 "controlServerURL" => fields.control_server = Some(value),
                 "interface" => fields.interface = Some(value),
+                "pods" => fields.pods = Some(value),
                 _ if fields.extra.is_some() => return Err(AuthError::TwoArguments),
                 _ => fields.extra = Some(arguments_text(value)?),
             }
@@ -261,9 +282,10 @@ impl Fields {
     fn selection(&mut self, provider: ProviderName) -> Result<Selection, AuthError> {
         let refuse = |field, reason| Err(AuthError::OtherProvider { field, reason });
         if provider == ProviderName::Tailscale {
-            return match self.interface {
-                Some(_) => refuse(
-                    "interface",
+            let of_others = [("interface", &self.interface), ("pods", &self.pods)];
+            return match of_others.into_iter().find(|(_, value)| value.is_some()) {
+                Some((field, _)) => refuse(
+                    field,
                     "is for a VPN that you bring up yourself, and tailscale makes its own: leave it out",
                 ),
                 None => Ok(Selection::default()),
@@ -277,7 +299,7 @@ impl Fields {
         if let Some((field, _)) = login.into_iter().find(|(_, is_set)| *is_set) {
             return refuse(
                 field,
-                "is for a VPN with a login, and this interface is yours, with its keys where you have them: leave it out",
+                "is for a VPN with a login, and this interface is yours, with its keys where you keep them: leave it out",
             );
         }
         let name = self.interface.take().ok_or(AuthError::NoInterface)?;
@@ -288,10 +310,23 @@ impl Fields {
                 "is no name of an interface, of at most 15 letters, digits and _=+.-: correct it",
             );
         }
+        let pods = match (provider, self.pods.as_deref()) {
+            (ProviderName::Wireguard, None | Some(b"routes")) => Pods::Routes,
+            (_, None | Some(b"vxlan")) => Pods::Vxlan,
+            (ProviderName::Wireguard, Some(_)) => {
+                return refuse("pods", "is neither routes nor vxlan: correct it");
+            }
+            (_, Some(_)) => {
+                return refuse(
+                    "pods",
+                    "is vxlan with name=interface, since nothing else brings pods through any interface: leave it out",
+                );
+            }
+        };
         Ok(Selection {
             provider,
             interface: String::from_utf8(name).ok(),
-            pods: Pods::Vxlan,
+            pods,
         })
     }
 }

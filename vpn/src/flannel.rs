@@ -2,10 +2,12 @@
 //!
 //! flannel waits for the hook, and K3s ends when it fails. So the hook only notes the subnet, and another process advertises it.
 
+use std::net::IpAddr;
+
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::Prefix;
+use crate::{Prefix, peers::Other, provider::Pods, wireguard::is_key};
 
 /// The networks of a cluster's pods, at most one of each family.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -31,24 +33,34 @@ impl FromIterator<Prefix> for PodNetworks {
     }
 }
 
-/// Returns `net-conf.json` with the keys that K3s writes. flannel splits the command at spaces, so its words have none.
+/// Returns `net-conf.json` with the keys that K3s writes. flannel splits commands at spaces, so their words have none.
 ///
 /// There is no `ShutdownCommand`: K3s' own takes the VPN down at every restart, and with it the administrator's session.
-pub fn net_conf(networks: PodNetworks, command: &str) -> String {
+pub fn net_conf(networks: PodNetworks, command: &str, pods: Pods) -> String {
     let text = |network: Option<Prefix>, none: &str| {
         network.map_or_else(|| none.to_owned(), |network| network.to_string())
     };
+    let mut backend = json!({"Type": "extension", "PostStartupCommand": command});
+    if pods == Pods::Routes {
+        for (key, option) in [
+            ("PreStartupCommand", "--identity"),
+            ("SubnetAddCommand", "--add"),
+            ("SubnetRemoveCommand", "--remove"),
+        ] {
+            backend[key] = format!("{command} {option}").into();
+        }
+    }
     let conf = json!({
         "Network": text(networks.ipv4, "0.0.0.0/0"),
         "EnableIPv6": networks.ipv6.is_some(),
         "EnableIPv4": networks.ipv4.is_some(),
         "IPv6Network": text(networks.ipv6, "::/0"),
-        "Backend": {"Type": "extension", "PostStartupCommand": command},
+        "Backend": backend,
     });
     format!("{conf:#}\n")
 }
 
-/// The note that the hook leaves: this node's pod subnets, and the networks that they are part of.
+/// The note that the hook leaves: this node's pod subnets, the networks that they are part of, and the other nodes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Note {
@@ -56,13 +68,35 @@ pub struct Note {
     pub subnets: Vec<Prefix>,
     /// The networks of all pods.
     pub networks: Vec<Prefix>,
+    /// How often flannel has started in this boot.
+    #[serde(default)]
+    pub starts: u32,
+    /// The other nodes, with those that an earlier start has named and this one not yet.
+    #[serde(default)]
+    pub others: Vec<Other>,
+}
+
+/// A reason why the note of another node is not kept.
+#[derive(Debug, thiserror::Error)]
+pub enum NoteError {
+    #[error(transparent)]
+    Subnet(#[from] crate::PrefixError),
+    #[error("{0} is no address of a node")]
+    Address(String),
+    #[error(
+        "the subnet {0} of another node is not of the pods' networks, or of this node's own pods"
+    )]
+    Foreign(Prefix),
 }
 
 impl Note {
-    /// Reads the environment that flannel gives to its commands. It has a default route in place of what there is not.
-    pub fn read(
+    /// Returns the note of a flannel that starts, from the environment that it gives to its commands. It has a default route in place of
+    /// what there is not. flannel names all other nodes anew, and none that left meanwhile.
+    pub fn start(
         variable: impl Fn(&str) -> Option<String>,
         networks: &[Prefix],
+        former: Option<Self>,
+        remembered: &[Other],
     ) -> Result<Self, crate::PrefixError> {
         let mut subnets = Vec::new();
         for name in ["SUBNET", "IPV6SUBNET"] {
@@ -73,10 +107,55 @@ impl Note {
                 }
             }
         }
+        let (starts, others) = match former {
+            Some(former) => (former.starts, former.others),
+            None => {
+                let mut others = remembered.to_vec();
+                others.iter_mut().for_each(|other| other.start = 0);
+                (0, others)
+            }
+        };
         Ok(Self {
             subnets,
             networks: networks.to_vec(),
+            starts: starts.saturating_add(1),
+            others,
         })
+    }
+
+    /// Notes another node, with what it has published of itself. Nodes write that themselves, so only pods' subnets count.
+    pub fn add(
+        &mut self,
+        variable: impl Fn(&str) -> Option<String>,
+        published: &str,
+    ) -> Result<(), NoteError> {
+        let subnet: Prefix = variable("SUBNET").unwrap_or_default().parse()?;
+        let address = variable("PUBLIC_IP").unwrap_or_default();
+        let address = match address.parse::<IpAddr>() {
+            Ok(parsed) if !parsed.is_unspecified() => parsed,
+            _ => return Err(NoteError::Address(address)),
+        };
+        let is_of_pods = self.networks.iter().any(|pods| pods.contains(subnet));
+        let mut own = self.subnets.iter();
+        if !is_of_pods || own.any(|own| own.intersection(subnet).is_some()) {
+            return Err(NoteError::Foreign(subnet));
+        }
+        self.others
+            .retain(|other| other.subnet.intersection(subnet).is_none());
+        self.others.push(Other {
+            subnet,
+            address,
+            key: Some(published.trim().to_owned()).filter(|key| is_key(key)),
+            start: self.starts,
+        });
+        Ok(())
+    }
+
+    /// Forgets a node that has left.
+    pub fn remove(&mut self, variable: impl Fn(&str) -> Option<String>) -> Result<(), NoteError> {
+        let subnet: Prefix = variable("SUBNET").unwrap_or_default().parse()?;
+        self.others.retain(|other| other.subnet != subnet);
+        Ok(())
     }
 }
 
@@ -94,7 +173,8 @@ mod tests {
     fn configuration_has_the_keys_of_k3s() {
         let check = |networks: &str, expected: serde_json::Value| {
             let networks = prefixes(networks).into_iter().collect();
-            let conf = net_conf(networks, "/usr/local/bin/multus-distro vpn hook");
+            let command = "/usr/local/bin/multus-distro vpn hook";
+            let conf = net_conf(networks, command, Pods::Advertised);
             let mut conf: serde_json::Value = serde_json::from_str(&conf).unwrap();
             let backend = conf.as_object_mut().unwrap().remove("Backend").unwrap();
             assert_eq!(conf, expected);
@@ -129,7 +209,7 @@ mod tests {
                 "IPV6SUBNET" => Some(ipv6.to_owned()),
                 _ => None,
             };
-            Note::read(variable, &networks).map(|note| note.subnets)
+            Note::start(variable, &networks, None, &[]).map(|note| note.subnets)
         };
         assert_eq!(
             read("10.42.1.0/24", "::/0").unwrap(),
@@ -141,5 +221,88 @@ mod tests {
             prefixes("fd42:0:0:1::/64")
         );
         assert!(read("10.42.1.0", "").is_err());
+    }
+
+    #[test]
+    fn routes_need_all_of_flannels_commands() {
+        let networks = prefixes("10.42.0.0/16").into_iter().collect();
+        let conf = net_conf(networks, "/x vpn hook", Pods::Routes);
+        let conf: serde_json::Value = serde_json::from_str(&conf).unwrap();
+        assert_eq!(
+            conf["Backend"],
+            json!({
+                "Type": "extension",
+                "PreStartupCommand": "/x vpn hook --identity",
+                "PostStartupCommand": "/x vpn hook",
+                "SubnetAddCommand": "/x vpn hook --add",
+                "SubnetRemoveCommand": "/x vpn hook --remove",
+            })
+        );
+    }
+
+    const KEY: &str = "xTIBA5rboUvnH4htodjb6e697QjLERt1NAB4mZqp8Dg=";
+
+    fn of(subnet: &str, address: &str) -> impl Fn(&str) -> Option<String> {
+        move |name: &str| match name {
+            "SUBNET" => Some(subnet.to_owned()),
+            "PUBLIC_IP" => Some(address.to_owned()),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn others_are_noted_until_they_leave_and_named_anew_by_each_start() {
+        let networks = prefixes("10.42.0.0/16");
+        let start = |former, remembered: &[Other]| {
+            Note::start(
+                of("10.42.1.0/24", "10.9.0.1"),
+                &networks,
+                former,
+                remembered,
+            )
+            .unwrap()
+        };
+        let mut note = start(None, &[]);
+        note.add(of("10.42.2.0/24", "10.9.0.2"), &format!("{KEY}\n"))
+            .unwrap();
+        note.add(of("10.42.3.0/24", "10.9.0.3"), "cannot say")
+            .unwrap();
+        let keys: Vec<_> = note
+            .others
+            .iter()
+            .map(|other| other.key.as_deref())
+            .collect();
+        assert_eq!(keys, [Some(KEY), None]);
+        note.remove(of("10.42.3.0/24", "10.9.0.3")).unwrap();
+        note.remove(of("10.42.3.0/24", "10.9.0.3")).unwrap();
+        assert_eq!(note.others.len(), 1);
+        let mut again = start(Some(note.clone()), &[]);
+        assert_eq!((again.starts, again.others[0].start), (2, 1));
+        again.add(of("10.42.2.0/24", "10.9.0.9"), "").unwrap();
+        assert_eq!((again.others.len(), again.others[0].start), (1, 2));
+        // After a boot the record has them.
+        let rebooted = start(None, &again.others);
+        assert_eq!((rebooted.starts, rebooted.others[0].start), (1, 0));
+    }
+
+    #[test]
+    fn nodes_cannot_take_more_than_subnets_of_pods() {
+        let networks = prefixes("10.42.0.0/16");
+        let mut note = Note::start(of("10.42.1.0/24", "10.9.0.1"), &networks, None, &[]).unwrap();
+        for (subnet, address) in [
+            ("0.0.0.0/0", "10.9.0.2"),
+            ("10.0.0.0/8", "10.9.0.2"),
+            ("192.168.1.0/24", "10.9.0.2"),
+            ("10.42.1.128/25", "10.9.0.2"),
+            ("10.42.2.0/24", ""),
+            ("10.42.2.0/24", "0.0.0.0"),
+            ("", "10.9.0.2"),
+        ] {
+            assert!(
+                note.add(of(subnet, address), "").is_err(),
+                "{subnet} {address}"
+            );
+        }
+        assert_eq!(note.others, []);
     }
 }

@@ -3,7 +3,7 @@
 //! A target returns whether it accepted its input, and panics when an accepted input breaks an invariant of its reader.
 
 use crate::Auth;
-pub use crate::kernel::fuzz::netlink;
+pub use crate::{kernel::fuzz::netlink, wireguard::fuzz::wireguard};
 
 /// A text of `--vpn-auth`, whose keys contain `SECRET`: no error and no warning does.
 pub fn auth(input: &[u8]) -> bool {
@@ -33,6 +33,11 @@ mod tests {
     #[test]
     fn auth() {
         run("vpn_auth", super::auth);
+    }
+
+    #[test]
+    fn wireguard() {
+        run("vpn_wireguard", super::wireguard);
     }
 
     #[test]

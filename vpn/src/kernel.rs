@@ -7,10 +7,10 @@ use std::{collections::BTreeMap, io, net::IpAddr, time::Duration};
 use netlink::{
     Attributes, Message, Socket,
     codec::{from_octets, octets, text, u32_at},
-    route::{self, AF_INET, AF_INET6, RTN_UNICAST},
+    route::{self, AF_INET, AF_INET6, AddRoute, RTN_UNICAST},
 };
 
-use crate::Prefix;
+use crate::{Prefix, rule::PROTOCOL};
 
 const NLM_F_CREATE_EXCL: u16 = 0x600;
 const RTM_GETLINK: u16 = 18;
@@ -23,6 +23,9 @@ const RTM_GETRULE: u16 = 34;
 const EXISTS: i32 = 17;
 /// `ENOENT`: the rule is gone.
 const GONE: i32 = 2;
+
+/// `ESRCH`: the route is gone.
+const NO_ROUTE: i32 = 3;
 
 /// The length of `struct fib_rule_hdr`.
 const RULE: usize = 12;
@@ -147,6 +150,23 @@ impl Netlink {
     /// Deletes a rule, if it is there.
     pub fn delete_rule(&mut self, rule: &Rule) -> io::Result<()> {
         self.change(rule_message(RTM_DELRULE, 0, rule), GONE)
+    }
+
+    /// Adds a route of the main table to addresses on an interface; one that is there already is kept.
+    pub fn add_route(&mut self, destination: Prefix, link: u32) -> io::Result<()> {
+        let mut route = route::Route::new((destination.address(), destination.length()), link);
+        route.protocol = PROTOCOL;
+        route.scope = route::RT_SCOPE_LINK;
+        self.change(route.add(AddRoute::New), EXISTS)
+    }
+
+    /// Deletes a route, if it is there.
+    pub fn delete_route(&mut self, found: &Route) -> io::Result<()> {
+        let to = (found.destination.address(), found.destination.length());
+        let mut route = route::Route::new(to, found.link.unwrap_or(0));
+        route.protocol = found.protocol;
+        route.scope = route::RT_SCOPE_NOWHERE;
+        self.change(route.delete(), NO_ROUTE)
     }
 
     fn change(&mut self, message: Message, fine: i32) -> io::Result<()> {

@@ -5,10 +5,12 @@ pub mod interface;
 pub mod plan;
 pub mod provider;
 pub mod tailscale;
+pub mod wireguard;
 
 pub mod flannel;
 pub mod kernel;
 pub mod life;
+pub mod peers;
 pub mod probe;
 pub mod routes;
 pub mod rule;

@@ -10,6 +10,7 @@ use crate::{
     auth::same_server,
     flannel::Note,
     kernel::Network,
+    peers::{self, Assignment, Other},
     provider::{Guide, Login, Phase, Pods, Provider, ProviderError, Settings, Status},
     routes, rule,
     state::{Record, State},
@@ -20,6 +21,8 @@ const FIRST_PAUSE: Duration = Duration::from_secs(5);
 const MAX_PAUSE: Duration = Duration::from_mins(5);
 /// The time that routes may wait for their approval before it is reported.
 const APPROVAL: Duration = Duration::from_secs(30);
+/// The time in which a flannel that starts has named all other nodes.
+const NAMING: Duration = Duration::from_mins(2);
 /// The time that the control server may be away before it is reported; a provider loses it for a moment at each start.
 const AWAY: Duration = Duration::from_secs(30);
 
@@ -58,6 +61,8 @@ pub struct Life<S> {
     last_error: Option<String>,
     pending_since: Option<Instant>,
     away_since: Option<Instant>,
+    /// The number of flannel's present start, and when it was seen first.
+    flannel: Option<(u32, Instant)>,
     /// The VPN as it ran last.
     facts: Option<Facts>,
     events: Vec<String>,
@@ -87,6 +92,7 @@ impl<S: Store> Life<S> {
             last_error: None,
             pending_since: None,
             away_since: None,
+            flannel: None,
             facts: None,
             events: Vec::new(),
         }
@@ -155,6 +161,10 @@ impl<S: Store> Life<S> {
         let carried = carried(input, &status, guide.ranges());
         if self.record.selection.pods == Pods::Advertised {
             self.keep_routes(&status, input, &network, &carried.accepted, &mut state)?;
+        }
+        state.key.clone_from(&status.own.key);
+        if self.record.selection.pods == Pods::Routes {
+            self.keep_peers(&status, input, &mut state)?;
         }
         if guide.has_table {
             keep_lan(&status, &network, index, &carried, &mut state);
@@ -310,6 +320,60 @@ impl<S: Store> Life<S> {
         Ok(())
     }
 
+    /// Gives the subnets of other nodes' pods to the peers that lead to them.
+    fn keep_peers(
+        &mut self,
+        status: &Status,
+        input: &Input<'_>,
+        state: &mut State,
+    ) -> Result<(), Stop> {
+        let others = match input.note {
+            // As they were before this boot.
+            None => self.record.others.clone(),
+            Some(note) => self.present(note, input.now),
+        };
+        let decision = peers::decide(&status.peers, &self.record.assigned, &others);
+        let before = decision.before;
+        self.change_record(|record| {
+            record.others = others;
+            record.assigned = before;
+        })?;
+        self.provider
+            .change_ranges(&decision.add, &decision.remove)?;
+        for (done, to, all) in [
+            ("allowed", "for", &decision.add),
+            ("no more allowed", "for", &decision.remove),
+        ] {
+            for Assignment { peer, range } in all {
+                let mut peers = status.peers.iter();
+                let name = peers.find(|one| one.key.as_ref() == Some(peer));
+                let name = name.map_or(peer.as_str(), |peer| peer.name.as_str());
+                self.events.push(format!(
+                    "the subnet of pods {range} is {done} {to} the peer {name}"
+                ));
+            }
+        }
+        let after = decision.after;
+        self.change_record(|record| record.assigned = after)?;
+        state.notes.extend(decision.problems);
+        state.pods = decision.routes;
+        Ok(())
+    }
+
+    /// Returns the other nodes that flannel has named since its start. Until it has had the time for all of them, those count that it named
+    /// before.
+    fn present(&mut self, note: &Note, now: Instant) -> Vec<Other> {
+        if self.flannel.is_none_or(|(starts, _)| starts != note.starts) {
+            self.flannel = Some((note.starts, now));
+        }
+        let mut others = note.others.clone();
+        let since = self.flannel.map_or(now, |(_, since)| since);
+        if now.duration_since(since) >= NAMING {
+            others.retain(|other| other.start == note.starts);
+        }
+        others
+    }
+
     /// Changes the settings that subnets of pods need.
     fn keep_settings(
         &mut self,
@@ -397,6 +461,14 @@ impl<S: Store> Life<S> {
                     .map_err(|error| error.to_string())?;
             }
             self.change_record(|record| record.routes = wanted.after)
+                .map_err(text)?;
+        }
+        if !self.record.assigned.is_empty() {
+            let assigned = self.record.assigned.clone();
+            self.provider
+                .change_ranges(&[], &assigned)
+                .map_err(|error| error.to_string())?;
+            self.change_record(|record| record.assigned.clear())
                 .map_err(text)?;
         }
         if self.record.kept_sources {

@@ -335,6 +335,9 @@ fn flannel(facts: &Facts, node: &Node, notes: &mut Vec<String>) -> Result<Vec<Se
             );
         }
     }
+    if node.selection.pods == Pods::Routes {
+        check_families(facts, node)?;
+    }
     let conf = (!is_vxlan).then(|| format!("{LIB_DIR}/{NET_CONF}"));
     if let Some(other) = own
         .flannel_conf
@@ -379,6 +382,19 @@ fn flannel(facts: &Facts, node: &Node, notes: &mut Vec<String>) -> Result<Vec<Se
         )
     }));
     Ok(settings)
+}
+
+/// Refuses a cluster with pods that flannel's hooks do not name: they have the IPv4 subnet of another node, and no other.
+fn check_families(facts: &Facts, node: &Node) -> Result<(), Refusal> {
+    let families = &node.settings.cluster_families;
+    if !families.contains(&Family::Ipv6) && facts.addresses.ipv4.is_some() {
+        return Ok(());
+    }
+    refuse(
+        "cluster-cidr",
+        "flannel tells its hooks no IPv6 subnet of other nodes, and no node without an IPv4 address, so peers cannot get them",
+        "add pods=vxlan to the VPN's settings, which has both families",
+    )
 }
 
 /// Returns the consequences of flannel's own back end in the tunnel.

@@ -11,7 +11,7 @@ use std::{
 use serde::Serialize;
 
 use crate::{
-    provider::{Guide, Provider},
+    provider::{Guide, Pods, Provider},
     status::{Finding, Report},
 };
 
@@ -92,26 +92,33 @@ pub fn probe(provider: &(dyn Provider + Sync), report: &Report) -> Vec<Probe> {
             networks.any(|network| network.contains(*route))
         });
         let address = peer.addresses.first()?;
-        (peer.online && is_of_cluster).then_some((peer.name.as_str(), *address))
+        (peer.online && is_of_cluster).then(|| (peer.name.clone(), *address))
     });
-    let peers: Vec<_> = of_cluster.collect();
-    let ask = |(name, address): (&str, IpAddr)| Probe {
-        peer: name.to_owned(),
-        address,
-        ping: match provider.ping(address) {
+    // A node behind a hub is no peer.
+    let others = report.others.iter();
+    let others = others.map(|other| (other.address.to_string(), other.address));
+    let peers: Vec<_> = if report.pods == Pods::Routes {
+        others.collect()
+    } else {
+        of_cluster.collect()
+    };
+    let ask = |(name, address): &(String, IpAddr)| Probe {
+        peer: name.clone(),
+        address: *address,
+        ping: match provider.ping(*address) {
             Ok(time) => answered(time),
             Err(error) => Answer::Silent {
                 reason: error.to_string(),
             },
         },
-        api: connect((address, API).into()),
-        kubelet: connect((address, KUBELET).into()),
+        api: connect((*address, API).into()),
+        kubelet: connect((*address, KUBELET).into()),
     };
     let mut probes = Vec::with_capacity(peers.len());
     for some in peers.chunks(AT_ONCE) {
         thread::scope(|scope| {
             let ask = &ask;
-            let asked = some.iter().map(|peer| scope.spawn(move || ask(*peer)));
+            let asked = some.iter().map(|peer| scope.spawn(move || ask(peer)));
             let asked: Vec<_> = asked.collect();
             probes.extend(asked.into_iter().filter_map(|thread| thread.join().ok()));
         });

@@ -5,7 +5,13 @@ use std::{net::IpAddr, path::Path, time::Duration};
 
 use serde::{Deserialize, Serialize, Serializer};
 
-use crate::{Addresses, Prefix, Secret, interface, kernel::Network, tailscale};
+use crate::{
+    Addresses, Prefix, Secret, interface,
+    kernel::Network,
+    peers::Assignment,
+    status::{Finding, Report},
+    tailscale, wireguard,
+};
 
 /// A VPN that this program knows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -14,13 +20,15 @@ pub enum ProviderName {
     /// Tailscale, with its own control server or another such as headscale.
     #[default]
     Tailscale,
-    /// Any interface that leads to the other nodes, whoever made it.
+    /// An interface of WireGuard that its user brings up.
+    Wireguard,
+    /// Any other interface that leads to the other nodes, whoever made it.
     Interface,
 }
 
 impl ProviderName {
     /// All providers.
-    pub const ALL: [Self; 2] = [Self::Tailscale, Self::Interface];
+    pub const ALL: [Self; 3] = [Self::Tailscale, Self::Wireguard, Self::Interface];
 
     /// Returns the provider that settings name.
     pub fn parse(name: &[u8]) -> Option<Self> {
@@ -32,6 +40,7 @@ impl ProviderName {
     pub fn guide(self) -> &'static Guide {
         match self {
             Self::Tailscale => &tailscale::GUIDE,
+            Self::Wireguard => &wireguard::GUIDE,
             Self::Interface => &interface::GUIDE,
         }
     }
@@ -56,6 +65,8 @@ pub enum Pods {
     /// The VPN advertises the subnet of each node's pods.
     #[default]
     Advertised,
+    /// flannel's hooks name the subnets of other nodes, and the peers of the interface get them.
+    Routes,
     /// flannel sends them from node to node in VXLAN.
     Vxlan,
 }
@@ -72,6 +83,9 @@ impl Selection {
             ProviderName::Tailscale => {
                 Box::new(tailscale::Tailscale::new(tailscale::SystemRunner, run_dir))
             }
+            ProviderName::Wireguard => Box::new(wireguard::Wireguard {
+                name: self.interface.clone().unwrap_or_default(),
+            }),
             ProviderName::Interface => Box::new(interface::Interface {
                 name: self.interface.clone().unwrap_or_default(),
             }),
@@ -128,6 +142,8 @@ pub struct Guide {
     pub policy: fn(&[Prefix]) -> String,
     /// Returns how nodes elsewhere reach these addresses of a node on its LAN.
     pub reach_lan: fn(&[Prefix]) -> String,
+    /// Returns what is wrong besides what holds for every provider.
+    pub examine: fn(&Report, &Network) -> Vec<Finding>,
 }
 
 impl PartialEq for Guide {
@@ -171,6 +187,7 @@ impl Guide {
         outdated: |_| None,
         policy: |_| String::new(),
         reach_lan: |_| String::new(),
+        examine: |_, _| Vec::new(),
     };
 
     /// Returns the ranges of the addresses that the provider gives to its nodes.
@@ -236,6 +253,11 @@ pub trait Provider {
 
     /// Has packets from the VPN to subnets behind this node get its own address, or not.
     fn translate_sources(&self, _: bool) -> Result<(), ProviderError> {
+        Ok(())
+    }
+
+    /// Gives subnets of pods to peers that are there, and takes others from them, with [`Pods::Routes`].
+    fn change_ranges(&self, _: &[Assignment], _: &[Assignment]) -> Result<(), ProviderError> {
         Ok(())
     }
 }
@@ -309,6 +331,14 @@ pub struct Peer {
     pub direct: Option<String>,
     /// The relay through which packets go otherwise.
     pub relay: Option<String>,
+    /// Its public key, where it is known by it.
+    pub key: Option<String>,
+    /// The address to which packets would go, where it is known before there is a path.
+    pub endpoint: Option<String>,
+    /// Seconds since its last handshake.
+    pub handshake_age: Option<u64>,
+    /// Seconds between packets that keep the way to it open; 0 for none.
+    pub keepalive: Option<u16>,
     /// The time at which its key expires, as the control server writes it (RFC 3339).
     pub key_expiry: Option<String>,
     /// The time at which it was made.

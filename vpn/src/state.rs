@@ -2,7 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Addresses, Facts, Prefix, provider::Selection, routes::Remembered};
+use crate::{
+    Addresses, Facts, Prefix,
+    peers::{Assignment, Other},
+    provider::Selection,
+    routes::Remembered,
+};
 
 /// The directory of what ends with a boot; root's alone.
 pub const RUN_DIR: &str = "/run/multus-vpn";
@@ -36,6 +41,11 @@ pub struct Record {
     /// This program had the routes of other nodes installed.
     pub accepted_routes: bool,
     pub routes: Remembered,
+    /// The other nodes, and what their subnets gave to peers of this node's interface.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub others: Vec<Other>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub assigned: Vec<Assignment>,
 }
 
 /// Returns whether a record needs no such field, so that releases that do not know it read it as well.
@@ -59,6 +69,8 @@ impl Record {
             kept_sources: false,
             accepted_routes: false,
             routes: Remembered::default(),
+            others: Vec::new(),
+            assigned: Vec::new(),
         }
     }
 }
@@ -84,6 +96,12 @@ pub struct State {
     pub pending: Vec<Prefix>,
     /// The ranges of the LAN that have a rule.
     pub lan: Vec<Prefix>,
+    /// The subnets of other nodes' pods that have a route of this program.
+    #[serde(default)]
+    pub pods: Vec<Prefix>,
+    /// This node's public key, for the other nodes.
+    #[serde(default)]
+    pub key: Option<String>,
 }
 
 impl State {
@@ -98,6 +116,8 @@ impl State {
             advertised: Vec::new(),
             pending: Vec::new(),
             lan: Vec::new(),
+            pods: Vec::new(),
+            key: None,
         }
     }
 
@@ -112,6 +132,8 @@ impl State {
             advertised: Vec::new(),
             pending: Vec::new(),
             lan: Vec::new(),
+            pods: Vec::new(),
+            key: None,
         }
     }
 }

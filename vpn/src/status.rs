@@ -9,6 +9,7 @@ use crate::{
     Prefix,
     kernel::{Link, MAIN, Network},
     life::not_logged_in,
+    peers::{self, Other},
     provider::{Guide, Peer, Phase, Pods, ProviderError, Settings, Status},
     routes::{self, list},
     rule,
@@ -77,10 +78,16 @@ pub struct Report {
     pub lan_without_rule: Vec<Prefix>,
     /// The networks of the cluster's pods and services, as far as this node knows them.
     pub cluster: Vec<Prefix>,
+    /// The other nodes that flannel's hooks have named.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub others: Vec<Other>,
     /// Warnings of the provider's own.
     pub health: Vec<String>,
     /// The present time of this node.
     pub now: String,
+    /// What the provider finds wrong.
+    #[serde(skip)]
+    found: Vec<Finding>,
 }
 
 /// An interface and its MTU.
@@ -143,6 +150,17 @@ pub struct PeerReport {
     pub relay: Option<String>,
     /// The subnets behind it.
     pub routes: Vec<Prefix>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// The address to which packets would go.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub endpoint: Option<String>,
+    /// Seconds since its last handshake.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub handshake_age: Option<u64>,
+    /// Seconds between packets that keep the way to it open.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keepalive: Option<u16>,
 }
 
 /// The sources of a report.
@@ -158,6 +176,8 @@ pub struct Sources<'a> {
     pub cluster: &'a [Prefix],
     /// The subnets of this node's pods, from flannel's hook.
     pub subnets: &'a [Prefix],
+    /// The other nodes, from flannel's hooks.
+    pub others: &'a [Other],
     /// flannel's configuration has been written.
     pub has_flannel: bool,
     /// `vpn run` runs.
@@ -188,6 +208,8 @@ impl Report {
             .flat_map(|peer| peer.routes.iter().copied())
             .filter(|route| !route.is_default())
             .collect();
+        let pods = record.selection.pods;
+        let decision = peers::decide(&status.peers, &record.assigned, sources.others);
         let lan = link.map(|link| rule::lan(network, link, sources.cluster));
         let lan = lan.unwrap_or_default();
         let vxlan = network.links.values();
@@ -199,7 +221,12 @@ impl Report {
                 is_over_ipv6: below.is_ipv6,
             })
         });
-        Self {
+        let accepted = if pods == Pods::Routes {
+            decision.routes
+        } else {
+            accepted
+        };
+        let mut report = Self {
             provider: sources.provider,
             version: Some(status.version.clone()).filter(|version| !version.is_empty()),
             phase: phase(sources.status),
@@ -207,7 +234,7 @@ impl Report {
                 Phase::NoInterface(reason) => Some(reason.clone()),
                 _ => None,
             },
-            pods: record.selection.pods,
+            pods,
             name: status.own.name.clone(),
             addresses: status.own.addresses.clone(),
             node_key_expiry: status.own.key_expiry.clone(),
@@ -240,9 +267,18 @@ impl Report {
             },
             lan: lan.into_iter().collect(),
             cluster: sources.cluster.to_vec(),
+            others: sources.others.to_vec(),
             health: status.health.clone(),
             now: sources.now.to_string(),
-        }
+            found: Vec::new(),
+        };
+        let problems = decision.problems.into_iter().map(|text| Finding {
+            is_problem: true,
+            text,
+        });
+        report.found = (sources.provider.examine)(&report, network);
+        report.found.extend(problems);
+        report
     }
 }
 
@@ -281,9 +317,13 @@ fn own_routes(
     let mut not_installed = accepted.to_vec();
     not_installed.retain(|route| !is_installed(route));
     let not_approved = routes::without(advertised, &status.own.routes);
+    let pending = match sources.record.selection.pods {
+        Pods::Advertised => routes::without(wanted, &status.own.routes),
+        Pods::Routes | Pods::Vxlan => Vec::new(),
+    };
     Routes {
         wanted: wanted.to_vec(),
-        pending: rule::without_twins(routes::without(wanted, &status.own.routes), accepted),
+        pending: rule::without_twins(pending, accepted),
         approved: routes::without(advertised, &not_approved),
         advertised: advertised.clone(),
         not_installed,
@@ -358,6 +398,10 @@ impl From<&Peer> for PeerReport {
             direct: peer.direct.clone(),
             relay: peer.relay.clone(),
             routes: peer.routes.clone(),
+            key: peer.key.clone(),
+            endpoint: peer.endpoint.clone(),
+            handshake_age: peer.handshake_age,
+            keepalive: peer.keepalive,
         }
     }
 }
@@ -395,6 +439,7 @@ pub fn findings(report: &Report, state: Option<&State>) -> Vec<Finding> {
         found.overlaps(report);
         found.paths(report);
         found.dns_and_sources(report);
+        found.0.extend(report.found.iter().cloned());
     }
     for text in &report.health {
         // These repeat the phase.
@@ -527,7 +572,10 @@ impl Findings {
                 list(subnets)
             ));
         }
-        let lost = routes::without(&routes.wanted, &routes.advertised);
+        let mut lost = routes::without(&routes.wanted, &routes.advertised);
+        if report.pods != Pods::Advertised {
+            lost.clear();
+        }
         if !lost.is_empty() {
             self.problem(format!(
                 "{} of this node's pods is not advertised: systemctl restart multus-vpn.service",
@@ -547,7 +595,11 @@ impl Findings {
             self.problem(format!(
                 "the kernel has no route to {}: systemctl restart {}",
                 list(&routes.not_installed),
-                report.provider.unit
+                if report.pods == Pods::Routes {
+                    "multus-vpn.service"
+                } else {
+                    report.provider.unit
+                }
             ));
         }
         let has = |ipv4: bool| {

@@ -50,6 +50,7 @@ pub const GUIDE: Guide = Guide {
     outdated,
     policy,
     reach_lan,
+    ..Guide::PLAIN
 };
 /// The control server unless one is set.
 const DEFAULT_CONTROL_SERVER: &str = "https://controlplane.tailscale.com";
@@ -534,6 +535,7 @@ impl From<PeerOutput> for Peer {
             relay: some(output.relay),
             key_expiry: some_time(output.key_expiry),
             created: some_time(output.created),
+            ..Self::default()
         }
     }
 }

@@ -38,7 +38,7 @@ complete -c multus-distro -n "__fish_multus_distro_needs_command" -f -a "version
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand run" -l distro -d 'The distro, where it does not follow from the program\'s name' -r -f -a "k3s\t'K3s: charts among the static files, a manifest that names their address'
 rke2\t'RKE2: a manifest that carries the charts'"
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand run" -l data-dir -d 'The distro\'s data directory, where its arguments do not name it' -r -F
-complete -c multus-distro -n "__fish_multus_distro_using_subcommand run" -l vpn-auth-file -d 'File of mode 0600 with the VPN\'s settings: name=tailscale,joinKey=KEY[,controlServerURL=URL][,extraArgs=ARGS], or name=interface,interface=NAME' -r -F
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand run" -l vpn-auth-file -d 'File of mode 0600 with the VPN\'s settings: name=tailscale,joinKey=KEY[,controlServerURL=URL][,extraArgs=ARGS], or name=wireguard,interface=NAME[,pods=routes|vxlan], or name=interface,interface=NAME' -r -F
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand run" -l vpn-auth -d 'The VPN\'s settings themselves, which every user of the node can read: prefer the file' -r
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand run" -l vpn-cluster-cidr -d 'The networks of the cluster\'s pods, where an agent cannot ask its server for them' -r
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand run" -l multus -d 'Stage Multus; without it what was staged earlier is removed, and left as it is on a VPN'
@@ -91,7 +91,7 @@ complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __f
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __fish_seen_subcommand_from plan" -l address -d 'The node\'s addresses in the VPN' -r
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __fish_seen_subcommand_from plan" -l mtu -d 'The MTU of the VPN\'s interface' -r
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __fish_seen_subcommand_from plan" -l name -d 'The node\'s name in the VPN' -r
-complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __fish_seen_subcommand_from plan" -l vpn-auth-file -d 'File of mode 0600 with the VPN\'s settings: name=tailscale,joinKey=KEY[,controlServerURL=URL][,extraArgs=ARGS], or name=interface,interface=NAME' -r -F
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __fish_seen_subcommand_from plan" -l vpn-auth-file -d 'File of mode 0600 with the VPN\'s settings: name=tailscale,joinKey=KEY[,controlServerURL=URL][,extraArgs=ARGS], or name=wireguard,interface=NAME[,pods=routes|vxlan], or name=interface,interface=NAME' -r -F
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __fish_seen_subcommand_from plan" -l vpn-auth -d 'The VPN\'s settings themselves, which every user of the node can read: prefer the file' -r
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __fish_seen_subcommand_from plan" -l distro -d 'The distro, where it does not follow from the program\'s name' -r -f -a "k3s\t'K3s: charts among the static files, a manifest that names their address'
 rke2\t'RKE2: a manifest that carries the charts'"
@@ -101,7 +101,7 @@ complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __f
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __fish_seen_subcommand_from plan" -l flannel-conf -d 'The configuration of flannel, which is the file of the plan\'s flannel-conf'
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __fish_seen_subcommand_from plan" -l args -d 'Only the arguments that are added to the distro\'s, one on each line'
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __fish_seen_subcommand_from plan" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __fish_seen_subcommand_from run" -l vpn-auth-file -d 'File of mode 0600 with the VPN\'s settings: name=tailscale,joinKey=KEY[,controlServerURL=URL][,extraArgs=ARGS], or name=interface,interface=NAME' -r -F
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __fish_seen_subcommand_from run" -l vpn-auth-file -d 'File of mode 0600 with the VPN\'s settings: name=tailscale,joinKey=KEY[,controlServerURL=URL][,extraArgs=ARGS], or name=wireguard,interface=NAME[,pods=routes|vxlan], or name=interface,interface=NAME' -r -F
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __fish_seen_subcommand_from run" -l vpn-auth -d 'The VPN\'s settings themselves, which every user of the node can read: prefer the file' -r
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __fish_seen_subcommand_from run" -l root -d 'The directory that stands for the node\'s root' -r -F
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand vpn; and __fish_seen_subcommand_from run" -s h -l help -d 'Print help'

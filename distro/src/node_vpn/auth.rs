@@ -36,7 +36,7 @@ const OTHERS: u32 = 0o077;
 /// The arguments with settings.
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct AuthArgs {
-    /// File of mode 0600 with the VPN's settings: name=tailscale,joinKey=KEY[,controlServerURL=URL][,extraArgs=ARGS], or name=interface,interface=NAME
+    /// File of mode 0600 with the VPN's settings: name=tailscale,joinKey=KEY[,controlServerURL=URL][,extraArgs=ARGS], or name=wireguard,interface=NAME[,pods=routes|vxlan], or name=interface,interface=NAME
     #[arg(long, value_name = "FILE", value_parser = absolute)]
     vpn_auth_file: Option<PathBuf>,
     /// The VPN's settings themselves, which every user of the node can read: prefer the file

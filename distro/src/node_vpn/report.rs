@@ -31,14 +31,15 @@ pub(crate) fn report(root: &Root) -> anyhow::Result<(Report, Option<State>)> {
     let network = Netlink::open()
         .and_then(|mut netlink| netlink.network())
         .context("cannot read the interfaces of this node")?;
-    let subnets = files.note()?.map(|note| note.subnets).unwrap_or_default();
+    let note = files.note()?.unwrap_or_default();
     let report = Report::new(&Sources {
         provider: provider.guide(),
         status: status.as_ref(),
         settings: &settings,
         record: &record,
         cluster: &cluster(root, &files)?,
-        subnets: &subnets,
+        subnets: &note.subnets,
+        others: &record.others,
         has_flannel: !files.networks()?.is_empty(),
         is_kept: files.is_kept(),
         network: &network,

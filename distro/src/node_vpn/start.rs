@@ -65,7 +65,7 @@ pub(crate) fn args(
         if networks.is_empty() && settings.role == Some(Role::Agent) {
             networks = networks_of_server(&files, settings, print_note)?;
         }
-        files.write_net_conf(&flannel_conf(networks, &plan, settings)?)?;
+        files.write_net_conf(&flannel_conf(networks, &plan, &selection, settings)?)?;
     }
     Ok(Some(plan.args()))
 }
@@ -117,6 +117,7 @@ pub(crate) fn flannel_networks(
 pub(crate) fn flannel_conf(
     mut networks: Vec<Prefix>,
     plan: &Plan,
+    selection: &Selection,
     settings: &Settings,
 ) -> anyhow::Result<String> {
     let program = std::env::current_exe().context("cannot find this program's own path")?;
@@ -126,7 +127,11 @@ pub(crate) fn flannel_conf(
         let first = node_ip.and_then(|setting| setting.values.first()?.parse().ok());
         networks = prefixes(&settings::pod_networks(&settings.cluster_cidr, first))?;
     }
-    Ok(net_conf(networks.into_iter().collect(), &hook))
+    Ok(net_conf(
+        networks.into_iter().collect(),
+        &hook,
+        selection.pods,
+    ))
 }
 
 fn prefixes(texts: &[String]) -> Result<Vec<Prefix>, BadUsage> {
@@ -341,7 +346,7 @@ mod tests {
                     settings: vec![setting],
                     notes: Vec::new(),
                 };
-                let text = flannel_conf(networks, &plan, &settings).unwrap();
+                let text = flannel_conf(networks, &plan, &Selection::default(), &settings).unwrap();
                 let conf: serde_json::Value = serde_json::from_str(&text).unwrap();
                 ["Network", "IPv6Network"].map(|key| conf[key].as_str().unwrap().to_owned())
             };

@@ -292,5 +292,29 @@ fn interface_of_the_user_has_a_name_and_no_login() {
         );
     }
     refuses("name=tailscale,interface=ts0", "makes its own");
+    refuses("name=tailscale,pods=vxlan", "makes its own");
+    let pods = |text: &str| {
+        let auth = Auth::parse(text.as_bytes());
+        auth.map(|auth| (auth.selection.provider, auth.selection.pods))
+            .unwrap()
+    };
+    let of_wireguard = |pods| (ProviderName::Wireguard, pods);
+    let wg0 = "name=wireguard,interface=wg0";
+    assert_eq!(pods(wg0), of_wireguard(Pods::Routes));
+    assert_eq!(
+        pods(&format!("{wg0},pods=routes")),
+        of_wireguard(Pods::Routes)
+    );
+    assert_eq!(
+        pods(&format!("{wg0},pods=vxlan")),
+        of_wireguard(Pods::Vxlan)
+    );
+    refuses(&format!("{wg0},pods=bgp"), "neither routes nor vxlan");
+    refuses(&format!("{wg0},joinKey=Abc123"), "leave it out");
+    refuses(
+        &format!("{wg0},privateKey=Abc123"),
+        "has its keys in its own configuration",
+    );
+    refuses("name=interface,interface=zt0,pods=routes", "leave it out");
     refuses("name=interface,iface=zt0", "did you mean interface?");
 }

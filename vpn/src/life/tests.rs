@@ -6,7 +6,7 @@ use super::*;
 use crate::{
     Secret,
     kernel::{Link, MAIN, Route},
-    provider::{Peer, ProviderName},
+    provider::{Peer, ProviderName, Selection},
 };
 
 /// A VPN in memory, with the calls that change it.
@@ -22,6 +22,8 @@ struct Fake {
     settings: Settings,
     approved: Vec<Prefix>,
     accepted: Vec<Prefix>,
+    /// The peers of an interface of WireGuard, in place of those above.
+    peers: Vec<Peer>,
     calls: Vec<String>,
     saved: Vec<Record>,
 }
@@ -50,11 +52,15 @@ impl Provider for OfProvider {
                 is_online: !fake.is_away,
                 ..Peer::default()
             },
-            peers: vec![Peer {
-                name: "router".to_owned(),
-                routes: fake.accepted.clone(),
-                ..Peer::default()
-            }],
+            peers: [
+                &fake.peers[..],
+                &[Peer {
+                    name: "router".to_owned(),
+                    routes: fake.accepted.clone(),
+                    ..Peer::default()
+                }],
+            ]
+            .concat(),
             health: Vec::new(),
             has_interface: true,
             ..Status::default()
@@ -125,6 +131,24 @@ impl Provider for OfProvider {
         let mut fake = self.0.borrow_mut();
         fake.calls.push(format!("translate {translate}"));
         fake.settings.translates_sources = translate;
+        Ok(())
+    }
+
+    fn change_ranges(
+        &self,
+        add: &[Assignment],
+        remove: &[Assignment],
+    ) -> Result<(), ProviderError> {
+        let mut fake = self.0.borrow_mut();
+        for (mark, changed) in [("+", add), ("-", remove)] {
+            for Assignment { peer, range } in changed {
+                fake.calls.push(format!("{mark}{peer} {range}"));
+                let mut peers = fake.peers.iter_mut();
+                let found = peers.find(|one| one.key.as_ref() == Some(peer)).unwrap();
+                found.routes.retain(|one| one != range);
+                found.routes.extend((mark == "+").then_some(*range));
+            }
+        }
         Ok(())
     }
 
@@ -207,6 +231,7 @@ impl Node {
         self.note = Some(Note {
             subnets: prefixes(subnet),
             networks: prefixes("10.42.0.0/16"),
+            ..Note::default()
         });
     }
 
@@ -668,4 +693,108 @@ fn interface_of_another_name_is_reported_once_with_the_cure() {
             "the VPN is now on vpn9 with 100.64.0.1, and was on vpn7 with 100.64.0.1: restart the distro, if it was started before"
         ]
     );
+}
+
+/// A node whose interface has the peers b and c, and whose flannel has named these nodes.
+fn of_wireguard() -> Node {
+    let peer = |name: &str, address: [u8; 4]| Peer {
+        name: name.to_owned(),
+        key: Some(name.to_owned()),
+        addresses: vec![address.into()],
+        ..Peer::default()
+    };
+    let mut node = Node::new(Fake {
+        peers: vec![peer("b", [10, 9, 0, 2]), peer("c", [10, 9, 0, 3])],
+        ..Fake::default()
+    });
+    let record = Record::of(Selection {
+        provider: ProviderName::Wireguard,
+        interface: Some("vpn7".to_owned()),
+        pods: Pods::Routes,
+    });
+    node.fake.borrow_mut().saved.push(record);
+    node.restart();
+    node.flannel("10.42.1.0/24");
+    node.names(1, &[("10.42.2.0/24", 2), ("10.42.3.0/24", 3)]);
+    node
+}
+
+impl Node {
+    /// Notes a start of flannel, and the nodes that it names.
+    fn names(&mut self, start: u32, others: &[(&str, u8)]) {
+        let note = self.note.as_mut().unwrap();
+        note.starts = start;
+        for (subnet, last) in others {
+            let subnet = subnet.parse().unwrap();
+            note.others.retain(|other| other.subnet != subnet);
+            note.others.push(Other {
+                subnet,
+                address: [10, 9, 0, *last].into(),
+                key: None,
+                start,
+            });
+        }
+    }
+}
+
+#[test]
+fn peers_get_the_subnets_of_their_nodes_and_lose_those_alone() {
+    let mut node = of_wireguard();
+    let state = node.step(0);
+    assert_eq!(state.pods, prefixes("10.42.2.0/24 10.42.3.0/24"));
+    assert_eq!(node.calls(), ["+b 10.42.2.0/24", "+c 10.42.3.0/24"]);
+    assert_eq!(node.life.take_events().len(), 2);
+    node.step(10);
+    assert_eq!(node.calls(), [""; 0]);
+    // The user has made the interface again.
+    node.fake.borrow_mut().peers[0].routes.clear();
+    node.step(20);
+    assert_eq!(node.calls(), ["+b 10.42.2.0/24"]);
+    // A subnet of the user's own stays at the end.
+    let own = prefixes("192.168.7.0/24")[0];
+    node.fake.borrow_mut().peers[1].routes.push(own);
+    node.step(30);
+    node.restart();
+    node.life.end(true).unwrap();
+    assert_eq!(node.calls(), ["-b 10.42.2.0/24", "-c 10.42.3.0/24"]);
+    assert_eq!(node.fake.borrow().peers[1].routes, [own]);
+    assert_eq!(node.fake.borrow().saved.last().unwrap().assigned, []);
+}
+
+#[test]
+fn record_has_each_assignment_before_it_is_made() {
+    let mut node = of_wireguard();
+    node.step(0);
+    let fake = node.fake.borrow();
+    assert_eq!(fake.calls[0], "save 0");
+    let first = &fake.saved[1];
+    assert_eq!((first.assigned.len(), first.others.len()), (2, 2));
+}
+
+#[test]
+fn flannel_that_starts_again_has_the_time_to_name_all_nodes() {
+    let mut node = of_wireguard();
+    node.step(0);
+    node.names(2, &[("10.42.3.0/24", 3)]);
+    node.step(100);
+    node.step(219);
+    assert_eq!(node.calls().len(), 2);
+    // b has left while flannel was away.
+    let state = node.step(220);
+    assert_eq!(node.calls(), ["-b 10.42.2.0/24"]);
+    assert_eq!(state.pods, prefixes("10.42.3.0/24"));
+}
+
+#[test]
+fn peers_are_as_before_a_boot_until_flannel_starts() {
+    let mut node = of_wireguard();
+    node.step(0);
+    node.calls();
+    node.note = None;
+    let mut fake = node.fake.borrow_mut();
+    fake.peers.iter_mut().for_each(|peer| peer.routes.clear());
+    drop(fake);
+    node.restart();
+    node.step(10);
+    assert_eq!(node.calls(), ["+b 10.42.2.0/24", "+c 10.42.3.0/24"]);
 }

@@ -19,6 +19,7 @@ struct Node {
     record: Record,
     cluster: Vec<Prefix>,
     subnets: Vec<Prefix>,
+    others: Vec<Other>,
     has_flannel: bool,
     is_kept: bool,
     network: Network,
@@ -77,6 +78,7 @@ fn healthy() -> Node {
         record: Record::default(),
         cluster: prefixes("10.42.0.0/16 10.43.0.0/16"),
         subnets: prefixes("10.42.1.0/24"),
+        others: Vec::new(),
         has_flannel: true,
         is_kept: true,
         network: Network {
@@ -118,6 +120,7 @@ impl Node {
             record: &self.record,
             cluster: &self.cluster,
             subnets: &self.subnets,
+            others: &self.others,
             has_flannel: self.has_flannel,
             is_kept: self.is_kept,
             network: &self.network,

@@ -95,6 +95,7 @@ fn provider_that_nothing_else_names_announces_pods_and_has_its_own_words() {
     let note = Note {
         subnets: vec![subnet],
         networks: vec!["10.42.0.0/16".parse().unwrap()],
+        ..Note::default()
     };
     let step = |phase| {
         let mut life = Life::new(Box::new(mesh(phase)), Nowhere, Record::default());
@@ -122,6 +123,7 @@ fn provider_that_nothing_else_names_announces_pods_and_has_its_own_words() {
         record: &Record::default(),
         cluster: &note.networks,
         subnets: &note.subnets,
+        others: &[],
         has_flannel: true,
         is_kept: true,
         network: &network,

@@ -16,7 +16,10 @@ use vpn::{
     state::Record,
 };
 
-use super::{note, run::change_rules};
+use super::{
+    note,
+    run::{change_routes, change_rules},
+};
 use crate::node_vpn::files::VpnFiles;
 
 #[derive(Debug, clap::Args)]
@@ -100,6 +103,7 @@ pub(super) fn undo(root: &Root, record: Record, end: End) -> anyhow::Result<()> 
         }
     }
     change_rules(&BTreeSet::new()).context("cannot delete the rules of the LAN")?;
+    change_routes(None, &[]).context("cannot delete the routes to other nodes' pods")?;
     let Guide { down, log_out, .. } = selection.guide();
     note(&match (was_ours, end) {
         (_, End::Login) => "the VPN is down, and this node is logged out".to_owned(),

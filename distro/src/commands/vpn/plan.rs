@@ -136,7 +136,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         let networks = networks.context(
             "flannel does not run here, or keeps its own back end: leave --flannel-conf out",
         )?;
-        return print(&flannel_conf(networks, &plan, &settings)?);
+        return print(&flannel_conf(networks, &plan, &selection, &settings)?);
     }
     print(&table(&plan))
 }

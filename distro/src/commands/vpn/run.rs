@@ -22,6 +22,7 @@ use vpn::{
     flannel::Note,
     kernel::Netlink,
     life::{Input, Life, Store as _},
+    peers,
     provider::{Guide, KEY_FILE, Login},
     rule,
     state::{NOTE, Record, State},
@@ -111,6 +112,7 @@ fn keep_up(root: &Root, files: &VpnFiles<'_>, auth: Option<&Auth>) -> anyhow::Re
         });
         if is_this_node && state.node.is_some() {
             set_rules(&mut state);
+            set_routes(&mut state);
         }
         let lines = log.lines(former.as_ref(), &state, life.take_events());
         // The state is written first, so that a reader of a line finds it.
@@ -188,6 +190,32 @@ fn set_rules(state: &mut State) {
             "cannot set a rule that keeps the LAN out of the VPN: {error}; the kernel needs policy routing (CONFIG_IP_MULTIPLE_TABLES)"
         ));
     }
+}
+
+/// Keeps the routes to other nodes' pods. One that cannot be set is reported, and tried again at the next look.
+fn set_routes(state: &mut State) {
+    let interface = state.node.as_ref().map(|node| node.interface.as_str());
+    if let Err(error) = change_routes(interface, &state.pods) {
+        state.notes.push(format!(
+            "cannot set a route to pods of other nodes: {error}"
+        ));
+    }
+}
+
+/// Adds and deletes routes of this program, until they are these.
+pub(super) fn change_routes(interface: Option<&str>, wanted: &[Prefix]) -> io::Result<()> {
+    let mut netlink = Netlink::open()?;
+    let network = netlink.network()?;
+    let link = interface.and_then(|name| network.link_named(name));
+    let (add, delete) = peers::change_routes(&network, link, wanted);
+    let delete = delete
+        .iter()
+        .try_for_each(|route| netlink.delete_route(route));
+    let add = link.map_or(Ok(()), |link| {
+        add.iter()
+            .try_for_each(|range| netlink.add_route(*range, link))
+    });
+    delete.and(add)
 }
 
 /// Adds the rules of the LAN that are known before the VPN runs: it may come up at any moment, with routes of others. None is deleted,
