@@ -41,6 +41,8 @@ pub(crate) enum Module {
     Tailscale,
     /// A program of ours with the control server of the VPN's own tests.
     VpnControl,
+    /// WireGuard in a program.
+    Wireguard,
 }
 
 /// The programs that a suite runs.
@@ -68,6 +70,7 @@ impl Module {
             Self::SbomReader => "sbom-reader",
             Self::Tailscale => "tailscale",
             Self::VpnControl => "vpn-control",
+            Self::Wireguard => "wireguard",
         }
     }
 

@@ -90,7 +90,7 @@ impl Suite {
             Self::Cluster => cluster::run(env, report),
             Self::K3s => k3s::run(env, options, report),
             Self::Published => published::run(env, report),
-            Self::Vpn => vpn::run(env, report),
+            Self::Vpn => vpn::run(env, options, report),
             Self::Scale => scale::run(env, options, report),
             Self::Upgrade => upgrade::run(env, options, report),
             Self::Bench => bench::run(env, &options.bench, options.peer.as_deref(), report),

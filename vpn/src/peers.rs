@@ -59,23 +59,20 @@ pub struct Decision {
 pub fn decide(peers: &[Peer], assigned: &[Assignment], others: &[Other]) -> Decision {
     let mut decision = Decision::default();
     for other in others {
-        match target(peers, assigned, other, &mut decision.problems) {
-            Some(peer) => {
-                let wanted = Assignment {
-                    peer: peer.key.clone().unwrap_or_default(),
-                    range: other.subnet,
-                };
-                decision.routes.push(other.subnet);
-                let is_there = has(peer, other.subnet);
-                // One that is there without a record is the user's.
-                if !is_there || assigned.contains(&wanted) {
-                    if !is_there {
-                        decision.add.push(wanted.clone());
-                    }
-                    decision.after.push(wanted);
+        if let Some(peer) = target(peers, assigned, other, &mut decision.problems) {
+            let wanted = Assignment {
+                peer: peer.key.clone().unwrap_or_default(),
+                range: other.subnet,
+            };
+            decision.routes.push(other.subnet);
+            let is_there = has(peer, other.subnet);
+            // One that is there without a record is the user's.
+            if !is_there || assigned.contains(&wanted) {
+                if !is_there {
+                    decision.add.push(wanted.clone());
                 }
+                decision.after.push(wanted);
             }
-            None => {}
         }
     }
     decision.remove = assigned.to_vec();

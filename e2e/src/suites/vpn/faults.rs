@@ -28,7 +28,8 @@ pub(super) fn before_the_join(
         || {
             fixture.write_auth(1, &fixture.tailnet.key)?;
             fixture.node(1).run(&["chmod", "644", AUTH])?;
-            fixture.nodes[1].keep(fixture.env)?;
+            let env = fixture.env;
+            fixture.nodes[1].keep(env)?;
             fixture.nodes[1].one_line(20, &[AUTH, "chmod 600"])
         },
     )?;
@@ -36,7 +37,8 @@ pub(super) fn before_the_join(
         "a wrong key is refused, and the line names the cure",
         || {
             fixture.write_auth(1, wrong)?;
-            fixture.nodes[1].keep(fixture.env)?;
+            let env = fixture.env;
+            fixture.nodes[1].keep(env)?;
             fixture.nodes[1].one_line(60, &["invalid authkey", "correct the key"])
         },
     )?;
@@ -129,15 +131,6 @@ pub(super) fn of_a_running_cluster(
 }
 
 impl Fixture<'_> {
-    /// Returns the pod subnet of a node, by its object.
-    pub(super) fn pod_subnet(&self, index: usize) -> anyhow::Result<String> {
-        let node = self.get(&["node", &self.node(index).name])?;
-        Ok(node["spec"]["podCIDR"]
-            .as_str()
-            .unwrap_or_default()
-            .to_owned())
-    }
-
     fn distro_waits(&mut self) -> anyhow::Result<()> {
         let started = self.start_distro(1, "agent", &["--server=https://100.64.0.1:6443"]);
         let Err(error) = started else {
@@ -150,7 +143,8 @@ impl Fixture<'_> {
 
     fn joins_late(&mut self) -> anyhow::Result<()> {
         self.write_auth(1, &self.tailnet.key)?;
-        let (env, tailnet, node) = (self.env, &self.tailnet, &mut self.nodes[1]);
+        let (tailnet, cluster) = (&self.tailnet, &mut self.cluster);
+        let (env, node) = (cluster.env, &mut cluster.nodes[1]);
         tailnet.machine.while_stopped(&tailnet.server, |_| {
             node.keep(env)?;
             node.one_line(90, &["tailscale up", "control server"])
@@ -184,12 +178,12 @@ impl Fixture<'_> {
 
     fn daemon_is_killed(&mut self) -> anyhow::Result<()> {
         let node = &mut self.nodes[1];
-        node.node.end(&node.daemon, "KILL")?;
+        node.node.end(node.daemon()?, "KILL")?;
         node.one_line(
             30,
             &["the daemon of tailscale does not run: systemctl start"],
         )?;
-        node.daemon = tailnet::start_daemon(&node.node, tailnet::INTERFACE)?;
+        node.daemon = Some(tailnet::start_daemon(&node.node, tailnet::INTERFACE)?);
         tailnet::address(&node.node)?;
         self.ensure_advertised(&[])?;
         self.pods_reach_each_other()
@@ -198,10 +192,11 @@ impl Fixture<'_> {
     /// Ends the agent's daemon and `vpn run`, and starts both with settings that have no key.
     fn reboot(&mut self) -> anyhow::Result<()> {
         self.write_auth(1, "")?;
+        let env = self.env;
         let node = &mut self.nodes[1];
-        node.node.end(&node.daemon, "TERM")?;
-        node.daemon = tailnet::start_daemon(&node.node, tailnet::INTERFACE)?;
-        node.keep(self.env)
+        node.node.end(node.daemon()?, "TERM")?;
+        node.daemon = Some(tailnet::start_daemon(&node.node, tailnet::INTERFACE)?);
+        node.keep(env)
     }
 
     fn reboots_without_a_key(&mut self) -> anyhow::Result<()> {
@@ -380,8 +375,8 @@ impl Fixture<'_> {
 
     fn interface_is_renamed(&mut self) -> anyhow::Result<()> {
         let node = &mut self.nodes[1];
-        node.node.end(&node.daemon, "TERM")?;
-        node.daemon = tailnet::start_daemon(&node.node, RENAMED)?;
+        node.node.end(node.daemon()?, "TERM")?;
+        node.daemon = Some(tailnet::start_daemon(&node.node, RENAMED)?);
         tailnet::address(&node.node)?;
         sh::until(60, "`vpn run` has seen the other name", || {
             let state = self.state(1)?;
