@@ -159,7 +159,7 @@ pub const PARTS: &[Part] = &[
         "airgap/multus-airgap-<arch>",
         "program",
         "multus-airgap for a medium",
-        "who carries `airgap/` to a site",
+        "air-gapped sites",
         "`airgap/multus-airgap-<arch> verify airgap`",
     ),
     part(

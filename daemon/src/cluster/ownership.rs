@@ -212,10 +212,10 @@ impl Ownership {
             _ if known == before => {}
             Known::Ending => {
                 info!(
-                    "our DaemonSet is deleted or changes its purpose: what was installed will be removed at the daemon's end"
+                    "this daemon's DaemonSet is deleted or changes its purpose: the daemon removes what it installed when it ends"
                 );
             }
-            Known::Present | Known::Nothing => info!("our DaemonSet stays"),
+            Known::Present | Known::Nothing => info!("this daemon's DaemonSet stays"),
         }
     }
 
@@ -236,7 +236,7 @@ impl Ownership {
                 None => Check::Absent,
             },
             Err(error) => {
-                debug!(%error, "cannot read our DaemonSet");
+                debug!(%error, "cannot read this daemon's DaemonSet");
                 if is_refusal(&error) {
                     Check::Refused
                 } else {

@@ -22,7 +22,7 @@ pub(super) const SUBJECT: Subject = Subject {
         ),
         must(
             "chain.directory-only",
-            "A list without `plugins` has those of the directory that has its name alone.",
+            "A list without `plugins` has only the plugins in the directory that has its name.",
             Cni("SPEC 1.1.0, section 1: Configuration format"),
         ),
         must(

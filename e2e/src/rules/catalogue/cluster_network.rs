@@ -8,7 +8,7 @@ use super::{
 pub(super) const SUBJECT: Subject = Subject {
     name: "cluster-network",
     title: "The default network and networks for every pod",
-    introduction: "`clusterNetwork` names the default network, and `defaultNetworks` names further networks of every pod: a definition, the name of a configuration in a file, or a path.",
+    introduction: "`clusterNetwork` names the default network, and `defaultNetworks` names additional networks of every pod: a definition, the name of a configuration in a file, or a path.",
     rules: &[
         must(
             "cluster-network.by-name",

@@ -68,7 +68,7 @@ pub(super) const SUBJECT: Subject = Subject {
         ),
         must(
             "del.after-restart",
-            "A daemon that was killed and started again detaches from what is on disk alone, with the configuration of `ADD`.",
+            "A daemon that was killed and started again detaches with what is on disk, by the configuration of `ADD`.",
             Upstream,
         ),
         must(

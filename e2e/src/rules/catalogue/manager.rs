@@ -92,7 +92,7 @@ pub(super) const SUBJECT: Subject = Subject {
         ),
         should(
             "manager.daemon-keys",
-            "Keys that concern the daemon alone, as `multusConfigFile`, are not in the generated file.",
+            "Keys that concern only the daemon, such as `multusConfigFile`, are not in the generated file.",
             Upstream,
         ),
         must(

@@ -12,7 +12,7 @@ pub(super) const SUBJECT: Subject = Subject {
     rules: &[
         must(
             "status.default-network",
-            "`STATUS` runs the plugins of the default network alone, and fails when one of them fails.",
+            "`STATUS` runs only the plugins of the default network, and fails when one of them fails.",
             Upstream,
         ),
         must(
