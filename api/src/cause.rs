@@ -1,7 +1,7 @@
 //! The causes of failures. The daemon and the shim name one by its word, in the details of an answer, in the annotation of an event and in
 //! reports; `kubectl multus why` explains it.
 //!
-//! Errors of plugins, runtimes and the kubelet exist as text alone. [`Cause::from_foreign_text`] is the one place that classifies them.
+//! Errors of plugins, runtimes and the kubelet exist only as text. [`Cause::from_foreign_text`] is the one place that classifies them.
 
 use std::fmt;
 

@@ -1,7 +1,7 @@
 //! The version of the programs: the workspace's, with the commit and date of the release that built them.
 //!
 //! Cargo builds the programs without commit and date, so that a commit which changes no source builds no program again. The build of a
-//! release writes both into the finished programs ([`stamp`]). A program that cargo built alone says that it is a development build.
+//! release writes both into the finished programs ([`Stamp`]). A program that cargo built by itself says that it is a development build.
 
 use std::{hint::black_box, sync::LazyLock};
 
@@ -45,33 +45,41 @@ pub struct Build {
     pub date: &'static str,
 }
 
-/// Returns the text of the stamp, or an error where it is too long.
-pub fn stamp_text(commit: &str, date: &str) -> Result<String, StampError> {
-    let text = format!("{commit} {date}");
-    if text.len() > LENGTH - MARKER {
-        return Err(StampError::TooLong(text));
-    }
-    Ok(text)
-}
+/// The text of a stamp, which fits into its place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stamp(String);
 
-/// Writes the text of a stamp into a program, whose size stays the same. A program of another build is changed likewise.
-pub fn stamp(program: &mut [u8], text: &str) -> Result<(), StampError> {
-    let marker = &STAMP[..MARKER];
-    let mut places = program
-        .windows(LENGTH)
-        .enumerate()
-        .filter(|(_, window)| window[0] == marker[0] && window.starts_with(marker))
-        .map(|(at, _)| at);
-    let (Some(at), None) = (places.next(), places.next()) else {
-        return Err(StampError::NoPlace);
-    };
-    let place = &mut program[at + MARKER..at + LENGTH];
-    if text.len() > place.len() {
-        return Err(StampError::TooLong(text.to_owned()));
+impl Stamp {
+    /// Makes the stamp of a commit and a day, or fails where they are too long.
+    pub fn new(commit: &str, date: &str) -> Result<Self, StampError> {
+        let text = format!("{commit} {date}");
+        if text.len() > LENGTH - MARKER {
+            return Err(StampError::TooLong(text));
+        }
+        Ok(Self(text))
     }
-    place.fill(0);
-    place[..text.len()].copy_from_slice(text.as_bytes());
-    Ok(())
+
+    /// Returns the value of [`VARIABLE`].
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Writes the stamp into a program, whose size stays the same. A program of another build is changed likewise.
+    pub fn write(&self, program: &mut [u8]) -> Result<(), StampError> {
+        let marker = &STAMP[..MARKER];
+        let mut places = program
+            .windows(LENGTH)
+            .enumerate()
+            .filter(|(_, window)| window[0] == marker[0] && window.starts_with(marker))
+            .map(|(at, _)| at);
+        let (Some(at), None) = (places.next(), places.next()) else {
+            return Err(StampError::NoPlace);
+        };
+        let place = &mut program[at + MARKER..at + LENGTH];
+        place.fill(0);
+        place[..self.0.len()].copy_from_slice(self.0.as_bytes());
+        Ok(())
+    }
 }
 
 /// The reason why a program gets no stamp.
@@ -145,8 +153,10 @@ mod tests {
         let mut stamped = program();
         let commit = format!("{}-dirty", "0123456789abcdef".repeat(4));
         for (commit, date) in [(commit.as_str(), "2026-01-31"), ("abc", "2026-02-01")] {
-            let text = stamp_text(commit, date).unwrap();
-            stamp(&mut stamped, &text).unwrap();
+            Stamp::new(commit, date)
+                .unwrap()
+                .write(&mut stamped)
+                .unwrap();
             assert_eq!(stamped.len(), program().len());
             assert!(stamped.starts_with(b"\x7fELFmultus-rs release stamp:"));
             assert!(stamped.ends_with(b"end"));
@@ -160,17 +170,14 @@ mod tests {
     fn program_without_exactly_one_place_is_refused() {
         let twice = [program(), program()].concat();
         for mut program in [b"\x7fELF".to_vec(), twice] {
-            assert_eq!(stamp(&mut program, "abc x"), Err(StampError::NoPlace));
+            let stamp = Stamp::new("abc", "x").unwrap();
+            assert_eq!(stamp.write(&mut program), Err(StampError::NoPlace));
         }
         let long = "x".repeat(LENGTH);
-        assert!(matches!(stamp_text(&long, ""), Err(StampError::TooLong(_))));
-        assert!(matches!(
-            stamp(&mut program(), &long),
-            Err(StampError::TooLong(_))
-        ));
+        assert!(matches!(Stamp::new(&long, ""), Err(StampError::TooLong(_))));
     }
 
-    /// The tests are a program of cargo alone.
+    /// Cargo by itself builds the tests.
     #[test]
     fn development_build_says_so() {
         assert_eq!(build(), None);

@@ -104,7 +104,7 @@ pub enum Error {
     #[error("{0} is missing: copy the release's directory again")]
     Missing(String),
     /// A file is larger than any of its kind.
-    #[error("{name} has more than {max} bytes, so it is no file of a release: copy it again")]
+    #[error("{name} has more than {max} bytes, so it is not a file of a release: copy it again")]
     TooLarge {
         /// The file.
         name: String,

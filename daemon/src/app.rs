@@ -278,7 +278,7 @@ impl App {
         self.serve(socket, publish, vec![reconciling, configuring], leasing)
     }
 
-    /// Spawns the tasks of a daemon that installs plugins and serves no pods: its socket is there for probes alone.
+    /// Spawns the tasks of a daemon that installs plugins and serves no pods: its socket serves only probes.
     fn spawn_standalone(self: &Arc<Self>, socket: Socket) -> Tasks {
         let reconciler = &self.reconciler;
         tokio::spawn(Arc::clone(self).follow_daemon_set());

@@ -119,7 +119,7 @@ impl<W: io::Write> io::Write for OneLine<W> {
     }
 }
 
-/// Starts logging to stderr alone, for commands without a daemon's file.
+/// Starts logging only to stderr, for commands without a daemon's file.
 pub fn to_stderr(level: &str, as_json: bool) {
     let layer = layer(io::stderr as fn() -> io::Stderr, as_json);
     tracing_subscriber::registry()

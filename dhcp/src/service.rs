@@ -88,7 +88,7 @@ impl fmt::Display for Event<'_> {
             Self::Renewed(address) => write!(formatter, "has renewed the lease of {address}"),
             Self::Lost(failure) => write!(
                 formatter,
-                "has lost its lease, whose address is taken off the interface: {failure}"
+                "has lost its lease, whose address is removed from the interface: {failure}"
             ),
             Self::Regained(address) => write!(formatter, "has the lease of {address} again"),
             Self::Released(address) => write!(formatter, "releases the lease of {address}"),

@@ -291,7 +291,7 @@ mod tests {
         store.keep(stored("a")).unwrap();
         let kept = store.all().unwrap().remove(0);
         assert!(store.is_of_this_boot(&kept));
-        // The former form of the file, which was in /run alone.
+        // The format of earlier releases, whose file was only in /run.
         assert!(store.is_of_this_boot(&stored("a")));
         store.boot = Some("another".to_owned());
         assert!(!store.is_of_this_boot(&kept));

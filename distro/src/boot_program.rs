@@ -21,7 +21,7 @@ pub(crate) fn check(root: &Root, program: &Path, is_explicit: bool) -> anyhow::R
     );
     ensure!(
         root.is_executable(program),
-        "{} is no program: put it there first, since each start of the distro needs it",
+        "{} is not a program: put it there first, since each start of the distro needs it",
         program.display()
     );
     let real = root.real_path(program)?;
@@ -44,7 +44,7 @@ pub(crate) fn check(root: &Root, program: &Path, is_explicit: bool) -> anyhow::R
         };
         ensure!(
             user == owner && mode & writable == 0,
-            "others than root may change {0} (owner {user}, group {group}, mode {mode:04o}), and systemd would run the program as root at each boot: end that (chmod go-w {0}), or {cure}",
+            "users other than root can change {0} (owner {user}, group {group}, mode {mode:04o}), and systemd would run the program as root at each boot: end that (chmod go-w {0}), or {cure}",
             path.display()
         );
     }
@@ -81,7 +81,7 @@ mod tests {
             assert!(error.contains(words), "{error}");
         };
         check("/usr/local/bin/multus-distro", false).unwrap();
-        refused("/usr/local/bin/other", "is no program");
+        refused("/usr/local/bin/other", "is not a program");
         refused("/media/stick/multus-distro", "below /media");
         check("/media/stick/multus-distro", true).unwrap();
         mode("/home/me/multus-distro", 0o777);
@@ -95,6 +95,6 @@ mod tests {
         symlink("../../../home/me/multus-distro", at("/usr/local/bin/link")).unwrap();
         refused("/usr/local/bin/link", "change /home/me ");
         symlink("/loop", at("/loop")).unwrap();
-        refused("/loop", "is no program");
+        refused("/loop", "is not a program");
     }
 }

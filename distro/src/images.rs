@@ -80,7 +80,7 @@ fn check_signatures(medium: &Medium, trusted: &TrustedKey) -> anyhow::Result<Vec
         let path = medium.path(&signature);
         let bytes = files.get(&signature).with_context(|| {
             format!(
-                "{} is missing, and {} is trusted alone: copy it from the release, or take a release that its owner signed",
+                "{} is missing, and only {} is trusted: copy it from the release, or take a release that its owner signed",
                 path.display(),
                 trusted.origin
             )

@@ -6,7 +6,7 @@ use serde_yaml::{Mapping, Value};
 
 /// RKE2 writes the cluster's settings into a HelmChart with this annotation.
 const INJECTED: &str = "rke2.cattle.io/inject-cluster-config";
-/// The beginning of a file of comments alone, for which the distro removes what it installed from the file's former content.
+/// The beginning of a file of only comments, for which the distro removes what it installed from the file's former content.
 const REMOVED: &str = "# removed by multus-distro: ";
 
 /// Returns whether the distro's disable list names a path below the manifests directory: by a directory, or by the manifest without its
@@ -54,7 +54,7 @@ pub(crate) fn multus(bytes: &[u8]) -> Vec<String> {
         .collect()
 }
 
-/// Returns a file of comments alone, for which the distro removes what it installed from the file's former content.
+/// Returns a file of only comments, for which the distro removes what it installed from the file's former content.
 pub(crate) fn removal(name: &str) -> Vec<u8> {
     format!("{REMOVED}{name}\n").into_bytes()
 }

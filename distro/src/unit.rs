@@ -282,7 +282,7 @@ impl Features {
     }
 }
 
-/// The limits of the unit that keeps the VPN up, whose process holds a key: it writes below `/run` and `/var/lib` alone, and starts
+/// The limits of the unit that keeps the VPN up, whose process holds a key: it writes only below `/run` and `/var/lib`, and starts
 /// the provider's program, never the distro. The file with its settings may be in a home.
 const SANDBOX: &str = "NoNewPrivileges=yes\nProtectSystem=full\nProtectHome=read-only\n\
     ProtectKernelTunables=yes\nProtectKernelModules=yes\nProtectControlGroups=yes\n\

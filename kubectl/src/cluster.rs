@@ -126,7 +126,7 @@ impl Cluster {
                 let nad: Arc<Nad> = objects::definition(object)?;
                 known.add(&nad);
             } else if let Entry::Vacant(others) = known.other_names.entry(namespace) {
-                // The names serve a suggestion alone; without the right to list definitions there is none.
+                // The names only serve a suggestion; without the right to list definitions there is none.
                 let params = ListParams::default();
                 let listed = self.list(&kind, Some(others.key()), &params).await;
                 let names = listed.unwrap_or_default();

@@ -109,13 +109,13 @@ pub(crate) enum Diagnostic {
     /// A CNI version that no daemon supports.
     #[error("cniVersion {version} is not supported: write one of {known}")]
     UnsupportedVersion { version: String, known: String },
-    /// The API server accepts `spec.config` as text alone.
+    /// The API server accepts `spec.config` only as text.
     #[error(
         "spec.config must be text, and the API server refuses anything else: put the JSON in quotes, or write `config: |` and indent it"
     )]
     ConfigNotText,
     /// Another API group or version of this kind.
-    #[error("apiVersion is \"{found}\", but Multus reads k8s.cni.cncf.io/v1 alone: write that")]
+    #[error("apiVersion is \"{found}\", but Multus reads only k8s.cni.cncf.io/v1: write that")]
     ApiVersion { found: String },
     /// The short form of an annotation cannot contain the definition's name.
     #[error(

@@ -204,12 +204,16 @@ fn selected_networks(objects: &[(Location, Object)], netconf: &Netconf) -> Vec<(
 }
 
 fn finding(location: &Location, object: String, diagnostic: &Diagnostic) -> Finding {
+    let text = diagnostic.to_string();
+    // An error of the daemon names the pod, which the finding names already.
+    let (_, name) = object.rsplit_once(' ').unwrap_or(("", &object));
+    let named = format!("pod {name}: ");
     Finding {
         severity: diagnostic.severity(),
         file: location.file.clone(),
         line: location.line,
+        text: text.strip_prefix(&named).unwrap_or(&text).to_owned(),
         object,
-        text: diagnostic.to_string(),
     }
 }
 

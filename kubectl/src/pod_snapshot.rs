@@ -107,7 +107,7 @@ impl PodSnapshot {
         })
     }
 
-    /// Returns what the pod's object alone says; nothing else is read.
+    /// Returns what the pod's object says; nothing else is read.
     pub(crate) fn of_object(pod_state: PodState) -> anyhow::Result<Self> {
         Ok(Self {
             pod_state,

@@ -136,8 +136,8 @@ fn log(snapshot: &PodSnapshot, now: u64) -> Vec<LogEntry> {
 
 fn daemon(reply: &DaemonReply) -> String {
     match reply {
-        DaemonReply::NoNode => "not queried: the pod has no node".to_owned(),
-        DaemonReply::NoDaemon => "there is none on the node".to_owned(),
+        DaemonReply::NoNode => "not queried: the pod is not scheduled".to_owned(),
+        DaemonReply::NoDaemon => "there is no daemon on the node".to_owned(),
         DaemonReply::NotRunning { daemon, reason } => format!("{daemon} does not run: {reason}"),
         DaemonReply::Unavailable(reason) => format!("not queried: {reason}"),
         DaemonReply::Answered { daemon, answer } => match &answer.problem {

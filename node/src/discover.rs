@@ -144,7 +144,7 @@ fn check_file_tree(root: &Root, runtime: &Runtime, dirs: &CniDirs) -> Result<(),
     {
         None => Ok(()),
         Some(dir) => Err(format!(
-            "{} of {} (pid {}) is another directory than that of the node: it runs in a file tree of its own, which is /proc/{2}/root",
+            "{} of {} (pid {}) is not the node's directory of that name: it runs in a file tree of its own, /proc/{2}/root",
             dir.display(),
             runtime.name,
             runtime.pid

@@ -1,5 +1,5 @@
 //! The examination of a node: facts, notes and problems, each with what helps, and those about Multus itself. `multus-distro doctor` adds
-//! what concerns the distro, `multus-daemon doctor` has these alone.
+//! what concerns the distro, `multus-daemon doctor` has only these.
 
 use std::{
     fmt,
@@ -179,7 +179,7 @@ fn check_network(root: &Root, report: &Report, socket_dir: &Path, found: &mut Ex
         (Some(own), Some(first)) => {
             if first != own {
                 found.problem(format!(
-                    "{}/{first} comes before {own}, and pods get it alone: rename it to come after, or remove it",
+                    "{}/{first} comes before {own}, and pods get only that network: rename it so that it comes after, or remove it",
                     dirs.conf_dir.display()
                 ));
             }
@@ -208,7 +208,7 @@ fn check_network(root: &Root, report: &Report, socket_dir: &Path, found: &mut Ex
     let pending = root.list(pending).unwrap_or_default();
     if !pending.is_empty() {
         found.note(format!(
-            "{} removals of pods wait for the daemon, which does them before anything else",
+            "{} removals of pods wait for the daemon, which runs them before anything else",
             pending.len()
         ));
     }

@@ -47,7 +47,7 @@ impl Report {
             let conf_differs = own.conf_dir.is_some() && own.conf_dir != configured.conf_dir;
             if bins_differ || conf_differs {
                 self.notes.push(format!(
-                    "{} uses {own}, but {} name {configured}: the former hold; restart it if the files are right",
+                    "{} uses {own}, although {} name {configured}: restart it if the files are right",
                     runtime.name,
                     list(&from)
                 ));
@@ -91,7 +91,7 @@ impl Report {
             };
             if !COMMON_PLUGINS.into_iter().any(has) {
                 self.notes.push(format!(
-                    "no {} is in {}: pods have no network until a default network is installed",
+                    "there is no {} in {}: pods get no network until a default network is installed",
                     COMMON_PLUGINS.join(" or "),
                     list(&dirs.bin_dirs)
                 ));

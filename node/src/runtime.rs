@@ -151,7 +151,7 @@ pub async fn find(
                     continue;
                 }
                 (Some(_), None, true) => {
-                    "it runs pods, too: name the socket that counts in criSocket".to_owned()
+                    "it also runs pods: name the right socket in criSocket".to_owned()
                 }
                 (Some(_), None, false) => "it answers, but runs no pods".to_owned(),
             },
@@ -193,7 +193,7 @@ pub fn sockets_of_processes(root: &Root) -> (Vec<PathBuf>, Vec<Rejected>) {
             .is_none_or(|tree| tree.identity("/") == root.identity("/"));
         if !is_ours {
             reject(format!(
-                "this {program} is in a file tree of its own, as that of a node in a container: to ask it, use --root /proc/{pid}/root"
+                "this {program} runs in a file tree of its own, like a node in a container: to examine it, use --root /proc/{pid}/root"
             ));
             continue;
         }

@@ -123,7 +123,7 @@ fn first_of(dir: &Path, inputs: Inputs<'_>) -> Result<Draft, PlanError> {
     }
     Err(PlanError::NoFile {
         path: dir.to_owned(),
-        reason: "holds no CNI configuration other than that of multus".to_owned(),
+        reason: "holds only CNI configurations of multus".to_owned(),
     })
 }
 

@@ -292,7 +292,7 @@ pub enum PlanError {
     },
     /// One network is to keep its own default routes, and another one is to have default routes too.
     #[error(
-        "default-route is on {networks}, but an empty list means that one network alone has default routes: leave it on that one"
+        "default-route is on {networks}, but an empty list means that only this network has default routes: leave it on one"
     )]
     DefaultRouteTwice {
         /// The networks with the key `default-route`.

@@ -171,7 +171,7 @@ impl Netconf {
         Ok(netconf)
     }
 
-    /// Reads `daemon` alone, for networks that were attached earlier and that the state has.
+    /// Reads only `daemon`, for networks that were attached earlier and that the state has.
     pub fn without_request(daemon: &Map<String, Value>, auto: bool) -> Result<Self, NetconfError> {
         let mut map = Map::from_iter([("cniVersion".to_owned(), DETACH_VERSION.into())]);
         overlay(&mut map, daemon);

@@ -64,7 +64,7 @@ fn is_needed(annotation: &str) -> bool {
         || [plan::STATIC_POD_ANNOTATION, plan::RESOURCE_ANNOTATION].contains(&annotation)
 }
 
-/// A pod, parsed from its metadata alone.
+/// A pod, parsed only from its metadata.
 #[derive(Debug, PartialEq)]
 pub struct PodMetadata(pub PodView);
 

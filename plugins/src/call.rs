@@ -143,7 +143,7 @@ impl Args {
 const OPAQUE: [&str; 3] = ["prevresult", "sysctl", "labels"];
 
 /// Returns a configuration with its keys in lower case and without nulls. Configurations in the field are written for plugins that
-/// accept a key in any case and read null as absence. Where two keys differ in their case alone, one that begins with a small letter,
+/// accept a key in any case and read null as absence. Where two keys differ only in their case, one that begins with a small letter,
 /// as all documented keys do, comes before one that does not, and otherwise the later one counts.
 fn fold(value: Value) -> Value {
     match value {

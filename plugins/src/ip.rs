@@ -30,7 +30,7 @@ impl Cidr {
         Self { address, length }
     }
 
-    /// The address alone: a prefix of all bits.
+    /// Only the address: a prefix of all bits.
     pub(crate) const fn host(address: IpAddr) -> Self {
         Self::new(address, bits(address))
     }

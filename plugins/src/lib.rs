@@ -1,6 +1,6 @@
 //! multus-cni-plugins: the common CNI plugins as one static program. The name under which it is started says which plugin it is.
 //!
-//! It is a library with a program of one line, so that fuzz targets can link it. Without the feature `program` it is [`config`] alone, which
+//! It is a library with a program of one line, so that fuzz targets can link it. Without the feature `program` it is only [`config`], which
 //! runs everywhere: the configurations, for programs that check them.
 //!
 //! **Invariant**: stdout holds one CNI document or nothing, whatever happens.

@@ -24,7 +24,7 @@ Commands:
   version                   Print the version, with the commit and date of the release
 
 Options of install:
-  --only NAME[,NAME...]     Link these plugins alone
+  --only NAME[,NAME...]     Link only these plugins
   --replace                 Also replace files that have the name of a plugin; without it nothing is
                             installed when there is one
 
@@ -64,7 +64,7 @@ pub(crate) fn run(args: impl Iterator<Item = OsString>) -> ExitCode {
         ["uninstall", dir] => uninstall(Path::new(dir)),
         [] => Err(Failure::Usage("a command is missing".to_owned())),
         [command, ..] => Err(Failure::Usage(format!(
-            "{command:?} is no command, or has wrong arguments"
+            "{command:?} is not a command, or has wrong arguments"
         ))),
     };
     match outcome {
@@ -107,7 +107,11 @@ impl Install {
                         .collect::<Result<_, _>>()?;
                 }
                 path if dir.is_none() && !path.starts_with('-') => dir = Some(path.into()),
-                other => return Err(Failure::Usage(format!("install has no argument {other:?}"))),
+                other => {
+                    return Err(Failure::Usage(format!(
+                        "install does not take the argument {other:?}"
+                    )));
+                }
             }
         }
         let dir = dir.ok_or_else(|| Failure::Usage("install needs a directory".to_owned()))?;
@@ -319,7 +323,7 @@ mod tests {
                     Ok(_) => Ok(()),
                     Err(Failure::Usage(text) | Failure::Work(text)) => Err(text),
                 },
-                _ => Err("is no command".to_owned()),
+                _ => Err("is not a command".to_owned()),
             }
         });
     }

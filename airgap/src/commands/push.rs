@@ -226,7 +226,7 @@ impl Push {
         for artifact in self.artifacts.iter().filter(|one| one.tag == of) {
             let repository = &artifact.repository;
             let name = self.name(artifact);
-            let context = || format!("cannot give {name} further tags");
+            let context = || format!("cannot give {name} additional tags");
             let tags = self.registry.tags(repository);
             let tags = tags.map_err(registries::with_hint).with_context(context)?;
             ensure!(

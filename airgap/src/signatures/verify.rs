@@ -123,7 +123,7 @@ pub fn check(
     for (path, file) in &signatures.0 {
         if path.starts_with(PROVENANCE) && !trust.names_statement(path) {
             check_unsigned_statement(&file.bytes, files, release).with_context(|| {
-                format!("{path} is no statement about this release: remove it, or copy the release again")
+                format!("{path} is not a statement about this release: remove it, or copy the release again")
             })?;
             report.unchecked_statements.push(path.clone());
         }
@@ -304,7 +304,7 @@ fn file<'a>(signatures: &'a Tree, path: &str) -> anyhow::Result<&'a [u8]> {
 
 fn missing(path: &str) -> String {
     format!(
-        "{path} is missing: it was not signed, or a copy left the signature out; copy everything, or leave --key out to check it for damage alone"
+        "{path} is missing: it was not signed, or a copy left the signature out; copy everything, or leave --key out to check only for damage"
     )
 }
 

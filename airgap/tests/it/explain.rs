@@ -69,7 +69,7 @@ fn harm_and_foreign_files_are_named() {
     let copied = tempfile::tempdir_in(copied).unwrap();
     let copied = copied.path().join("chart-9.8.7.tgz");
     std::fs::copy(&chart, &copied).unwrap();
-    let expected = "it is no archive, list of images";
+    let expected = "it is not an archive, a list of images";
     refused(command(&["explain", text(&copied)]), FAILED, expected);
     let charts = dir.path().join("charts");
     let expected = "is neither a release nor a directory with its airgap files";

@@ -645,7 +645,7 @@ fn add_of_stranger(tree: &mut Tree, change: impl FnOnce(&mut Value)) -> String {
 #[test]
 fn statements_of_strangers_are_about_this_release_or_refused_by_name() {
     let path = format!("provenance/{}.sigstore.json", "0".repeat(64));
-    let refused = format!("{path} is no statement about this release: remove it");
+    let refused = format!("{path} is not a statement about this release: remove it");
     for keys in [BY_OWNER, BY_BOTH, &[]] {
         refuse_all(&[
             (&|tree| tree.add(&path, "garbage"), keys, &refused),

@@ -102,13 +102,13 @@ impl ApiRequest {
         self
     }
 
-    /// Requests an answer with the object's metadata alone.
+    /// Requests an answer with only the object's metadata.
     pub(crate) fn metadata(mut self) -> Self {
         self.accept = METADATA;
         self
     }
 
-    /// Requests a list of the objects' metadata alone.
+    /// Requests a list of only the objects' metadata.
     pub(crate) fn metadata_list(mut self) -> Self {
         self.accept = METADATA_LIST;
         self

@@ -27,7 +27,7 @@ pub(crate) fn events(namespace: &str) -> String {
     format!("/api/v1/namespaces/{namespace}/events")
 }
 
-/// Returns the path of a list with the `DaemonSet` of this name alone. Our Role allows such a list, not a get.
+/// Returns the path of a list with only the `DaemonSet` of this name. Our Role allows such a list, not a get.
 pub(crate) fn daemon_sets(namespace: &str, name: &str) -> String {
     let selector = super::reflector::selector("metadata.name", name);
     format!("/apis/apps/v1/namespaces/{namespace}/daemonsets?fieldSelector={selector}")

@@ -222,10 +222,10 @@ impl Ownership {
             _ if known == before => {}
             Known::Ending => {
                 info!(
-                    "our DaemonSet is deleted, changes its purpose or leaves this node: what was installed will be removed at the daemon's end"
+                    "this daemon's DaemonSet is deleted, changes its purpose or leaves this node: the daemon removes what it installed when it ends"
                 );
             }
-            Known::Present | Known::Nothing => info!("our DaemonSet stays"),
+            Known::Present | Known::Nothing => info!("this daemon's DaemonSet stays"),
         }
     }
 
@@ -242,7 +242,7 @@ impl Ownership {
             },
             Ok(None) => Check::Absent,
             Err(error) => {
-                debug!(%error, "cannot read our DaemonSet");
+                debug!(%error, "cannot read this daemon's DaemonSet");
                 if is_refusal(error) {
                     Check::Refused
                 } else {

@@ -142,7 +142,7 @@ impl Manager {
     }
 
     /// Writes the file at once when it is gone, as when upstream's daemon ends, which removes the file of its name. A pod that starts
-    /// without it gets the default network alone. Everything else waits until the changes have settled.
+    /// without it gets only the default network. Everything else waits until the changes have settled.
     fn restore(&mut self) {
         let serves = self.readiness.reason_closed(Gate::Socket).is_none();
         let lost = self.valid.clone();
@@ -193,7 +193,7 @@ impl Manager {
         let first = self.sorts_before(&wanted.path);
         if first != self.first {
             if let Some(first) = &first {
-                warn!(file = %wanted.path.display(), %first, "runtimes take the first file by name, and while that is another one no pod gets networks of ours: remove it, or give multusConfigFile a name that sorts before");
+                warn!(file = %wanted.path.display(), %first, "runtimes take the first file by name, and pods get additional networks only if it is this daemon's: remove the other one, or give multusConfigFile a name that sorts before it");
             }
             self.first = first;
         }

@@ -55,7 +55,7 @@ pub struct PluginFailure {
 pub enum Length {
     /// Everything, as in the log.
     Full,
-    /// The pod is named with the network alone.
+    /// The pod is named only with the network.
     PodWithNetwork,
     /// The pod has no uid.
     WithoutUid,
@@ -321,7 +321,7 @@ pub(super) fn not_found(pod: &PodRef, delegate: &Delegate, error: &ExecError) ->
     )
 }
 
-/// Returns the hint for the kernel's refusal of a master that is no Ethernet interface, where the plugin reports the refusal alone.
+/// Returns the hint for the kernel's refusal of a master that is no Ethernet interface, where the plugin reports only the refusal.
 fn master_hint(delegate: &Delegate, error: &CniError) -> Option<String> {
     let plugin = delegate.config.plugins.iter().find(|plugin| {
         let refusal = format!("failed to create {}: invalid argument", plugin.kind);
@@ -331,7 +331,7 @@ fn master_hint(delegate: &Delegate, error: &CniError) -> Option<String> {
     let master = master.filter(|name| !name.is_empty());
     let name = master.map_or_else(String::new, |name| format!(" {name}"));
     Some(format!(
-        "its master{name} has to be an Ethernet interface, which those of VPNs and tunnels are not: name one that has a MAC address"
+        "its master{name} has to be an Ethernet interface, unlike those of VPNs and tunnels: name one that has a MAC address"
     ))
 }
 

@@ -1,5 +1,5 @@
 //! Hands the containers of a node off to the runtime when the daemon is uninstalled. From then on the runtime detaches pods by its own
-//! list of networks alone: the default network, whose result its libcni looks up under that network's name, and no other network of a pod.
+//! list of networks: only the default network, whose result its libcni looks up under that network's name, and no other network of a pod.
 
 use std::path::{Path, PathBuf};
 
@@ -147,7 +147,7 @@ impl Engine {
             .and_then(|cache| all_entries(&cache.path))
         {
             Ok(entries) => entries,
-            Err(error) => return warn!(%error, "cannot read our cached results"),
+            Err(error) => return warn!(%error, "cannot read the daemon's cached results"),
         };
         let runtime_cache = root::proc_path(&dir);
         for entry in entries {

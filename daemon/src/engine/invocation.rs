@@ -137,7 +137,7 @@ fn args(
         out.push((key.to_owned(), sent_or(key, default)));
     }
     for (key, value) in &request.args {
-        // An address that the runtime requests is meant for the default network's interface alone.
+        // An address that the runtime requests is meant only for the default network's interface.
         let is_for_other = !is_default && OF_ONE_INTERFACE.contains(&key.as_str());
         if !is_for_other && !out.iter().any(|(present, _)| present == key) {
             out.push((key.clone(), value.clone()));

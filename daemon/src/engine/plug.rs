@@ -29,7 +29,7 @@ struct RunningContainer<'a> {
     context: DelegateContext<'a>,
     store: &'a Store,
     state: State,
-    /// Whether the container has state to keep up to date. A container that another program attached is in the result cache alone.
+    /// Whether the container has state to keep up to date. A container that another program attached is only in the result cache.
     is_known: bool,
     /// The handling of requests that no plugin supports.
     unsupported_requests: UnsupportedRequests,
@@ -131,7 +131,7 @@ impl<'a> RunningContainer<'a> {
     fn undo(&mut self, ifnames: &[IfName]) {
         for ifname in ifnames.iter().rev() {
             if let Err(error) = self.detach(ifname) {
-                warn!(%error, "cannot undo a plugged network");
+                warn!(%error, "cannot detach a network again after a failure");
             }
         }
     }

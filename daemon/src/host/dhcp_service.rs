@@ -261,22 +261,22 @@ impl Host for NodeHost {
 
     fn record(&self, client: &str, event: &Event<'_>) {
         match event {
-            Event::Searching => debug!(client, "looks for a DHCP lease"),
+            Event::Searching => debug!(client, "requests a DHCP lease"),
             Event::Granted(address) => info!(client, %address, "a DHCP lease was granted"),
             Event::Resumed(address) => debug!(client, %address, "a DHCP lease is held again"),
             Event::Renewed(address) => debug!(client, %address, "a DHCP lease was renewed"),
             Event::Released(address) => info!(client, %address, "a DHCP lease was released"),
             Event::Lost(reason) => {
-                warn!(client, %reason, "a DHCP lease is lost: its address is taken off the interface until a server grants it again");
+                warn!(client, %reason, "a DHCP lease is lost: its address is removed from the interface until a server grants it again");
             }
             Event::Regained(address) => {
                 info!(client, %address, "a lost DHCP lease was granted again");
             }
             Event::Orphaned(address) => {
-                info!(client, %address, "a DHCP lease has no interface any longer");
+                info!(client, %address, "the interface of a DHCP lease no longer exists");
             }
             Event::Failed(reason) => warn!(client, %reason, "a DHCP lease has failed"),
-            Event::Trouble(reason) => warn!(client, reason, "trouble with a DHCP lease"),
+            Event::Trouble(reason) => warn!(client, reason, "a DHCP lease has a problem"),
         }
         self.report(client, event);
         let counted = match event {

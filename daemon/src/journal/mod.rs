@@ -74,7 +74,7 @@ pub(crate) fn watch(root: &Root, cni_dirs: &[PathBuf]) -> io::Result<DirectoryWa
     DirectoryWatch::new(root, &dirs.iter().map(PathBuf::as_path).collect::<Vec<_>>())
 }
 
-/// Writes a DEL to the journal as the shim does: with CNI's variables alone, since others may be secrets.
+/// Writes a DEL to the journal as the shim does: with only CNI's variables, since others may be secrets.
 pub fn put(
     root: &Root,
     cni_dir: &Path,
@@ -138,7 +138,7 @@ pub(crate) fn load(root: &Root, path: &Path) -> Result<Loaded, RootError> {
     match api::Request::from_json(&bytes) {
         Ok(request) => Ok(Loaded::Request(request)),
         Err(error) => {
-            warn!(entry = %path.display(), %error, "setting aside a journal entry that is no request");
+            warn!(entry = %path.display(), %error, "setting aside a journal entry that is not a request");
             set_aside(root, path)?;
             Ok(Loaded::Removed)
         }

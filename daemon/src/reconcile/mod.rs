@@ -1,5 +1,5 @@
 //! Keeps the node as the configuration asks for it, as long as the daemon lives: shim and configuration in the runtime's
-//! directories, or plugins alone, the DHCP plugin's server, no state of containers that are deleted.
+//! directories, or only plugins, the DHCP plugin's server, no state of containers that are deleted.
 
 pub mod dhcp;
 pub mod node;

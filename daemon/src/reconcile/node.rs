@@ -152,7 +152,7 @@ impl NodeReconciler {
         Ok(report)
     }
 
-    /// Discovers runtime and directories, and installs the shim, or the plugins alone. The returned watch reports changes to the directories.
+    /// Discovers runtime and directories, and installs the shim, or only the plugins. The returned watch reports changes to the directories.
     /// `has_standalone` is false once plugins of a former installation without a multiplexer were removed.
     async fn reconcile_once(
         &self,

@@ -53,7 +53,7 @@ pub async fn detach_at_start(reconciler: Arc<NodeReconciler>, service: Arc<Servi
             Err(reason) => {
                 warn!(
                     reason,
-                    "cannot search for stale containers, the runtime does not list its own"
+                    "cannot search for stale containers, the runtime does not list its containers"
                 );
                 tokio::time::sleep(RETRY_PAUSE).await;
             }

@@ -1,4 +1,4 @@
-//! Decides which request runs next: a plain data structure without clock, thread or lock, so that its rules can be tested alone.
+//! Decides which request runs next: a plain data structure without clock, thread or lock, so that its rules can be tested by themselves.
 //!
 //! Each lane has slots of its own, so that CHECK and STATUS never wait behind ADD and DEL. Within a lane, namespaces take turns, and within a
 //! namespace entries run in the order of arrival. A namespace gets half of a lane's slots and a verb three quarters, so that plugins that

@@ -1,4 +1,4 @@
-//! For tests alone: plans a fault at a step of this thread. Writes of state files and runs of plugins are the steps.
+//! Only for tests: plans a fault at a step of this thread. Writes of state files and runs of plugins are the steps.
 
 use std::cell::Cell;
 use std::fs;

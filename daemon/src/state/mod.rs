@@ -75,7 +75,7 @@ impl State {
     }
 }
 
-/// A pod's identity; its fields are empty if the container has upstream's file alone.
+/// A pod's identity; its fields are empty if the container has only upstream's file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PodRef {
     pub namespace: String,

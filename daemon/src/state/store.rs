@@ -242,7 +242,7 @@ impl Store {
         }
     }
 
-    /// Returns the state of a sidecar without upstream's file if it is of an earlier boot. Upstream removes its own file alone when it has
+    /// Returns the state of a sidecar without upstream's file if it is of an earlier boot. Upstream removes only its own file when it has
     /// detached a container, so such a sidecar does not count, unless a power cut may have taken the file, which was not synced. Then
     /// the container is detached once more.
     fn sidecar_of_earlier_boot(&self, id: &ContainerId) -> Option<State> {
@@ -371,7 +371,7 @@ impl Store {
             Some(own_dir) => remove(own_dir, &sidecar_name(id))?,
             None => false,
         };
-        // One sync covers both on file systems with a single journal. On others a power cut may bring back the sidecar alone; then the
+        // One sync covers both on file systems with a single journal. On others a power cut may bring back only the sidecar; then the
         // next start detaches the container once more and forgets it.
         if upstream_file {
             state_dir.sync()?;

@@ -295,7 +295,7 @@ pub(crate) fn put_daemon_set(node: &NodeFixture) {
 }
 
 /// The log message of a daemon that has read its DaemonSet.
-const STAYS: &str = "our DaemonSet stays";
+const STAYS: &str = "this daemon's DaemonSet stays";
 
 /// Waits until this many daemons have read their DaemonSet, and deletes it.
 pub(crate) fn delete_daemon_set(node: &NodeFixture, daemon: &Daemon, seen: usize) {

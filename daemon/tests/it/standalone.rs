@@ -82,7 +82,7 @@ fn free_names_get_plugins_and_nothing_else_is_installed() {
     });
     assert_eq!(read("macvlan"), "theirs");
 
-    daemon.until_logged("our DaemonSet stays", 1);
+    daemon.until_logged("this daemon's DaemonSet stays", 1);
     let paths: Vec<_> = node
         .api
         .requests()
@@ -147,7 +147,7 @@ fn uninstallation_removes_the_plugins() {
         let mut daemon = start(&node);
         assert_eq!(names(&node).len(), 4);
         if is_refused {
-            daemon.until_logged("our DaemonSet stays", 1);
+            daemon.until_logged("this daemon's DaemonSet stays", 1);
             node.api.refuse_reads("/daemonsets", 403);
         } else {
             delete_daemon_set(&node, &daemon, 1);
@@ -164,7 +164,7 @@ fn update_from_multiplexer_to_plugins_and_back() {
     let node = node();
     put_daemon_set(&node);
     let mut old = owned_with(&node, node.command()).ready().by_own_name();
-    old.until_logged("our DaemonSet stays", 1);
+    old.until_logged("this daemon's DaemonSet stays", 1);
     // The next daemon starts before the former one ends.
     run_in_daemon_set(&node, "plugins");
     let mut plugins = start(&node);
@@ -178,7 +178,7 @@ fn update_from_multiplexer_to_plugins_and_back() {
     assert_eq!(names(&node), ["macvlan", PROGRAM, "primary", "static"]);
     assert!(node.path(RECORD).exists());
 
-    plugins.until_logged("our DaemonSet stays", 2);
+    plugins.until_logged("this daemon's DaemonSet stays", 2);
     run_in_daemon_set(&node, "run");
     let new = owned_with(&node, node.command()).ready();
     plugins.terminate();

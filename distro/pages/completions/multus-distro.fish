@@ -61,7 +61,7 @@ complete -c multus-distro -n "__fish_multus_distro_using_subcommand images; and 
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand images; and __fish_seen_subcommand_from install" -l distro -d 'The distro, where this node has both or neither' -r -f -a "k3s\t'K3s: charts among the static files, a manifest that names their address'
 rke2\t'RKE2: a manifest that carries the charts'"
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand images; and __fish_seen_subcommand_from install" -l data-dir -d 'The distro\'s data directory, where it is not the default one' -r -F
-complete -c multus-distro -n "__fish_multus_distro_using_subcommand images; and __fish_seen_subcommand_from install" -l conditional-import -d 'Also make .cache.json, with which the distro imports an archive only when it has changed: every archive in its directory, not this release\'s alone'
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand images; and __fish_seen_subcommand_from install" -l conditional-import -d 'Also make .cache.json, with which the distro imports an archive only when it has changed: every archive in its directory, not only this release\'s'
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand images; and __fish_seen_subcommand_from install" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand verify" -l distro -d 'The distro, where this node has both' -r -f -a "k3s\t'K3s: charts among the static files, a manifest that names their address'
 rke2\t'RKE2: a manifest that carries the charts'"
@@ -70,11 +70,11 @@ complete -c multus-distro -n "__fish_multus_distro_using_subcommand verify" -s h
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand install" -l unit -d 'The unit, where this node has several, or one of another name' -r
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand install" -l distro -d 'The distro, where this node has both' -r -f -a "k3s\t'K3s: charts among the static files, a manifest that names their address'
 rke2\t'RKE2: a manifest that carries the charts'"
-complete -c multus-distro -n "__fish_multus_distro_using_subcommand install" -l vpn-auth-file -d 'Put the node on the VPN of this file, which a unit of its own keeps up, without Multus where it was not on; both stay until uninstall' -r -F
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand install" -l vpn-auth-file -d 'Put the node on the VPN of this file, and leave Multus on or off as it is; a unit of its own keeps the VPN up until uninstall' -r -F
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand install" -l vpn-cluster-cidr -d 'The networks of the cluster\'s pods, where an agent cannot ask its server for them' -r
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand install" -l program -d 'This program\'s path on the node; its present path unless set' -r -F
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand install" -l root -d 'The directory that stands for the node\'s root' -r -F
-complete -c multus-distro -n "__fish_multus_distro_using_subcommand install" -l multus -d 'Start with Multus; on unless --vpn-auth-file is given, or this node has the VPN alone'
+complete -c multus-distro -n "__fish_multus_distro_using_subcommand install" -l multus -d 'Start with Multus; on unless --vpn-auth-file is given, or this node has only the VPN'
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand install" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand uninstall" -l unit -d 'The unit, where this node has several, or one of another name' -r
 complete -c multus-distro -n "__fish_multus_distro_using_subcommand uninstall" -l distro -d 'The distro, where this node has both' -r -f -a "k3s\t'K3s: charts among the static files, a manifest that names their address'

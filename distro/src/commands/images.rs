@@ -30,7 +30,7 @@ pub(crate) enum Command {
     },
     /// Check a directory with a release's archives, byte by byte
     #[command(
-        after_help = "Examples:\n  multus-distro images verify /media/airgap\n  multus-distro images verify /media/airgap --key /etc/multus/release.pub\n\nOn machines that are no nodes `multus-airgap verify` checks the same, and whole releases."
+        after_help = "Examples:\n  multus-distro images verify /media/airgap\n  multus-distro images verify /media/airgap --key /etc/multus/release.pub\n\nOn other machines `multus-airgap verify` does the same check, also of whole releases."
     )]
     Verify(VerifyArgs),
     /// Check a directory with a release's archives, and copy the one for this architecture to where the distro imports it
@@ -63,7 +63,7 @@ pub(crate) struct InstallArgs {
     #[arg(long, value_parser = absolute)]
     data_dir: Option<PathBuf>,
     /// Also make .cache.json, with which the distro imports an archive only when it has changed: every archive in its directory, not
-    /// this release's alone
+    /// only this release's
     #[arg(long)]
     conditional_import: bool,
 }

@@ -21,7 +21,7 @@ const MAX_UNIT: u64 = 1 << 20;
 
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  multus-distro install\n  multus-distro install --unit k3s-agent.service\n  multus-distro install --vpn-auth-file /etc/multus-vpn.auth            the VPN alone\n  multus-distro install --multus --vpn-auth-file /etc/multus-vpn.auth\n\nRun it again when the unit changes, as an installation script of the distro does; doctor reports it."
+    after_help = "Examples:\n  multus-distro install\n  multus-distro install --unit k3s-agent.service\n  multus-distro install --vpn-auth-file /etc/multus-vpn.auth            only the VPN\n  multus-distro install --multus --vpn-auth-file /etc/multus-vpn.auth\n\nRun it again when the unit changes, as an installation script of the distro does; doctor reports it."
 )]
 pub(crate) struct Args {
     /// The unit, where this node has several, or one of another name
@@ -30,10 +30,10 @@ pub(crate) struct Args {
     /// The distro, where this node has both
     #[arg(long, value_enum)]
     distro: Option<Distro>,
-    /// Start with Multus; on unless --vpn-auth-file is given, or this node has the VPN alone
+    /// Start with Multus; on unless --vpn-auth-file is given, or this node has only the VPN
     #[arg(long)]
     multus: bool,
-    /// Put the node on the VPN of this file, which a unit of its own keeps up, without Multus where it was not on; both stay until uninstall
+    /// Put the node on the VPN of this file, and leave Multus on or off as it is; a unit of its own keeps the VPN up until uninstall
     #[arg(long, value_name = "FILE", value_parser = absolute)]
     vpn_auth_file: Option<PathBuf>,
     /// The networks of the cluster's pods, where an agent cannot ask its server for them

@@ -20,7 +20,7 @@ use crate::{
 
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  multus-distro uninstall\n  multus-distro uninstall --unit k3s-agent.service\n\nThe servers uninstall the charts at their next start; network definitions stay. A node on a VPN stays logged in."
+    after_help = "Examples:\n  multus-distro uninstall\n  multus-distro uninstall --unit k3s-agent.service\n\nThe servers uninstall the charts at their next start; network definitions stay. A node on a VPN stays logged in.\nAfter the uninstall script of the distro it also removes what the daemon had installed."
 )]
 pub(crate) struct Args {
     /// The unit, where this node has several, or one of another name
@@ -70,7 +70,10 @@ fn remove_vpn(args: &Args, root: &Root) -> anyhow::Result<()> {
 fn uninstall(args: &Args, root: &Root, service: &Service) -> anyhow::Result<()> {
     if service.drop_in.is_none() {
         remove_vpn(args, root)?;
-        note(&format!("{} has no drop-in of multus-distro", service.name));
+        note(&format!(
+            "{} does not have a drop-in of multus-distro",
+            service.name
+        ));
         return Ok(());
     }
     // Whatever keeps Multus staged is found before anything is taken away: without its VPN the unit would not start.
@@ -94,9 +97,17 @@ fn uninstall(args: &Args, root: &Root, service: &Service) -> anyhow::Result<()> 
         }
     }
     remove_drop_in(root, &service.drop_in_path())?;
-    // No daemon reads the hint without Multus.
-    root.remove(HINT)?;
+    remove_hint(root)?;
     note_next_step(service);
+    Ok(())
+}
+
+/// Removes the hint, which no daemon reads without Multus.
+fn remove_hint(root: &Root) -> anyhow::Result<()> {
+    root.remove(HINT)?;
+    if let Some(dir) = Path::new(HINT).parent() {
+        let _ = root.remove_dir(dir);
+    }
     Ok(())
 }
 
@@ -131,7 +142,7 @@ fn uninstall_without_unit(args: &Args, root: &Root) -> anyhow::Result<()> {
         uses_vpn || !drop_ins.is_empty() || !installed.is_empty(),
         without_unit(root)
     );
-    root.remove(HINT)?;
+    remove_hint(root)?;
     if uses_vpn || !drop_ins.is_empty() {
         note("next: systemctl daemon-reload");
     }

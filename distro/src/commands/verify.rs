@@ -20,10 +20,10 @@ use crate::{
     after_help = "Examples:\n  multus-distro verify\n  multus-distro verify --data-dir /data/k3s --distro k3s"
 )]
 pub(crate) struct Args {
-    /// The former form of `images verify`
+    /// A directory, for which the command is `images verify` now
     #[arg(hide = true, conflicts_with_all = ["distro", "data_dir"])]
     dir: Option<PathBuf>,
-    /// The key of the former form
+    /// Its public key
     #[arg(long, value_name = "FILE", requires = "dir", hide = true)]
     key: Option<PathBuf>,
     /// The distro, where this node has both
@@ -52,7 +52,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let installed = verify_installed(&installation.data_dir)?;
     ensure!(
         staged + installed > 0,
-        "nothing of multus-distro is below {}: stage on servers, install images where there is no registry",
+        "multus-distro has put nothing below {}: stage on servers, install images on nodes without a registry",
         installation.data_dir.display()
     );
     Ok(())

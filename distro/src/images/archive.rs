@@ -14,7 +14,7 @@ use super::arch;
 /// Far more than an index with every image that ever was in a release.
 const MAX_INDEX: u64 = 4 << 20;
 
-/// Returns the references in an archive, read from its first entries alone.
+/// Returns the references in an archive, read only from its first entries.
 pub(crate) fn references(root: &Root, path: &Path) -> anyhow::Result<Vec<String>> {
     let damaged = || format!("{} is damaged: install it again", path.display());
     let mut tar = tar::Archive::new(root.open_file(path)?);

@@ -18,7 +18,7 @@ use archive::{
 const CACHE: &str = ".cache.json";
 
 /// Copies the archive into the directory. It is hashed again while it is copied, since it may have changed since the check.
-/// With `conditional_import`, the file with which the distro imports changed archives alone is made as well. Returns the new files.
+/// With `conditional_import`, the file with which the distro imports only changed archives is made as well. Returns the new files.
 pub(crate) fn install(
     archive: &Path,
     digest: Digest,

@@ -47,7 +47,7 @@ pub(super) fn values(args: &[String]) -> BTreeMap<&'static str, Vec<String>> {
     found
 }
 
-/// Returns the file that an argument names: these arguments alone are read before the file (`findConfigFileFlag`).
+/// Returns the file that an argument names: only these arguments are read before the file (`findConfigFileFlag`).
 pub(super) fn config_file(args: &[String]) -> Option<&str> {
     let mut args = args.iter();
     while let Some(arg) = args.next() {

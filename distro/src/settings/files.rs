@@ -129,7 +129,7 @@ pub(crate) mod fuzz {
         for (key, values) in &files.0 {
             assert_eq!(files.values(|name| name == key), *values);
         }
-        // Merged over itself, a file adds values to `key+` alone, and no key.
+        // Merged over itself, a file adds only values to `key+`, and no key.
         let mut again = files.clone();
         again.add(&text).expect("it was read before");
         assert!(again.0.keys().eq(files.0.keys()));

@@ -17,7 +17,7 @@ const STEP: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(crate) struct Batch<'a> {
     root: &'a Root,
-    /// The directory whose content is for root alone.
+    /// The directory whose content is only for root.
     data_dir: &'a Path,
     files: Vec<NewFile>,
     dirs: Vec<PathBuf>,
@@ -133,7 +133,7 @@ impl Drop for Batch<'_> {
     }
 }
 
-/// Writes one file, which is complete before it is visible; missing directories are for root alone.
+/// Writes one file, which is complete before it is visible; missing directories are only for root.
 pub(crate) fn write_atomic(root: &Root, path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut batch = Batch::new(root, Path::new("/"));
     batch.write(path, bytes)?;

@@ -29,7 +29,7 @@ pub(crate) enum Action {
     Overwrite,
     /// Fails before any file is touched, since this one is not ours or was edited.
     Refuse,
-    /// Writes comments alone, for which the distro removes what it installed.
+    /// Writes only comments, for which the distro removes what it installed.
     Empty,
     Delete,
 }

@@ -444,7 +444,7 @@ fn empty_node_is_reported() {
     let verify = ["verify", "--distro", "k3s", "--data-dir", path(dir.path())];
     let error = String::from_utf8(run(&verify).stderr).unwrap();
     assert!(
-        error.contains("nothing of multus-distro is below"),
+        error.contains("multus-distro has put nothing below"),
         "{error}"
     );
 }

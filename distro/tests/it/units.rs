@@ -419,5 +419,5 @@ fn install_writes_a_drop_in_and_remove_deletes_it() {
     assert!(!node.at("/etc/systemd/system/k3s.service.d").exists());
     let manifest = node.read("/var/lib/rancher/k3s/server/manifests/multus.yaml");
     assert!(manifest.starts_with("# removed"));
-    assert!(error(&remove()).contains("has no drop-in of multus-distro"));
+    assert!(error(&remove()).contains("does not have a drop-in of multus-distro"));
 }

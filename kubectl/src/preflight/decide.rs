@@ -110,7 +110,7 @@ pub(super) fn decide(
     let (values, source) = effective_values(snapshot, &choice, explicit);
     if let (Rendering::Unknown(reason), false) = (&rendering, values.explicit.is_empty()) {
         snapshot.unread.push(format!(
-            "the values were checked against the chart's schema alone: {reason}; put helm on the PATH, and the chart's templates check them too"
+            "the values were checked only against the chart's schema: {reason}; with helm in the PATH, the chart's templates check them, too"
         ));
     }
     let snapshot = &*snapshot;
@@ -261,7 +261,7 @@ fn of_values(
     findings
 }
 
-/// Reports what plugins without a multiplexer mean for pods: they lose the further networks that the replaced release attached.
+/// Reports what plugins without a multiplexer mean for pods: they lose the additional networks that the replaced release attached.
 fn of_standalone(
     installed: &[Installation<'_>],
     snapshot: &ClusterSnapshot,
@@ -272,8 +272,7 @@ fn of_standalone(
         .iter()
         .find(|one| one.attaches() && one.chart.is_some());
     let Some(replaced) = replaced else {
-        let text =
-            "nodes get plugins and no multiplexer: this release attaches no networks to pods";
+        let text = "nodes get only plugins: this release attaches no networks to pods";
         let finding = Finding::new(Verdict::Note, Subject::Value, path, text.to_owned());
         return vec![finding];
     };
@@ -285,7 +284,8 @@ fn of_standalone(
         );
         Some(Finding::new(Verdict::Changes, Subject::Pod, pod.title(), text))
     });
-    let text = format!("the upgrade replaces the multiplexer, DaemonSet {name}, by plugins alone");
+    let text =
+        format!("the upgrade replaces the multiplexer, DaemonSet {name}, with only the plugins");
     let finding = Finding::new(Verdict::Changes, Subject::Value, path, text);
     pods.chain([finding]).collect()
 }
@@ -425,7 +425,7 @@ fn of_installations(
                     (None, None) => add(
                         Verdict::Changes,
                         format!(
-                            "upstream's {kind} Multus, which no Helm release owns; running pods keep their networks: delete this DaemonSet once the new daemons are ready, which serve next to it, and not before, since pods that start meanwhile would silently get their default network alone"
+                            "upstream's {kind} Multus, which no Helm release owns; running pods keep their networks: delete this DaemonSet once the new daemons, which run next to it, are ready: before that, new pods would silently get only their default network"
                         ),
                     ),
                 }
@@ -603,8 +603,14 @@ fn of_hot_plug(snapshot: &ClusterSnapshot, netconf: &Netconf) -> Vec<Finding> {
             ([], less) => format!("detaches {} from", names(less)),
             (more, less) => format!("attaches {} to, and detaches {} from,", names(more), names(less)),
         };
+        // Only the daemon's state knows such a network.
+        let doubt = if more.is_empty() {
+            ""
+        } else {
+            ", unless its plugin reported no interface and it is attached already"
+        };
         let text = format!(
-            "its annotation was changed after its start, so the daemon {change} the running pod: correct the annotation first, or set {HOT_PLUG} to false"
+            "its annotation was changed after its start, so the daemon {change} the running pod{doubt}: correct the annotation first, or set {HOT_PLUG} to false"
         );
         Some(Finding::new(Verdict::Changes, Subject::Pod, pod.title(), text))
     });

@@ -155,7 +155,7 @@ fn properties(
             let names = known.into_iter().flat_map(Map::keys).map(String::as_str);
             let hint = suggest::nearest(key, names)
                 .map_or_else(String::new, |name| format!(": did you mean {name}?"));
-            let text = format!("the chart has no such value{hint}");
+            let text = format!("the chart does not have this value{hint}");
             problems.push(ValueProblem::new(&below(key), text));
         }
     }
@@ -298,7 +298,7 @@ mod tests {
             ),
             (
                 json!({"kind": "a", "prot": 1}),
-                Some(("prot", "no such value: did you mean port?")),
+                Some(("prot", "does not have this value: did you mean port?")),
             ),
         ] {
             let found = check(&schema, &value, "");

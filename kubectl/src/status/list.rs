@@ -1,4 +1,4 @@
-//! `kubectl multus status` without a pod: the additional networks of the pods of a namespace, or of all, from the pods' objects alone.
+//! `kubectl multus status` without a pod: the additional networks of the pods of a namespace, or of all, from only the pods' objects.
 
 use std::fmt::Write as _;
 
@@ -83,6 +83,9 @@ fn text(list: &List, namespace: Option<&str>) -> String {
     // Writing to a string cannot fail.
     for report in &list.pods {
         if let Some(problem) = &report.problem {
+            // An error of the daemon names the pod.
+            let named = format!("pod {}: ", report.pod);
+            let problem = problem.strip_prefix(&named).unwrap_or(problem);
             let _ = writeln!(text, "\nproblem: {}: {problem}", report.pod);
         }
     }
@@ -139,6 +142,16 @@ mod tests {
     }
 
     const NOW: u64 = 1_767_225_660;
+
+    #[test]
+    fn pod_of_a_problem_is_named_once() {
+        let list = list(&[pod("cart", "[{", &json!([]))], NOW).unwrap();
+        let text = text(&list, None);
+        assert!(
+            text.contains("\nproblem: shop/cart: annotation k8s.v1"),
+            "{text}"
+        );
+    }
 
     #[test]
     fn only_running_pods_with_additional_networks_are_listed() {

@@ -89,9 +89,12 @@ fn of_lifecycle(snapshot: &PodSnapshot, diagnostics: &[Diagnostic]) -> Option<Di
             .clone()
             .filter(|text| !text.is_empty());
         let reason = reason.unwrap_or_else(|| "the scheduler has not decided yet".to_owned());
-        let next =
-            first_error(diagnostics).map(|next| format!("; once it has one, it will fail: {next}"));
-        let explanation = format!("the pod has no node: {reason}{}", next.unwrap_or_default());
+        let next = first_error(diagnostics)
+            .map(|next| format!("; once it is scheduled, it will fail: {next}"));
+        let explanation = format!(
+            "the pod is not scheduled: {reason}{}",
+            next.unwrap_or_default()
+        );
         return Some(Diagnosis::new(Cause::NotScheduled, explanation));
     }
     (has_requests && missing(snapshot).is_empty()).then(|| attached(snapshot, diagnostics))
@@ -114,7 +117,7 @@ fn of_cluster(snapshot: &PodSnapshot) -> Option<Diagnosis> {
         ),
         (false, Some(true)) => (
             FailureCause::NodeNetworkNotReady,
-            "all daemons of Multus are ready".to_owned(),
+            "all Multus daemons are ready".to_owned(),
         ),
         (false, _) => (FailureCause::NodeNetworkNotReady, String::new()),
     };
@@ -124,7 +127,7 @@ fn of_cluster(snapshot: &PodSnapshot) -> Option<Diagnosis> {
         format!("; {daemons}")
     };
     let explanation = format!(
-        "the pod has no node, since the network of {} is not ready ({reason}){daemons}",
+        "the pod is not scheduled, since the network of {} is not ready ({reason}){daemons}",
         names.join(", ")
     );
     Some(Diagnosis::new(cause, explanation))
@@ -158,7 +161,7 @@ fn first_error(diagnostics: &[Diagnostic]) -> Option<&Diagnostic> {
 fn missing(snapshot: &PodSnapshot) -> Vec<String> {
     let status = snapshot.pod_state.status.iter().flatten();
     let in_status: Vec<_> = status.map(|one| one.name.as_str()).collect();
-    // A network without an interface is in the daemon's state alone.
+    // A network without an interface is only in the daemon's state.
     let containers = snapshot
         .reply
         .answer()

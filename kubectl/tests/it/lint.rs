@@ -122,6 +122,17 @@ fn errors_name_file_line_and_object() {
 }
 
 #[test]
+fn pod_of_a_wrong_annotation_is_named_once() {
+    let pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: cart, annotations: {k8s.v1.cni.cncf.io/networks: '[{'}}\nspec: {containers: [{name: c}]}\n";
+    let (_, report) = answer(&["lint", "-"], pod);
+    let text = report["findings"][0]["text"].as_str().unwrap();
+    assert!(
+        text.starts_with("annotation k8s.v1") && text.contains("not valid JSON"),
+        "{report}"
+    );
+}
+
+#[test]
 fn strict_fails_on_warnings() {
     let twice = format!("{VALID}---\n{VALID}");
     let (status, report) = answer(&["lint", "-"], &twice);

@@ -100,7 +100,7 @@ fn last_file(files: &[ConfigFile], notes: &mut Vec<String>) -> Combined {
                 last.filter(|before| at(&before.table, &["plugins", name, "cni"]).is_some())
             {
                 notes.push(format!(
-                    "containerd 1.x takes `{name}` from {} alone: the table in {} does not count",
+                    "containerd 1.x takes `{name}` only from {}: the table in {} does not count",
                     file.path.display(),
                     before.path.display()
                 ));

@@ -156,7 +156,7 @@ fn drop_in_replaces_the_table_in_1_x_and_merges_in_2_x() {
     );
     let notes = node(&files).read(Some(OLD)).notes;
     assert!(
-        notes[0].contains("/c/d/10.toml alone") && notes.len() == 1,
+        notes[0].contains("only from /c/d/10.toml") && notes.len() == 1,
         "{notes:?}"
     );
     let other = "version = 2\n[plugins.other]\nx = 1\n";

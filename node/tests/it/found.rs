@@ -274,7 +274,7 @@ async fn runtime_that_runs_the_own_pod_is_taken() {
     let report = discover(&node.root, &DiscoverOptions::default()).await;
     assert_eq!(dirs(&report).0, "/k3s");
     assert!(
-        has_text(&report, "it runs pods, too: name the socket"),
+        has_text(&report, "it also runs pods: name the right socket"),
         "{report}"
     );
     let empty = NodeFixture::new();

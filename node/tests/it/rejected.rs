@@ -27,7 +27,7 @@ async fn node_within_the_node_is_rejected() {
     assert!(
         has_text(
             &report,
-            "/proc/4711: this containerd is in a file tree of its own"
+            "/proc/4711: this containerd runs in a file tree of its own"
         ),
         "{report}"
     );

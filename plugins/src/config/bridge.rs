@@ -41,7 +41,7 @@ pub(crate) struct Config {
     /// Whether a port with VLANs stays in the bridge's default VLAN.
     #[serde(rename = "preservedefaultvlan")]
     pub(crate) preserve_default_vlan: bool,
-    /// Whether the container may send with its own hardware address alone.
+    /// Whether the container may send only with its own hardware address.
     #[serde(rename = "macspoofchk")]
     pub(crate) mac_spoof_check: bool,
     /// Whether duplicate address detection runs for IPv6 addresses.

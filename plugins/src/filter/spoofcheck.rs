@@ -32,7 +32,7 @@ impl Names {
     }
 }
 
-/// Lets the host's end of a container's pair, `ifname`, send from `mac` alone. `reference` identifies the attachment.
+/// Lets the host's end of a container's pair, `ifname`, send only from `mac`. `reference` identifies the attachment.
 pub(crate) fn set_up(ifname: &str, mac: &[u8], reference: &str) -> Result<()> {
     let what = || "failed to setup spoof-check".to_owned();
     let mut netlink = Netlink::open_netfilter().context(what)?;

@@ -1,5 +1,5 @@
 //! host-device: moves a link of the host into the container and, on DEL, back. The link's alias keeps its name on the host meanwhile.
-//! A PCI device whose driver gives it to user space (DPDK) has no link to move: it gets addresses alone.
+//! A PCI device whose driver gives it to user space (DPDK) has no link to move: it gets only addresses.
 
 use std::path::{Path, PathBuf};
 

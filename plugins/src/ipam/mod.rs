@@ -163,7 +163,7 @@ impl IpamConfig {
         // Another plugin of this program would read its own name in `ipam` and start itself again and again.
         let own = OWN.into_iter().find(|plugin| plugin.name == self.plugin);
         own.map(Program::Own)
-            .ok_or_else(|| Failure::internal(format!("{} is no IPAM plugin", self.plugin)))
+            .ok_or_else(|| Failure::internal(format!("{} is not an IPAM plugin", self.plugin)))
     }
 }
 
@@ -247,7 +247,10 @@ mod tests {
             ..Call::with_config("{}", "")
         };
         let config: IpamConfig = serde_json::from_str(r#"{"type": "ptp"}"#).unwrap();
-        assert_eq!(config.add(&call).unwrap_err().msg, "ptp is no IPAM plugin");
+        assert_eq!(
+            config.add(&call).unwrap_err().msg,
+            "ptp is not an IPAM plugin"
+        );
     }
 
     #[test]

@@ -17,7 +17,7 @@ pub(crate) type Route = route::Route<Cidr>;
 /// A route with all that the kernel wrote of it.
 pub(crate) type WholeRoute = route::WholeRoute<Cidr>;
 
-/// The kernel takes a destination without host bits alone.
+/// The kernel takes a destination only without host bits.
 impl From<Cidr> for (IpAddr, u8) {
     fn from(prefix: Cidr) -> Self {
         (prefix.network().address, prefix.length)

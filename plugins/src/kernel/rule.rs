@@ -72,7 +72,7 @@ fn rule_message(kind: u16, flags: u16, source: IpAddr, table: u32) -> Message {
     let mut fixed = [0; HEADER];
     fixed[0] = family(source.address);
     fixed[2] = source.length;
-    // A table above 255 has room in its attribute alone.
+    // A table above 255 has room only in its attribute.
     fixed[4] = u8::try_from(table).unwrap_or(0);
     fixed[7] = FR_ACT_TO_TBL;
     let mut message = Message::new(kind, flags, &fixed);

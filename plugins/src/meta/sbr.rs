@@ -261,7 +261,7 @@ pub(crate) fn del(call: &Call) -> Result<()> {
     outcome
 }
 
-/// Returns the rules for one of the addresses; with a table, those alone that name it.
+/// Returns the rules for one of the addresses; with a table, only those that name it.
 fn rules_of<'a>(
     rules: &'a [Rule],
     addresses: &'a [IpAddr],

@@ -184,7 +184,7 @@ fn set_tx_queue(netlink: &mut Netlink, index: u32, length: i64) -> std::result::
     netlink.set_tx_queue(index, length)
 }
 
-/// The former values of an interface, those alone that were changed.
+/// The former values of an interface, only those that were changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 struct Backup {

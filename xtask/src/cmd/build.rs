@@ -131,10 +131,11 @@ pub(crate) fn all(
     }
     let build = toolchain::record(project, arches)?;
     let build = build.context("a tool disappeared during the build; start again")?;
-    let text = stamp(project)?;
+    let stamp = stamp(project)?;
     for (arch, programs) in &mut binaries {
         for (name, bytes) in programs {
-            version::stamp(bytes, &text)
+            stamp
+                .write(bytes)
                 .with_context(|| format!("cannot write the commit into {} {name}", arch.name()))?;
         }
     }
@@ -142,10 +143,10 @@ pub(crate) fn all(
 }
 
 /// Returns what programs say of their build: the commit of the checkout, and its day.
-pub(crate) fn stamp(project: &Project) -> anyhow::Result<String> {
+pub(crate) fn stamp(project: &Project) -> anyhow::Result<version::Stamp> {
     let time = airgap::time::rfc3339(project.epoch);
     let day = time.split_once('T').map_or(&*time, |(day, _)| day);
-    Ok(version::stamp_text(&project.commit, day)?)
+    Ok(version::Stamp::new(&project.commit, day)?)
 }
 
 /// Downloads the C compiler, unless it is there.
@@ -379,7 +380,7 @@ mod tests {
             epoch: 951_782_399,
             ..Project::open().unwrap()
         };
-        assert_eq!(stamp(&project).unwrap(), "abc-dirty 2000-02-28");
+        assert_eq!(stamp(&project).unwrap().as_str(), "abc-dirty 2000-02-28");
     }
 
     #[test]

@@ -154,7 +154,7 @@ impl Content {
             });
         }
         if text.starts_with('{') && may_be("description") {
-            let release = Release::parse(bytes).context("it is no release.json that is sound")?;
+            let release = Release::parse(bytes).context("it is not a valid release.json")?;
             return Ok(Self::from_release(&release));
         }
         // Any word is a short name of an image; lists have full ones.
@@ -169,13 +169,12 @@ impl Content {
         if part.is_some_and(|part| !contents.contains(&part.kind)) {
             return Ok(Self::File {});
         }
-        bail!("it is no archive, list of images, checksum file or release.json")
+        bail!("it is not an archive, a list of images, a checksum file or a release.json")
     }
 }
 
 fn archive_content(bytes: &[u8]) -> anyhow::Result<Content> {
-    let (_, images) =
-        image_archive::read(bytes).context("it is no archive of images that is sound")?;
+    let (_, images) = image_archive::read(bytes).context("it is not a valid archive of images")?;
     let images = images.into_iter();
     let images = images.map(|image| Image {
         reference: image.reference,

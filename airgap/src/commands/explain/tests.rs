@@ -68,12 +68,12 @@ fn damaged_and_foreign_files_are_refused() {
     let foreign = tar::write(&[Entry::file("notes", 0o644, "x")]).unwrap();
     for (bytes, expected) in [
         (&archive[..600], "damaged tar archive"),
-        (&foreign[..], "it is no archive of images"),
-        (&b"some words"[..], "it is no archive, list of images"),
-        (&b"word"[..], "it is no archive, list of images"),
-        (&b""[..], "it is no archive, list of images"),
-        (&b"{}"[..], "it is no release.json that is sound"),
-        (&b"\x7fELF"[..], "it is no archive, list of images"),
+        (&foreign[..], "it is not a valid archive of images"),
+        (&b"some words"[..], "it is not an archive, a list of images"),
+        (&b"word"[..], "it is not an archive, a list of images"),
+        (&b""[..], "it is not an archive, a list of images"),
+        (&b"{}"[..], "it is not a valid release.json"),
+        (&b"\x7fELF"[..], "it is not an archive, a list of images"),
     ] {
         let error = explain_file("x", bytes, None).expect_err(expected);
         let error = format!("{error:#}");

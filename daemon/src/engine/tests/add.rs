@@ -166,7 +166,7 @@ fn refused_master_has_a_cure() {
         });
         fixture.add("c1", "a").unwrap_err().msg
     };
-    let cure = "; its master has to be an Ethernet interface, which those of VPNs and tunnels are not: name one that has a MAC address";
+    let cure = "; its master has to be an Ethernet interface, unlike those of VPNs and tunnels: name one that has a MAC address";
     let refusal = "failed to create macvlan: invalid argument";
     assert!(refused(refusal).ends_with(&format!("{refusal}{cure}")));
     // Our own plugin has the cure already, and other refusals have other causes.

@@ -91,7 +91,7 @@ fn results_of_shim_and_loopback_are_not_adopted() {
     ];
     fixture.del("c1").unwrap();
     fixture.check_calls(&[]);
-    // For a container with state, the runtime has the result of the shim alone.
+    // For a container with state, the runtime has only the result of the shim.
     fixture.add("c1", "").unwrap();
     fixture.calls();
     fixture.del("c1").unwrap();

@@ -230,7 +230,7 @@ impl Fixture {
         fixture
     }
 
-    /// Reboots the node: its namespaces are deleted, and the daemon knows its files alone.
+    /// Reboots the node: its namespaces are deleted, and the daemon knows only its files.
     pub(super) fn reboot(&mut self) {
         let before = fs::read_to_string(self.dir.path().join(BOOT_ID)).unwrap();
         self.put(BOOT_ID, &format!("after {before}"));

@@ -217,7 +217,7 @@ fn refused_values_are_reported() {
     let of_chart = "thickPlugin.enabled is false, but thin mode does not exist";
     let of_two = "daemonSecurity.environment and extraEnv set A: remove it";
     let wrong_key = json!({"config": {"daemon_conf": {"defaultNetworks": [1]}}});
-    let hint = "the chart has no such value: did you mean image?";
+    let hint = "the chart does not have this value: did you mean image?";
     for (values, rendering, path, text) in [
         (&values, refused("chart cannot be rendered"), "imagee", hint),
         (
@@ -266,10 +266,7 @@ fn without_helm_only_values_that_only_templates_check_are_a_gap() {
     let [gap] = &snapshot.unread[..] else {
         panic!("{:?}", snapshot.unread);
     };
-    assert!(
-        gap.contains("schema alone: cannot run helm; put helm"),
-        "{gap}"
-    );
+    assert!(gap.contains("schema: cannot run helm; with helm"), "{gap}");
     snapshot.unread.clear();
     decide(&mut snapshot, None, unknown());
     assert_eq!(snapshot.unread, [""; 0]);
@@ -317,7 +314,10 @@ fn installations_of_upstream_that_no_upgrade_replaces_are_removed() {
             &[(
                 CHANGES,
                 "kube-system/kube-multus-ds",
-                &["no Helm release owns", "once the new daemons are ready"],
+                &[
+                    "no Helm release owns",
+                    "once the new daemons, which run next to it, are ready",
+                ],
             )],
         );
         // Upstream's daemon takes its configuration along, so it goes when ours serves.
@@ -739,7 +739,7 @@ fn plugins_without_a_multiplexer_leave_pods_of_the_replaced_one_without_networks
         (
             CHANGES,
             "cniplugins.standalone",
-            &["kube-system/rke2-multus, by plugins alone"][..],
+            &["kube-system/rke2-multus, with only the plugins"][..],
         ),
         (
             CHANGES,
@@ -756,7 +756,7 @@ fn plugins_without_a_multiplexer_leave_pods_of_the_replaced_one_without_networks
     let others = [node(), plain("/multus-daemon"), pod("nowhere")];
     let note: &[&str] = &["attaches no networks"];
     check_with(&values, &others, &[(NOTE, "cniplugins.standalone", note)]);
-    // A cluster with plugins alone has no multiplexer yet.
+    // A cluster with only plugins has no multiplexer yet.
     let mut plugins = published("/usr/src/multus-cni/bin/multus-daemon", &json!(["plugins"]));
     plugins["spec"]["template"]["spec"]["containers"][0]["env"] =
         json!([{"name": "MULTUS_DAEMONSET", "value": "rke2-multus"}]);
@@ -920,12 +920,12 @@ fn running_pods_that_hot_plug_would_change_are_named() {
         (
             "storage",
             &[][..],
-            "attaches shop/storage to the running pod",
+            "attaches shop/storage to the running pod, unless its plugin reported no interface",
         ),
         (
             "storage",
             &["shop/storage", "shop/storage"],
-            "detaches shop/storage from the running pod",
+            "detaches shop/storage from the running pod: correct",
         ),
         (
             "storage",

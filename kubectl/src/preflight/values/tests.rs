@@ -12,7 +12,7 @@ const REFUSED: &[(&str, &str, &str)] = &[
     (
         "thickPlugn: {}",
         "thickPlugn",
-        "no such value: did you mean thickPlugin?",
+        "does not have this value: did you mean thickPlugin?",
     ),
     (
         "config: {cni_conf: {bindir: /x}}",
@@ -22,7 +22,7 @@ const REFUSED: &[(&str, &str, &str)] = &[
     (
         "config: {cni_conf: {bindir: null}}",
         "config.cni_conf.bindir",
-        "no such value",
+        "does not have this value",
     ),
     (
         "image: {tag: 5}",

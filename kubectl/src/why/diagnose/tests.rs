@@ -593,7 +593,7 @@ fn unready_daemons_explain_why_no_node_is_ready() {
         FailureCause::NodeNetworkNotReady,
         &[
             "cni plugin not initialized",
-            "all daemons of Multus are ready",
+            "all Multus daemons are ready",
             "default network",
         ],
     );

@@ -265,7 +265,7 @@ fn absolute(netns: &str) -> Result<String> {
 fn parse_code(name: &str) -> Result<u8> {
     code_of(name).ok_or_else(|| {
         Failure::internal(format!(
-            "Can not parse option {name:?}: it is no known name and no number below 256"
+            "Can not parse option {name:?}: it is neither a known name nor a number below 256"
         ))
     })
 }

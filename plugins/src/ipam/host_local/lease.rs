@@ -22,7 +22,7 @@ impl Holder<'_> {
         format!("{}\r\n{}", self.container_id, self.ifname)
     }
 
-    /// Returns whether a lease is the attachment's. Files from before 2018 have the container's id alone.
+    /// Returns whether a lease is the attachment's. Files from before 2018 have only the container's id.
     pub(super) fn has(&self, lease: &Lease) -> bool {
         self.has_exactly(lease) || lease.text.as_deref() == Some(self.container_id)
     }

@@ -1,4 +1,4 @@
-//! host-local: addresses of ranges, handed out on this node alone and noted in files.
+//! host-local: addresses of ranges, handed out only on this node and noted in files.
 
 mod allocation;
 mod lease;

@@ -255,7 +255,7 @@ impl Bus {
         let mut fixed = [0; FIXED];
         self.stream.read_exact(&mut fixed)?;
         let (fields, body) = Incoming::rest_length(&fixed)
-            .ok_or_else(|| io::Error::other("the bus sent something that is no message"))?;
+            .ok_or_else(|| io::Error::other("the bus sent something other than a message"))?;
         let mut rest = vec![0; fields.next_multiple_of(8) + body];
         self.stream.read_exact(&mut rest)?;
         let body = rest.split_off(fields.next_multiple_of(8));

@@ -64,7 +64,7 @@ impl Backend<'_> {
     }
 }
 
-/// Returns the addresses of the previous result, each alone: without its network.
+/// Returns the addresses of the previous result, each without its network.
 fn addresses(result: &CniResult) -> Result<Vec<Cidr>> {
     let hosts = result.ips.iter().map(cidr);
     hosts.map(|cidr| Ok(Cidr::host(cidr?.address))).collect()

@@ -88,7 +88,10 @@ fn compile(
         ("CARGO_TARGET_DIR".to_owned(), project.target.clone().into()),
         ("CRATE_CC_NO_DEFAULTS".to_owned(), "1".into()),
         // Not written into the finished program as for nodes: its signature for macOS covers every byte.
-        (version::VARIABLE.to_owned(), super::stamp(project)?.into()),
+        (
+            version::VARIABLE.to_owned(),
+            super::stamp(project)?.as_str().into(),
+        ),
         (format!("CC_{lower}"), cc.clone().into()),
         (format!("AR_{lower}"), compiler.ar().into()),
         (format!("CFLAGS_{lower}"), c_flags.join(" ").into()),
