@@ -276,6 +276,20 @@ impl K3sCluster {
         for member in &mut self.nodes {
             member.start()?;
         }
+        self.kubelets_answer()
+    }
+
+    /// Cuts the power of every node, and starts them again.
+    fn reboot(&mut self, env: &TestEnv, network: &NodeNetwork) -> anyhow::Result<()> {
+        for member in &mut self.nodes {
+            member.reboot(env, network)?;
+            member.start()?;
+        }
+        self.api = ready(self.server())?;
+        self.kubelets_answer()
+    }
+
+    fn kubelets_answer(&self) -> anyhow::Result<()> {
         // The conditions of nodes are those of before until the kubelets report again, so the kubelets themselves are asked.
         sh::until(DEADLINE, "the kubelets answer", || {
             self.each(|member| {

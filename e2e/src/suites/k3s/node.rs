@@ -160,6 +160,16 @@ impl K3sNode {
         left.iter().map(|path| format!("{DATA}/{path}")).collect()
     }
 
+    /// Ends everything on the node as a power cut does; it starts again from its disk, with nothing in memory and another network namespace.
+    pub(super) fn reboot(&mut self, env: &TestEnv, network: &NodeNetwork) -> anyhow::Result<()> {
+        self.service = None;
+        self.node.power_off();
+        let number = self.node.number;
+        network.detach(number)?;
+        self.node = Node::start(env, network, number, &[Path::new(BIN)])?;
+        mount_own(&self.node)
+    }
+
     /// Ends K3s as systemd does: containers go on.
     pub(super) fn end(&mut self) -> anyhow::Result<()> {
         match self.service.take() {

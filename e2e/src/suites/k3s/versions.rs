@@ -1,4 +1,5 @@
-//! K3s is upgraded and rolled back under running pods, killed by its own script, and uninstalled by its own script before Multus is.
+//! K3s is upgraded and rolled back under running pods, loses its power, is killed by its own script, and is uninstalled by its own script
+//! before Multus is.
 
 use std::path::Path;
 
@@ -20,7 +21,7 @@ use crate::{
 
 pub(super) fn run(env: &TestEnv, k3s: &K3s, report: &mut Report) -> Result<(), CheckFailed> {
     // The fields are dropped in this order.
-    let (mut cluster, _network) = report.check(
+    let (mut cluster, network) = report.check(
         "a server runs with Multus, installed before its first start",
         || {
             ensure!(
@@ -53,6 +54,14 @@ pub(super) fn run(env: &TestEnv, k3s: &K3s, report: &mut Report) -> Result<(), C
     report.check("the former version starts again: the same", || {
         cluster.change_version(&k3s.program, &old, ("former", 3))
     })?;
+    report.check(
+        "after a power cut K3s starts its pods again with their networks",
+        || {
+            let before = cluster.restarts(&old[0])?;
+            cluster.reboot(env, &network)?;
+            cluster.started_again(&old, before)
+        },
+    )?;
     report.check(
         "after k3s-killall.sh K3s starts its pods again with their networks",
         || {
