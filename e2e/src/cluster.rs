@@ -1,6 +1,5 @@
 //! A cluster of different kinds of nodes on one machine.
 
-pub(crate) mod k3s_server;
 pub(crate) mod kubelet;
 pub(crate) mod pods;
 

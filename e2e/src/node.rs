@@ -314,10 +314,16 @@ impl Node {
     }
 }
 
-impl Drop for Node {
+impl Node {
     /// Kills the first process of the node, and the kernel kills all others, as in a power cut.
-    fn drop(&mut self) {
+    pub(crate) fn power_off(&mut self) {
         let _ = self.parent.kill();
         let _ = self.parent.wait();
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.power_off();
     }
 }

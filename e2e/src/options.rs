@@ -29,11 +29,9 @@ pub(crate) enum Suite {
     Cri,
     /// Networks with devices, on a real kubelet with a device plugin and a DRA driver
     Devices,
-    /// Files that multus-distro stages, installed by K3s' helm-controller
-    Helmchart,
     /// A cluster of different kinds of nodes
     Cluster,
-    /// Real K3s, a server and an agent; needs --k3s or `MULTUS_K3S`
+    /// Real K3s: servers and agents, its installation of charts, its upgrades, its own scripts
     K3s,
     /// A release and its successor, published to a registry and installed from it, and from a medium without a network
     Published,

@@ -28,7 +28,6 @@ pub(crate) enum Module {
     /// A program of ours that runs flannel as K3s' agent does.
     Flanneld,
     Helm,
-    HelmController,
     Kubernetes,
     /// A program of ours with the libraries by which the agents of K3s and RKE2 read images.
     MirrorReader,
@@ -61,7 +60,6 @@ impl Module {
             Self::DraDriver => "dra-driver",
             Self::Flanneld => "flanneld",
             Self::Helm => "helm",
-            Self::HelmController => "helm-controller",
             Self::Kubernetes => "kubernetes",
             Self::MirrorReader => "mirror-reader",
             Self::Multus => "multus",

@@ -8,7 +8,6 @@ mod cri;
 mod devices;
 mod discover;
 mod faults;
-mod helmchart;
 mod k3s;
 mod load;
 mod netns;
@@ -16,7 +15,7 @@ pub(crate) mod plugins;
 mod published;
 mod scale;
 pub(crate) mod service;
-mod upgrade;
+pub(crate) mod upgrade;
 mod vpn;
 
 use clap::ValueEnum as _;
@@ -56,7 +55,6 @@ impl Suite {
             Self::Discover => &discover::NEEDS,
             Self::Cri => &cri::NEEDS,
             Self::Devices => &devices::NEEDS,
-            Self::Helmchart => &helmchart::NEEDS,
             Self::Cluster => &cluster::NEEDS,
             Self::K3s => &k3s::NEEDS,
             Self::Published => &published::NEEDS,
@@ -86,7 +84,6 @@ impl Suite {
             Self::Discover => discover::run(env, report),
             Self::Cri => cri::run(env, report),
             Self::Devices => devices::run(env, report),
-            Self::Helmchart => helmchart::run(env, report),
             Self::Cluster => cluster::run(env, report),
             Self::K3s => k3s::run(env, options, report),
             Self::Published => published::run(env, report),

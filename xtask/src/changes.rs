@@ -63,7 +63,6 @@ const SUITES: [(&str, &[Suite]); 7] = [
         &[
             Suite::Service,
             Suite::Airgap,
-            Suite::Helmchart,
             Suite::K3s,
             Suite::Published,
             Suite::Vpn,
@@ -72,13 +71,7 @@ const SUITES: [(&str, &[Suite]); 7] = [
     ("airgap", &[Suite::Airgap, Suite::Published]),
     (
         "chart",
-        &[
-            Suite::Chart,
-            Suite::Helmchart,
-            Suite::Cluster,
-            Suite::K3s,
-            Suite::Published,
-        ],
+        &[Suite::Chart, Suite::Cluster, Suite::K3s, Suite::Published],
     ),
     ("kubectl", &[Suite::Chart, Suite::Netns, Suite::Cluster]),
 ];
@@ -307,7 +300,7 @@ mod tests {
             &["shim"],
         );
         check(
-            "e2e/src/cluster/k3s_server.rs",
+            "e2e/src/cluster/pods.rs",
             &["e2e"],
             &["cluster", "k3s", "vpn"],
             &["shim"],

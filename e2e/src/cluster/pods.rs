@@ -19,7 +19,7 @@ pub(crate) trait Pods {
 
     /// Waits until a pod runs, and returns its interfaces.
     fn interfaces(&self, pod: &str) -> anyhow::Result<Addresses> {
-        sh::until(90, &format!("{pod} runs"), || {
+        sh::until(180, &format!("{pod} runs"), || {
             let object = self.pod(pod)?;
             let phase = object["status"]["phase"].as_str().unwrap_or_default();
             ensure!(phase == "Running", "it is {phase}");

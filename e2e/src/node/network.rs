@@ -83,6 +83,18 @@ impl NodeNetwork {
         Ok(Path::new("/run/netns").join(name))
     }
 
+    /// Deletes a node's network namespace, and its port on the bridge at once, whatever still runs there.
+    pub(crate) fn detach(&self, number: u8) -> anyhow::Result<()> {
+        ip(&[
+            "-n",
+            self.namespace,
+            "link",
+            "delete",
+            &format!("v{number}"),
+        ])?;
+        ip(&["netns", "delete", &namespace(number)])
+    }
+
     /// Creates a directory and records which of its ancestors are new.
     fn create_directory(&mut self, directory: &Path) -> anyhow::Result<()> {
         let absent: Vec<_> = directory

@@ -39,8 +39,6 @@ pub(crate) const NEEDS: Needs = Needs {
     ],
 };
 
-/// The data directory of the first node.
-const K3S_DATA: &str = "/var/lib/rancher/k3s";
 /// The namespace of every Multus here.
 pub(super) const NAMESPACE_NAME: &str = "kube-system";
 pub(super) const NAMESPACE: &str = "--namespace=kube-system";
@@ -106,10 +104,6 @@ pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed>
         fixture.default_network_alone()
     })?;
 
-    report.check(
-        "multus-distro stages k3s-multus, with the charts of the release",
-        || fixture.ensure_staged(),
-    )?;
     report.check("docs/first-network.md: Helm installs k3s-multus", || {
         fixture.follow_install(&reader, "k3s-install")
     })?;
@@ -124,7 +118,6 @@ pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed>
     report.check(
         "docs/first-network.md: K3s' uninstall leaves the files as they were, too",
         || {
-            fixture.unstage()?;
             fixture.follow(&reader, FIRST_NETWORK, "k3s-uninstall")?;
             fixture.ensure_files_unchanged(&before)
         },
@@ -228,61 +221,6 @@ impl ClusterFixture<'_> {
 
     fn install(&self, name: &str, chart: &Path, more: &[&str]) -> anyhow::Result<()> {
         self.cluster.install(chart, name, more)
-    }
-
-    /// Stages on the first node; fails unless the staged manifest names the charts of the release, byte by byte.
-    fn ensure_staged(&self) -> anyhow::Result<()> {
-        let (server, data) = (self.cluster.server(), K3S_DATA);
-        let program = self.env.program("multus-distro");
-        sh::run(server.command(program).args([
-            "stage",
-            "--multus",
-            "--distro=k3s",
-            "--data-dir",
-            data,
-        ]))?;
-        let manifest =
-            std::fs::read_to_string(server.path(&format!("{data}/server/manifests/multus.yaml")))?;
-        let mut staged = Vec::new();
-        for document in manifest.split("\n---\n") {
-            let value = |key: &str| {
-                let line = document
-                    .lines()
-                    .find_map(|line| line.trim().strip_prefix(key)?.strip_prefix(':'));
-                line.map(|value| value.trim().trim_matches('"').to_owned())
-            };
-            let (Some(name), Some(url)) = (value("name"), value("chart")) else {
-                bail!("a document of the manifest has no name or no chart: {document}");
-            };
-            ensure!(
-                value("targetNamespace").as_deref() == Some("kube-system")
-                    && value("takeOwnership").as_deref() == Some("true"),
-                "{document}"
-            );
-            let file = url
-                .split_once("/static/")
-                .context("the chart is served by the distro")?
-                .1;
-            let chart = std::fs::read(server.path(&format!("{data}/server/static/{file}")))
-                .with_context(|| format!("the manifest names {file}"))?;
-            ensure!(
-                chart == std::fs::read(self.env.chart(&name)?)?,
-                "{file} is not the chart of the release"
-            );
-            staged.push(name);
-        }
-        ensure!(
-            staged == ["k3s-multus-crd", "k3s-multus"],
-            "staged are {staged:?}"
-        );
-        Ok(())
-    }
-
-    /// Removes the staged files.
-    fn unstage(&self) -> anyhow::Result<()> {
-        let program = self.env.program("multus-distro");
-        let args = ["unstage", "--purge", "--data-dir", K3S_DATA];
-        sh::run(self.cluster.server().command(program).args(args)).map(drop)
     }
 
     /// Waits until the daemon is ready on every node; fails when a kubelet pulled an image.

@@ -3,19 +3,24 @@
 //! systemd does not start them, because K3s needs the controllers of control groups, which a systemd inside a node does not have on every
 //! machine; suite `service` has the units on a real systemd.
 
+mod charts;
+mod documented;
 mod node;
+mod releases;
+mod rke2_charts;
 mod trial;
 mod versions;
-
-use std::fs;
 
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
-use self::node::{BIN, DATA, K3sNode, KUBECONFIG, Role};
+use self::{
+    node::{BIN, DATA, K3sNode, KUBECONFIG, Role},
+    releases::released,
+};
 use super::cluster::{FIRST_NETWORK, PAGE_VALUES};
 use crate::{
-    cluster::{k3s_server::released, pods::Pods},
+    cluster::pods::Pods,
     control_plane::{api_client::ApiClient, objects},
     node::{
         inspect::{Addresses, nothing_left, pod_artifacts},
@@ -23,7 +28,7 @@ use crate::{
     },
     options::Options,
     pages::Reader,
-    programs::{Needs, k3s::K3s},
+    programs::{Module, Needs, k3s::K3s},
     report::{CheckFailed, Report},
     sh,
     test_env::TestEnv,
@@ -41,7 +46,7 @@ pub(crate) const NEEDS: Needs = Needs {
         ("umoci", "umoci"),
         ("zstd", "zstd"),
     ],
-    modules: &[],
+    modules: &[Module::Helm, Module::Multus, Module::Plugins],
 };
 
 const CONF_DIR: &str = "/var/lib/rancher/k3s/agent/etc/cni/net.d";
@@ -65,8 +70,10 @@ pub(crate) fn run(
 }
 
 /// The cases, each with nodes of its own.
-const CASES: [(&str, Case); 3] = [
+const CASES: [(&str, Case); 5] = [
     ("life", life),
+    ("charts", charts::run),
+    ("documented", documented::run),
     ("trial", trial::run),
     ("versions", versions::run),
 ];
@@ -122,14 +129,7 @@ fn life(env: &TestEnv, k3s: &K3s, report: &mut Report) -> Result<(), CheckFailed
     report.check(
         "docs/first-network.md: an agent joins, and has its daemon",
         || {
-            // The page takes program and image for granted.
-            fs::copy(
-                env.program("multus-distro"),
-                agent.node.path(&format!("{BIN}/multus-distro")),
-            )?;
-            agent
-                .node
-                .run(&["multus-distro", "images", "install", "/media/airgap"])?;
+            agent.take_medium()?;
             follow(&agent, FIRST_NETWORK, "install")?;
             ensure_through_us(&agent, "agent")?;
             agent.start()?;
@@ -236,6 +236,22 @@ impl Pods for K3sCluster {
 }
 
 impl K3sCluster {
+    /// Starts a server that has been prepared, and waits until its node is Ready.
+    fn start(
+        env: &TestEnv,
+        network: &NodeNetwork,
+        k3s: &K3s,
+        prepare: impl FnOnce(&K3sNode) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Self> {
+        let mut server = K3sNode::install(env, network, k3s, (1, Role::Server))?;
+        prepare(&server)?;
+        server.start()?;
+        Ok(Self {
+            api: ready(&server)?,
+            nodes: vec![server],
+        })
+    }
+
     fn server(&self) -> &K3sNode {
         &self.nodes[0]
     }
@@ -262,6 +278,20 @@ impl K3sCluster {
         for member in &mut self.nodes {
             member.start()?;
         }
+        self.kubelets_answer()
+    }
+
+    /// Cuts the power of every node, and starts them again.
+    fn reboot(&mut self, env: &TestEnv, network: &NodeNetwork) -> anyhow::Result<()> {
+        for member in &mut self.nodes {
+            member.reboot(env, network)?;
+            member.start()?;
+        }
+        self.api = ready(self.server())?;
+        self.kubelets_answer()
+    }
+
+    fn kubelets_answer(&self) -> anyhow::Result<()> {
         // The conditions of nodes are those of before until the kubelets report again, so the kubelets themselves are asked.
         sh::until(DEADLINE, "the kubelets answer", || {
             self.each(|member| {
@@ -282,7 +312,12 @@ impl K3sCluster {
 
     /// Waits until the daemon of every node is ready; fails unless shim and configuration are where K3s' containerd looks.
     fn daemons_are_ready(&self) -> anyhow::Result<()> {
-        let path = format!("/apis/apps/v1/namespaces/kube-system/daemonsets/{CHART}");
+        self.are_ready(CHART)
+    }
+
+    /// Like [`Self::daemons_are_ready`], for the daemons of another chart.
+    fn are_ready(&self, chart: &str) -> anyhow::Result<()> {
+        let path = format!("/apis/apps/v1/namespaces/kube-system/daemonsets/{chart}");
         let count = self.nodes.len() as u64;
         sh::until(DEADLINE, "the DaemonSet is ready", || {
             self.each(K3sNode::ensure_runs)?;
@@ -314,6 +349,17 @@ impl K3sCluster {
         let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
         let mut kubectl = self.kubectl_command(&["apply", "--filename", "-"]);
         sh::feed(&mut kubectl, list.to_string().as_bytes()).map(drop)
+    }
+
+    /// Defines the networks of [`Self::create`].
+    fn define_networks(&self) -> anyhow::Result<()> {
+        let bridge = json!({
+            "cniVersion": "1.0.0", "type": "bridge", "bridge": "br-first", "isGateway": true,
+            "ipam": {"type": "host-local", "subnet": "10.20.0.0/24"},
+        });
+        let networks = [objects::network("first", &bridge), objects::wire()];
+        // The API server serves definitions a moment after their CRD is there.
+        sh::until(60, "networks can be defined", || self.apply(&networks))
     }
 
     /// Creates a pod on each node, with the page's bridge and a macvlan interface; returns their names.
@@ -425,15 +471,26 @@ impl K3sCluster {
     /// The cluster after the removal.
     fn without_multus(&self, report: &mut Report) -> Result<(), CheckFailed> {
         report.check("new pods start with the default network alone", || {
-            let pods = self.create("after", 3)?;
-            for pod in &pods {
-                let inside = self.interfaces(pod)?;
-                ensure!(inside.keys().eq(["eth0"]), "inside {pod} are {inside:?}");
-            }
-            self.delete(&pods)?;
-            self.each(|member| nothing_left(&member.node))
+            self.default_network_alone("after")
         })?;
         report.check("nothing else is left", || self.ensure_removed())
+    }
+
+    /// Fails unless a pod that asks for networks has the default network alone.
+    fn default_network_alone(&self, kind: &str) -> anyhow::Result<()> {
+        let pods = self.create(kind, 3)?;
+        for pod in &pods {
+            let inside = self.interfaces(pod)?;
+            ensure!(inside.keys().eq(["eth0"]), "inside {pod} are {inside:?}");
+        }
+        self.delete(&pods)?;
+        self.each(|member| nothing_left(&member.node))
+    }
+
+    /// Returns names and uids of the networks of [`Self::create`].
+    fn networks(&self) -> anyhow::Result<String> {
+        let [first, wire] = ["first", "wire"].map(|name| self.definition(name));
+        Ok(format!("{}, {}", first?, wire?))
     }
 
     /// Returns name and uid of a network definition.

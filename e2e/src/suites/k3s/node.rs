@@ -1,6 +1,11 @@
 //! A node whose disk K3s' own installer prepares, and the process that its unit starts.
 
-use std::{fs, path::Path, process::Command};
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use anyhow::{Context as _, ensure};
 use serde_json::json;
@@ -69,20 +74,9 @@ impl K3sNode {
     ) -> anyhow::Result<Self> {
         let node = Node::start(env, network, number, &[Path::new(BIN)])?;
         let cgroup = Cgroup::new(&node.name)?;
-        for (name, place) in [("programs", BIN), ("units", UNITS), ("medium", MEDIUM)] {
-            let own = node.dir.join(name);
-            fs::create_dir_all(&own)?;
-            let own = own.to_str().context("the path is no text")?;
-            node.run(&["mount", "--bind", own, place])?;
-        }
-        fs::copy(&k3s.program, node.path(&format!("{BIN}/k3s")))?;
+        mount_own(&node)?;
+        put_program(&node, &k3s.program)?;
         settings(&node, role, &cgroup)?;
-        let images = format!("{DATA}/agent/images");
-        fs::create_dir_all(node.path(&images))?;
-        for archive in k3s.images.iter().chain([&busybox(env)?]) {
-            let name = archive.file_name().context("an archive has a name")?;
-            fs::copy(archive, node.path(&images).join(name))?;
-        }
         let mut installer = node.command("sh");
         installer.arg(&k3s.installer).arg(role.name());
         installer.env("INSTALL_K3S_SKIP_DOWNLOAD", "true");
@@ -93,12 +87,37 @@ impl K3sNode {
         )?;
         let airgap = node.path(&format!("{MEDIUM}/airgap"));
         std::os::unix::fs::symlink(env.dist.join("airgap"), airgap)?;
-        Ok(Self {
+        let node = Self {
             node,
             role,
             service: None,
             _cgroup: cgroup,
-        })
+        };
+        node.add_images(&k3s.images)?;
+        node.add_images(&[busybox(env)?])?;
+        Ok(node)
+    }
+
+    /// Copies archives of images to where K3s imports them.
+    pub(super) fn add_images(&self, archives: &[PathBuf]) -> anyhow::Result<()> {
+        let images = self.node.path(&format!("{DATA}/agent/images"));
+        fs::create_dir_all(&images)?;
+        for archive in archives {
+            let name = archive.file_name().context("an archive has a name")?;
+            fs::copy(archive, images.join(name))?;
+        }
+        Ok(())
+    }
+
+    /// Puts our program next to K3s', and our images where K3s imports them; pages take both for granted.
+    pub(super) fn take_medium(&self) -> anyhow::Result<()> {
+        let program = format!("{BIN}/multus-distro");
+        fs::copy(
+            self.node.path(&format!("{MEDIUM}/multus-distro")),
+            self.node.path(&program),
+        )?;
+        let images = ["multus-distro", "images", "install", "/media/airgap"];
+        self.node.run(&images).map(drop)
     }
 
     /// Returns a shell on the node, for readers of pages: the programs of the node come before the reader's.
@@ -139,6 +158,16 @@ impl K3sNode {
             left.extend(of_server.map(str::to_owned));
         }
         left.iter().map(|path| format!("{DATA}/{path}")).collect()
+    }
+
+    /// Ends everything on the node as a power cut does; it starts again from its disk, with nothing in memory and another network namespace.
+    pub(super) fn reboot(&mut self, env: &TestEnv, network: &NodeNetwork) -> anyhow::Result<()> {
+        self.service = None;
+        self.node.power_off();
+        let number = self.node.number;
+        network.detach(number)?;
+        self.node = Node::start(env, network, number, &[Path::new(BIN)])?;
+        mount_own(&self.node)
     }
 
     /// Ends K3s as systemd does: containers go on.
@@ -184,6 +213,29 @@ impl K3sNode {
     }
 }
 
+/// Mounts the node's own directories of programs and units, and its medium.
+fn mount_own(node: &Node) -> anyhow::Result<()> {
+    for (name, place) in [("programs", BIN), ("units", UNITS), ("medium", MEDIUM)] {
+        let own = node.dir.join(name);
+        fs::create_dir_all(&own)?;
+        let own = own.to_str().context("the path is no text")?;
+        node.run(&["mount", "--bind", own, place])?;
+    }
+    Ok(())
+}
+
+/// Copies a program of K3s to the place of K3s; downloads cannot be executed.
+pub(super) fn put_program(node: &Node, program: &Path) -> anyhow::Result<()> {
+    let place = node.path(&format!("{BIN}/k3s"));
+    // A program that runs cannot be written.
+    let _ = fs::remove_file(&place);
+    fs::copy(program, &place)?;
+    Ok(fs::set_permissions(
+        place,
+        fs::Permissions::from_mode(0o755),
+    )?)
+}
+
 /// Writes K3s' configuration: no component that needs further images, and what a machine shared with other nodes wants.
 fn settings(node: &Node, role: Role, cgroup: &Cgroup) -> anyhow::Result<()> {
     let mut config = json!({
@@ -211,6 +263,8 @@ fn settings(node: &Node, role: Role, cgroup: &Cgroup) -> anyhow::Result<()> {
         "kind": "KubeletConfiguration",
         "failCgroupV1": false,
         "oomScoreAdj": 0,
+        // The disk is the machine's, and has no more room than it has.
+        "evictionHard": {"nodefs.available": "1%", "imagefs.available": "1%"},
     });
     let file = format!("{DATA}/agent/etc/kubelet.conf.d/99-e2e.conf");
     node.write(&file, kubelet.to_string())?;

@@ -1,18 +1,17 @@
-//! K3s is upgraded and rolled back under running pods, killed by its own script, and uninstalled by its own script before Multus is.
+//! K3s is upgraded and rolled back under running pods, loses its power, is killed by its own script, and is uninstalled by its own script
+//! before Multus is.
 
-use std::{fs, path::Path};
+use std::path::Path;
 
-use anyhow::ensure;
-use serde_json::json;
+use anyhow::{Context as _, ensure};
 
 use super::{
-    CHART, K3sCluster, K3sNode, Role, ensure_through_us,
-    node::{BIN, DATA},
-    ready,
+    CHART, K3sCluster, ensure_through_us,
+    node::{BIN, DATA, put_program},
+    releases::released,
 };
 use crate::{
-    cluster::{k3s_server::released, pods::Pods as _},
-    control_plane::objects,
+    cluster::pods::Pods as _,
     node::{inspect::nothing_left, network::NodeNetwork},
     programs::k3s::K3s,
     report::{CheckFailed, Report},
@@ -22,7 +21,7 @@ use crate::{
 
 pub(super) fn run(env: &TestEnv, k3s: &K3s, report: &mut Report) -> Result<(), CheckFailed> {
     // The fields are dropped in this order.
-    let (mut cluster, _network) = report.check(
+    let (mut cluster, network) = report.check(
         "a server runs with Multus, installed before its first start",
         || {
             ensure!(
@@ -31,19 +30,11 @@ pub(super) fn run(env: &TestEnv, k3s: &K3s, report: &mut Report) -> Result<(), C
                 k3s.next.display()
             );
             let network = NodeNetwork::new()?;
-            let mut server = K3sNode::install(env, &network, k3s, (1, Role::Server))?;
-            fs::copy(
-                env.program("multus-distro"),
-                server.node.path(&format!("{BIN}/multus-distro")),
-            )?;
-            let node = &server.node;
-            node.run(&["multus-distro", "images", "install", "/media/airgap"])?;
-            node.run(&["multus-distro", "install"])?;
-            ensure_through_us(&server, "server")?;
-            server.start()?;
-            let api = ready(&server)?;
-            let nodes = vec![server];
-            let cluster = K3sCluster { api, nodes };
+            let cluster = K3sCluster::start(env, &network, k3s, |server| {
+                server.take_medium()?;
+                server.node.run(&["multus-distro", "install"])?;
+                ensure_through_us(server, "server")
+            })?;
             released(&cluster, "k3s-multus-crd", 0)?;
             released(&cluster, CHART, 0)?;
             cluster.daemons_are_ready()?;
@@ -51,11 +42,7 @@ pub(super) fn run(env: &TestEnv, k3s: &K3s, report: &mut Report) -> Result<(), C
         },
     )?;
     let old = report.check("pods have a bridge and a macvlan interface", || {
-        let bridge = json!({
-            "cniVersion": "1.0.0", "type": "bridge", "bridge": "br-first", "isGateway": true,
-            "ipam": {"type": "host-local", "subnet": "10.20.0.0/24"},
-        });
-        cluster.apply(&[objects::network("first", &bridge), objects::wire()])?;
+        cluster.define_networks()?;
         let old = cluster.create("old", 1)?;
         cluster.inspect(&old)?;
         Ok(old)
@@ -68,6 +55,14 @@ pub(super) fn run(env: &TestEnv, k3s: &K3s, report: &mut Report) -> Result<(), C
         cluster.change_version(&k3s.program, &old, ("former", 3))
     })?;
     report.check(
+        "after a power cut K3s starts its pods again with their networks",
+        || {
+            let before = cluster.restarts(&old[0])?;
+            cluster.reboot(env, &network)?;
+            cluster.started_again(&old, before)
+        },
+    )?;
+    report.check(
         "after k3s-killall.sh K3s starts its pods again with their networks",
         || {
             let script = format!("{BIN}/k3s-killall.sh");
@@ -76,15 +71,9 @@ pub(super) fn run(env: &TestEnv, k3s: &K3s, report: &mut Report) -> Result<(), C
             let left = cluster.server().node.run(&["ps", "-e", "-o", "args="])?;
             let runs = left.lines().find(|line| line.contains("multus"));
             ensure!(runs.is_none(), "there runs {runs:?}");
+            let before = cluster.restarts(&old[0])?;
             cluster.restart()?;
-            cluster.daemons_are_ready()?;
-            sh::until(120, "the pod is started again", || {
-                let count =
-                    &cluster.pod(&old[0])?["status"]["containerStatuses"][0]["restartCount"];
-                ensure!(count.as_u64() > Some(0), "it was restarted {count} times");
-                Ok(())
-            })?;
-            cluster.inspect(&old)?;
+            cluster.started_again(&old, before)?;
             let late = cluster.create("late", 4)?;
             cluster.inspect(&late)?;
             cluster.delete(&[old.clone(), late].concat())?;
@@ -130,9 +119,7 @@ impl K3sCluster {
         let before = self.inspect(old)?;
         let former = self.running()?;
         for member in &self.nodes {
-            let place = member.node.path(&format!("{BIN}/k3s"));
-            fs::remove_file(&place)?;
-            fs::copy(program, place)?;
+            put_program(&member.node, program)?;
         }
         self.restart()?;
         let now = self.running()?;
@@ -148,10 +135,27 @@ impl K3sCluster {
         self.inspect(&new)?;
         self.delete(&new)?;
         for pod in old {
-            let restarts = &self.pod(pod)?["status"]["containerStatuses"][0]["restartCount"];
-            ensure!(*restarts == 0, "{pod} was restarted {restarts} times");
+            let restarts = self.restarts(pod)?;
+            ensure!(restarts == 0, "{pod} was restarted {restarts} times");
         }
         Ok(())
+    }
+
+    /// Returns how often a pod's container was started again.
+    fn restarts(&self, pod: &str) -> anyhow::Result<u64> {
+        let count = &self.pod(pod)?["status"]["containerStatuses"][0]["restartCount"];
+        count.as_u64().context("a container has a count")
+    }
+
+    /// Waits until pods are started once more; fails unless they have their networks, and daemons are ready.
+    fn started_again(&self, pods: &[String], before: u64) -> anyhow::Result<()> {
+        self.daemons_are_ready()?;
+        sh::until(120, "the pod is started again", || {
+            let now = self.restarts(&pods[0])?;
+            ensure!(now > before, "it was restarted {now} times");
+            Ok(())
+        })?;
+        self.inspect(pods).map(drop)
     }
 
     /// Returns the program of K3s that runs on the server; its directory has the version's name. The link `data/current` stays behind when

@@ -26,6 +26,7 @@ const FILE: &str = "upstream.yml";
 /// The installer at the path that the thick manifest names.
 const INSTALLER: (&str, &str) = ("install_multus", "/usr/src/multus-cni/bin/install_multus");
 /// What upstream's manifests leave behind when their `DaemonSet` is deleted, and what gives our daemons more rights than they need.
+const CRD: &str = "crd/network-attachment-definitions.k8s.cni.cncf.io";
 const REST: [&str; 2] = ["clusterrole/multus", "clusterrolebinding/multus"];
 
 pub(super) fn run(
@@ -68,6 +69,7 @@ impl Journey<'_> {
         let of = |what: &str| format!("{}: {what}", self.upstream.name());
         report.check(&of("pods have their networks"), || {
             self.import()?;
+            self.forget_helm()?;
             let manifest = self.upstream.objects().to_string();
             fs::write(self.reader.path(FILE), &manifest)?;
             let cluster = &self.fixture.cluster;
@@ -132,6 +134,20 @@ impl Journey<'_> {
                 self.nodes.ensure_defined()
             },
         )
+    }
+
+    /// Takes Helm's marks of an earlier journey off the resource definition: a cluster that was set up with upstream's manifest has none.
+    fn forget_helm(&self) -> anyhow::Result<()> {
+        let cluster = &self.fixture.cluster;
+        let found = cluster.kubectl(&["get", CRD, "--ignore-not-found", "--output=name"])?;
+        if !found.is_empty() {
+            let marks = [
+                "meta.helm.sh/release-name-",
+                "meta.helm.sh/release-namespace-",
+            ];
+            cluster.kubectl(&[&["annotate", CRD][..], &marks].concat())?;
+        }
+        Ok(())
     }
 
     /// Builds the image that the manifest names, and imports it on every node.

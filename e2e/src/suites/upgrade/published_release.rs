@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeSet,
     path::{Path, PathBuf},
+    process::Command,
 };
 
 use anyhow::ensure;
@@ -12,6 +13,7 @@ use crate::{
     programs::{image::Image, published_charts},
     sh,
     suites::cluster::{ClusterFixture, NAMESPACE},
+    test_env::TestEnv,
 };
 
 /// The names of the Helm release and of its charts: the published ones and ours have the same.
@@ -20,12 +22,15 @@ pub(super) const CRD_NAME: &str = "rke2-multus-crd";
 
 /// A release of the published chart.
 pub(crate) struct ReleaseSpec {
-    pub(super) name: &'static str,
-    chart: &'static str,
+    pub(crate) name: &'static str,
+    pub(crate) chart: &'static str,
     /// The chart of the CRD; v4.3.008 has none.
-    crd_chart: Option<&'static str>,
+    pub(crate) crd_chart: Option<&'static str>,
     values: &'static [&'static str],
 }
+
+/// The value that takes the daemon.
+const THICK: &str = "--set=thickPlugin.enabled=true";
 
 /// One release of each kind: with the CRD in the main chart and without a daemon; with the CRD in its own chart and with a daemon.
 pub(crate) const PUBLISHED: &[ReleaseSpec] = &[
@@ -39,12 +44,12 @@ pub(crate) const PUBLISHED: &[ReleaseSpec] = &[
         name: "v4.3.017, thick",
         chart: published_charts::NEW,
         crd_chart: Some(published_charts::NEW_CRD),
-        values: &["--set=thickPlugin.enabled=true"],
+        values: &[THICK],
     },
 ];
 
 /// The release that K3s' documentation installs, with the values that it shows.
-pub(super) const PUBLISHED_ON_K3S: ReleaseSpec = ReleaseSpec {
+pub(crate) const PUBLISHED_ON_K3S: ReleaseSpec = ReleaseSpec {
     name: "v4.3.017, thin on K3s",
     chart: published_charts::NEW,
     crd_chart: Some(published_charts::NEW_CRD),
@@ -67,6 +72,77 @@ pub(super) const PROGRAMS: [(&str, &str); 6] = [
     ("install_multus", "/install_multus"),
 ];
 
+impl ReleaseSpec {
+    /// Builds the images that the chart names, of upstream's programs in a directory, and of these reference plugins; returns the names
+    /// and the archives.
+    pub(crate) fn images(
+        &self,
+        env: &TestEnv,
+        peer: &Path,
+        plugins: &[&str],
+    ) -> anyhow::Result<(BTreeSet<String>, Vec<PathBuf>)> {
+        let rendered = sh::run(
+            Command::new(env.bin.join("helm"))
+                .args(["template", NAME])
+                .arg(published_charts::archive(self.chart)?)
+                .args(self.values),
+        )?;
+        let images: BTreeSet<_> = rendered
+            .lines()
+            .filter_map(|line| line.trim().trim_start_matches("- ").strip_prefix("image: "))
+            .map(|image| image.trim_matches('"').to_owned())
+            .collect();
+        ensure!(!images.is_empty(), "{} names no image", self.chart);
+        // One image copies reference plugins to the node; all others are Multus.
+        let (of_plugins, multus): (Vec<_>, Vec<_>) = images
+            .iter()
+            .map(|image| format!("docker.io/{image}"))
+            .partition(|image| image.contains("cni-plugins"));
+        let is_thick = self.values.contains(&THICK);
+        let of_thick = ["multus-daemon", "multus-shim"];
+        let programs: Vec<_> = PROGRAMS
+            .iter()
+            .filter(|(program, _)| is_thick || !of_thick.contains(program))
+            .map(|(program, path)| (peer.join(program), *path))
+            .collect();
+        let paths: Vec<_> = plugins
+            .iter()
+            .map(|name| format!("/plugins/{name}"))
+            .collect();
+        let plugins: Vec<_> = plugins
+            .iter()
+            .zip(&paths)
+            .map(|(name, path)| (env.plugins.join(name), path.as_str()))
+            .collect();
+        let copy: &[&str] = match plugins[..] {
+            [] => &["/bin/true"],
+            _ => &["/bin/sh", "-c", "busybox cp /plugins/* /host/opt/cni/bin"],
+        };
+        // One chart names other images with other values.
+        let name =
+            |what: &str| format!("{what}-{}", self.name.replace(", ", "-").replace(' ', "-"));
+        let archives = [
+            Image {
+                name: &name("plugins"),
+                references: &of_plugins,
+                programs: &plugins,
+                entrypoint: copy,
+                user: "",
+            },
+            Image {
+                name: &name("multus"),
+                references: &multus,
+                programs: &programs,
+                entrypoint: &["/thin_entrypoint"],
+                user: "",
+            },
+        ]
+        .map(|image| image.archive(env));
+        let archives = archives.into_iter().collect::<anyhow::Result<_>>()?;
+        Ok((images, archives))
+    }
+}
+
 /// A published release on this cluster.
 pub(crate) struct PublishedRelease<'a> {
     fixture: &'a ClusterFixture<'a>,
@@ -83,55 +159,15 @@ impl<'a> PublishedRelease<'a> {
         kind: &'static ReleaseSpec,
         peer: &Path,
     ) -> anyhow::Result<Self> {
-        let chart = published_charts::archive(kind.chart)?;
-        let crd_chart = kind.crd_chart.map(published_charts::archive).transpose()?;
-        let rendered = sh::run(
-            fixture
-                .cluster
-                .helm()
-                .args(["template", NAME])
-                .arg(&chart)
-                .args(kind.values),
-        )?;
-        let images: BTreeSet<_> = rendered
-            .lines()
-            .filter_map(|line| line.trim().trim_start_matches("- ").strip_prefix("image: "))
-            .map(|image| image.trim_matches('"').to_owned())
-            .collect();
-        ensure!(!images.is_empty(), "{} names no image", kind.chart);
-        // One image copies reference plugins to the node, which has them already; all others are Multus.
-        let (plugins, multus): (Vec<_>, Vec<_>) = images
-            .iter()
-            .map(|image| format!("docker.io/{image}"))
-            .partition(|image| image.contains("cni-plugins"));
-        let programs = PROGRAMS.map(|(program, path)| (peer.join(program), path));
-        // One chart names other images with other values.
-        let name =
-            |what: &str| format!("{what}-{}", kind.name.replace(", ", "-").replace(' ', "-"));
-        for image in [
-            Image {
-                name: &name("plugins"),
-                references: &plugins,
-                programs: &[],
-                entrypoint: &["/bin/true"],
-                user: "",
-            },
-            Image {
-                name: &name("multus"),
-                references: &multus,
-                programs: &programs,
-                entrypoint: &["/thin_entrypoint"],
-                user: "",
-            },
-        ] {
-            let archive = image.archive(fixture.env)?;
+        let (images, archives) = kind.images(fixture.env, peer, &[])?;
+        for archive in archives {
             fixture.each(|member| member.runtime.import(&member.node, &archive))?;
         }
         Ok(Self {
             fixture,
             published: kind,
-            chart,
-            crd_chart,
+            chart: published_charts::archive(kind.chart)?,
+            crd_chart: kind.crd_chart.map(published_charts::archive).transpose()?,
             images,
         })
     }

@@ -32,7 +32,7 @@ helm template --kube-version 1.34 rke2-multus dist/charts/assets/rke2-multus/rke
   --set metrics.enabled=true --set-json 'imagePullSecrets=[{\"name\": \"key\"}]'
 ```
 
-With a distro, in a HelmChartConfig named `rke2-multus` or `k3s-multus`, as suite `helmchart` does it:
+With a distro, in a HelmChartConfig named `rke2-multus` or `k3s-multus`, as suite `k3s` does it:
 
 ```yaml drawing
 apiVersion: helm.cattle.io/v1
