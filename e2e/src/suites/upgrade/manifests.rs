@@ -25,8 +25,8 @@ const PAGE: &str = "docs/moving.md";
 const FILE: &str = "upstream.yml";
 /// The installer at the path that the thick manifest names.
 const INSTALLER: (&str, &str) = ("install_multus", "/usr/src/multus-cni/bin/install_multus");
-/// What upstream's manifests leave behind when their `DaemonSet` is deleted, and what gives our daemons more rights than they need.
 const CRD: &str = "crd/network-attachment-definitions.k8s.cni.cncf.io";
+/// What upstream's manifests leave behind when their `DaemonSet` is deleted, and what gives our daemons more rights than they need.
 const REST: [&str; 2] = ["clusterrole/multus", "clusterrolebinding/multus"];
 
 pub(super) fn run(
