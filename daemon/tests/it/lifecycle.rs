@@ -106,7 +106,7 @@ fn daemon_set_that_was_created_again_stays() {
         json!({"metadata": {"namespace": "kube-system", "name": "multus", "deletionTimestamp": "2026-01-01T00:00:00Z"}}),
     );
     let mut daemon = owned(&node).ready();
-    daemon.until_logged("our DaemonSet is deleted", 1);
+    daemon.until_logged("DaemonSet is deleted", 1);
     put_daemon_set(&node);
     daemon.terminate();
     assert!(daemon.ended().success());
@@ -122,7 +122,7 @@ fn daemon_set_that_was_deleted_counts_as_such_while_the_api_server_does_not_answ
         json!({"metadata": {"namespace": "kube-system", "name": "multus", "deletionTimestamp": "2026-01-01T00:00:00Z"}}),
     );
     let mut daemon = owned(&node).ready();
-    daemon.until_logged("our DaemonSet is deleted", 1);
+    daemon.until_logged("DaemonSet is deleted", 1);
     node.api.refuse_reads("/daemonsets", 503);
     daemon.terminate();
     assert!(daemon.ended().success());

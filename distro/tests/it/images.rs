@@ -481,7 +481,7 @@ fn with_a_key_only_what_its_owner_signed_is_verified_and_installed() {
         }
         assert!(!data.exists(), "nothing is installed");
     };
-    refused(&format!("{signature} is missing, and the key "));
+    refused(&format!("{signature} is missing, and only the key "));
     fs::write(at(&signature), "AAAA").unwrap();
     refused("not by this key over these bytes");
     fs::write(at(&signature), sign("multus-images.txt")).unwrap();

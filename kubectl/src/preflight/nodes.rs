@@ -248,6 +248,7 @@ mod tests {
             ("Exists", json!(null), true),
             ("DoesNotExist", json!(null), false),
             ("Gt", json!(["1"]), false),
+            ("Near", json!(["1"]), true),
         ] {
             let term = json!({"matchExpressions": [{"key": "kubernetes.io/os", "operator": operator, "values": values}]});
             let required = json!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}});
