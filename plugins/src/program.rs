@@ -301,8 +301,8 @@ mod tests {
         for (args, part) in [
             (&["--only", "macvaln"][..], "no plugin \"macvaln\""),
             (&["--only"], "no plugin \"\""),
-            (&["--force"], "no argument \"--force\""),
-            (&["second"], "no argument \"second\""),
+            (&["--force"], "the argument \"--force\""),
+            (&["second"], "the argument \"second\""),
         ] {
             let error = install(dir.path(), args).unwrap_err();
             assert!(error.contains(part), "{error}");

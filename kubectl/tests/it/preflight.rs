@@ -206,7 +206,7 @@ fn values_of_the_release_are_read_unless_files_are_named() {
     let (status, report) = preflight_with(&server, &["--values", &second], NO_PROGRAMS);
     assert_eq!((status, &report["daemonConfig"]), (3, &json!(null)));
     assert!(
-        report["gaps"].to_string().contains("put helm on the PATH"),
+        report["gaps"].to_string().contains("with helm in the PATH"),
         "{report}"
     );
     let list = write("list.yaml", "[1]");
