@@ -190,7 +190,11 @@ impl<R: Runner> Tailscale<R> {
         if output.is_success {
             return Ok(output.stdout);
         }
-        if output.stderr.contains("failed to connect to local") {
+        if output
+            .stderr
+            .to_lowercase()
+            .contains("failed to connect to local")
+        {
             return Err(ProviderError::DaemonDown {
                 program: PROGRAM,
                 unit: UNIT,

@@ -91,8 +91,17 @@ pub(super) fn undo(root: &Root, record: Record, end: End) -> anyhow::Result<()> 
     let selection = record.selection.clone();
     let run_dir = VpnFiles::new(root).run_dir();
     let provider = selection.on_this_node(&run_dir);
+    let status = provider.status();
     // With its program the VPN is gone, too.
-    if !matches!(provider.status(), Err(ProviderError::NotInstalled(_))) {
+    let is_gone = matches!(status, Err(ProviderError::NotInstalled(_)));
+    // Who only ends the use of a VPN has often stopped it already.
+    let is_stopped = end == End::Routes && status.is_err();
+    if is_stopped && !is_gone {
+        note(&format!(
+            "{} does not run: what it was told to do with routes stays in its own settings",
+            selection.guide().daemon
+        ));
+    } else if !is_gone {
         Life::new(provider, VpnFiles::new(root), record)
             .end(end != End::Routes)
             .map_err(|error| anyhow!(error))
