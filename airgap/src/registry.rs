@@ -215,9 +215,9 @@ impl Registry {
                 let response = self.success(&pull(repository), request).await?;
                 let body = self.http.body(response, MAX_JSON).await?;
                 // A page of a proxy is no empty list: with that, moving tags would go back to an older release.
-                let list: TagList = serde_json::from_slice(&body)
+                let answer: TagList = serde_json::from_slice(&body)
                     .map_err(|_| Failure::Protocol("the registry's answer is no list of tags"))?;
-                Ok(list.tags.unwrap_or_default())
+                Ok(answer.tags.unwrap_or_default())
             });
             let page = match found {
                 Ok(page) => page,

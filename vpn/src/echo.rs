@@ -41,7 +41,7 @@ pub(crate) fn ping(address: IpAddr) -> io::Result<Duration> {
         set_socket_timeout(&socket, Timeout::Recv, Some(left))?;
         let mut buffer = [0; 256];
         match recv(&socket, &mut buffer[..], RecvFlags::empty()) {
-            Ok((length, _)) if is_answer(address.is_ipv4(), &buffer[..length], &request) => {
+            Ok((length, _)) if is_answer(address.is_ipv4(), &buffer[..length], request) => {
                 return Ok(start.elapsed());
             }
             Ok(_) | Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => {}
@@ -65,7 +65,7 @@ fn request(is_ipv4: bool, id: [u8; 2]) -> [u8; 8] {
 }
 
 /// Returns whether a packet answers the request. With IPv4 it has its header.
-fn is_answer(is_ipv4: bool, packet: &[u8], request: &[u8; 8]) -> bool {
+fn is_answer(is_ipv4: bool, packet: &[u8], request: [u8; 8]) -> bool {
     let (kind, header) = if is_ipv4 {
         (
             0,
@@ -88,15 +88,15 @@ mod tests {
         assert_eq!(sent, [8, 0, 0xf0, 0xf5, 7, 9, 0, 1]);
         let answer = |header: &[u8], kind, id| [header, &[kind, 0, 1, 2, 7, id, 0, 1]].concat();
         let ip = [&[0x46][..], &[0; 23]].concat();
-        assert!(is_answer(true, &answer(&ip, 0, 9), &sent));
-        assert!(!is_answer(true, &answer(&ip, 0, 8), &sent));
+        assert!(is_answer(true, &answer(&ip, 0, 9), sent));
+        assert!(!is_answer(true, &answer(&ip, 0, 8), sent));
         // A host that pings itself sees its request, too.
-        assert!(!is_answer(true, &answer(&ip, 8, 9), &sent));
-        assert!(!is_answer(true, &ip, &sent));
+        assert!(!is_answer(true, &answer(&ip, 8, 9), sent));
+        assert!(!is_answer(true, &ip, sent));
         assert!(is_answer(
             false,
             &answer(&[], 129, 9),
-            &request(false, [7, 9])
+            request(false, [7, 9])
         ));
     }
 }

@@ -107,13 +107,14 @@ impl Note {
                 }
             }
         }
-        let (starts, others) = match former {
-            Some(former) => (former.starts, former.others),
-            None => {
-                let mut others = remembered.to_vec();
-                others.iter_mut().for_each(|other| other.start = 0);
-                (0, others)
+        let (starts, others) = if let Some(former) = former {
+            (former.starts, former.others)
+        } else {
+            let mut others = remembered.to_vec();
+            for other in &mut others {
+                other.start = 0;
             }
+            (0, others)
         };
         Ok(Self {
             subnets,

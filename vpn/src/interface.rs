@@ -1,4 +1,4 @@
-//! The provider interface: any interface that leads to the other nodes, such as that of ZeroTier, NetBird, Nebula or OpenVPN. Its user
+//! The provider interface: any interface that leads to the other nodes, such as that of `ZeroTier`, `NetBird`, Nebula or `OpenVPN`. Its user
 //! brings it up; flannel wraps the packets of pods itself.
 
 use std::{

@@ -47,10 +47,10 @@ pub(crate) struct AuthArgs {
 impl AuthArgs {
     /// Returns whether this program is told to put the node on a VPN: by an argument, or by a variable of a distro that reads none.
     pub(crate) fn are_given(&self, variable: impl Fn(&str) -> Option<String>) -> bool {
-        let is_set = |name: &&str| name.starts_with("RKE2_") && variable(name).is_some();
+        let mut names = VARIABLES.iter();
         self.vpn_auth_file.is_some()
             || self.vpn_auth.is_some()
-            || VARIABLES.iter().any(|name| is_set(&name))
+            || names.any(|name| name.starts_with("RKE2_") && variable(name).is_some())
     }
 }
 

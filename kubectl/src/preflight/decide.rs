@@ -343,13 +343,8 @@ fn of_deletable_crd(snapshot: &ClusterSnapshot) -> Option<Finding> {
     })
 }
 
-fn of_installations(
-    installed: &[Installation<'_>],
-    snapshot: &ClusterSnapshot,
-    values: &Values,
-    daemon_config: &Map<String, Value>,
-    netconf: &Netconf,
-) -> Vec<Finding> {
+/// Reports what looks like a second Multus of a chart, in another namespace than the first.
+fn of_second_charts(installed: &[Installation<'_>]) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut of_charts = installed
         .iter()
@@ -368,6 +363,17 @@ fn of_installations(
             ));
         }
     }
+    findings
+}
+
+fn of_installations(
+    installed: &[Installation<'_>],
+    snapshot: &ClusterSnapshot,
+    values: &Values,
+    daemon_config: &Map<String, Value>,
+    netconf: &Netconf,
+) -> Vec<Finding> {
+    let mut findings = of_second_charts(installed);
     for one in installed {
         let (namespace, release) = one.release();
         let name = format!("{}/{}", one.set.namespace, one.set.name);

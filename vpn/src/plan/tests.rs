@@ -471,11 +471,11 @@ fn flannel_keeps_its_own_back_end_in_a_tunnel_that_knows_no_pods() {
     let expected = args!["node-ip={VPN}", "flannel-iface=ts7"];
     check(&[VPN], &agent(), expected, &[wrapped]);
     let own = with(agent(), |own| {
-        own.flannel_backend = Some("vxlan".to_owned())
+        own.flannel_backend = Some("vxlan".to_owned());
     });
     check(&[VPN], &own, expected, &[wrapped]);
     let other = with(agent(), |own| {
-        own.flannel_backend = Some("wireguard-native".to_owned())
+        own.flannel_backend = Some("wireguard-native".to_owned());
     });
     refused(&[VPN], &other, "flannel-backend", "through two tunnels");
     let conf = with(agent(), |own| own.flannel_conf = Some("/x".to_owned()));
@@ -510,7 +510,7 @@ fn peers_get_routes_of_ipv4_alone() {
     check(&[VPN], &agent(), expected, &[]);
     refused(&[VPN6], &agent(), "cluster-cidr", "add pods=vxlan");
     let both = with(agent(), |own| {
-        own.cluster_families = vec![Family::Ipv4, Family::Ipv6]
+        own.cluster_families = vec![Family::Ipv4, Family::Ipv6];
     });
     refused(&[VPN, VPN6], &both, "cluster-cidr", "add pods=vxlan");
 }

@@ -239,7 +239,9 @@ fn node_that_is_not_reached_is_named() {
         routes.retain(|route| route.destination != range("10.9.0.0/24"));
     };
     check(table_off, &["!no route leads to 10.9.0.2 through wg0"]);
-    let no_route = |node: &mut Node| drop(node.network.routes.pop());
+    let no_route = |node: &mut Node| {
+        node.network.routes.pop();
+    };
     let expected = "!the kernel has no route to 10.42.2.0/24: systemctl restart multus-vpn.service";
     check(no_route, &[expected]);
 }

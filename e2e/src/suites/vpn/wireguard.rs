@@ -1,7 +1,7 @@
 //! The case `wireguard`: three nodes with wg-quick, of which two meet only through the first, the server. The machine's kernel may have no
 //! WireGuard; then wg-quick starts the program.
 
-use std::fs;
+use std::{fmt::Write as _, fs};
 
 use anyhow::{Context as _, ensure};
 
@@ -223,20 +223,22 @@ impl<'a> Fixture<'a> {
             self.keys[index].private
         );
         if index == 0 {
-            conf += &format!("ListenPort = {PORT}\n");
+            writeln!(conf, "ListenPort = {PORT}")?;
             for other in 1..NODES {
                 let key = &self.keys[other].public;
-                conf += &format!(
+                write!(
+                    conf,
                     "[Peer]\nPublicKey = {key}\nAllowedIPs = {}/32\n",
                     address(other)
-                );
+                )?;
             }
         } else {
-            conf += &format!(
+            write!(
+                conf,
                 "[Peer]\nPublicKey = {}\nAllowedIPs = 10.9.0.0/24\nEndpoint = {}:{PORT}\nPersistentKeepalive = 1\n",
                 self.keys[0].public,
                 self.node(0).address()
-            );
+            )?;
         }
         let node = self.node(index);
         node.run(&["mkdir", "-p", "/etc/wireguard"])?;
