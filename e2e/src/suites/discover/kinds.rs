@@ -248,7 +248,10 @@ fn kinds() -> Vec<Kind> {
         )
         .expects("/opt/cni/drop", &agent),
         Kind {
-            notes: &["takes `io.containerd.grpc.v1.cri` from", "alone"],
+            notes: &[
+                "takes `io.containerd.grpc.v1.cri` only from",
+                "does not count",
+            ],
             ..Kind::of(
                 "a drop-in replaces the whole table",
                 V1,
