@@ -45,7 +45,7 @@ pub struct Checkout {
 /// The sha256 of crates, in hex, by their names and versions.
 pub type Checksums = BTreeMap<(String, String), String>;
 
-/// What a release is compared with besides its own description, `release.json`.
+/// The standard by which a release is judged, in addition to its own description, `release.json`.
 #[derive(Clone, Copy)]
 pub enum Standard<'a> {
     /// This checkout made it: what this program derives, and the checkout's own parts, must be in it as they are here.

@@ -21,7 +21,7 @@ pub(crate) struct Content {
     pub(crate) manifests: BTreeMap<(String, String), (String, Vec<u8>)>,
     /// The method and path of each request that was let in.
     pub(crate) requests: Vec<String>,
-    /// What every list of tags is answered with.
+    /// The answer to every request for a list of tags.
     pub(crate) tag_list: Option<&'static str>,
 }
 

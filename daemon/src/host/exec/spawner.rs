@@ -63,7 +63,7 @@ pub(super) struct Spawner {
     open: Arc<()>,
     most_lanes: u64,
     lost: Once,
-    /// What it could not enter without harm to plugins.
+    /// Why plugins run in the daemon's cgroup, if they do.
     warning: Option<String>,
 }
 

@@ -122,7 +122,7 @@ pub(super) fn receive_control(control: impl AsFd) -> io::Result<Option<Control>>
     }))
 }
 
-/// What a spawner replies to [`Control::Enter`]: what it could not do without harm to plugins, if anything, or why it cannot start any.
+/// The spawner's reply to [`Control::Enter`]: a warning about the place where plugins run, if any, or the reason why it cannot start any.
 pub(super) type Report = Result<Option<String>, String>;
 
 const ENTERED: u8 = 0;

@@ -94,7 +94,7 @@ pub(super) fn undo(root: &Root, record: Record, end: End) -> anyhow::Result<()> 
     let status = provider.status();
     // With its program the VPN is gone, too.
     let is_gone = matches!(status, Err(ProviderError::NotInstalled(_)));
-    // Who only ends the use of a VPN has often stopped it already.
+    // On the way to another VPN, or at an uninstallation, the operator has often stopped this one already.
     let is_stopped = end == End::Routes && status.is_err();
     if is_stopped && !is_gone {
         note(&format!(
