@@ -30,7 +30,7 @@ const NO_ROUTE: i32 = 3;
 /// The length of `struct fib_rule_hdr`.
 const RULE: usize = 12;
 /// How long a reply of the kernel may take, which is lost afterwards.
-const ANSWER: Duration = Duration::from_secs(5);
+pub(crate) const ANSWER: Duration = Duration::from_secs(5);
 
 /// The routing table of ordinary routes.
 pub const MAIN: u32 = route::RT_TABLE_MAIN;

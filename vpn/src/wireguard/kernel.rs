@@ -1,6 +1,6 @@
 //! The kernel's interface, by generic netlink (`linux/genetlink.h`, `linux/wireguard.h`).
 
-use std::{io, net::SocketAddr, time::Duration};
+use std::{io, net::SocketAddr};
 
 use netlink::{
     Attributes, Message, Socket,
@@ -10,7 +10,7 @@ use netlink::{
 use rustix::{io::Errno, net::netlink::GENERIC};
 
 use super::device::{Change, Device, DevicePeer, Key};
-use crate::{Prefix, Secret};
+use crate::{Prefix, Secret, kernel::ANSWER};
 
 const GENL_ID_CTRL: u16 = 0x10;
 const CTRL_CMD_GETFAMILY: u8 = 3;
@@ -36,8 +36,6 @@ const WGPEER_F_UPDATE_ONLY: u32 = 4;
 
 /// The length of `struct genlmsghdr`.
 const GENL: usize = 4;
-/// How long a reply of the kernel may take.
-const ANSWER: Duration = Duration::from_secs(5);
 /// The ranges in one message, whose attributes have at most 64 KiB.
 const RANGES: usize = 1000;
 
