@@ -55,7 +55,6 @@ pub(crate) struct Args {
 ///
 /// The former commands `server` and `agent`, which units of earlier installations start, name the role themselves.
 pub(crate) fn run(args: &Args, former: Option<Role>) -> anyhow::Result<()> {
-    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let root = Root::open(&args.root)?;
     let bad_usage = |error: anyhow::Error| BadUsage(format!("{error:#}"));
     let distro = settings::distro(&args.command, args.distro).map_err(bad_usage)?;
@@ -66,7 +65,7 @@ pub(crate) fn run(args: &Args, former: Option<Role>) -> anyhow::Result<()> {
     }
     // Nothing is staged for a program that cannot be started.
     ensure_executable(&args.command[0], std::env::var_os("PATH"))?;
-    let settings = settings::read(&root, &args.command, variable, args.distro)
+    let settings = settings::read(&root, &args.command, settings::variable, args.distro)
         .and_then(|settings| with_data_dir(settings, args.data_dir.as_deref()));
     let of_vpn = match &settings {
         Ok(settings) => start::args(&root, &args.vpn, settings, note)?,

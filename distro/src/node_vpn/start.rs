@@ -19,7 +19,7 @@ use crate::{
         host, plan_input, pod_networks,
     },
     plan::Distro,
-    settings::{self, Role, Settings},
+    settings::{self, Role, Settings, variable},
     unit,
 };
 
@@ -34,10 +34,6 @@ pub(crate) struct Options {
     /// Seconds to wait for the VPN
     #[arg(long, default_value_t = 120, hide = true)]
     vpn_timeout: u64,
-}
-
-fn variable(name: &str) -> Option<String> {
-    std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
 /// Returns whether this program puts the node on a VPN. K3s' own variables alone do not say so: with them K3s brings its VPN up itself.

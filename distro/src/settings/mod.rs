@@ -109,6 +109,11 @@ pub(crate) struct Settings {
     places: BTreeMap<&'static str, Place>,
 }
 
+/// Returns a variable of this process' environment; an empty one counts as absent.
+pub(crate) fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
 /// Reads the settings of a command. The explicit distro is for a program of another name.
 pub(crate) fn read(
     root: &Root,

@@ -99,8 +99,7 @@ struct Report<'a> {
 
 /// Prints the plan.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-    let taken = auth::take(&args.auth, variable)?;
+    let taken = auth::take(&args.auth, settings::variable)?;
     let root = Root::open(&args.root)?;
     let exists = |file: &Path| root.exists(file);
     let host = host::read()?;
@@ -108,7 +107,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         Some(taken) => taken.auth.selection.clone(),
         None => VpnFiles::new(&root).record()?.selection,
     };
-    let (settings, node) = settings::read(&root, &args.command, variable, args.distro)
+    let (settings, node) = settings::read(&root, &args.command, settings::variable, args.distro)
         .and_then(|settings| {
             let node = plan_input::node(&settings, &selection, exists, host)?;
             Ok((settings, node))

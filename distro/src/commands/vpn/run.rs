@@ -33,10 +33,13 @@ use super::{
     down::{End, undo},
     note,
 };
-use crate::node_vpn::{
-    auth::{self, AuthArgs},
-    files::VpnFiles,
-    report::cluster,
+use crate::{
+    node_vpn::{
+        auth::{self, AuthArgs},
+        files::VpnFiles,
+        report::cluster,
+    },
+    settings,
 };
 
 /// The time between two looks at a VPN that runs, and at one that does not.
@@ -60,8 +63,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let files = VpnFiles::new(&root);
     files.make_dirs()?;
     let _lock = files.lock()?;
-    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-    let taken = auth::take(&args.auth, variable);
+    let taken = auth::take(&args.auth, settings::variable);
     if let Err(error) = &taken {
         // The distro that waits for the VPN reports this.
         files.write_state(&State::missing(format!("{error:#}")))?;
