@@ -66,8 +66,23 @@ pub(crate) struct Service {
 }
 
 impl Node {
-    /// Starts a node whose PATH begins with the directories `programs`.
+    /// Starts an empty node whose PATH begins with the directories `programs`.
     pub(crate) fn start(
+        env: &TestEnv,
+        network: &NodeNetwork,
+        number: u8,
+        programs: &[&Path],
+    ) -> anyhow::Result<Self> {
+        let former = env.dir.join(format!("n{number}"));
+        if former.exists() {
+            fs::remove_dir_all(&former)
+                .with_context(|| format!("cannot empty {}", former.display()))?;
+        }
+        Self::start_again(env, network, number, programs)
+    }
+
+    /// Starts a node that was ended, with its files.
+    pub(crate) fn start_again(
         env: &TestEnv,
         network: &NodeNetwork,
         number: u8,

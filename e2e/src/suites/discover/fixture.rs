@@ -30,10 +30,6 @@ impl DiscoverFixture {
     /// Starts an empty node.
     pub(super) fn new(env: &TestEnv) -> anyhow::Result<Self> {
         let network = NodeNetwork::new()?;
-        let before = env.dir.join("n1");
-        if before.exists() {
-            fs::remove_dir_all(&before).context("cannot empty the node")?;
-        }
         Ok(Self {
             node: Node::start(env, &network, 1, &[&env.bin])?,
             daemon: env.program("multus-daemon"),

@@ -166,7 +166,7 @@ impl K3sNode {
         self.node.power_off();
         let number = self.node.number;
         network.detach(number)?;
-        self.node = Node::start(env, network, number, &[Path::new(BIN)])?;
+        self.node = Node::start_again(env, network, number, &[Path::new(BIN)])?;
         mount_own(&self.node)
     }
 

@@ -73,10 +73,6 @@ pub(super) struct Call {
 impl<'a> LoadFixture<'a> {
     pub(super) fn new(env: &'a TestEnv) -> anyhow::Result<Self> {
         let network = NodeNetwork::new()?;
-        let before = env.dir.join("n1");
-        if before.exists() {
-            fs::remove_dir_all(&before).context("cannot empty the node")?;
-        }
         let node = Node::start(env, &network, 1, &[&env.bin])?;
         let control = ControlPlane::start(&node, Components::ApiServer)?;
         let runtime = Runtime::start(
