@@ -15,7 +15,7 @@ use std::{
 };
 
 use anyhow::{Context as _, bail, ensure};
-use archive::{digest::sha256, verify::Image};
+use archive::{digest::sha256, medium::MEDIUM_DIRS, verify::Image};
 
 use crate::{
     arch::Arch,
@@ -81,9 +81,10 @@ pub fn read(dir: &Path) -> anyhow::Result<(Tree, Tree)> {
         dir.display(),
         release::SUMS
     );
-    let mut files = Tree::read_limited(dir, signatures::LIMIT)
+    let mut files = Tree::read_medium(dir, signatures::LIMIT)
         .with_context(|| format!("{} is not a sound release", dir.display()))?;
-    if let Some(empty) = empty_dir(dir).with_context(|| format!("cannot read {}", dir.display()))? {
+    let empty = empty_dir(dir, &MEDIUM_DIRS);
+    if let Some(empty) = empty.with_context(|| format!("cannot read {}", dir.display()))? {
         bail!(
             "{} is not a sound release: {} is an empty directory, which no release has: remove it, or copy the release again",
             dir.display(),
@@ -94,21 +95,21 @@ pub fn read(dir: &Path) -> anyhow::Result<(Tree, Tree)> {
     Ok((files, signatures))
 }
 
-/// Returns the first directory without an entry, by its name.
-fn empty_dir(dir: &Path) -> io::Result<Option<PathBuf>> {
+/// Returns the first directory without an entry, by its name, but none of those directly in `dir` with one of the names `except`.
+fn empty_dir(dir: &Path, except: &[&str]) -> io::Result<Option<PathBuf>> {
     let entries = fs::read_dir(dir)?.collect::<io::Result<Vec<_>>>()?;
     if entries.is_empty() {
         return Ok(Some(dir.to_owned()));
     }
     let mut dirs = Vec::new();
     for entry in entries {
-        if entry.file_type()?.is_dir() {
+        if entry.file_type()?.is_dir() && !except.iter().any(|name| entry.file_name() == **name) {
             dirs.push(entry.path());
         }
     }
     dirs.sort();
     for dir in dirs {
-        if let Some(empty) = empty_dir(&dir)? {
+        if let Some(empty) = empty_dir(&dir, &[])? {
             return Ok(Some(empty));
         }
     }

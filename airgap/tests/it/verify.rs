@@ -39,6 +39,17 @@ fn release_of_any_version_is_sound() {
 }
 
 #[test]
+fn release_at_the_root_of_a_medium_is_sound() {
+    let dir = tempfile::tempdir().unwrap();
+    sample::write(dir.path(), "5.0.0");
+    fs::create_dir(dir.path().join("lost+found")).unwrap();
+    succeeds(command(&["verify", text(dir.path())]));
+    fs::create_dir(dir.path().join("oci/lost+found")).unwrap();
+    let expected = "oci/lost+found is an empty directory";
+    refused(command(&["verify", text(dir.path())]), FAILED, expected);
+}
+
+#[test]
 fn harm_to_a_release_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let harm = |name: &str, change: &dyn Fn(&std::path::Path), expected: &str| {
