@@ -23,7 +23,13 @@ pub(crate) const PROGRAMS: &[&str] = &[
 /// Directories that affect a release, besides [`PROGRAMS`].
 pub(crate) const PACKING: &[&str] = &["docs", "images", "xtask"];
 /// Files that affect every build.
-const BUILD_FILES: &[&str] = &["Cargo.toml", "Cargo.lock", "LICENSE", "rust-toolchain.toml"];
+const BUILD_FILES: &[&str] = &[
+    "Cargo.toml",
+    "Cargo.lock",
+    "LICENSE",
+    "NOTICE",
+    "rust-toolchain.toml",
+];
 
 /// The checkout that xtask works on.
 pub(crate) struct Project {

@@ -15,6 +15,8 @@ use super::{
     graph::{CrateFacts, CrateId},
 };
 
+/// What the licence requires to be passed on with the programs.
+const NOTICE: &str = include_str!("../../../NOTICE");
 /// The texts of licences whose crates forgot their file, by SPDX identifier.
 const TEMPLATES: [(&str, &str); 2] = [
     ("Apache-2.0", include_str!("../../../LICENSE")),
@@ -198,9 +200,7 @@ pub(super) fn write(works: &[Work]) -> String {
         }
     }
     let mut out = format!(
-        "The programs of multus-rs are licensed under {}, see LICENSE. They contain the works below.\n\
-         Each is followed by its licence and the numbers of its texts, which stand at the end.\n\n{list}",
-        env!("CARGO_PKG_LICENSE")
+        "{NOTICE}\nEach work is followed by its licence and the numbers of its texts, which are at the end.\n\n{list}"
     );
     for (number, (text, names)) in texts.iter().enumerate() {
         let names: Vec<_> = names.iter().copied().collect();
