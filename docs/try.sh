@@ -36,7 +36,8 @@ main() {
 
 # Installs Multus, starts the pod, and shows what it got; undoes all of it on a failure.
 try() {
-  local where=$1
+  local where=$1 as=
+  [ "$where" = cluster ] || as="sudo "
   need_release
   "check_$where"
   trap "undo \$? $where" EXIT
@@ -47,7 +48,7 @@ try() {
   echo
   kubectl-multus status --namespace "$namespace" cart
   echo
-  echo "To remove everything: docs/try.sh remove"
+  echo "To remove everything: ${as}docs/try.sh remove"
 }
 
 undo() {

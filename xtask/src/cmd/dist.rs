@@ -124,6 +124,11 @@ fn make_with_workstations(
             .collect::<Vec<_>>()
             .join(", ")
     ));
+    if arches.len() < Arch::ALL.len() {
+        ui::note(
+            "its charts select nodes of all architectures: set their value `architectures` if a cluster has nodes of another one",
+        );
+    }
     if project.is_dirty() {
         ui::note(
             "made from uncommitted changes, so that `cargo xtask verify` refuses it without --allow-dirty",

@@ -101,6 +101,10 @@ fn lock_is_made_of_a_release_page_that_the_key_signed() {
         assert_eq!(lock.lines().skip(1).count(), 4, "{lock}");
         fs::remove_file(tree.path("multus.lock")).expect("it was made");
     }
+    fs::remove_file(tree.path("page/SHA256SUMS.sig")).expect("it was published");
+    let refused = tree.lock(&["MULTUS_KEY=release.pub"]);
+    let error = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(error.contains("so it is not signed"), "{error}");
     assert!(tree.lock(&[]).status.success());
     let made = tree.make(&["generate"]);
     assert!(made.status.success(), "{made:?}");

@@ -81,10 +81,9 @@ impl K3sNode {
         installer.arg(&k3s.installer).arg(role.name());
         installer.env("INSTALL_K3S_SKIP_DOWNLOAD", "true");
         sh::run(installer.env("INSTALL_K3S_SKIP_ENABLE", "true"))?;
-        fs::copy(
-            env.program("multus-distro"),
-            node.path(&format!("{MEDIUM}/multus-distro")),
-        )?;
+        let programs = node.path(&format!("{MEDIUM}/bin"));
+        fs::create_dir_all(&programs)?;
+        std::os::unix::fs::symlink(env.program(""), programs.join("amd64"))?;
         let airgap = node.path(&format!("{MEDIUM}/airgap"));
         std::os::unix::fs::symlink(env.dist.join("airgap"), airgap)?;
         let node = Self {
@@ -111,11 +110,11 @@ impl K3sNode {
 
     /// Puts our program next to K3s', and our images where K3s imports them; pages take both for granted.
     pub(super) fn take_medium(&self) -> anyhow::Result<()> {
-        let program = format!("{BIN}/multus-distro");
-        fs::copy(
-            self.node.path(&format!("{MEDIUM}/multus-distro")),
-            self.node.path(&program),
-        )?;
+        let [program, place] = [
+            format!("{MEDIUM}/bin/amd64/multus-distro"),
+            format!("{BIN}/multus-distro"),
+        ];
+        self.node.run(&["install", &program, &place])?;
         let images = ["multus-distro", "images", "install", "/media/airgap"];
         self.node.run(&images).map(drop)
     }
