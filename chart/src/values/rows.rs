@@ -126,7 +126,7 @@ pub static VALUES: &[Row] = &[
     row("manifests.daemonSet", Switch, Some("true"), "The DaemonSet of the daemons."),
     row("manifests.dhcpDaemonSet", Switch, Some("false"), "Let each daemon hold the DHCP leases of its node's pods; there is no additional pod."),
     row("global", OpenGroup, None, "Values that a distro sets for all its charts."),
-    row("global.systemDefaultRegistry", Text, Some(r#""""#), "Registry that is put before every image, with a slash between them: host and port, without https://."),
+    row("global.systemDefaultRegistry", Text, Some(r#""""#), "Registry that is put before every image, with a slash between them: host, port and, if you like, a path, without https://."),
     row("global.cattle", OpenGroup, None, "Values that Rancher sets for all its charts."),
     row("global.cattle.systemDefaultRegistry", Text, Some(r#""""#), "The registry that Rancher sets; global.systemDefaultRegistry takes precedence."),
     group("thickPlugin", "The daemon under its name in the published chart."),

@@ -123,7 +123,7 @@ fn check(
         .contains_key(network_status::ANNOTATION)
     {
         return Err(format!(
-            "this pod has no annotation {}: another plugin than Multus attached its network; run `multus-daemon discover` on its node",
+            "this pod has no annotation {}: another plugin than Multus attached its network; run `multus-daemon doctor` on its node",
             network_status::ANNOTATION
         ));
     }
