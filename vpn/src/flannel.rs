@@ -107,7 +107,7 @@ impl Note {
                 }
             }
         }
-        let (starts, others) = if let Some(former) = former {
+        let (starts, mut others) = if let Some(former) = former {
             (former.starts, former.others)
         } else {
             let mut others = remembered.to_vec();
@@ -116,6 +116,11 @@ impl Note {
             }
             (0, others)
         };
+        // After the node has joined again it may have the subnet that another one had.
+        others.retain(|other| {
+            let mut own = subnets.iter();
+            !own.any(|own| own.intersection(other.subnet).is_some())
+        });
         Ok(Self {
             subnets,
             networks: networks.to_vec(),
@@ -284,6 +289,10 @@ mod tests {
         // After a boot the record has them.
         let rebooted = start(None, &again.others);
         assert_eq!((rebooted.starts, rebooted.others[0].start), (1, 0));
+        // This node has joined anew, with the subnet that the other one had.
+        let own = of("10.42.2.0/24", "10.9.0.1");
+        let joined = Note::start(own, &networks, None, &again.others).unwrap();
+        assert_eq!(joined.others, []);
     }
 
     #[test]

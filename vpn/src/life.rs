@@ -338,8 +338,15 @@ impl<S: Store> Life<S> {
             record.others = others;
             record.assigned = before;
         })?;
-        self.provider
-            .change_ranges(&decision.add, &decision.remove)?;
+        state.notes.extend(decision.problems);
+        state.pods = decision.routes;
+        // Other peers and the node itself are in the VPN, whatever one peer refuses.
+        if let Err(error) = self.provider.change_ranges(&decision.add, &decision.remove) {
+            state
+                .notes
+                .push(format!("peers do not get the subnets of pods: {error}"));
+            return Ok(());
+        }
         for (done, to, all) in [
             ("allowed", "for", &decision.add),
             ("no more allowed", "for", &decision.remove),
@@ -354,10 +361,7 @@ impl<S: Store> Life<S> {
             }
         }
         let after = decision.after;
-        self.change_record(|record| record.assigned = after)?;
-        state.notes.extend(decision.problems);
-        state.pods = decision.routes;
-        Ok(())
+        self.change_record(|record| record.assigned = after)
     }
 
     /// Returns the other nodes that flannel has named since its start. Until it has had the time for all of them, those count that it named

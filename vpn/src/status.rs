@@ -330,7 +330,8 @@ fn own_routes(
     }
 }
 
-/// Returns the VXLAN interfaces beside the VPN that have routes to pods, where flannel announces subnets through the VPN.
+/// Returns the VXLAN interfaces that have routes to pods, where flannel announces subnets through the VPN: those beside it, and where the
+/// kernel's own routes lead to pods also those over it, which flannel left when its back end changed.
 fn bypasses(sources: &Sources<'_>, link: Option<u32>) -> Vec<Bypass> {
     let is_of_pods = |subnet: &Prefix| {
         let mut networks = sources.cluster.iter();
@@ -339,7 +340,8 @@ fn bypasses(sources: &Sources<'_>, link: Option<u32>) -> Vec<Bypass> {
     let links = sources.network.links.iter().filter(|(_, found)| {
         let is_vxlan = found.kind.as_deref() == Some("vxlan");
         let below = found.below.as_ref().map(|below| below.link);
-        sources.has_flannel && is_vxlan && (below.is_none() || below != link)
+        let is_left = sources.record.selection.pods == Pods::Routes;
+        sources.has_flannel && is_vxlan && (is_left || below.is_none() || below != link)
     });
     let links = links.map(|(index, found)| {
         let routes = sources.network.routes.iter();
@@ -582,6 +584,9 @@ impl Findings {
                 list(&lost)
             ));
         }
+        let bypasses = report.bypasses.iter();
+        let elsewhere: Vec<Prefix> = bypasses.flat_map(|one| one.subnets.clone()).collect();
+        let missing = routes::without(&routes.not_installed, &elsewhere);
         let pending = routes::without(&routes.pending, &lost);
         if !pending.is_empty() {
             self.problem(routes::approval(&pending, &report.name));
@@ -591,10 +596,10 @@ impl Findings {
                 "this node does not take the routes of other nodes: {}",
                 report.provider.accept_routes
             ));
-        } else if report.accepts_routes && !routes.not_installed.is_empty() {
+        } else if report.accepts_routes && !missing.is_empty() {
             self.problem(format!(
                 "the kernel has no route to {}: systemctl restart {}",
-                list(&routes.not_installed),
+                list(&missing),
                 if report.pods == Pods::Routes {
                     "multus-vpn.service"
                 } else {

@@ -188,15 +188,22 @@ fn changes(device: &Device, add: &[Assignment], remove: &[Assignment]) -> Vec<Ch
     let peers = device.peers.iter();
     peers
         .filter_map(|peer| {
-            let (add, remove) = wanted.remove(&peer.key)?;
-            let kept = peer.ranges.iter().filter(|range| !remove.contains(range));
+            let (own, remove) = wanted.remove(&peer.key)?;
+            let name = peer.key.to_string();
+            // A range that another peer gets leaves this one by itself; to repeat it here would take it back.
+            let is_moved = |range: &Prefix| {
+                let mut others = add.iter().filter(|one| one.peer != name);
+                others.any(|one| one.range == *range)
+            };
+            let kept = peer.ranges.iter();
+            let kept = kept.filter(|range| !remove.contains(range) && !is_moved(range));
             Some(Change {
                 key: peer.key,
                 replaces: !remove.is_empty(),
                 ranges: if remove.is_empty() {
-                    add
+                    own
                 } else {
-                    kept.copied().chain(add).collect()
+                    kept.copied().chain(own).collect()
                 },
             })
         })

@@ -140,6 +140,12 @@ impl Provider for OfProvider {
         remove: &[Assignment],
     ) -> Result<(), ProviderError> {
         let mut fake = self.0.borrow_mut();
+        if fake.refuses {
+            return Err(ProviderError::Failed {
+                command: "a change of peers".to_owned(),
+                text: "Invalid argument".to_owned(),
+            });
+        }
         for (mark, changed) in [("+", add), ("-", remove)] {
             for Assignment { peer, range } in changed {
                 fake.calls.push(format!("{mark}{peer} {range}"));
@@ -769,6 +775,22 @@ fn record_has_each_assignment_before_it_is_made() {
     assert_eq!(fake.calls[0], "save 0");
     let first = &fake.saved[1];
     assert_eq!((first.assigned.len(), first.others.len()), (2, 2));
+}
+
+#[test]
+fn peer_that_refuses_a_subnet_keeps_the_node_in_the_vpn() {
+    let mut node = of_wireguard();
+    node.fake.borrow_mut().refuses = true;
+    let state = node.step(0);
+    assert!(state.node.is_some(), "{state:?}");
+    assert_eq!(state.pods, prefixes("10.42.2.0/24 10.42.3.0/24"));
+    let text = state.notes.join(" ");
+    assert!(text.contains("Invalid argument"), "{text}");
+    // What may be there is taken back at the end.
+    assert_eq!(node.fake.borrow().saved.last().unwrap().assigned.len(), 2);
+    node.fake.borrow_mut().refuses = false;
+    node.step(10);
+    assert!(node.calls().contains(&"+c 10.42.3.0/24".to_owned()));
 }
 
 #[test]

@@ -60,13 +60,14 @@ pub(super) fn read(name: &str) -> io::Result<Option<Device>> {
 
 pub(super) fn change(name: &str, changes: &[Change]) -> io::Result<()> {
     let (mut socket, family) = open()?.ok_or(Errno::NODEV)?;
-    let mut messages = changes
+    let messages = changes
         .iter()
         .flat_map(|change| messages(family, name, change));
-    messages.try_for_each(|message| match socket.request(message) {
+    // What one peer refuses keeps nothing from the others.
+    messages.fold(Ok(()), |result, message| match socket.request(message) {
         // A peer that is gone meanwhile.
-        Err(error) if error.raw_os_error() == Some(Errno::NOENT.raw_os_error()) => Ok(()),
-        other => other,
+        Err(error) if error.raw_os_error() == Some(Errno::NOENT.raw_os_error()) => result,
+        other => result.and(other),
     })
 }
 

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{
-    kernel::{Link, Route},
+    kernel::{Below, Link, Route},
     peers::Other,
     provider::{Pods, ProviderName, Selection, Settings},
     state::Record,
@@ -89,6 +89,12 @@ fn range_is_taken_from_a_peer_without_its_other_ones() {
     assert_eq!(
         changes(&device, &[], &[one(3, "10.9.0.3/32")]),
         [change(3, true, "")]
+    );
+    // A range moves, and the peer that had it loses another one.
+    let remove = [one(1, "10.9.0.1/32")];
+    assert_eq!(
+        changes(&device, &[one(3, "10.42.1.0/24")], &remove),
+        [change(1, true, ""), change(3, false, "10.42.1.0/24")]
     );
 }
 
@@ -244,6 +250,32 @@ fn node_that_is_not_reached_is_named() {
     };
     let expected = "!the kernel has no route to 10.42.2.0/24: systemctl restart multus-vpn.service";
     check(no_route, &[expected]);
+}
+
+/// The kernel refuses a second route to the same subnet.
+#[test]
+fn route_that_another_back_end_of_flannel_left_is_named() {
+    let left = |node: &mut Node| {
+        let link = Link {
+            name: "flannel.1".to_owned(),
+            is_up: true,
+            mtu: 1370,
+            kind: Some("vxlan".to_owned()),
+            below: Some(Below {
+                link: 7,
+                is_ipv6: false,
+            }),
+        };
+        node.network.links.insert(9, link);
+        node.network.routes.last_mut().unwrap().link = Some(9);
+    };
+    check(
+        left,
+        &[
+            "flannel.1 sends VXLAN through wg0",
+            "!10.42.2.0/24 of other nodes' pods is reached through flannel.1",
+        ],
+    );
 }
 
 #[test]

@@ -59,8 +59,8 @@ fn write(args: &Args) -> anyhow::Result<()> {
     let files = VpnFiles::new(&root);
     files.make_dirs()?;
     let variable = |name: &str| std::env::var(name).ok();
-    let former = files.note()?;
     let changed = if args.add || args.remove {
+        let former = files.note()?;
         let mut changed = former.context("flannel has not announced this node's own subnet")?;
         if args.add {
             let mut published = String::new();
@@ -71,6 +71,8 @@ fn write(args: &Args) -> anyhow::Result<()> {
         }
         changed
     } else {
+        // A start writes the note anew, also in place of one that another version wrote.
+        let former = files.note().unwrap_or_default();
         let remembered = files.record()?.others;
         Note::start(variable, &files.networks()?, former, &remembered)?
     };
