@@ -58,6 +58,7 @@ pub(crate) enum Diagnostic {
     )]
     UnknownKey {
         annotation: &'static str,
+        /// Counted from 1.
         entry: usize,
         key: String,
         meant: Option<&'static str>,

@@ -35,8 +35,9 @@ pub(crate) fn nearest<'a>(
         if candidate == name {
             return None;
         }
-        // Short names are similar to each other by chance.
+        // Short names are similar to each other by chance, unless two letters are swapped.
         let limit = match name.len().min(candidate.len()) {
+            3 if distance(&lower, &candidate.to_lowercase()) == 2 => 1,
             0..=3 => 0,
             4..=5 => 1,
             _ => 2,
@@ -97,5 +98,7 @@ mod tests {
         assert_eq!(nearest("storag", names), Some("storage"));
         assert_eq!(nearest("storage", names), None);
         assert_eq!(nearest("lan", ["wan"]), None);
+        assert_eq!(nearest("lna", ["wan", "lan"]), Some("lan"));
+        assert_eq!(nearest("nal", ["lan"]), None);
     }
 }

@@ -43,7 +43,8 @@ pub(crate) struct KnownDefinitions {
 }
 
 impl KnownDefinitions {
-    /// Returns a definition of the namespace with a similar name, else one of the same name in another namespace.
+    /// Returns a definition of the namespace with a similar name, else one of the same name in the namespace of the
+    /// most similar name.
     fn similar(&self, namespace: &str, name: &str) -> Option<String> {
         let listed = self.other_names.iter().flat_map(|(namespace, names)| {
             names
@@ -59,8 +60,9 @@ impl KnownDefinitions {
         let nearest =
             suggest::nearest(name, in_namespace.map(|(_, name)| *name)).map(str::to_owned);
         nearest.or_else(|| {
-            let same = all.iter().find(|(_, other)| *other == name);
-            same.map(|(namespace, name)| format!("{namespace}/{name}"))
+            let same = all.iter().filter(|(_, other)| *other == name);
+            let nearest = same.min_by_key(|(other, _)| daemon_config::distance(other, namespace));
+            nearest.map(|(namespace, name)| format!("{namespace}/{name}"))
         })
     }
 
@@ -280,7 +282,7 @@ fn unknown_keys(pod: &Pod) -> Vec<Diagnostic> {
             diagnostics.extend(keys.filter(|key| !is_read(key)).map(|key| {
                 Diagnostic::UnknownKey {
                     annotation,
-                    entry,
+                    entry: entry + 1,
                     key: key.clone(),
                     meant: suggest::nearest(key, ANNOTATION_KEYS.iter().copied()),
                 }

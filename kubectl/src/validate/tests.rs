@@ -462,7 +462,7 @@ fn unknown_keys_of_the_annotation_are_warnings() {
         ],
         &[&[
             "warning: ",
-            "key \"interfaces\" of entry 0",
+            "key \"interfaces\" of entry 1",
             "did you mean \"interface\"?",
         ]],
     );
@@ -494,4 +494,18 @@ fn unknown_networks_get_a_suggestion() {
         true,
         &[&["error: ", "did you mean \"shop/storage\"?"]],
     );
+    let of = |namespace: &str| {
+        let mut network = good("lan");
+        network["metadata"]["namespace"] = json!(namespace);
+        network
+    };
+    let networks = [of("default"), of("voip"), of("work")];
+    for (text, meant) in [
+        ("voip/lna", "\"lan\"?"),
+        ("voip2/lan", "\"voip/lan\"?"),
+        ("wokr/lan", "\"work/lan\"?"),
+    ] {
+        let all = [&networks[..], &[pod_of(text)]].concat();
+        check(&all, &[&["warning: ", "did you mean ", meant]]);
+    }
 }
