@@ -71,12 +71,35 @@ pub(crate) enum Diagnostic {
         "{kind} builds on Ethernet, and master \"{master}\" has the name of a VPN's or tunnel's interface, which carries none: name another master, or ignore this if that interface has a MAC address"
     )]
     TunnelMaster { kind: String, master: String },
-    /// A configuration that its plugin refuses on every node.
-    #[error("{} refuses its configuration: {}: correct the definition", .0.plugin, .0.text)]
-    RefusedByPlugin(Fault),
-    /// A part of a configuration without effect.
-    #[error("{}: {}, so pods cannot use it: choose another", .0.plugin, .0.text)]
-    WithoutEffect(Fault),
+    /// A plugin of somebody else.
+    #[error("plugin \"{kind}\" does not come with Multus: every node needs it")]
+    ForeignPlugin { kind: String },
+    /// A key that its plugin ignores, and that is similar to one that it reads.
+    #[error("{plugin} ignores key \"{key}\"; did you mean \"{meant}\"?")]
+    SimilarKey {
+        plugin: String,
+        key: String,
+        meant: &'static str,
+    },
+    /// A fault of a configuration, for every pod.
+    #[error("{0}")]
+    Config(Fault),
+    /// A fault of what a pod requests.
+    #[error("network {network}: {fault}")]
+    Request { network: String, fault: Fault },
+    /// A name in the annotation's JSON form that was meant for its short form.
+    #[error(
+        "no name has a '/', as \"{name}\" does: put the namespace in \"namespace\", or write {name} in the short form"
+    )]
+    NamespaceInName { name: String },
+    /// The name of the interface that every pod has.
+    #[error("interface lo of network {name} is the pod's loopback interface: choose another name")]
+    Loopback { name: String },
+    /// An item of the annotation's short form with nothing before '/' or after '@'.
+    #[error(
+        "\"{item}\" has nothing before '/' or after '@': write what is missing, or remove the character"
+    )]
+    EmptyPart { item: String },
     /// A fixed address that the network does not assign.
     #[error(
         "address {address} is outside the addresses that network {network} assigns ({ranges}): choose one of them, or change the definition's ipam"
@@ -161,15 +184,21 @@ fn did_you_mean(name: Option<&str>) -> String {
 }
 
 impl Diagnostic {
-    /// Returns the severity; the same for every diagnostic of a variant.
+    /// Returns the severity; the same for every diagnostic of a variant, except for faults.
     pub(crate) fn severity(&self) -> Severity {
         match self {
-            Self::ConfigOnNodes { .. } => Severity::Note,
-            Self::UnsupportedRequest(_)
-            | Self::WithoutEffect(_)
+            Self::ConfigOnNodes { .. } | Self::ForeignPlugin { .. } => Severity::Note,
+            Self::Config(fault) | Self::Request { fault, .. } if fault.is_refused => {
+                Severity::Error
+            }
+            Self::Config(_)
+            | Self::Request { .. }
+            | Self::UnsupportedRequest(_)
             | Self::NotAmongFiles { .. }
             | Self::UnknownKey { .. }
             | Self::SimilarPlugin { .. }
+            | Self::SimilarKey { .. }
+            | Self::EmptyPart { .. }
             | Self::TunnelMaster { .. }
             | Self::NameNeedsJson { .. }
             | Self::LegacyAnnotation

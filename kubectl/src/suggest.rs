@@ -50,6 +50,15 @@ pub(crate) fn nearest<'a>(
     best.map(|(_, candidate)| candidate)
 }
 
+/// Returns the key that is probably meant, also when only its beginning is written; `None` when the key is read, in whatever case.
+pub(crate) fn key(key: &str, known: &[&'static str]) -> Option<&'static str> {
+    if known.iter().any(|known| known.eq_ignore_ascii_case(key)) {
+        return None;
+    }
+    let begins = |known: &&str| key.len() > 3 && known.starts_with(key);
+    nearest(key, known.iter().copied()).or_else(|| known.iter().copied().find(begins))
+}
+
 /// Returns the common plugin type that is nearest to `kind`.
 pub(crate) fn plugin(kind: &str) -> Option<&'static str> {
     nearest(kind, NAMES.iter().chain(OTHER_PLUGINS).copied())
@@ -89,6 +98,22 @@ mod tests {
             ("", None),
         ] {
             assert_eq!(plugin(kind), expected, "{kind}");
+        }
+    }
+
+    #[test]
+    fn misspelled_keys_get_a_suggestion() {
+        let known = ["master", "vlanId", "linkInContainer", "type", "ipam", "mtu"];
+        for (misspelled, expected) in [
+            ("mastr", Some("master")),
+            ("vlan", Some("vlanId")),
+            ("ipma", Some("ipam")),
+            ("IPAM", None),
+            ("vlanid", None),
+            ("comment", None),
+            ("own", None),
+        ] {
+            assert_eq!(key(misspelled, &known), expected, "{misspelled}");
         }
     }
 

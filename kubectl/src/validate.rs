@@ -3,6 +3,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use api::plugins::NAMES;
 use cni::version::SUPPORTED;
 use plan::{
     ANNOTATION_KEYS, Attachment, DEFAULT_NETWORK_ANNOTATION, Definitions, Inputs,
@@ -10,11 +11,11 @@ use plan::{
     RESOURCE_ANNOTATION, Selection, daemon_config,
     netconf::{Netconf, UnsupportedRequests},
 };
-use plugins::config::{Range, parse_address};
+use plugins::config::{Range, keys, parse_address, request_faults};
 use serde_json::{Map, Value};
 
 use crate::{
-    diagnostic::Diagnostic,
+    diagnostic::{Diagnostic, Severity},
     object::{self, Definition, Pod},
     suggest,
 };
@@ -139,32 +140,50 @@ pub(crate) fn definition(definition: &Definition, netconf: &Netconf) -> Vec<Diag
             diagnostics.extend(version(&attachment));
             diagnostics.extend(similar_plugins(&attachment));
             diagnostics.extend(tunnel_masters(&attachment));
-            let faults = plugins::config::faults(&attachment.config).into_iter();
-            diagnostics.extend(faults.map(|fault| {
-                if fault.is_refused {
-                    Diagnostic::RefusedByPlugin(fault)
-                } else {
-                    Diagnostic::WithoutEffect(fault)
-                }
-            }));
+            diagnostics.extend(similar_keys(&attachment));
+            let has_resource = nad.resource_name.is_some();
+            let faults = plugins::config::faults(&attachment.config, has_resource).into_iter();
+            diagnostics.extend(faults.map(Diagnostic::Config));
         }
     }
     diagnostics
 }
 
-/// Reports types of plugins, those of `ipam` included, that are probably misspelled.
+/// Reports types of plugins, those of `ipam` included, that are probably misspelled or do not come with Multus.
 fn similar_plugins(attachment: &Attachment) -> Vec<Diagnostic> {
     let plugins = attachment.config.plugins.iter();
     let kinds = plugins.flat_map(|plugin| {
         let ipam = plugin.value.get("ipam").and_then(|ipam| ipam.get("type"));
         [Some(plugin.kind.as_str()), ipam.and_then(Value::as_str)]
     });
-    let similar = kinds.flatten().filter_map(|kind| {
-        let meant = suggest::plugin(kind)?;
-        let kind = kind.to_owned();
-        Some(Diagnostic::SimilarPlugin { kind, meant })
+    let others = kinds
+        .flatten()
+        .filter(|kind| !NAMES.contains(kind) && *kind != ANY_PLUGIN);
+    let similar = others.map(|kind| match (suggest::plugin(kind), kind.to_owned()) {
+        (Some(meant), kind) => Diagnostic::SimilarPlugin { kind, meant },
+        (None, kind) => Diagnostic::ForeignPlugin { kind },
     });
     similar.collect()
+}
+
+/// Reports keys that common plugins ignore and that are probably misspelled.
+fn similar_keys(attachment: &Attachment) -> Vec<Diagnostic> {
+    let plugins = attachment.config.plugins.iter().map(|plugin| &plugin.value);
+    let objects =
+        plugins.flat_map(|plugin| [Some(plugin), plugin.get("ipam").and_then(Value::as_object)]);
+    let of_object = |object: &Map<String, Value>| {
+        let plugin = object.get("type")?.as_str()?;
+        let known = keys::of(plugin)?;
+        let similar = object.keys().filter_map(move |key| {
+            Some(Diagnostic::SimilarKey {
+                plugin: plugin.to_owned(),
+                key: key.clone(),
+                meant: suggest::key(key, &known)?,
+            })
+        });
+        Some(similar.collect::<Vec<_>>())
+    };
+    objects.flatten().filter_map(of_object).flatten().collect()
 }
 
 /// Reports plugins that need an Ethernet interface, on a master whose name is that of a VPN's or tunnel's interface. Only the node knows
@@ -255,15 +274,27 @@ pub(crate) fn pod(pod: &Pod, netconf: &Netconf, known: &KnownDefinitions) -> Vec
         diagnostics.push(Diagnostic::LegacyAnnotation);
     }
     diagnostics.extend(unknown_keys(pod));
+    diagnostics.extend(empty_parts(pod));
     let of_networks = each_network(pod, netconf, known);
-    let is_planable = of_networks
-        .iter()
-        .all(|diagnostic| matches!(diagnostic, Diagnostic::UnsupportedRequest(_)));
+    let is_planable = of_networks.iter().all(|diagnostic| {
+        let is_unread = matches!(diagnostic, Diagnostic::NotAmongFiles { .. });
+        diagnostic.severity() != Severity::Error && !is_unread
+    });
     diagnostics.extend(of_networks);
     if is_planable {
         diagnostics.extend(complete_plan(pod, netconf, known));
     }
     diagnostics
+}
+
+/// Reports items of the annotation's short form that begin with '/' or end with '@', which count as if these were absent.
+fn empty_parts(pod: &Pod) -> impl Iterator<Item = Diagnostic> {
+    let text = pod.view.networks();
+    let items = text.split(',').map(str::trim);
+    let items = items.filter(|item| item.starts_with('/') || item.ends_with('@'));
+    items.map(|item| Diagnostic::EmptyPart {
+        item: item.to_owned(),
+    })
 }
 
 /// Reports keys of the annotations' JSON form that the daemon ignores.
@@ -337,6 +368,15 @@ fn each_network(pod: &Pod, netconf: &Netconf, known: &KnownDefinitions) -> Vec<D
         diagnostics.push(error.into());
     }
     for selection in selections {
+        if selection.name.contains('/') {
+            let name = selection.name;
+            diagnostics.push(Diagnostic::NamespaceInName { name });
+            continue;
+        }
+        if selection.interface.as_deref() == Some("lo") {
+            let name = selection.name.clone();
+            diagnostics.push(Diagnostic::Loopback { name });
+        }
         if is_configured_on_node(&selection, known) {
             continue;
         }
@@ -347,10 +387,21 @@ fn each_network(pod: &Pod, netconf: &Netconf, known: &KnownDefinitions) -> Vec<D
             plan::requests::check(one, netconf.unsupported_requests)?;
             let outside = outside_ranges(&attachment);
             let unsupported = unsupported(one, netconf);
+            let faults = attachment
+                .selection
+                .iter()
+                .flat_map(|one| request_faults(&attachment.config, &one.ips, one.mac.as_deref()));
+            let faults: Vec<_> = faults.collect();
+            let network = attachment.name.clone();
+            let faults = faults.into_iter().map(move |fault| Diagnostic::Request {
+                network: network.clone(),
+                fault,
+            });
             Ok(version(&attachment)
                 .into_iter()
                 .chain(outside)
-                .chain(unsupported))
+                .chain(unsupported)
+                .chain(faults))
         });
         match checked {
             Ok(found) => diagnostics.extend(found),

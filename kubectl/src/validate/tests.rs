@@ -375,8 +375,92 @@ fn misspelled_plugin_types_get_a_suggestion() {
     );
     check(
         &[nad("a", r#"{"cniVersion":"1.0.0","type":"our-plugin"}"#)],
-        &[],
+        &[&["note: plugin \"our-plugin\" does not come with Multus"]],
     );
+}
+
+#[test]
+fn misspelled_keys_of_plugins_get_a_suggestion() {
+    for (config, parts) in [
+        (
+            r#"{"type":"macvlan","mastr":"eth0"}"#,
+            &["macvlan ignores key \"mastr\"; did you mean \"master\"?"],
+        ),
+        (
+            r#"{"plugins":[{"type":"vlan","master":"eth0","vlan":5}]}"#,
+            &["vlan ignores key \"vlan\"; did you mean \"vlanId\"?"],
+        ),
+        (
+            r#"{"type":"bridge","ipam":{"type":"host-local","subnet":"10.1.2.0/24","rangStart":"10.1.2.9"}}"#,
+            &["host-local ignores key \"rangStart\"; did you mean \"rangeStart\"?"],
+        ),
+    ] {
+        let config = config.replacen('{', r#"{"cniVersion":"1.0.0","#, 1);
+        check(
+            &[nad("a", &config)],
+            &[&[&["warning: "], &parts[..]].concat()],
+        );
+    }
+    let others = r#"{"cniVersion":"1.0.0","type":"own","mastr":"eth0","ipam":{"type":"other","rangStart":"x"}}"#;
+    check(&[nad("a", others)], &[&["note: "], &["note: "]]);
+}
+
+#[test]
+fn host_device_needs_a_device() {
+    let mut network = nad("a", r#"{"cniVersion":"1.0.0","type":"host-device"}"#);
+    check(
+        std::slice::from_ref(&network),
+        &[&["error: host-device has no device", "resource"]],
+    );
+    network["metadata"]["annotations"] = json!({RESOURCE_ANNOTATION: "x/fast"});
+    check(&[network], &[]);
+}
+
+#[test]
+fn faulty_requests_of_a_network_are_reported() {
+    let network = nad(
+        "a",
+        r#"{"cniVersion":"1.0.0","type":"ipvlan","ipam":{"type":"static"}}"#,
+    );
+    let requests = r#"[{"name":"a","ips":["192.168.1.50"],"mac":"02:00:00:00:00:01"}]"#;
+    check(
+        &[network.clone(), pod_of(requests)],
+        &[
+            &["warning: network shop/a: ipvlan does not take the hardware address"],
+            &[
+                "error: network shop/a: static needs 192.168.1.50 ",
+                "write 192.168.1.50/24",
+            ],
+        ],
+    );
+    // The plan is made nevertheless.
+    let requests =
+        r#"[{"name":"a","ips":["192.168.1.50/24"],"mac":"02:00:00:00:00:01","interface":"eth0"}]"#;
+    check(
+        &[network, pod_of(requests)],
+        &[&["warning: "], &["error: ", "eth0", "already used"]],
+    );
+}
+
+#[test]
+fn slips_in_names_of_networks_are_reported() {
+    for (text, parts) in [
+        (
+            "storage@",
+            &["warning: \"storage@\" has nothing before '/' or after '@'"][..],
+        ),
+        ("/storage", &["warning: \"/storage\" has nothing"]),
+        ("storage@lo", &["error: interface lo of network storage "]),
+        (
+            r#"[{"name":"voip/lan"}]"#,
+            &[
+                "error: ",
+                "put the namespace in \"namespace\", or write voip/lan in the short form",
+            ],
+        ),
+    ] {
+        check(&[good("storage"), pod_of(text)], &[parts]);
+    }
 }
 
 #[test]
