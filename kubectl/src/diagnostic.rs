@@ -133,11 +133,15 @@ pub(crate) enum Diagnostic {
     /// A CNI version that no daemon supports.
     #[error("cniVersion {version} is not supported: write one of {known}")]
     UnsupportedVersion { version: String, known: String },
-    /// The API server accepts `spec.config` only as text.
+    /// The API server accepts this only as text.
     #[error(
-        "spec.config must be text, and the API server refuses anything else: put the JSON in quotes, or write `config: |` and indent it"
+        "{place} must be text: put the JSON in single quotes, or write \"{}: |\" and indent it",
+        place.rsplit(['.', '/']).next().unwrap_or(place)
     )]
-    ConfigNotText,
+    NotText { place: String },
+    /// The API server refuses an object without a name.
+    #[error("metadata.name is missing: write one")]
+    NameMissing,
     /// Another API group or version of this kind.
     #[error("apiVersion is \"{found}\", but Multus reads only k8s.cni.cncf.io/v1: write that")]
     ApiVersion { found: String },
@@ -149,11 +153,11 @@ pub(crate) enum Diagnostic {
     /// An annotation that Multus ignores, with a key similar to one that it reads.
     #[error("Multus ignores annotation {key}: did you mean {meant}?")]
     MisspelledAnnotation { key: String, meant: &'static str },
-    /// An annotation of the controller instead of its pods.
+    /// An annotation in another place than the annotations of the pod or of its template.
     #[error(
-        "annotation {key} is on the {kind} itself, where Multus ignores it: move it to its pod template's metadata.annotations"
+        "annotation {key} is {place}, where Multus ignores it: move it to metadata.annotations of the pod or of its pod template"
     )]
-    MisplacedAnnotation { key: String, kind: String },
+    MisplacedAnnotation { key: String, place: String },
     /// A pod on the node's network never gets networks of its own.
     #[error(
         "hostNetwork is true, and such a pod gets no networks: remove hostNetwork, or annotation {key}"

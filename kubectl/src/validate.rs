@@ -119,12 +119,17 @@ pub(crate) fn definition(definition: &Definition, netconf: &Netconf) -> Vec<Diag
         diagnostics.push(Diagnostic::ApiVersion { found });
     }
     let named = format!("{}/{}", nad.namespace, nad.name);
+    if nad.name.is_empty() {
+        diagnostics.push(Diagnostic::NameMissing);
+        return diagnostics;
+    }
     if let Err(error) = plan::parse_annotation(&named, &nad.namespace) {
         let reason = error.to_string();
         diagnostics.push(Diagnostic::NameNeedsJson { reason });
     }
     if !definition.is_text {
-        diagnostics.push(Diagnostic::ConfigNotText);
+        let place = "spec.config".to_owned();
+        diagnostics.push(Diagnostic::NotText { place });
         return diagnostics;
     }
     if nad.config.trim().is_empty() {
@@ -254,13 +259,15 @@ pub(crate) fn selected(pod: &Pod, netconf: &Netconf) -> Vec<Selection> {
 /// Reports everything that will keep a pod from its networks.
 pub(crate) fn pod(pod: &Pod, netconf: &Netconf, known: &KnownDefinitions) -> Vec<Diagnostic> {
     let mut diagnostics = misspelled(&pod.annotation_keys, POD_ANNOTATIONS);
-    for key in &pod.controller_annotation_keys {
-        if POD_ANNOTATIONS.contains(&key.as_str()) {
-            diagnostics.push(Diagnostic::MisplacedAnnotation {
-                key: key.clone(),
-                kind: pod.kind.clone(),
-            });
-        }
+    for (key, place) in pod.misplaced_annotations.clone() {
+        diagnostics.push(Diagnostic::MisplacedAnnotation { key, place });
+    }
+    for key in &pod.non_text_annotations {
+        let place = format!("annotation {key}");
+        diagnostics.push(Diagnostic::NotText { place });
+    }
+    if pod.view.name.is_empty() {
+        diagnostics.push(Diagnostic::NameMissing);
     }
     let used = [NETWORKS_ANNOTATION, DEFAULT_NETWORK_ANNOTATION];
     let used = used

@@ -345,6 +345,89 @@ fn pod_templates_of_all_kinds_are_validated() {
 }
 
 #[test]
+fn annotations_in_other_places_are_errors() {
+    let of = |key: &str| json!({"kind": "Pod", "metadata": {"name": "cart"}, key: {}});
+    let mut labelled = of("spec");
+    labelled["metadata"]["labels"] = json!({NETWORKS_ANNOTATION: "storage"});
+    let mut below_spec = of("spec");
+    below_spec["spec"]["annotations"] = json!({NETWORKS_ANNOTATION: "storage"});
+    for (object, place) in [
+        (labelled, "in metadata.labels,"),
+        (below_spec, "in spec.annotations,"),
+    ] {
+        check(
+            &[object],
+            &[&[
+                "error: ",
+                place,
+                "move it to metadata.annotations of the pod",
+            ]],
+        );
+    }
+}
+
+#[test]
+fn annotations_that_are_not_text_are_errors() {
+    let mut pod = pod_of("");
+    pod["metadata"]["annotations"] =
+        json!({NETWORKS_ANNOTATION: [{"name": "storage"}], "own": 7, "none": null});
+    check(
+        &[pod],
+        &[
+            &[
+                "error: annotation k8s.v1.cni.cncf.io/networks must be text: put the JSON in single quotes, or write \"networks: |\" and indent it",
+            ],
+            &["error: annotation own must be text"],
+        ],
+    );
+}
+
+#[test]
+fn objects_without_a_name_are_errors() {
+    let mut network = good("a");
+    network["metadata"] = json!({});
+    let mut pod = pod_of("");
+    pod["metadata"] = json!({});
+    let missing: &[&str] = &["error: metadata.name is missing"];
+    check(&[network, pod.clone()], &[missing, missing]);
+    pod["metadata"] = json!({"generateName": "cart-"});
+    check(&[pod], &[]);
+}
+
+#[test]
+fn networks_of_virtual_machines_are_validated() {
+    let networks = |name: &str| json!([{"name": "default", "pod": {}}, {"name": "second", "multus": {"networkName": name}}]);
+    let machine = |name: &str| {
+        json!({"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "metadata": {"name": "vm", "namespace": "other"},
+            "spec": {"template": {"spec": {"domain": {}, "networks": networks(name)}}}})
+    };
+    let instance = |name: &str| {
+        json!({"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "metadata": {"name": "vm"},
+            "spec": {"networks": networks(name)}})
+    };
+    let storage = good("storage");
+    check(
+        &[
+            storage.clone(),
+            machine("shop/storage"),
+            instance("storage"),
+        ],
+        &[],
+    );
+    check(
+        &[storage.clone(), machine("storage"), instance("storag")],
+        &[
+            &[
+                "warning: ",
+                "other/storage",
+                "did you mean \"shop/storage\"?",
+            ],
+            &["warning: ", "shop/storag ", "did you mean \"storage\"?"],
+        ],
+    );
+}
+
+#[test]
 fn networks_of_a_host_network_pod_are_an_error() {
     let mut pod = pod_of("storage");
     pod["spec"]["hostNetwork"] = json!(true);
