@@ -105,6 +105,8 @@ fn of_file(file: &str, text: io::Result<String>) -> Vec<Document> {
 
 /// Parses the documents of a text, each with the line where it begins; empty documents are left out.
 fn parse(text: &str) -> Vec<(usize, Result<Value, String>)> {
+    // Some editors begin a file with a mark of its encoding.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     if text.trim_start().starts_with(['{', '[']) && !text.contains("\n---") {
         return parse_json(text);
     }
@@ -115,15 +117,32 @@ fn parse(text: &str) -> Vec<(usize, Result<Value, String>)> {
         let Some(skipped) = part.lines().position(is_content) else {
             continue;
         };
-        let parsed = serde_yaml::from_str::<Value>(&part);
-        let parsed = parsed.map_err(|error| {
-            format!("is not valid YAML: {error}; lines are counted from the document's first line")
-        });
-        if !matches!(parsed, Ok(Value::Null)) {
-            documents.push((first + skipped, parsed));
+        match serde_yaml::from_str::<Value>(&part) {
+            Ok(Value::Null) => {}
+            Ok(value) => documents.push((first + skipped, Ok(value))),
+            Err(_) => documents.push(yaml_error(first, &part, first + skipped)),
         }
     }
     documents
+}
+
+/// Returns why a part cannot be parsed, with the lines of the whole text, and the line of the finding: that of a tab, or else `begin`.
+fn yaml_error(first: usize, part: &str, begin: usize) -> (usize, Result<Value, String>) {
+    // The parser counts the lines before the part as well.
+    let text = "\n".repeat(first - 1) + part;
+    let Err(error) = serde_yaml::from_str::<Value>(&text) else {
+        return (begin, Err("is not valid YAML".to_owned()));
+    };
+    let is_tabbed = |line: &&str| line.trim_start_matches(' ').starts_with('\t');
+    let place = error.location().map(|place| place.line());
+    let tabbed = place.filter(|line| text.lines().nth(line - 1).as_ref().is_some_and(is_tabbed));
+    match tabbed {
+        Some(line) => {
+            let reason = "YAML must not be indented with tabs: use spaces";
+            (line, Err(reason.to_owned()))
+        }
+        None => (begin, Err(format!("is not valid YAML: {error}"))),
+    }
 }
 
 /// Splits a text at lines of `---`; each part has the number of its first line.
@@ -223,6 +242,31 @@ mod tests {
         let found = parse("{\"a\": 1}\n{,}");
         assert_eq!(found[1].0, 2);
         assert!(found[1].1.as_ref().unwrap_err().contains("not valid JSON"));
+    }
+
+    #[test]
+    fn lines_of_errors_are_those_of_the_file() {
+        let error = |text: &str| {
+            let mut found = parse(text);
+            let (line, content) = found.pop().unwrap();
+            (line, content.unwrap_err())
+        };
+        let (line, text) = error("a: 1\n---\n# b\nb: [\nc: 1\n");
+        assert_eq!(line, 4);
+        assert!(text.contains("at line 4 column 4"), "{text}");
+        let tabs = "YAML must not be indented with tabs: use spaces".to_owned();
+        assert_eq!(error("a: 1\n---\nb:\n\tc: 1\n"), (4, tabs.clone()));
+        assert_eq!(error("a:\n  b: 1\n  \tc: 1\n"), (3, tabs.clone()));
+        assert_eq!(error("a: |\n\t{}\n"), (2, tabs));
+    }
+
+    #[test]
+    fn mark_of_an_encoding_is_skipped() {
+        check("\u{feff}a: 1\n", &[(1, json!({"a": 1}))]);
+        check(
+            "\u{feff}{\"a\": 1}\n{\"b\": 2}\n",
+            &[(1, json!({"a": 1})), (2, json!({"b": 2}))],
+        );
     }
 
     #[test]
