@@ -178,6 +178,9 @@ pub(crate) enum Diagnostic {
     /// The same object occurs in two places.
     #[error("it is defined more than once, here and in {other}: keep one")]
     DuplicateObject { other: String },
+    /// A file or directory in which nothing can be checked.
+    #[error("nothing to check: no definition, pod or pod template in it")]
+    NothingToCheck,
     /// The document is neither YAML nor JSON, or an object that cannot be read.
     #[error("{0}")]
     Unreadable(String),

@@ -6,6 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use serde::Serialize;
 use serde_json::Value;
 
 /// The argument that means stdin.
@@ -22,16 +23,20 @@ pub(crate) struct Document {
 }
 
 /// The file and the line where a document begins.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub(crate) struct Location {
     pub(crate) file: String,
-    /// Counted from 1.
-    pub(crate) line: usize,
+    /// Counted from 1; `None` for the whole file, as when it cannot be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) line: Option<usize>,
 }
 
 impl std::fmt::Display for Location {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}:{}", self.file, self.line)
+        match self.line {
+            Some(line) => write!(f, "{}:{line}", self.file),
+            None => f.write_str(&self.file),
+        }
     }
 }
 
@@ -51,6 +56,15 @@ pub(crate) fn read(sources: &[String]) -> Vec<Document> {
         }
     }
     documents
+}
+
+/// Returns the location of a source as a whole.
+pub(crate) fn whole(source: &str) -> Location {
+    let file = if source == STDIN { "stdin" } else { source };
+    Location {
+        file: file.to_owned(),
+        line: None,
+    }
 }
 
 /// Returns the path of a file, or all files below a directory that have an extension of manifests, without hidden files and links to directories.
@@ -86,7 +100,7 @@ fn files(path: &Path) -> Vec<PathBuf> {
 fn of_file(file: &str, text: io::Result<String>) -> Vec<Document> {
     let location = |line| Location {
         file: file.to_owned(),
-        line,
+        line: Some(line),
     };
     match text {
         Ok(text) => parse(&text)
@@ -97,7 +111,7 @@ fn of_file(file: &str, text: io::Result<String>) -> Vec<Document> {
             })
             .collect(),
         Err(error) => vec![Document {
-            location: location(1),
+            location: whole(file),
             content: Err(format!("cannot be read: {error}")),
         }],
     }
@@ -289,6 +303,7 @@ mod tests {
             .collect();
         assert_eq!(names, ["a.yml", "b.yaml", "sub/a.json"]);
         let absent = read(&["/no/such.yaml".to_owned()]);
+        assert_eq!(absent[0].location.to_string(), "/no/such.yaml");
         assert!(
             absent[0]
                 .content

@@ -6,6 +6,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use plan::{Devices, NETWORKS_ANNOTATION, Nad, POD_ANNOTATIONS, PodView, objects};
 use serde_json::{Map, Value, json};
 
+use crate::suggest;
+
 /// The API group of definitions.
 const GROUP: &str = "k8s.cni.cncf.io";
 /// The kind of definitions.
@@ -100,6 +102,24 @@ pub(crate) fn read(document: &Value, namespace: &str) -> Result<Vec<Object>, Str
         None => from_template(document, kind, namespace)?,
     };
     Ok(pod.map(Object::Pod).into_iter().collect())
+}
+
+/// Returns the reason why a document is not read whose kind, or that of an item of a list, is similar to one that is.
+pub(crate) fn misspelled_kind(document: &Value) -> Option<String> {
+    let text = |key: &str| document.get(key).and_then(Value::as_str);
+    let kind = text("kind")?;
+    if kind.ends_with("List") {
+        let mut items = document.get("items")?.as_array()?.iter();
+        return items.find_map(misspelled_kind);
+    }
+    let is_short = ["nad", "net-attach-def"].contains(&&*kind.to_lowercase());
+    let is_definition = is_short || text("apiVersion").is_some_and(is_current);
+    let meant = match kind {
+        DEFINITION => return None,
+        _ if is_definition => DEFINITION,
+        _ => suggest::nearest(kind, [DEFINITION, "Pod"])?,
+    };
+    Some(format!("unknown kind \"{kind}\": did you mean {meant}?"))
 }
 
 /// Returns true for the group and version of definitions that Multus reads.
