@@ -58,6 +58,7 @@ pub(crate) enum Diagnostic {
     )]
     UnknownKey {
         annotation: &'static str,
+        /// Counted from 1.
         entry: usize,
         key: String,
         meant: Option<&'static str>,
@@ -70,12 +71,35 @@ pub(crate) enum Diagnostic {
         "{kind} builds on Ethernet, and master \"{master}\" has the name of a VPN's or tunnel's interface, which carries none: name another master, or ignore this if that interface has a MAC address"
     )]
     TunnelMaster { kind: String, master: String },
-    /// A configuration that its plugin refuses on every node.
-    #[error("{} refuses its configuration: {}: correct the definition", .0.plugin, .0.text)]
-    RefusedByPlugin(Fault),
-    /// A part of a configuration without effect.
-    #[error("{}: {}, so pods cannot use it: choose another", .0.plugin, .0.text)]
-    WithoutEffect(Fault),
+    /// A plugin of somebody else.
+    #[error("plugin \"{kind}\" does not come with Multus: every node needs it")]
+    ForeignPlugin { kind: String },
+    /// A key that its plugin ignores, and that is similar to one that it reads.
+    #[error("{plugin} ignores key \"{key}\"; did you mean \"{meant}\"?")]
+    SimilarKey {
+        plugin: String,
+        key: String,
+        meant: &'static str,
+    },
+    /// A fault of a configuration, for every pod.
+    #[error("{0}")]
+    Config(Fault),
+    /// A fault of what a pod requests.
+    #[error("network {network}: {fault}")]
+    Request { network: String, fault: Fault },
+    /// A name in the annotation's JSON form that was meant for its short form.
+    #[error(
+        "no name has a '/', as \"{name}\" does: put the namespace in \"namespace\", or write {name} in the short form"
+    )]
+    NamespaceInName { name: String },
+    /// The name of the interface that every pod has.
+    #[error("interface lo of network {name} is the pod's loopback interface: choose another name")]
+    Loopback { name: String },
+    /// An item of the annotation's short form with nothing before '/' or after '@'.
+    #[error(
+        "\"{item}\" has nothing before '/' or after '@': write what is missing, or remove the character"
+    )]
+    EmptyPart { item: String },
     /// A fixed address that the network does not assign.
     #[error(
         "address {address} is outside the addresses that network {network} assigns ({ranges}): choose one of them, or change the definition's ipam"
@@ -109,11 +133,15 @@ pub(crate) enum Diagnostic {
     /// A CNI version that no daemon supports.
     #[error("cniVersion {version} is not supported: write one of {known}")]
     UnsupportedVersion { version: String, known: String },
-    /// The API server accepts `spec.config` only as text.
+    /// The API server accepts this only as text.
     #[error(
-        "spec.config must be text, and the API server refuses anything else: put the JSON in quotes, or write `config: |` and indent it"
+        "{place} must be text: put the JSON in single quotes, or write \"{}: |\" and indent it",
+        place.rsplit(['.', '/']).next().unwrap_or(place)
     )]
-    ConfigNotText,
+    NotText { place: String },
+    /// The API server refuses an object without a name.
+    #[error("metadata.name is missing: write one")]
+    NameMissing,
     /// Another API group or version of this kind.
     #[error("apiVersion is \"{found}\", but Multus reads only k8s.cni.cncf.io/v1: write that")]
     ApiVersion { found: String },
@@ -125,11 +153,11 @@ pub(crate) enum Diagnostic {
     /// An annotation that Multus ignores, with a key similar to one that it reads.
     #[error("Multus ignores annotation {key}: did you mean {meant}?")]
     MisspelledAnnotation { key: String, meant: &'static str },
-    /// An annotation of the controller instead of its pods.
+    /// An annotation in another place than the annotations of the pod or of its template.
     #[error(
-        "annotation {key} is on the {kind} itself, where Multus ignores it: move it to its pod template's metadata.annotations"
+        "annotation {key} is {place}, where Multus ignores it: move it to metadata.annotations of the pod or of its pod template"
     )]
-    MisplacedAnnotation { key: String, kind: String },
+    MisplacedAnnotation { key: String, place: String },
     /// A pod on the node's network never gets networks of its own.
     #[error(
         "hostNetwork is true, and such a pod gets no networks: remove hostNetwork, or annotation {key}"
@@ -150,6 +178,9 @@ pub(crate) enum Diagnostic {
     /// The same object occurs in two places.
     #[error("it is defined more than once, here and in {other}: keep one")]
     DuplicateObject { other: String },
+    /// A file or directory in which nothing can be checked.
+    #[error("nothing to check: no definition, pod or pod template in it")]
+    NothingToCheck,
     /// The document is neither YAML nor JSON, or an object that cannot be read.
     #[error("{0}")]
     Unreadable(String),
@@ -160,15 +191,21 @@ fn did_you_mean(name: Option<&str>) -> String {
 }
 
 impl Diagnostic {
-    /// Returns the severity; the same for every diagnostic of a variant.
+    /// Returns the severity; the same for every diagnostic of a variant, except for faults.
     pub(crate) fn severity(&self) -> Severity {
         match self {
-            Self::ConfigOnNodes { .. } => Severity::Note,
-            Self::UnsupportedRequest(_)
-            | Self::WithoutEffect(_)
+            Self::ConfigOnNodes { .. } | Self::ForeignPlugin { .. } => Severity::Note,
+            Self::Config(fault) | Self::Request { fault, .. } if fault.is_refused => {
+                Severity::Error
+            }
+            Self::Config(_)
+            | Self::Request { .. }
+            | Self::UnsupportedRequest(_)
             | Self::NotAmongFiles { .. }
             | Self::UnknownKey { .. }
             | Self::SimilarPlugin { .. }
+            | Self::SimilarKey { .. }
+            | Self::EmptyPart { .. }
             | Self::TunnelMaster { .. }
             | Self::NameNeedsJson { .. }
             | Self::LegacyAnnotation

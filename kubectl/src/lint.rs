@@ -38,8 +38,11 @@ pub(crate) struct Args {
 #[derive(Debug, Serialize)]
 struct Finding {
     severity: Severity,
-    file: String,
-    line: usize,
+    #[serde(flatten)]
+    location: Location,
+    /// True for a file that cannot be read.
+    #[serde(skip)]
+    is_unread: bool,
     /// Kind, namespace and name; empty for documents that cannot be read.
     object: String,
     text: String,
@@ -61,7 +64,6 @@ pub(crate) async fn run(
     output: Output,
 ) -> anyhow::Result<CommandStatus> {
     let netconf = validate::netconf(daemon_options(args)?)?;
-    let documents = manifest::read(&args.files);
     let cluster = if args.cluster {
         Some(Cluster::new(options).await?)
     } else {
@@ -71,7 +73,10 @@ pub(crate) async fn run(
     let namespace = known_namespace
         .or_else(|| options.namespace.clone())
         .unwrap_or_else(|| "default".to_owned());
-    let (objects, mut findings) = objects(documents, &namespace);
+    let (mut objects, mut findings) = (Vec::new(), Vec::new());
+    for source in &args.files {
+        read(source, &namespace, &mut objects, &mut findings);
+    }
     let mut known = KnownDefinitions::default();
     for (_, object) in &objects {
         if let Object::Definition(definition) = object {
@@ -84,7 +89,7 @@ pub(crate) async fn run(
         completed.map_err(anyhow::Error::msg)?;
     }
     findings.extend(findings_of(&objects, &known, &netconf));
-    findings.sort_by(|a, b| (&a.file, a.line, &a.object).cmp(&(&b.file, b.line, &b.object)));
+    findings.sort_by(|a, b| (&a.location, &a.object).cmp(&(&b.location, &b.object)));
     let count = |severity| {
         let found = findings.iter().filter(|one| one.severity == severity);
         found.count()
@@ -96,8 +101,14 @@ pub(crate) async fn run(
         findings,
     };
     output.print(&report, || text(&report))?;
-    let has_failed = report.errors > 0 || (args.strict && report.warnings > 0);
-    Ok(CommandStatus::of(!has_failed))
+    let unread = report.findings.iter().filter(|one| one.is_unread).count();
+    Ok(match unread {
+        _ if report.errors > unread || (args.strict && report.warnings > 0) => {
+            CommandStatus::ProblemFound
+        }
+        0 => CommandStatus::Ok,
+        _ => CommandStatus::Incomplete,
+    })
 }
 
 fn daemon_options(args: &Args) -> anyhow::Result<Map<String, Value>> {
@@ -114,22 +125,33 @@ fn daemon_options(args: &Args) -> anyhow::Result<Map<String, Value>> {
     Ok(map)
 }
 
-/// Reads definitions and pods from the documents, and a finding for each document that cannot be read.
-fn objects(documents: Vec<Document>, namespace: &str) -> (Vec<(Location, Object)>, Vec<Finding>) {
-    let (mut all, mut findings) = (Vec::new(), Vec::new());
-    for Document { location, content } in documents {
-        match content.and_then(|value| object::read(&value, namespace)) {
-            Ok(objects) => all.extend(objects.into_iter().map(|object| (location.clone(), object))),
+/// Reads definitions and pods from a file, a directory or stdin, and a finding for each document that cannot be read. A source without any
+/// of them is a finding as well, since its author expects that something is checked.
+fn read(
+    source: &str,
+    namespace: &str,
+    objects: &mut Vec<(Location, Object)>,
+    findings: &mut Vec<Finding>,
+) {
+    let before = (objects.len(), findings.len());
+    for Document { location, content } in manifest::read(&[source.to_owned()]) {
+        let read = content.and_then(|value| {
+            let objects = object::read(&value, namespace)?;
+            object::misspelled_kind(&value).map_or(Ok(objects), Err)
+        });
+        match read {
+            Ok(read) => objects.extend(read.into_iter().map(|one| (location.clone(), one))),
             Err(reason) => {
-                findings.push(finding(
-                    &location,
-                    String::new(),
-                    &Diagnostic::Unreadable(reason),
-                ));
+                let unreadable = Diagnostic::Unreadable(reason);
+                findings.push(finding(&location, String::new(), &unreadable));
             }
         }
     }
-    (all, findings)
+    if before == (objects.len(), findings.len()) {
+        let location = manifest::whole(source);
+        let nothing = Diagnostic::NothingToCheck;
+        findings.push(finding(&location, String::new(), &nothing));
+    }
 }
 
 fn findings_of(
@@ -137,7 +159,7 @@ fn findings_of(
     known: &KnownDefinitions,
     netconf: &Netconf,
 ) -> Vec<Finding> {
-    let mut findings = Vec::new();
+    let mut findings = Vec::<Finding>::new();
     let mut locations = BTreeMap::<_, &Location>::new();
     let mut holders = BTreeMap::<(String, String), String>::new();
     for (location, object) in objects {
@@ -157,8 +179,14 @@ fn findings_of(
             }
             _ => drop(locations.insert(object.identity(), location)),
         }
-        let of_object = diagnostics.iter();
-        findings.extend(of_object.map(|diagnostic| finding(location, object.title(), diagnostic)));
+        let first = findings.len();
+        for diagnostic in &diagnostics {
+            let found = finding(location, object.title(), diagnostic);
+            // Several attachments of one network have the same findings.
+            if !findings[first..].iter().any(|one| one.text == found.text) {
+                findings.push(found);
+            }
+        }
     }
     findings
 }
@@ -205,13 +233,18 @@ fn selected_networks(objects: &[(Location, Object)], netconf: &Netconf) -> Vec<(
 
 fn finding(location: &Location, object: String, diagnostic: &Diagnostic) -> Finding {
     let text = diagnostic.to_string();
-    // An error of the daemon names the pod, which the finding names already.
-    let (_, name) = object.rsplit_once(' ').unwrap_or(("", &object));
-    let named = format!("pod {name}: ");
+    // An error of the daemon names the pod or the definition, which the finding names already.
+    let (kind, name) = object.rsplit_once(' ').unwrap_or(("", &object));
+    let named = match kind {
+        object::DEFINITION => format!("network-attachment-definition {name}: "),
+        _ => format!("pod {name}: "),
+    };
+    // So begin upstream's errors; it says nothing to an author.
+    let text = text.replace("parsePodNetworkAnnotation: failed to mac: ", "");
     Finding {
         severity: diagnostic.severity(),
-        file: location.file.clone(),
-        line: location.line,
+        location: location.clone(),
+        is_unread: location.line.is_none() && matches!(diagnostic, Diagnostic::Unreadable(_)),
         text: text.strip_prefix(&named).unwrap_or(&text).to_owned(),
         object,
     }
@@ -225,9 +258,12 @@ fn text(report: &Report) -> String {
         } else {
             format!("{}: ", one.object)
         };
-        let location = format!("{}:{}", one.file, one.line);
         // Writing to a string cannot fail.
-        let _ = writeln!(text, "{location}: {}: {object}{}", one.severity, one.text);
+        let _ = writeln!(
+            text,
+            "{}: {}: {object}{}",
+            one.location, one.severity, one.text
+        );
     }
     let _ = writeln!(
         text,

@@ -6,6 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use serde::Serialize;
 use serde_json::Value;
 
 /// The argument that means stdin.
@@ -22,16 +23,20 @@ pub(crate) struct Document {
 }
 
 /// The file and the line where a document begins.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub(crate) struct Location {
     pub(crate) file: String,
-    /// Counted from 1.
-    pub(crate) line: usize,
+    /// Counted from 1; `None` for the whole file, as when it cannot be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) line: Option<usize>,
 }
 
 impl std::fmt::Display for Location {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}:{}", self.file, self.line)
+        match self.line {
+            Some(line) => write!(f, "{}:{line}", self.file),
+            None => f.write_str(&self.file),
+        }
     }
 }
 
@@ -51,6 +56,15 @@ pub(crate) fn read(sources: &[String]) -> Vec<Document> {
         }
     }
     documents
+}
+
+/// Returns the location of a source as a whole.
+pub(crate) fn whole(source: &str) -> Location {
+    let file = if source == STDIN { "stdin" } else { source };
+    Location {
+        file: file.to_owned(),
+        line: None,
+    }
 }
 
 /// Returns the path of a file, or all files below a directory that have an extension of manifests, without hidden files and links to directories.
@@ -86,7 +100,7 @@ fn files(path: &Path) -> Vec<PathBuf> {
 fn of_file(file: &str, text: io::Result<String>) -> Vec<Document> {
     let location = |line| Location {
         file: file.to_owned(),
-        line,
+        line: Some(line),
     };
     match text {
         Ok(text) => parse(&text)
@@ -97,7 +111,7 @@ fn of_file(file: &str, text: io::Result<String>) -> Vec<Document> {
             })
             .collect(),
         Err(error) => vec![Document {
-            location: location(1),
+            location: whole(file),
             content: Err(format!("cannot be read: {error}")),
         }],
     }
@@ -105,6 +119,8 @@ fn of_file(file: &str, text: io::Result<String>) -> Vec<Document> {
 
 /// Parses the documents of a text, each with the line where it begins; empty documents are left out.
 fn parse(text: &str) -> Vec<(usize, Result<Value, String>)> {
+    // Some editors begin a file with a mark of its encoding.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     if text.trim_start().starts_with(['{', '[']) && !text.contains("\n---") {
         return parse_json(text);
     }
@@ -115,15 +131,32 @@ fn parse(text: &str) -> Vec<(usize, Result<Value, String>)> {
         let Some(skipped) = part.lines().position(is_content) else {
             continue;
         };
-        let parsed = serde_yaml::from_str::<Value>(&part);
-        let parsed = parsed.map_err(|error| {
-            format!("is not valid YAML: {error}; lines are counted from the document's first line")
-        });
-        if !matches!(parsed, Ok(Value::Null)) {
-            documents.push((first + skipped, parsed));
+        match serde_yaml::from_str::<Value>(&part) {
+            Ok(Value::Null) => {}
+            Ok(value) => documents.push((first + skipped, Ok(value))),
+            Err(_) => documents.push(yaml_error(first, &part, first + skipped)),
         }
     }
     documents
+}
+
+/// Returns why a part cannot be parsed, with the lines of the whole text, and the line of the finding: that of a tab, or else `begin`.
+fn yaml_error(first: usize, part: &str, begin: usize) -> (usize, Result<Value, String>) {
+    // The parser counts the lines before the part as well.
+    let text = "\n".repeat(first - 1) + part;
+    let Err(error) = serde_yaml::from_str::<Value>(&text) else {
+        return (begin, Err("is not valid YAML".to_owned()));
+    };
+    let is_tabbed = |line: &&str| line.trim_start_matches(' ').starts_with('\t');
+    let place = error.location().map(|place| place.line());
+    let tabbed = place.filter(|line| text.lines().nth(line - 1).as_ref().is_some_and(is_tabbed));
+    match tabbed {
+        Some(line) => {
+            let reason = "YAML must not be indented with tabs: use spaces";
+            (line, Err(reason.to_owned()))
+        }
+        None => (begin, Err(format!("is not valid YAML: {error}"))),
+    }
 }
 
 /// Splits a text at lines of `---`; each part has the number of its first line.
@@ -226,6 +259,31 @@ mod tests {
     }
 
     #[test]
+    fn lines_of_errors_are_those_of_the_file() {
+        let error = |text: &str| {
+            let mut found = parse(text);
+            let (line, content) = found.pop().unwrap();
+            (line, content.unwrap_err())
+        };
+        let (line, text) = error("a: 1\n---\n# b\nb: [\nc: 1\n");
+        assert_eq!(line, 4);
+        assert!(text.contains("at line 4 column 4"), "{text}");
+        let tabs = "YAML must not be indented with tabs: use spaces".to_owned();
+        assert_eq!(error("a: 1\n---\nb:\n\tc: 1\n"), (4, tabs.clone()));
+        assert_eq!(error("a:\n  b: 1\n  \tc: 1\n"), (3, tabs.clone()));
+        assert_eq!(error("a: |\n\t{}\n"), (2, tabs));
+    }
+
+    #[test]
+    fn mark_of_an_encoding_is_skipped() {
+        check("\u{feff}a: 1\n", &[(1, json!({"a": 1}))]);
+        check(
+            "\u{feff}{\"a\": 1}\n{\"b\": 2}\n",
+            &[(1, json!({"a": 1})), (2, json!({"b": 2}))],
+        );
+    }
+
+    #[test]
     fn manifests_are_read_from_all_levels_of_a_directory() {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir_all(dir.path().join("sub")).unwrap();
@@ -245,6 +303,7 @@ mod tests {
             .collect();
         assert_eq!(names, ["a.yml", "b.yaml", "sub/a.json"]);
         let absent = read(&["/no/such.yaml".to_owned()]);
+        assert_eq!(absent[0].location.to_string(), "/no/such.yaml");
         assert!(
             absent[0]
                 .content

@@ -3,8 +3,10 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use plan::{Devices, Nad, PodView, objects};
-use serde_json::Value;
+use plan::{Devices, NETWORKS_ANNOTATION, Nad, POD_ANNOTATIONS, PodView, objects};
+use serde_json::{Map, Value, json};
+
+use crate::suggest;
 
 /// The API group of definitions.
 const GROUP: &str = "k8s.cni.cncf.io";
@@ -42,8 +44,10 @@ pub(crate) struct Pod {
     pub(crate) view: PodView,
     /// The keys of all annotations.
     pub(crate) annotation_keys: Vec<String>,
-    /// The keys of the controller's own annotations, which do not reach its pods.
-    pub(crate) controller_annotation_keys: Vec<String>,
+    /// The keys of annotations that are not text, which the API server refuses.
+    pub(crate) non_text_annotations: Vec<String>,
+    /// The keys of Multus' annotations that are elsewhere than in the annotations of the pod or its template, each with the place.
+    pub(crate) misplaced_annotations: Vec<(String, String)>,
     /// True when the pod uses the node's network namespace.
     pub(crate) host_network: bool,
     /// The devices that it requests, under invented ids; `None` when resource claims may add others.
@@ -92,12 +96,30 @@ pub(crate) fn read(document: &Value, namespace: &str) -> Result<Vec<Object>, Str
         return definition(document, text("apiVersion"), namespace)
             .map(|definition| vec![Object::Definition(definition)]);
     }
-    let pod = if kind == "Pod" {
-        Some(pod(document, namespace)?)
-    } else {
-        from_template(document, kind, namespace)?
+    let pod = match networks_of_kubevirt(kind, text("apiVersion")) {
+        Some(networks) => Some(virtual_machine(document, kind, networks, namespace)?),
+        None if kind == "Pod" => Some(pod(document, namespace)?),
+        None => from_template(document, kind, namespace)?,
     };
     Ok(pod.map(Object::Pod).into_iter().collect())
+}
+
+/// Returns the reason why a document is not read whose kind, or that of an item of a list, is similar to one that is.
+pub(crate) fn misspelled_kind(document: &Value) -> Option<String> {
+    let text = |key: &str| document.get(key).and_then(Value::as_str);
+    let kind = text("kind")?;
+    if kind.ends_with("List") {
+        let mut items = document.get("items")?.as_array()?.iter();
+        return items.find_map(misspelled_kind);
+    }
+    let is_short = ["nad", "net-attach-def"].contains(&&*kind.to_lowercase());
+    let is_definition = is_short || text("apiVersion").is_some_and(is_current);
+    let meant = match kind {
+        DEFINITION => return None,
+        _ if is_definition => DEFINITION,
+        _ => suggest::nearest(kind, [DEFINITION, "Pod"])?,
+    };
+    Some(format!("unknown kind \"{kind}\": did you mean {meant}?"))
 }
 
 /// Returns true for the group and version of definitions that Multus reads.
@@ -123,11 +145,9 @@ fn definition(document: &Value, api_version: &str, namespace: &str) -> Result<De
 pub(crate) fn pod(object: &Value, namespace: &str) -> Result<Pod, String> {
     // A template may have none.
     let metadata = object.get("metadata").filter(|value| !value.is_null());
-    let metadata: ObjectMeta = metadata
-        .map_or_else(
-            || Ok(ObjectMeta::default()),
-            |value| serde_json::from_value(value.clone()),
-        )
+    let mut metadata = metadata.cloned().unwrap_or_else(|| json!({}));
+    let non_text_annotations = take_non_text(&mut metadata);
+    let metadata: ObjectMeta = serde_json::from_value(metadata)
         .map_err(|error| format!("the pod's metadata cannot be read: {error}"))?;
     let name = metadata.name.clone().or(metadata.generate_name.clone());
     let mut view = objects::pod_view(metadata);
@@ -138,7 +158,8 @@ pub(crate) fn pod(object: &Value, namespace: &str) -> Result<Pod, String> {
         kind: "Pod".to_owned(),
         view,
         annotation_keys: annotation_keys(object),
-        controller_annotation_keys: Vec::new(),
+        non_text_annotations,
+        misplaced_annotations: misplaced(object),
         host_network: spec.get("hostNetwork") == Some(&Value::Bool(true)),
         devices: devices(spec),
         replicas: 1,
@@ -167,10 +188,73 @@ fn from_template(document: &Value, kind: &str, namespace: &str) -> Result<Option
     pod.view.name = metadata("name");
     pod.view.namespace = metadata("namespace");
     or_default(&mut pod.view.namespace, namespace);
-    pod.controller_annotation_keys = annotation_keys(document);
+    let on_controller = annotation_keys(document).into_iter();
+    let on_controller = on_controller.filter(|key| POD_ANNOTATIONS.contains(&key.as_str()));
+    let on_controller = on_controller.map(|key| (key, format!("on the {kind} itself")));
+    pod.misplaced_annotations.extend(on_controller);
     let replicas = document.pointer("/spec/replicas").and_then(Value::as_u64);
     pod.replicas = replicas.unwrap_or(1);
     Ok(Some(pod))
+}
+
+/// Returns where an object of `KubeVirt` has its networks, or `None` for any other kind.
+fn networks_of_kubevirt(kind: &str, api_version: &str) -> Option<&'static str> {
+    match kind {
+        _ if !api_version.starts_with("kubevirt.io/") => None,
+        "VirtualMachine" => Some("/spec/template/spec/networks"),
+        "VirtualMachineInstance" => Some("/spec/networks"),
+        _ => None,
+    }
+}
+
+/// Reads a virtual machine as the pod that `KubeVirt` creates for it, which requests the networks in its annotation.
+fn virtual_machine(
+    document: &Value,
+    kind: &str,
+    networks: &str,
+    namespace: &str,
+) -> Result<Pod, String> {
+    let own = |key: &str| document.pointer(&format!("/metadata/{key}"));
+    let networks = document.pointer(networks).and_then(Value::as_array);
+    let names = networks.into_iter().flatten();
+    let names = names.filter_map(|one| one.pointer("/multus/networkName")?.as_str());
+    let entries = names.map(|name| match name.split_once('/') {
+        Some((namespace, name)) => json!({"namespace": namespace, "name": name}),
+        None => json!({"name": name}),
+    });
+    let annotations = json!({NETWORKS_ANNOTATION: entries.collect::<Value>().to_string()});
+    let metadata = json!({"name": own("name"), "generateName": own("generateName"), "namespace": own("namespace"),
+        "annotations": annotations});
+    let mut pod = pod(&json!({"metadata": metadata}), namespace)?;
+    kind.clone_into(&mut pod.kind);
+    // KubeVirt requests the devices itself.
+    pod.devices = None;
+    Ok(pod)
+}
+
+/// Removes the annotations that are not text, and returns their keys.
+fn take_non_text(metadata: &mut Value) -> Vec<String> {
+    let Some(Value::Object(annotations)) = metadata.get_mut("annotations") else {
+        return Vec::new();
+    };
+    let is_other = |value: &Value| !value.is_string() && !value.is_null();
+    let others = annotations.iter().filter(|(_, value)| is_other(value));
+    let keys = others.map(|(key, _)| key.clone()).collect();
+    annotations.retain(|_, value| value.is_string());
+    keys
+}
+
+/// Returns the keys of Multus' annotations in other places of an object than its annotations, each with the place.
+fn misplaced(object: &Value) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    for place in ["metadata.labels", "metadata", "spec.annotations", "spec"] {
+        let keys = object.pointer(&format!("/{}", place.replace('.', "/")));
+        let keys = keys.and_then(Value::as_object);
+        let keys = keys.into_iter().flat_map(Map::keys);
+        let keys = keys.filter(|key| POD_ANNOTATIONS.contains(&key.as_str()));
+        found.extend(keys.map(|key| (key.clone(), format!("in {place}"))));
+    }
+    found
 }
 
 fn or_default(text: &mut String, default: &str) {

@@ -35,8 +35,9 @@ pub(crate) fn nearest<'a>(
         if candidate == name {
             return None;
         }
-        // Short names are similar to each other by chance.
+        // Short names are similar to each other by chance, unless two letters are swapped.
         let limit = match name.len().min(candidate.len()) {
+            3 if distance(&lower, &candidate.to_lowercase()) == 2 => 1,
             0..=3 => 0,
             4..=5 => 1,
             _ => 2,
@@ -47,6 +48,15 @@ pub(crate) fn nearest<'a>(
         }
     }
     best.map(|(_, candidate)| candidate)
+}
+
+/// Returns the key that is probably meant, also when only its beginning is written; `None` when the key is read, in whatever case.
+pub(crate) fn key(key: &str, known: &[&'static str]) -> Option<&'static str> {
+    if known.iter().any(|known| known.eq_ignore_ascii_case(key)) {
+        return None;
+    }
+    let begins = |known: &&str| key.len() > 3 && known.starts_with(key);
+    nearest(key, known.iter().copied()).or_else(|| known.iter().copied().find(begins))
 }
 
 /// Returns the common plugin type that is nearest to `kind`.
@@ -92,10 +102,28 @@ mod tests {
     }
 
     #[test]
+    fn misspelled_keys_get_a_suggestion() {
+        let known = ["master", "vlanId", "linkInContainer", "type", "ipam", "mtu"];
+        for (misspelled, expected) in [
+            ("mastr", Some("master")),
+            ("vlan", Some("vlanId")),
+            ("ipma", Some("ipam")),
+            ("IPAM", None),
+            ("vlanid", None),
+            ("comment", None),
+            ("own", None),
+        ] {
+            assert_eq!(key(misspelled, &known), expected, "{misspelled}");
+        }
+    }
+
+    #[test]
     fn the_nearest_of_several_names_is_suggested() {
         let names = ["storage", "storage-2", "stores"];
         assert_eq!(nearest("storag", names), Some("storage"));
         assert_eq!(nearest("storage", names), None);
         assert_eq!(nearest("lan", ["wan"]), None);
+        assert_eq!(nearest("lna", ["wan", "lan"]), Some("lan"));
+        assert_eq!(nearest("nal", ["lan"]), None);
     }
 }

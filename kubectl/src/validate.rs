@@ -3,6 +3,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use api::plugins::NAMES;
 use cni::version::SUPPORTED;
 use plan::{
     ANNOTATION_KEYS, Attachment, DEFAULT_NETWORK_ANNOTATION, Definitions, Inputs,
@@ -10,11 +11,11 @@ use plan::{
     RESOURCE_ANNOTATION, Selection, daemon_config,
     netconf::{Netconf, UnsupportedRequests},
 };
-use plugins::config::{Range, parse_address};
+use plugins::config::{Range, keys, parse_address, request_faults};
 use serde_json::{Map, Value};
 
 use crate::{
-    diagnostic::Diagnostic,
+    diagnostic::{Diagnostic, Severity},
     object::{self, Definition, Pod},
     suggest,
 };
@@ -43,7 +44,8 @@ pub(crate) struct KnownDefinitions {
 }
 
 impl KnownDefinitions {
-    /// Returns a definition of the namespace with a similar name, else one of the same name in another namespace.
+    /// Returns a definition of the namespace with a similar name, else one of the same name in the namespace of the
+    /// most similar name.
     fn similar(&self, namespace: &str, name: &str) -> Option<String> {
         let listed = self.other_names.iter().flat_map(|(namespace, names)| {
             names
@@ -59,8 +61,9 @@ impl KnownDefinitions {
         let nearest =
             suggest::nearest(name, in_namespace.map(|(_, name)| *name)).map(str::to_owned);
         nearest.or_else(|| {
-            let same = all.iter().find(|(_, other)| *other == name);
-            same.map(|(namespace, name)| format!("{namespace}/{name}"))
+            let same = all.iter().filter(|(_, other)| *other == name);
+            let nearest = same.min_by_key(|(other, _)| daemon_config::distance(other, namespace));
+            nearest.map(|(namespace, name)| format!("{namespace}/{name}"))
         })
     }
 
@@ -116,12 +119,17 @@ pub(crate) fn definition(definition: &Definition, netconf: &Netconf) -> Vec<Diag
         diagnostics.push(Diagnostic::ApiVersion { found });
     }
     let named = format!("{}/{}", nad.namespace, nad.name);
+    if nad.name.is_empty() {
+        diagnostics.push(Diagnostic::NameMissing);
+        return diagnostics;
+    }
     if let Err(error) = plan::parse_annotation(&named, &nad.namespace) {
         let reason = error.to_string();
         diagnostics.push(Diagnostic::NameNeedsJson { reason });
     }
     if !definition.is_text {
-        diagnostics.push(Diagnostic::ConfigNotText);
+        let place = "spec.config".to_owned();
+        diagnostics.push(Diagnostic::NotText { place });
         return diagnostics;
     }
     if nad.config.trim().is_empty() {
@@ -137,32 +145,50 @@ pub(crate) fn definition(definition: &Definition, netconf: &Netconf) -> Vec<Diag
             diagnostics.extend(version(&attachment));
             diagnostics.extend(similar_plugins(&attachment));
             diagnostics.extend(tunnel_masters(&attachment));
-            let faults = plugins::config::faults(&attachment.config).into_iter();
-            diagnostics.extend(faults.map(|fault| {
-                if fault.is_refused {
-                    Diagnostic::RefusedByPlugin(fault)
-                } else {
-                    Diagnostic::WithoutEffect(fault)
-                }
-            }));
+            diagnostics.extend(similar_keys(&attachment));
+            let has_resource = nad.resource_name.is_some();
+            let faults = plugins::config::faults(&attachment.config, has_resource).into_iter();
+            diagnostics.extend(faults.map(Diagnostic::Config));
         }
     }
     diagnostics
 }
 
-/// Reports types of plugins, those of `ipam` included, that are probably misspelled.
+/// Reports types of plugins, those of `ipam` included, that are probably misspelled or do not come with Multus.
 fn similar_plugins(attachment: &Attachment) -> Vec<Diagnostic> {
     let plugins = attachment.config.plugins.iter();
     let kinds = plugins.flat_map(|plugin| {
         let ipam = plugin.value.get("ipam").and_then(|ipam| ipam.get("type"));
         [Some(plugin.kind.as_str()), ipam.and_then(Value::as_str)]
     });
-    let similar = kinds.flatten().filter_map(|kind| {
-        let meant = suggest::plugin(kind)?;
-        let kind = kind.to_owned();
-        Some(Diagnostic::SimilarPlugin { kind, meant })
+    let others = kinds
+        .flatten()
+        .filter(|kind| !NAMES.contains(kind) && *kind != ANY_PLUGIN);
+    let similar = others.map(|kind| match (suggest::plugin(kind), kind.to_owned()) {
+        (Some(meant), kind) => Diagnostic::SimilarPlugin { kind, meant },
+        (None, kind) => Diagnostic::ForeignPlugin { kind },
     });
     similar.collect()
+}
+
+/// Reports keys that common plugins ignore and that are probably misspelled.
+fn similar_keys(attachment: &Attachment) -> Vec<Diagnostic> {
+    let plugins = attachment.config.plugins.iter().map(|plugin| &plugin.value);
+    let objects =
+        plugins.flat_map(|plugin| [Some(plugin), plugin.get("ipam").and_then(Value::as_object)]);
+    let of_object = |object: &Map<String, Value>| {
+        let plugin = object.get("type")?.as_str()?;
+        let known = keys::of(plugin)?;
+        let similar = object.keys().filter_map(move |key| {
+            Some(Diagnostic::SimilarKey {
+                plugin: plugin.to_owned(),
+                key: key.clone(),
+                meant: suggest::key(key, &known)?,
+            })
+        });
+        Some(similar.collect::<Vec<_>>())
+    };
+    objects.flatten().filter_map(of_object).flatten().collect()
 }
 
 /// Reports plugins that need an Ethernet interface, on a master whose name is that of a VPN's or tunnel's interface. Only the node knows
@@ -233,13 +259,15 @@ pub(crate) fn selected(pod: &Pod, netconf: &Netconf) -> Vec<Selection> {
 /// Reports everything that will keep a pod from its networks.
 pub(crate) fn pod(pod: &Pod, netconf: &Netconf, known: &KnownDefinitions) -> Vec<Diagnostic> {
     let mut diagnostics = misspelled(&pod.annotation_keys, POD_ANNOTATIONS);
-    for key in &pod.controller_annotation_keys {
-        if POD_ANNOTATIONS.contains(&key.as_str()) {
-            diagnostics.push(Diagnostic::MisplacedAnnotation {
-                key: key.clone(),
-                kind: pod.kind.clone(),
-            });
-        }
+    for (key, place) in pod.misplaced_annotations.clone() {
+        diagnostics.push(Diagnostic::MisplacedAnnotation { key, place });
+    }
+    for key in &pod.non_text_annotations {
+        let place = format!("annotation {key}");
+        diagnostics.push(Diagnostic::NotText { place });
+    }
+    if pod.view.name.is_empty() {
+        diagnostics.push(Diagnostic::NameMissing);
     }
     let used = [NETWORKS_ANNOTATION, DEFAULT_NETWORK_ANNOTATION];
     let used = used
@@ -253,15 +281,27 @@ pub(crate) fn pod(pod: &Pod, netconf: &Netconf, known: &KnownDefinitions) -> Vec
         diagnostics.push(Diagnostic::LegacyAnnotation);
     }
     diagnostics.extend(unknown_keys(pod));
+    diagnostics.extend(empty_parts(pod));
     let of_networks = each_network(pod, netconf, known);
-    let is_planable = of_networks
-        .iter()
-        .all(|diagnostic| matches!(diagnostic, Diagnostic::UnsupportedRequest(_)));
+    let is_planable = of_networks.iter().all(|diagnostic| {
+        let is_unread = matches!(diagnostic, Diagnostic::NotAmongFiles { .. });
+        diagnostic.severity() != Severity::Error && !is_unread
+    });
     diagnostics.extend(of_networks);
     if is_planable {
         diagnostics.extend(complete_plan(pod, netconf, known));
     }
     diagnostics
+}
+
+/// Reports items of the annotation's short form that begin with '/' or end with '@', which count as if these were absent.
+fn empty_parts(pod: &Pod) -> impl Iterator<Item = Diagnostic> {
+    let text = pod.view.networks();
+    let items = text.split(',').map(str::trim);
+    let items = items.filter(|item| item.starts_with('/') || item.ends_with('@'));
+    items.map(|item| Diagnostic::EmptyPart {
+        item: item.to_owned(),
+    })
 }
 
 /// Reports keys of the annotations' JSON form that the daemon ignores.
@@ -280,7 +320,7 @@ fn unknown_keys(pod: &Pod) -> Vec<Diagnostic> {
             diagnostics.extend(keys.filter(|key| !is_read(key)).map(|key| {
                 Diagnostic::UnknownKey {
                     annotation,
-                    entry,
+                    entry: entry + 1,
                     key: key.clone(),
                     meant: suggest::nearest(key, ANNOTATION_KEYS.iter().copied()),
                 }
@@ -335,6 +375,15 @@ fn each_network(pod: &Pod, netconf: &Netconf, known: &KnownDefinitions) -> Vec<D
         diagnostics.push(error.into());
     }
     for selection in selections {
+        if selection.name.contains('/') {
+            let name = selection.name;
+            diagnostics.push(Diagnostic::NamespaceInName { name });
+            continue;
+        }
+        if selection.interface.as_deref() == Some("lo") {
+            let name = selection.name.clone();
+            diagnostics.push(Diagnostic::Loopback { name });
+        }
         if is_configured_on_node(&selection, known) {
             continue;
         }
@@ -345,10 +394,21 @@ fn each_network(pod: &Pod, netconf: &Netconf, known: &KnownDefinitions) -> Vec<D
             plan::requests::check(one, netconf.unsupported_requests)?;
             let outside = outside_ranges(&attachment);
             let unsupported = unsupported(one, netconf);
+            let faults = attachment
+                .selection
+                .iter()
+                .flat_map(|one| request_faults(&attachment.config, &one.ips, one.mac.as_deref()));
+            let faults: Vec<_> = faults.collect();
+            let network = attachment.name.clone();
+            let faults = faults.into_iter().map(move |fault| Diagnostic::Request {
+                network: network.clone(),
+                fault,
+            });
             Ok(version(&attachment)
                 .into_iter()
                 .chain(outside)
-                .chain(unsupported))
+                .chain(unsupported)
+                .chain(faults))
         });
         match checked {
             Ok(found) => diagnostics.extend(found),

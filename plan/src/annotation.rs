@@ -166,7 +166,7 @@ pub enum AnnotationError {
 /// Position and name of an entry, by which users find it in the annotation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// Position, from 0.
+    /// Position, from 0; texts count from 1.
     index: usize,
     /// The name of the network; empty where the entry has none.
     name: String,
@@ -174,7 +174,7 @@ pub struct Entry {
 
 impl std::fmt::Display for Entry {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "entry {}", self.index)?;
+        write!(f, "entry {}", self.index + 1)?;
         if !self.name.is_empty() {
             write!(f, " (network {})", quoted(&self.name))?;
         }
@@ -271,8 +271,14 @@ fn interface_name(name: &str) -> Result<Option<String>, AnnotationError> {
 }
 
 fn parse_json(text: &str) -> Result<Vec<Selection>, AnnotationError> {
-    let value: Value =
-        serde_json::from_str(text).map_err(|error| AnnotationError::Json(error.to_string()))?;
+    let value: Value = serde_json::from_str(text).map_err(|error| {
+        let begins_with_name = !text.trim_start().starts_with(['[', '{', '"']);
+        if begins_with_name && text.contains(['[', '{']) {
+            AnnotationError::Shape("names and JSON cannot be mixed: use one form".to_owned())
+        } else {
+            AnnotationError::Json(error.to_string())
+        }
+    })?;
     let Value::Array(items) = value else {
         return Err(AnnotationError::Shape(
             "the JSON form must be a list of objects: put [ ] around it".to_owned(),
@@ -288,7 +294,8 @@ fn parse_json(text: &str) -> Result<Vec<Selection>, AnnotationError> {
                 parse_object(&Entry { index, name }, map)
             }
             _ => Err(AnnotationError::Shape(format!(
-                "entry {index} of the list is not an object: write {{\"name\": …}}"
+                "entry {} of the list is not an object: write {{\"name\": …}}",
+                index + 1
             ))),
         })
         .collect()

@@ -282,7 +282,8 @@ pub enum PlanError {
     },
     /// Two default routes of one family.
     #[error(
-        "multus does not support ECMP for default-route: {networks} ask for more than one {family} gateway: leave one"
+        "multus does not support ECMP for default-route: {networks} {} for more than one {family} gateway: leave one",
+        if networks.contains(" and ") { "ask" } else { "asks" }
     )]
     ManyGateways {
         /// The family with more than one gateway.

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::call::Call;
-use crate::config::CHECKS;
+use crate::config::{CHECKS, keys};
 
 /// The heads of the tables of keys, with whether the examples belong into `ipam`.
 const HEADS: [(&str, bool); 2] = [
@@ -101,4 +101,34 @@ fn every_key_has_an_example_that_its_plugin_reads() {
         count += 1;
     }
     assert!(count > 55, "{count}");
+}
+
+/// The table by which `kubectl multus lint` finds misspelled keys is the page's.
+#[test]
+fn table_of_keys_is_that_of_the_page() {
+    // Keys of objects inside of others, of an entry of the capability `portMappings`, and of every interface.
+    let inner = [
+        ("static", "address"),
+        ("static", "gateway"),
+        ("host-local", "ipRanges"),
+        ("portmap", "hostPort"),
+        ("portmap", "containerPort"),
+        ("portmap", "protocol"),
+        ("portmap", "hostIP"),
+        ("bond", "mtu"),
+    ];
+    let pages = docs::Pages::of_checkout().unwrap();
+    let rows = rows(&pages.get("docs/networks.md").unwrap().text);
+    for line in keys::OWN.lines() {
+        let mut own: Vec<_> = line.split(' ').collect();
+        let kind = own.remove(0);
+        let of_page = rows.iter().filter(|row| row.plugin == kind);
+        let of_page = of_page.flat_map(|row| &row.keys).map(String::as_str);
+        let mut of_page: Vec<_> = of_page
+            .filter(|key| !inner.contains(&(kind, *key)))
+            .collect();
+        of_page.sort_unstable();
+        own.sort_unstable();
+        assert_eq!(own, of_page, "{kind}");
+    }
 }

@@ -639,7 +639,7 @@ fn of_definitions(snapshot: &ClusterSnapshot, netconf: &Netconf) -> Vec<Finding>
             let is_error = diagnostic.severity() == Severity::Error;
             let verdict = match (&diagnostic, is_error, is_selected) {
                 // The findings of the pods that select it have the same error.
-                (Diagnostic::Plan(_), _, true) => continue,
+                (Diagnostic::Plan(_), _, true) | (Diagnostic::ForeignPlugin { .. }, ..) => continue,
                 (_, true, true) => Verdict::Fails,
                 _ => Verdict::Note,
             };

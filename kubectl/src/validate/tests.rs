@@ -345,6 +345,89 @@ fn pod_templates_of_all_kinds_are_validated() {
 }
 
 #[test]
+fn annotations_in_other_places_are_errors() {
+    let of = |key: &str| json!({"kind": "Pod", "metadata": {"name": "cart"}, key: {}});
+    let mut labelled = of("spec");
+    labelled["metadata"]["labels"] = json!({NETWORKS_ANNOTATION: "storage"});
+    let mut below_spec = of("spec");
+    below_spec["spec"]["annotations"] = json!({NETWORKS_ANNOTATION: "storage"});
+    for (object, place) in [
+        (labelled, "in metadata.labels,"),
+        (below_spec, "in spec.annotations,"),
+    ] {
+        check(
+            &[object],
+            &[&[
+                "error: ",
+                place,
+                "move it to metadata.annotations of the pod",
+            ]],
+        );
+    }
+}
+
+#[test]
+fn annotations_that_are_not_text_are_errors() {
+    let mut pod = pod_of("");
+    pod["metadata"]["annotations"] =
+        json!({NETWORKS_ANNOTATION: [{"name": "storage"}], "own": 7, "none": null});
+    check(
+        &[pod],
+        &[
+            &[
+                "error: annotation k8s.v1.cni.cncf.io/networks must be text: put the JSON in single quotes, or write \"networks: |\" and indent it",
+            ],
+            &["error: annotation own must be text"],
+        ],
+    );
+}
+
+#[test]
+fn objects_without_a_name_are_errors() {
+    let mut network = good("a");
+    network["metadata"] = json!({});
+    let mut pod = pod_of("");
+    pod["metadata"] = json!({});
+    let missing: &[&str] = &["error: metadata.name is missing"];
+    check(&[network, pod.clone()], &[missing, missing]);
+    pod["metadata"] = json!({"generateName": "cart-"});
+    check(&[pod], &[]);
+}
+
+#[test]
+fn networks_of_virtual_machines_are_validated() {
+    let networks = |name: &str| json!([{"name": "default", "pod": {}}, {"name": "second", "multus": {"networkName": name}}]);
+    let machine = |name: &str| {
+        json!({"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "metadata": {"name": "vm", "namespace": "other"},
+            "spec": {"template": {"spec": {"domain": {}, "networks": networks(name)}}}})
+    };
+    let instance = |name: &str| {
+        json!({"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "metadata": {"name": "vm"},
+            "spec": {"networks": networks(name)}})
+    };
+    let storage = good("storage");
+    check(
+        &[
+            storage.clone(),
+            machine("shop/storage"),
+            instance("storage"),
+        ],
+        &[],
+    );
+    check(
+        &[storage.clone(), machine("storage"), instance("storag")],
+        &[
+            &[
+                "warning: ",
+                "other/storage",
+                "did you mean \"shop/storage\"?",
+            ],
+            &["warning: ", "shop/storag ", "did you mean \"storage\"?"],
+        ],
+    );
+}
+
+#[test]
 fn networks_of_a_host_network_pod_are_an_error() {
     let mut pod = pod_of("storage");
     pod["spec"]["hostNetwork"] = json!(true);
@@ -375,8 +458,92 @@ fn misspelled_plugin_types_get_a_suggestion() {
     );
     check(
         &[nad("a", r#"{"cniVersion":"1.0.0","type":"our-plugin"}"#)],
-        &[],
+        &[&["note: plugin \"our-plugin\" does not come with Multus"]],
     );
+}
+
+#[test]
+fn misspelled_keys_of_plugins_get_a_suggestion() {
+    for (config, parts) in [
+        (
+            r#"{"type":"macvlan","mastr":"eth0"}"#,
+            &["macvlan ignores key \"mastr\"; did you mean \"master\"?"],
+        ),
+        (
+            r#"{"plugins":[{"type":"vlan","master":"eth0","vlan":5}]}"#,
+            &["vlan ignores key \"vlan\"; did you mean \"vlanId\"?"],
+        ),
+        (
+            r#"{"type":"bridge","ipam":{"type":"host-local","subnet":"10.1.2.0/24","rangStart":"10.1.2.9"}}"#,
+            &["host-local ignores key \"rangStart\"; did you mean \"rangeStart\"?"],
+        ),
+    ] {
+        let config = config.replacen('{', r#"{"cniVersion":"1.0.0","#, 1);
+        check(
+            &[nad("a", &config)],
+            &[&[&["warning: "], &parts[..]].concat()],
+        );
+    }
+    let others = r#"{"cniVersion":"1.0.0","type":"own","mastr":"eth0","ipam":{"type":"other","rangStart":"x"}}"#;
+    check(&[nad("a", others)], &[&["note: "], &["note: "]]);
+}
+
+#[test]
+fn host_device_needs_a_device() {
+    let mut network = nad("a", r#"{"cniVersion":"1.0.0","type":"host-device"}"#);
+    check(
+        std::slice::from_ref(&network),
+        &[&["error: host-device has no device", "resource"]],
+    );
+    network["metadata"]["annotations"] = json!({RESOURCE_ANNOTATION: "x/fast"});
+    check(&[network], &[]);
+}
+
+#[test]
+fn faulty_requests_of_a_network_are_reported() {
+    let network = nad(
+        "a",
+        r#"{"cniVersion":"1.0.0","type":"ipvlan","ipam":{"type":"static"}}"#,
+    );
+    let requests = r#"[{"name":"a","ips":["192.168.1.50"],"mac":"02:00:00:00:00:01"}]"#;
+    check(
+        &[network.clone(), pod_of(requests)],
+        &[
+            &["warning: network shop/a: ipvlan does not take the hardware address"],
+            &[
+                "error: network shop/a: static needs 192.168.1.50 ",
+                "write 192.168.1.50/24",
+            ],
+        ],
+    );
+    // The plan is made nevertheless.
+    let requests =
+        r#"[{"name":"a","ips":["192.168.1.50/24"],"mac":"02:00:00:00:00:01","interface":"eth0"}]"#;
+    check(
+        &[network, pod_of(requests)],
+        &[&["warning: "], &["error: ", "eth0", "already used"]],
+    );
+}
+
+#[test]
+fn slips_in_names_of_networks_are_reported() {
+    for (text, parts) in [
+        (
+            "storage@",
+            &["warning: \"storage@\" has nothing before '/' or after '@'"][..],
+        ),
+        ("/storage", &["warning: \"/storage\" has nothing"]),
+        ("storage@lo", &["error: interface lo of network storage "]),
+        (
+            r#"[{"name":"voip/lan"}]"#,
+            &[
+                "error: ",
+                "put the namespace in \"namespace\", or write voip/lan in the short form",
+            ],
+        ),
+    ] {
+        check(&[good("storage"), pod_of(text)], &[parts]);
+    }
 }
 
 #[test]
@@ -462,7 +629,7 @@ fn unknown_keys_of_the_annotation_are_warnings() {
         ],
         &[&[
             "warning: ",
-            "key \"interfaces\" of entry 0",
+            "key \"interfaces\" of entry 1",
             "did you mean \"interface\"?",
         ]],
     );
@@ -494,4 +661,18 @@ fn unknown_networks_get_a_suggestion() {
         true,
         &[&["error: ", "did you mean \"shop/storage\"?"]],
     );
+    let of = |namespace: &str| {
+        let mut network = good("lan");
+        network["metadata"]["namespace"] = json!(namespace);
+        network
+    };
+    let networks = [of("default"), of("voip"), of("work")];
+    for (text, meant) in [
+        ("voip/lna", "\"lan\"?"),
+        ("voip2/lan", "\"voip/lan\"?"),
+        ("wokr/lan", "\"work/lan\"?"),
+    ] {
+        let all = [&networks[..], &[pod_of(text)]].concat();
+        check(&all, &[&["warning: ", "did you mean ", meant]]);
+    }
 }

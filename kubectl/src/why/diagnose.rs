@@ -198,6 +198,7 @@ fn of_diagnostics(diagnostics: &[Diagnostic]) -> Option<Diagnosis> {
     let cause = match error {
         Diagnostic::Plan(error) | Diagnostic::SimilarName { error, .. } => error.cause(),
         Diagnostic::DuplicateInterface { .. } => FailureCause::NetworksConflict,
+        Diagnostic::Request { .. } => FailureCause::RequestUnsupported,
         Diagnostic::OutsideRange { .. } => FailureCause::AddressOutOfRange,
         _ => FailureCause::DefinitionInvalid,
     };

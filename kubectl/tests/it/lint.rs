@@ -132,6 +132,125 @@ fn pod_of_a_wrong_annotation_is_named_once() {
     );
 }
 
+/// Files and directories in which nothing is checked must not look valid.
+#[test]
+fn sources_without_objects_are_errors() {
+    let nothing = "nothing to check: no definition, pod or pod template in it";
+    for (input, expected) in [
+        ("", nothing),
+        ("hello world\n", nothing),
+        ("apiVersion: v1\nkind: Service\n", nothing),
+        (
+            r#"{"cniVersion": "1.0.0", "name": "lan", "type": "bridge"}"#,
+            nothing,
+        ),
+        (
+            "apiVersion: k8s.cni.cncf.io/v1\nkind: NetworkAttachmentDefintion\n",
+            "unknown kind \"NetworkAttachmentDefintion\": did you mean NetworkAttachmentDefinition?",
+        ),
+        (
+            "apiVersion: v1\nkind: net-attach-def\n",
+            "did you mean NetworkAttachmentDefinition?",
+        ),
+        (
+            "apiVersion: v1\nkind: List\nitems: [{apiVersion: v1, kind: pod}]\n",
+            "did you mean Pod?",
+        ),
+    ] {
+        let (status, report) = answer(&["lint", "-"], input);
+        assert_eq!((status, &report["errors"]), (1, &json!(1)), "{report}");
+        let text = report["findings"][0]["text"].as_str().unwrap();
+        assert!(text.contains(expected), "{report}");
+        assert_eq!(report["findings"][0]["file"], "stdin");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().to_str().unwrap();
+    fs::write(dir.path().join("notes.txt"), "hello").unwrap();
+    let output = run(&["lint", path], "");
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        text.starts_with(&format!("{path}: error: {nothing}\n")),
+        "{text}"
+    );
+    fs::write(
+        dir.path().join("service.yaml"),
+        "apiVersion: v1\nkind: Service\n",
+    )
+    .unwrap();
+    assert_eq!(answer(&["lint", path], "").0, 1);
+    fs::write(dir.path().join("valid.yaml"), VALID).unwrap();
+    let (status, report) = answer(&["lint", path], "");
+    assert_eq!((status, &report["findings"]), (0, &json!([])), "{report}");
+}
+
+#[test]
+fn files_that_cannot_be_read_exit_with_3() {
+    let output = run(&["lint", "/no/such.yaml"], "");
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        text.starts_with("/no/such.yaml: error: cannot be read: "),
+        "{text}"
+    );
+    // Another error comes first.
+    assert_eq!(answer(&["lint", "/no/such.yaml", "-"], "").0, 1);
+}
+
+#[test]
+fn findings_name_their_object_once() {
+    let definition = VALID.split("---").next().unwrap().replace("{\n", "[\n");
+    let pod = |networks: &str| {
+        format!(
+            "---\nkind: Pod\nmetadata: {{name: cart, annotations: {{k8s.v1.cni.cncf.io/networks: '{networks}'}}}}\n"
+        )
+    };
+    for (input, begin) in [
+        (definition, "the CNI configuration is not a JSON object"),
+        (
+            pod(r#"[{"name": "lan", "mac": "x"}]"#),
+            "annotation k8s.v1.cni.cncf.io/networks: entry 1 (network lan): mac: \"x\" is not a valid hardware address",
+        ),
+        (
+            pod("lan, lan, lan"),
+            "network default/lan is not among these files",
+        ),
+    ] {
+        let (_, report) = answer(&["lint", "-"], &input);
+        let findings = report["findings"].as_array().unwrap();
+        let [finding] = &findings[..] else {
+            panic!("{report}");
+        };
+        assert!(
+            finding["text"].as_str().unwrap().starts_with(begin),
+            "{report}"
+        );
+    }
+}
+
+#[test]
+fn plugins_that_every_node_needs_are_notes() {
+    let definition = VALID.split("---").next().unwrap();
+    let definition = definition
+        .replace("bridge", "sriov")
+        .replace("host-local", "whereabouts");
+    let (status, report) = answer(&["lint", "--strict", "-"], &definition);
+    let text = |index: usize| report["findings"][index]["text"].clone();
+    assert_eq!(
+        text(0),
+        "plugin \"sriov\" does not come with Multus: every node needs it"
+    );
+    assert_eq!(
+        text(1),
+        "plugin \"whereabouts\" does not come with Multus: every node needs it"
+    );
+    assert_eq!(
+        (status, &report["findings"][1]["severity"]),
+        (0, &json!("note")),
+        "{report}"
+    );
+}
+
 #[test]
 fn strict_fails_on_warnings() {
     let twice = format!("{VALID}---\n{VALID}");

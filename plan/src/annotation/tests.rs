@@ -42,9 +42,9 @@ fn short_form_errors() {
     check_error("a.b", "\"a.b\" in \"a.b\" is not a valid name");
     check_error("Infra/a", "\"Infra\"");
     check_error("-a", "not a valid name");
-    check_error("a,,b", "entry 1 names no network");
-    check_error("a,", "entry 1 names no network");
-    check_error(" ", "entry 0 names no network");
+    check_error("a,,b", "entry 2 names no network");
+    check_error("a,", "entry 2 names no network");
+    check_error(" ", "entry 1 names no network");
     check_error("a@sixteen-letters1", "Failed to parse interface name");
     check_error("a@b c", "Failed to parse interface name");
 }
@@ -137,14 +137,18 @@ fn json_capabilities() {
 #[test]
 fn json_errors() {
     check_error("[", "not valid JSON");
+    check_error("lan\"", "not valid JSON");
+    for mixed in [r#"lan, [{"name":"lan"}]"#, r#" lan,{"name":"lan"}"#] {
+        check_error(mixed, "names and JSON cannot be mixed: use one form");
+    }
     check_error(r#"{"name":"a"}"#, "must be a list of objects");
     check_error(r#""a""#, "must be a list of objects");
-    check_error("[null]", "entry 0 of the list is not an object");
+    check_error("[null]", "entry 1 of the list is not an object");
     check_error(
         r#"[{"name":"a"},"b"]"#,
-        "entry 1 of the list is not an object",
+        "entry 2 of the list is not an object",
     );
-    check_error("[{}]", "entry 0 names no network");
+    check_error("[{}]", "entry 1 names no network");
     check_error(r#"[{"name":1}]"#, "\"name\" must be a string");
     check_error(
         r#"[{"name":"a","ips":"10.0.0.1"}]"#,
@@ -156,7 +160,7 @@ fn json_errors() {
     );
     check_error(
         r#"[{"name":"a","mac":"x"}]"#,
-        "failed to mac: entry 0 (network a): mac: \"x\"",
+        "failed to mac: entry 1 (network a): mac: \"x\"",
     );
     check_error(
         r#"[{"name":"a","infiniband-guid":"02:00:00:00:00:01"}]"#,

@@ -29,13 +29,13 @@ fn two_gateways_of_one_family_are_refused() {
         &pod(r#"[{"name":"a","default-route":["10.0.0.1","10.0.0.2"]}]"#),
         &[
             "does not support ECMP for default-route",
-            "shop/a ask",
+            "shop/a asks for more",
             "IPv4",
         ],
     );
     fixture().check_error(
         &pod(r#"[{"name":"a","default-route":["fd00::1"]},{"name":"b","default-route":["fd00::2"]}]"#),
-        &["does not support ECMP for default-route", "shop/a and shop/b", "IPv6"],
+        &["does not support ECMP for default-route", "shop/a and shop/b ask for", "IPv6"],
     );
     let chosen = with_default(
         pod(r#"[{"name":"a","default-route":["10.0.0.1"]}]"#),

@@ -11,16 +11,20 @@ pub(crate) mod fixed;
 pub(crate) mod host_device;
 pub(crate) mod host_local;
 pub(crate) mod ipvlan;
+pub mod keys;
 pub(crate) mod macvlan;
+mod misplaced;
 pub(crate) mod portmap;
 pub(crate) mod ptp;
 pub(crate) mod range;
+mod requested;
 pub(crate) mod sbr;
 pub(crate) mod tap;
 pub(crate) mod tuning;
 pub(crate) mod vlan;
 pub(crate) mod vrf;
 
+use std::fmt;
 use std::net::IpAddr;
 
 use cni::config::NetworkConfig;
@@ -30,6 +34,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 pub use range::Range;
+pub use requested::faults as request_faults;
 
 use crate::call::Call;
 use crate::error::{Failure, Result};
@@ -39,28 +44,51 @@ use crate::ip::{self, Cidr};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// The type of the plugin; that of `ipam` for its part.
-    pub plugin: &'static str,
+    pub plugin: String,
     /// Whether the plugin refuses the configuration. Otherwise pods start, and what `text` names has no effect.
     pub is_refused: bool,
-    /// What is wrong.
+    /// What is wrong, in a sentence that begins with the plugin, and what helps.
     pub text: String,
 }
 
-/// Returns the faults that the plugins of a network find in it before they touch anything of a node. Plugins of other names are passed over.
-pub fn faults(network: &NetworkConfig) -> Vec<Fault> {
-    calls(network)
-        .flat_map(|(kind, call)| {
-            let known = CHECKS.iter().find(|(name, _)| *name == kind);
-            known.map_or_else(Vec::new, |(plugin, check)| match check(&call) {
-                Err(error) => vec![Fault {
-                    plugin,
-                    is_refused: true,
-                    text: error.msg,
-                }],
-                Ok(()) => unreachable_gateways(&call, plugin),
-            })
-        })
-        .collect()
+impl Fault {
+    fn new(plugin: &str, is_refused: bool, text: impl Into<String>) -> Self {
+        Self {
+            plugin: plugin.to_owned(),
+            is_refused,
+            text: text.into(),
+        }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.plugin, self.text)
+    }
+}
+
+/// Returns the faults that the plugins of a network find in it before they touch anything of a node, and parts that they do not read.
+/// Plugins of other names are passed over. `has_resource` is true when each attachment gets a device.
+pub fn faults(network: &NetworkConfig, has_resource: bool) -> Vec<Fault> {
+    let mut faults = misplaced::faults(network, has_resource);
+    for (kind, call) in calls(network) {
+        let known = CHECKS.iter().find(|(name, _)| *name == kind);
+        match known.map(|(_, check)| check(&call)) {
+            // Words of the parser say less.
+            Some(Err(error))
+                if error.msg.starts_with("failed to load netconf")
+                    && faults.iter().any(|fault| fault.plugin == kind) => {}
+            Some(Err(error)) => {
+                // The text of the reference plugin has a number that it refuses.
+                let text = error.msg.replace("0 and 4095 inclusive", "0 and 4094");
+                let text = format!("refuses its configuration: {text}: correct the definition");
+                faults.push(Fault::new(kind, true, text));
+            }
+            Some(Ok(())) => faults.extend(unreachable_gateways(&call, kind)),
+            None => {}
+        }
+    }
+    faults
 }
 
 /// Returns the ranges of which `host-local` hands out addresses in a network, when its configuration is right.
@@ -81,11 +109,24 @@ pub fn parse_address(text: &str) -> Option<IpAddr> {
 /// Returns a call of each plugin of a network, those of `ipam` included, by the plugin's type.
 fn calls(network: &NetworkConfig) -> impl Iterator<Item = (&str, Call)> {
     network.plugins.iter().flat_map(|plugin| {
-        let ipam = plugin.value.get("ipam").and_then(|ipam| ipam.get("type"));
-        let kinds = [Some(plugin.kind.as_str()), ipam.and_then(Value::as_str)];
+        let kinds = [Some(plugin.kind.as_str()), ipam_type(&plugin.value)];
         let kinds = kinds.into_iter().flatten();
         kinds.map(|kind| (kind, call(&network.name, network.version(), &plugin.value)))
     })
+}
+
+/// Returns the type of the plugin that hands out addresses.
+fn ipam_type(plugin: &Map<String, Value>) -> Option<&str> {
+    get(get(plugin, "ipam")?.as_object()?, "type")?.as_str()
+}
+
+/// Returns the value of a key in any case, as the plugins read it.
+fn get<'a>(object: &'a Map<String, Value>, key: &str) -> Option<&'a Value> {
+    let mut entries = object.iter().rev();
+    let entry = entries.find(|(own, _)| own.eq_ignore_ascii_case(key));
+    entry
+        .map(|(_, value)| value)
+        .filter(|value| !value.is_null())
 }
 
 fn call(network: &str, version: Version, config: &Map<String, Value>) -> Call {
@@ -103,7 +144,7 @@ fn call(network: &str, version: Version, config: &Map<String, Value>) -> Call {
 }
 
 /// Returns the gateways that are outside the network of their address.
-fn unreachable_gateways(call: &Call, plugin: &'static str) -> Vec<Fault> {
+fn unreachable_gateways(call: &Call, plugin: &str) -> Vec<Fault> {
     let gateways: Vec<(Cidr, IpAddr)> = match plugin {
         "host-local" => host_local::Config::load(call).map_or_else(
             |_| Vec::new(),
@@ -127,10 +168,9 @@ fn unreachable_gateways(call: &Call, plugin: &'static str) -> Vec<Fault> {
         .into_iter()
         .filter(|(cidr, gateway)| !cidr.contains(*gateway));
     outside
-        .map(|(cidr, gateway)| Fault {
-            plugin,
-            is_refused: false,
-            text: format!("gateway {gateway} is outside the network of {cidr}"),
+        .map(|(cidr, gateway)| {
+            let text = format!("assigns gateway {gateway}, which is outside the network of {cidr}, so pods cannot use it: choose another");
+            Fault::new(plugin, false, text)
         })
         .collect()
 }
@@ -307,10 +347,10 @@ mod tests {
 
     #[track_caller]
     fn check(network: &NetworkConfig, expected: &[(&str, bool, &str)]) {
-        let found = faults(network);
+        let found = faults(network, true);
         let found: Vec<_> = found
             .iter()
-            .map(|fault| (fault.plugin, fault.is_refused, fault.text.as_str()))
+            .map(|fault| (fault.plugin.as_str(), fault.is_refused, fault.text.as_str()))
             .collect();
         assert_eq!(found, expected);
     }
@@ -342,13 +382,25 @@ mod tests {
         check(
             &network(&list),
             &[
-                ("macvlan", true, "unknown macvlan mode: \"brigde\""),
-                ("host-local", true, "invalid range set 0: empty range set"),
-                ("tuning", true, "invalid net sysctl key: \"kernel/msgmax\""),
+                (
+                    "macvlan",
+                    true,
+                    "refuses its configuration: unknown macvlan mode: \"brigde\": correct the definition",
+                ),
+                (
+                    "host-local",
+                    true,
+                    "refuses its configuration: invalid range set 0: empty range set: correct the definition",
+                ),
+                (
+                    "tuning",
+                    true,
+                    "refuses its configuration: invalid net sysctl key: \"kernel/msgmax\": correct the definition",
+                ),
                 (
                     "vrf",
                     true,
-                    "configuration is expected to have a valid vrf name",
+                    "refuses its configuration: configuration is expected to have a valid vrf name: correct the definition",
                 ),
             ],
         );
@@ -363,7 +415,7 @@ mod tests {
             &[(
                 "host-local",
                 false,
-                "gateway 10.1.3.1 is outside the network of 10.1.2.0/24",
+                "assigns gateway 10.1.3.1, which is outside the network of 10.1.2.0/24, so pods cannot use it: choose another",
             )],
         );
         check(
@@ -373,7 +425,7 @@ mod tests {
             &[(
                 "static",
                 false,
-                "gateway 10.9.9.9 is outside the network of 10.1.2.3/24",
+                "assigns gateway 10.9.9.9, which is outside the network of 10.1.2.3/24, so pods cannot use it: choose another",
             )],
         );
     }

@@ -100,7 +100,11 @@ fn broken_definitions(plugin: &KubectlPlugin<'_>) -> anyhow::Result<()> {
         objects::network("own", &json!({"cniVersion": "1.0.0", "type": "multus"})),
         objects::network("none", &json!({"cniVersion": "1.0.0", "plugins": []})),
     ]});
-    let pod = objects::pod("p", "n", Some("wire"));
+    let pod = objects::pod(
+        "p",
+        "n",
+        Some(r#"[{"name": "wire", "ips": ["10.30.0.5/24"]}]"#),
+    );
     plugin
         .node
         .write(&format!("{dir}/one.json"), cut.to_string())?;
