@@ -64,11 +64,15 @@ pub(super) fn change(name: &str, changes: &[Change]) -> io::Result<()> {
         .iter()
         .flat_map(|change| messages(family, name, change));
     // What one peer refuses keeps nothing from the others.
-    messages.fold(Ok(()), |result, message| match socket.request(message) {
-        // A peer that is gone meanwhile.
-        Err(error) if error.raw_os_error() == Some(Errno::NOENT.raw_os_error()) => result,
-        other => result.and(other),
-    })
+    let mut result = Ok(());
+    for message in messages {
+        match socket.request(message) {
+            // A peer that is gone meanwhile.
+            Err(error) if error.raw_os_error() == Some(Errno::NOENT.raw_os_error()) => {}
+            other => result = result.and(other),
+        }
+    }
+    result
 }
 
 /// Connects to the kernel's WireGuard; `None` where it has none.
