@@ -23,7 +23,7 @@ use crate::{
     cluster::pods::Pods,
     control_plane::{api_client::ApiClient, objects},
     node::{
-        inspect::{Addresses, nothing_left, pod_artifacts},
+        inspect::{Addresses, nothing_left, nothing_left_but_of, pod_artifacts},
         network::NodeNetwork,
     },
     options::Options,
@@ -484,7 +484,7 @@ impl K3sCluster {
             ensure!(inside.keys().eq(["eth0"]), "inside {pod} are {inside:?}");
         }
         self.delete(&pods)?;
-        self.each(|member| nothing_left(&member.node))
+        self.each(|member| nothing_left_but_of(&member.node, "helm-delete-"))
     }
 
     /// Returns names and uids of the networks of [`Self::create`].
