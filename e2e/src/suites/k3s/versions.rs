@@ -66,12 +66,12 @@ pub(super) fn run(env: &TestEnv, k3s: &K3s, report: &mut Report) -> Result<(), C
         "after k3s-killall.sh K3s starts its pods again with their networks",
         || {
             let script = format!("{BIN}/k3s-killall.sh");
+            let before = cluster.restarts(&old[0])?;
             cluster.end()?;
             cluster.server().node.run(&["sh", &script])?;
             let left = cluster.server().node.run(&["ps", "-e", "-o", "args="])?;
             let runs = left.lines().find(|line| line.contains("multus"));
             ensure!(runs.is_none(), "there runs {runs:?}");
-            let before = cluster.restarts(&old[0])?;
             cluster.restart()?;
             cluster.started_again(&old, before)?;
             let late = cluster.create("late", 4)?;
