@@ -292,8 +292,8 @@ fn sections(pages: &Pages) -> anyhow::Result<Vec<Section>> {
             .context("the page has its block")?;
         let words = above.rsplit("\n### ").next().unwrap_or_default();
         let annotation = words
-            .split_once("annotation: `")
-            .and_then(|(_, rest)| rest.split_once('`'));
+            .split_once("k8s.v1.cni.cncf.io/networks: '")
+            .and_then(|(_, rest)| rest.split_once("'`"));
         let annotation = annotation.map_or(name.as_str(), |(annotation, _)| annotation);
         sections.push(Section {
             page: "docs/plugins.md",
