@@ -282,14 +282,15 @@ pub enum PlanError {
     },
     /// Two default routes of one family.
     #[error(
-        "multus does not support ECMP for default-route: {networks} {} for more than one {family} gateway: leave one",
-        if networks.contains(" and ") { "ask" } else { "asks" }
+        "multus does not support ECMP for default-route: {} {} for more than one {family} gateway: leave one",
+        networks.join(" and "),
+        if networks.len() > 1 { "ask" } else { "asks" }
     )]
     ManyGateways {
         /// The family with more than one gateway.
         family: Family,
         /// The networks whose selections name these gateways.
-        networks: String,
+        networks: Vec<String>,
     },
     /// One network is to keep its own default routes, and another one is to have default routes too.
     #[error(

@@ -35,7 +35,7 @@ fn refuse(claims: &[(&str, &[IpAddr])]) -> Result<(), PlanError> {
             .map(|(name, _)| (*name).to_owned())
             .collect();
         names.dedup();
-        names.join(" and ")
+        names
     };
     for family in Family::ALL {
         let all = claims.iter().flat_map(|(_, gateways)| *gateways);
@@ -52,7 +52,7 @@ fn refuse(claims: &[(&str, &[IpAddr])]) -> Result<(), PlanError> {
     }
     if claims.len() > 1 && claims.iter().any(|(_, gateways)| gateways.is_empty()) {
         return Err(PlanError::DefaultRouteTwice {
-            networks: names(None),
+            networks: names(None).join(" and "),
         });
     }
     Ok(())
