@@ -340,7 +340,7 @@ impl<S: Store> Life<S> {
         })?;
         state.notes.extend(decision.problems);
         state.pods = decision.routes;
-        // Other peers and the node itself are in the VPN, whatever one peer refuses.
+        // The node stays in the VPN when a peer refuses its subnet.
         if let Err(error) = self.provider.change_ranges(&decision.add, &decision.remove) {
             state
                 .notes

@@ -47,7 +47,7 @@ pub struct Fault {
     pub plugin: String,
     /// Whether the plugin refuses the configuration. Otherwise pods start, and what `text` names has no effect.
     pub is_refused: bool,
-    /// What is wrong, in a sentence that begins with the plugin, and what helps.
+    /// The rest of a sentence whose subject is the plugin: the fault and its cure.
     pub text: String,
 }
 

@@ -1,4 +1,4 @@
-//! What a pod requests of a network, as its plugins take it.
+//! Checks a pod's requests against the plugins of a network.
 
 use cni::config::{NetworkConfig, Plugin};
 

@@ -786,7 +786,7 @@ fn peer_that_refuses_a_subnet_keeps_the_node_in_the_vpn() {
     assert_eq!(state.pods, prefixes("10.42.2.0/24 10.42.3.0/24"));
     let text = state.notes.join(" ");
     assert!(text.contains("Invalid argument"), "{text}");
-    // What may be there is taken back at the end.
+    // The record keeps both assignments, so that the end takes back either one that exists.
     assert_eq!(node.fake.borrow().saved.last().unwrap().assigned.len(), 2);
     node.fake.borrow_mut().refuses = false;
     node.step(10);

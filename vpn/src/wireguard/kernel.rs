@@ -63,7 +63,7 @@ pub(super) fn change(name: &str, changes: &[Change]) -> io::Result<()> {
     let messages = changes
         .iter()
         .flat_map(|change| messages(family, name, change));
-    // What one peer refuses keeps nothing from the others.
+    // The error of one peer does not stop the changes of the others.
     let mut result = Ok(());
     for message in messages {
         match socket.request(message) {

@@ -15,7 +15,7 @@ use super::{
     graph::{CrateFacts, CrateId},
 };
 
-/// What the licence requires to be passed on with the programs.
+/// The notice that the licence requires with every copy of the programs.
 const NOTICE: &str = include_str!("../../../NOTICE");
 /// The texts of licences whose crates forgot their file, by SPDX identifier.
 const TEMPLATES: [(&str, &str); 2] = [
