@@ -11,7 +11,7 @@ use std::{
 };
 
 use anyhow::{Context as _, bail, ensure};
-use archive::{durable, medium::MEDIUM_DIRS};
+use archive::{durable, medium};
 
 pub use self::batch::Batch;
 
@@ -97,8 +97,7 @@ impl Tree {
         let mut tree = Self::default();
         for entry in fs::read_dir(dir).with_context(context)? {
             let entry = entry.with_context(context)?;
-            let is_of_medium = MEDIUM_DIRS.iter().any(|name| entry.file_name() == **name);
-            if !is_of_medium || !entry.file_type()?.is_dir() {
+            if !medium::is_of_file_system(&entry.file_name(), entry.file_type()?) {
                 tree.read_entry(&entry, "", limit)?;
             }
         }

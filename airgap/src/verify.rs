@@ -10,12 +10,14 @@ mod trusted_key;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs, io,
+    ffi::OsStr,
+    fs::{self, FileType},
+    io,
     path::{Path, PathBuf},
 };
 
 use anyhow::{Context as _, bail, ensure};
-use archive::{digest::sha256, medium::MEDIUM_DIRS, verify::Image};
+use archive::{digest::sha256, medium, verify::Image};
 
 use crate::{
     arch::Arch,
@@ -83,7 +85,7 @@ pub fn read(dir: &Path) -> anyhow::Result<(Tree, Tree)> {
     );
     let mut files = Tree::read_medium(dir, signatures::LIMIT)
         .with_context(|| format!("{} is not a sound release", dir.display()))?;
-    let empty = empty_dir(dir, &MEDIUM_DIRS);
+    let empty = empty_dir(dir, medium::is_of_file_system);
     if let Some(empty) = empty.with_context(|| format!("cannot read {}", dir.display()))? {
         bail!(
             "{} is not a sound release: {} is an empty directory, which no release has: remove it, or copy the release again",
@@ -95,21 +97,25 @@ pub fn read(dir: &Path) -> anyhow::Result<(Tree, Tree)> {
     Ok((files, signatures))
 }
 
-/// Returns the first directory without an entry, by its name, but none of those directly in `dir` with one of the names `except`.
-fn empty_dir(dir: &Path, except: &[&str]) -> io::Result<Option<PathBuf>> {
+/// Returns the first directory without an entry, by its name. Entries of `dir` itself for which `is_ignored` is true are left out.
+fn empty_dir(
+    dir: &Path,
+    is_ignored: fn(&OsStr, FileType) -> bool,
+) -> io::Result<Option<PathBuf>> {
     let entries = fs::read_dir(dir)?.collect::<io::Result<Vec<_>>>()?;
     if entries.is_empty() {
         return Ok(Some(dir.to_owned()));
     }
     let mut dirs = Vec::new();
     for entry in entries {
-        if entry.file_type()?.is_dir() && !except.iter().any(|name| entry.file_name() == **name) {
+        let kind = entry.file_type()?;
+        if kind.is_dir() && !is_ignored(&entry.file_name(), kind) {
             dirs.push(entry.path());
         }
     }
     dirs.sort();
     for dir in dirs {
-        if let Some(empty) = empty_dir(&dir, &[])? {
+        if let Some(empty) = empty_dir(&dir, |_, _| false)? {
             return Ok(Some(empty));
         }
     }

@@ -6,7 +6,8 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs::{self, File},
+    ffi::OsStr,
+    fs::{self, File, FileType},
     io::{self, Read as _},
     path::{Path, PathBuf},
 };
@@ -21,7 +22,7 @@ use crate::{
 /// Directories of a release that hold lists for the distros' own trees, and nothing else.
 const LIST_DIRS: [&str; 2] = ["k3s", "rke2"];
 /// Directories that file systems add to a medium.
-pub const MEDIUM_DIRS: [&str; 2] = ["lost+found", "System Volume Information"];
+const FILE_SYSTEM_DIRS: [&str; 2] = ["lost+found", "System Volume Information"];
 /// More than any checksum file, signature or list has.
 const MAX_TEXT: u64 = 1 << 20;
 
@@ -334,11 +335,16 @@ impl Sums {
     }
 }
 
+/// Whether an entry at the root of a medium is there because of its file system.
+pub fn is_of_file_system(name: &OsStr, kind: FileType) -> bool {
+    kind.is_dir() && FILE_SYSTEM_DIRS.iter().any(|dir| name == *dir)
+}
+
 /// Returns the paths of all files, without what the medium's file system adds.
 fn names(dir: &Path) -> Result<BTreeSet<String>, Error> {
     let mut files = BTreeSet::new();
     for (name, kind) in entries(dir)? {
-        if kind.is_dir() && MEDIUM_DIRS.contains(&name.as_str()) {
+        if is_of_file_system(name.as_ref(), kind) {
             continue;
         }
         if kind.is_file() {

@@ -216,7 +216,7 @@ fn checksums_in_another_form_are_refused() {
 fn what_is_no_file_of_a_release_is_refused_before_it_is_read() {
     let dir = tempfile::tempdir().unwrap();
     write(dir.path(), &both());
-    for name in archive::medium::MEDIUM_DIRS {
+    for name in ["lost+found", "System Volume Information"] {
         fs::create_dir(dir.path().join(name)).unwrap();
         fs::write(dir.path().join(name).join("x"), "").unwrap();
     }
