@@ -12,6 +12,9 @@ use serde_json::Value;
 
 use crate::error::{Context, Failure, Result};
 
+/// The beginning of the error for a configuration that is not what the plugin reads.
+pub(crate) const UNREADABLE: &str = "failed to load netconf";
+
 /// One call of a plugin.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
@@ -38,7 +41,7 @@ pub(crate) struct Call {
 impl Call {
     /// Reads the configuration into a plugin's own type, whose fields have names in lower case: [`fold`] says why.
     pub(crate) fn config<T: DeserializeOwned>(&self) -> Result<T> {
-        let what = || "failed to load netconf".to_owned();
+        let what = || UNREADABLE.to_owned();
         let value: Value = serde_json::from_slice(&self.stdin).context(what)?;
         T::deserialize(fold(value)).context(what)
     }
@@ -71,8 +74,7 @@ impl Call {
 
     /// Returns the attachments that GC leaves alone, or `None` when the configuration lists none completely: then nothing is stale.
     pub(crate) fn valid_attachments(&self) -> Result<Option<Vec<Attachment>>> {
-        let config =
-            serde_json::from_slice(&self.stdin).context(|| "failed to load netconf".to_owned())?;
+        let config = serde_json::from_slice(&self.stdin).context(|| UNREADABLE.to_owned())?;
         Ok(chain::valid_attachments(&config))
     }
 

@@ -36,7 +36,7 @@ use serde_json::{Map, Value};
 pub use range::Range;
 pub use requested::faults as request_faults;
 
-use crate::call::Call;
+use crate::call::{Call, UNREADABLE};
 use crate::error::{Failure, Result};
 use crate::ip::{self, Cidr};
 
@@ -76,12 +76,13 @@ pub fn faults(network: &NetworkConfig, has_resource: bool) -> Vec<Fault> {
         match known.map(|(_, check)| check(&call)) {
             // Words of the parser say less.
             Some(Err(error))
-                if error.msg.starts_with("failed to load netconf")
+                if error.msg.starts_with(UNREADABLE)
                     && faults.iter().any(|fault| fault.plugin == kind) => {}
             Some(Err(error)) => {
-                // The text of the reference plugin has a number that it refuses.
-                let text = error.msg.replace("0 and 4095 inclusive", "0 and 4094");
-                let text = format!("refuses its configuration: {text}: correct the definition");
+                let text = format!(
+                    "refuses its configuration: {}: correct the definition",
+                    error.msg
+                );
                 faults.push(Fault::new(kind, true, text));
             }
             Some(Ok(())) => faults.extend(unreachable_gateways(&call, kind)),

@@ -34,20 +34,29 @@ impl Config {
                 "\"master\" field is required. It specifies the host interface name to create the VLAN for",
             ));
         }
-        u16::try_from(self.vlan_id)
-            .ok()
-            .filter(|_| self.vlan_id <= MAX_ID)
-            .ok_or_else(|| {
-                Failure::internal(format!(
-                    "invalid VLAN ID {} (must be between 0 and 4095 inclusive)",
-                    self.vlan_id
-                ))
-            })
+        self.allowed_id().ok_or_else(|| {
+            Failure::internal(format!(
+                "invalid VLAN ID {} (must be between 0 and 4095 inclusive)",
+                self.vlan_id
+            ))
+        })
+    }
+
+    fn allowed_id(&self) -> Option<u16> {
+        let id = u16::try_from(self.vlan_id).ok();
+        id.filter(|_| self.vlan_id <= MAX_ID)
     }
 }
 
 /// Fails for a configuration that the plugin refuses before it touches anything.
 pub(crate) fn check(call: &Call) -> Result<()> {
     let config: Config = call.config()?;
+    // The text of the plugin is the reference's, whose number it refuses.
+    if !config.master.is_empty() && config.allowed_id().is_none() {
+        return Err(Failure::internal(format!(
+            "invalid VLAN ID {} (must be between 0 and {MAX_ID})",
+            config.vlan_id
+        )));
+    }
     config.id().map(|_| ())
 }

@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 use self::allocation::candidates;
 use self::lease::{Holder, Lease};
 use self::store::Store;
-use crate::call::Call;
+use crate::call::{Call, UNREADABLE};
 use crate::config::host_local::Config;
 use crate::config::range::{Range, RangeSet};
 use crate::error::{Context, Failure, Result};
@@ -202,7 +202,7 @@ pub(crate) fn status(call: &Call) -> Result<()> {
 pub(crate) fn gc(call: &Call) -> Result<()> {
     let config = Config::load(call)?;
     let document: Map<String, Value> =
-        serde_json::from_slice(&call.stdin).context(|| "failed to load netconf".to_owned())?;
+        serde_json::from_slice(&call.stdin).context(|| UNREADABLE.to_owned())?;
     let valid = cni::chain::valid_attachments(&document).ok_or_else(|| {
         CniError::new(
             CniError::INVALID_NETWORK_CONFIG,
