@@ -84,7 +84,7 @@ multus-lock:
 	$(MULTUS_CURL) --output "$$new/sums" "$$MULTUS_URL/SHA256SUMS"; \
 	if [ -n "$${MULTUS_KEY:-}" ]; then \
 		$(MULTUS_CURL) --output "$$new/text" "$$MULTUS_URL/SHA256SUMS.sig" || { \
-			echo "$$MULTUS_URL has no SHA256SUMS.sig, so it is not signed: ask its publisher, or leave MULTUS_KEY out" >&2; exit 1; \
+			echo "$$MULTUS_URL/SHA256SUMS.sig could not be fetched: try again; if the release has none (404), it is not signed: ask its publisher, or leave MULTUS_KEY out" >&2; exit 1; \
 		}; \
 		openssl base64 -d -in "$$new/text" -out "$$new/sig"; \
 		if openssl pkey -pubin -in "$$MULTUS_KEY" -noout -text | grep -qi ed25519; then \
