@@ -1,6 +1,7 @@
 //! One netlink socket. It stays in the network namespace in which it was opened, so that one entry into a namespace serves all requests
 //! there.
 
+use std::hint::black_box;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
@@ -110,7 +111,7 @@ impl Socket {
         let mut outcome = Ok(());
         loop {
             let datagram = self.receive()?;
-            let mut rest = datagram.as_slice();
+            let mut rest = datagram.0.as_slice();
             while let Some((header, body, next)) = split(rest) {
                 rest = next;
                 if header.kind != NLMSG_ERROR || !(first..=last).contains(&header.sequence) {
@@ -140,7 +141,7 @@ impl Socket {
         let mut was_interrupted = false;
         loop {
             let datagram = self.receive()?;
-            let mut rest = datagram.as_slice();
+            let mut rest = datagram.0.as_slice();
             while let Some((header, body, next)) = split(rest) {
                 rest = next;
                 if header.sequence != self.sequence {
@@ -185,21 +186,32 @@ impl Socket {
     }
 
     /// Receives one datagram of the kernel, however long it is. Other processes of the network namespace can send some as well.
-    fn receive(&self) -> io::Result<Vec<u8>> {
+    fn receive(&self) -> io::Result<Datagram> {
         let peek = RecvFlags::PEEK | RecvFlags::TRUNC;
         let fd = self.fd.as_fd();
         loop {
             let (_, length) = rustix::io::retry_on_intr(|| net::recv(fd, &mut [0u8; 1][..], peek))?;
-            let mut buffer = vec![0; length];
+            let mut datagram = Datagram(vec![0; length]);
             let (read, _, sender) = rustix::io::retry_on_intr(|| {
-                net::recvfrom(fd, &mut buffer[..], RecvFlags::empty())
+                net::recvfrom(fd, &mut datagram.0[..], RecvFlags::empty())
             })?;
             let sender = sender.and_then(|address| SocketAddrNetlink::try_from(address).ok());
             if sender.is_some_and(|sender| sender.pid() == 0) {
-                buffer.truncate(read);
-                return Ok(buffer);
+                datagram.0.truncate(read);
+                return Ok(datagram);
             }
         }
+    }
+}
+
+/// A datagram of the kernel. It is overwritten when it is dropped, since one about an interface of WireGuard has its private key.
+struct Datagram(Vec<u8>);
+
+impl Drop for Datagram {
+    fn drop(&mut self) {
+        self.0.fill(0);
+        // Bytes that are not used again may be left as they are, unless something reads them.
+        black_box(&self.0);
     }
 }
 
@@ -268,7 +280,7 @@ mod tests {
         let (arrived, _) = net::recv(&socket.fd, &mut [0; 64][..], flags).unwrap();
         assert_eq!(arrived, bytes.len());
         socket.limit_wait(Duration::from_millis(1)).unwrap();
-        let error = socket.receive().unwrap_err();
+        let error = socket.receive().err().unwrap();
         assert_eq!(error.kind(), io::ErrorKind::WouldBlock, "{error}");
     }
 
