@@ -81,8 +81,8 @@ pub(crate) struct Options {
     /// plugins: test the plugins in this directory instead of the release's
     #[arg(long, value_name = "DIR", conflicts_with = "dist")]
     pub(crate) plugins: Option<PathBuf>,
-    /// k3s: the directory with K3s; the one of `MULTUS_K3S` unless set
-    #[arg(long, value_name = "DIR")]
+    /// k3s: the directory with K3s, or a release by the name of its lock in e2e/k3s; that of `MULTUS_K3S` unless set
+    #[arg(long, value_name = "DIR|VERSION")]
     pub(crate) k3s: Option<PathBuf>,
     /// faults: ten times as many kills; plugins: fifty times as many, and the slow specs of dhcp; load: a runtime that is silent for two minutes; scale: idle for longer than a watch lasts
     #[arg(long)]

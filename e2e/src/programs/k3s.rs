@@ -12,7 +12,7 @@ use anyhow::{Context as _, bail, ensure};
 use super::find;
 use crate::{report::say, sh, test_env};
 
-/// The variable that names the directory where the option is not given.
+/// The variable that names the directory, or the release, where the option is not given.
 const VARIABLE: &str = "MULTUS_K3S";
 /// What is in the directory, for errors.
 const CONTENTS: &str = "k3s, k3s-next (another version), install.sh and k3s-airgap-images-ARCH.tar.zst of a release, or k3s-src.tar.zst, k3s-data.tar.zst and klipper-helm.tar.zst";
@@ -41,11 +41,20 @@ impl K3s {
     /// them once, with `install`.
     pub(crate) fn find(dir: Option<&Path>, install: bool) -> anyhow::Result<Self> {
         let of_env = std::env::var_os(VARIABLE).map(PathBuf::from);
-        let dir = dir.map(Path::to_owned).or(of_env).with_context(|| {
+        let mut dir = dir.map(Path::to_owned).or(of_env).with_context(|| {
             format!(
-                "no directory with K3s: name it with --k3s DIR or {VARIABLE}; it has {CONTENTS}"
+                "no directory with K3s: name it, or a release of e2e/k3s, with --k3s or {VARIABLE}; it has {CONTENTS}"
             )
         })?;
+        if !dir.is_dir() {
+            let fetched = downloads()?.join(&dir);
+            ensure!(
+                fetched.is_dir(),
+                "{} is neither a directory nor a release of K3s that was fetched: correct it, or fetch the release with `cargo xtask e2e k3s --install`",
+                dir.display()
+            );
+            dir = fetched;
+        }
         if dir.join("k3s").is_file() {
             return Self::of_release(&dir);
         }
@@ -81,6 +90,11 @@ impl K3s {
             images,
         })
     }
+}
+
+/// Returns the directory into which `cargo xtask` fetches releases of K3s.
+fn downloads() -> anyhow::Result<PathBuf> {
+    Ok(test_env::home()?.with_file_name("download").join("k3s"))
 }
 
 /// Makes the files of a release from parts; returns their directory.
@@ -193,5 +207,7 @@ mod tests {
             .unwrap();
         let text = format!("{error:#}");
         assert!(text.contains("neither k3s nor k3s-src.tar.zst"), "{text}");
+        let error = K3s::find(Some(Path::new("v0.0.0")), true).err().unwrap();
+        assert!(error.to_string().contains("was fetched"), "{error}");
     }
 }

@@ -154,7 +154,7 @@ fn install_compiler(project: &Project) -> anyhow::Result<()> {
     if CCompiler::find(project)?.is_none() {
         let lock = project.root.join(c_compiler::lock()?);
         let item = c_compiler::pinned(project)?;
-        download::locked(project, &lock, Path::new(&item.name))?;
+        download::locked(&lock, Path::new(&item.name), &project.download_dir())?;
     }
     Ok(())
 }

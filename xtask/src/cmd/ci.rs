@@ -1,6 +1,6 @@
 //! `ci`: runs everything that a change must pass, cheapest first.
 
-use std::env;
+use std::{env, path::Path};
 
 use anyhow::Context as _;
 use clap::ValueEnum;
@@ -110,14 +110,14 @@ fn change(args: &Args) -> anyhow::Result<()> {
     )?;
     if !has_k3s() {
         ui::note(&format!(
-            "not run: e2e k3s, because {} names no directory with K3s",
+            "not run: e2e k3s, because {} names neither a directory with K3s nor a release in e2e/k3s",
             e2e::K3S
         ));
     }
     Ok(())
 }
 
-/// Returns whether the environment names a directory with K3s, which no registry has.
+/// Returns whether the environment names K3s, which no registry has.
 fn has_k3s() -> bool {
     env::var_os(e2e::K3S).is_some()
 }
@@ -161,8 +161,15 @@ fn long(install: bool) -> anyhow::Result<()> {
     one(e2e::Suite::Plugins, &["--long"])?;
     one(e2e::Suite::Rules, &["--old-kernel"])?;
     one(e2e::Suite::Upgrade, &[])?;
-    if has_k3s() {
+    if let Some(k3s) = env::var_os(e2e::K3S) {
         one(e2e::Suite::K3s, &[])?;
+        // With a release, also the life of the other ones.
+        let is_dir = Path::new(&k3s).is_dir();
+        for other in e2e::k3s::Releases::of(&project)?.versions {
+            if !is_dir && *k3s != *other {
+                one(e2e::Suite::K3s, &["--case", "life", "--k3s", &other])?;
+            }
+        }
     }
     one(e2e::Suite::Cosign, &[])?;
     one(e2e::Suite::Scale, &[])

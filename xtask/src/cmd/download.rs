@@ -44,7 +44,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let files = if args.locks.is_empty() {
         all(&project)?
     } else {
-        fetch(&project, &args.locks)?
+        fetch(&args.locks, &project.download_dir())?
     };
     if args.json {
         ui::json(&files)?;
@@ -65,11 +65,11 @@ pub(crate) struct File {
 /// Fetches the files that the project's lock files name.
 pub(crate) fn all(project: &Project) -> anyhow::Result<Vec<File>> {
     let locks: Vec<_> = LOCKS.iter().map(|lock| project.root.join(lock)).collect();
-    fetch(project, &locks)
+    fetch(&locks, &project.download_dir())
 }
 
-/// Fetches one file of a lock file and returns its path.
-pub(crate) fn locked(project: &Project, lock: &Path, name: &Path) -> anyhow::Result<PathBuf> {
+/// Fetches one file of a lock file into a directory, and returns its path.
+pub(crate) fn locked(lock: &Path, name: &Path, dir: &Path) -> anyhow::Result<PathBuf> {
     let items = lock::read(&[lock])?;
     let Some(item) = items.iter().find(|item| Path::new(&item.name) == name) else {
         let names: Vec<_> = items.iter().map(|item| item.name.as_str()).collect();
@@ -80,16 +80,15 @@ pub(crate) fn locked(project: &Project, lock: &Path, name: &Path) -> anyhow::Res
             names.join(", ")
         );
     };
-    let dir = project.download_dir();
-    Ok(one(&fetch::client()?, item, &dir, &mirrors()?)?.path)
+    Ok(one(&fetch::client()?, item, dir, &mirrors()?)?.path)
 }
 
-fn fetch(project: &Project, locks: &[PathBuf]) -> anyhow::Result<Vec<File>> {
+/// Fetches all files of lock files into a directory.
+pub(crate) fn fetch(locks: &[PathBuf], dir: &Path) -> anyhow::Result<Vec<File>> {
     let mirrors = mirrors()?;
-    let dir = project.download_dir();
     let items = lock::read(locks)?;
     let http = fetch::client()?;
-    let fetched = items.iter().map(|item| one(&http, item, &dir, &mirrors));
+    let fetched = items.iter().map(|item| one(&http, item, dir, &mirrors));
     fetched.collect()
 }
 

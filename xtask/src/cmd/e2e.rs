@@ -1,5 +1,6 @@
 //! `e2e SUITE`: runs a suite of privileged tests of the built release on real programs.
 
+pub(crate) mod k3s;
 #[path = "../../../e2e/src/options.rs"]
 pub(crate) mod options;
 
@@ -22,13 +23,13 @@ use crate::{
     ui,
 };
 
-/// The variable that names the directory with K3s for its suite.
+/// The variable that names the directory with K3s for its suite, or a release to fetch.
 pub(crate) const K3S: &str = "MULTUS_K3S";
 
 /// Run one suite of privileged tests on real programs; needs root
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  cargo xtask e2e netns --install\n  cargo xtask e2e cluster --dist dist\n  cargo xtask e2e rules --case annotation\n  cargo xtask e2e netns --arch arm64 --install\n  cargo xtask e2e rules --peer ../multus/bin\n  cargo xtask e2e plugins --plugins DIR --case macvlan\n  cargo xtask e2e faults --part kill --seed 7\n  cargo xtask e2e k3s --k3s DIR"
+    after_help = "Examples:\n  cargo xtask e2e netns --install\n  cargo xtask e2e cluster --dist dist\n  cargo xtask e2e rules --case annotation\n  cargo xtask e2e netns --arch arm64 --install\n  cargo xtask e2e rules --peer ../multus/bin\n  cargo xtask e2e plugins --plugins DIR --case macvlan\n  cargo xtask e2e faults --part kill --seed 7\n  cargo xtask e2e k3s --k3s DIR\n  cargo xtask e2e k3s --k3s v1.36.2+k3s1 --install"
 )]
 pub(crate) struct Args {
     /// The suite
@@ -41,8 +42,8 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let project = Project::open()?;
     let options = &args.options;
-    if options.install && matches!(args.suite, Suite::Chart | Suite::Upgrade) {
-        download::all(&project)?;
+    if options.install {
+        fetch(&project, args.suite, options.k3s.as_deref())?;
     }
     let mut words: Vec<_> = env::args_os().skip(2).collect();
     if options.dist.is_none() && options.plugins.is_none() && !options.table {
@@ -51,6 +52,19 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         words.extend(["--dist".into(), dist.into()]);
     }
     start(&project, &words)
+}
+
+/// Fetches the third-party files that a suite needs; `k3s` is the value of its option.
+fn fetch(project: &Project, suite: Suite, k3s: Option<&Path>) -> anyhow::Result<()> {
+    match suite {
+        Suite::Chart | Suite::Upgrade => download::all(project).map(drop),
+        Suite::K3s => {
+            let of_env = env::var_os(K3S).map(PathBuf::from);
+            let name = k3s.map(Path::to_owned).or(of_env);
+            name.map_or(Ok(()), |name| k3s::Releases::of(project)?.fetch(&name))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Returns a release for this machine, made again when sources changed.
@@ -87,8 +101,9 @@ pub(crate) fn one(
     install: bool,
     extra_args: &[&str],
 ) -> anyhow::Result<()> {
-    if install && matches!(suite, Suite::Chart | Suite::Upgrade) {
-        download::all(project)?;
+    if install {
+        let mut words = extra_args.iter().skip_while(|word| **word != "--k3s");
+        fetch(project, suite, words.nth(1).map(Path::new))?;
     }
     let name = suite.to_possible_value().context("a suite has a name")?;
     let mut words = vec![name.get_name().into(), "--dist".into(), dist.into()];

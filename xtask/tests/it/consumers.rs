@@ -104,7 +104,10 @@ fn lock_is_made_of_a_release_page_that_the_key_signed() {
     fs::remove_file(tree.path("page/SHA256SUMS.sig")).expect("it was published");
     let refused = tree.lock(&["MULTUS_KEY=release.pub"]);
     let error = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(error.contains("if the release has none (404), it is not signed"), "{error}");
+    assert!(
+        error.contains("if the release has none (404), it is not signed"),
+        "{error}"
+    );
     assert!(tree.lock(&[]).status.success());
     let made = tree.make(&["generate"]);
     assert!(made.status.success(), "{made:?}");

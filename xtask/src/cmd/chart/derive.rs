@@ -36,7 +36,7 @@ pub(super) struct Args {
 
 pub(super) fn run(project: &Project, args: &Args) -> anyhow::Result<()> {
     let from = match &args.lock {
-        Some(lock) => download::locked(project, lock, &args.from)?,
+        Some(lock) => download::locked(lock, &args.from, &project.download_dir())?,
         None => args.from.clone(),
     };
     let options = DeriveOptions {
