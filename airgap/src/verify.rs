@@ -98,10 +98,7 @@ pub fn read(dir: &Path) -> anyhow::Result<(Tree, Tree)> {
 }
 
 /// Returns the first directory without an entry, by its name. Entries of `dir` itself for which `is_ignored` is true are left out.
-fn empty_dir(
-    dir: &Path,
-    is_ignored: fn(&OsStr, FileType) -> bool,
-) -> io::Result<Option<PathBuf>> {
+fn empty_dir(dir: &Path, is_ignored: fn(&OsStr, FileType) -> bool) -> io::Result<Option<PathBuf>> {
     let entries = fs::read_dir(dir)?.collect::<io::Result<Vec<_>>>()?;
     if entries.is_empty() {
         return Ok(Some(dir.to_owned()));
