@@ -112,7 +112,7 @@ impl Engine {
             Ok(Some(state)) => (state, true, true),
             Ok(None) => (State::unknown(id, ifname), false, false),
             Err(damaged @ StateError::Damaged { .. }) => {
-                error!(error = %damaged, "state is damaged, leases and links of the container may stay behind");
+                error!(error = %damaged, "state is damaged; leases and links of the container may stay behind");
                 let StateError::Damaged { partial, .. } = damaged else {
                     unreachable!("matched above")
                 };
@@ -201,7 +201,7 @@ impl Engine {
             }
         }
         if let Err(error) = store.record(&state) {
-            warn!(%error, "cannot record the networks that remain attached, the next DEL repeats all of them");
+            warn!(%error, "cannot record the networks that remain attached; the next DEL repeats all of them");
         }
         let failures = failures.into_iter().map(|one| one.for_runtime(retry));
         Err(Failure::sum(failures.collect()))

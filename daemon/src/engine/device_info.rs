@@ -92,7 +92,7 @@ impl Engine {
         read.inspect_err(|error| {
             warn!(
                 path,
-                error, "cannot read device information, the status omits it"
+                error, "cannot read device information; the status omits it"
             );
         })
         .ok()

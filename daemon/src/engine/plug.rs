@@ -105,7 +105,7 @@ impl<'a> RunningContainer<'a> {
             uncertain,
         } = outcome;
         for one in uncertain {
-            warn!(error = %one.failure, "DEL of a network that may never have been attached failed, it is not retried");
+            warn!(error = %one.failure, "DEL of a network that may never have been attached failed; it is not retried");
         }
         if failures.is_empty() {
             self.state.delegates.remove(index);
@@ -158,7 +158,7 @@ impl<'a> RunningContainer<'a> {
                 Ok(Some(entry)) => entry.parse_result(config.version()),
                 Ok(None) => continue,
                 Err(error) => {
-                    warn!(%error, "cannot read the cached result of a network, the status omits it");
+                    warn!(%error, "cannot read the cached result of a network; the status omits it");
                     continue;
                 }
             };
@@ -168,7 +168,7 @@ impl<'a> RunningContainer<'a> {
                     all.push(engine.attached(&self.context, delegate, index == 0, result));
                 }
                 Err(error) => {
-                    warn!(%error, "cannot read the cached result of a network, the status omits it");
+                    warn!(%error, "cannot read the cached result of a network; the status omits it");
                 }
             }
         }

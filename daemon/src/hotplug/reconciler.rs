@@ -52,7 +52,7 @@ pub async fn run(pod_reconciler: PodReconciler, mut changed: UnboundedReceiver<P
                 let succeeded = match pod_reconciler.service.queue.turn(entry).await {
                     Ok(_turn) => reconcile(pod_reconciler, pod.clone()).await,
                     Err(error) => {
-                        warn!(%error, "cannot reconcile a running pod yet, it is retried");
+                        warn!(%error, "cannot reconcile a running pod yet; it is retried");
                         false
                     }
                 };
@@ -175,7 +175,7 @@ fn report_failure(
     let id = render::id(&name, failure, &[]);
     service.failures.note(&id, &name, HOT_PLUG, failure);
     let (cause, details) = (failure.cause, &failure.error.details);
-    warn!(id, reason, %cause, details, error = %failure, "cannot reconcile the networks of a running pod, it is retried");
+    warn!(id, reason, %cause, details, error = %failure, "cannot reconcile the networks of a running pod; it is retried");
     let message = render::event(failure, &id);
     cluster.failure_event(&PodRef::from(pod), reason, cause, message);
 }

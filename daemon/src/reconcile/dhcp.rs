@@ -86,7 +86,7 @@ async fn hold_leases(
                 if let Some(error) = failure
                     && last_logged.as_ref() != Some(&error)
                 {
-                    warn!(error, "the DHCP service has ended, it is started again");
+                    warn!(error, "the DHCP service has ended; it is started again");
                     last_logged = Some(error);
                 }
             }

@@ -53,7 +53,7 @@ pub async fn detach_at_start(reconciler: Arc<NodeReconciler>, service: Arc<Servi
             Err(reason) => {
                 warn!(
                     reason,
-                    "cannot search for stale containers, the runtime does not list its containers"
+                    "cannot search for stale containers: the runtime does not list its containers"
                 );
                 tokio::time::sleep(RETRY_PAUSE).await;
             }
@@ -89,7 +89,7 @@ fn detach(
     let netconf = match service.effective_netconf() {
         Ok(netconf) => netconf,
         Err(error) => {
-            warn!(%error, "cannot search for stale containers, the configuration is invalid");
+            warn!(%error, "cannot search for stale containers: the configuration is invalid");
             return true;
         }
     };
@@ -100,7 +100,7 @@ fn detach(
         .engine
         .detach_stale(plugin_dirs(report), &netconf, &is_stale);
     for error in &failures {
-        warn!(%error, "cannot detach a stale container, it is tried again");
+        warn!(%error, "cannot detach a stale container; it is tried again");
     }
     info!("searched for stale containers");
     failures.is_empty()

@@ -95,7 +95,7 @@ async fn replay_entry(root: Arc<Root>, service: Arc<Service>, path: PathBuf, sub
             let now = Instant::now();
             let is_first = service.journal.pending().failed(&path, now, jitter());
             // The service has logged the failure itself.
-            debug!(entry = %name, reason, "a DEL from the journal failed, it will be retried");
+            debug!(entry = %name, reason, "a DEL from the journal failed; it will be retried");
             if let (Some(pod), true) = (&subject.pod, is_first) {
                 service.report_entry(pod, &reason);
             }

@@ -87,7 +87,7 @@ async fn write_one(service: &Arc<Service>, cluster: &Cluster, status: PodStatus)
             let recorded =
                 task::spawn_blocking(move || service.engine.status_written(&status)).await;
             if let Ok(Err(error)) = recorded {
-                warn!(%error, "cannot record that a network status was written, it is written again later");
+                warn!(%error, "cannot record that a network status was written; it is written again later");
             }
         }
         Err(error) => report(service, cluster, &status, &error_line(&error)),
@@ -114,9 +114,9 @@ fn report(service: &Service, cluster: &Cluster, status: &PodStatus, reason: &str
     let id = render::id(&pod, &failure, &[]);
     service.failures.note(&id, &pod, STATUS, &failure);
     if status.has_failed() {
-        debug!(id, reason, "cannot write a network status, it is retried");
+        debug!(id, reason, "cannot write a network status; it is retried");
     } else {
-        warn!(id, reason, "cannot write a network status, it is retried");
+        warn!(id, reason, "cannot write a network status; it is retried");
         let message = render::event(&failure, &id);
         let about = PodRef::from(&*status.pod);
         cluster.failure_event(&about, "FailedNetworkStatus", failure.cause, message);

@@ -18,7 +18,7 @@ pub(crate) fn boot_id(root: &Root) -> Option<Arc<str>> {
             Some(text.trim()).filter(|id| !id.is_empty()).map(Arc::from)
         }
         Err(error) => {
-            warn!(%error, "cannot read the boot id, every step of an ADD waits for the disk");
+            warn!(%error, "cannot read the boot id; every step of an ADD waits for the disk");
             None
         }
     }

@@ -226,7 +226,7 @@ impl Store {
             && let Some(sidecar) = sidecar.filter(|sidecar| sidecar.is_of(id))
             && let Ok(state) = sidecar.into_state(id, boot)
         {
-            warn!(path = %path.display(), reason, "the state file is damaged, its sidecar is used");
+            warn!(path = %path.display(), reason, "the state file is damaged; its sidecar is used");
             return Ok(Some(state));
         }
         let (mut state, invalid_name) = upstream::from_upstream(id, ifname, file.delegates);
@@ -495,7 +495,7 @@ fn remove(dir: &Directory, name: &str) -> Result<bool, StateError> {
     super::faults::file_step(dir, name)?;
     match dir.remove(name) {
         Err(error) if is_directory(&error) => {
-            warn!(path = %error.path.display(), "a directory has the name of a state file, it is not removed");
+            warn!(path = %error.path.display(), "a directory has the name of a state file; it is not removed");
             Ok(false)
         }
         removed => Ok(removed?),
