@@ -2,12 +2,17 @@
 //!
 //! Only what the VPN needs: everything is read by dumps, and the one thing that is written is a rule.
 
-use std::{collections::BTreeMap, io, net::IpAddr, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+    net::IpAddr,
+    time::Duration,
+};
 
 use netlink::{
     Attributes, Message, Socket,
     codec::{from_octets, octets, text, u32_at},
-    route::{self, AF_INET, AF_INET6, AddRoute, RTN_UNICAST},
+    route::{self, AF_INET, AF_INET6, AddRoute, RTN_UNICAST, RTN_UNREACHABLE},
 };
 
 use crate::{Prefix, rule::PROTOCOL};
@@ -16,9 +21,12 @@ const NLM_F_CREATE_EXCL: u16 = 0x600;
 const RTM_GETLINK: u16 = 18;
 const RTM_GETADDR: u16 = 22;
 const RTM_GETROUTE: u16 = 26;
+const RTM_GETNEIGH: u16 = 30;
 const RTM_NEWRULE: u16 = 32;
 const RTM_DELRULE: u16 = 33;
 const RTM_GETRULE: u16 = 34;
+/// `AF_BRIDGE`: the tables by which bridges and VXLAN forward.
+const AF_BRIDGE: u8 = 7;
 /// `EEXIST`: the rule is there.
 const EXISTS: i32 = 17;
 /// `ENOENT`: the rule is gone.
@@ -91,6 +99,8 @@ pub struct Network {
     pub addresses: Vec<(IpAddr, u32)>,
     /// Unicast routes of all tables.
     pub routes: Vec<Route>,
+    /// The ranges that this program has made unreachable by any other way than the more specific routes.
+    pub barriers: Vec<Prefix>,
     /// Rules that choose a table.
     pub rules: Vec<Rule>,
 }
@@ -138,8 +148,23 @@ impl Netlink {
                 .filter_map(|body| parse_address(body))
                 .collect(),
             routes: routes.iter().filter_map(|body| parse_route(body)).collect(),
+            barriers: routes
+                .iter()
+                .filter_map(|body| parse_barrier(body))
+                .collect(),
             rules: rules.iter().filter_map(|body| parse_rule(body)).collect(),
         })
+    }
+
+    /// Returns the addresses to which these VXLAN interfaces send, each once.
+    pub fn vxlan_destinations(&mut self, links: &[u32]) -> io::Result<BTreeSet<IpAddr>> {
+        // `struct ifinfomsg`, which all kernels take here.
+        let mut fixed = [0; 16];
+        fixed[0] = AF_BRIDGE;
+        let entries = self.0.dump(|| Message::new(RTM_GETNEIGH, 0, &fixed))?;
+        let found = entries.iter().filter_map(|body| parse_destination(body));
+        let of_links = found.filter(|(_, link)| links.contains(link));
+        Ok(of_links.map(|(address, _)| address).collect())
     }
 
     /// Adds a rule; one that is there already is kept.
@@ -167,6 +192,16 @@ impl Netlink {
         route.protocol = found.protocol;
         route.scope = route::RT_SCOPE_NOWHERE;
         self.change(route.delete(), NO_ROUTE)
+    }
+
+    /// Makes a range unreachable but for more specific routes; one that is already is kept.
+    pub fn add_barrier(&mut self, range: Prefix) -> io::Result<()> {
+        self.change(barrier(range).add(AddRoute::New), EXISTS)
+    }
+
+    /// Takes this back, if it was done.
+    pub fn delete_barrier(&mut self, range: Prefix) -> io::Result<()> {
+        self.change(barrier(range).delete(), NO_ROUTE)
     }
 
     fn change(&mut self, message: Message, fine: i32) -> io::Result<()> {
@@ -215,6 +250,13 @@ fn parse_link(body: &[u8]) -> Option<(u32, Link)> {
     Some((u32_at(body, 4)?, link))
 }
 
+/// Reads a `struct ndmsg` of a forwarding table: the address to which the packets for a MAC go, and the link.
+fn parse_destination(body: &[u8]) -> Option<(IpAddr, u32)> {
+    const NDA_DST: u16 = 1;
+    let attributes = Attributes(body.get(12..)?);
+    Some((from_octets(attributes.get(NDA_DST)?)?, u32_at(body, 4)?))
+}
+
 fn parse_address(body: &[u8]) -> Option<(IpAddr, u32)> {
     const IFA_ADDRESS: u16 = 1;
     const IFA_LOCAL: u16 = 2;
@@ -235,6 +277,23 @@ fn parse_route(body: &[u8]) -> Option<Route> {
         link: route.link,
         protocol: route.protocol,
     })
+}
+
+/// The route that drops packets to a range. Its metric is the last, so that no route of others to the same range is hidden.
+fn barrier(range: Prefix) -> route::Route<(IpAddr, u8)> {
+    let mut route = route::Route::new((range.address(), range.length()), 0);
+    route.link = None;
+    route.kind = RTN_UNREACHABLE;
+    route.priority = u32::MAX;
+    route.protocol = PROTOCOL;
+    route
+}
+
+fn parse_barrier(body: &[u8]) -> Option<Prefix> {
+    let route = route::Route::<(IpAddr, u8)>::parse(body)?;
+    let (address, length) = route.destination;
+    let is_ours = route.kind == RTN_UNREACHABLE && route.protocol == PROTOCOL;
+    Prefix::new(address, length).filter(|_| is_ours && route.table == MAIN)
 }
 
 const FR_ACT_TO_TBL: u8 = 1;
@@ -290,7 +349,10 @@ fn rule_message(kind: u16, flags: u16, rule: &Rule) -> Message {
 pub(crate) mod fuzz {
     use netlink::codec::HEADER;
 
-    use super::{RTM_NEWRULE, parse_address, parse_link, parse_route, parse_rule, rule_message};
+    use super::{
+        RTM_NEWRULE, parse_address, parse_barrier, parse_destination, parse_link, parse_route,
+        parse_rule, rule_message,
+    };
 
     /// The bytes after the header of a message, read as an object of each kind; a rule is read again as it is written.
     pub fn netlink(input: &[u8]) -> bool {
@@ -302,7 +364,9 @@ pub(crate) mod fuzz {
         let found = [
             parse_link(input).is_some(),
             parse_address(input).is_some(),
+            parse_destination(input).is_some(),
             parse_route(input).is_some(),
+            parse_barrier(input).is_some(),
             rule.is_some(),
         ];
         found.contains(&true)
@@ -326,6 +390,22 @@ mod tests {
             };
             let bytes = rule_message(RTM_NEWRULE, 0, &rule).finish(0, 1);
             assert_eq!(parse_rule(&bytes[HEADER..]), Some(rule));
+        }
+    }
+
+    #[test]
+    fn barriers_are_read_as_they_are_written_and_are_no_routes() {
+        for text in ["10.42.0.0/16", "fd42::/56"] {
+            let range: Prefix = text.parse().unwrap();
+            let bytes = barrier(range).add(AddRoute::New).finish(0, 1);
+            let body = &bytes[HEADER..];
+            assert_eq!(
+                (parse_barrier(body), parse_route(body)),
+                (Some(range), None)
+            );
+            let mut of_others = body.to_vec();
+            of_others[5] = 2;
+            assert_eq!(parse_barrier(&of_others), None);
         }
     }
 
@@ -367,6 +447,15 @@ mod tests {
         assert_eq!(below(attribute(4, &[100, 64, 0, 1])), over(false));
         assert_eq!(below(attribute(17, &[0xfd; 16])), over(true));
         assert_eq!(below(Vec::new()), over(false));
+    }
+
+    #[test]
+    fn forwarding_entry_has_the_address_and_the_link() {
+        let fixed = [&[7, 0, 0, 0][..], &7_u32.to_ne_bytes(), &[0; 4]].concat();
+        let entry = [fixed.clone(), attribute(1, &[10, 9, 0, 2])].concat();
+        let expected = ("10.9.0.2".parse().unwrap(), 7);
+        assert_eq!(parse_destination(&entry), Some(expected));
+        assert_eq!(parse_destination(&fixed), None, "an entry of a bridge");
     }
 
     #[test]

@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 use crate::{
     Prefix,
     kernel::{MAIN, Network, Route},
-    provider::Peer,
+    provider::{Guide, Peer, Phase},
+    routes,
     rule::PROTOCOL,
 };
 
@@ -165,6 +166,20 @@ fn ranges(peer: &Peer) -> impl Iterator<Item = Prefix> {
 
 fn has(peer: &Peer, range: Prefix) -> bool {
     ranges(peer).any(|one| one == range)
+}
+
+/// Returns the line for ranges that may come back with an interface which is away while they are taken back.
+pub fn return_of(guide: &Guide, phase: &Phase, assigned: &[Assignment]) -> Option<String> {
+    let is_away = matches!(phase, Phase::NoInterface(_));
+    if !is_away || assigned.is_empty() || guide.forget_ranges.is_empty() {
+        return None;
+    }
+    let ranges: Vec<Prefix> = assigned.iter().map(|one| one.range).collect();
+    Some(format!(
+        "the interface is away, which had the subnets of pods {}: {}",
+        routes::list(&ranges),
+        guide.forget_ranges
+    ))
 }
 
 /// Returns the routes to add and those to delete, until ours are these. One that is there through the interface is kept, whoever made it.

@@ -2,6 +2,7 @@
 //! policy keeps out is online like any other, and only this shows it.
 
 use std::{
+    collections::BTreeSet,
     fmt, io,
     net::{IpAddr, SocketAddr, TcpStream},
     thread,
@@ -11,6 +12,7 @@ use std::{
 use serde::Serialize;
 
 use crate::{
+    kernel::Netlink,
     provider::{Guide, Pods, Provider},
     status::{Finding, Report},
 };
@@ -83,24 +85,17 @@ impl fmt::Display for Probe {
     }
 }
 
-/// Asks the nodes of the cluster: those that are online and advertise subnets of its pods.
+/// Asks the other nodes of the cluster, as far as this one knows them.
 pub fn probe(provider: &(dyn Provider + Sync), report: &Report) -> Vec<Probe> {
-    let of_cluster = report.peers.iter().filter_map(|peer| {
-        let mut routes = peer.routes.iter();
-        let is_of_cluster = routes.any(|route| {
-            let mut networks = report.cluster.iter();
-            networks.any(|network| network.contains(*route))
-        });
-        let address = peer.addresses.first()?;
-        (peer.online && is_of_cluster).then(|| (peer.name.clone(), *address))
-    });
-    // A node behind a hub is no peer.
-    let others = report.others.iter();
-    let others = others.map(|other| (other.address.to_string(), other.address));
-    let peers: Vec<_> = if report.pods == Pods::Routes {
-        others.collect()
-    } else {
-        of_cluster.collect()
+    let by_address = |address: IpAddr| (address.to_string(), address);
+    let peers: Vec<_> = match report.pods {
+        Pods::Advertised => advertising(report),
+        // A node behind a hub is no peer.
+        Pods::Routes => {
+            let others = report.others.iter();
+            others.map(|other| by_address(other.address)).collect()
+        }
+        Pods::Vxlan => behind_flannel().into_iter().map(by_address).collect(),
     };
     let ask = |(name, address): &(String, IpAddr)| Probe {
         peer: name.clone(),
@@ -124,6 +119,33 @@ pub fn probe(provider: &(dyn Provider + Sync), report: &Report) -> Vec<Probe> {
         });
     }
     probes
+}
+
+/// Returns the nodes that are online and advertise subnets of the cluster's pods.
+fn advertising(report: &Report) -> Vec<(String, IpAddr)> {
+    let nodes = report.peers.iter().filter_map(|peer| {
+        let mut routes = peer.routes.iter();
+        let is_of_cluster = routes.any(|route| {
+            let mut networks = report.cluster.iter();
+            networks.any(|network| network.contains(*route))
+        });
+        let address = peer.addresses.first()?;
+        (peer.online && is_of_cluster).then(|| (peer.name.clone(), *address))
+    });
+    nodes.collect()
+}
+
+/// Returns the nodes to which flannel sends packets of pods; none where the kernel does not say.
+fn behind_flannel() -> BTreeSet<IpAddr> {
+    let found = Netlink::open().and_then(|mut netlink| {
+        let links = netlink.network()?.links;
+        let of_flannel = links.iter().filter(|(_, link)| {
+            link.kind.as_deref() == Some("vxlan") && link.name.starts_with("flannel")
+        });
+        let indices: Vec<u32> = of_flannel.map(|(index, _)| *index).collect();
+        netlink.vxlan_destinations(&indices)
+    });
+    found.unwrap_or_default()
 }
 
 /// Returns whether this node has an API server.

@@ -126,6 +126,8 @@ pub struct Guide {
     pub refuse_dns: &'static str,
     /// Leaves the sources of packets to subnets as they are.
     pub keep_sources: &'static str,
+    /// Keeps ranges of its peers from coming back with an interface that is away.
+    pub forget_ranges: &'static str,
     /// Shows the path to another node, whose address follows.
     pub ping: &'static str,
     /// The flag of its daemon without which the node has a network interface.
@@ -179,6 +181,7 @@ impl Guide {
         leave_exit_node: "",
         refuse_dns: "",
         keep_sources: "",
+        forget_ranges: "",
         ping: "",
         no_interface_flag: "",
         port: "",

@@ -27,6 +27,7 @@ pub const GUIDE: Guide = Guide {
     program: "wireguard",
     daemon: "the tunnel",
     unit: "wg-quick@NAME.service",
+    forget_ranges: "if wg-quick has saved them (SaveConfig = true), take them out of AllowedIPs in its configuration",
     ping: "ping",
     reach_lan,
     examine,

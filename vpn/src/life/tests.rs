@@ -197,7 +197,7 @@ fn network(vpn: &str) -> Network {
             link: Some(2),
             protocol: 0,
         }],
-        rules: Vec::new(),
+        ..Network::default()
     }
 }
 

@@ -104,6 +104,7 @@ fn healthy() -> Node {
                     protocol: rule::PROTOCOL,
                 })
                 .collect(),
+            ..Network::default()
         },
         forwards: (true, false),
         now: "2026-11-22T20:00:00Z",

@@ -28,6 +28,22 @@ fn peer(number: u8, all: &str) -> DevicePeer {
 }
 
 #[test]
+fn ranges_that_may_come_back_with_an_interface_are_named() {
+    let assigned = ["10.42.1.0/24", "10.42.2.0/24"].map(|text| crate::peers::Assignment {
+        peer: "b=".to_owned(),
+        range: range(text),
+    });
+    let line = |phase, assigned: &[_]| crate::peers::return_of(&GUIDE, &phase, assigned);
+    let away = || Phase::NoInterface("there is no interface wg0".to_owned());
+    assert_eq!(
+        line(away(), &assigned).unwrap(),
+        "the interface is away, which had the subnets of pods 10.42.1.0/24, 10.42.2.0/24: if wg-quick has saved them (SaveConfig = true), take them out of AllowedIPs in its configuration"
+    );
+    assert_eq!(line(away(), &[]), None);
+    assert_eq!(line(Phase::Running, &assigned), None);
+}
+
+#[test]
 fn peer_has_the_name_of_its_address_and_is_online_for_the_time_of_a_session() {
     let shown = of_device(&peer(1, "10.42.1.0/24 10.9.0.2/32 fd09::2/128"), 1179);
     assert_eq!((shown.name.as_str(), shown.routes.len()), ("10.9.0.2", 1));

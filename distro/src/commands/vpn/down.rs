@@ -12,13 +12,14 @@ use cmdline::{BadUsage, absolute};
 use node::root::Root;
 use vpn::{
     life::Life,
+    peers,
     provider::{Guide, ProviderError},
     state::Record,
 };
 
 use super::{
     note,
-    run::{change_routes, change_rules},
+    run::{change_barriers, change_routes, change_rules},
 };
 use crate::node_vpn::files::VpnFiles;
 
@@ -92,6 +93,11 @@ pub(super) fn undo(root: &Root, record: Record, end: End) -> anyhow::Result<()> 
     let run_dir = VpnFiles::new(root).run_dir();
     let provider = selection.on_this_node(&run_dir);
     let status = provider.status();
+    let phase = status.as_ref().map(|status| &status.phase).ok();
+    let ranges = phase.and_then(|phase| {
+        let guide = selection.guide();
+        peers::return_of(guide, phase, &record.assigned)
+    });
     // With its program the VPN is gone, too.
     let is_gone = matches!(status, Err(ProviderError::NotInstalled(_)));
     // On the way to another VPN, or at an uninstallation, the operator has often stopped this one already.
@@ -113,6 +119,10 @@ pub(super) fn undo(root: &Root, record: Record, end: End) -> anyhow::Result<()> 
     }
     change_rules(&BTreeSet::new()).context("cannot delete the rules of the LAN")?;
     change_routes(None, &[]).context("cannot delete the routes to other nodes' pods")?;
+    change_barriers(&[]).context("cannot delete the routes that keep packets for pods here")?;
+    if let Some(line) = ranges {
+        note(&line);
+    }
     let Guide { down, log_out, .. } = selection.guide();
     note(&match (was_ours, end) {
         (_, End::Login) => "the VPN is down, and this node is logged out".to_owned(),

@@ -23,8 +23,8 @@ use vpn::{
     kernel::Netlink,
     life::{Input, Life, Store as _},
     peers,
-    provider::{Guide, KEY_FILE, Login},
-    rule,
+    provider::{Guide, KEY_FILE, Login, Pods},
+    routes, rule,
     state::{NOTE, Record, State},
     watch::Watch,
 };
@@ -82,6 +82,7 @@ fn keep_up(root: &Root, files: &VpnFiles<'_>, auth: Option<&Auth>) -> anyhow::Re
         Watch::new(&run_dir).with_context(|| format!("cannot watch {}", run_dir.display()))?;
     let record = record_of(root, files, auth)?;
     let guide = record.selection.guide();
+    let pods = record.selection.pods;
     let provider = record.selection.on_this_node(&run_dir);
     let mut life = Life::new(provider, VpnFiles::new(root), record);
     let login = login(auth);
@@ -112,6 +113,9 @@ fn keep_up(root: &Root, files: &VpnFiles<'_>, auth: Option<&Auth>) -> anyhow::Re
             cluster: &cluster,
             network: &network,
         });
+        if is_this_node {
+            set_barriers(&mut state, flannel.as_ref(), pods);
+        }
         if is_this_node && state.node.is_some() {
             set_rules(&mut state);
             set_routes(&mut state);
@@ -202,6 +206,29 @@ fn set_routes(state: &mut State) {
             "cannot set a route to pods of other nodes: {error}"
         ));
     }
+}
+
+/// Keeps packets for pods of other nodes from leaving by the default route while no other one leads to them, as without the tunnel. The
+/// packets that flannel has wrapped are not for pods.
+fn set_barriers(state: &mut State, flannel: Option<&Note>, pods: Pods) {
+    let networks = flannel.filter(|_| pods != Pods::Vxlan);
+    let wanted = networks.map_or(&[][..], |note| &note.networks);
+    if let Err(error) = change_barriers(wanted) {
+        state.notes.push(format!(
+            "cannot keep packets for pods of other nodes on this node while the VPN is away: {error}"
+        ));
+    }
+}
+
+/// Makes exactly these ranges unreachable but for more specific routes.
+pub(super) fn change_barriers(wanted: &[Prefix]) -> io::Result<()> {
+    let mut netlink = Netlink::open()?;
+    let present = netlink.network()?.barriers;
+    let mut add = routes::without(wanted, &present).into_iter();
+    let mut delete = routes::without(&present, wanted).into_iter();
+    let added = add.try_for_each(|range| netlink.add_barrier(range));
+    let deleted = delete.try_for_each(|range| netlink.delete_barrier(range));
+    added.and(deleted)
 }
 
 /// Adds and deletes routes of this program, until they are these.
