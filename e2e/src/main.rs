@@ -24,6 +24,7 @@ mod report;
 mod sh;
 mod signing_key;
 mod test_env;
+mod vpn;
 
 use std::{ffi::OsString, io::Write as _, path::Path, process::ExitCode};
 

@@ -270,6 +270,14 @@ impl Node {
         done
     }
 
+    /// Gives the node an `/etc` of its own, a copy of the machine's at its first start.
+    pub(crate) fn separate_etc(&self) -> anyhow::Result<()> {
+        if !self.path("/srv/etc").exists() {
+            self.run(&["cp", "-a", "/etc", "/srv/etc"])?;
+        }
+        self.run(&["mount", "--bind", "/srv/etc", "/etc"]).map(drop)
+    }
+
     /// Makes everything read-only but `/var` and file systems in memory.
     pub(crate) fn make_read_only(&self) -> anyhow::Result<()> {
         // Such systems have `/tmp` in memory; the files of the test are not part of the node.

@@ -10,6 +10,7 @@ mod releases;
 mod rke2_charts;
 mod trial;
 mod versions;
+mod vpn;
 
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
@@ -39,14 +40,23 @@ pub(crate) const NEEDS: Needs = Needs {
         ("busybox", "busybox-static"),
         ("ip", "iproute2"),
         ("iptables", "iptables"),
+        ("nft", "nftables"),
         ("skopeo", "skopeo"),
         ("sysctl", "procps"),
         // K3s' installer writes units where it finds it.
         ("systemctl", "systemd"),
         ("umoci", "umoci"),
+        ("wg", "wireguard-tools"),
         ("zstd", "zstd"),
     ],
-    modules: &[Module::Helm, Module::Multus, Module::Plugins],
+    modules: &[
+        Module::Helm,
+        Module::Multus,
+        Module::Plugins,
+        Module::Tailscale,
+        Module::VpnControl,
+        Module::Wireguard,
+    ],
 };
 
 const CONF_DIR: &str = "/var/lib/rancher/k3s/agent/etc/cni/net.d";
@@ -70,12 +80,15 @@ pub(crate) fn run(
 }
 
 /// The cases, each with nodes of its own.
-const CASES: [(&str, Case); 5] = [
+const CASES: [(&str, Case); 8] = [
     ("life", life),
     ("charts", charts::run),
     ("documented", documented::run),
     ("trial", trial::run),
     ("versions", versions::run),
+    ("tailnet", vpn::tailnet),
+    ("wireguard", vpn::wireguard),
+    ("interface", vpn::interface),
 ];
 
 type Case = fn(&TestEnv, &K3s, &mut Report) -> Result<(), CheckFailed>;

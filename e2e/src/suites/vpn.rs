@@ -1,12 +1,12 @@
-//! Suite `vpn`: nodes whose LAN lets only the VPN's packets through, with a real VPN, real flannel and a real cluster on top. K3s itself
-//! is not to be had: the suite starts kubelet, flannel and API server with the arguments that multus-distro passes to a program named `k3s`.
+//! Suite `vpn`: nodes whose LAN lets only the VPN's packets through, with a real VPN, real flannel and a real cluster on top. It runs where
+//! K3s is not at hand: it starts kubelet, flannel and API server with the arguments that multus-distro passes to a program named `k3s`.
+//! Suite `k3s` has cases with real K3s.
 
 mod faults;
 mod key_watch;
 mod networks;
 mod packets;
 mod played;
-mod tailnet;
 mod wireguard;
 
 use std::{
@@ -21,7 +21,6 @@ use serde_json::{Value, json};
 use self::{
     key_watch::KeyWatch,
     played::{Arguments, Member},
-    tailnet::Tailnet,
 };
 use crate::{
     control_plane::{ControlPlane, objects},
@@ -31,6 +30,10 @@ use crate::{
     report::{CheckFailed, Report},
     sh,
     test_env::TestEnv,
+    vpn::{
+        self,
+        tailnet::{self, Tailnet},
+    },
 };
 
 pub(crate) const NEEDS: Needs = Needs {
@@ -62,8 +65,6 @@ pub(crate) const NEEDS: Needs = Needs {
 
 /// The file with the settings of the VPN.
 const AUTH: &str = "/etc/rancher/vpn-auth";
-/// The state that `vpn run` keeps for the other commands.
-const STATE: &str = "/run/multus-vpn/state.json";
 
 pub(crate) fn run(
     env: &TestEnv,
@@ -258,7 +259,8 @@ impl<'a> Fixture<'a> {
         let nodes = (1..=2)
             .map(|number| {
                 let node = Node::start(env, &network, number, &[&env.bin])?;
-                tailnet::separate_etc(&node)?;
+                // A VPN may write `resolv.conf`, and a copy beside it.
+                node.separate_etc()?;
                 played::install(&node)?;
                 tailnet::block_lan(&node, &tailnet.machine)?;
                 let daemon = tailnet::start_daemon(&node, tailnet::INTERFACE)?;
@@ -328,18 +330,12 @@ impl<'a> Fixture<'a> {
 impl Cluster<'_> {
     /// Writes the settings of the VPN, for root alone.
     fn write_settings(&self, index: usize, text: &str) -> anyhow::Result<()> {
-        let node = self.node(index);
-        node.write(AUTH, format!("{text}\n"))?;
-        node.run(&["chmod", "600", AUTH]).map(drop)
+        vpn::write_private(self.node(index), AUTH, &format!("{text}\n"))
     }
 
     /// Waits until a node is in the VPN; returns its IPv4 address there.
     fn vpn_address(&self, index: usize) -> anyhow::Result<String> {
-        sh::until(30, "the node is in the VPN", || {
-            let state = self.state(index)?;
-            let address = state["node"]["ipv4"].as_str();
-            Ok(address.with_context(|| state.to_string())?.to_owned())
-        })
+        vpn::address(self.node(index))
     }
 
     /// The names of the pods.
@@ -365,8 +361,7 @@ impl Cluster<'_> {
 
     /// Returns the state that `vpn run` keeps.
     fn state(&self, index: usize) -> anyhow::Result<Value> {
-        let text = fs::read(self.node(index).path(STATE)).context("there is no state")?;
-        serde_json::from_slice(&text).context("the state is no JSON")
+        vpn::state(self.node(index))
     }
 
     /// Starts K3s on a node; returns the arguments that it gets.
@@ -423,17 +418,9 @@ impl Cluster<'_> {
         Ok(())
     }
 
-    /// Compares the sockets of etcd's ports with the LAN's address.
     fn etcd_is_on_the_lan(&self) -> anyhow::Result<()> {
-        let sockets = self.node(0).run(&["ss", "-Hltn"])?;
         let lan = self.node(0).address();
-        let local = sockets
-            .lines()
-            .filter_map(|line| line.split_whitespace().nth(3));
-        let mut etcd: Vec<_> = local
-            .filter(|socket| socket.ends_with(":2379") || socket.ends_with(":2380"))
-            .collect();
-        etcd.sort_unstable();
+        let etcd = vpn::etcd_sockets(self.node(0))?;
         ensure!(
             etcd == [format!("{lan}:2379"), format!("{lan}:2380")],
             "etcd listens on {etcd:?}"
@@ -518,17 +505,7 @@ impl Cluster<'_> {
 
     /// Returns the findings of `vpn status` on a node; a problem begins with `!`.
     fn findings(&self, index: usize) -> anyhow::Result<Vec<String>> {
-        let status = self.distro_json(index, &["vpn", "status", "--json"])?;
-        let findings = status["findings"].as_array().context("no findings")?;
-        let texts = findings.iter().map(|finding| {
-            let mark = if finding["isProblem"] == true {
-                "!"
-            } else {
-                ""
-            };
-            format!("{mark}{}", finding["text"].as_str().unwrap_or_default())
-        });
-        Ok(texts.collect())
+        vpn::findings(self.env, self.node(index))
     }
 
     /// Returns what `doctor` says about a node beside its runtime.
@@ -539,10 +516,7 @@ impl Cluster<'_> {
 
     /// Returns the JSON of a command of multus-distro, whose exit status says whether there are problems.
     fn distro_json(&self, index: usize, args: &[&str]) -> anyhow::Result<Value> {
-        let mut command = self.node(index).command(self.env.program("multus-distro"));
-        let output = sh::output(command.args(args), b"")?;
-        serde_json::from_slice(&output.stdout)
-            .with_context(|| format!("{args:?}: {}", String::from_utf8_lossy(&output.stderr)))
+        vpn::distro_json(self.env, self.node(index), args)
     }
 
     /// Returns the pod subnet of a node, by its object.

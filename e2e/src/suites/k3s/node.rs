@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::{Context as _, ensure};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{
     node::{
@@ -40,11 +40,16 @@ pub(super) enum Role {
     Agent,
 }
 
+/// K3s' settings.
+const CONFIG: &str = "/etc/rancher/k3s/config.yaml";
+
 /// A node of K3s; its control group outlives its processes.
 pub(super) struct K3sNode {
     pub(super) node: Node,
     role: Role,
     service: Option<Service>,
+    /// `multus-distro vpn run`.
+    keeper: Option<Service>,
     _cgroup: Cgroup,
 }
 
@@ -90,11 +95,18 @@ impl K3sNode {
             node,
             role,
             service: None,
+            keeper: None,
             _cgroup: cgroup,
         };
         node.add_images(&k3s.images)?;
         node.add_images(&[busybox(env)?])?;
         Ok(node)
+    }
+
+    /// Returns the path of K3s' script that uninstalls it.
+    pub(super) fn uninstaller(&self) -> String {
+        let unit = self.role.unit().trim_end_matches(".service");
+        format!("{BIN}/{unit}-uninstall.sh")
     }
 
     /// Copies archives of images to where K3s imports them.
@@ -132,9 +144,31 @@ impl K3sNode {
         shell
     }
 
-    /// Returns the command line that systemd would start: that of the unit, or of its drop-in.
+    /// Puts programs of the suite next to K3s', by their names.
+    pub(super) fn add_programs(&self, env: &TestEnv, names: &[&str]) -> anyhow::Result<()> {
+        let mut names = names.iter();
+        names.try_for_each(|name| {
+            let place = self.node.path(&format!("{BIN}/{name}"));
+            std::os::unix::fs::symlink(env.bin.join(name), place)
+                .with_context(|| (*name).to_owned())
+        })
+    }
+
+    /// Changes K3s' settings.
+    pub(super) fn set(&self, key: &str, value: Value) -> anyhow::Result<()> {
+        let mut config: Value = serde_json::from_slice(&fs::read(self.node.path(CONFIG))?)?;
+        config[key] = value;
+        self.node.write(CONFIG, config.to_string())
+    }
+
+    /// Returns the command line that systemd would start for K3s.
     pub(super) fn command_line(&self) -> anyhow::Result<String> {
-        let unit = format!("{UNITS}/{}", self.role.unit());
+        self.started_by(self.role.unit())
+    }
+
+    /// Returns the command line that systemd would start: that of the unit, or of its drop-in.
+    fn started_by(&self, unit: &str) -> anyhow::Result<String> {
+        let unit = format!("{UNITS}/{unit}");
         let mut text = fs::read_to_string(self.node.path(&unit)).context(unit.clone())?;
         for name in self.node.list(&format!("{unit}.d"))? {
             let drop_in = self.node.path(&format!("{unit}.d/{name}"));
@@ -162,6 +196,7 @@ impl K3sNode {
     /// Ends everything on the node as a power cut does; it starts again from its disk, with nothing in memory and another network namespace.
     pub(super) fn reboot(&mut self, env: &TestEnv, network: &NodeNetwork) -> anyhow::Result<()> {
         self.service = None;
+        self.keeper = None;
         self.node.power_off();
         let number = self.node.number;
         network.detach(number)?;
@@ -191,6 +226,24 @@ impl K3sNode {
         Ok(())
     }
 
+    /// Starts what multus-vpn.service starts, after ending what it started before.
+    pub(super) fn keep(&mut self) -> anyhow::Result<()> {
+        self.end_keeper()?;
+        let line = self.started_by("multus-vpn.service")?;
+        let keeper = self.node.serve("vpn-run", "sh", |command| {
+            command.args(["-c", &format!("exec {line}")])
+        })?;
+        self.keeper = Some(keeper);
+        Ok(())
+    }
+
+    pub(super) fn end_keeper(&mut self) -> anyhow::Result<()> {
+        match self.keeper.take() {
+            Some(keeper) => self.node.end(&keeper, "TERM"),
+            None => Ok(()),
+        }
+    }
+
     /// Fails when K3s has ended, with the end of its log.
     pub(super) fn ensure_runs(&self) -> anyhow::Result<()> {
         let runs = self
@@ -212,8 +265,9 @@ impl K3sNode {
     }
 }
 
-/// Mounts the node's own directories of programs and units, and its medium.
+/// Mounts the node's own settings, its directories of programs and units, and its medium.
 fn mount_own(node: &Node) -> anyhow::Result<()> {
+    node.separate_etc()?;
     for (name, place) in [("programs", BIN), ("units", UNITS), ("medium", MEDIUM)] {
         let own = node.dir.join(name);
         fs::create_dir_all(&own)?;
@@ -256,7 +310,7 @@ fn settings(node: &Node, role: Role, cgroup: &Cgroup) -> anyhow::Result<()> {
     } else {
         config["server"] = format!("https://{}:6443", address(1)).into();
     }
-    node.write("/etc/rancher/k3s/config.yaml", config.to_string())?;
+    node.write(CONFIG, config.to_string())?;
     let kubelet = json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",

@@ -110,7 +110,7 @@ pub(super) fn run(env: &TestEnv, k3s: &K3s, report: &mut Report) -> Result<(), C
 
 impl K3sCluster {
     /// Starts K3s with another program, under pods that have to keep their networks.
-    fn change_version(
+    pub(super) fn change_version(
         &mut self,
         program: &Path,
         old: &[String],
@@ -142,13 +142,13 @@ impl K3sCluster {
     }
 
     /// Returns how often a pod's container was started again.
-    fn restarts(&self, pod: &str) -> anyhow::Result<u64> {
+    pub(super) fn restarts(&self, pod: &str) -> anyhow::Result<u64> {
         let count = &self.pod(pod)?["status"]["containerStatuses"][0]["restartCount"];
         count.as_u64().context("a container has a count")
     }
 
     /// Waits until pods are started once more; fails unless they have their networks, and daemons are ready.
-    fn started_again(&self, pods: &[String], before: u64) -> anyhow::Result<()> {
+    pub(super) fn started_again(&self, pods: &[String], before: u64) -> anyhow::Result<()> {
         self.daemons_are_ready()?;
         sh::until(120, "the pod is started again", || {
             let now = self.restarts(&pods[0])?;

@@ -3,11 +3,12 @@
 use anyhow::ensure;
 use serde_json::Value;
 
-use super::{AUTH, Fixture, played, tailnet};
+use super::{AUTH, Fixture, played};
 use crate::{
     node::Node,
     report::{CheckFailed, Report},
     sh,
+    vpn::tailnet,
 };
 
 /// The subnet that the agent's pods get in the place of theirs.

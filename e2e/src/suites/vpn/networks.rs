@@ -5,13 +5,14 @@ use std::fs;
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
-use super::{Fixture, PODS, tailnet};
+use super::{Fixture, PODS};
 use crate::{
     control_plane::objects,
     daemon,
     node::Node,
     report::{CheckFailed, Report},
     sh,
+    vpn::tailnet,
 };
 
 const DAEMON_CONFIG: &str = "/var/lib/multus/e2e-daemon-config.json";

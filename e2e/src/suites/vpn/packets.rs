@@ -5,10 +5,11 @@ use std::fs;
 
 use anyhow::{Context as _, ensure};
 
-use super::{Fixture, PODS, tailnet};
+use super::{Fixture, PODS};
 use crate::{
     report::{CheckFailed, Report},
     sh,
+    vpn::tailnet,
 };
 
 /// The port on which a pod answers with the address of its client.

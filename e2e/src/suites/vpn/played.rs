@@ -1,4 +1,4 @@
-//! The part of K3s in this suite, since K3s itself is not to be had: a program named `k3s` that writes down its arguments, and kubelet,
+//! The part of K3s in this suite: a program named `k3s` that writes down its arguments, and kubelet,
 //! flannel and API server that are started with the addresses in them.
 
 use std::fs;

@@ -1,34 +1,22 @@
-//! The case `wireguard`: three nodes with wg-quick, of which two meet only through the first, the server. The machine's kernel may have no
-//! WireGuard; then wg-quick starts the program.
+//! The case `wireguard`: three nodes with wg-quick, of which two meet only through the first, the server.
 
-use std::{fmt::Write as _, fs};
+use std::fs;
 
 use anyhow::{Context as _, ensure};
 
-use super::{Cluster, VpnNode, key_watch::KeyWatch, new_key, played, tailnet};
+use super::{Cluster, VpnNode, key_watch::KeyWatch, new_key, played};
 use crate::{
     node::{Node, network::NodeNetwork},
     report::{CheckFailed, Report},
     sh,
     test_env::TestEnv,
+    vpn::wg_quick::{self, INTERFACE, Keys, SETTINGS, address},
 };
 
 /// The number of nodes; the first is the hub.
 const NODES: usize = 3;
-const INTERFACE: &str = "wg0";
-/// The UDP port of the hub.
-const PORT: u16 = 51820;
-const CONF: &str = "/etc/wireguard/wg0.conf";
-const SETTINGS: &str = "name=wireguard,interface=wg0";
 /// The node whose peers and keys are changed.
 const LAST: usize = 2;
-
-/// A private key with its public one.
-#[derive(Clone)]
-struct Keys {
-    private: String,
-    public: String,
-}
 
 /// The nodes and their keys.
 struct Fixture<'a> {
@@ -41,7 +29,7 @@ struct Fixture<'a> {
 pub(super) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed> {
     let keys = report.check("keys of four nodes", || {
         (0..=NODES)
-            .map(|_| new_keys())
+            .map(|_| Keys::new())
             .collect::<anyhow::Result<Vec<_>>>()
     })?;
     let private: Vec<String> = keys.iter().map(|keys| keys.private.clone()).collect();
@@ -111,11 +99,12 @@ fn faults(fixture: &mut Fixture<'_>, report: &mut Report) -> Result<(), CheckFai
     for (index, name) in [(0, "the hub"), (LAST, "a node behind the hub")] {
         report.check(
             &format!(
-                "wg-quick of {name} makes its interface again: AllowedIPs and routes are back"
+                "wg-quick of {name} makes its interface again: no packet for pods leaves meanwhile, then AllowedIPs and routes are back"
             ),
             || {
                 fixture.wg_quick(index, "down")?;
                 fixture.cluster.nodes[index].has_line(&["there is no interface wg0"])?;
+                fixture.pods_have_no_other_way(index)?;
                 fixture.wg_quick(index, "up")?;
                 fixture.cluster.pods_are_reached()
             },
@@ -152,7 +141,8 @@ impl<'a> Fixture<'a> {
             .map(|number| {
                 let number = u8::try_from(number)?;
                 let node = Node::start(env, &network, number, &[&env.bin])?;
-                tailnet::separate_etc(&node)?;
+                // A VPN may write `resolv.conf`, and a copy beside it.
+                node.separate_etc()?;
                 played::install(&node)?;
                 Ok(VpnNode::new(node, None))
             })
@@ -200,59 +190,17 @@ impl<'a> Fixture<'a> {
         self.cluster.nodes[index].keep(env)
     }
 
-    /// Drops every packet from the LAN but those of WireGuard between the hub and the others.
     fn block_lan(&self, index: usize) -> anyhow::Result<()> {
-        let hub = self.node(0).address();
-        let from = if index == 0 {
-            format!("udp dport {PORT}")
-        } else {
-            format!("ip saddr {hub} udp sport {PORT}")
-        };
-        let table = format!(
-            "table inet e2e {{ chain lan {{ type filter hook prerouting priority -500;\niifname \"eth0\" {from} accept\niifname \"eth0\" drop\n}}\n}}\n"
-        );
-        let mut nft = self.node(index).command("nft");
-        sh::feed(nft.args(["--file", "-"]), table.as_bytes()).map(drop)
+        wg_quick::block_lan(self.node(index), index, &self.node(0).address())
     }
 
-    /// Writes wg-quick's configuration: the hub has each node as a peer, and each node the hub with all addresses.
     fn write_conf(&self, index: usize) -> anyhow::Result<()> {
-        let mut conf = format!(
-            "[Interface]\nAddress = {}/24\nPrivateKey = {}\n",
-            address(index),
-            self.keys[index].private
-        );
-        if index == 0 {
-            writeln!(conf, "ListenPort = {PORT}")?;
-            for other in 1..NODES {
-                let key = &self.keys[other].public;
-                write!(
-                    conf,
-                    "[Peer]\nPublicKey = {key}\nAllowedIPs = {}/32\n",
-                    address(other)
-                )?;
-            }
-        } else {
-            write!(
-                conf,
-                "[Peer]\nPublicKey = {}\nAllowedIPs = 10.9.0.0/24\nEndpoint = {}:{PORT}\nPersistentKeepalive = 1\n",
-                self.keys[0].public,
-                self.node(0).address()
-            )?;
-        }
-        let node = self.node(index);
-        node.run(&["mkdir", "-p", "/etc/wireguard"])?;
-        node.write(CONF, conf)?;
-        node.run(&["chmod", "600", CONF]).map(drop)
+        let hub = self.node(0).address();
+        wg_quick::write_conf(self.node(index), index, &self.keys[..NODES], &hub)
     }
 
-    /// Runs wg-quick, whose program is named like its module here.
     fn wg_quick(&self, index: usize, action: &str) -> anyhow::Result<()> {
-        let mut command = self.node(index).command("wg-quick");
-        command
-            .env("WG_QUICK_USERSPACE_IMPLEMENTATION", "wireguard")
-            .args([action, INTERFACE]);
-        sh::run(&mut command).map(drop)
+        wg_quick::run(self.node(index), action)
     }
 
     fn wg(&self, index: usize, args: &[&str]) -> anyhow::Result<String> {
@@ -264,8 +212,9 @@ impl<'a> Fixture<'a> {
         let allowed = self.wg(index, &["show", INTERFACE, "allowed-ips"])?;
         let node = self.node(index);
         let routes = node.run(&["ip", "route", "show", "dev", INTERFACE])?;
+        let barriers = node.run(&["ip", "route", "show", "type", "unreachable"])?;
         let rules = node.run(&["ip", "rule"])?;
-        Ok([allowed, routes, rules].join("\n"))
+        Ok([allowed, routes, barriers, rules].join("\n"))
     }
 
     fn key_is_refused(&mut self) -> anyhow::Result<()> {
@@ -294,6 +243,17 @@ impl<'a> Fixture<'a> {
         let text = format!("{error:#}");
         ensure!(text.contains(cure), "{text}");
         self.wg_quick(LAST, "up")
+    }
+
+    /// Fails unless the kernel has no way to pods of another node, such as the default route.
+    fn pods_have_no_other_way(&self, index: usize) -> anyhow::Result<()> {
+        let other = self.cluster.pods()[(index + 1) % NODES];
+        let address = self.cluster.pod_address(other)?;
+        let mut route = self.node(index).command("ip");
+        let found = route.args(["route", "get", &address]).output()?;
+        let text = String::from_utf8_lossy(&found.stderr).into_owned();
+        ensure!(text.contains("No route to host"), "{found:?}");
+        Ok(())
     }
 
     fn peer_is_removed(&self) -> anyhow::Result<()> {
@@ -393,21 +353,4 @@ impl VpnNode {
             Ok(())
         })
     }
-}
-
-/// Returns the address of a node in the tunnel.
-fn address(index: usize) -> String {
-    format!("10.9.0.{}", index + 1)
-}
-
-fn new_keys() -> anyhow::Result<Keys> {
-    let private = sh::run(std::process::Command::new("wg").arg("genkey"))?;
-    let public = sh::feed(
-        std::process::Command::new("wg").arg("pubkey"),
-        private.as_bytes(),
-    )?;
-    Ok(Keys {
-        private: private.trim().to_owned(),
-        public: public.trim().to_owned(),
-    })
 }

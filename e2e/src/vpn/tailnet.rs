@@ -1,7 +1,5 @@
 //! A tailnet: its control server on a machine of its own, and the VPN's daemon on each node.
 
-use std::fmt::Write as _;
-
 use anyhow::{Context as _, ensure};
 use serde_json::Value;
 
@@ -14,21 +12,21 @@ use crate::{
 /// The number of the control server's machine.
 const CONTROL: u8 = 9;
 /// The UDP port of the VPN's daemons.
-pub(super) const PORT: u16 = 41641;
+const PORT: u16 = 41641;
 /// The interface of the VPN, unless a node renames it.
-pub(super) const INTERFACE: &str = "tailscale0";
+pub(crate) const INTERFACE: &str = "tailscale0";
 
 /// The control server of a run. It forgets everything when it ends.
-pub(super) struct Tailnet {
-    pub(super) machine: Node,
-    pub(super) server: Service,
+pub(crate) struct Tailnet {
+    pub(crate) machine: Node,
+    pub(crate) server: Service,
     /// The only key that it takes.
-    pub(super) key: String,
+    pub(crate) key: String,
 }
 
 impl Tailnet {
     /// Starts the control server and waits until it answers.
-    pub(super) fn start(env: &TestEnv, network: &NodeNetwork, key: String) -> anyhow::Result<Self> {
+    pub(crate) fn start(env: &TestEnv, network: &NodeNetwork, key: String) -> anyhow::Result<Self> {
         let machine = Node::start(env, network, CONTROL, &[&env.bin])?;
         machine.write("/srv/key", &key)?;
         let server = machine.serve("vpn-control", "vpn-control", |command| {
@@ -46,18 +44,18 @@ impl Tailnet {
     }
 
     /// Returns the URL with which nodes log in.
-    pub(super) fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("http://{}:8080", self.machine.address())
     }
 
     /// Makes exactly these routes of a node known to all nodes.
-    pub(super) fn approve(&self, node: &str, routes: &[&str]) -> anyhow::Result<()> {
+    pub(crate) fn approve(&self, node: &str, routes: &[&str]) -> anyhow::Result<()> {
         let routes = routes.join(",");
         self.post(&format!("routes?node={node}&routes={routes}"))
     }
 
     /// Lets the key of a node expire in so many days; 0 means never.
-    pub(super) fn expire(&self, node: &str, days: u32) -> anyhow::Result<()> {
+    pub(crate) fn expire(&self, node: &str, days: u32) -> anyhow::Result<()> {
         self.post(&format!("expiry?node={node}&days={days}"))
     }
 
@@ -75,7 +73,7 @@ impl Tailnet {
 }
 
 /// Starts the VPN's daemon on a node, with an interface of this name.
-pub(super) fn start_daemon(node: &Node, interface: &str) -> anyhow::Result<Service> {
+pub(crate) fn start_daemon(node: &Node, interface: &str) -> anyhow::Result<Service> {
     let daemon = node.serve("tailscaled", "tailscaled", |command| {
         command
             .args(["--statedir=/srv/tailscale", "--no-logs-no-support"])
@@ -87,17 +85,17 @@ pub(super) fn start_daemon(node: &Node, interface: &str) -> anyhow::Result<Servi
 }
 
 /// Runs the VPN's own program on a node.
-pub(super) fn tailscale(node: &Node, args: &[&str]) -> anyhow::Result<String> {
+pub(crate) fn tailscale(node: &Node, args: &[&str]) -> anyhow::Result<String> {
     node.run(&[&["tailscale"], args].concat())
 }
 
 /// Returns what the VPN's daemon reports about its node.
-pub(super) fn node_status(node: &Node) -> anyhow::Result<Value> {
+pub(crate) fn node_status(node: &Node) -> anyhow::Result<Value> {
     serde_json::from_str(&tailscale(node, &["status", "--json"])?).context("no JSON")
 }
 
 /// Waits until a node is in the tailnet; returns its IPv4 address there.
-pub(super) fn address(node: &Node) -> anyhow::Result<String> {
+pub(crate) fn address(node: &Node) -> anyhow::Result<String> {
     sh::until(30, &format!("{} is in the tailnet", node.name), || {
         let status = node_status(node)?;
         let state = &status["BackendState"];
@@ -108,7 +106,7 @@ pub(super) fn address(node: &Node) -> anyhow::Result<String> {
 }
 
 /// Returns the routes that a node advertises.
-pub(super) fn advertised(node: &Node) -> anyhow::Result<Vec<String>> {
+pub(crate) fn advertised(node: &Node) -> anyhow::Result<Vec<String>> {
     let prefs: Value = serde_json::from_str(&tailscale(node, &["debug", "prefs"])?)?;
     let routes = prefs["AdvertiseRoutes"].as_array().into_iter().flatten();
     let mut routes: Vec<_> = routes
@@ -119,22 +117,8 @@ pub(super) fn advertised(node: &Node) -> anyhow::Result<Vec<String>> {
     Ok(routes)
 }
 
-/// Gives a node an `/etc` of its own: tailscaled may write `resolv.conf`, and a copy beside it.
-pub(super) fn separate_etc(node: &Node) -> anyhow::Result<()> {
-    node.run(&["cp", "-a", "/etc", "/srv/etc"])?;
-    node.run(&["mount", "--bind", "/srv/etc", "/etc"]).map(drop)
-}
-
 /// Drops every packet that comes from the LAN, except for those of the VPN and of its control server.
-pub(super) fn block_lan(node: &Node, control: &Node) -> anyhow::Result<()> {
-    let mut rules =
-        String::from("table inet e2e { chain lan { type filter hook prerouting priority -500;\n");
-    let control = control.address();
-    let own = ["ip saddr ", &control].concat();
-    for passed in [own, format!("udp dport {PORT}")] {
-        writeln!(rules, "iifname \"eth0\" {passed} accept")?;
-    }
-    rules.push_str("iifname \"eth0\" drop\n}\n}\n");
-    sh::feed(node.command("nft").args(["--file", "-"]), rules.as_bytes())?;
-    Ok(())
+pub(crate) fn block_lan(node: &Node, control: &Node) -> anyhow::Result<()> {
+    let own = format!("ip saddr {}", control.address());
+    super::drop_from_lan(node, &[own, format!("udp dport {PORT}")])
 }

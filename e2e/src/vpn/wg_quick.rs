@@ -1,0 +1,89 @@
+//! Nodes with an interface of WireGuard that wg-quick makes: the first is the hub, through which all others meet. The machine's kernel may
+//! have no WireGuard; then wg-quick starts the program.
+
+use std::{fmt::Write as _, process::Command};
+
+use crate::{node::Node, sh};
+
+pub(crate) const INTERFACE: &str = "wg0";
+/// The settings for it.
+pub(crate) const SETTINGS: &str = "name=wireguard,interface=wg0";
+/// The UDP port of the hub.
+const PORT: u16 = 51820;
+const CONF: &str = "/etc/wireguard/wg0.conf";
+
+/// A private key with its public one.
+#[derive(Clone)]
+pub(crate) struct Keys {
+    pub(crate) private: String,
+    pub(crate) public: String,
+}
+
+impl Keys {
+    /// Makes new keys.
+    pub(crate) fn new() -> anyhow::Result<Self> {
+        let private = sh::run(Command::new("wg").arg("genkey"))?;
+        let public = sh::feed(Command::new("wg").arg("pubkey"), private.as_bytes())?;
+        Ok(Self {
+            private: private.trim().to_owned(),
+            public: public.trim().to_owned(),
+        })
+    }
+}
+
+/// Returns the address of a node in the tunnel.
+pub(crate) fn address(index: usize) -> String {
+    format!("10.9.0.{}", index + 1)
+}
+
+/// Drops every packet from the LAN but those of WireGuard between the hub and the others; `hub` is its address on the LAN.
+pub(crate) fn block_lan(node: &Node, index: usize, hub: &str) -> anyhow::Result<()> {
+    let from = if index == 0 {
+        format!("udp dport {PORT}")
+    } else {
+        format!("ip saddr {hub} udp sport {PORT}")
+    };
+    super::drop_from_lan(node, &[from])
+}
+
+/// Writes wg-quick's configuration for the nodes with these keys: the hub has each node as a peer, and each node the hub with all addresses.
+pub(crate) fn write_conf(
+    node: &Node,
+    index: usize,
+    keys: &[Keys],
+    hub: &str,
+) -> anyhow::Result<()> {
+    let mut conf = format!(
+        "[Interface]\nAddress = {}/24\nPrivateKey = {}\n",
+        address(index),
+        keys[index].private
+    );
+    if index == 0 {
+        writeln!(conf, "ListenPort = {PORT}")?;
+        for (other, keys) in keys.iter().enumerate().skip(1) {
+            write!(
+                conf,
+                "[Peer]\nPublicKey = {}\nAllowedIPs = {}/32\n",
+                keys.public,
+                address(other)
+            )?;
+        }
+    } else {
+        write!(
+            conf,
+            "[Peer]\nPublicKey = {}\nAllowedIPs = 10.9.0.0/24\nEndpoint = {hub}:{PORT}\nPersistentKeepalive = 1\n",
+            keys[0].public
+        )?;
+    }
+    node.run(&["mkdir", "-p", "/etc/wireguard"])?;
+    super::write_private(node, CONF, &conf)
+}
+
+/// Runs wg-quick, whose program is named like its module here.
+pub(crate) fn run(node: &Node, action: &str) -> anyhow::Result<()> {
+    let mut command = node.command("wg-quick");
+    command
+        .env("WG_QUICK_USERSPACE_IMPLEMENTATION", "wireguard")
+        .args([action, INTERFACE]);
+    sh::run(&mut command).map(drop)
+}
