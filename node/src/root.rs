@@ -398,16 +398,23 @@ impl Root {
         if path.as_os_str().is_empty() {
             path = Path::new(".");
         }
-        let flags = flags | OFlags::CLOEXEC;
-        let (dir, mut attempts) = (self.dir.as_fd(), 0);
-        loop {
-            match openat2(dir, path, flags, Mode::empty(), ResolveFlags::IN_ROOT) {
-                // The kernel gives up when a component is renamed meanwhile, and expects another call.
-                Err(Errno::AGAIN | Errno::INTR) if attempts < 64 => attempts += 1,
-                // Filters of system calls (seccomp) return either error for a call that they do not know.
-                Err(Errno::NOSYS | Errno::PERM) => return resolve::open(dir, path, flags),
-                other => return other,
-            }
+        let (dir, flags) = (self.dir.as_fd(), flags | OFlags::CLOEXEC);
+        match open_in_root(dir, path, flags) {
+            // Filters of system calls (seccomp) return either error for a call that they do not know.
+            Err(Errno::NOSYS | Errno::PERM) => resolve::open(dir, path, flags),
+            other => other,
+        }
+    }
+}
+
+/// Opens a path below a directory by `openat2`.
+fn open_in_root(dir: BorrowedFd<'_>, path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+    let mut attempts = 0;
+    loop {
+        match openat2(dir, path, flags, Mode::empty(), ResolveFlags::IN_ROOT) {
+            // The kernel gives up when something is renamed or mounted meanwhile, and expects another call.
+            Err(Errno::AGAIN | Errno::INTR) if attempts < 64 => attempts += 1,
+            other => return other,
         }
     }
 }
