@@ -82,11 +82,34 @@ pub(crate) fn settings(
     }
 }
 
-/// Finds the unit of that name, or the only one that a distro has installed.
-pub(crate) fn find(
+/// Finds the unit of that name, or the only one that a distro has installed, or that is enabled: RKE2's bundle has both.
+pub(crate) fn find_to_install(
     root: &Root,
     distro: Option<Distro>,
     name: Option<&str>,
+) -> anyhow::Result<Option<Service>> {
+    let cure = "enable the one that starts with Multus (systemctl enable), or name it with --unit";
+    find(root, distro, name, is_enabled, cure)
+}
+
+/// Finds the unit of that name, or the only one that a distro has installed, or that has our drop-in.
+pub(crate) fn find_to_remove(
+    root: &Root,
+    distro: Option<Distro>,
+    name: Option<&str>,
+) -> anyhow::Result<Option<Service>> {
+    let has_drop_in = |root: &Root, unit: &str| root.exists(drop_in_path(unit));
+    let cure = "choose the one that starts with Multus, with --unit";
+    find(root, distro, name, has_drop_in, cure)
+}
+
+/// Finds the unit of that name, or the only one that a distro has installed, or of several the only one that is meant.
+fn find(
+    root: &Root,
+    distro: Option<Distro>,
+    name: Option<&str>,
+    is_meant: impl Fn(&Root, &str) -> bool,
+    cure: &str,
 ) -> anyhow::Result<Option<Service>> {
     if let Some(name) = name {
         if !is_installed(root, name) {
@@ -94,14 +117,15 @@ pub(crate) fn find(
         }
         return read(root, name).map(Some);
     }
-    let found = installed(root, distro);
+    let all = installed(root, distro);
+    let mut found = all.clone();
+    if found.len() > 1 {
+        found.retain(|unit| is_meant(root, unit));
+    }
     match found[..] {
-        [] => Ok(None),
         [unit] => read(root, unit).map(Some),
-        _ => bail!(
-            "{} are installed: choose the one that starts with Multus, with --unit",
-            found.join(" and ")
-        ),
+        _ if all.is_empty() => Ok(None),
+        _ => bail!("{} are installed: {cure}", all.join(" and ")),
     }
 }
 

@@ -65,7 +65,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         });
     }
     let root = Root::open(&args.root)?;
-    let found = service::find(&root, args.distro, args.unit.as_deref())
+    let found = service::find_to_install(&root, args.distro, args.unit.as_deref())
         .map_err(|error| BadUsage(format!("{error:#}")))?;
     let service = found.with_context(|| without_unit(&root))?;
     let program = match &args.program {

@@ -39,7 +39,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let root = Root::open(&args.root)?;
-    let found = service::find(&root, args.distro, args.unit.as_deref())
+    let found = service::find_to_remove(&root, args.distro, args.unit.as_deref())
         .map_err(|error| BadUsage(format!("{error:#}")))?;
     match found {
         Some(service) => uninstall(args, &root, &service),

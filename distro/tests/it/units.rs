@@ -156,6 +156,33 @@ fn environment_files_and_drop_ins_are_found_as_systemd_finds_them() {
     has("rke2 at /second (its unit)");
 }
 
+/// RKE2's bundle has the units of both roles, whichever the node has.
+#[test]
+fn of_several_units_the_enabled_one_gets_the_drop_in_and_the_one_with_it_loses_it() {
+    let node = Node::new();
+    let vendor = "/usr/local/lib/systemd/system";
+    for role in ["server", "agent"] {
+        let unit = format!("[Service]\nExecStart=/usr/local/bin/rke2 {role}\n");
+        node.write(&format!("{vendor}/rke2-{role}.service"), &unit);
+    }
+    let refused = error(&node.install(&[]));
+    let cure = "rke2-server.service and rke2-agent.service are installed: enable the one that starts with Multus (systemctl enable), or name it with --unit";
+    assert!(refused.contains(cure), "{refused}");
+    let enabled = "/etc/systemd/system/multi-user.target.wants/rke2-agent.service";
+    let link = node.link(&format!("{vendor}/rke2-agent.service"), enabled);
+    let output = node.install(&[]);
+    let drop_in = "/etc/systemd/system/rke2-agent.service.d/90-multus.conf";
+    assert_eq!(
+        String::from_utf8(output.stdout).unwrap(),
+        format!("{drop_in}\n")
+    );
+    // A node is often disabled before it is cleaned.
+    fs::remove_file(link).unwrap();
+    let removed = node.remove(&[]);
+    assert!(removed.status.success(), "{removed:?}");
+    assert!(!node.at(drop_in).exists());
+}
+
 #[test]
 fn of_several_units_the_enabled_one_counts_unless_all_have_the_same_data() {
     let node = Node::new();
@@ -406,7 +433,7 @@ fn install_writes_a_drop_in_and_remove_deletes_it() {
     );
     assert!(installed().contains("is up to date"));
     node.write("/etc/systemd/system/k3s-agent.service", UNIT);
-    assert!(installed().contains("choose the one that starts with Multus, with --unit"));
+    assert!(installed().contains("enable the one that starts with Multus"));
     // Removing the drop-in also unstages.
     stage(&node.at("/var/lib/rancher/k3s"));
     let hint = "/run/multus-distro/node.json";
