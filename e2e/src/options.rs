@@ -33,6 +33,8 @@ pub(crate) enum Suite {
     Cluster,
     /// Real K3s: servers and agents, its installation of charts, its upgrades, its own scripts
     K3s,
+    /// Real RKE2: a server and an agent, with static pods of programs that are at hand
+    Rke2,
     /// A release and its successor, published to a registry and installed from it, and from a medium without a network
     Published,
     /// Nodes that meet over a VPN: tailscale, flannel and a cluster on a LAN that is blocked
@@ -81,7 +83,7 @@ pub(crate) struct Options {
     /// plugins: test the plugins in this directory instead of the release's
     #[arg(long, value_name = "DIR", conflicts_with = "dist")]
     pub(crate) plugins: Option<PathBuf>,
-    /// k3s: the directory with K3s, or a release by the name of its lock in e2e/k3s; that of `MULTUS_K3S` unless set
+    /// k3s, rke2: the directory with K3s and RKE2, or a release of K3s by the name of its lock in e2e/k3s; that of `MULTUS_K3S` unless set
     #[arg(long, value_name = "DIR|VERSION")]
     pub(crate) k3s: Option<PathBuf>,
     /// faults: ten times as many kills; plugins: fifty times as many, and the slow specs of dhcp; load: a runtime that is silent for two minutes; scale: idle for longer than a watch lasts

@@ -5,6 +5,7 @@ pub(crate) mod image;
 pub(crate) mod k3s;
 pub(crate) mod old_kernel;
 pub(crate) mod published_charts;
+pub(crate) mod rke2;
 
 use std::{
     collections::BTreeSet,

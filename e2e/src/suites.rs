@@ -13,6 +13,7 @@ mod load;
 mod netns;
 pub(crate) mod plugins;
 mod published;
+mod rke2;
 mod scale;
 pub(crate) mod service;
 pub(crate) mod upgrade;
@@ -58,6 +59,7 @@ impl Suite {
             Self::Cluster => &cluster::NEEDS,
             Self::K3s => &k3s::NEEDS,
             Self::Published => &published::NEEDS,
+            Self::Rke2 => &rke2::NEEDS,
             Self::Vpn => &vpn::NEEDS,
             Self::Upgrade => &upgrade::NEEDS,
             Self::Bench => options.needs(),
@@ -87,6 +89,7 @@ impl Suite {
             Self::Cluster => cluster::run(env, report),
             Self::K3s => k3s::run(env, options, report),
             Self::Published => published::run(env, report),
+            Self::Rke2 => rke2::run(env, options, report),
             Self::Vpn => vpn::run(env, options, report),
             Self::Scale => scale::run(env, options, report),
             Self::Upgrade => upgrade::run(env, options, report),

@@ -71,12 +71,12 @@ pub(crate) fn etcd_sockets(node: &Node) -> anyhow::Result<Vec<String>> {
     Ok(etcd)
 }
 
-/// Drops every packet that comes from the LAN, except those that nft describes so.
-fn drop_from_lan(node: &Node, except: &[String]) -> anyhow::Result<()> {
+/// Drops every packet that comes from the LAN, except those that nft describes so; in place of what was dropped before.
+pub(crate) fn drop_from_lan(node: &Node, except: &[String]) -> anyhow::Result<()> {
     let accepts = except.iter();
     let accepts = accepts.map(|packets| format!("iifname \"eth0\" {packets} accept\n"));
     let rules = format!(
-        "table inet e2e {{ chain lan {{ type filter hook prerouting priority -500;\n{}iifname \"eth0\" drop\n}}\n}}\n",
+        "table inet e2e {{}}\ndelete table inet e2e\ntable inet e2e {{ chain lan {{ type filter hook prerouting priority -500;\n{}iifname \"eth0\" drop\n}}\n}}\n",
         accepts.collect::<String>()
     );
     sh::feed(node.command("nft").args(["--file", "-"]), rules.as_bytes()).map(drop)

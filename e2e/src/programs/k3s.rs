@@ -40,21 +40,7 @@ impl K3s {
     /// Finds K3s in this directory, or in the one that the environment names. Where the directory has parts, the program is built of
     /// them once, with `install`.
     pub(crate) fn find(dir: Option<&Path>, install: bool) -> anyhow::Result<Self> {
-        let of_env = std::env::var_os(VARIABLE).map(PathBuf::from);
-        let mut dir = dir.map(Path::to_owned).or(of_env).with_context(|| {
-            format!(
-                "no directory with K3s: name it, or a release of e2e/k3s, with --k3s or {VARIABLE}; it has {CONTENTS}"
-            )
-        })?;
-        if !dir.is_dir() {
-            let fetched = downloads()?.join(&dir);
-            ensure!(
-                fetched.is_dir(),
-                "{} is neither a directory nor a release of K3s that was fetched: correct it, or fetch the release with `cargo xtask e2e k3s --install`",
-                dir.display()
-            );
-            dir = fetched;
-        }
+        let dir = directory(dir)?;
         if dir.join("k3s").is_file() {
             return Self::of_release(&dir);
         }
@@ -90,6 +76,26 @@ impl K3s {
             images,
         })
     }
+}
+
+/// Returns the directory that is named so, or by the environment; a release is in that of downloads.
+pub(super) fn directory(dir: Option<&Path>) -> anyhow::Result<PathBuf> {
+    let of_env = std::env::var_os(VARIABLE).map(PathBuf::from);
+    let mut dir = dir.map(Path::to_owned).or(of_env).with_context(|| {
+        format!(
+            "no directory with K3s: name it, or a release of e2e/k3s, with --k3s or {VARIABLE}; it has {CONTENTS}"
+        )
+    })?;
+    if !dir.is_dir() {
+        let fetched = downloads()?.join(&dir);
+        ensure!(
+            fetched.is_dir(),
+            "{} is neither a directory nor a release of K3s that was fetched: correct it, or fetch the release with `cargo xtask e2e k3s --install`",
+            dir.display()
+        );
+        dir = fetched;
+    }
+    Ok(dir)
 }
 
 /// Returns the directory into which `cargo xtask` fetches releases of K3s.

@@ -5,8 +5,8 @@
 
 mod charts;
 mod documented;
-mod node;
-mod releases;
+pub(super) mod node;
+pub(super) mod releases;
 mod rke2_charts;
 mod trial;
 mod versions;
@@ -16,7 +16,7 @@ use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
 use self::{
-    node::{BIN, DATA, K3sNode, KUBECONFIG, Role},
+    node::{BIN, DATA, K3S, K3sNode, Role},
     releases::released,
 };
 use super::cluster::{FIRST_NETWORK, PAGE_VALUES};
@@ -59,11 +59,11 @@ pub(crate) const NEEDS: Needs = Needs {
     ],
 };
 
-const CONF_DIR: &str = "/var/lib/rancher/k3s/agent/etc/cni/net.d";
-const CHART: &str = "k3s-multus";
+const CONF_DIR: &str = K3S.conf_dir;
+const CHART: &str = K3S.chart;
 const AIRGAP_PAGE: &str = "docs/airgap.md";
 /// Seconds within which K3s starts or acts on a slow machine; a quick one needs some 20.
-const DEADLINE: u64 = 180;
+pub(super) const DEADLINE: u64 = 180;
 const ALL: &str = "--all-namespaces";
 
 pub(crate) fn run(
@@ -190,7 +190,7 @@ fn life(env: &TestEnv, k3s: &K3s, report: &mut Report) -> Result<(), CheckFailed
 }
 
 /// Waits until the API server answers and the first node is Ready.
-fn ready(server: &K3sNode) -> anyhow::Result<ApiClient> {
+pub(super) fn ready(server: &K3sNode) -> anyhow::Result<ApiClient> {
     sh::until(DEADLINE, "the API server answers", || {
         server.ensure_runs()?;
         let answer = [
@@ -198,11 +198,11 @@ fn ready(server: &K3sNode) -> anyhow::Result<ApiClient> {
             "get",
             "--raw=/readyz",
             "--kubeconfig",
-            KUBECONFIG,
+            server.distro.kubeconfig,
         ];
         server.node.run(&answer)
     })?;
-    let api = ApiClient::start(&server.node, KUBECONFIG.as_ref())?;
+    let api = ApiClient::start(&server.node, server.distro.kubeconfig.as_ref())?;
     sh::until(DEADLINE, "the node is Ready", || {
         server.ensure_runs()?;
         ensure_ready(&api, 1)
@@ -211,7 +211,7 @@ fn ready(server: &K3sNode) -> anyhow::Result<ApiClient> {
 }
 
 /// Fails unless so many nodes are Ready.
-fn ensure_ready(api: &ApiClient, count: usize) -> anyhow::Result<()> {
+pub(super) fn ensure_ready(api: &ApiClient, count: usize) -> anyhow::Result<()> {
     let nodes = api.request("GET", "/api/v1/nodes", &Value::Null)?.json()?;
     let conditions = nodes["items"].as_array().into_iter().flatten();
     let is_ready = |node: &&Value| {
@@ -225,17 +225,18 @@ fn ensure_ready(api: &ApiClient, count: usize) -> anyhow::Result<()> {
 }
 
 /// Fails unless the unit starts K3s in this role through multus-distro, with Multus.
-fn ensure_through_us(member: &K3sNode, role: &str) -> anyhow::Result<()> {
+pub(super) fn ensure_through_us(member: &K3sNode, role: &str) -> anyhow::Result<()> {
     let line = member.command_line()?;
-    let expected = format!("{BIN}/multus-distro run --multus -- {BIN}/k3s {role}");
+    let name = member.distro.name;
+    let expected = format!("{BIN}/multus-distro run --multus -- {BIN}/{name} {role}");
     ensure!(line == expected, "the unit starts {line}");
     Ok(())
 }
 
-struct K3sCluster {
-    api: ApiClient,
+pub(super) struct K3sCluster {
+    pub(super) api: ApiClient,
     /// The server comes first.
-    nodes: Vec<K3sNode>,
+    pub(super) nodes: Vec<K3sNode>,
 }
 
 impl Pods for K3sCluster {
@@ -271,11 +272,12 @@ impl K3sCluster {
 
     fn kubectl_command(&self, args: &[&str]) -> std::process::Command {
         let mut command = self.server().node.command("kubectl");
-        command.args(["--kubeconfig", KUBECONFIG]).args(args);
+        let kubeconfig = self.server().distro.kubeconfig;
+        command.args(["--kubeconfig", kubeconfig]).args(args);
         command
     }
 
-    fn each(&self, act: impl Fn(&K3sNode) -> anyhow::Result<()>) -> anyhow::Result<()> {
+    pub(super) fn each(&self, act: impl Fn(&K3sNode) -> anyhow::Result<()>) -> anyhow::Result<()> {
         let mut nodes = self.nodes.iter();
         nodes.try_for_each(|member| act(member).with_context(|| member.node.name.clone()))
     }
@@ -286,7 +288,7 @@ impl K3sCluster {
     }
 
     /// Restarts K3s on every node; containers go on.
-    fn restart(&mut self) -> anyhow::Result<()> {
+    pub(super) fn restart(&mut self) -> anyhow::Result<()> {
         self.end()?;
         for member in &mut self.nodes {
             member.start()?;
@@ -317,15 +319,15 @@ impl K3sCluster {
 
     /// Returns the names of the daemons' pods.
     fn daemon_pods(&self) -> anyhow::Result<Vec<String>> {
-        let selector = format!("--selector=app={CHART}");
+        let selector = format!("--selector=app={}", self.server().distro.chart);
         let list = ["get", "pods", "--namespace=kube-system", "--output=name"];
         let names = self.kubectl(&[&list[..], &[selector.as_str()]].concat())?;
         Ok(names.lines().map(str::to_owned).collect())
     }
 
-    /// Waits until the daemon of every node is ready; fails unless shim and configuration are where K3s' containerd looks.
-    fn daemons_are_ready(&self) -> anyhow::Result<()> {
-        self.are_ready(CHART)
+    /// Waits until the daemon of every node is ready; fails unless shim and configuration are where the distro's containerd looks.
+    pub(super) fn daemons_are_ready(&self) -> anyhow::Result<()> {
+        self.are_ready(self.server().distro.chart)
     }
 
     /// Like [`Self::daemons_are_ready`], for the daemons of another chart.
@@ -342,17 +344,14 @@ impl K3sCluster {
             Ok(())
         })?;
         self.each(|member| {
-            for file in [
-                format!("{DATA}/data/cni/multus-shim"),
-                format!("{CONF_DIR}/00-multus.conf"),
-            ] {
+            for file in member.distro.of_multus() {
                 ensure!(member.node.path(&file).exists(), "there is no {file}");
             }
             Ok(())
         })
     }
 
-    fn ensure_not_pulled(&self) -> anyhow::Result<()> {
+    pub(super) fn ensure_not_pulled(&self) -> anyhow::Result<()> {
         let pulls = self.kubectl(&["get", "events", ALL, "--field-selector=reason=Pulling"])?;
         ensure!(pulls.is_empty(), "images were pulled: {pulls}");
         Ok(())
@@ -365,7 +364,7 @@ impl K3sCluster {
     }
 
     /// Defines the networks of [`Self::create`].
-    fn define_networks(&self) -> anyhow::Result<()> {
+    pub(super) fn define_networks(&self) -> anyhow::Result<()> {
         let bridge = json!({
             "cniVersion": "1.0.0", "type": "bridge", "bridge": "br-first", "isGateway": true,
             "ipam": {"type": "host-local", "subnet": "10.20.0.0/24"},
@@ -407,7 +406,7 @@ impl K3sCluster {
     }
 
     /// The life of pods: they start, keep their networks while daemons and K3s restart, and leave nothing.
-    fn pods(&mut self, report: &mut Report) -> Result<(), CheckFailed> {
+    pub(super) fn pods(&mut self, report: &mut Report) -> Result<(), CheckFailed> {
         let (left, right, before) = report.check(
             "pods of both nodes start with a bridge and a macvlan interface",
             || {
@@ -482,7 +481,7 @@ impl K3sCluster {
     }
 
     /// The cluster after the removal.
-    fn without_multus(&self, report: &mut Report) -> Result<(), CheckFailed> {
+    pub(super) fn without_multus(&self, report: &mut Report) -> Result<(), CheckFailed> {
         report.check("new pods start with the default network alone", || {
             self.default_network_alone("after")
         })?;
@@ -501,7 +500,7 @@ impl K3sCluster {
     }
 
     /// Returns names and uids of the networks of [`Self::create`].
-    fn networks(&self) -> anyhow::Result<String> {
+    pub(super) fn networks(&self) -> anyhow::Result<String> {
         let [first, wire] = ["first", "wire"].map(|name| self.definition(name));
         Ok(format!("{}, {}", first?, wire?))
     }
@@ -514,15 +513,12 @@ impl K3sCluster {
     }
 
     /// Waits until the charts are uninstalled, and the daemons have removed what they installed.
-    fn wait_until_removed(&self) -> anyhow::Result<()> {
+    pub(super) fn wait_until_removed(&self) -> anyhow::Result<()> {
         sh::until(DEADLINE, "the charts are uninstalled", || {
             let charts = self.kubectl(&["get", "helmcharts", ALL, "--output=name"])?;
             ensure!(charts.is_empty(), "there are {charts}");
             self.each(|member| {
-                for file in [
-                    format!("{DATA}/data/cni/multus-shim"),
-                    format!("{CONF_DIR}/00-multus.conf"),
-                ] {
+                for file in member.distro.of_multus() {
                     ensure!(!member.node.path(&file).exists(), "{file} is still there");
                 }
                 Ok(())
@@ -543,14 +539,15 @@ impl K3sCluster {
             Ok(())
         })?;
         self.each(|member| {
-            let confs = member.node.list(CONF_DIR)?;
+            let conf_dir = member.distro.conf_dir;
+            let confs = member.node.list(conf_dir)?;
             ensure!(
-                confs == ["10-flannel.conflist"],
-                "in {CONF_DIR} are {confs:?}"
+                confs == [member.distro.primary],
+                "in {conf_dir} are {confs:?}"
             );
             let find = [
                 "find",
-                DATA,
+                member.distro.data,
                 "/var/lib/cni",
                 "/var/lib/multus",
                 "/run",

@@ -262,7 +262,7 @@ impl<'a> Fixture<'a> {
                 // A VPN may write `resolv.conf`, and a copy beside it.
                 node.separate_etc()?;
                 played::install(&node)?;
-                tailnet::block_lan(&node, &tailnet.machine)?;
+                vpn::drop_from_lan(&node, &tailnet::packets(&tailnet.machine))?;
                 let daemon = tailnet::start_daemon(&node, tailnet::INTERFACE)?;
                 Ok(VpnNode::new(node, Some(daemon)))
             })

@@ -117,8 +117,10 @@ pub(crate) fn advertised(node: &Node) -> anyhow::Result<Vec<String>> {
     Ok(routes)
 }
 
-/// Drops every packet that comes from the LAN, except for those of the VPN and of its control server.
-pub(crate) fn block_lan(node: &Node, control: &Node) -> anyhow::Result<()> {
-    let own = format!("ip saddr {}", control.address());
-    super::drop_from_lan(node, &[own, format!("udp dport {PORT}")])
+/// Describes the packets of the VPN and of its control server, for nft.
+pub(crate) fn packets(control: &Node) -> Vec<String> {
+    vec![
+        format!("ip saddr {}", control.address()),
+        format!("udp dport {PORT}"),
+    ]
 }

@@ -36,14 +36,13 @@ pub(crate) fn address(index: usize) -> String {
     format!("10.9.0.{}", index + 1)
 }
 
-/// Drops every packet from the LAN but those of WireGuard between the hub and the others; `hub` is its address on the LAN.
-pub(crate) fn block_lan(node: &Node, index: usize, hub: &str) -> anyhow::Result<()> {
-    let from = if index == 0 {
+/// Describes the packets of WireGuard between the hub and the others, for nft on a node; `hub` is its address on the LAN.
+pub(crate) fn packets(index: usize, hub: &str) -> String {
+    if index == 0 {
         format!("udp dport {PORT}")
     } else {
         format!("ip saddr {hub} udp sport {PORT}")
-    };
-    super::drop_from_lan(node, &[from])
+    }
 }
 
 /// Writes wg-quick's configuration for the nodes with these keys: the hub has each node as a peer, and each node the hub with all addresses.

@@ -1,4 +1,4 @@
-//! A node whose disk K3s' own installer prepares, and the process that its unit starts.
+//! A node whose disk the distro's own installer prepares, and the process that its unit starts.
 
 use std::{
     fs,
@@ -17,35 +17,102 @@ use crate::{
         network::{NodeNetwork, address},
         runtime::{IMAGE, busybox},
     },
-    programs::k3s::K3s,
+    programs::{k3s::K3s, rke2::Rke2},
     sh,
     test_env::{TestEnv, arch},
 };
 
 /// The directory in which operators and K3s' installer put programs.
-pub(super) const BIN: &str = "/usr/local/bin";
+pub(in crate::suites) const BIN: &str = "/usr/local/bin";
 /// The place where a medium is mounted.
 const MEDIUM: &str = "/media";
+/// The place of drop-ins, and of units of the node's own.
 const UNITS: &str = "/etc/systemd/system";
-pub(super) const DATA: &str = "/var/lib/rancher/k3s";
-/// The administrator's kubeconfig, which the server writes.
-pub(super) const KUBECONFIG: &str = "/etc/rancher/k3s/k3s.yaml";
 /// What all nodes of the cluster know.
 const TOKEN: &str = "e2e-token";
+/// The default network of nodes whose distro has none, below those of the suite.
+const PRIMARY: &str = "10-primary.conflist";
+
+/// What differs between the distros.
+pub(crate) struct Distro {
+    /// Its program, and its name in paths.
+    pub(in crate::suites) name: &'static str,
+    /// The chart of Multus.
+    pub(in crate::suites) chart: &'static str,
+    pub(in crate::suites) data: &'static str,
+    /// The administrator's kubeconfig, which the server writes.
+    pub(in crate::suites) kubeconfig: &'static str,
+    /// The directories in which its containerd has CNI configurations and plugins.
+    pub(in crate::suites) conf_dir: &'static str,
+    bin_dir: &'static str,
+    /// The file of the default network.
+    pub(in crate::suites) primary: &'static str,
+    /// The directory of its units.
+    units: &'static str,
+    /// Its units, of servers and agents, and the files with their environment.
+    files: [(&'static str, &'static str); 2],
+    /// The directory that a node has for itself, in which its programs are.
+    programs: &'static str,
+    /// The port at which a server takes agents.
+    port: u16,
+    /// What stays on a server when Multus is removed, below the data directory.
+    left: &'static [&'static str],
+}
+
+pub(crate) const K3S: Distro = Distro {
+    name: "k3s",
+    chart: "k3s-multus",
+    data: "/var/lib/rancher/k3s",
+    kubeconfig: "/etc/rancher/k3s/k3s.yaml",
+    conf_dir: "/var/lib/rancher/k3s/agent/etc/cni/net.d",
+    bin_dir: "/var/lib/rancher/k3s/data/cni",
+    primary: "10-flannel.conflist",
+    units: UNITS,
+    files: [
+        ("k3s.service", "k3s.service.env"),
+        ("k3s-agent.service", "k3s-agent.service.env"),
+    ],
+    programs: BIN,
+    port: 6443,
+    left: &["server/.multus-distro.json", "server/manifests/multus.yaml"],
+};
+
+pub(crate) const RKE2: Distro = Distro {
+    name: "rke2",
+    chart: "rke2-multus",
+    data: "/var/lib/rancher/rke2",
+    kubeconfig: "/etc/rancher/rke2/rke2.yaml",
+    conf_dir: "/etc/cni/net.d",
+    bin_dir: "/opt/cni/bin",
+    primary: PRIMARY,
+    units: "/usr/local/lib/systemd/system",
+    files: [
+        ("rke2-server.service", "rke2-server.env"),
+        ("rke2-agent.service", "rke2-agent.env"),
+    ],
+    programs: "/usr/local",
+    port: 9345,
+    left: &[
+        "server/.multus-distro.json",
+        "server/manifests/multus-crd.yaml",
+        "server/manifests/multus.yaml",
+    ],
+};
+
+pub(in crate::suites) const DATA: &str = K3S.data;
+pub(in crate::suites) const KUBECONFIG: &str = K3S.kubeconfig;
 
 /// The part of a node in the cluster.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Role {
+pub(in crate::suites) enum Role {
     Server,
     Agent,
 }
 
-/// K3s' settings.
-const CONFIG: &str = "/etc/rancher/k3s/config.yaml";
-
-/// A node of K3s; its control group outlives its processes.
-pub(super) struct K3sNode {
-    pub(super) node: Node,
+/// A node of a distro; its control group outlives its processes.
+pub(in crate::suites) struct K3sNode {
+    pub(in crate::suites) node: Node,
+    pub(in crate::suites) distro: &'static Distro,
     role: Role,
     service: Option<Service>,
     /// `multus-distro vpn run`.
@@ -54,13 +121,6 @@ pub(super) struct K3sNode {
 }
 
 impl Role {
-    fn unit(self) -> &'static str {
-        match self {
-            Self::Server => "k3s.service",
-            Self::Agent => "k3s-agent.service",
-        }
-    }
-
     fn name(self) -> &'static str {
         match self {
             Self::Server => "server",
@@ -69,49 +129,132 @@ impl Role {
     }
 }
 
+impl Distro {
+    /// Returns the unit of a role, and the file with its environment.
+    fn unit(&self, role: Role) -> (&'static str, &'static str) {
+        match role {
+            Role::Server => self.files[0],
+            Role::Agent => self.files[1],
+        }
+    }
+
+    fn config(&self) -> String {
+        format!("/etc/rancher/{}/config.yaml", self.name)
+    }
+
+    /// Returns the directories with programs: the operator's, and those that it unpacks itself.
+    fn search_path(&self) -> [String; 2] {
+        [BIN.to_owned(), format!("{}/bin", self.data)]
+    }
+
+    /// Returns the files by which its containerd finds Multus.
+    pub(in crate::suites) fn of_multus(&self) -> [String; 2] {
+        [
+            format!("{}/multus-shim", self.bin_dir),
+            format!("{}/00-multus.conf", self.conf_dir),
+        ]
+    }
+}
+
 impl K3sNode {
     /// Makes a node, runs K3s' installer on it without a start, and gives it a medium with the release.
-    pub(super) fn install(
+    pub(in crate::suites) fn install(
         env: &TestEnv,
         network: &NodeNetwork,
         k3s: &K3s,
         (number, role): (u8, Role),
     ) -> anyhow::Result<Self> {
-        let node = Node::start(env, network, number, &[Path::new(BIN)])?;
-        let cgroup = Cgroup::new(&node.name)?;
-        mount_own(&node)?;
-        put_program(&node, &k3s.program)?;
-        settings(&node, role, &cgroup)?;
-        let mut installer = node.command("sh");
+        let node = Self::prepare(env, network, &K3S, (number, role))?;
+        put_program(&node.node, &k3s.program)?;
+        let mut installer = node.node.command("sh");
         installer.arg(&k3s.installer).arg(role.name());
         installer.env("INSTALL_K3S_SKIP_DOWNLOAD", "true");
         sh::run(installer.env("INSTALL_K3S_SKIP_ENABLE", "true"))?;
-        let programs = node.path(&format!("{MEDIUM}/bin"));
-        fs::create_dir_all(&programs)?;
-        std::os::unix::fs::symlink(env.program(""), programs.join("amd64"))?;
-        let airgap = node.path(&format!("{MEDIUM}/airgap"));
-        std::os::unix::fs::symlink(env.dist.join("airgap"), airgap)?;
-        let node = Self {
-            node,
-            role,
-            service: None,
-            keeper: None,
-            _cgroup: cgroup,
-        };
         node.add_images(&k3s.images)?;
         node.add_images(&[busybox(env)?])?;
         Ok(node)
     }
 
+    /// The same of RKE2, whose nodes have a default network of the suite.
+    pub(in crate::suites) fn install_rke2(
+        env: &TestEnv,
+        network: &NodeNetwork,
+        rke2: &Rke2,
+        (number, role): (u8, Role),
+    ) -> anyhow::Result<Self> {
+        let node = Self::prepare(env, network, &RKE2, (number, role))?;
+        let mut installer = node.node.command("sh");
+        installer.arg(&rke2.installer);
+        installer.env("INSTALL_RKE2_ARTIFACT_PATH", &rke2.artifacts);
+        installer.env("INSTALL_RKE2_SKIP_RELOAD", "true");
+        sh::run(installer.env("INSTALL_RKE2_TYPE", role.name()))?;
+        // The bundle has the units of both roles; no systemd runs that would have to know.
+        let (unit, _) = RKE2.unit(role);
+        let mut systemctl = node.node.command("systemctl");
+        sh::run(systemctl.env("SYSTEMD_OFFLINE", "1").args(["enable", unit]))?;
+        node.add_images(&rke2.images)?;
+        node.add_images(&[busybox(env)?])?;
+        fs::create_dir_all(node.node.path(RKE2.bin_dir))?;
+        for plugin in fs::read_dir(&env.plugins)? {
+            let plugin = plugin?;
+            let place = format!("{}/{}", RKE2.bin_dir, plugin.file_name().display());
+            fs::copy(plugin.path(), node.node.path(&place))?;
+        }
+        let subnet = format!("10.42.{number}.0/24");
+        let bridge = json!({
+            "type": "bridge", "bridge": "cni0", "isGateway": true, "ipMasq": true,
+            "ipam": {"type": "host-local", "ranges": [[{"subnet": subnet}]], "routes": [{"dst": "0.0.0.0/0"}]},
+        });
+        let portmap = json!({"type": "portmap", "capabilities": {"portMappings": true}});
+        let conf = json!({"cniVersion": "1.0.0", "name": "primary", "plugins": [bridge, portmap]});
+        let file = format!("{}/{PRIMARY}", RKE2.conf_dir);
+        node.node.write(&file, conf.to_string())?;
+        Ok(node)
+    }
+
+    /// Makes a node with the settings of its distro and a medium.
+    fn prepare(
+        env: &TestEnv,
+        network: &NodeNetwork,
+        distro: &'static Distro,
+        (number, role): (u8, Role),
+    ) -> anyhow::Result<Self> {
+        let programs = distro.search_path();
+        let node = Node::start(
+            env,
+            network,
+            number,
+            &programs.each_ref().map(AsRef::as_ref),
+        )?;
+        let cgroup = Cgroup::new(&node.name)?;
+        mount_own(&node, distro)?;
+        settings(&node, distro, role, &cgroup)?;
+        let programs = node.path(&format!("{MEDIUM}/bin"));
+        fs::create_dir_all(&programs)?;
+        std::os::unix::fs::symlink(env.program(""), programs.join("amd64"))?;
+        let airgap = node.path(&format!("{MEDIUM}/airgap"));
+        std::os::unix::fs::symlink(env.dist.join("airgap"), airgap)?;
+        Ok(Self {
+            node,
+            distro,
+            role,
+            service: None,
+            keeper: None,
+            _cgroup: cgroup,
+        })
+    }
+
     /// Returns the path of K3s' script that uninstalls it.
-    pub(super) fn uninstaller(&self) -> String {
-        let unit = self.role.unit().trim_end_matches(".service");
-        format!("{BIN}/{unit}-uninstall.sh")
+    pub(in crate::suites) fn uninstaller(&self) -> String {
+        let (unit, _) = self.distro.unit(self.role);
+        format!("{BIN}/{}-uninstall.sh", unit.trim_end_matches(".service"))
     }
 
     /// Copies archives of images to where K3s imports them.
-    pub(super) fn add_images(&self, archives: &[PathBuf]) -> anyhow::Result<()> {
-        let images = self.node.path(&format!("{DATA}/agent/images"));
+    pub(in crate::suites) fn add_images(&self, archives: &[PathBuf]) -> anyhow::Result<()> {
+        let images = self
+            .node
+            .path(&format!("{}/agent/images", self.distro.data));
         fs::create_dir_all(&images)?;
         for archive in archives {
             let name = archive.file_name().context("an archive has a name")?;
@@ -121,7 +264,7 @@ impl K3sNode {
     }
 
     /// Puts our program next to K3s', and our images where K3s imports them; pages take both for granted.
-    pub(super) fn take_medium(&self) -> anyhow::Result<()> {
+    pub(in crate::suites) fn take_medium(&self) -> anyhow::Result<()> {
         let [program, place] = [
             format!("{MEDIUM}/bin/amd64/multus-distro"),
             format!("{BIN}/multus-distro"),
@@ -132,7 +275,7 @@ impl K3sNode {
     }
 
     /// Returns a shell on the node, for readers of pages: the programs of the node come before the reader's.
-    pub(super) fn shell(&self, env: &TestEnv) -> Command {
+    pub(in crate::suites) fn shell(&self, env: &TestEnv) -> Command {
         let mut shell = self.node.command("env");
         let path = std::env::var("PATH").unwrap_or_default();
         let plugins = env.program("");
@@ -145,7 +288,11 @@ impl K3sNode {
     }
 
     /// Puts programs of the suite next to K3s', by their names.
-    pub(super) fn add_programs(&self, env: &TestEnv, names: &[&str]) -> anyhow::Result<()> {
+    pub(in crate::suites) fn add_programs(
+        &self,
+        env: &TestEnv,
+        names: &[&str],
+    ) -> anyhow::Result<()> {
         let mut names = names.iter();
         names.try_for_each(|name| {
             let place = self.node.path(&format!("{BIN}/{name}"));
@@ -155,21 +302,24 @@ impl K3sNode {
     }
 
     /// Changes K3s' settings.
-    pub(super) fn set(&self, key: &str, value: Value) -> anyhow::Result<()> {
-        let mut config: Value = serde_json::from_slice(&fs::read(self.node.path(CONFIG))?)?;
+    pub(in crate::suites) fn set(&self, key: &str, value: Value) -> anyhow::Result<()> {
+        let file = self.distro.config();
+        let mut config: Value = serde_json::from_slice(&fs::read(self.node.path(&file))?)?;
         config[key] = value;
-        self.node.write(CONFIG, config.to_string())
+        self.node.write(&file, config.to_string())
     }
 
-    /// Returns the command line that systemd would start for K3s.
-    pub(super) fn command_line(&self) -> anyhow::Result<String> {
-        self.started_by(self.role.unit())
+    /// Returns the command line that systemd would start for the distro.
+    pub(in crate::suites) fn command_line(&self) -> anyhow::Result<String> {
+        let (unit, _) = self.distro.unit(self.role);
+        self.started_by(self.distro.units, unit)
     }
 
-    /// Returns the command line that systemd would start: that of the unit, or of its drop-in.
-    fn started_by(&self, unit: &str) -> anyhow::Result<String> {
+    /// Returns the command line that systemd would start: that of the unit in this directory, or of its drop-in.
+    fn started_by(&self, directory: &str, unit: &str) -> anyhow::Result<String> {
+        let file = format!("{directory}/{unit}");
+        let mut text = fs::read_to_string(self.node.path(&file)).context(file)?;
         let unit = format!("{UNITS}/{unit}");
-        let mut text = fs::read_to_string(self.node.path(&unit)).context(unit.clone())?;
         for name in self.node.list(&format!("{unit}.d"))? {
             let drop_in = self.node.path(&format!("{unit}.d/{name}"));
             text += &fs::read_to_string(drop_in)?;
@@ -183,29 +333,36 @@ impl K3sNode {
     }
 
     /// Returns the paths of ours that stay when Multus is removed: the images, and on a server a manifest of comments with our record.
-    pub(super) fn left(&self) -> Vec<String> {
+    pub(in crate::suites) fn left(&self) -> Vec<String> {
         let archive = format!("agent/images/multus-airgap-images-{}.tar", arch());
-        let of_server = ["server/.multus-distro.json", "server/manifests/multus.yaml"];
         let mut left = vec![archive];
         if self.role == Role::Server {
-            left.extend(of_server.map(str::to_owned));
+            left.extend(self.distro.left.iter().map(|path| (*path).to_owned()));
         }
-        left.iter().map(|path| format!("{DATA}/{path}")).collect()
+        let paths = left.iter();
+        let paths = paths.map(|path| format!("{}/{path}", self.distro.data));
+        paths.collect()
     }
 
     /// Ends everything on the node as a power cut does; it starts again from its disk, with nothing in memory and another network namespace.
-    pub(super) fn reboot(&mut self, env: &TestEnv, network: &NodeNetwork) -> anyhow::Result<()> {
+    pub(in crate::suites) fn reboot(
+        &mut self,
+        env: &TestEnv,
+        network: &NodeNetwork,
+    ) -> anyhow::Result<()> {
         self.service = None;
         self.keeper = None;
         self.node.power_off();
         let number = self.node.number;
         network.detach(number)?;
-        self.node = Node::start_again(env, network, number, &[Path::new(BIN)])?;
-        mount_own(&self.node)
+        let programs = self.distro.search_path();
+        let programs = programs.each_ref().map(AsRef::as_ref);
+        self.node = Node::start_again(env, network, number, &programs)?;
+        mount_own(&self.node, self.distro)
     }
 
     /// Ends K3s as systemd does: containers go on.
-    pub(super) fn end(&mut self) -> anyhow::Result<()> {
+    pub(in crate::suites) fn end(&mut self) -> anyhow::Result<()> {
         match self.service.take() {
             Some(service) => self.node.end(&service, "TERM"),
             None => Ok(()),
@@ -213,23 +370,24 @@ impl K3sNode {
     }
 
     /// Starts the unit's command line, with the unit's environment file.
-    pub(super) fn start(&mut self) -> anyhow::Result<()> {
+    pub(in crate::suites) fn start(&mut self) -> anyhow::Result<()> {
+        let (_, environment) = self.distro.unit(self.role);
         let line = format!(
-            "set -a; . {UNITS}/{}.env; exec {}",
-            self.role.unit(),
+            "set -a; . {}/{environment}; exec {}",
+            self.distro.units,
             self.command_line()?
         );
-        let service = self
-            .node
-            .serve("k3s", "sh", |command| command.args(["-c", &line]))?;
+        let service = self.node.serve(self.distro.name, "sh", |command| {
+            command.args(["-c", &line])
+        })?;
         self.service = Some(service);
         Ok(())
     }
 
     /// Starts what multus-vpn.service starts, after ending what it started before.
-    pub(super) fn keep(&mut self) -> anyhow::Result<()> {
+    pub(in crate::suites) fn keep(&mut self) -> anyhow::Result<()> {
         self.end_keeper()?;
-        let line = self.started_by("multus-vpn.service")?;
+        let line = self.started_by(UNITS, "multus-vpn.service")?;
         let keeper = self.node.serve("vpn-run", "sh", |command| {
             command.args(["-c", &format!("exec {line}")])
         })?;
@@ -237,7 +395,7 @@ impl K3sNode {
         Ok(())
     }
 
-    pub(super) fn end_keeper(&mut self) -> anyhow::Result<()> {
+    pub(in crate::suites) fn end_keeper(&mut self) -> anyhow::Result<()> {
         match self.keeper.take() {
             Some(keeper) => self.node.end(&keeper, "TERM"),
             None => Ok(()),
@@ -245,19 +403,20 @@ impl K3sNode {
     }
 
     /// Fails when K3s has ended, with the end of its log.
-    pub(super) fn ensure_runs(&self) -> anyhow::Result<()> {
+    pub(in crate::suites) fn ensure_runs(&self) -> anyhow::Result<()> {
         let runs = self
             .service
             .as_ref()
             .is_some_and(|service| self.node.runs(service));
-        let log = fs::read_to_string(self.node.log("k3s"))?;
+        let name = self.distro.name;
+        let log = fs::read_to_string(self.node.log(name))?;
         let last = log
             .lines()
             .rev()
             .find(|line| line.contains("level=error") || line.contains("level=fatal"));
         ensure!(
             runs,
-            "K3s has ended on {}: {}",
+            "{name} has ended on {}: {}",
             self.node.name,
             last.unwrap_or_default()
         );
@@ -266,11 +425,15 @@ impl K3sNode {
 }
 
 /// Mounts the node's own settings, its directories of programs and units, and its medium.
-fn mount_own(node: &Node) -> anyhow::Result<()> {
+fn mount_own(node: &Node, distro: &Distro) -> anyhow::Result<()> {
     node.separate_etc()?;
-    for (name, place) in [("programs", BIN), ("units", UNITS), ("medium", MEDIUM)] {
+    for (name, place) in [
+        ("programs", distro.programs),
+        ("units", UNITS),
+        ("medium", MEDIUM),
+    ] {
         let own = node.dir.join(name);
-        fs::create_dir_all(&own)?;
+        fs::create_dir_all(own.join(Path::new(BIN).strip_prefix(place).unwrap_or(Path::new(""))))?;
         let own = own.to_str().context("the path is no text")?;
         node.run(&["mount", "--bind", own, place])?;
     }
@@ -278,7 +441,7 @@ fn mount_own(node: &Node) -> anyhow::Result<()> {
 }
 
 /// Copies a program of K3s to the place of K3s; downloads cannot be executed.
-pub(super) fn put_program(node: &Node, program: &Path) -> anyhow::Result<()> {
+pub(in crate::suites) fn put_program(node: &Node, program: &Path) -> anyhow::Result<()> {
     let place = node.path(&format!("{BIN}/k3s"));
     // A program that runs cannot be written.
     let _ = fs::remove_file(&place);
@@ -289,8 +452,8 @@ pub(super) fn put_program(node: &Node, program: &Path) -> anyhow::Result<()> {
     )?)
 }
 
-/// Writes K3s' configuration: no component that needs further images, and what a machine shared with other nodes wants.
-fn settings(node: &Node, role: Role, cgroup: &Cgroup) -> anyhow::Result<()> {
+/// Writes the distro's configuration: no component that needs further images, and what a machine shared with other nodes wants.
+fn settings(node: &Node, distro: &Distro, role: Role, cgroup: &Cgroup) -> anyhow::Result<()> {
     let mut config = json!({
         "node-name": node.name,
         "token": TOKEN,
@@ -298,7 +461,9 @@ fn settings(node: &Node, role: Role, cgroup: &Cgroup) -> anyhow::Result<()> {
         // Two kubelets under one control group would kill each other's pods.
         "kubelet-arg": [format!("cgroup-root=/{}", cgroup.name), "enforce-node-allocatable="],
     });
-    if role == Role::Server {
+    if role == Role::Agent {
+        config["server"] = format!("https://{}:{}", address(1), distro.port).into();
+    } else if distro.name == K3S.name {
         config["disable"] = json!([
             "traefik",
             "servicelb",
@@ -308,9 +473,18 @@ fn settings(node: &Node, role: Role, cgroup: &Cgroup) -> anyhow::Result<()> {
         ]);
         config["disable-network-policy"] = true.into();
     } else {
-        config["server"] = format!("https://{}:6443", address(1)).into();
+        config["cni"] = "none".into();
+        config["disable-cloud-controller"] = true.into();
+        let components = [
+            "etcd",
+            "kube-apiserver",
+            "kube-controller-manager",
+            "kube-scheduler",
+        ];
+        let requests = components.map(|name| format!("{name}-cpu=10m,{name}-memory=32Mi"));
+        config["control-plane-resource-requests"] = json!(requests);
     }
-    node.write(CONFIG, config.to_string())?;
+    node.write(&distro.config(), config.to_string())?;
     let kubelet = json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
@@ -319,10 +493,15 @@ fn settings(node: &Node, role: Role, cgroup: &Cgroup) -> anyhow::Result<()> {
         // The disk is the machine's, and has no more room than it has.
         "evictionHard": {"nodefs.available": "1%", "imagefs.available": "1%"},
     });
-    let file = format!("{DATA}/agent/etc/kubelet.conf.d/99-e2e.conf");
-    node.write(&file, kubelet.to_string())?;
+    let etc = format!("{}/agent/etc", distro.data);
+    node.write(
+        &format!("{etc}/kubelet.conf.d/99-e2e.conf"),
+        kubelet.to_string(),
+    )?;
     // The machine may be a container itself, which may not set these.
     let containerd = "version = 3\n[plugins.'io.containerd.cri.v1.runtime']\n  restrict_oom_score_adj = true\n  disable_apparmor = true\n";
-    let file = format!("{DATA}/agent/etc/containerd/config-v3.toml.d/e2e.toml");
-    node.write(&file, containerd)
+    node.write(
+        &format!("{etc}/containerd/config-v3.toml.d/e2e.toml"),
+        containerd,
+    )
 }

@@ -8,7 +8,11 @@ use crate::{cluster::pods::Pods, sh};
 const NAMESPACE: &str = "kube-system";
 
 /// Waits until a Helm release has a revision above `after`; returns the revision.
-pub(super) fn released(cluster: &impl Pods, release: &str, after: u64) -> anyhow::Result<u64> {
+pub(in crate::suites) fn released(
+    cluster: &impl Pods,
+    release: &str,
+    after: u64,
+) -> anyhow::Result<u64> {
     let secrets = format!(
         "/api/v1/namespaces/{NAMESPACE}/secrets?labelSelector=owner%3Dhelm,name%3D{release},status%3Ddeployed"
     );

@@ -34,17 +34,22 @@ const AGENT: usize = 1;
 
 pub(super) fn tailnet(env: &TestEnv, k3s: &K3s, report: &mut Report) -> Result<(), CheckFailed> {
     run(env, k3s, report, |network| {
-        Tailnet::start(env, network, KEY.to_owned()).map(Vpn::Tailnet)
+        let tailnet = Tailnet::start(env, network, KEY.to_owned())?;
+        Ok((Vpn::Tailnet(tailnet), Some(tunnel(wg_quick::SETTINGS)?)))
     })
 }
 
 pub(super) fn wireguard(env: &TestEnv, k3s: &K3s, report: &mut Report) -> Result<(), CheckFailed> {
-    run(env, k3s, report, |_| tunnel(wg_quick::SETTINGS))
+    run(env, k3s, report, |_| {
+        Ok((tunnel(wg_quick::SETTINGS)?, None))
+    })
 }
 
 /// The same tunnel as an interface of which only the name is known: flannel wraps the packets of pods.
 pub(super) fn interface(env: &TestEnv, k3s: &K3s, report: &mut Report) -> Result<(), CheckFailed> {
-    run(env, k3s, report, |_| tunnel("name=interface,interface=wg0"))
+    run(env, k3s, report, |_| {
+        Ok((tunnel("name=interface,interface=wg0")?, None))
+    })
 }
 
 fn tunnel(settings: &'static str) -> anyhow::Result<Vpn> {
@@ -64,19 +69,39 @@ enum Vpn {
 }
 
 impl Vpn {
-    /// Connects a node that has started, and keeps all other packets of the LAN from it.
-    fn connect(&self, node: &Node, index: usize, hub: &str) -> anyhow::Result<()> {
+    /// Describes its packets, for nft on a node.
+    fn packets(&self, index: usize, hub: &str) -> Vec<String> {
         match self {
-            Self::Tailnet(tailnet) => {
-                tailnet::block_lan(node, &tailnet.machine)?;
-                tailnet::start_daemon(node, tailnet::INTERFACE).map(drop)
-            }
+            Self::Tailnet(tailnet) => tailnet::packets(&tailnet.machine),
+            Self::Tunnel { .. } => vec![wg_quick::packets(index, hub)],
+        }
+    }
+
+    fn interface(&self) -> &'static str {
+        match self {
+            Self::Tailnet(_) => tailnet::INTERFACE,
+            Self::Tunnel { .. } => wg_quick::INTERFACE,
+        }
+    }
+
+    /// Brings it up on a node, unless it is.
+    fn bring_up(&self, node: &Node, index: usize, hub: &str) -> anyhow::Result<()> {
+        if node.run(&["ip", "link", "show", self.interface()]).is_ok() {
+            return Ok(());
+        }
+        match self {
+            Self::Tailnet(_) => tailnet::start_daemon(node, tailnet::INTERFACE).map(drop),
             Self::Tunnel { keys, .. } => {
-                wg_quick::block_lan(node, index, hub)?;
                 wg_quick::write_conf(node, index, keys, hub)?;
                 wg_quick::run(node, "up")
             }
         }
+    }
+
+    /// Connects a node that has started, and keeps all other packets of the LAN from it.
+    fn connect(&self, node: &Node, index: usize, hub: &str) -> anyhow::Result<()> {
+        vpn::drop_from_lan(node, &self.packets(index, hub))?;
+        self.bring_up(node, index, hub)
     }
 
     fn settings(&self, node: &Node) -> String {
@@ -115,18 +140,19 @@ impl Vpn {
     }
 }
 
+/// Runs all checks on the VPN that `start` starts; then the nodes move to the other one, if there is one, and back.
 fn run(
     env: &TestEnv,
     k3s: &K3s,
     report: &mut Report,
-    start: impl FnOnce(&NodeNetwork) -> anyhow::Result<Vpn>,
+    start: impl FnOnce(&NodeNetwork) -> anyhow::Result<(Vpn, Option<Vpn>)>,
 ) -> Result<(), CheckFailed> {
     // The fields are dropped in this order.
-    let (server, agent, vpn, network) = report.check(
+    let (server, agent, (vpn, other), network) = report.check(
         "a server with etcd and an agent, whose LAN passes only the packets of the VPN",
         || {
             let network = NodeNetwork::new()?;
-            let vpn = start(&network)?;
+            let (vpn, other) = start(&network)?;
             let server = K3sNode::install(env, &network, k3s, (1, Role::Server))?;
             let agent = K3sNode::install(env, &network, k3s, (2, Role::Agent))?;
             for (index, member) in [&server, &agent].into_iter().enumerate() {
@@ -138,7 +164,7 @@ fn run(
             let mut ping = agent.node.command("busybox");
             let reached = ping.args(["ping", "-c1", "-W1", &lan]).output()?;
             ensure!(!reached.status.success(), "the LAN passes other packets");
-            Ok((server, agent, vpn, network))
+            Ok((server, agent, (vpn, other), network))
         },
     )?;
     let mut fixture = report.check(
@@ -172,6 +198,15 @@ fn run(
         "a power cut of both nodes: they are in the VPN again, and so are their pods",
         || fixture.reboot(&network),
     )?;
+    if let Some(other) = other {
+        let former = report.check(
+            "the nodes move to WireGuard: what was done to the tailnet is undone, and pods reach each other",
+            || fixture.move_to(other),
+        )?;
+        report.check("and back to the tailnet: the same", || {
+            fixture.move_to(former)
+        })?;
+    }
     report.check(
         "after k3s-uninstall.sh and uninstall nothing of ours is left in the VPN, which stays up",
         || fixture.uninstalled(),
@@ -222,10 +257,7 @@ impl<'a> Fixture<'a> {
             self.cluster.each(K3sNode::ensure_runs)?;
             ensure_ready(&self.cluster.api, 2)
         })?;
-        for member in &self.cluster.nodes {
-            let subnet = self.subnet(&member.node)?;
-            self.vpn.approve(&member.node, &subnet)?;
-        }
+        self.approve()?;
         self.cluster.daemons_are_ready()?;
         self.cluster.ensure_not_pulled()
     }
@@ -277,9 +309,11 @@ impl<'a> Fixture<'a> {
         logs.map(drop)
     }
 
-    /// Waits until each pod reaches the other one at its address of the default network.
+    /// Waits until each pod runs, and reaches the other one at its address of the default network.
     fn reach(&self) -> anyhow::Result<()> {
-        let addresses = self.cluster.inspect(&self.pods)?;
+        let addresses = sh::until(120, "the pods have their networks", || {
+            self.cluster.inspect(&self.pods)
+        })?;
         let reach = |from: &String, to: &Addresses| {
             sh::until(60, &format!("{from} reaches the other pod"), || {
                 self.cluster.ping(from, to, "eth0")
@@ -344,6 +378,44 @@ impl<'a> Fixture<'a> {
         self.started_again(before)
     }
 
+    /// Moves all nodes to another VPN, as docs/vpn.md says; returns the former one.
+    fn move_to(&mut self, other: Vpn) -> anyhow::Result<Vpn> {
+        let former = std::mem::replace(&mut self.vpn, other);
+        let hub = self.cluster.server().node.address();
+        for (index, member) in self.cluster.nodes.iter_mut().enumerate() {
+            let node = &member.node;
+            let both = [former.packets(index, &hub), self.vpn.packets(index, &hub)];
+            vpn::drop_from_lan(node, &both.concat())?;
+            self.vpn.bring_up(node, index, &hub)?;
+            install_vpn(member, &self.vpn)?;
+        }
+        for member in &self.cluster.nodes {
+            sh::until(30, "the node is in the other VPN", || {
+                let state = vpn::state(&member.node)?;
+                let interface = &state["node"]["interface"];
+                ensure!(*interface == self.vpn.interface(), "{state}");
+                Ok(())
+            })?;
+            let left = former.subnets(&member.node)?;
+            ensure!(!left.contains("10.42."), "the former VPN has {left}");
+        }
+        let server = vpn::address(&self.cluster.server().node)?;
+        self.cluster.nodes[AGENT].set("server", format!("https://{server}:6443").into())?;
+        self.cluster.restart()?;
+        self.approve()?;
+        self.addresses_are_planned()?;
+        self.reach()?;
+        self.is_healthy()?;
+        Ok(former)
+    }
+
+    fn approve(&self) -> anyhow::Result<()> {
+        self.cluster.each(|member| {
+            let subnet = self.subnet(&member.node)?;
+            self.vpn.approve(&member.node, &subnet)
+        })
+    }
+
     fn uninstalled(&mut self) -> anyhow::Result<()> {
         let nodes = self.cluster.nodes.iter();
         let subnets = nodes.map(|member| self.subnet(&member.node));
@@ -370,9 +442,14 @@ impl<'a> Fixture<'a> {
     }
 }
 
-/// Writes the settings, installs everything and starts what keeps the node on the VPN, as docs/vpn.md says.
+/// Puts a node with a medium on the VPN, as docs/vpn.md says.
 fn put_on_vpn(member: &mut K3sNode, vpn: &Vpn) -> anyhow::Result<()> {
     member.take_medium()?;
+    install_vpn(member, vpn)
+}
+
+/// Writes the settings, installs everything and starts what keeps the node on the VPN.
+fn install_vpn(member: &mut K3sNode, vpn: &Vpn) -> anyhow::Result<()> {
     let settings = vpn.settings(&member.node);
     vpn::write_private(&member.node, AUTH, &format!("{settings}\n"))?;
     let install = [

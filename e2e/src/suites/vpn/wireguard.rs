@@ -10,7 +10,10 @@ use crate::{
     report::{CheckFailed, Report},
     sh,
     test_env::TestEnv,
-    vpn::wg_quick::{self, INTERFACE, Keys, SETTINGS, address},
+    vpn::{
+        self,
+        wg_quick::{self, INTERFACE, Keys, SETTINGS, address},
+    },
 };
 
 /// The number of nodes; the first is the hub.
@@ -191,7 +194,8 @@ impl<'a> Fixture<'a> {
     }
 
     fn block_lan(&self, index: usize) -> anyhow::Result<()> {
-        wg_quick::block_lan(self.node(index), index, &self.node(0).address())
+        let packets = wg_quick::packets(index, &self.node(0).address());
+        vpn::drop_from_lan(self.node(index), &[packets])
     }
 
     fn write_conf(&self, index: usize) -> anyhow::Result<()> {

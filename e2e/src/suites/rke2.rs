@@ -1,0 +1,128 @@
+//! Suite `rke2`: real RKE2, a server and an agent, each installed by RKE2's own installer and started by the command line of its unit; its
+//! static pods, its helm-controller and klipper-helm. Suite `k3s` says what systemd would need.
+
+use anyhow::ensure;
+
+use super::k3s::{
+    DEADLINE, K3sCluster, ensure_ready, ensure_through_us,
+    node::{K3sNode, RKE2, Role},
+    ready,
+    releases::released,
+};
+use crate::{
+    node::network::{NodeNetwork, address},
+    options::Options,
+    programs::{Module, Needs, rke2::Rke2},
+    report::{CheckFailed, Report},
+    sh,
+    test_env::TestEnv,
+};
+
+pub(crate) const NEEDS: Needs = Needs {
+    debian: &[
+        ("busybox", "busybox-static"),
+        ("etcd", "etcd-server"),
+        // RKE2's program is linked with SQLite.
+        ("gcc", "gcc"),
+        ("ip", "iproute2"),
+        ("iptables", "iptables"),
+        ("runc", "runc"),
+        ("skopeo", "skopeo"),
+        ("sysctl", "procps"),
+        // RKE2's installer writes units where it finds it.
+        ("systemctl", "systemd"),
+        ("umoci", "umoci"),
+        ("zstd", "zstd"),
+    ],
+    modules: &[Module::Containerd, Module::Kubernetes, Module::Plugins],
+};
+
+pub(crate) fn run(
+    env: &TestEnv,
+    options: &Options,
+    report: &mut Report,
+) -> Result<(), CheckFailed> {
+    let rke2 = report.check("RKE2's program, its installer and its images", || {
+        Rke2::find(env, options.k3s.as_deref(), options.install)
+    })?;
+    // The fields are dropped in this order.
+    let (mut server, mut agent, _network) = report.check(
+        "RKE2's installer makes the units of a server and an agent, without a network",
+        || {
+            let network = NodeNetwork::new()?;
+            let server = K3sNode::install_rke2(env, &network, &rke2, (1, Role::Server))?;
+            let agent = K3sNode::install_rke2(env, &network, &rke2, (2, Role::Agent))?;
+            for (node, other) in [(&server, 2), (&agent, 1)] {
+                let (subnet, gateway) = (format!("10.42.{other}.0/24"), address(other));
+                let route = ["ip", "route", "add", &subnet, "via", &gateway];
+                node.node.run(&route)?;
+            }
+            Ok((server, agent, network))
+        },
+    )?;
+    report.check(
+        "images and program come from a medium, before RKE2's first start",
+        || {
+            server.take_medium()?;
+            server.node.run(&["multus-distro", "install"])?;
+            ensure_through_us(&server, "server")
+        },
+    )?;
+    let api = report.check(
+        "the server's unit starts RKE2 with its static pods, and its node is Ready",
+        || {
+            server.start()?;
+            ready(&server)
+        },
+    )?;
+    let mut cluster = K3sCluster {
+        api,
+        nodes: vec![server],
+    };
+    report.check(
+        "helm-controller and its jobs install both charts without a network",
+        || {
+            released(&cluster, "rke2-multus-crd", 0)?;
+            released(&cluster, RKE2.chart, 0).map(drop)
+        },
+    )?;
+    report.check(
+        "the daemon is ready, and found RKE2's own directories",
+        || cluster.daemons_are_ready(),
+    )?;
+    report.check("an agent joins, and has its daemon", || {
+        agent.take_medium()?;
+        agent.node.run(&["multus-distro", "install"])?;
+        ensure_through_us(&agent, "agent")?;
+        agent.start()?;
+        cluster.nodes.push(agent);
+        sh::until(DEADLINE, "both nodes are Ready", || {
+            cluster.each(K3sNode::ensure_runs)?;
+            ensure_ready(&cluster.api, 2)
+        })?;
+        cluster.daemons_are_ready()?;
+        cluster.ensure_not_pulled()
+    })?;
+    report.check("doctor finds nothing wrong on either node", || {
+        cluster.each(|member| {
+            let text = member.node.run(&["multus-distro", "doctor"])?;
+            ensure!(text.contains("the daemon answers"), "it prints {text}");
+            Ok(())
+        })
+    })?;
+    report.check("networks are defined", || cluster.define_networks())?;
+    cluster.pods(report)?;
+    report.check(
+        "after uninstall on every node and a restart the charts are uninstalled, and definitions stay",
+        || {
+            let before = cluster.networks()?;
+            cluster.each(|member| member.node.run(&["multus-distro", "uninstall"]).map(drop))?;
+            cluster.restart()?;
+            cluster.wait_until_removed()?;
+            let now = cluster.networks()?;
+            ensure!(now == before, "the definitions {before} became {now}");
+            Ok(())
+        },
+    )?;
+    cluster.without_multus(report)
+}
