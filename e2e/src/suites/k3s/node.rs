@@ -142,11 +142,6 @@ impl Distro {
         format!("/etc/rancher/{}/config.yaml", self.name)
     }
 
-    /// Returns the directories with programs: the operator's, and those that it unpacks itself.
-    fn search_path(&self) -> [String; 2] {
-        [BIN.to_owned(), format!("{}/bin", self.data)]
-    }
-
     /// Returns the files by which its containerd finds Multus.
     pub(in crate::suites) fn of_multus(&self) -> [String; 2] {
         [
@@ -187,7 +182,12 @@ impl K3sNode {
         installer.arg(&rke2.installer);
         installer.env("INSTALL_RKE2_ARTIFACT_PATH", &rke2.artifacts);
         installer.env("INSTALL_RKE2_SKIP_RELOAD", "true");
+        // It would take another directory in place of one that is mounted, as the nodes' are.
+        installer.env("INSTALL_RKE2_TAR_PREFIX", RKE2.programs);
         sh::run(installer.env("INSTALL_RKE2_TYPE", role.name()))?;
+        // As administrators have it in their PATH, without the other programs that RKE2 unpacks.
+        let kubectl = node.node.path(&format!("{BIN}/kubectl"));
+        std::os::unix::fs::symlink(format!("{}/bin/kubectl", RKE2.data), kubectl)?;
         // The bundle has the units of both roles; no systemd runs that would have to know.
         let (unit, _) = RKE2.unit(role);
         let mut systemctl = node.node.command("systemctl");
@@ -219,13 +219,7 @@ impl K3sNode {
         distro: &'static Distro,
         (number, role): (u8, Role),
     ) -> anyhow::Result<Self> {
-        let programs = distro.search_path();
-        let node = Node::start(
-            env,
-            network,
-            number,
-            &programs.each_ref().map(AsRef::as_ref),
-        )?;
+        let node = Node::start(env, network, number, &[Path::new(BIN)])?;
         let cgroup = Cgroup::new(&node.name)?;
         mount_own(&node, distro)?;
         settings(&node, distro, role, &cgroup)?;
@@ -355,9 +349,7 @@ impl K3sNode {
         self.node.power_off();
         let number = self.node.number;
         network.detach(number)?;
-        let programs = self.distro.search_path();
-        let programs = programs.each_ref().map(AsRef::as_ref);
-        self.node = Node::start_again(env, network, number, &programs)?;
+        self.node = Node::start_again(env, network, number, &[Path::new(BIN)])?;
         mount_own(&self.node, self.distro)
     }
 
