@@ -10,8 +10,10 @@ use std::{
 };
 
 use anyhow::{Context as _, ensure};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use serde_json::{Value, json};
 
-use super::{find, image::Image, k3s};
+use super::{find, image::Image, k3s, published_charts};
 use crate::{report::say, sh, test_env, test_env::TestEnv};
 
 /// Sources of RKE2 and of K3s, and the image of helm-controller's jobs.
@@ -24,9 +26,8 @@ const PARTS: [&str; 3] = [
 const VERSION: &str = "v1.36.3+rke2r1";
 const TAG: &str = "v1.36.3-rke2r1";
 const KLIPPER_HELM: &str = "rancher/klipper-helm:v0.13.3-build20260727";
-/// A manifest for the directory of charts in the runtime's image, which may not be empty.
-const MANIFEST: &str =
-    "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: rke2-e2e, namespace: kube-system}\n";
+/// The manifest of the chart of Multus in the runtime's image.
+const MANIFEST: &str = "rke2-multus.yaml";
 
 /// The files of a release.
 pub(crate) struct Rke2 {
@@ -209,8 +210,8 @@ fn make_images(env: &TestEnv) -> anyhow::Result<Vec<PathBuf>> {
     let etcd = machine("etcd")?;
     let mut of_etcd = in_bin([etcd.clone()]);
     of_etcd.extend(libraries(&etcd)?);
-    let manifest = env.dir.join("rke2-e2e.yaml");
-    fs::write(&manifest, MANIFEST)?;
+    let manifest = env.dir.join(MANIFEST);
+    fs::write(&manifest, brought_chart()?.to_string())?;
     let programs = [
         "containerd",
         "containerd-shim-runc-v2",
@@ -220,7 +221,7 @@ fn make_images(env: &TestEnv) -> anyhow::Result<Vec<PathBuf>> {
     ];
     let mut runtime = in_bin(programs.map(|name| env.bin.join(name)));
     runtime.extend(in_bin([machine("runc")?]));
-    runtime.push((manifest, "/charts/rke2-e2e.yaml".to_owned()));
+    runtime.push((manifest, format!("/charts/{MANIFEST}")));
     let images = [
         ("hardened-kubernetes", control_plane),
         ("hardened-etcd", of_etcd),
@@ -241,6 +242,19 @@ fn make_images(env: &TestEnv) -> anyhow::Result<Vec<PathBuf>> {
         image.archive(env)
     });
     archives.collect()
+}
+
+/// Returns the chart of Multus as RKE2 carried it until its CRD became one of its own; RKE2 installs it when `cni` lists multus.
+fn brought_chart() -> anyhow::Result<Value> {
+    let chart = fs::read(published_charts::archive(published_charts::OLD)?)?;
+    Ok(json!({
+        "apiVersion": "helm.cattle.io/v1", "kind": "HelmChart",
+        "metadata": {
+            "name": "rke2-multus", "namespace": "kube-system",
+            "annotations": {"rke2.cattle.io/inject-cluster-config": "true"},
+        },
+        "spec": {"bootstrap": true, "chartContent": STANDARD.encode(chart)},
+    }))
 }
 
 /// Gives programs their places in an image, which are those of the runtime's image, too.

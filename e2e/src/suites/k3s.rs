@@ -3,7 +3,7 @@
 //! systemd does not start them, because K3s needs the controllers of control groups, which a systemd inside a node does not have on every
 //! machine; suite `service` has the units on a real systemd.
 
-mod charts;
+pub(super) mod charts;
 mod documented;
 pub(super) mod node;
 pub(super) mod releases;
@@ -266,7 +266,7 @@ impl K3sCluster {
         })
     }
 
-    fn server(&self) -> &K3sNode {
+    pub(super) fn server(&self) -> &K3sNode {
         &self.nodes[0]
     }
 
@@ -357,7 +357,7 @@ impl K3sCluster {
         Ok(())
     }
 
-    fn apply(&self, objects: &[Value]) -> anyhow::Result<()> {
+    pub(super) fn apply(&self, objects: &[Value]) -> anyhow::Result<()> {
         let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
         let mut kubectl = self.kubectl_command(&["apply", "--filename", "-"]);
         sh::feed(&mut kubectl, list.to_string().as_bytes()).map(drop)
@@ -375,7 +375,7 @@ impl K3sCluster {
     }
 
     /// Creates a pod on each node, with the page's bridge and a macvlan interface; returns their names.
-    fn create(&self, kind: &str, number: u8) -> anyhow::Result<Vec<String>> {
+    pub(super) fn create(&self, kind: &str, number: u8) -> anyhow::Result<Vec<String>> {
         let mut names = Vec::new();
         let mut all = Vec::new();
         for member in &self.nodes {
@@ -391,7 +391,7 @@ impl K3sCluster {
     }
 
     /// Fails unless these pods run with all their networks; returns the addresses.
-    fn inspect(&self, pods: &[String]) -> anyhow::Result<Vec<Addresses>> {
+    pub(super) fn inspect(&self, pods: &[String]) -> anyhow::Result<Vec<Addresses>> {
         let names = ["eth0", "net1", "net2"];
         let pods = pods.iter();
         pods.map(|pod| self.ensure_interfaces(pod, &names))
@@ -562,6 +562,10 @@ impl K3sCluster {
                 "-not",
                 "-path",
                 "*/containerd/*",
+                // What RKE2 brings itself.
+                "-not",
+                "-path",
+                "*/data/*/charts/*",
             ];
             let found = member.node.run(&[&find[..], &ours[..]].concat())?;
             let mut found: Vec<_> = found.lines().collect();

@@ -1,15 +1,20 @@
 //! Suite `rke2`: real RKE2, a server and an agent, each installed by RKE2's own installer and started by the command line of its unit; its
 //! static pods, its helm-controller and klipper-helm. Suite `k3s` says what systemd would need.
 
+mod brought;
+
 use anyhow::ensure;
 
 use super::k3s::{
-    DEADLINE, K3sCluster, ensure_ready, ensure_through_us,
+    DEADLINE, K3sCluster,
+    charts::config,
+    ensure_ready, ensure_through_us,
     node::{K3sNode, RKE2, Role},
     ready,
     releases::released,
 };
 use crate::{
+    cluster::pods::Pods as _,
     node::network::{NodeNetwork, address},
     options::Options,
     programs::{Module, Needs, rke2::Rke2},
@@ -34,7 +39,13 @@ pub(crate) const NEEDS: Needs = Needs {
         ("umoci", "umoci"),
         ("zstd", "zstd"),
     ],
-    modules: &[Module::Containerd, Module::Kubernetes, Module::Plugins],
+    modules: &[
+        Module::Containerd,
+        Module::Helm,
+        Module::Kubernetes,
+        Module::Multus,
+        Module::Plugins,
+    ],
 };
 
 pub(crate) fn run(
@@ -42,16 +53,28 @@ pub(crate) fn run(
     options: &Options,
     report: &mut Report,
 ) -> Result<(), CheckFailed> {
+    options.ensure_selected(&CASES.map(|(name, _)| name), report)?;
     let rke2 = report.check("RKE2's program, its installer and its images", || {
         Rke2::find(env, options.k3s.as_deref(), options.install)
     })?;
+    let mut selected = CASES.iter().filter(|(name, _)| options.selects(name));
+    selected.try_for_each(|(_, case)| case(env, &rke2, report))
+}
+
+/// The cases, each with nodes of its own.
+const CASES: [(&str, Case); 2] = [("life", life), ("brought", brought::run)];
+
+type Case = fn(&TestEnv, &Rke2, &mut Report) -> Result<(), CheckFailed>;
+
+/// From a medium to an agent, pods and the removal, as the pages say.
+fn life(env: &TestEnv, rke2: &Rke2, report: &mut Report) -> Result<(), CheckFailed> {
     // The fields are dropped in this order.
     let (mut server, mut agent, _network) = report.check(
         "RKE2's installer makes the units of a server and an agent, without a network",
         || {
             let network = NodeNetwork::new()?;
-            let server = K3sNode::install_rke2(env, &network, &rke2, (1, Role::Server))?;
-            let agent = K3sNode::install_rke2(env, &network, &rke2, (2, Role::Agent))?;
+            let server = K3sNode::install_rke2(env, &network, rke2, (1, Role::Server))?;
+            let agent = K3sNode::install_rke2(env, &network, rke2, (2, Role::Agent))?;
             for (node, other) in [(&server, 2), (&agent, 1)] {
                 let (subnet, gateway) = (format!("10.42.{other}.0/24"), address(other));
                 let route = ["ip", "route", "add", &subnet, "via", &gateway];
@@ -110,6 +133,20 @@ pub(crate) fn run(
             Ok(())
         })
     })?;
+    report.check(
+        "a HelmChartConfig changes the chart, and the daemons follow",
+        || {
+            let revision = released(&cluster, RKE2.chart, 0)?;
+            let values = "podDisruptionBudget: {enabled: true}\n";
+            cluster.apply(&[config(RKE2.chart, values)])?;
+            released(&cluster, RKE2.chart, revision)?;
+            cluster.daemons_are_ready()?;
+            let get = ["get", "poddisruptionbudgets", "--namespace=kube-system"];
+            let budgets = cluster.kubectl(&[&get[..], &["--output=name"]].concat())?;
+            ensure!(budgets.contains(RKE2.chart), "there are {budgets}");
+            Ok(())
+        },
+    )?;
     report.check("networks are defined", || cluster.define_networks())?;
     cluster.pods(report)?;
     report.check(

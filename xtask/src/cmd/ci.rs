@@ -163,8 +163,12 @@ fn long(install: bool) -> anyhow::Result<()> {
     one(e2e::Suite::Upgrade, &[])?;
     if let Some(k3s) = env::var_os(e2e::K3S) {
         one(e2e::Suite::K3s, &[])?;
-        // With a release, also the life of the other ones.
         let is_dir = Path::new(&k3s).is_dir();
+        // RKE2 is built of its sources, which no release of K3s has.
+        if Path::new(&k3s).join("rke2-src.tar.zst").is_file() {
+            one(e2e::Suite::Rke2, &[])?;
+        }
+        // With a release, also the life of the other ones.
         for other in e2e::k3s::Releases::of(&project)?.versions {
             if !is_dir && *k3s != *other {
                 one(e2e::Suite::K3s, &["--case", "life", "--k3s", &other])?;

@@ -57,8 +57,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 /// Fetches the third-party files that a suite needs; `k3s` is the value of its option.
 fn fetch(project: &Project, suite: Suite, k3s: Option<&Path>) -> anyhow::Result<()> {
     match suite {
-        Suite::Chart | Suite::Upgrade => download::all(project).map(drop),
+        Suite::Chart | Suite::Rke2 | Suite::Upgrade => download::all(project).map(drop),
         Suite::K3s => {
+            download::all(project)?;
             let of_env = env::var_os(K3S).map(PathBuf::from);
             let name = k3s.map(Path::to_owned).or(of_env);
             name.map_or(Ok(()), |name| k3s::Releases::of(project)?.fetch(&name))

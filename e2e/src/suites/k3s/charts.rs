@@ -114,7 +114,8 @@ pub(super) fn manifest(name: &str) -> String {
 }
 
 /// Returns a HelmChartConfig with these values.
-fn config(chart: &str, values: &str) -> Value {
+/// Returns the object by which administrators set values of a chart.
+pub(in crate::suites) fn config(chart: &str, values: &str) -> Value {
     json!({
         "apiVersion": "helm.cattle.io/v1", "kind": "HelmChartConfig",
         "metadata": {"name": chart, "namespace": "kube-system"},

@@ -1,0 +1,127 @@
+//! The Multus that RKE2 brings: `cni` lists it, ours takes its place under running pods as docs/moving.md says, and gives it back.
+
+use anyhow::ensure;
+use serde_json::json;
+
+use crate::{
+    cluster::pods::Pods as _,
+    node::{inspect::nothing_left, network::NodeNetwork},
+    programs::rke2::Rke2,
+    report::{CheckFailed, Report},
+    sh,
+    suites::{
+        k3s::{
+            DEADLINE, K3sCluster, ensure_through_us,
+            node::{K3sNode, RKE2, Role},
+            ready,
+            releases::released,
+        },
+        upgrade::published_release::PUBLISHED,
+    },
+    test_env::TestEnv,
+};
+
+/// The plugins of the networks, which the published chart installs.
+const PLUGINS: [&str; 2] = ["macvlan", "static"];
+
+pub(super) fn run(env: &TestEnv, rke2: &Rke2, report: &mut Report) -> Result<(), CheckFailed> {
+    // The fields are dropped in this order.
+    let (mut cluster, _network) = report.check(
+        "a server whose `cni` lists multus installs the chart that RKE2 brings",
+        || {
+            let network = NodeNetwork::new()?;
+            let mut server = K3sNode::install_rke2(env, &network, rke2, (1, Role::Server))?;
+            let (_, archives) = PUBLISHED[0].images(env, &env.upstream, &PLUGINS)?;
+            server.add_images(&archives)?;
+            server.take_medium()?;
+            server.set("cni", json!(["multus", "none"]))?;
+            server.start()?;
+            let cluster = K3sCluster {
+                api: ready(&server)?,
+                nodes: vec![server],
+            };
+            cluster.brought_runs(0)?;
+            Ok((cluster, network))
+        },
+    )?;
+    let (old, networks) = report.check("pods have its networks", || {
+        cluster.define_networks()?;
+        let old = cluster.create("old", 1)?;
+        cluster.inspect(&old)?;
+        Ok((old, cluster.networks()?))
+    })?;
+    report.check(
+        "docs/moving.md: ours takes its place; networks and running pods stay as they are",
+        || {
+            let before = cluster.inspect(&old)?;
+            let server = cluster.server();
+            server.set("cni", "none".into())?;
+            server.node.run(&["multus-distro", "install"])?;
+            ensure_through_us(server, "server")?;
+            cluster.restart()?;
+            released(&cluster, RKE2.chart, 0)?;
+            cluster.daemons_are_ready()?;
+            cluster.are_same(&networks)?;
+            let now = cluster.inspect(&old)?;
+            ensure!(now == before, "{before:?} became {now:?}");
+            Ok(())
+        },
+    )?;
+    report.check(
+        "new pods have networks of ours, and pods of both are deleted without a trace",
+        || {
+            let new = cluster.create("new", 2)?;
+            cluster.inspect(&new)?;
+            cluster.delete(&[old.clone(), new].concat())?;
+            nothing_left(&cluster.server().node)
+        },
+    )?;
+    report.check(
+        "back: RKE2 brings its own again, networks stay, and pods have them",
+        || {
+            let server = cluster.server();
+            server.node.run(&["multus-distro", "uninstall"])?;
+            server.set("cni", json!(["multus", "none"]))?;
+            cluster.restart()?;
+            cluster.brought_runs(0)?;
+            cluster.are_same(&networks)?;
+            let back = cluster.create("back", 3)?;
+            cluster.inspect(&back)?;
+            cluster.delete(&back)
+        },
+    )
+}
+
+impl K3sCluster {
+    /// Waits until a job has installed the chart that RKE2 brings, and its pods run.
+    fn brought_runs(&self, after: u64) -> anyhow::Result<()> {
+        released(self, RKE2.chart, after)?;
+        let rollout = [
+            "rollout",
+            "status",
+            "--namespace=kube-system",
+            "--timeout=5s",
+            "daemonset/rke2-multus",
+        ];
+        sh::until(DEADLINE, "upstream's daemon runs", || {
+            let image = "--output=jsonpath={.spec.template.spec.containers[0].image}";
+            let get = [
+                "get",
+                "daemonset",
+                "rke2-multus",
+                "--namespace=kube-system",
+                image,
+            ];
+            let image = self.kubectl(&get)?;
+            ensure!(image.contains("hardened-multus"), "it is {image}");
+            self.kubectl(&rollout)
+        })?;
+        Ok(())
+    }
+
+    fn are_same(&self, networks: &str) -> anyhow::Result<()> {
+        let now = self.networks()?;
+        ensure!(now == networks, "{networks} became {now}");
+        Ok(())
+    }
+}
