@@ -32,7 +32,7 @@ pub(in crate::suites) fn released(
 }
 
 /// Returns the last lines of the log of a chart's job.
-pub(super) fn job_log(cluster: &impl Pods, release: &str) -> String {
+pub(in crate::suites) fn job_log(cluster: &impl Pods, release: &str) -> String {
     let job = format!("job/helm-install-{release}");
     let namespace = format!("--namespace={NAMESPACE}");
     let logs = cluster.kubectl(&["logs", &job, &namespace, "--tail=5"]);

@@ -1,6 +1,6 @@
 //! The Multus that RKE2 brings: `cni` lists it, ours takes its place under running pods as docs/moving.md says, and gives it back.
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
 use serde_json::json;
 
 use crate::{
@@ -14,7 +14,7 @@ use crate::{
             DEADLINE, K3sCluster, ensure_through_us,
             node::{K3sNode, RKE2, Role},
             ready,
-            releases::released,
+            releases::{job_log, released},
         },
         upgrade::published_release::PUBLISHED,
     },
@@ -40,7 +40,7 @@ pub(super) fn run(env: &TestEnv, rke2: &Rke2, report: &mut Report) -> Result<(),
                 api: ready(&server)?,
                 nodes: vec![server],
             };
-            cluster.brought_runs(0)?;
+            cluster.runs("rancher/hardened-multus")?;
             Ok((cluster, network))
         },
     )?;
@@ -59,7 +59,7 @@ pub(super) fn run(env: &TestEnv, rke2: &Rke2, report: &mut Report) -> Result<(),
             server.node.run(&["multus-distro", "install"])?;
             ensure_through_us(server, "server")?;
             cluster.restart()?;
-            released(&cluster, RKE2.chart, 0)?;
+            cluster.runs("multusrs/multus")?;
             cluster.daemons_are_ready()?;
             cluster.are_same(&networks)?;
             let now = cluster.inspect(&old)?;
@@ -81,9 +81,13 @@ pub(super) fn run(env: &TestEnv, rke2: &Rke2, report: &mut Report) -> Result<(),
         || {
             let server = cluster.server();
             server.node.run(&["multus-distro", "uninstall"])?;
+            cluster.restart()?;
+            // Both charts have one name, and RKE2's would be uninstalled with ours.
+            cluster.wait_until_removed()?;
+            let server = cluster.server();
             server.set("cni", json!(["multus", "none"]))?;
             cluster.restart()?;
-            cluster.brought_runs(0)?;
+            cluster.runs("rancher/hardened-multus")?;
             cluster.are_same(&networks)?;
             let back = cluster.create("back", 3)?;
             cluster.inspect(&back)?;
@@ -93,30 +97,19 @@ pub(super) fn run(env: &TestEnv, rke2: &Rke2, report: &mut Report) -> Result<(),
 }
 
 impl K3sCluster {
-    /// Waits until a job has installed the chart that RKE2 brings, and its pods run.
-    fn brought_runs(&self, after: u64) -> anyhow::Result<()> {
-        released(self, RKE2.chart, after)?;
-        let rollout = [
-            "rollout",
-            "status",
-            "--namespace=kube-system",
-            "--timeout=5s",
-            "daemonset/rke2-multus",
-        ];
-        sh::until(DEADLINE, "upstream's daemon runs", || {
-            let image = "--output=jsonpath={.spec.template.spec.containers[0].image}";
-            let get = [
-                "get",
-                "daemonset",
-                "rke2-multus",
-                "--namespace=kube-system",
-                image,
-            ];
-            let image = self.kubectl(&get)?;
-            ensure!(image.contains("hardened-multus"), "it is {image}");
-            self.kubectl(&rollout)
-        })?;
-        Ok(())
+    /// Waits until a job has installed the chart whose image has this name, and its daemon runs.
+    fn runs(&self, image: &str) -> anyhow::Result<()> {
+        let name = format!("daemonset/{}", RKE2.chart);
+        let namespace = "--namespace=kube-system";
+        sh::until(DEADLINE, &format!("the daemon of {image} runs"), || {
+            let form = "--output=jsonpath={.spec.template.spec.containers[0].image}";
+            let found = self.kubectl(&["get", &name, namespace, form])?;
+            ensure!(found.contains(image), "its image is {found}");
+            let status = ["rollout", "status", &name, namespace, "--timeout=5s"];
+            self.kubectl(&status)
+        })
+        .with_context(|| job_log(self, RKE2.chart))?;
+        released(self, RKE2.chart, 0).map(drop)
     }
 
     fn are_same(&self, networks: &str) -> anyhow::Result<()> {
