@@ -6,7 +6,9 @@
 use std::fmt;
 
 /// The suites of `cargo xtask e2e` that run blocks of pages.
-pub const SUITES: &[&str] = &["airgap", "chart", "cluster", "k3s", "netns", "upgrade"];
+pub const SUITES: &[&str] = &[
+    "airgap", "chart", "cluster", "k3s", "netns", "rke2", "upgrade",
+];
 
 /// A block of code.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -103,23 +103,41 @@ fn downloads() -> anyhow::Result<PathBuf> {
     Ok(test_env::home()?.with_file_name("download").join("k3s"))
 }
 
-/// Makes the files of a release from parts; returns their directory.
-fn build(parts: &Path, install: bool) -> anyhow::Result<PathBuf> {
-    let made = test_env::home()?.join("tools/k3s");
-    let sums = sh::run(Command::new("sha256sum").current_dir(parts).args(PARTS))?;
+/// Makes a directory of the suite's tools of parts, unless it is made of the same ones already; returns it. `what` is named while it is made.
+pub(super) fn made_of(
+    (name, what): (&str, &str),
+    (parts, names): (&Path, &[&str]),
+    install: bool,
+    fill: impl FnOnce(&Path) -> anyhow::Result<()>,
+) -> anyhow::Result<PathBuf> {
+    let made = test_env::home()?.join("tools").join(name);
+    let sums = sh::run(Command::new("sha256sum").current_dir(parts).args(names))?;
     let stamp_file = made.join("parts.sha256");
     if fs::read_to_string(&stamp_file).is_ok_and(|stamp| stamp == sums) {
         return Ok(made);
     }
     ensure!(
         install && find("go").is_some(),
-        "K3s' program is not built of the parts in {}; --install builds it, with Go",
+        "{what} is not built of the parts in {}; --install builds it, with Go",
         parts.display()
     );
-    say("building K3s' program (a minute the first time)");
+    say(&format!("building {what} (minutes the first time)"));
     if made.exists() {
         fs::remove_dir_all(&made)?;
     }
+    fs::create_dir_all(&made)?;
+    fill(&made)?;
+    fs::write(stamp_file, sums)?;
+    Ok(made)
+}
+
+/// Makes the files of a release from parts; returns their directory.
+fn build(parts: &Path, install: bool) -> anyhow::Result<PathBuf> {
+    let what = ("k3s", "K3s' program");
+    made_of(what, (parts, &PARTS), install, |made| build_in(parts, made))
+}
+
+fn build_in(parts: &Path, made: &Path) -> anyhow::Result<()> {
     let sources = made.join("src");
     fs::create_dir_all(&sources)?;
     let [source, data, image] = PARTS.map(|part| parts.join(part));
@@ -148,9 +166,7 @@ fn build(parts: &Path, install: bool) -> anyhow::Result<PathBuf> {
             .args(["--decompress", "--force", "--quiet", "-o"])
             .args([made.join(archive), image]),
     )?;
-    fs::remove_dir_all(sources)?;
-    fs::write(stamp_file, sums)?;
-    Ok(made)
+    Ok(fs::remove_dir_all(sources)?)
 }
 
 /// Builds the outer program, which unpacks this archive into a directory that it calls by the archive's hash.

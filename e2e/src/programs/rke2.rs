@@ -14,7 +14,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 
 use super::{find, image::Image, k3s, published_charts};
-use crate::{report::say, sh, test_env, test_env::TestEnv};
+use crate::{sh, test_env, test_env::TestEnv};
 
 /// Sources of RKE2 and of K3s, and the image of helm-controller's jobs.
 const PARTS: [&str; 3] = [
@@ -65,21 +65,11 @@ impl Rke2 {
 
 /// Builds the program and packs it as a release; returns the directory.
 fn build(parts: &Path, install: bool) -> anyhow::Result<PathBuf> {
-    let made = test_env::home()?.join("tools/rke2");
-    let sums = sh::run(Command::new("sha256sum").current_dir(parts).args(PARTS))?;
-    let stamp_file = made.join("parts.sha256");
-    if fs::read_to_string(&stamp_file).is_ok_and(|stamp| stamp == sums) {
-        return Ok(made);
-    }
-    ensure!(
-        install && find("go").is_some(),
-        "RKE2's program is not built of the parts in {}; --install builds it, with Go",
-        parts.display()
-    );
-    say("building RKE2's program (ten minutes the first time)");
-    if made.exists() {
-        fs::remove_dir_all(&made)?;
-    }
+    let what = ("rke2", "RKE2's program");
+    k3s::made_of(what, (parts, &PARTS), install, |made| build_in(parts, made))
+}
+
+fn build_in(parts: &Path, made: &Path) -> anyhow::Result<()> {
     let [rke2, k3s] = ["src", "k3s"].map(|name| made.join(name));
     for (archive, directory) in [(PARTS[0], &rke2), (PARTS[1], &k3s)] {
         fs::create_dir_all(directory)?;
@@ -119,8 +109,7 @@ fn build(parts: &Path, install: bool) -> anyhow::Result<PathBuf> {
     for directory in [rke2, k3s, bundle] {
         fs::remove_dir_all(directory)?;
     }
-    fs::write(stamp_file, sums)?;
-    Ok(made)
+    Ok(())
 }
 
 /// Builds the program as RKE2's own script does, with the names of images that the suite makes.

@@ -16,7 +16,7 @@ use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
 use self::{
-    node::{BIN, DATA, K3S, K3sNode, Role},
+    node::{BIN, DATA, DistroNode, K3S, Role},
     releases::released,
 };
 use super::cluster::{FIRST_NETWORK, PAGE_VALUES};
@@ -100,13 +100,13 @@ fn life(env: &TestEnv, k3s: &K3s, report: &mut Report) -> Result<(), CheckFailed
         "K3s' installer makes the units of a server and an agent",
         || {
             let network = NodeNetwork::new()?;
-            let server = K3sNode::install(env, &network, k3s, (1, Role::Server))?;
-            let agent = K3sNode::install(env, &network, k3s, (2, Role::Agent))?;
+            let server = DistroNode::install(env, &network, k3s, (1, Role::Server))?;
+            let agent = DistroNode::install(env, &network, k3s, (2, Role::Agent))?;
             Ok((server, agent, network))
         },
     )?;
     let reader = report.check("the pages for people are read", || Reader::new(env, "k3s"))?;
-    let follow = |node: &K3sNode, page, step| reader.follow(page, step, || node.shell(env));
+    let follow = |node: &DistroNode, page, step| reader.follow(page, step, || node.shell(env));
 
     report.check(
         "docs/airgap.md: images and program come from a medium, before K3s' first start",
@@ -124,21 +124,11 @@ fn life(env: &TestEnv, k3s: &K3s, report: &mut Report) -> Result<(), CheckFailed
             ready(&server)
         },
     )?;
-    let mut cluster = K3sCluster {
+    let mut cluster = DistroCluster {
         api,
         nodes: vec![server],
     };
-    report.check(
-        "helm-controller and its jobs install both charts without a network",
-        || {
-            released(&cluster, "k3s-multus-crd", 0)?;
-            released(&cluster, CHART, 0).map(drop)
-        },
-    )?;
-    report.check(
-        "the daemon is ready, and found K3s' own directories",
-        || cluster.daemons_are_ready(),
-    )?;
+    cluster.installed(report)?;
     report.check(
         "docs/first-network.md: an agent joins, and has its daemon",
         || {
@@ -151,13 +141,7 @@ fn life(env: &TestEnv, k3s: &K3s, report: &mut Report) -> Result<(), CheckFailed
             cluster.ensure_not_pulled()
         },
     )?;
-    report.check("doctor finds nothing wrong on either node", || {
-        cluster.each(|member| {
-            let text = member.node.run(&["multus-distro", "doctor"])?;
-            ensure!(text.contains("the daemon answers"), "it prints {text}");
-            Ok(())
-        })
-    })?;
+    cluster.doctor_finds_nothing(report)?;
     report.check(
         "docs/first-network.md: a pod has a second interface",
         || {
@@ -190,7 +174,7 @@ fn life(env: &TestEnv, k3s: &K3s, report: &mut Report) -> Result<(), CheckFailed
 }
 
 /// Waits until the API server answers and the first node is Ready.
-pub(super) fn ready(server: &K3sNode) -> anyhow::Result<ApiClient> {
+pub(super) fn ready(server: &DistroNode) -> anyhow::Result<ApiClient> {
     sh::until(DEADLINE, "the API server answers", || {
         server.ensure_runs()?;
         let answer = [
@@ -225,7 +209,7 @@ pub(super) fn ensure_ready(api: &ApiClient, count: usize) -> anyhow::Result<()> 
 }
 
 /// Fails unless the unit starts K3s in this role through multus-distro, with Multus.
-pub(super) fn ensure_through_us(member: &K3sNode, role: &str) -> anyhow::Result<()> {
+pub(super) fn ensure_through_us(member: &DistroNode, role: &str) -> anyhow::Result<()> {
     let line = member.command_line()?;
     let name = member.distro.name;
     let expected = format!("{BIN}/multus-distro run --multus -- {BIN}/{name} {role}");
@@ -233,13 +217,13 @@ pub(super) fn ensure_through_us(member: &K3sNode, role: &str) -> anyhow::Result<
     Ok(())
 }
 
-pub(super) struct K3sCluster {
+pub(super) struct DistroCluster {
     pub(super) api: ApiClient,
     /// The server comes first.
-    pub(super) nodes: Vec<K3sNode>,
+    pub(super) nodes: Vec<DistroNode>,
 }
 
-impl Pods for K3sCluster {
+impl Pods for DistroCluster {
     fn api(&self) -> &ApiClient {
         &self.api
     }
@@ -249,15 +233,15 @@ impl Pods for K3sCluster {
     }
 }
 
-impl K3sCluster {
+impl DistroCluster {
     /// Starts a server that has been prepared, and waits until its node is Ready.
     fn start(
         env: &TestEnv,
         network: &NodeNetwork,
         k3s: &K3s,
-        prepare: impl FnOnce(&K3sNode) -> anyhow::Result<()>,
+        prepare: impl FnOnce(&DistroNode) -> anyhow::Result<()>,
     ) -> anyhow::Result<Self> {
-        let mut server = K3sNode::install(env, network, k3s, (1, Role::Server))?;
+        let mut server = DistroNode::install(env, network, k3s, (1, Role::Server))?;
         prepare(&server)?;
         server.start()?;
         Ok(Self {
@@ -266,7 +250,7 @@ impl K3sCluster {
         })
     }
 
-    pub(super) fn server(&self) -> &K3sNode {
+    pub(super) fn server(&self) -> &DistroNode {
         &self.nodes[0]
     }
 
@@ -277,17 +261,20 @@ impl K3sCluster {
         command
     }
 
-    pub(super) fn each(&self, act: impl Fn(&K3sNode) -> anyhow::Result<()>) -> anyhow::Result<()> {
+    pub(super) fn each(
+        &self,
+        act: impl Fn(&DistroNode) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
         let mut nodes = self.nodes.iter();
         nodes.try_for_each(|member| act(member).with_context(|| member.node.name.clone()))
     }
 
-    /// Ends K3s on every node; containers go on.
+    /// Ends the distro on every node; containers go on.
     fn end(&mut self) -> anyhow::Result<()> {
-        self.nodes.iter_mut().try_for_each(K3sNode::end)
+        self.nodes.iter_mut().try_for_each(DistroNode::end)
     }
 
-    /// Restarts K3s on every node; containers go on.
+    /// Restarts the distro on every node; containers go on.
     pub(super) fn restart(&mut self) -> anyhow::Result<()> {
         self.end()?;
         for member in &mut self.nodes {
@@ -317,6 +304,32 @@ impl K3sCluster {
         })
     }
 
+    /// The jobs of the charts, and the daemons that they start.
+    pub(super) fn installed(&self, report: &mut Report) -> Result<(), CheckFailed> {
+        let chart = self.server().distro.chart;
+        report.check(
+            "helm-controller and its jobs install both charts without a network",
+            || {
+                released(self, &format!("{chart}-crd"), 0)?;
+                released(self, chart, 0).map(drop)
+            },
+        )?;
+        report.check(
+            "the daemon is ready, and found the distro's own directories",
+            || self.daemons_are_ready(),
+        )
+    }
+
+    pub(super) fn doctor_finds_nothing(&self, report: &mut Report) -> Result<(), CheckFailed> {
+        report.check("doctor finds nothing wrong on any node", || {
+            self.each(|member| {
+                let text = member.node.run(&["multus-distro", "doctor"])?;
+                ensure!(text.contains("the daemon answers"), "it prints {text}");
+                Ok(())
+            })
+        })
+    }
+
     /// Returns the names of the daemons' pods.
     fn daemon_pods(&self) -> anyhow::Result<Vec<String>> {
         let selector = format!("--selector=app={}", self.server().distro.chart);
@@ -335,7 +348,7 @@ impl K3sCluster {
         let path = format!("/apis/apps/v1/namespaces/kube-system/daemonsets/{chart}");
         let count = self.nodes.len() as u64;
         sh::until(DEADLINE, "the DaemonSet is ready", || {
-            self.each(K3sNode::ensure_runs)?;
+            self.each(DistroNode::ensure_runs)?;
             let status = self.api.request("GET", &path, &Value::Null)?.json()?["status"].clone();
             let is_ready = ["desiredNumberScheduled", "numberReady"]
                 .iter()
@@ -405,7 +418,7 @@ impl K3sCluster {
         self.kubectl(&ping).map(drop)
     }
 
-    /// The life of pods: they start, keep their networks while daemons and K3s restart, and leave nothing.
+    /// The life of pods: they start, keep their networks while daemons and the distro restart, and leave nothing.
     pub(super) fn pods(&mut self, report: &mut Report) -> Result<(), CheckFailed> {
         let (left, right, before) = report.check(
             "pods of both nodes start with a bridge and a macvlan interface",
@@ -432,7 +445,7 @@ impl K3sCluster {
             || reach(self),
         )?;
         report.check(
-            "the daemons' pods are deleted and K3s restarts: pods keep their networks",
+            "the daemons' pods are deleted and the distro restarts: pods keep their networks",
             || {
                 let former = self.daemon_pods()?;
                 let names: Vec<_> = former.iter().map(String::as_str).collect();
@@ -578,7 +591,7 @@ impl K3sCluster {
 
 /// Fails unless these pods, one of each node, reach each other over the LAN.
 fn reach_macvlan(
-    cluster: &K3sCluster,
+    cluster: &DistroCluster,
     pods: &[String],
     addresses: &[Addresses],
 ) -> anyhow::Result<()> {

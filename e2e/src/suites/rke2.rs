@@ -6,10 +6,10 @@ mod brought;
 use anyhow::ensure;
 
 use super::k3s::{
-    DEADLINE, K3sCluster,
+    DEADLINE, DistroCluster,
     charts::config,
     ensure_ready, ensure_through_us,
-    node::{K3sNode, RKE2, Role},
+    node::{DistroNode, RKE2, Role},
     ready,
     releases::released,
 };
@@ -73,8 +73,8 @@ fn life(env: &TestEnv, rke2: &Rke2, report: &mut Report) -> Result<(), CheckFail
         "RKE2's installer makes the units of a server and an agent, without a network",
         || {
             let network = NodeNetwork::new()?;
-            let server = K3sNode::install_rke2(env, &network, rke2, (1, Role::Server))?;
-            let agent = K3sNode::install_rke2(env, &network, rke2, (2, Role::Agent))?;
+            let server = DistroNode::install_rke2(env, &network, rke2, (1, Role::Server))?;
+            let agent = DistroNode::install_rke2(env, &network, rke2, (2, Role::Agent))?;
             for (node, other) in [(&server, 2), (&agent, 1)] {
                 let (subnet, gateway) = (format!("10.42.{other}.0/24"), address(other));
                 let route = ["ip", "route", "add", &subnet, "via", &gateway];
@@ -98,21 +98,11 @@ fn life(env: &TestEnv, rke2: &Rke2, report: &mut Report) -> Result<(), CheckFail
             ready(&server)
         },
     )?;
-    let mut cluster = K3sCluster {
+    let mut cluster = DistroCluster {
         api,
         nodes: vec![server],
     };
-    report.check(
-        "helm-controller and its jobs install both charts without a network",
-        || {
-            released(&cluster, "rke2-multus-crd", 0)?;
-            released(&cluster, RKE2.chart, 0).map(drop)
-        },
-    )?;
-    report.check(
-        "the daemon is ready, and found RKE2's own directories",
-        || cluster.daemons_are_ready(),
-    )?;
+    cluster.installed(report)?;
     report.check("an agent joins, and has its daemon", || {
         agent.take_medium()?;
         agent.node.run(&["multus-distro", "install"])?;
@@ -120,19 +110,13 @@ fn life(env: &TestEnv, rke2: &Rke2, report: &mut Report) -> Result<(), CheckFail
         agent.start()?;
         cluster.nodes.push(agent);
         sh::until(DEADLINE, "both nodes are Ready", || {
-            cluster.each(K3sNode::ensure_runs)?;
+            cluster.each(DistroNode::ensure_runs)?;
             ensure_ready(&cluster.api, 2)
         })?;
         cluster.daemons_are_ready()?;
         cluster.ensure_not_pulled()
     })?;
-    report.check("doctor finds nothing wrong on either node", || {
-        cluster.each(|member| {
-            let text = member.node.run(&["multus-distro", "doctor"])?;
-            ensure!(text.contains("the daemon answers"), "it prints {text}");
-            Ok(())
-        })
-    })?;
+    cluster.doctor_finds_nothing(report)?;
     report.check(
         "a HelmChartConfig changes the chart, and the daemons follow",
         || {

@@ -15,7 +15,7 @@ use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
 use super::{
-    ALL, CHART, DEADLINE, K3sCluster, ensure_through_us,
+    ALL, CHART, DEADLINE, DistroCluster, ensure_through_us,
     node::{DATA, KUBECONFIG},
     releases::{job_log, released},
 };
@@ -63,7 +63,7 @@ pub(super) fn run(env: &TestEnv, k3s: &K3s, report: &mut Report) -> Result<(), C
         "a server starts through multus-distro, with a HelmChartConfig that the chart refuses",
         || {
             let network = NodeNetwork::new()?;
-            let cluster = K3sCluster::start(env, &network, k3s, |server| {
+            let cluster = DistroCluster::start(env, &network, k3s, |server| {
                 server.take_medium()?;
                 server.node.run(&["multus-distro", "install"])?;
                 ensure_through_us(server, "server")?;
@@ -125,7 +125,7 @@ pub(in crate::suites) fn config(chart: &str, values: &str) -> Value {
 
 pub(super) struct Charts<'a> {
     pub(super) env: &'a TestEnv,
-    pub(super) cluster: K3sCluster,
+    pub(super) cluster: DistroCluster,
     /// The networks' uids.
     pub(super) networks: String,
 }

@@ -7,7 +7,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 
 use super::{
-    CONF_DIR, K3sCluster,
+    CONF_DIR, DistroCluster,
     charts::NAMESPACE,
     node::{BIN, DATA, KUBECONFIG},
     releases::released,
@@ -48,7 +48,7 @@ pub(super) fn run(env: &TestEnv, k3s: &K3s, report: &mut Report) -> Result<(), C
         "a server runs without Multus, with upstream's images and ours",
         || {
             let network = NodeNetwork::new()?;
-            let cluster = K3sCluster::start(env, &network, k3s, |server| {
+            let cluster = DistroCluster::start(env, &network, k3s, |server| {
                 for kind in KINDS {
                     let (_, archives) = kind.images(env, &env.upstream, &PLUGINS)?;
                     server.add_images(&archives)?;
@@ -92,7 +92,7 @@ pub(super) fn run(env: &TestEnv, k3s: &K3s, report: &mut Report) -> Result<(), C
 
 struct Documented<'a> {
     env: &'a TestEnv,
-    cluster: K3sCluster,
+    cluster: DistroCluster,
     /// Pods that the other side has started.
     pods: Vec<String>,
     /// The networks' uids, which never change.
@@ -102,7 +102,7 @@ struct Documented<'a> {
 }
 
 impl Documented<'_> {
-    fn server(&self) -> &super::K3sNode {
+    fn server(&self) -> &super::DistroNode {
         self.cluster.server()
     }
 

@@ -22,7 +22,7 @@ use crate::{
     test_env::{TestEnv, arch},
 };
 
-/// The directory in which operators and K3s' installer put programs.
+/// The directory in which operators and the distros' installers put programs.
 pub(in crate::suites) const BIN: &str = "/usr/local/bin";
 /// The place where a medium is mounted.
 const MEDIUM: &str = "/media";
@@ -110,7 +110,7 @@ pub(in crate::suites) enum Role {
 }
 
 /// A node of a distro; its control group outlives its processes.
-pub(in crate::suites) struct K3sNode {
+pub(in crate::suites) struct DistroNode {
     pub(in crate::suites) node: Node,
     pub(in crate::suites) distro: &'static Distro,
     role: Role,
@@ -151,7 +151,7 @@ impl Distro {
     }
 }
 
-impl K3sNode {
+impl DistroNode {
     /// Makes a node, runs K3s' installer on it without a start, and gives it a medium with the release.
     pub(in crate::suites) fn install(
         env: &TestEnv,
@@ -238,13 +238,13 @@ impl K3sNode {
         })
     }
 
-    /// Returns the path of K3s' script that uninstalls it.
+    /// Returns the path of the distro's script that uninstalls it.
     pub(in crate::suites) fn uninstaller(&self) -> String {
         let (unit, _) = self.distro.unit(self.role);
         format!("{BIN}/{}-uninstall.sh", unit.trim_end_matches(".service"))
     }
 
-    /// Copies archives of images to where K3s imports them.
+    /// Copies archives of images to where the distro imports them.
     pub(in crate::suites) fn add_images(&self, archives: &[PathBuf]) -> anyhow::Result<()> {
         let images = self
             .node
@@ -257,7 +257,7 @@ impl K3sNode {
         Ok(())
     }
 
-    /// Puts our program next to K3s', and our images where K3s imports them; pages take both for granted.
+    /// Puts our program next to the distro's, and our images where it imports them; pages take both for granted.
     pub(in crate::suites) fn take_medium(&self) -> anyhow::Result<()> {
         let [program, place] = [
             format!("{MEDIUM}/bin/amd64/multus-distro"),
@@ -276,12 +276,12 @@ impl K3sNode {
         shell
             .arg(format!("PATH={BIN}:{path}:{}", plugins.display()))
             .arg("bash")
-            .env("KUBECONFIG", KUBECONFIG)
+            .env("KUBECONFIG", self.distro.kubeconfig)
             .env("HOME", &self.node.dir);
         shell
     }
 
-    /// Puts programs of the suite next to K3s', by their names.
+    /// Puts programs of the suite next to the distro's, by their names.
     pub(in crate::suites) fn add_programs(
         &self,
         env: &TestEnv,
@@ -295,7 +295,7 @@ impl K3sNode {
         })
     }
 
-    /// Changes K3s' settings.
+    /// Changes the distro's settings.
     pub(in crate::suites) fn set(&self, key: &str, value: Value) -> anyhow::Result<()> {
         let file = self.distro.config();
         let mut config: Value = serde_json::from_slice(&fs::read(self.node.path(&file))?)?;
@@ -353,7 +353,7 @@ impl K3sNode {
         mount_own(&self.node, self.distro)
     }
 
-    /// Ends K3s as systemd does: containers go on.
+    /// Ends the distro as systemd does: containers go on.
     pub(in crate::suites) fn end(&mut self) -> anyhow::Result<()> {
         match self.service.take() {
             Some(service) => self.node.end(&service, "TERM"),
@@ -394,7 +394,7 @@ impl K3sNode {
         }
     }
 
-    /// Fails when K3s has ended, with the end of its log.
+    /// Fails when the distro has ended, with the end of its log.
     pub(in crate::suites) fn ensure_runs(&self) -> anyhow::Result<()> {
         let runs = self
             .service

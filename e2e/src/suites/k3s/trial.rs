@@ -6,7 +6,7 @@ use anyhow::{Context as _, ensure};
 use docs::{Check, Pages, README};
 
 use super::{
-    K3sNode, Role,
+    DistroNode, Role,
     node::{DATA, KUBECONFIG},
 };
 use crate::{
@@ -23,7 +23,7 @@ pub(super) fn run(env: &TestEnv, k3s: &K3s, report: &mut Report) -> Result<(), C
     // The fields are dropped in this order.
     let (member, settings, pages, _network) = report.check("a machine without K3s", || {
         let network = NodeNetwork::new()?;
-        let member = K3sNode::install(env, &network, k3s, (1, Role::Server))?;
+        let member = DistroNode::install(env, &network, k3s, (1, Role::Server))?;
         // The script runs the installer itself.
         for dir in ["programs", "units"] {
             for entry in fs::read_dir(member.node.dir.join(dir))? {

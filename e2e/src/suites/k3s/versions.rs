@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context as _, ensure};
 
 use super::{
-    CHART, K3sCluster, ensure_through_us,
+    CHART, DistroCluster, ensure_through_us,
     node::{BIN, DATA, put_program},
     releases::released,
 };
@@ -30,7 +30,7 @@ pub(super) fn run(env: &TestEnv, k3s: &K3s, report: &mut Report) -> Result<(), C
                 k3s.next.display()
             );
             let network = NodeNetwork::new()?;
-            let cluster = K3sCluster::start(env, &network, k3s, |server| {
+            let cluster = DistroCluster::start(env, &network, k3s, |server| {
                 server.take_medium()?;
                 server.node.run(&["multus-distro", "install"])?;
                 ensure_through_us(server, "server")
@@ -108,7 +108,7 @@ pub(super) fn run(env: &TestEnv, k3s: &K3s, report: &mut Report) -> Result<(), C
     )
 }
 
-impl K3sCluster {
+impl DistroCluster {
     /// Starts K3s with another program, under pods that have to keep their networks.
     pub(super) fn change_version(
         &mut self,

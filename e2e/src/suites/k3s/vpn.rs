@@ -5,8 +5,8 @@ use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
 use super::{
-    CHART, DEADLINE, K3sCluster, ensure_ready,
-    node::{BIN, K3sNode, Role},
+    CHART, DEADLINE, DistroCluster, ensure_ready,
+    node::{BIN, DistroNode, Role},
     ready,
     releases::released,
 };
@@ -153,8 +153,8 @@ fn run(
         || {
             let network = NodeNetwork::new()?;
             let (vpn, other) = start(&network)?;
-            let server = K3sNode::install(env, &network, k3s, (1, Role::Server))?;
-            let agent = K3sNode::install(env, &network, k3s, (2, Role::Agent))?;
+            let server = DistroNode::install(env, &network, k3s, (1, Role::Server))?;
+            let agent = DistroNode::install(env, &network, k3s, (2, Role::Agent))?;
             for (index, member) in [&server, &agent].into_iter().enumerate() {
                 member.add_programs(env, &PROGRAMS)?;
                 vpn.connect(&member.node, index, &server.node.address())?;
@@ -215,23 +215,23 @@ fn run(
 
 struct Fixture<'a> {
     env: &'a TestEnv,
-    cluster: K3sCluster,
+    cluster: DistroCluster,
     vpn: Vpn,
     /// The agent, until it joins.
-    agent: Option<K3sNode>,
+    agent: Option<DistroNode>,
     pods: Vec<String>,
 }
 
 impl<'a> Fixture<'a> {
     fn start(
         env: &'a TestEnv,
-        (mut server, agent): (K3sNode, K3sNode),
+        (mut server, agent): (DistroNode, DistroNode),
         vpn: Vpn,
     ) -> anyhow::Result<Self> {
         put_on_vpn(&mut server, &vpn)?;
         vpn::address(&server.node)?;
         server.start()?;
-        let cluster = K3sCluster {
+        let cluster = DistroCluster {
             api: ready(&server)?,
             nodes: vec![server],
         };
@@ -254,7 +254,7 @@ impl<'a> Fixture<'a> {
         agent.start()?;
         self.cluster.nodes.push(agent);
         sh::until(DEADLINE, "both nodes are Ready", || {
-            self.cluster.each(K3sNode::ensure_runs)?;
+            self.cluster.each(DistroNode::ensure_runs)?;
             ensure_ready(&self.cluster.api, 2)
         })?;
         self.approve()?;
@@ -443,13 +443,13 @@ impl<'a> Fixture<'a> {
 }
 
 /// Puts a node with a medium on the VPN, as docs/vpn.md says.
-fn put_on_vpn(member: &mut K3sNode, vpn: &Vpn) -> anyhow::Result<()> {
+fn put_on_vpn(member: &mut DistroNode, vpn: &Vpn) -> anyhow::Result<()> {
     member.take_medium()?;
     install_vpn(member, vpn)
 }
 
 /// Writes the settings, installs everything and starts what keeps the node on the VPN.
-fn install_vpn(member: &mut K3sNode, vpn: &Vpn) -> anyhow::Result<()> {
+fn install_vpn(member: &mut DistroNode, vpn: &Vpn) -> anyhow::Result<()> {
     let settings = vpn.settings(&member.node);
     vpn::write_private(&member.node, AUTH, &format!("{settings}\n"))?;
     let install = [

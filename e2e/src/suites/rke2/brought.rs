@@ -6,13 +6,14 @@ use serde_json::json;
 use crate::{
     cluster::pods::Pods as _,
     node::{inspect::nothing_left, network::NodeNetwork},
+    pages::Reader,
     programs::rke2::Rke2,
     report::{CheckFailed, Report},
     sh,
     suites::{
         k3s::{
-            DEADLINE, K3sCluster, ensure_through_us,
-            node::{K3sNode, RKE2, Role},
+            DEADLINE, DistroCluster, ensure_through_us,
+            node::{DistroNode, RKE2, Role},
             ready,
             releases::{job_log, released},
         },
@@ -30,13 +31,13 @@ pub(super) fn run(env: &TestEnv, rke2: &Rke2, report: &mut Report) -> Result<(),
         "a server whose `cni` lists multus installs the chart that RKE2 brings",
         || {
             let network = NodeNetwork::new()?;
-            let mut server = K3sNode::install_rke2(env, &network, rke2, (1, Role::Server))?;
+            let mut server = DistroNode::install_rke2(env, &network, rke2, (1, Role::Server))?;
             let (_, archives) = PUBLISHED[0].images(env, &env.upstream, &PLUGINS)?;
             server.add_images(&archives)?;
             server.take_medium()?;
             server.set("cni", json!(["multus", "none"]))?;
             server.start()?;
-            let cluster = K3sCluster {
+            let cluster = DistroCluster {
                 api: ready(&server)?,
                 nodes: vec![server],
             };
@@ -85,6 +86,9 @@ pub(super) fn run(env: &TestEnv, rke2: &Rke2, report: &mut Report) -> Result<(),
             // Both charts have one name, and RKE2's would be uninstalled with ours.
             cluster.wait_until_removed()?;
             let server = cluster.server();
+            let reader = Reader::new(env, "rke2")?;
+            reader.follow("docs/moving.md", "back", || server.shell(env))?;
+            reader.ensure_all_followed()?;
             server.set("cni", json!(["multus", "none"]))?;
             cluster.restart()?;
             cluster.runs("rancher/hardened-multus")?;
@@ -96,7 +100,7 @@ pub(super) fn run(env: &TestEnv, rke2: &Rke2, report: &mut Report) -> Result<(),
     )
 }
 
-impl K3sCluster {
+impl DistroCluster {
     /// Waits until a job has installed the chart whose image has this name, and its daemon runs.
     fn runs(&self, image: &str) -> anyhow::Result<()> {
         let name = format!("daemonset/{}", RKE2.chart);
