@@ -46,7 +46,7 @@ pub const RT_SCOPE_NOWHERE: u8 = 255;
 pub const RTPROT_UNSPEC: u8 = 0;
 /// A gateway or a direct route.
 pub const RTN_UNICAST: u8 = 1;
-/// No way: packets are dropped, and their sender is told.
+/// The destination cannot be reached: packets are dropped, and the sender gets an error.
 pub const RTN_UNREACHABLE: u8 = 7;
 
 /// How a route is added.

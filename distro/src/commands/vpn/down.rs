@@ -17,10 +17,7 @@ use vpn::{
     state::Record,
 };
 
-use super::{
-    note,
-    run::{change_barriers, change_routes, change_rules},
-};
+use super::{note, run::Kernel};
 use crate::node_vpn::files::VpnFiles;
 
 #[derive(Debug, clap::Args)]
@@ -93,11 +90,10 @@ pub(super) fn undo(root: &Root, record: Record, end: End) -> anyhow::Result<()> 
     let run_dir = VpnFiles::new(root).run_dir();
     let provider = selection.on_this_node(&run_dir);
     let status = provider.status();
-    let phase = status.as_ref().map(|status| &status.phase).ok();
-    let ranges = phase.and_then(|phase| {
-        let guide = selection.guide();
-        peers::return_of(guide, phase, &record.assigned)
-    });
+    let ranges = status
+        .as_ref()
+        .ok()
+        .and_then(|status| peers::return_of(selection.guide(), &status.phase, &record.assigned));
     // With its program the VPN is gone, too.
     let is_gone = matches!(status, Err(ProviderError::NotInstalled(_)));
     // On the way to another VPN, or at an uninstallation, the operator has often stopped this one already.
@@ -117,9 +113,16 @@ pub(super) fn undo(root: &Root, record: Record, end: End) -> anyhow::Result<()> 
             provider.logout().context("cannot log this node out")?;
         }
     }
-    change_rules(&BTreeSet::new()).context("cannot delete the rules of the LAN")?;
-    change_routes(None, &[]).context("cannot delete the routes to other nodes' pods")?;
-    change_barriers(&[]).context("cannot delete the routes that keep packets for pods here")?;
+    let mut kernel = Kernel::open().context("cannot read the routes of this node")?;
+    kernel
+        .change_rules(&BTreeSet::new())
+        .context("cannot delete the rules of the LAN")?;
+    kernel
+        .change_routes(None, &[])
+        .context("cannot delete the routes to other nodes' pods")?;
+    kernel
+        .change_barriers(&[])
+        .context("cannot delete the routes that keep packets for pods here")?;
     if let Some(line) = ranges {
         note(&line);
     }

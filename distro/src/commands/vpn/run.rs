@@ -20,7 +20,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use vpn::{
     Auth, Facts, Prefix, Secret,
     flannel::Note,
-    kernel::Netlink,
+    kernel::{Netlink, Network},
     life::{Input, Life, Store as _},
     peers,
     provider::{Guide, KEY_FILE, Login, Pods},
@@ -114,11 +114,7 @@ fn keep_up(root: &Root, files: &VpnFiles<'_>, auth: Option<&Auth>) -> anyhow::Re
             network: &network,
         });
         if is_this_node {
-            set_barriers(&mut state, flannel.as_ref(), pods);
-        }
-        if is_this_node && state.node.is_some() {
-            set_rules(&mut state);
-            set_routes(&mut state);
+            set_kernel(&mut state, flannel.as_ref(), pods);
         }
         let lines = log.lines(former.as_ref(), &state, life.take_events());
         // The state is written first, so that a reader of a line finds it.
@@ -188,70 +184,98 @@ fn leaves_sources(guide: &Guide, auth: Option<&Auth>) -> bool {
     })
 }
 
-/// Keeps the ranges of the LAN on the LAN. A rule that cannot be set is reported, and tried again at the next look.
-fn set_rules(state: &mut State) {
-    let wanted = state.lan.iter().copied().collect();
-    if let Err(error) = change_rules(&wanted) {
+/// Keeps the kernel's rules and routes as the state wants them. One that cannot be set is reported, and tried again at the next look.
+fn set_kernel(state: &mut State, flannel: Option<&Note>, pods: Pods) {
+    let mut kernel = match Kernel::open() {
+        Ok(kernel) => kernel,
+        Err(error) => {
+            let text = format!("cannot read the routes of this node: {error}");
+            state.notes.push(text);
+            return;
+        }
+    };
+    // The packets that flannel has wrapped are not for pods.
+    let networks = flannel.filter(|_| pods != Pods::Vxlan);
+    let barriers = networks.map_or(&[][..], |note| &note.networks);
+    if let Err(error) = kernel.change_barriers(barriers) {
+        state.notes.push(format!(
+            "cannot keep packets for pods of other nodes on this node while the VPN is away: {error}"
+        ));
+    }
+    let Some(node) = &state.node else { return };
+    let lan = state.lan.iter().copied().collect();
+    if let Err(error) = kernel.change_rules(&lan) {
         state.notes.push(format!(
             "cannot set a rule that keeps the LAN out of the VPN: {error}; the kernel needs policy routing (CONFIG_IP_MULTIPLE_TABLES)"
         ));
     }
-}
-
-/// Keeps the routes to other nodes' pods. One that cannot be set is reported, and tried again at the next look.
-fn set_routes(state: &mut State) {
-    let interface = state.node.as_ref().map(|node| node.interface.as_str());
-    if let Err(error) = change_routes(interface, &state.pods) {
+    if let Err(error) = kernel.change_routes(Some(&node.interface), &state.pods) {
         state.notes.push(format!(
             "cannot set a route to pods of other nodes: {error}"
         ));
     }
 }
 
-/// Keeps packets for pods of other nodes from leaving by the default route while no other one leads to them, as without the tunnel. The
-/// packets that flannel has wrapped are not for pods.
-fn set_barriers(state: &mut State, flannel: Option<&Note>, pods: Pods) {
-    let networks = flannel.filter(|_| pods != Pods::Vxlan);
-    let wanted = networks.map_or(&[][..], |note| &note.networks);
-    if let Err(error) = change_barriers(wanted) {
-        state.notes.push(format!(
-            "cannot keep packets for pods of other nodes on this node while the VPN is away: {error}"
-        ));
+/// The kernel's rules and routes, which are read once and changed until they are as wanted.
+pub(super) struct Kernel {
+    netlink: Netlink,
+    network: Network,
+}
+
+impl Kernel {
+    pub(super) fn open() -> io::Result<Self> {
+        let mut netlink = Netlink::open()?;
+        let network = netlink.network()?;
+        Ok(Self { netlink, network })
     }
-}
 
-/// Makes exactly these ranges unreachable but for more specific routes.
-pub(super) fn change_barriers(wanted: &[Prefix]) -> io::Result<()> {
-    let mut netlink = Netlink::open()?;
-    let present = netlink.network()?.barriers;
-    let mut add = routes::without(wanted, &present).into_iter();
-    let mut delete = routes::without(&present, wanted).into_iter();
-    let added = add.try_for_each(|range| netlink.add_barrier(range));
-    let deleted = delete.try_for_each(|range| netlink.delete_barrier(range));
-    added.and(deleted)
-}
+    /// Adds and deletes rules of this program, until they are those of the ranges.
+    pub(super) fn change_rules(&mut self, wanted: &BTreeSet<Prefix>) -> io::Result<()> {
+        let (add, delete) = rule::change(&self.network.rules, wanted);
+        let (mut add, mut delete) = (add.iter(), delete.iter());
+        // New rules come first, so that no range is without one.
+        let added = add.try_for_each(|rule| self.netlink.add_rule(rule));
+        let deleted = delete.try_for_each(|rule| self.netlink.delete_rule(rule));
+        added.and(deleted)
+    }
 
-/// Adds and deletes routes of this program, until they are these.
-pub(super) fn change_routes(interface: Option<&str>, wanted: &[Prefix]) -> io::Result<()> {
-    let mut netlink = Netlink::open()?;
-    let network = netlink.network()?;
-    let link = interface.and_then(|name| network.link_named(name));
-    let (add, delete) = peers::change_routes(&network, link, wanted);
-    let delete = delete
-        .iter()
-        .try_for_each(|route| netlink.delete_route(route));
-    let add = link.map_or(Ok(()), |link| {
-        add.iter()
-            .try_for_each(|range| netlink.add_route(*range, link))
-    });
-    delete.and(add)
+    /// Adds and deletes routes of this program, until they are these.
+    pub(super) fn change_routes(
+        &mut self,
+        interface: Option<&str>,
+        wanted: &[Prefix],
+    ) -> io::Result<()> {
+        let link = interface.and_then(|name| self.network.link_named(name));
+        let (add, delete) = peers::change_routes(&self.network, link, wanted);
+        let delete = delete
+            .iter()
+            .try_for_each(|route| self.netlink.delete_route(route));
+        let add = link.map_or(Ok(()), |link| {
+            let mut add = add.iter();
+            add.try_for_each(|range| self.netlink.add_route(*range, link))
+        });
+        delete.and(add)
+    }
+
+    /// Makes exactly these ranges unreachable but for more specific routes, so that packets for pods do not leave by the default route while
+    /// no other one leads to them, as without the tunnel.
+    pub(super) fn change_barriers(&mut self, wanted: &[Prefix]) -> io::Result<()> {
+        let present = &self.network.barriers;
+        let mut add = routes::without(wanted, present).into_iter();
+        let mut delete = routes::without(present, wanted).into_iter();
+        let added = add.try_for_each(|range| self.netlink.add_barrier(range));
+        let deleted = delete.try_for_each(|range| self.netlink.delete_barrier(range));
+        added.and(deleted)
+    }
 }
 
 /// Adds the rules of the LAN that are known before the VPN runs: it may come up at any moment, with routes of others. None is deleted,
 /// since those of the last look may be needed then.
 fn add_rules(guide: &Guide, flannel: Option<&Note>, cluster: &[Prefix]) -> io::Result<()> {
-    let mut netlink = Netlink::open()?;
-    let network = netlink.network()?;
+    let Kernel {
+        mut netlink,
+        network,
+    } = Kernel::open()?;
     let (pods, own) = match flannel {
         Some(note) => (note.networks.clone(), note.subnets.clone()),
         None => (cluster.to_vec(), Vec::new()),
@@ -259,16 +283,6 @@ fn add_rules(guide: &Guide, flannel: Option<&Note>, cluster: &[Prefix]) -> io::R
     let wanted = rule::before_the_vpn(&network, guide.ranges(), pods, own);
     let (add, _) = rule::change(&network.rules, &wanted);
     add.iter().try_for_each(|rule| netlink.add_rule(rule))
-}
-
-/// Adds and deletes rules of this program, until they are those of the ranges.
-pub(super) fn change_rules(wanted: &BTreeSet<Prefix>) -> io::Result<()> {
-    let mut netlink = Netlink::open()?;
-    let (add, delete) = rule::change(&netlink.network()?.rules, wanted);
-    // New rules come first, so that no range is without one.
-    let added = add.iter().try_for_each(|rule| netlink.add_rule(rule));
-    let deleted = delete.iter().try_for_each(|rule| netlink.delete_rule(rule));
-    added.and(deleted)
 }
 
 /// The lines that were printed and still hold, so that none is repeated.
