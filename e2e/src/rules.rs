@@ -135,6 +135,18 @@ impl Options {
             .is_none_or(|text| name.contains(text.as_str()))
     }
 
+    /// Returns the wanted ones of cases that have names; fails when one is wanted and is none of these.
+    pub(crate) fn wanted<'a, C>(
+        &self,
+        cases: &'a [(&str, C)],
+        report: &mut Report,
+    ) -> Result<Vec<&'a C>, CheckFailed> {
+        let names: Vec<&str> = cases.iter().map(|(name, _)| *name).collect();
+        self.ensure_selected(&names, report)?;
+        let wanted = cases.iter().filter(|(name, _)| self.selects(name));
+        Ok(wanted.map(|(_, case)| case).collect())
+    }
+
     /// Fails when a case is wanted and is none of these.
     pub(crate) fn ensure_selected(
         &self,

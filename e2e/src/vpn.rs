@@ -1,4 +1,4 @@
-//! What suites that put nodes on a VPN have in common: its settings, what multus-distro says about it, and the VPNs themselves.
+//! The parts that suites with nodes on a VPN share: its settings, the answers of multus-distro about it, and the VPNs themselves.
 
 pub(crate) mod tailnet;
 pub(crate) mod wg_quick;

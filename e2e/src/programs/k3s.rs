@@ -183,7 +183,7 @@ fn program(sources: &Path, archive: &Path, version: &str, out: &Path) -> anyhow:
         Command::new("go")
             .current_dir(sources)
             .env("CGO_ENABLED", "0")
-            // The public database of sums is not asked about K3s' forks.
+            // Go does not ask the public database of sums about these forks.
             .env("GONOSUMDB", "github.com/k3s-io/*")
             .args([
                 "build",

@@ -85,7 +85,7 @@ fn build_in(parts: &Path, made: &Path) -> anyhow::Result<()> {
             .arg(&bundle),
     )?;
     program(&rke2, &k3s, &bundle.join("bin/rke2"))?;
-    // What the script downloads otherwise: the bundle, and the list of sums.
+    // The files that the script downloads otherwise: the bundle, and the list of sums.
     let artifacts = made.join("artifacts");
     fs::create_dir(&artifacts)?;
     let name = format!("rke2.linux-{}.tar.gz", test_env::arch());
@@ -159,7 +159,7 @@ fn program(sources: &Path, k3s: &Path, out: &Path) -> anyhow::Result<()> {
     let mut go = Command::new("go");
     go.current_dir(sources)
         .env("CGO_ENABLED", "1")
-        // The public database of sums is not asked about K3s' forks.
+        // Go does not ask the public database of sums about these forks.
         .env("GONOSUMDB", "github.com/k3s-io/*,github.com/rancher/*")
         .args(["build", "-mod=mod", "-buildvcs=false"])
         .arg("-tags=netgo,osusergo,no_stage,static_build,sqlite_omit_load_extension,no_embedded_executor,no_cri_dockerd")

@@ -4,7 +4,7 @@
 //! machine; suite `service` has the units on a real systemd.
 
 pub(super) mod charts;
-mod documented;
+pub(super) mod documented;
 pub(super) mod node;
 pub(super) mod releases;
 mod rke2_charts;
@@ -71,12 +71,11 @@ pub(crate) fn run(
     options: &Options,
     report: &mut Report,
 ) -> Result<(), CheckFailed> {
-    options.ensure_selected(&CASES.map(|(name, _)| name), report)?;
+    let mut wanted = options.wanted(&CASES, report)?.into_iter();
     let k3s = report.check("K3s' program, its installer and its images", || {
         K3s::find(options.k3s.as_deref(), options.install)
     })?;
-    let mut selected = CASES.iter().filter(|(name, _)| options.selects(name));
-    selected.try_for_each(|(_, case)| case(env, &k3s, report))
+    wanted.try_for_each(|case| case(env, &k3s, report))
 }
 
 /// The cases, each with nodes of its own.
@@ -195,7 +194,7 @@ pub(super) fn ready(server: &DistroNode) -> anyhow::Result<ApiClient> {
 }
 
 /// Fails unless so many nodes are Ready.
-pub(super) fn ensure_ready(api: &ApiClient, count: usize) -> anyhow::Result<()> {
+fn ensure_ready(api: &ApiClient, count: usize) -> anyhow::Result<()> {
     let nodes = api.request("GET", "/api/v1/nodes", &Value::Null)?.json()?;
     let conditions = nodes["items"].as_array().into_iter().flatten();
     let is_ready = |node: &&Value| {
@@ -318,6 +317,14 @@ impl DistroCluster {
             "the daemon is ready, and found the distro's own directories",
             || self.daemons_are_ready(),
         )
+    }
+
+    /// Waits until the node of each member is Ready.
+    pub(super) fn all_are_ready(&self) -> anyhow::Result<()> {
+        sh::until(DEADLINE, "all nodes are Ready", || {
+            self.each(DistroNode::ensure_runs)?;
+            ensure_ready(&self.api, self.nodes.len())
+        })
     }
 
     pub(super) fn doctor_finds_nothing(&self, report: &mut Report) -> Result<(), CheckFailed> {
@@ -518,6 +525,13 @@ impl DistroCluster {
         Ok(format!("{}, {}", first?, wire?))
     }
 
+    /// Fails unless names and uids of the networks are still these.
+    pub(super) fn networks_stay(&self, before: &str) -> anyhow::Result<()> {
+        let now = self.networks()?;
+        ensure!(now == before, "the networks {before} became {now}");
+        Ok(())
+    }
+
     /// Returns name and uid of a network definition.
     fn definition(&self, name: &str) -> anyhow::Result<String> {
         let kind = "network-attachment-definitions.k8s.cni.cncf.io";
@@ -575,7 +589,7 @@ impl DistroCluster {
                 "-not",
                 "-path",
                 "*/containerd/*",
-                // What RKE2 brings itself.
+                // RKE2 unpacks the charts there that it brings.
                 "-not",
                 "-path",
                 "*/data/*/charts/*",

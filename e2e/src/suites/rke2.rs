@@ -6,9 +6,9 @@ mod brought;
 use anyhow::ensure;
 
 use super::k3s::{
-    DEADLINE, DistroCluster,
+    DistroCluster,
     charts::config,
-    ensure_ready, ensure_through_us,
+    ensure_through_us,
     node::{DistroNode, RKE2, Role},
     ready,
     releases::released,
@@ -19,7 +19,6 @@ use crate::{
     options::Options,
     programs::{Module, Needs, rke2::Rke2},
     report::{CheckFailed, Report},
-    sh,
     test_env::TestEnv,
 };
 
@@ -53,12 +52,11 @@ pub(crate) fn run(
     options: &Options,
     report: &mut Report,
 ) -> Result<(), CheckFailed> {
-    options.ensure_selected(&CASES.map(|(name, _)| name), report)?;
+    let mut wanted = options.wanted(&CASES, report)?.into_iter();
     let rke2 = report.check("RKE2's program, its installer and its images", || {
         Rke2::find(env, options.k3s.as_deref(), options.install)
     })?;
-    let mut selected = CASES.iter().filter(|(name, _)| options.selects(name));
-    selected.try_for_each(|(_, case)| case(env, &rke2, report))
+    wanted.try_for_each(|case| case(env, &rke2, report))
 }
 
 /// The cases, each with nodes of its own.
@@ -109,10 +107,7 @@ fn life(env: &TestEnv, rke2: &Rke2, report: &mut Report) -> Result<(), CheckFail
         ensure_through_us(&agent, "agent")?;
         agent.start()?;
         cluster.nodes.push(agent);
-        sh::until(DEADLINE, "both nodes are Ready", || {
-            cluster.each(DistroNode::ensure_runs)?;
-            ensure_ready(&cluster.api, 2)
-        })?;
+        cluster.all_are_ready()?;
         cluster.daemons_are_ready()?;
         cluster.ensure_not_pulled()
     })?;
@@ -140,9 +135,7 @@ fn life(env: &TestEnv, rke2: &Rke2, report: &mut Report) -> Result<(), CheckFail
             cluster.each(|member| member.node.run(&["multus-distro", "uninstall"]).map(drop))?;
             cluster.restart()?;
             cluster.wait_until_removed()?;
-            let now = cluster.networks()?;
-            ensure!(now == before, "the definitions {before} became {now}");
-            Ok(())
+            cluster.networks_stay(&before)
         },
     )?;
     cluster.without_multus(report)

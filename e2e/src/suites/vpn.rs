@@ -71,9 +71,8 @@ pub(crate) fn run(
     options: &Options,
     report: &mut Report,
 ) -> Result<(), CheckFailed> {
-    options.ensure_selected(&CASES.map(|(name, _)| name), report)?;
-    let mut selected = CASES.iter().filter(|(name, _)| options.selects(name));
-    selected.try_for_each(|(_, case)| case(env, report))
+    let mut wanted = options.wanted(&CASES, report)?.into_iter();
+    wanted.try_for_each(|case| case(env, report))
 }
 
 /// The cases, each with nodes of its own.
@@ -288,13 +287,8 @@ impl<'a> Fixture<'a> {
 
     /// Writes the settings with a key, for root alone.
     fn write_auth(&self, index: usize, key: &str) -> anyhow::Result<()> {
-        let (name, url) = (&self.node(index).name, self.tailnet.url());
-        self.write_settings(
-            index,
-            &format!(
-                "name=tailscale,joinKey={key},controlServerURL={url},extraArgs=--hostname={name}"
-            ),
-        )
+        let settings = self.tailnet.settings(key, &self.node(index).name);
+        self.write_settings(index, &settings)
     }
 
     /// Sends packets between all pods; the nodes have a direct path, since the relay would carry them as well.

@@ -48,6 +48,12 @@ impl Tailnet {
         format!("http://{}:8080", self.machine.address())
     }
 
+    /// Returns the settings with which a node logs in, by its name.
+    pub(crate) fn settings(&self, key: &str, name: &str) -> String {
+        let url = self.url();
+        format!("name=tailscale,joinKey={key},controlServerURL={url},extraArgs=--hostname={name}")
+    }
+
     /// Makes exactly these routes of a node known to all nodes.
     pub(crate) fn approve(&self, node: &str, routes: &[&str]) -> anyhow::Result<()> {
         let routes = routes.join(",");

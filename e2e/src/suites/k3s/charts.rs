@@ -157,9 +157,7 @@ impl Charts<'_> {
 
     /// Fails when a network is not the one that was defined first.
     pub(super) fn networks_stay(&self) -> anyhow::Result<()> {
-        let now = self.cluster.networks()?;
-        ensure!(now == self.networks, "{} became {now}", self.networks);
-        Ok(())
+        self.cluster.networks_stay(&self.networks)
     }
 
     /// Creates a pod with all networks, and deletes it.

@@ -30,7 +30,7 @@ const MANIFEST: &str = "/var/lib/rancher/k3s/server/manifests/multus.yaml";
 /// The charts of each kind: with the CRD in it, and without.
 const KINDS: [&ReleaseSpec; 2] = [&PUBLISHED[0], &PUBLISHED_ON_K3S];
 /// The plugins of the networks that K3s lacks and upstream's chart installs.
-const PLUGINS: [&str; 2] = ["macvlan", "static"];
+pub(in crate::suites) const PLUGINS: [&str; 2] = ["macvlan", "static"];
 /// The values of the documentation.
 const VALUES: &str = "\
 config:

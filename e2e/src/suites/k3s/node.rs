@@ -33,7 +33,7 @@ const TOKEN: &str = "e2e-token";
 /// The default network of nodes whose distro has none, below those of the suite.
 const PRIMARY: &str = "10-primary.conflist";
 
-/// What differs between the distros.
+/// A distro: its names and places, and its settings on nodes of the suites.
 pub(crate) struct Distro {
     /// Its program, and its name in paths.
     pub(in crate::suites) name: &'static str,
@@ -55,8 +55,10 @@ pub(crate) struct Distro {
     programs: &'static str,
     /// The port at which a server takes agents.
     port: u16,
-    /// What stays on a server when Multus is removed, below the data directory.
+    /// The files that stay on a server when Multus is removed, below the data directory.
     left: &'static [&'static str],
+    /// Adds the settings of a server to a configuration.
+    set_server: fn(&mut Value),
 }
 
 pub(crate) const K3S: Distro = Distro {
@@ -75,6 +77,7 @@ pub(crate) const K3S: Distro = Distro {
     programs: BIN,
     port: 6443,
     left: &["server/.multus-distro.json", "server/manifests/multus.yaml"],
+    set_server: set_k3s_server,
 };
 
 pub(crate) const RKE2: Distro = Distro {
@@ -97,6 +100,7 @@ pub(crate) const RKE2: Distro = Distro {
         "server/manifests/multus-crd.yaml",
         "server/manifests/multus.yaml",
     ],
+    set_server: set_rke2_server,
 };
 
 pub(in crate::suites) const DATA: &str = K3S.data;
@@ -425,11 +429,11 @@ fn mount_own(node: &Node, distro: &Distro) -> anyhow::Result<()> {
         ("medium", MEDIUM),
     ] {
         let own = node.dir.join(name);
-        fs::create_dir_all(own.join(Path::new(BIN).strip_prefix(place).unwrap_or(Path::new(""))))?;
+        fs::create_dir_all(&own)?;
         let own = own.to_str().context("the path is no text")?;
         node.run(&["mount", "--bind", own, place])?;
     }
-    Ok(())
+    Ok(fs::create_dir_all(node.path(BIN))?)
 }
 
 /// Copies a program of K3s to the place of K3s; downloads cannot be executed.
@@ -455,26 +459,8 @@ fn settings(node: &Node, distro: &Distro, role: Role, cgroup: &Cgroup) -> anyhow
     });
     if role == Role::Agent {
         config["server"] = format!("https://{}:{}", address(1), distro.port).into();
-    } else if distro.name == K3S.name {
-        config["disable"] = json!([
-            "traefik",
-            "servicelb",
-            "metrics-server",
-            "local-storage",
-            "coredns"
-        ]);
-        config["disable-network-policy"] = true.into();
     } else {
-        config["cni"] = "none".into();
-        config["disable-cloud-controller"] = true.into();
-        let components = [
-            "etcd",
-            "kube-apiserver",
-            "kube-controller-manager",
-            "kube-scheduler",
-        ];
-        let requests = components.map(|name| format!("{name}-cpu=10m,{name}-memory=32Mi"));
-        config["control-plane-resource-requests"] = json!(requests);
+        (distro.set_server)(&mut config);
     }
     node.write(&distro.config(), config.to_string())?;
     let kubelet = json!({
@@ -496,4 +482,28 @@ fn settings(node: &Node, distro: &Distro, role: Role, cgroup: &Cgroup) -> anyhow
         &format!("{etc}/containerd/config-v3.toml.d/e2e.toml"),
         containerd,
     )
+}
+
+fn set_k3s_server(config: &mut Value) {
+    config["disable"] = json!([
+        "traefik",
+        "servicelb",
+        "metrics-server",
+        "local-storage",
+        "coredns"
+    ]);
+    config["disable-network-policy"] = true.into();
+}
+
+fn set_rke2_server(config: &mut Value) {
+    config["cni"] = "none".into();
+    config["disable-cloud-controller"] = true.into();
+    let components = [
+        "etcd",
+        "kube-apiserver",
+        "kube-controller-manager",
+        "kube-scheduler",
+    ];
+    let requests = components.map(|name| format!("{name}-cpu=10m,{name}-memory=32Mi"));
+    config["control-plane-resource-requests"] = json!(requests);
 }

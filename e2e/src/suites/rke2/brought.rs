@@ -12,7 +12,9 @@ use crate::{
     sh,
     suites::{
         k3s::{
-            DEADLINE, DistroCluster, ensure_through_us,
+            DEADLINE, DistroCluster,
+            documented::PLUGINS,
+            ensure_through_us,
             node::{DistroNode, RKE2, Role},
             ready,
             releases::{job_log, released},
@@ -21,9 +23,6 @@ use crate::{
     },
     test_env::TestEnv,
 };
-
-/// The plugins of the networks, which the published chart installs.
-const PLUGINS: [&str; 2] = ["macvlan", "static"];
 
 pub(super) fn run(env: &TestEnv, rke2: &Rke2, report: &mut Report) -> Result<(), CheckFailed> {
     // The fields are dropped in this order.
@@ -62,7 +61,7 @@ pub(super) fn run(env: &TestEnv, rke2: &Rke2, report: &mut Report) -> Result<(),
             cluster.restart()?;
             cluster.runs("multusrs/multus")?;
             cluster.daemons_are_ready()?;
-            cluster.are_same(&networks)?;
+            cluster.networks_stay(&networks)?;
             let now = cluster.inspect(&old)?;
             ensure!(now == before, "{before:?} became {now:?}");
             Ok(())
@@ -92,7 +91,7 @@ pub(super) fn run(env: &TestEnv, rke2: &Rke2, report: &mut Report) -> Result<(),
             server.set("cni", json!(["multus", "none"]))?;
             cluster.restart()?;
             cluster.runs("rancher/hardened-multus")?;
-            cluster.are_same(&networks)?;
+            cluster.networks_stay(&networks)?;
             let back = cluster.create("back", 3)?;
             cluster.inspect(&back)?;
             cluster.delete(&back)
@@ -114,11 +113,5 @@ impl DistroCluster {
         })
         .with_context(|| job_log(self, RKE2.chart))?;
         released(self, RKE2.chart, 0).map(drop)
-    }
-
-    fn are_same(&self, networks: &str) -> anyhow::Result<()> {
-        let now = self.networks()?;
-        ensure!(now == networks, "{networks} became {now}");
-        Ok(())
     }
 }

@@ -82,7 +82,7 @@ impl Releases {
 }
 
 /// Makes the second path one of the same file.
-fn link(program: &Path, next: &PathBuf) -> anyhow::Result<()> {
+fn link(program: &Path, next: &Path) -> anyhow::Result<()> {
     match fs::remove_file(next) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => fs::hard_link(program, next),
