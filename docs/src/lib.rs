@@ -1,6 +1,6 @@
 //! The pages for people: README.md, SECURITY.md, everything in `docs/`, and what these link to.
 //!
-//! The library reads pages into blocks of code, headings and links, checks them, and renders the static site.
+//! The library reads pages into blocks of code, headings and links, and checks them; the crate `site` renders them.
 //! It runs nothing itself: each block names the check that runs it, and the tests of programs and suites read the blocks from here.
 
 mod block;
@@ -11,7 +11,6 @@ mod coverage;
 #[cfg(test)]
 mod messages;
 mod page;
-pub mod site;
 
 use std::{
     collections::{BTreeMap, VecDeque},

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use cmdline::counted;
-use docs::site::Edition;
+use xshell::{Shell, cmd};
 
 use crate::{project::Project, tree::Tree, ui};
 
@@ -19,17 +19,17 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let project = Project::open()?;
-    let pages = docs::Pages::read(&project.root).context("cannot read the pages")?;
-    let edition = Edition {
-        version: &project.version,
-        commit: &project.commit,
-    };
-    let files =
-        docs::site::files(&pages, edition).context("cannot read the images of the pages")?;
-    let mut tree = Tree::default();
-    for (path, bytes) in files {
-        tree.add(path, bytes);
-    }
+    let (shell, made) = (Shell::new()?, tempfile::tempdir()?);
+    let (manifest, dir) = (project.root.join("Cargo.toml"), made.path());
+    let commit = &project.commit;
+    cmd!(
+        shell,
+        "cargo run --quiet --locked --manifest-path {manifest} --package site -- {dir} {commit}"
+    )
+    .quiet()
+    .run()
+    .context("cannot render the pages")?;
+    let tree = Tree::read(dir)?;
     tree.update(&args.out, &[])?;
     ui::note(&format!(
         "{} holds {}: open index.html",
