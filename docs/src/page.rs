@@ -33,8 +33,6 @@ pub struct Heading {
     pub text: String,
     /// The name by which links reach it.
     pub anchor: String,
-    /// The words between it and the next heading, with code and without marks; a line for each paragraph and item.
-    pub body: String,
 }
 
 /// A link or an image.
@@ -53,7 +51,7 @@ pub struct Link {
 }
 
 /// The Markdown that pages are written in.
-pub(crate) fn options() -> Options {
+fn options() -> Options {
     Options::ENABLE_TABLES
 }
 
@@ -98,7 +96,6 @@ impl Page {
                             level,
                             text,
                             anchor,
-                            body: String::new(),
                         });
                     }
                 }
@@ -140,24 +137,10 @@ impl Page {
                     }
                     if let Some((_, text)) = &mut heading {
                         text.push_str(&words);
-                    } else if let Some(above) = self.headings.last_mut() {
-                        above.body.push_str(&words);
                     }
                 }
-                Event::SoftBreak | Event::End(TagEnd::TableCell) => self.separate(' '),
-                Event::End(TagEnd::Paragraph | TagEnd::Item) => self.separate('\n'),
                 _ => {}
             }
-        }
-    }
-
-    /// Ends a part of the last heading's body.
-    fn separate(&mut self, with: char) {
-        if let Some(above) = self.headings.last_mut()
-            && !above.body.is_empty()
-            && !above.body.ends_with(char::is_whitespace)
-        {
-            above.body.push(with);
         }
     }
 
@@ -181,26 +164,6 @@ impl Page {
     pub fn title(&self) -> &str {
         let first = self.headings.first();
         first.map_or(&self.path, |heading| &heading.text)
-    }
-
-    /// Returns the first sentences of the page, for lists of pages; its title where it begins with none.
-    pub fn description(&self) -> String {
-        const MOST: usize = 160;
-        let mut bodies = self.headings.iter().map(|heading| heading.body.trim());
-        let first = bodies.find(|body| !body.is_empty());
-        let line = first.and_then(|body| body.lines().next());
-        let mut kept = String::new();
-        for word in line.unwrap_or(self.title()).split_whitespace() {
-            if kept.chars().count() + word.chars().count() + 3 > MOST {
-                kept.push_str(" …");
-                break;
-            }
-            if !kept.is_empty() {
-                kept.push(' ');
-            }
-            kept.push_str(word);
-        }
-        kept
     }
 
     /// Returns the commands of the page's blocks; lines that are none are left out.
@@ -251,28 +214,23 @@ fn joined(text: &str) -> impl Iterator<Item = (usize, String)> {
     })
 }
 
-/// Returns the file below the root of the checkout to which a link on a page leads; `None` for an address, and for a link with only an anchor.
-pub(crate) fn file_of(link: &str, page: &str) -> Option<String> {
-    let (path, _) = link.split_once('#').unwrap_or((link, ""));
-    if path.is_empty() || path.contains(':') {
-        return None;
-    }
-    let mut parts: Vec<&str> = page.split('/').collect();
-    parts.pop();
-    for part in path.split('/') {
-        match part {
-            "" | "." => {}
-            ".." => drop(parts.pop()),
-            part => parts.push(part),
-        }
-    }
-    Some(parts.join("/"))
-}
-
 impl Link {
-    /// Returns the file to which it leads from this page, as [`file_of`] does.
+    /// Returns the file below the root of the checkout to which it leads from a page; `None` for an address, and for a link with only an anchor.
     pub fn file(&self, page: &str) -> Option<String> {
-        file_of(&self.to, page)
+        let (path, _) = self.to.split_once('#').unwrap_or((&self.to, ""));
+        if path.is_empty() || path.contains(':') {
+            return None;
+        }
+        let mut parts: Vec<&str> = page.split('/').collect();
+        parts.pop();
+        for part in path.split('/') {
+            match part {
+                "" | "." => {}
+                ".." => drop(parts.pop()),
+                part => parts.push(part),
+            }
+        }
+        Some(parts.join("/"))
     }
 
     /// Returns the anchor that it names.
@@ -291,9 +249,6 @@ mod tests {
     fn headings_links_and_blocks_are_found() {
         let page = Page::parse("docs/a.md", TEXT.to_owned());
         assert_eq!(page.title(), "The title");
-        let bodies: Vec<_> = page.headings.iter().map(|one| one.body.as_str()).collect();
-        let second = "a d\nhelm list \\\n  --all\nkubectl get pods\n";
-        assert_eq!(bodies, ["", second, "indented\n"]);
         let anchors: Vec<_> = page
             .headings
             .iter()
@@ -339,20 +294,6 @@ mod tests {
                 ),
             ]
         );
-    }
-
-    #[test]
-    fn descriptions_end_at_a_word() {
-        let description = |text: &str| Page::parse("a.md", text.to_owned()).description();
-        assert_eq!(
-            description("# A\n\nOne `x`\nand [y](z.md).\n\nTwo.\n"),
-            "One x and y."
-        );
-        assert_eq!(description("# A\n\n## B\n\n- one\n- two\n"), "one");
-        assert_eq!(description("# A b\n"), "A b");
-        let long = description(&format!("# A\n\n{}\n", "wörd ".repeat(60)));
-        assert!(long.ends_with("wörd …"), "{long}");
-        assert!((150..=160).contains(&long.chars().count()), "{long}");
     }
 
     #[test]
