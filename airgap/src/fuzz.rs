@@ -5,7 +5,6 @@
 
 use serde_json::Value;
 
-pub use crate::registry::fuzz::challenges;
 use crate::{lists, names, release::Release, sbom::cyclonedx};
 
 /// Checksums, and the names of a list.
@@ -66,10 +65,5 @@ mod tests {
     #[test]
     fn sboms() {
         run("airgap_sboms", super::sboms);
-    }
-
-    #[test]
-    fn challenges() {
-        run("airgap_challenges", super::challenges);
     }
 }

@@ -11,7 +11,6 @@ pub mod charts;
 pub mod commands;
 pub mod elf;
 pub mod exports;
-pub mod http;
 pub mod image;
 pub mod kubectl_archives;
 pub mod medium;
@@ -19,10 +18,6 @@ pub mod names;
 pub mod parts;
 pub mod plugin_archives;
 mod program_archive;
-pub mod push;
-pub mod referrers;
-pub mod registries;
-pub mod registry;
 pub mod release;
 #[cfg(test)]
 mod sample;

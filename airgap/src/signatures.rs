@@ -4,8 +4,8 @@
 //! and stays the same bytes. Deciding is functions over trees; nothing here reads a key.
 
 mod chart;
-mod image;
-mod provenance;
+pub mod image;
+pub mod provenance;
 mod sign;
 mod statement;
 mod verify;
@@ -16,7 +16,7 @@ use anyhow::{Context as _, ensure};
 use archive::digest::Digest;
 
 pub use self::{
-    image::{Signed, attach, signed},
+    image::{Signed, signed},
     provenance::{Build, Dependency},
     sign::{sign, state},
     verify::{Report, Statement, Trust, check, check_medium, check_sums},

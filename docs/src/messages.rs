@@ -5,7 +5,7 @@ use std::{fs, path::Path};
 use crate::{Check, Pages};
 
 /// The directories with what programs print.
-const SOURCES: [&str; 13] = [
+const SOURCES: [&str; 14] = [
     "airgap/src",
     "api/src",
     "archive/src",
@@ -18,6 +18,7 @@ const SOURCES: [&str; 13] = [
     "node/src",
     "plan/src",
     "plugins/src",
+    "registry/src",
     "shim/src",
 ];
 /// The character that stands for a varying part.

@@ -7,12 +7,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use airgap::http::{
+use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
+use registry::http::{
     Arrived, Environment, Http,
     download::{self, Address},
     variable,
 };
-use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 
 use crate::ui;
 

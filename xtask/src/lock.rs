@@ -2,10 +2,10 @@
 
 use std::{fs, path::Path};
 
-use airgap::http::download::Address;
 use anyhow::{Context as _, bail, ensure};
 use archive::digest::Digest;
 use cmdline::counted;
+use registry::http::download::Address;
 
 /// A file to fetch.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,6 +1,8 @@
 //! `push`: sends images, with the lists of what is inside of them, and charts to a registry; what the registry has is not sent again.
 
 mod attach;
+mod images;
+mod signatures;
 
 use std::{collections::BTreeSet, path::Path};
 
@@ -10,15 +12,16 @@ use archive::{
     oci::{self, Descriptor},
 };
 use cmdline::BadUsage;
+use registry::{
+    Registry, names, options as registries,
+    push::{self, Artifact, PushStats},
+};
 use serde_json::json;
 
 use super::trust;
 use crate::{
-    lists, names,
-    push::{self, Artifact, PushStats},
-    registries,
-    registry::Registry,
-    signatures::{self, Trust},
+    lists,
+    signatures::{CHART, IMAGES, LIMIT, PROVENANCE, Trust},
     source::{self, Source},
     tree::{File, Tree},
     ui,
@@ -112,7 +115,7 @@ impl Push {
             let usage = "--charts-to is for a release: archives hold no charts";
             return Err(BadUsage(usage.to_owned()).into());
         }
-        let mut artifacts = images(from)?;
+        let mut artifacts = images_of(from)?;
         let attachments = attachments(from, &target)?;
         for artifact in &mut artifacts {
             artifact.repository = target.below(&artifact.repository);
@@ -137,7 +140,7 @@ impl Push {
         Ok(Self {
             registry: login.open(host)?,
             artifacts,
-            signatures: signatures(from)?,
+            signatures: signatures_of(from)?,
             attachments,
         })
     }
@@ -145,9 +148,7 @@ impl Push {
     /// Leaves out the statements of builders whose keys are not given.
     pub fn retain_statements(&mut self, trust: &Trust) {
         let signatures = &mut self.signatures.0;
-        signatures.retain(|path, _| {
-            !path.starts_with(signatures::PROVENANCE) || trust.names_statement(path)
-        });
+        signatures.retain(|path, _| !path.starts_with(PROVENANCE) || trust.names_statement(path));
     }
 
     /// Fails when the registry has any of the names with other bytes, and names all of these.
@@ -300,13 +301,13 @@ impl<'a> Target<'a> {
 }
 
 /// Returns the signatures of a release, none for others and for a release that is not signed.
-fn signatures(from: &Source) -> anyhow::Result<Tree> {
+fn signatures_of(from: &Source) -> anyhow::Result<Tree> {
     let mut tree = Tree::default();
     if let Source::Release(dist) = from {
-        for dir in [signatures::IMAGES, signatures::PROVENANCE] {
+        for dir in [IMAGES, PROVENANCE] {
             let path = dist.join(dir);
             if path.is_dir() {
-                let files = Tree::read_below_name(&path, dir, signatures::LIMIT)?;
+                let files = Tree::read_below_name(&path, dir, LIMIT)?;
                 tree.extend(files);
             }
         }
@@ -329,16 +330,16 @@ fn size(artifact: &Artifact) -> u64 {
     blobs.chain(manifests).sum::<usize>() as u64
 }
 
-fn images(from: &Source) -> anyhow::Result<Vec<Artifact>> {
+fn images_of(from: &Source) -> anyhow::Result<Vec<Artifact>> {
     match from {
-        Source::Release(_) => Ok(push::artifacts(&from.layout()?)?),
+        Source::Release(_) => Ok(images::artifacts(&from.layout()?)?),
         Source::Medium(dir) => {
             let layout = from.layout()?;
             note_other_digests(dir, &layout);
-            Ok(push::artifacts(&layout)?)
+            Ok(images::artifacts(&layout)?)
         }
         // It is for one architecture, so its tags name manifests, as in the archive.
-        Source::Archive(path) => Ok(push::artifacts(&source::archive_layout(path)?)?),
+        Source::Archive(path) => Ok(images::artifacts(&source::archive_layout(path)?)?),
     }
 }
 
@@ -382,9 +383,9 @@ fn charts(dist: &Path, to: &str) -> anyhow::Result<Vec<Artifact>> {
         )
     })?;
     let archives = charts.0.iter();
-    let archives = archives.filter(|(path, _)| !path.ends_with(signatures::CHART));
+    let archives = archives.filter(|(path, _)| !path.ends_with(CHART));
     let artifact = |(path, file): (&String, &File)| {
-        let provenance = charts.get(&format!("{path}{}", signatures::CHART));
+        let provenance = charts.get(&format!("{path}{CHART}"));
         chart(&file.bytes, provenance, to).with_context(|| path.clone())
     };
     archives.map(artifact).collect()

@@ -1,39 +1,19 @@
-//! Signatures of images and charts in the two forms that registries hold: bundles as artifacts about the image (cosign 3), and a tag made of
-//! the image's digest (cosign 1 and 2, and the admission controllers that came with them).
-
-use std::collections::BTreeMap;
+//! Signatures of images and charts in the two forms that registries hold: bundles (cosign 3), and a signed text (cosign 1 and 2, and the
+//! admission controllers that came with them).
 
 use anyhow::Context as _;
-use archive::{
-    digest::{Digest, sha256},
-    oci::{self, Descriptor, Manifest},
-};
-use serde_json::{Value, json};
+use archive::{digest::Digest, oci};
+use serde_json::json;
 
-use super::{BUNDLE, CHART, IMAGES, PROVENANCE, provenance, statement::Statement};
-use crate::{
-    names,
-    push::PushStats,
-    referrers::{self, Document},
-    registry::{Error, Registry},
-    release::Release,
-    tree::Tree,
-};
+use super::{CHART, IMAGES, statement::Statement};
+use crate::{names, release::Release, tree::Tree};
 
 /// The ending of the signed text of the older form.
-pub(super) const PAYLOAD: &str = ".json";
+pub const PAYLOAD: &str = ".json";
 /// The ending of its signature.
-pub(super) const PAYLOAD_SIGNATURE: &str = ".json.sig";
+pub const PAYLOAD_SIGNATURE: &str = ".json.sig";
 /// The type of the statement with which an image is signed.
-pub(super) const PREDICATE: &str = "https://sigstore.dev/cosign/sign/v1";
-/// The media type of the signed text.
-const PAYLOAD_TYPE: &str = "application/vnd.dev.cosign.simplesigning.v1+json";
-/// The annotation with its signature.
-const SIGNATURE: &str = "dev.cosignproject.cosign/signature";
-/// The annotations by which clients choose among bundles.
-const CONTENT: &str = "dev.sigstore.bundle.content";
-const PREDICATE_TYPE: &str = "dev.sigstore.bundle.predicateType";
-
+pub const PREDICATE: &str = "https://sigstore.dev/cosign/sign/v1";
 /// An image or chart that is signed by the digest that its tag gets in a registry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Signed {
@@ -89,107 +69,10 @@ pub fn signed(files: &Tree, release: &Release, signatures: &Tree) -> anyhow::Res
     Ok(all)
 }
 
-/// Sends the signatures of an image or chart, and the statements about how it was made, that the registry does not have.
-pub fn attach(
-    registry: &Registry,
-    repository: &str,
-    subject: &Descriptor,
-    signatures: &Tree,
-    progress: &dyn Fn(u64),
-) -> Result<PushStats, Error> {
-    let file = |ending: &str| signatures.get(&format!("{IMAGES}{}{ending}", subject.digest.hex()));
-    let mut stats = PushStats::default();
-    if let (Some(payload), Some(signature)) = (file(PAYLOAD), file(PAYLOAD_SIGNATURE)) {
-        let signature = String::from_utf8_lossy(signature).trim().to_owned();
-        stats += tag(registry, repository, subject, payload, signature, progress)?;
-    }
-    let documents: Vec<_> = documents(subject, signatures).collect();
-    stats += referrers::attach(registry, repository, subject, &documents, progress)?;
-    Ok(stats)
-}
-
-/// Returns the bundles about a manifest: its signature, and the statements about how it was made that name its digest.
-fn documents(subject: &Descriptor, signatures: &Tree) -> impl Iterator<Item = Document> {
-    let digest = subject.digest.hex();
-    let own = format!("{IMAGES}{digest}{BUNDLE}");
-    let bundles = signatures.0.iter().filter_map(move |(path, file)| {
-        let payload = payload_of(&file.bytes)?;
-        let predicate = payload["predicateType"].as_str()?.to_owned();
-        let mut subjects = payload["subject"].as_array()?.iter();
-        let is_about = subjects.any(|one| one["digest"]["sha256"] == *digest);
-        let is_known = (*path == own && predicate == PREDICATE)
-            || (path.starts_with(PROVENANCE) && predicate == provenance::PREDICATE);
-        (is_about && is_known).then_some((path, file, predicate))
-    });
-    bundles.map(|(path, file, predicate)| Document {
-        media_type: signing::bundle::MEDIA_TYPE.to_owned(),
-        title: path.rsplit('/').next().unwrap_or(path).to_owned(),
-        bytes: file.bytes.clone(),
-        annotations: BTreeMap::from([
-            (CONTENT.to_owned(), "dsse-envelope".to_owned()),
-            (PREDICATE_TYPE.to_owned(), predicate),
-        ]),
-    })
-}
-
-/// Returns the statement in a bundle, whoever signed it: a push sends what is there, and whoever pulls it verifies it.
-fn payload_of(bundle: &[u8]) -> Option<Value> {
-    let statement = signing::bundle::statement_of_anyone(bundle).ok()?;
-    serde_json::from_slice(&statement).ok()
-}
-
-/// Sends the older form: a manifest under a tag of its own, with a layer for each signature. Signatures of others stay.
-fn tag(
-    registry: &Registry,
-    repository: &str,
-    subject: &Descriptor,
-    payload: &[u8],
-    signature: String,
-    progress: &dyn Fn(u64),
-) -> Result<PushStats, Error> {
-    let mut layer = Descriptor::of(PAYLOAD_TYPE, payload);
-    layer.annotations.insert(SIGNATURE.to_owned(), signature);
-    let tag = format!("{}.sig", referrers::fallback_tag(&subject.digest));
-    let former = match registry.manifest(repository, &tag) {
-        Ok(bytes) => oci::from_bytes::<Manifest>(&bytes).ok(),
-        Err(Error::Missing { .. }) => None,
-        Err(error) => return Err(error),
-    };
-    let mut layers = former.map(|manifest| manifest.layers).unwrap_or_default();
-    let mut stats = PushStats::default();
-    let mut count = |is_present, len| stats.count(is_present, len, progress);
-    let is_present = layers.contains(&layer);
-    if !is_present {
-        layers.push(layer);
-    }
-    let config = config(&layers);
-    let manifest = oci::to_bytes(&Manifest::of(Descriptor::of(oci::CONFIG, &config), layers));
-    for bytes in [payload, &config] {
-        if !is_present {
-            registry.push_blob(repository, &sha256(bytes), bytes)?;
-        }
-        count(is_present, bytes.len());
-    }
-    if !is_present {
-        registry.push_manifest(repository, &tag, oci::MANIFEST, &manifest)?;
-    }
-    count(is_present, manifest.len());
-    Ok(stats)
-}
-
-/// Returns the configuration that makes the signatures pass for an image, which every registry takes.
-fn config(layers: &[Descriptor]) -> Vec<u8> {
-    let digests: Vec<_> = layers.iter().map(|layer| layer.digest).collect();
-    oci::to_bytes(&json!({
-        "architecture": "",
-        "os": "",
-        "config": {},
-        "rootfs": {"type": "layers", "diff_ids": digests},
-    }))
-}
-
 #[cfg(test)]
 mod tests {
+    use archive::digest::sha256;
+
     use super::*;
 
     #[test]

@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// The type of the predicate.
-pub(super) const PREDICATE: &str = "https://slsa.dev/provenance/v1";
+pub const PREDICATE: &str = "https://slsa.dev/provenance/v1";
 /// The kind of build, which docs/contributing/signing.md describes.
 const BUILD_TYPE: &str =
     "https://github.com/multus-rs/multus-rs/blob/main/docs/contributing/signing.md#build-type-1";

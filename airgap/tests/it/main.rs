@@ -2,9 +2,9 @@
 
 mod archive;
 mod explain;
+mod fake_registry;
 mod program;
 mod push;
-mod registry;
 mod sample;
 mod signatures;
 mod verify;

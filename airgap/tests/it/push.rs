@@ -4,14 +4,14 @@ use std::{collections::BTreeSet, fs, path::Path, process::Command};
 
 use airgap::{
     commands::push::{Destination, Push},
-    registries,
     source::Source,
 };
 use archive::oci;
+use registry::options as registries;
 
 use crate::{
+    fake_registry::{PASSWORD, Registry, USER},
     program::{BAD_USAGE, FAILED, command, output, refused, succeeds, text},
-    registry::{PASSWORD, Registry, USER},
     sample, signatures,
 };
 

@@ -6,12 +6,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use airgap::http::{Http, download::Address};
 use anyhow::{Context as _, bail};
 use archive::{
     digest::{Digest, Hasher},
     durable,
 };
+use registry::http::{Http, download::Address};
 
 use crate::{
     fetch,

@@ -8,15 +8,13 @@ use archive::{
     oci::{self, Descriptor, Index},
 };
 
-use crate::{
-    arch::Arch,
-    names,
+use registry::{
+    Error, Registry,
     push::PushStats,
     referrers::{self, Document},
-    registry::{Error, Registry},
-    sbom,
-    tree::Tree,
 };
+
+use crate::{arch::Arch, names, sbom, tree::Tree};
 
 /// The lists of what is inside of one platform of an image.
 pub(super) struct Attachment {

@@ -13,12 +13,12 @@ use airgap::{
         push::{Destination, Push},
         trust,
     },
-    registries,
     signatures::{self, Trust},
     source::Source,
 };
 use anyhow::{Context as _, ensure};
 use cmdline::{BadUsage, counted};
+use registry::options as registries;
 use semver::Version;
 use serde_json::json;
 use signing::PublicKey;

@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use anyhow::{Context as _, ensure};
 
 use crate::{
+    Access, Error, Login, Registry,
+    client::stored,
     http::{Environment, variable},
     names,
-    registry::{self, Access, Login, Registry, stored},
 };
 
 /// The variable with the password of `--user`: every user of the machine can see arguments.
@@ -17,8 +18,8 @@ const HINT: &str =
     "give --user and MULTUS_REGISTRY_PASSWORD, or log in with docker, podman or skopeo";
 
 /// Adds a hint to an error about a missing login.
-pub fn with_hint(error: registry::Error) -> anyhow::Error {
-    let is_login = matches!(error, registry::Error::Login { .. });
+pub fn with_hint(error: Error) -> anyhow::Error {
+    let is_login = matches!(error, Error::Login { .. });
     let error = anyhow::Error::new(error);
     if is_login { error.context(HINT) } else { error }
 }

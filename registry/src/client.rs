@@ -3,10 +3,9 @@
 //! Calls block until they have a response; temporary failures are retried.
 
 mod challenge;
-mod login;
-
 #[cfg(any(test, fuzzing))]
-pub(crate) mod fuzz;
+pub mod fuzz;
+mod login;
 
 use std::{
     cell::{Cell, RefCell},
@@ -19,7 +18,8 @@ use reqwest::{
     header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderName, LOCATION, WWW_AUTHENTICATE},
 };
 
-pub use self::login::{Login, StoredLoginError, stored};
+pub use self::login::Login;
+pub(crate) use self::login::stored;
 use crate::http::{Environment, Failure, Http, SetupError, retry};
 use challenge::Challenge;
 

@@ -13,10 +13,7 @@ use archive::{
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::{
-    push::PushStats,
-    registry::{Error, Registry},
-};
+use crate::{Error, Registry, push::PushStats};
 
 /// Media type of the configuration of artifacts, which have none.
 const EMPTY: &str = "application/vnd.oci.empty.v1+json";
