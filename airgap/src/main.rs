@@ -4,12 +4,12 @@ use std::{env, path::PathBuf, process::ExitCode};
 
 use airgap::{
     commands::{explain, push, verify},
-    source::Source,
     ui,
 };
 use api::version;
 use clap::{Parser, Subcommand};
 use cmdline::VersionFlag;
+use release::source::Source;
 
 /// The prefix of each line about a failure.
 const PREFIX: &str = "multus-airgap";

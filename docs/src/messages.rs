@@ -5,7 +5,7 @@ use std::{fs, path::Path};
 use crate::{Check, Pages};
 
 /// The directories with what programs print.
-const SOURCES: [&str; 14] = [
+const SOURCES: [&str; 15] = [
     "airgap/src",
     "api/src",
     "archive/src",
@@ -19,6 +19,7 @@ const SOURCES: [&str; 14] = [
     "plan/src",
     "plugins/src",
     "registry/src",
+    "release/src",
     "shim/src",
 ];
 /// The character that stands for a varying part.

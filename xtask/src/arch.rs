@@ -1,6 +1,6 @@
 //! The architectures of a release: one table of how they are built and of their limits, and the option that chooses them.
 
-pub(crate) use airgap::arch::Arch;
+pub(crate) use release::arch::Arch;
 
 /// The properties by which the builds for architectures differ.
 pub(crate) struct Facts {

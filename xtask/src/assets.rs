@@ -1,14 +1,14 @@
 //! The files of a release as a forge takes them: flat names, one archive with everything and its modes, and signed checksums over all of them.
 
-use airgap::{parts::flat_name, signatures::sums_signature};
 use anyhow::{Context as _, ensure};
 use archive::{
     digest::sha256,
     tar::{self, Entry},
 };
+use release::{parts::flat_name, signatures::sums_signature};
 use signing::SecretKey;
 
-use crate::{release, tree::Tree};
+use crate::{description, tree::Tree};
 
 /// The name of the notes among the files.
 pub(crate) const NOTES: &str = "RELEASE-NOTES.md";
@@ -46,12 +46,12 @@ pub(crate) fn assets(
     assets.add(NOTES, notes);
     let sums = assets.0.iter();
     let sums = sums.map(|(name, file)| (name.as_str(), sha256(&file.bytes)));
-    let sums = airgap::lists::sums(sums);
+    let sums = release::lists::sums(sums);
     if let Some(key) = key {
         let signature = key.sign_text(sums.as_bytes());
-        assets.add(sums_signature(release::SUMS), signature);
+        assets.add(sums_signature(description::SUMS), signature);
     }
-    assets.add(release::SUMS, sums);
+    assets.add(description::SUMS, sums);
     Ok(assets)
 }
 
@@ -158,8 +158,8 @@ mod tests {
         let mode = |path: &str| entries.iter().find(|one| one.path == path).unwrap().mode;
         assert_eq!(mode("multus-rs-v1.2.3/bin/arm/multus-airgap"), 0o755);
         assert_eq!(mode("multus-rs-v1.2.3/LICENSE"), 0o644);
-        let sums = String::from_utf8(assets.get(release::SUMS).unwrap().to_vec()).unwrap();
-        let sums = airgap::lists::parse_sums(&sums).unwrap();
+        let sums = String::from_utf8(assets.get(description::SUMS).unwrap().to_vec()).unwrap();
+        let sums = release::lists::parse_sums(&sums).unwrap();
         assert_eq!(sums.len(), names.len() - 1);
         for (name, digest) in sums {
             assert_eq!(sha256(assets.get(&name).unwrap()), digest, "{name}");

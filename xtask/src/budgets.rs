@@ -1,10 +1,10 @@
 //! The limits of sizes. A limit is raised here, in a commit that says why, or not at all.
 
-use airgap::{
-    release::{Budget, Origin},
+use archive::verify::Image;
+use release::{
+    description::{Budget, Origin},
     tree::Tree,
 };
-use archive::verify::Image;
 
 use crate::{arch::Arch, programs};
 

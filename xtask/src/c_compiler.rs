@@ -10,12 +10,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use airgap::workstation::Workstation;
 use anyhow::{Context as _, bail, ensure};
 use archive::{
     digest::{Digest, sha256},
     durable,
 };
+use release::workstation::Workstation;
 use xshell::{Shell, cmd};
 use zip::ZipArchive;
 

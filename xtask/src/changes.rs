@@ -276,6 +276,18 @@ mod tests {
             &["daemon", "netns", "plugins"],
         );
         check(
+            "registry/src/client.rs",
+            &["airgap", "registry", "xtask"],
+            &["airgap", "published"],
+            &["distro", "release", "service"],
+        );
+        check(
+            "release/src/verify.rs",
+            &["airgap", "distro", "release", "xtask"],
+            &["airgap", "published"],
+            &["daemon", "registry", "netns"],
+        );
+        check(
             "shim/src/main.rs",
             &["shim"],
             &["netns", "rules"],

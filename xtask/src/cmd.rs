@@ -23,7 +23,7 @@ pub(crate) mod verify;
 
 use clap::{Parser, Subcommand};
 
-use ::airgap::verify::Checkout;
+use ::release::verify::Checkout;
 
 use crate::{budgets, pages, programs, sbom, tree::Tree};
 

@@ -1,6 +1,7 @@
 //! The release pipeline: `cargo xtask <command>`, one file per command in `cmd/`.
 //!
-//! It links no program of the workspace but shares a library with one: cargo builds the programs, and this one reads the built files.
+//! It links no program of the workspace: cargo builds them, and this one reads the built files. It has the commands of one, `airgap`, as its
+//! own.
 
 mod arch;
 mod assets;
@@ -25,8 +26,9 @@ mod workstations;
 
 use std::process::ExitCode;
 
-// The library has what `multus-airgap` shares; these modules are used everywhere here.
-use airgap::{charts, elf, plugin_archives, release, tree, ui};
+// These modules of the libraries are used everywhere here.
+use airgap::ui;
+use release::{charts, description, elf, plugin_archives, tree};
 
 /// The beginning of the line about a failure.
 const PREFIX: &str = "error";

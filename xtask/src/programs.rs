@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-pub(crate) use airgap::arch::Binaries;
-use airgap::tree::Tree;
 use anyhow::Context as _;
+pub(crate) use release::arch::Binaries;
+use release::tree::Tree;
 
 use crate::arch::{Arch, Facts};
 

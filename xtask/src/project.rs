@@ -6,10 +6,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use airgap::release;
 use anyhow::{Context as _, bail};
 use archive::digest::{Digest, sha256};
 use chart::{BuildSettings, ImagePrefix};
+use release::description;
 use semver::Version;
 use xshell::{Shell, cmd};
 
@@ -18,7 +18,8 @@ use crate::{changelog, release_line};
 /// Directories with the sources of the programs.
 pub(crate) const PROGRAMS: &[&str] = &[
     "airgap", "api", "archive", "chart", "cmdline", "cni", "daemon", "dhcp", "distro", "features",
-    "kubectl", "netlink", "node", "plan", "plugins", "registry", "shim", "signing", "trust", "vpn",
+    "kubectl", "netlink", "node", "plan", "plugins", "registry", "release", "shim", "signing",
+    "trust", "vpn",
 ];
 /// Directories that affect a release, besides [`PROGRAMS`].
 pub(crate) const PACKING: &[&str] = &["docs", "images", "xtask"];
@@ -121,7 +122,7 @@ impl Project {
 
     /// Returns whether files differ from the commit.
     pub(crate) fn is_dirty(&self) -> bool {
-        release::is_dirty(&self.commit)
+        description::is_dirty(&self.commit)
     }
 
     /// Returns the commit of a tag.
@@ -181,7 +182,7 @@ impl Project {
 
     /// Returns a file of a commit; the present one for a commit from which files differ.
     pub(crate) fn file_at(&self, commit: &str, path: &str) -> anyhow::Result<Vec<u8>> {
-        if release::is_dirty(commit) {
+        if description::is_dirty(commit) {
             let path = self.root.join(path);
             return fs::read(&path).with_context(|| format!("cannot read {}", path.display()));
         }
@@ -300,7 +301,7 @@ fn commit(root: &Path) -> anyhow::Result<(String, u64)> {
     };
     let (hash, time) = line.split_once(' ').context("git log printed no time")?;
     let is_clean = git(&["status", "--porcelain"])?.is_empty();
-    let suffix = if is_clean { "" } else { release::DIRTY };
+    let suffix = if is_clean { "" } else { description::DIRTY };
     let epoch = match explicit {
         Some(epoch) => epoch,
         None => time.parse().context("git log printed no time")?,

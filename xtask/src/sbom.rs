@@ -12,15 +12,15 @@ mod vex;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use airgap::{
+use anyhow::{Context as _, ensure};
+use archive::digest::{Digest, sha256};
+use release::{
     image::Definition,
     lists,
     sbom::{LICENCE, NOTICES, VEX, image_stem, path, stem},
     verify::Checksums,
     workstation::Workstation,
 };
-use anyhow::{Context as _, ensure};
-use archive::digest::{Digest, sha256};
 use serde_json::Value;
 
 use self::{
@@ -29,8 +29,8 @@ use self::{
 };
 use crate::{
     arch::{Arch, Facts},
+    description::{FileEntry, ImageEntry, Release},
     project::Project,
-    release::{FileEntry, ImageEntry, Release},
     tree::Tree,
     workstations,
 };
@@ -128,7 +128,7 @@ struct Header {
 impl Header {
     fn of(version: &str, epoch: u64) -> Self {
         Self {
-            created: airgap::time::rfc3339(epoch),
+            created: release::time::rfc3339(epoch),
             version: version.to_owned(),
         }
     }
@@ -289,8 +289,8 @@ fn bills(inventory: &Inventory, subjects: &Subjects<'_>) -> anyhow::Result<BTree
 pub(crate) mod tests {
     use std::path::PathBuf;
 
-    use airgap::sbom;
     use chart::BuildSettings;
+    use release::sbom;
 
     use super::{graph::Usage, *};
 

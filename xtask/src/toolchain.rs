@@ -8,12 +8,12 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use airgap::build::{Build, Target};
 use anyhow::{Context as _, bail, ensure};
 use archive::digest::{Digest, Hasher, sha256};
+use release::build::{Build, Target};
 use xshell::{Shell, cmd};
 
-use airgap::workstation::Workstation;
+use release::workstation::Workstation;
 
 use crate::{
     arch::{Arch, C_FLAGS, Facts, LINKER, Std},

@@ -1,6 +1,6 @@
 //! The workstations of a release: one table of how the kubectl plugin is built for them. The C compiler is that of the other programs.
 
-use airgap::workstation::Workstation;
+use release::workstation::Workstation;
 
 /// The properties by which the builds for workstations differ.
 pub(crate) struct Facts {

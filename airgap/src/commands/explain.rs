@@ -10,17 +10,17 @@ use std::{
 };
 
 use anyhow::{Context as _, bail};
+use release::{
+    description::{self, Release},
+    lists,
+    parts::{self, Part},
+    signatures, source,
+    tree::Tree,
+};
 use serde::Serialize;
 
 use self::content::Content;
-use crate::{
-    lists,
-    parts::{self, Part},
-    release::{self, Release},
-    signatures, source,
-    tree::Tree,
-    ui,
-};
+use crate::ui;
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]
@@ -97,7 +97,7 @@ fn explain_file(
 
 /// Reads the description alone, since a release is large.
 fn explain_release(dir: &Path) -> anyhow::Result<Explained> {
-    let path = dir.join(release::FILE);
+    let path = dir.join(description::FILE);
     let bytes = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
     let release =
         Release::parse(&bytes).with_context(|| format!("{} is damaged", path.display()))?;
@@ -119,7 +119,7 @@ fn explain_dir(dir: &Path) -> anyhow::Result<Vec<Explained>> {
         bail!(
             "{} is neither a release nor a directory with its airgap files: there is no {}, and no sha256sum-<architecture>.txt",
             dir.display(),
-            release::FILE
+            description::FILE
         );
     }
     let explained = files.0.iter().map(|(name, file)| {

@@ -16,16 +16,16 @@ use registry::{
     Registry, names, options as registries,
     push::{self, Artifact, PushStats},
 };
-use serde_json::json;
-
-use super::trust;
-use crate::{
+use release::{
     lists,
     signatures::{CHART, IMAGES, LIMIT, PROVENANCE, Trust},
     source::{self, Source},
     tree::{File, Tree},
-    ui,
 };
+use serde_json::json;
+
+use super::trust;
+use crate::ui;
 
 /// The place to which images and charts go.
 #[derive(Debug, Clone, clap::Args)]

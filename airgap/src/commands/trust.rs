@@ -5,14 +5,14 @@ use std::path::PathBuf;
 use anyhow::Context as _;
 use archive::medium::Medium;
 use cmdline::{BadUsage, counted};
-use signing::PublicKey;
-
-use crate::{
+use release::{
     signatures::{self, Report, Trust},
     source::{self, Source},
-    ui,
     verify::{self, Standard},
 };
+use signing::PublicKey;
+
+use crate::ui;
 
 #[derive(Debug, Clone, Default, clap::Args)]
 #[group(skip)]

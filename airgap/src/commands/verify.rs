@@ -5,15 +5,16 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, ensure};
 use archive::medium::{Medium, Sound};
 use cmdline::{BadUsage, counted};
+use release::{
+    lists, medium,
+    signatures::{self, Report, Trust},
+    source,
+    verify::{self, Standard, Verified},
+};
 use serde_json::{Value, json};
 
 use super::trust;
-use crate::{
-    lists, medium,
-    signatures::{self, Report, Trust},
-    source, ui,
-    verify::{self, Standard, Verified},
-};
+use crate::ui;
 
 #[derive(Debug, clap::Args)]
 #[group(skip)]

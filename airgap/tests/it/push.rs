@@ -2,12 +2,10 @@
 
 use std::{collections::BTreeSet, fs, path::Path, process::Command};
 
-use airgap::{
-    commands::push::{Destination, Push},
-    source::Source,
-};
+use airgap::commands::push::{Destination, Push};
 use archive::oci;
 use registry::options as registries;
+use release::source::Source;
 
 use crate::{
     fake_registry::{PASSWORD, Registry, USER},

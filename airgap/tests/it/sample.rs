@@ -4,18 +4,19 @@ mod inside;
 
 use std::{collections::BTreeMap, fs, path::Path};
 
-use airgap::{
-    arch::{Arch, Binaries},
-    charts, image, lists, medium, plugin_archives,
-    release::{self, Origin, Release},
-    tree::Tree,
-};
 use archive::{
     digest::{Digest, sha256},
     layout::Layout,
     verify,
 };
 use chart::Distro;
+use release::{
+    arch::{Arch, Binaries},
+    charts,
+    description::{self, Origin, Release},
+    image, lists, medium, plugin_archives,
+    tree::Tree,
+};
 
 pub(crate) const ARCHES: [Arch; 2] = [Arch::Amd64, Arch::Arm];
 pub(crate) const COMMIT: &str = "0123456789012345678901234567890123456789";
@@ -47,7 +48,7 @@ pub(crate) fn layout(version: &str, programs: &BTreeMap<Arch, Binaries>) -> Layo
         .collect();
     let release = image::Release {
         version: version.to_owned(),
-        created: airgap::time::rfc3339(0),
+        created: release::time::rfc3339(0),
         documents: inside::licences(),
     };
     let mut layout = Layout::default();
@@ -97,7 +98,7 @@ pub(crate) fn release(version: &str, commit: &str, daemon: &str) -> Tree {
         tree.add(name, text);
     }
     let operators = programs.iter().map(|(arch, programs)| {
-        let program = programs[airgap::source::PROGRAM].clone();
+        let program = programs[release::source::PROGRAM].clone();
         (arch.name().to_owned(), program)
     });
     let operators = operators.collect();
@@ -138,22 +139,22 @@ pub(crate) fn release(version: &str, commit: &str, daemon: &str) -> Tree {
 
 /// Rewrites the list of files and all checksums, as a careful attacker would.
 pub(crate) fn reseal(tree: &mut Tree) {
-    let described = tree.get(release::FILE).expect("a release has it");
+    let described = tree.get(description::FILE).expect("a release has it");
     let mut release = Release::parse(described).expect("it is sound");
-    release.files = release::files(tree);
+    release.files = description::files(tree);
     seal(tree, &release);
 }
 
 fn seal(tree: &mut Tree, release: &Release) {
     let description = release.to_bytes().expect("it is JSON");
-    let mut sums = vec![(release::FILE, sha256(&description))];
+    let mut sums = vec![(description::FILE, sha256(&description))];
     for file in &release.files {
         let digest = Digest::from_hex(&file.sha256).expect("it was made of a digest");
         sums.push((&file.path, digest));
     }
     let sums = lists::sums(sums);
-    tree.add(release::FILE, description);
-    tree.add(release::SUMS, sums);
+    tree.add(description::FILE, description);
+    tree.add(description::SUMS, sums);
 }
 
 /// Writes a release of this version below a directory, and returns it.

@@ -2,12 +2,12 @@
 
 use std::{fs, os::unix::fs::symlink, path::Path, process::Command, sync::OnceLock};
 
-use airgap::{
-    release::{self, Release},
+use archive::digest::sha256;
+use release::{
+    description::{self, Release},
     signatures::{self, Build, Dependency},
     tree::Tree,
 };
-use archive::digest::sha256;
 use serde_json::{Value, json};
 use signing::{SecretKey, bundle};
 
@@ -46,7 +46,7 @@ fn build(builder: &str) -> Build {
 /// Replaces all signatures of a release, as its owner makes them, and adds the statement of the other builder.
 pub(crate) fn sign(tree: &mut Tree) {
     signatures::take(tree);
-    let release = Release::parse(tree.get(release::FILE).expect("it is of this test"))
+    let release = Release::parse(tree.get(description::FILE).expect("it is of this test"))
         .expect("it is of this test");
     let owner = signatures::sign(tree, &release, &key(OWNER), &build("https://a.example"));
     let other = signatures::state(tree, &release, &key(OTHER), &build("https://b.example"));
@@ -66,7 +66,7 @@ fn provenance(pair: [&str; 2]) -> String {
 
 /// Returns the path of a signature of the image.
 fn image(tree: &Tree, ending: &str) -> String {
-    let release = Release::parse(tree.get(release::FILE).expect("it is of this test"))
+    let release = Release::parse(tree.get(description::FILE).expect("it is of this test"))
         .expect("it is of this test");
     format!("signatures/{}{ending}", release.images[0].digest.hex())
 }
@@ -210,7 +210,7 @@ fn signed_release_is_vouched_for_by_its_keys() {
 #[test]
 fn statement_has_the_c_compiler_of_the_release() {
     let tree = sample::release("9.8.7", sample::COMMIT, "");
-    let mut release = Release::parse(tree.get(release::FILE).expect("it is of this test"))
+    let mut release = Release::parse(tree.get(description::FILE).expect("it is of this test"))
         .expect("it is of this test");
     let c_compiler = |release: &Release| {
         let made = signatures::state(&tree, release, &key(OTHER), &build("https://b.example"))
@@ -224,7 +224,7 @@ fn statement_has_the_c_compiler_of_the_release() {
         parts.find(|part| part["name"] == "C compiler")
     };
     assert_eq!(c_compiler(&release), None);
-    release.build = Some(airgap::build::Build {
+    release.build = Some(release::build::Build {
         rustc: String::new(),
         rustc_commit: String::new(),
         llvm: String::new(),
@@ -366,7 +366,7 @@ fn harm_to_the_lists_of_what_is_inside_is_refused_by_name() {
         sha256(bytes).hex()
     };
     let manifest = |tree: &Tree| {
-        let described = tree.get(release::FILE).expect("it is of this test");
+        let described = tree.get(description::FILE).expect("it is of this test");
         let release = Release::parse(described).expect("it is of this test");
         release.images[0].platforms[1].manifest.hex()
     };

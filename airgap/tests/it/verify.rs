@@ -2,7 +2,7 @@
 
 use std::{fs, os::unix::fs::PermissionsExt as _};
 
-use airgap::tree::Tree;
+use release::tree::Tree;
 use serde_json::{Value, json};
 
 use crate::{

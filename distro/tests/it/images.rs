@@ -9,7 +9,6 @@ use std::{
     process::{Command, Output, Stdio},
 };
 
-use airgap::lists;
 use archive::{
     digest::sha256,
     gzip, image_archive,
@@ -17,6 +16,7 @@ use archive::{
     oci::{self, Descriptor, ImageConfig, Manifest, Platform, RootFs, RunConfig},
     tar::{self, Entry},
 };
+use release::lists;
 
 use super::{path, run};
 
@@ -68,7 +68,7 @@ fn layout(arch: &str, content: &str) -> Layout {
 
 /// Returns the complete airgap directory of a release, as `cargo xtask airgap bundle` writes it.
 fn release(arch: &str, part: &Layout) -> BTreeMap<String, Vec<u8>> {
-    airgap::medium::files(arch, part, &format!("{IMAGE}@sha256:0\n"), None)
+    release::medium::files(arch, part, &format!("{IMAGE}@sha256:0\n"), None)
         .expect("a small archive")
 }
 
@@ -381,7 +381,7 @@ fn program_for_operators_is_checked_and_may_be_left_out() {
     let arch = arch();
     let part = layout(arch, "content");
     let list = format!("{IMAGE}@sha256:0\n");
-    let files = airgap::medium::files(arch, &part, &list, Some(b"program"));
+    let files = release::medium::files(arch, &part, &list, Some(b"program"));
     let files = files.expect("a small archive");
     let name = lists::program_name(arch);
     assert!(files.contains_key(&name));

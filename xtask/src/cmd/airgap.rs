@@ -4,10 +4,8 @@ mod bundle;
 
 use std::path::PathBuf;
 
-use airgap::{
-    commands::{explain, push, verify},
-    source::Source,
-};
+use airgap::commands::{explain, push, verify};
+use release::source::Source;
 
 pub(crate) use self::bundle::tree;
 use crate::ui;

@@ -9,10 +9,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use airgap::build::Build;
 use anyhow::{Context as _, ensure};
 use api::version;
 use archive::digest::{Digest, sha256};
+use release::build::Build;
 use serde::{Deserialize, Serialize};
 use xshell::cmd;
 
@@ -144,7 +144,7 @@ pub(crate) fn all(
 
 /// Returns what programs say of their build: the commit of the checkout, and its day.
 pub(crate) fn stamp(project: &Project) -> anyhow::Result<version::Stamp> {
-    let time = airgap::time::rfc3339(project.epoch);
+    let time = release::time::rfc3339(project.epoch);
     let day = time.split_once('T').map_or(&*time, |(day, _)| day);
     Ok(version::Stamp::new(&project.commit, day)?)
 }

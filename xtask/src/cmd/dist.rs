@@ -8,14 +8,6 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use ::airgap::{
-    exports::{self, Exported},
-    kubectl_archives, lists,
-    parts::{self, README},
-    signatures::{self, Trust},
-    source::PROGRAM,
-    verify::{self, Standard},
-};
 use anyhow::{Context as _, bail};
 use archive::{
     digest::{Digest, sha256},
@@ -24,6 +16,14 @@ use archive::{
 };
 use chart::{BuildSettings, index::Packed};
 use cmdline::counted;
+use release::{
+    exports::{self, Exported},
+    kubectl_archives, lists,
+    parts::{self, README},
+    signatures::{self, Trust},
+    source::PROGRAM,
+    verify::{self, Standard},
+};
 use serde::{Deserialize, Serialize};
 
 use self::staging_dir::StagingDir;
@@ -38,10 +38,10 @@ use crate::{
         },
         checkout, generate, images, release_pages,
     },
+    description::{self, ChartEntry, Origin, Release},
     plugin_archives,
     programs::{self, Binaries},
     project::{ImageNames, PACKING, PROGRAMS, Project},
-    release::{self, ChartEntry, Origin, Release},
     sbom::{self, Inventory, Subjects},
     toolchain,
     tree::{self, Tree},
@@ -219,8 +219,8 @@ pub(crate) fn compose(
         version: &origin.version,
         epoch: origin.epoch,
         arches: &origin.architectures,
-        images: &release::images(&images),
-        files: &release::files(&tree),
+        images: &description::images(&images),
+        files: &description::files(&tree),
     };
     tree.extend(sbom::documents(inventory, &subjects)?);
     describe(origin, &mut tree, &images, charts::entries(charts))?;
@@ -238,14 +238,14 @@ pub(crate) fn describe(
     let mut release = Release::of(origin, tree, images, charts, budgets);
     release.check_budgets()?;
     tree.add(README, parts::readme(&release, tree));
-    release.files = release::files(tree);
+    release.files = description::files(tree);
     let description = release.to_bytes()?;
-    let mut sums = vec![(release::FILE, sha256(&description))];
+    let mut sums = vec![(description::FILE, sha256(&description))];
     for file in &release.files {
         sums.push((&file.path, Digest::from_hex(&file.sha256)?));
     }
-    tree.add(release::FILE, description);
-    tree.add(release::SUMS, lists::sums(sums));
+    tree.add(description::FILE, description);
+    tree.add(description::SUMS, lists::sums(sums));
     Ok(())
 }
 
@@ -334,14 +334,14 @@ fn is_current(project: &Project, out: &Path, key: Digest) -> bool {
     };
     // A release may be signed since.
     signatures::take(&mut tree);
-    let sums = tree.get(release::SUMS).unwrap_or_default();
+    let sums = tree.get(description::SUMS).unwrap_or_default();
     entry.key == key && entry.sums == sha256(sums) && verify::check_described(&tree).is_ok()
 }
 
 fn write_cache(project: &Project, out: &Path, key: Digest, release: &Tree) -> anyhow::Result<()> {
     let entry = CacheEntry {
         key,
-        sums: sha256(release.get(release::SUMS).unwrap_or_default()),
+        sums: sha256(release.get(description::SUMS).unwrap_or_default()),
     };
     let mut tree = Tree::default();
     tree.add(cache_name(out), serde_json::to_vec(&entry)?);
@@ -370,16 +370,16 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let out = dir.path().join("dist");
         fs::create_dir(&out).unwrap();
-        fs::write(out.join(release::FILE), "former").unwrap();
+        fs::write(out.join(description::FILE), "former").unwrap();
         // The first cannot be written, the second is not a release.
-        for path in ["n".repeat(300), release::SUMS.to_owned()] {
+        for path in ["n".repeat(300), description::SUMS.to_owned()] {
             let mut tree = Tree::default();
             tree.add("a", "1");
             tree.add(path, "2");
             let staging = StagingDir::next_to(&out).unwrap();
             put(&tree, &staging, &out).unwrap_err();
         }
-        let former = fs::read_to_string(out.join(release::FILE)).unwrap();
+        let former = fs::read_to_string(out.join(description::FILE)).unwrap();
         assert_eq!(former, "former");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
     }
@@ -405,7 +405,7 @@ mod tests {
         };
         let (outcome, tree) = make(4_800_000);
         assert_eq!(outcome, Ok(()));
-        let release = Release::parse(tree.get(release::FILE).unwrap()).unwrap();
+        let release = Release::parse(tree.get(description::FILE).unwrap()).unwrap();
         assert_eq!(release.budgets[0].limit, 4_800_000);
         let (outcome, tree) = make(4_800_001);
         let expected =

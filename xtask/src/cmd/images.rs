@@ -6,9 +6,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use airgap::image::{Definition, Release};
 use anyhow::{Context as _, bail};
 use archive::layout::Layout;
+use release::image::{Definition, Release};
 
 use crate::{
     arch::{Arch, Arches},
@@ -84,7 +84,7 @@ pub(crate) fn layout(
 ) -> anyhow::Result<Layout> {
     let release = Release {
         version: project.version.clone(),
-        created: airgap::time::rfc3339(project.epoch),
+        created: release::time::rfc3339(project.epoch),
         documents: inventory.licences(),
     };
     let platforms: Vec<_> = binaries

@@ -195,7 +195,7 @@ fn complaints_about(name: &str, text: &str) -> Vec<String> {
                 "{at}: the workspace's version, which changes in Cargo.toml alone: derive it, or write X.Y.Z"
             ));
         }
-        let is_release_code = ["airgap/src/", "distro/src/", "xtask/src/"]
+        let is_release_code = ["airgap/src/", "distro/src/", "release/src/", "xtask/src/"]
             .iter()
             .any(|dir| name.starts_with(dir));
         if is_release_code && line.contains(concat!("fs::ren", "ame(")) && !is_test {

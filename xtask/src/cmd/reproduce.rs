@@ -16,9 +16,8 @@ use crate::{
     arch::{Arch, Arches},
     c_compiler,
     cmd::dist,
-    difference,
+    description, difference,
     project::{ImageNames, Project},
-    release,
     tree::Tree,
     ui,
 };
@@ -128,7 +127,7 @@ fn copy_compiler(from: &Project, to: &Project) -> anyhow::Result<()> {
 /// Fails with the first difference of two releases.
 fn compare(first: &Path, second: &Path) -> anyhow::Result<()> {
     let sums = |dist: &Path| {
-        let path = dist.join(release::SUMS);
+        let path = dist.join(description::SUMS);
         fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
     };
     if let Some(line) = first_difference(&sums(first)?, &sums(second)?) {

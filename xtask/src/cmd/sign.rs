@@ -7,17 +7,17 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use airgap::{
-    signatures::{self, Build, Dependency, Trust},
-    verify,
-};
 use anyhow::{Context as _, ensure};
 use archive::digest::sha256;
 use cmdline::{BadUsage, counted};
+use release::{
+    signatures::{self, Build, Dependency, Trust},
+    verify,
+};
 use signing::SecretKey;
 
 use super::{checkout, verify::standard};
-use crate::{project::Project, release::Release, tree::Tree, ui};
+use crate::{description::Release, project::Project, tree::Tree, ui};
 
 /// Sign a release with a key file, offline: its checksums, images and charts, and a statement about how it was made
 ///

@@ -7,25 +7,25 @@ mod sample;
 
 use std::path::{Path, PathBuf};
 
-use airgap::{
+use airgap::commands::{
+    trust,
+    verify::{check_medium, is_medium, print_release},
+};
+use anyhow::{Context as _, bail, ensure};
+use cmdline::BadUsage;
+use release::{
     build::Build,
-    commands::{
-        trust,
-        verify::{check_medium, is_medium, print_release},
-    },
     signatures::{self, Trust},
     source,
     verify::{self, Checkout, Standard, Verified},
 };
-use anyhow::{Context as _, bail, ensure};
-use cmdline::BadUsage;
 
 use super::{checkout, images};
 use crate::{
     arch::Arch,
+    description::{self, Release},
     difference,
     project::Project,
-    release::{self, Release},
     sbom, toolchain,
     tree::Tree,
     ui,
@@ -155,14 +155,14 @@ fn check_build(release: &Release, here: &Build) -> anyhow::Result<()> {
     let build = build.with_context(|| {
         format!(
             "{} does not say what the programs were built with: make the release again",
-            release::FILE
+            description::FILE
         )
     })?;
     let differences = build.differences(here);
     ensure!(
         differences.is_empty(),
         "{}: the programs were built with other tools or flags than this checkout's, there and here: {}",
-        release::FILE,
+        description::FILE,
         differences.join("; ")
     );
     Ok(())
@@ -196,7 +196,7 @@ pub(super) fn standard<'a>(
         Some(commit) => ui::note(&format!(
             "the release is of commit {}, this checkout of {commit}: it is judged by its own {}",
             release.commit,
-            release::FILE
+            description::FILE
         )),
         None => {}
     }

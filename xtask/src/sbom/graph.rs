@@ -8,8 +8,8 @@ use std::{
     path::PathBuf,
 };
 
-use airgap::{kubectl_archives::PROGRAM, workstation::Workstation};
 use anyhow::{Context as _, ensure};
+use release::{kubectl_archives::PROGRAM, workstation::Workstation};
 use serde::Deserialize;
 use xshell::cmd;
 

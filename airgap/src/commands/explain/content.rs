@@ -4,14 +4,13 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context as _, bail};
 use archive::{digest::Digest, image_archive};
-use serde::Serialize;
-
-use crate::{
+use release::{
     arch::Arch,
+    description::Release,
     elf, lists, names,
     parts::{self, Part},
-    release::Release,
 };
+use serde::Serialize;
 
 #[derive(Debug, Serialize, PartialEq, Eq)]
 #[serde(

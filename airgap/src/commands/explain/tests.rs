@@ -1,20 +1,43 @@
 //! Each kind of file, as text, and files that are of no kind.
 
 use archive::{
+    digest::sha256,
+    gzip,
     layout::Layout,
+    oci::{self, ImageConfig, Index, Manifest, Platform, RootFs, RunConfig},
     tar::{self, Entry},
 };
+use release::medium::{self, ProgramsByArch};
 
 use super::*;
-use crate::{
-    lists,
-    medium::{self, ProgramsByArch},
-    sample,
-};
 
-/// Returns a layout with one image for one architecture.
-fn layout(content: &str) -> Layout {
-    sample::layout(NAME, &["amd64"], content)
+/// Returns a layout with one image for one architecture: one layer with one program.
+fn layout() -> Layout {
+    let mut layout = Layout::default();
+    let tar = tar::write(&[Entry::file("program", 0o755, "x")]).unwrap();
+    let platform = Platform {
+        architecture: "amd64".to_owned(),
+        os: "linux".to_owned(),
+        variant: None,
+    };
+    let config = ImageConfig {
+        created: String::new(),
+        platform: platform.clone(),
+        config: RunConfig::default(),
+        rootfs: RootFs {
+            kind: "layers".to_owned(),
+            diff_ids: vec![sha256(&tar)],
+        },
+        history: Vec::new(),
+    };
+    let config = layout.add(oci::CONFIG, oci::to_bytes(&config));
+    let layer = layout.add(oci::LAYER_GZIP, gzip::compress(&tar));
+    let manifest = oci::to_bytes(&Manifest::of(config, vec![layer]));
+    let mut manifest = layout.add(oci::MANIFEST, manifest);
+    manifest.platform = Some(platform);
+    let index = layout.add(oci::INDEX, oci::to_bytes(&Index::of(vec![manifest])));
+    layout.images.push(index.named(NAME));
+    layout
 }
 
 const NAME: &str = "docker.io/own/x:v1";
@@ -30,7 +53,7 @@ fn explained(name: &str, bytes: &[u8]) -> String {
 
 #[test]
 fn every_file_of_a_directory_of_archives_is_explained() {
-    let tree = medium::tree(&layout("x"), &["amd64"], &none()).unwrap();
+    let tree = medium::tree(&layout(), &["amd64"], &none()).unwrap();
     let text = |name: &str| explained(name, tree.get(name).unwrap());
     let archive = text(ARCHIVE);
     assert!(
@@ -63,7 +86,7 @@ fn every_file_of_a_directory_of_archives_is_explained() {
 
 #[test]
 fn damaged_and_foreign_files_are_refused() {
-    let tree = medium::tree(&layout("x"), &["amd64"], &none()).unwrap();
+    let tree = medium::tree(&layout(), &["amd64"], &none()).unwrap();
     let archive = tree.get(ARCHIVE).unwrap();
     let foreign = tar::write(&[Entry::file("notes", 0o644, "x")]).unwrap();
     for (bytes, expected) in [

@@ -3,12 +3,12 @@
 use std::fmt::Write as _;
 
 use cmdline::counted;
+use release::parts;
 
 use super::{
     Explained,
     content::{Content, Files, Image},
 };
-use crate::parts;
 
 pub(super) fn of(one: &Explained) -> String {
     let mut lines = vec![head(one)];

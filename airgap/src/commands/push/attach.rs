@@ -13,8 +13,7 @@ use registry::{
     push::PushStats,
     referrers::{self, Document},
 };
-
-use crate::{arch::Arch, names, sbom, tree::Tree};
+use release::{arch::Arch, names, sbom, tree::Tree};
 
 /// The lists of what is inside of one platform of an image.
 pub(super) struct Attachment {

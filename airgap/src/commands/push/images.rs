@@ -8,8 +8,7 @@ use archive::{
     oci::{self, Index, Manifest},
 };
 use registry::push::Artifact;
-
-use crate::names;
+use release::names;
 
 /// Why an image cannot be pushed.
 #[derive(Debug, thiserror::Error)]

@@ -12,12 +12,11 @@ use registry::{
     push::PushStats,
     referrers::{self, Document},
 };
-use serde_json::{Value, json};
-
-use crate::{
+use release::{
     signatures::{BUNDLE, IMAGES, PROVENANCE, image, provenance},
     tree::Tree,
 };
+use serde_json::{Value, json};
 
 /// The media type of the signed text.
 const PAYLOAD_TYPE: &str = "application/vnd.dev.cosign.simplesigning.v1+json";

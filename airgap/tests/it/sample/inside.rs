@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use airgap::{
+use archive::{digest::sha256, verify::Image};
+use release::{
     lists,
     sbom::{Item, LICENCE, NOTICES, image_stem, path, stem},
     tree::Tree,
 };
-use archive::{digest::sha256, verify::Image};
 use serde_json::{Value, json};
 
 pub(super) fn licences() -> BTreeMap<String, String> {

@@ -2,12 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use airgap::{
+use anyhow::Context as _;
+use archive::{digest::sha256, layout::Layout};
+use release::{
     medium::{self, ProgramsByArch},
     source::{self, Source},
 };
-use anyhow::Context as _;
-use archive::{digest::sha256, layout::Layout};
 use serde_json::{Value, json};
 
 use crate::{

@@ -2,9 +2,9 @@
 
 use std::{collections::BTreeMap, ffi::OsString, fs};
 
-use airgap::{kubectl_archives, workstation::Workstation};
 use anyhow::{Context as _, ensure};
 use api::version;
+use release::{kubectl_archives, workstation::Workstation};
 use xshell::cmd;
 
 use crate::{

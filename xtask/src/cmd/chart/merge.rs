@@ -19,17 +19,17 @@ use ::chart::{
     pack::is_stray_file,
     package::{CHART_YAML, Package},
 };
-use airgap::signatures;
 use anyhow::{Context as _, bail, ensure};
 use archive::digest::sha256;
 use clap::ValueEnum;
+use release::signatures;
 use serde_json::json;
 
 use super::repository::{self, INDEX};
 use crate::{
     charts,
+    description::{self, ChartEntry, Release},
     project::Project,
-    release::{self, ChartEntry, Release},
     tree::Tree,
     ui,
 };
@@ -197,7 +197,7 @@ impl<'a> Merge<'a> {
             let context = || format!("cannot publish {}", source.origin);
             listings.push(listing.with_context(context)?);
         }
-        let now = airgap::time::rfc3339(epoch);
+        let now = release::time::rfc3339(epoch);
         let merged = merge::merge(index.as_deref(), &listings, &now).with_context(context)?;
         tree.add(INDEX, merged.text);
         Ok(Self {
@@ -302,7 +302,7 @@ pub(super) fn own(project: &Project, distro: Distro) -> anyhow::Result<Vec<Sourc
 }
 
 fn release(dir: &Path) -> anyhow::Result<Release> {
-    let path = dir.join(release::FILE);
+    let path = dir.join(description::FILE);
     let bytes = fs::read(&path).with_context(|| {
         format!(
             "cannot read {}: name the directory of a release with --release",
@@ -330,7 +330,7 @@ fn read_chart(dir: &Path, chart: &ChartEntry) -> anyhow::Result<Source> {
         sha256(&source.archive) == chart.digest,
         "{} is not the chart that {} names: copy the release again, and check it with `cargo xtask verify {}`",
         path.display(),
-        release::FILE,
+        description::FILE,
         dir.display()
     );
     Ok(source)

@@ -2,16 +2,17 @@
 
 use std::path::{Path, PathBuf};
 
-use airgap::{commands::trust, signatures::Trust};
+use airgap::commands::trust;
 use anyhow::{Context as _, bail, ensure};
 use cmdline::counted;
+use release::signatures::Trust;
 
 use super::bump;
 use crate::{
     changelog,
     cmd::verify,
+    description::{self, Release},
     project::Project,
-    release::{self, Release},
     release_line, ui,
 };
 
@@ -120,7 +121,7 @@ fn tag(project: &Project, tag: &str) -> anyhow::Result<()> {
         project.version
     );
     let commit = project.commit_of_tag(tag)?;
-    let head = project.commit.trim_end_matches(release::DIRTY);
+    let head = project.commit.trim_end_matches(description::DIRTY);
     ensure!(
         commit == head,
         "the tag {tag} is at commit {commit}, this checkout at {head}: check out the tag"

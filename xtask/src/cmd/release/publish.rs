@@ -8,17 +8,17 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use airgap::{
-    commands::{
-        push::{Destination, Push},
-        trust,
-    },
-    signatures::{self, Trust},
-    source::Source,
+use airgap::commands::{
+    push::{Destination, Push},
+    trust,
 };
 use anyhow::{Context as _, ensure};
 use cmdline::{BadUsage, counted};
 use registry::options as registries;
+use release::{
+    signatures::{self, Trust},
+    source::Source,
+};
 use semver::Version;
 use serde_json::json;
 use signing::PublicKey;
@@ -27,8 +27,8 @@ use super::check;
 use crate::{
     assets, changelog,
     cmd::{chart, sign},
+    description::{self, Release},
     project::Project,
-    release::{self, Release},
     release_line,
     tree::Tree,
     ui,
@@ -214,7 +214,7 @@ fn ensure_unchanged(dir: &Path, files: &Tree, key: Option<&PublicKey>) -> anyhow
         return Ok(());
     }
     let mut found = Tree::read(dir)?;
-    let path = signatures::sums_signature(release::SUMS);
+    let path = signatures::sums_signature(description::SUMS);
     if files.get(&path).is_none()
         && let Some(signature) = found.0.remove(&path)
     {
@@ -225,7 +225,7 @@ fn ensure_unchanged(dir: &Path, files: &Tree, key: Option<&PublicKey>) -> anyhow
                 path.display()
             )
         })?;
-        let sums = files.get(release::SUMS).unwrap_or_default();
+        let sums = files.get(description::SUMS).unwrap_or_default();
         key.verify_text(sums, &signature.bytes).with_context(|| {
             format!(
                 "{} is no signature of --key over these files: sign them with --signing-key, or name another directory with --files",
@@ -346,7 +346,7 @@ mod tests {
         let other = SecretKey::from_pem(pem).unwrap();
         assert!(!accepted(&[("release.pub", &other.public().to_pem())]));
         // Whoever changes a file and its line has no signature over the list.
-        let sums = airgap::lists::sums([(program.0, sha256(program.1.as_bytes()))]);
+        let sums = release::lists::sums([(program.0, sha256(program.1.as_bytes()))]);
         assert!(!accepted(&[program, ("SHA256SUMS", &sums)]));
     }
 

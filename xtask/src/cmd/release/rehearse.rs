@@ -3,16 +3,16 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
-use airgap::signatures::Trust;
 use anyhow::{Context as _, ensure};
+use release::signatures::Trust;
 
 use crate::{
     arch::Arch,
     charts,
     cmd::{build::workstations::Plugins, dist, generate, images, verify},
+    description::{self, Origin},
     programs::Binaries,
     project::{ImageNames, Project},
-    release::{self, Origin},
     ui,
 };
 
@@ -64,10 +64,10 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     carry(&mut programs, &carried, &settings.image());
     let inventory = ui::step("crates and licences", || images::inventory(&project))?;
     let layout = images::layout(&project, &programs, &inventory)?;
-    let commit = project.commit.trim_end_matches(release::DIRTY);
+    let commit = project.commit.trim_end_matches(description::DIRTY);
     let origin = Origin {
         version: project.version.clone(),
-        commit: format!("{commit}{}", release::DIRTY),
+        commit: format!("{commit}{}", description::DIRTY),
         epoch: project.epoch,
         toolchain: project.toolchain.clone(),
         architectures: arches,

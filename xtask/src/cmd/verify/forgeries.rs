@@ -8,12 +8,12 @@ use std::{
     path::Path,
 };
 
-use airgap::{
+use archive::{gzip, layout::Layout};
+use chart::BuildSettings;
+use release::{
     parts::{self, README},
     signatures::Trust,
 };
-use archive::{gzip, layout::Layout};
-use chart::BuildSettings;
 
 use super::{
     Standard, checkout,
@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     arch::Arch,
-    release::{self, Release},
+    description::{self, Release},
     tree::Tree,
 };
 
@@ -72,7 +72,7 @@ fn sound_release_is_accepted() {
 #[test]
 fn modes_are_described_and_checked() {
     let tree = release();
-    let description = Release::parse(tree.get(release::FILE).unwrap()).unwrap();
+    let description = Release::parse(tree.get(description::FILE).unwrap()).unwrap();
     let mode = |path: &str| {
         let file = description.files.iter().find(|file| file.path == path);
         file.unwrap().mode.clone()
@@ -120,9 +120,9 @@ fn release_of_another_version_is_judged_by_its_own_description() {
     // As an older or newer checkout made it: other pages, lists, limits, assets and programs, with its own description of them.
     let other = |change: &dyn Fn(&mut Tree, &mut Release)| {
         let mut tree = sound.clone();
-        let mut release = Release::parse(tree.get(release::FILE).unwrap()).unwrap();
+        let mut release = Release::parse(tree.get(description::FILE).unwrap()).unwrap();
         change(&mut tree, &mut release);
-        release.files = release::files(&tree);
+        release.files = description::files(&tree);
         seal(&mut tree, &release);
         tree
     };
@@ -163,7 +163,7 @@ fn release_of_another_version_is_judged_by_its_own_description() {
         &|tree, _| append(list, b"docker.io/multusrs/multus:v9.8.7@sha256:00\n")(tree),
         "does not follow from oci/",
     );
-    let plain = ::airgap::charts::PLAIN_MANIFEST;
+    let plain = ::release::charts::PLAIN_MANIFEST;
     forged(
         &|tree, _| append(plain, b"---\nimage: \"evil/multus:v9.8.7\"\n")(tree),
         "manifests/kubernetes/multus.yaml runs {\"evil/multus:v9.8.7\", \"multusrs/multus:v9.8.7\"}, which are not the images of this release",
@@ -219,12 +219,12 @@ fn images_have_the_names_of_the_build_everywhere() {
             .any(|end| path.ends_with(end));
         let other = b"docker.io/multusrs/";
         assert!(
-            is_packed || !airgap::elf::contains(&file.bytes, other),
+            is_packed || !release::elf::contains(&file.bytes, other),
             "{path}"
         );
     }
     let mut other = tree.clone();
-    let mut release = Release::parse(other.get(release::FILE).unwrap()).unwrap();
+    let mut release = Release::parse(other.get(description::FILE).unwrap()).unwrap();
     release.image_prefix = "rancher/".parse().unwrap();
     seal(&mut other, &release);
     let expected = "the image of this release is docker.io/rancher/multus:v";
@@ -387,7 +387,7 @@ fn changes_without_new_checksums_are_named() {
     );
     change(&|tree| tree.add("x", ""), "x is not in SHA256SUMS");
     change(
-        &|tree| append(release::SUMS, b"x")(tree),
+        &|tree| append(description::SUMS, b"x")(tree),
         "SHA256SUMS is damaged",
     );
 }
@@ -535,9 +535,9 @@ fn forged_descriptions_are_named() {
     let edited = |edit: fn(&mut Release), expected: &str| {
         forged(
             |tree| {
-                let mut release = Release::parse(tree.get(release::FILE).unwrap()).unwrap();
+                let mut release = Release::parse(tree.get(description::FILE).unwrap()).unwrap();
                 edit(&mut release);
-                tree.add(release::FILE, release.to_bytes().unwrap());
+                tree.add(description::FILE, release.to_bytes().unwrap());
             },
             expected,
         );

@@ -2,19 +2,19 @@
 
 use std::{collections::BTreeMap, sync::LazyLock};
 
-use airgap::{
+use archive::layout::Layout;
+use chart::BuildSettings;
+use release::{
     image::{Definition, Release as ImageRelease},
     workstation::Workstation,
 };
-use archive::layout::Layout;
-use chart::BuildSettings;
 
 use crate::{
     arch::Arch,
     charts,
     cmd::{build::workstations::Plugins, dist, generate},
+    description::{self, Origin, Release},
     programs::{self, Binaries},
-    release::{self, Origin, Release},
     sbom,
     tree::Tree,
 };
@@ -65,7 +65,7 @@ fn layout_of<'a>(
         .collect();
     let release = ImageRelease {
         version: settings.version.to_string(),
-        created: airgap::time::rfc3339(0),
+        created: release::time::rfc3339(0),
         documents: sbom::tests::sample(&settings, &ARCHES).licences(),
     };
     let mut layout = Layout::default();
@@ -119,16 +119,16 @@ pub(super) fn release_of<'a>(settings: impl Into<BuildSettings<'a>>) -> Tree {
 
 /// Rewrites the list of files and all checksums, as a careful attacker would.
 pub(super) fn reseal(tree: &mut Tree) {
-    let described = tree.get(release::FILE).unwrap();
+    let described = tree.get(description::FILE).unwrap();
     let mut release: Release = serde_json::from_slice(described).unwrap();
-    release.files = release::files(tree);
+    release.files = description::files(tree);
     seal(tree, &release);
 }
 
 pub(super) fn seal(tree: &mut Tree, release: &Release) {
-    tree.add(release::FILE, release.to_bytes().unwrap());
-    let files = tree.0.iter().filter(|(path, _)| *path != release::SUMS);
+    tree.add(description::FILE, release.to_bytes().unwrap());
+    let files = tree.0.iter().filter(|(path, _)| *path != description::SUMS);
     let sums = files.map(|(path, file)| (path.as_str(), archive::digest::sha256(&file.bytes)));
-    let sums = airgap::lists::sums(sums);
-    tree.add(release::SUMS, sums);
+    let sums = release::lists::sums(sums);
+    tree.add(description::SUMS, sums);
 }

@@ -7,7 +7,7 @@ use crate::{
         sample::{ARCHES, release, release_of, reseal},
         verify::check,
     },
-    release::Release,
+    description::Release,
     sbom,
     tree::Tree,
 };
@@ -47,7 +47,7 @@ fn list_about_another_subject_is_named() {
     let about = format!("{kubectl}: it is about another file than the one of this release");
     edited(kubectl, &own, &other, &about);
     let archive = "sbom/arm/multus-airgap-images-arm.tar";
-    let described = Release::parse(release.get(crate::release::FILE).unwrap()).unwrap();
+    let described = Release::parse(release.get(crate::description::FILE).unwrap()).unwrap();
     let manifest = described.images[0].platforms[1].manifest.hex();
     let expected = "it has no docker.io/multusrs/multus:v";
     edited(archive, &manifest, &other, expected);

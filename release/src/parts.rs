@@ -6,7 +6,7 @@ use std::{fmt::Write as _, sync::LazyLock};
 use serde::Serialize;
 
 use crate::{
-    release::{self, Release},
+    description::{self, Release},
     tree::Tree,
 };
 
@@ -136,7 +136,7 @@ fn fits(pattern: &str, text: &str) -> bool {
 
 /// Returns the text of a release's [`README`]: the rows of the files that the release has, and those of its signatures.
 pub fn readme(release: &Release, tree: &Tree) -> String {
-    let described = [README, release::FILE, release::SUMS];
+    let described = [README, description::FILE, description::SUMS];
     let has = |part: &Part| {
         let mut paths = tree.0.keys().map(String::as_str).chain(described);
         paths.any(|path| of(path).is_some_and(|found| found.path == part.path))

@@ -10,9 +10,8 @@ use archive::{image_archive, layout::Layout, medium::SoundArchive};
 
 use crate::{
     arch::Arch,
-    bundle, lists,
+    bundle, description, lists,
     medium::{self, ProgramsByArch},
-    release,
 };
 
 /// The name of the program in the `bin/` of a release.
@@ -87,7 +86,7 @@ impl Source {
 
 /// Returns whether a directory is that of a release, as far as its names show.
 pub fn is_release(dir: &Path) -> bool {
-    [release::FILE, release::SUMS]
+    [description::FILE, description::SUMS]
         .iter()
         .any(|name| dir.join(name).is_file())
 }

@@ -1,6 +1,6 @@
-//! `airgap::fuzz::sboms`.
+//! `release::fuzz::sboms`.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|input: &[u8]| {
-    airgap::fuzz::sboms(input);
+    release::fuzz::sboms(input);
 });

@@ -9,7 +9,7 @@ use chart::{
     manifest,
 };
 
-use crate::{release::ChartEntry, tree::Tree};
+use crate::{description::ChartEntry, tree::Tree};
 
 /// The Go package of charts as assets of a distro's static files.
 const STATIC: &str = "static";

@@ -2,16 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use airgap::{
-    bundle,
-    image::{Definition, Release},
-    lists,
-};
 use archive::{
     image_archive,
     layout::Layout,
     oci::{self, Platform},
     read, verify,
+};
+use release::{
+    bundle,
+    image::{Definition, Release},
+    lists,
 };
 
 const DEFINITION: &str = include_str!("../../../images/multus/image.json");
@@ -33,7 +33,7 @@ fn binaries(text: &str) -> BTreeMap<String, Vec<u8>> {
 fn release() -> Release {
     Release {
         version: "5.0.0".into(),
-        created: airgap::time::rfc3339(0),
+        created: release::time::rfc3339(0),
         documents: [("LICENSE".to_owned(), "text".to_owned())].into(),
     }
 }

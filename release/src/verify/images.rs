@@ -15,7 +15,8 @@ use cmdline::counted;
 
 use super::{Standard, claim_same, file};
 use crate::{
-    arch::Arch, bundle, elf, lists, release::Release, source, tree::Tree, workstation::Workstation,
+    arch::Arch, bundle, description::Release, elf, lists, source, tree::Tree,
+    workstation::Workstation,
 };
 
 const LIMITS: Limits = Limits {

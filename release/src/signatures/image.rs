@@ -6,7 +6,7 @@ use archive::{digest::Digest, oci};
 use serde_json::json;
 
 use super::{CHART, IMAGES, statement::Statement};
-use crate::{names, release::Release, tree::Tree};
+use crate::{description::Release, names, tree::Tree};
 
 /// The ending of the signed text of the older form.
 pub const PAYLOAD: &str = ".json";

@@ -1,6 +1,6 @@
-//! `airgap::fuzz::lists`.
+//! `release::fuzz::lists`.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|input: &[u8]| {
-    airgap::fuzz::lists(input);
+    release::fuzz::lists(input);
 });

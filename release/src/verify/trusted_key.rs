@@ -5,7 +5,7 @@ use archive::digest::Digest;
 use signing::PublicKey;
 
 use super::file;
-use crate::{arch::Arch, release::Release, tree::Tree};
+use crate::{arch::Arch, description::Release, tree::Tree};
 
 const BEGIN: &[u8] = b"-----BEGIN PUBLIC KEY-----\n";
 const END: &[u8] = b"-----END PUBLIC KEY-----\n";

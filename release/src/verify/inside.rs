@@ -9,8 +9,8 @@ use serde_json::Value;
 use super::{Checkout, Standard, file, images::entries_of};
 use crate::{
     arch::Arch,
+    description::Release,
     image, lists,
-    release::Release,
     sbom::{
         self, DIR, ENDING, Item, LICENCE, Listing, NOTICES, VEX, cyclonedx, image_name, image_stem,
         path,

@@ -22,8 +22,8 @@ pub use self::{
     verify::{Report, Statement, Trust, check, check_medium, check_sums},
 };
 use crate::{
+    description::SUMS,
     lists,
-    release::SUMS,
     tree::{Limit, Tree},
 };
 

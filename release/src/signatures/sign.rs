@@ -7,8 +7,8 @@ use super::{
     sums_bundle, sums_signature,
 };
 use crate::{
+    description::{Release, SUMS},
     lists,
-    release::{Release, SUMS},
     tree::Tree,
 };
 

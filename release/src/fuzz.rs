@@ -5,7 +5,7 @@
 
 use serde_json::Value;
 
-use crate::{lists, names, release::Release, sbom::cyclonedx};
+use crate::{description::Release, lists, names, sbom::cyclonedx};
 
 /// Checksums, and the names of a list.
 pub fn lists(input: &[u8]) -> bool {
@@ -54,16 +54,16 @@ mod tests {
 
     #[test]
     fn lists() {
-        run("airgap_lists", super::lists);
+        run("release_lists", super::lists);
     }
 
     #[test]
     fn releases() {
-        run("airgap_releases", super::releases);
+        run("release_releases", super::releases);
     }
 
     #[test]
     fn sboms() {
-        run("airgap_sboms", super::sboms);
+        run("release_sboms", super::sboms);
     }
 }

@@ -21,9 +21,9 @@ use archive::{digest::sha256, medium, verify::Image};
 
 use crate::{
     arch::Arch,
+    description::{self, Budget, Origin, Release},
     exports::{self, Exported},
     kubectl_archives, lists, parts, plugin_archives,
-    release::{self, Budget, Origin, Release},
     signatures::{self, Report, Trust},
     tree::Tree,
 };
@@ -78,10 +78,10 @@ pub fn read(dir: &Path) -> anyhow::Result<(Tree, Tree)> {
     );
     // Checked before anything is read, since a directory that is not a release may be very large.
     ensure!(
-        dir.join(release::SUMS).is_file(),
+        dir.join(description::SUMS).is_file(),
         "{} has no {}, so it is not a release: name the directory of one",
         dir.display(),
-        release::SUMS
+        description::SUMS
     );
     let mut files = Tree::read_medium(dir, signatures::LIMIT)
         .with_context(|| format!("{} is not a sound release", dir.display()))?;
@@ -149,7 +149,7 @@ pub fn check<'a>(
     let release = check_described(tree)?;
     let standard = choose(&release);
     let arches = architectures(&release)?;
-    let mut claimed = BTreeSet::from([release::FILE.to_owned(), release::SUMS.to_owned()]);
+    let mut claimed = BTreeSet::from([description::FILE.to_owned(), description::SUMS.to_owned()]);
     let images = images::check(tree, &release, &arches, standard, &mut claimed)?;
     let charts = charts::check(tree, &release, &arches, standard, &mut claimed)?;
     trusted_key::check(tree, &release, &arches)?;
@@ -216,17 +216,17 @@ pub fn check<'a>(
     ensure!(
         release.images == expected.images,
         "{}: its digests of images are not those of oci/",
-        release::FILE
+        description::FILE
     );
     ensure!(
         release.charts == expected.charts,
         "{}: its digests of charts are not those of charts/",
-        release::FILE
+        description::FILE
     );
     ensure!(
         release == expected,
         "{}: its budgets or files are not those of this release",
-        release::FILE
+        description::FILE
     );
     release.check_budgets()?;
     if standard.is_checkout() {
@@ -242,23 +242,24 @@ pub fn check<'a>(
 /// Checks that the two describing files have every other file but signatures, with its hash and mode, and nothing else.
 pub fn check_described(tree: &Tree) -> anyhow::Result<Release> {
     check_sums(tree)?;
-    let release = Release::parse(file(tree, release::FILE)?)
-        .with_context(|| format!("{} is damaged", release::FILE))?;
+    let release = Release::parse(file(tree, description::FILE)?)
+        .with_context(|| format!("{} is damaged", description::FILE))?;
     check_files(&release, tree)?;
     Ok(release)
 }
 
 /// Checks that `SHA256SUMS` has every other file, with its hash, and nothing else.
 fn check_sums(tree: &Tree) -> anyhow::Result<()> {
-    let text = String::from_utf8_lossy(file(tree, release::SUMS)?);
-    let sums = lists::parse_sums(&text).with_context(|| format!("{} is damaged", release::SUMS))?;
+    let text = String::from_utf8_lossy(file(tree, description::SUMS)?);
+    let sums =
+        lists::parse_sums(&text).with_context(|| format!("{} is damaged", description::SUMS))?;
     for (path, digest) in &sums {
         let found = sha256(file(tree, path)?);
         ensure!(
             found == *digest,
             "{path}: its sha256 is {}, {} says {}",
             found.hex(),
-            release::SUMS,
+            description::SUMS,
             digest.hex()
         );
     }
@@ -266,9 +267,9 @@ fn check_sums(tree: &Tree) -> anyhow::Result<()> {
     let unlisted = tree
         .0
         .keys()
-        .find(|path| *path != release::SUMS && !listed.contains(path.as_str()));
+        .find(|path| *path != description::SUMS && !listed.contains(path.as_str()));
     match unlisted {
-        Some(path) => bail!("{path} is not in {}", release::SUMS),
+        Some(path) => bail!("{path} is not in {}", description::SUMS),
         None => Ok(()),
     }
 }
@@ -282,14 +283,14 @@ fn check_sizes(release: &Release, tree: &Tree) -> anyhow::Result<()> {
         ensure!(
             bytes.len() as u64 == budget.size,
             "{}: its budgets or files are not those of this release",
-            release::FILE
+            description::FILE
         );
     }
     Ok(())
 }
 
 fn check_files(release: &Release, tree: &Tree) -> anyhow::Result<()> {
-    let real = release::files(tree);
+    let real = description::files(tree);
     for file in &release.files {
         let found = real.iter().find(|real| real.path == file.path);
         let found = found.with_context(|| format!("{} is missing", file.path))?;
@@ -299,18 +300,18 @@ fn check_files(release: &Release, tree: &Tree) -> anyhow::Result<()> {
              `find DIR -type f -exec chmod 644 {{}} +; chmod 755 DIR/bin/*/* DIR/airgap/multus-airgap-a*`, or copy with tar, `cp -p` or `rsync -p`",
             file.path,
             found.mode,
-            release::FILE,
+            description::FILE,
             file.mode
         );
         ensure!(
             found == file,
             "{}: {} describes another file",
             file.path,
-            release::FILE
+            description::FILE
         );
     }
     match real.iter().find(|real| !release.files.contains(real)) {
-        Some(file) => bail!("{} is not in {}", file.path, release::FILE),
+        Some(file) => bail!("{} is not in {}", file.path, description::FILE),
         None => Ok(()),
     }
 }
@@ -320,7 +321,7 @@ fn architectures(release: &Release) -> anyhow::Result<Vec<Arch>> {
     let arches: Option<Vec<_>> = names.map(|name| Arch::parse(name)).collect();
     let arches = arches
         .filter(|arches| !arches.is_empty() && arches.windows(2).all(|pair| pair[0] < pair[1]));
-    arches.with_context(|| format!("{}: its architectures are damaged", release::FILE))
+    arches.with_context(|| format!("{}: its architectures are damaged", description::FILE))
 }
 
 /// Returns the bytes of a file that must be there.

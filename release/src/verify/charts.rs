@@ -17,8 +17,9 @@ use serde_json::Value;
 use super::{Standard, claim_same, file};
 use crate::{
     arch::Arch,
-    charts, elf,
-    release::{ChartEntry, Release},
+    charts,
+    description::{ChartEntry, Release},
+    elf,
     tree::Tree,
 };
 

@@ -9,8 +9,8 @@ use serde_json::{Map, Value, json};
 
 use super::statement::Statement;
 use crate::{
+    description::{self, Release},
     lists,
-    release::{self, Release},
     tree::Tree,
 };
 
@@ -81,7 +81,7 @@ pub(super) fn check(statement: &[u8], files: &Tree, release: &Release) -> anyhow
         ensure!(
             said == is,
             "the statement is about a build with the {name} {said}, and {} says {is}",
-            release::FILE
+            description::FILE
         );
     }
     let builder = statement.predicate["runDetails"]["builder"]["id"].as_str();
@@ -94,13 +94,13 @@ pub(super) fn check(statement: &[u8], files: &Tree, release: &Release) -> anyhow
 ///
 /// The checksums come last, so that a difference is named by the file that has it.
 fn subjects(files: &Tree, release: &Release) -> anyhow::Result<Vec<(String, Digest)>> {
-    let sums = files.get(release::SUMS).unwrap_or_default();
+    let sums = files.get(description::SUMS).unwrap_or_default();
     let text = String::from_utf8_lossy(sums);
     let named = lists::parse_sums(&text);
-    let named = named.with_context(|| format!("{} is damaged", release::SUMS))?;
+    let named = named.with_context(|| format!("{} is damaged", description::SUMS))?;
     let images = release.images.iter();
     let images = images.map(|image| (image.reference.clone(), image.digest));
-    let sums = (release::SUMS.to_owned(), sha256(sums));
+    let sums = (description::SUMS.to_owned(), sha256(sums));
     Ok(named.into_iter().chain(images).chain([sums]).collect())
 }
 
@@ -124,7 +124,7 @@ fn parameters(release: &Release) -> Map<String, Value> {
 
 /// Returns the parts: the commit and its locks, the toolchain, and the C compiler by the digest of the files that pin it.
 fn dependencies(release: &Release, build: &Build) -> Vec<Value> {
-    let commit = release.commit.trim_end_matches(release::DIRTY);
+    let commit = release.commit.trim_end_matches(description::DIRTY);
     let source = format!("git+{SOURCE}@{commit}");
     let mut parts = vec![json!({"uri": source, "digest": {"gitCommit": commit}})];
     for file in &build.sources {

@@ -1,6 +1,0 @@
-//! `airgap::fuzz::releases`.
-#![no_main]
-
-libfuzzer_sys::fuzz_target!(|input: &[u8]| {
-    airgap::fuzz::releases(input);
-});

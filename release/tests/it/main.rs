@@ -1,0 +1,3 @@
+//! Images and archives, made and read back.
+
+mod archive;
