@@ -8,32 +8,42 @@ use std::{
     thread,
 };
 
-use rustls::{ServerConfig, ServerConnection, StreamOwned};
+use rustls::{
+    RootCertStore, ServerConfig, ServerConnection, StreamOwned,
+    crypto::ring,
+    pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer},
+    server::WebPkiClientVerifier,
+};
+
+use crate::authority::Authority;
 
 #[derive(Debug, Clone)]
-pub(crate) struct Request {
-    pub(crate) method: String,
+pub struct Request {
+    pub method: String,
     /// The second part of the request line.
-    pub(crate) target: String,
+    pub target: String,
     /// The first byte of a requested range.
-    pub(crate) range: Option<usize>,
-    pub(crate) authorization: Option<String>,
-    pub(crate) body: Vec<u8>,
+    pub range: Option<usize>,
+    pub authorization: Option<String>,
+    /// Empty without the header.
+    pub content_type: String,
+    pub body: Vec<u8>,
 }
 
-pub(crate) struct Server {
-    pub(crate) base: String,
+pub struct Server {
+    /// The address without a path.
+    pub base: String,
     requests: Arc<Mutex<Vec<Request>>>,
 }
 
 impl Server {
     /// Serves one request per connection; the function gets the number of earlier requests, and the request.
-    pub(crate) fn start(respond: impl Fn(usize, &Request) -> Vec<u8> + Send + 'static) -> Self {
+    pub fn start(respond: impl Fn(usize, &Request) -> Vec<u8> + Send + 'static) -> Self {
         Self::start_with(None, respond)
     }
 
     /// Serves encrypted connections when there is a configuration for them.
-    pub(crate) fn start_with(
+    pub fn start_with(
         tls: Option<ServerConfig>,
         respond: impl Fn(usize, &Request) -> Vec<u8> + Send + 'static,
     ) -> Self {
@@ -63,8 +73,13 @@ impl Server {
                     seen.push(request.clone());
                     seen.len() - 1
                 };
+                let mut response = respond(nth, &request);
+                if request.method == "HEAD" {
+                    let end = response.windows(4).position(|four| four == b"\r\n\r\n");
+                    response.truncate(end.map_or(response.len(), |end| end + 4));
+                }
                 // A client may close the connection before the end.
-                let _ = stream.write_all(&respond(nth, &request));
+                let _ = stream.write_all(&response);
             }
         });
         Self {
@@ -73,20 +88,48 @@ impl Server {
         }
     }
 
+    /// Returns name and port of the server.
+    pub fn host(&self) -> &str {
+        let (_, host) = self.base.split_once("://").expect("it has a scheme");
+        host
+    }
+
     /// Returns the first byte that each request asked for.
-    pub(crate) fn offsets(&self) -> Vec<usize> {
+    pub fn offsets(&self) -> Vec<usize> {
         let requests = self.requests();
         requests.iter().map(|one| one.range.unwrap_or(0)).collect()
     }
 
     /// Returns all requests in order.
-    pub(crate) fn requests(&self) -> Vec<Request> {
+    pub fn requests(&self) -> Vec<Request> {
         self.requests.lock().expect("no thread panicked").clone()
     }
 
-    pub(crate) fn targets(&self) -> Vec<String> {
+    pub fn targets(&self) -> Vec<String> {
         self.requests().into_iter().map(|one| one.target).collect()
     }
+}
+
+/// Returns the configuration of a server with this certificate and its key in PKCS #8; it wants a certificate of the authority `clients`
+/// where there is one.
+pub fn tls((certificate, key): (Vec<u8>, Vec<u8>), clients: Option<&Authority>) -> ServerConfig {
+    let provider = Arc::new(ring::default_provider());
+    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()
+        .expect("the usual versions");
+    let builder = match clients {
+        None => builder.with_no_client_auth(),
+        Some(authority) => {
+            let mut roots = RootCertStore::empty();
+            let root = CertificateDer::from(authority.certificate());
+            roots.add(root).expect("a sound certificate");
+            let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider);
+            builder.with_client_cert_verifier(verifier.build().expect("there is a root"))
+        }
+    };
+    let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key));
+    let config = builder.with_single_cert(vec![certificate.into()], key);
+    config.expect("key and certificate fit")
 }
 
 trait Stream: Read + Write {}
@@ -110,15 +153,13 @@ fn request(stream: &mut dyn Stream) -> Option<Request> {
         let from = line.strip_prefix("range: bytes=")?.strip_suffix('-')?;
         Some(from.parse().expect("an offset"))
     });
-    let authorization = head.iter().find_map(|line| {
-        let (name, value) = line.split_once(": ")?;
-        name.eq_ignore_ascii_case("authorization")
-            .then(|| value.to_owned())
-    });
-    let length = head.iter().find_map(|line| {
-        let line = line.to_lowercase();
-        line.strip_prefix("content-length: ")?.parse().ok()
-    });
+    let header = |name: &str| {
+        head.iter().find_map(|line| {
+            let (found, value) = line.split_once(": ")?;
+            found.eq_ignore_ascii_case(name).then(|| value.to_owned())
+        })
+    };
+    let length = header("content-length").and_then(|text| text.parse().ok());
     let mut body = vec![0; length.unwrap_or_default()];
     stream.read_exact(&mut body).expect("a complete request");
     Some(Request {
@@ -126,12 +167,13 @@ fn request(stream: &mut dyn Stream) -> Option<Request> {
         method: head[0].split(' ').next().unwrap_or_default().to_owned(),
         target: target.to_owned(),
         range,
-        authorization,
+        authorization: header("authorization"),
+        content_type: header("content-type").unwrap_or_default(),
     })
 }
 
 /// Returns a response; the status may be followed by further headers.
-pub(crate) fn response(status: &str, body: &[u8]) -> Vec<u8> {
+pub fn response(status: &str, body: &[u8]) -> Vec<u8> {
     let length = if status.starts_with("204") {
         String::new()
     } else {
@@ -141,19 +183,19 @@ pub(crate) fn response(status: &str, body: &[u8]) -> Vec<u8> {
     [head.as_bytes(), body].concat()
 }
 
-pub(crate) fn complete(bytes: &[u8]) -> Vec<u8> {
+pub fn complete(bytes: &[u8]) -> Vec<u8> {
     response("200 OK", bytes)
 }
 
 /// Returns a response that announces all bytes and has only the first `len`.
-pub(crate) fn part(bytes: &[u8], len: usize) -> Vec<u8> {
+pub fn part(bytes: &[u8], len: usize) -> Vec<u8> {
     let mut response = complete(bytes);
     response.truncate(response.len() - bytes.len() + len);
     response
 }
 
 /// Returns the response of a server that supports ranges.
-pub(crate) fn rest(bytes: &[u8], from: Option<usize>) -> Vec<u8> {
+pub fn rest(bytes: &[u8], from: Option<usize>) -> Vec<u8> {
     match (from, from.and_then(|from| bytes.get(from..))) {
         (None, _) => complete(bytes),
         (Some(from), Some(rest)) if !rest.is_empty() => {
@@ -166,7 +208,7 @@ pub(crate) fn rest(bytes: &[u8], from: Option<usize>) -> Vec<u8> {
 }
 
 /// Removes the proxies of the environment from a command.
-pub(crate) fn without_proxies(mut command: Command) -> Command {
+pub fn without_proxies(mut command: Command) -> Command {
     for name in ["http_proxy", "https_proxy", "all_proxy", "no_proxy"] {
         command.env_remove(name).env_remove(name.to_uppercase());
     }

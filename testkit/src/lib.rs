@@ -14,6 +14,8 @@ pub mod api_server;
 pub mod authority;
 #[cfg(feature = "cri")]
 pub mod cri;
+#[cfg(feature = "http-server")]
+pub mod http_server;
 #[cfg(feature = "kubelet")]
 pub mod kubelet;
 

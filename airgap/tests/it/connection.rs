@@ -1,4 +1,4 @@
-//! `airgap push` to a registry on loopback that is busy, requires a login, or is behind a proxy.
+//! Connections to registries that are busy, require a login, or are behind a proxy.
 
 use std::{
     fs,
@@ -11,10 +11,11 @@ use std::{
     time::{Duration, Instant},
 };
 
+use testkit::http_server::{Request, Server, response};
+
 use crate::{
-    bad_input::{FAILED, output, refused, xtask},
-    push::release,
-    server::{Request, Server, response, without_proxies},
+    program::{FAILED, command, output, succeeds, text},
+    sample,
 };
 
 /// Responds as a registry that has nothing, accepts everything and requires no login.
@@ -26,25 +27,22 @@ pub(crate) fn accept(request: &Request) -> Vec<u8> {
     }
 }
 
-/// Pushes the image `x/y` of a release, which has two blobs, a manifest and an index.
+/// Pushes an archive with one image, which has two blobs and a manifest.
 pub(crate) fn push(dir: &Path, host: &str, args: &[&str]) -> Command {
-    release(dir, "r.example/x/y:v1");
-    let common = ["airgap", "push", host, "--images-only"];
-    let mut command = without_proxies(xtask(dir, &[&common, args].concat()));
-    command
-        .env_remove("REGISTRY_AUTH_FILE")
-        .env("DOCKER_CONFIG", dir.join("docker"));
+    let archive = sample::write_archive(dir);
+    let mut command = command(&[&["push", text(&archive), host], args].concat());
+    command.env("DOCKER_CONFIG", dir.join("docker"));
     command
 }
 
+/// Runs a command that must fail with all these parts in its stderr.
 #[track_caller]
-pub(crate) fn succeeds(command: Command) {
-    let (status, stderr) = output(command);
-    assert_eq!(status, 0, "{stderr}");
-}
-
-fn host(server: &Server) -> String {
-    server.base.replace("http://", "")
+pub(crate) fn refused(command: Command, parts: &[&str]) {
+    let (status, _, stderr) = output(command);
+    assert_eq!(status, FAILED, "{stderr}");
+    for part in parts {
+        assert!(stderr.contains(part), "no `{part}` in {stderr}");
+    }
 }
 
 /// Starts a registry that refuses the first manifest, and says for how long it is busy.
@@ -64,20 +62,19 @@ fn busy_registry_is_retried_after_the_time_that_it_names() {
     let dir = tempfile::tempdir().unwrap();
     for status in ["429 Too Many Requests", "503 Service Unavailable"] {
         let (server, start) = (busy(status, "1"), Instant::now());
-        succeeds(push(dir.path(), &host(&server), &["--plain-http"]));
+        succeeds(push(dir.path(), server.host(), &["--plain-http"]));
         assert!(start.elapsed() >= Duration::from_secs(1), "{status}");
         let requests = server.requests();
         let manifests = requests
             .iter()
             .filter(|one| one.target.contains("/manifests/"));
         let methods: Vec<_> = manifests.map(|one| one.method.as_str()).collect();
-        assert_eq!(methods, ["HEAD", "PUT", "PUT", "HEAD", "PUT"]);
+        assert_eq!(methods, ["HEAD", "PUT", "PUT"]);
     }
     let (server, start) = (busy("429 Too Many Requests", "3600"), Instant::now());
     let expected = ["is busy for 3600 s more"];
     refused(
-        push(dir.path(), &host(&server), &["--plain-http"]),
-        FAILED,
+        push(dir.path(), server.host(), &["--plain-http"]),
         &expected,
     );
     assert!(start.elapsed() < Duration::from_secs(30));
@@ -113,13 +110,13 @@ fn helper_with(dir: &Path, server: &str, user: &str, secret: &str) {
 #[test]
 fn credential_helpers_provide_logins() {
     let (dir, server) = (tempfile::tempdir().unwrap(), closed());
-    let host = host(&server);
-    helper(dir.path(), &host);
+    let host = server.host();
+    helper(dir.path(), host);
     let with = |config: &str| {
         fs::write(dir.path().join("docker/config.json"), config).unwrap();
         let path = std::env::var("PATH").unwrap_or_default();
         let bin = dir.path().join("bin");
-        let mut command = push(dir.path(), &host, &["--plain-http"]);
+        let mut command = push(dir.path(), host, &["--plain-http"]);
         command.env("PATH", format!("{}:{path}", bin.display()));
         command
     };
@@ -128,14 +125,14 @@ fn credential_helpers_provide_logins() {
     )));
     succeeds(with(r#"{"credsStore": "keeper"}"#));
     let hint = ["give --user and MULTUS_REGISTRY_PASSWORD"];
-    refused(with("{}"), FAILED, &hint);
+    refused(with("{}"), &hint);
     // The helper has a login, but not for this registry.
     helper(dir.path(), "other.example");
-    refused(with(r#"{"credsStore": "keeper"}"#), FAILED, &hint);
+    refused(with(r#"{"credsStore": "keeper"}"#), &hint);
     let file = dir.path().join("docker/config.json");
     let file = file.display().to_string();
     let absent = [&*file, "put docker-credential-NAME into PATH"];
-    refused(with(r#"{"credsStore": "absent"}"#), FAILED, &absent);
+    refused(with(r#"{"credsStore": "absent"}"#), &absent);
 }
 
 #[test]
@@ -154,12 +151,12 @@ fn proxies_are_used_except_for_no_proxy() {
     }
     let mut command = push(dir.path(), "registry.invalid", &[]);
     command.env("HTTPS_PROXY", &proxy.base);
-    refused(command, FAILED, &["registry.invalid"]);
+    refused(command, &["registry.invalid"]);
     let targets = proxy.targets();
     let last = targets.last().map(String::as_str);
     assert_eq!(last, Some("registry.invalid:443"));
     let direct = Server::start(|_, request| accept(request));
-    let mut command = push(dir.path(), &host(&direct), &["--plain-http"]);
+    let mut command = push(dir.path(), direct.host(), &["--plain-http"]);
     // A proxy never reaches this machine.
     command.env("HTTP_PROXY", &proxy.base);
     succeeds(command);
@@ -177,7 +174,7 @@ fn faults_of_proxies_are_named_without_their_login() {
     let with = |name: &str, value: &str, args: &[&str], expected: &str| {
         let mut command = push(dir.path(), "registry.invalid", args);
         command.env(name, value);
-        let (status, stderr) = output(command);
+        let (status, _, stderr) = output(command);
         assert!(status == FAILED && stderr.contains(expected), "{stderr}");
         assert!(!stderr.contains("secret"), "{stderr}");
     };
@@ -217,18 +214,19 @@ fn tokens_are_requested_once_for_a_repository() {
         None | Some("Basic bWU6d29yZA==") => response("200 OK", br#"{"token": "issued"}"#),
         _ => response("401 Unauthorized", b""),
     });
-    succeeds(push(dir.path(), &host(&registry), &["--plain-http"]));
-    let expected = "/token?account=x&scope=repository%3Ax%2Fy%3Apull%2Cpush&service=of+tests";
+    succeeds(push(dir.path(), registry.host(), &["--plain-http"]));
+    let expected =
+        "/token?account=x&scope=repository%3Amultusrs%2Fmultus%3Apull%2Cpush&service=of+tests";
     assert_eq!(tokens.targets(), [expected]);
     let with = |password: &str| {
         let user = ["--plain-http", "--user", "me"];
-        let mut command = push(dir.path(), &host(&registry), &user);
+        let mut command = push(dir.path(), registry.host(), &user);
         command.env("MULTUS_REGISTRY_PASSWORD", password);
         command
     };
     succeeds(with("word"));
     let expected = "does not accept user me with this password";
-    refused(with("wrong"), FAILED, &[&host(&registry), expected]);
+    refused(with("wrong"), &[registry.host(), expected]);
 }
 
 #[test]
@@ -241,13 +239,13 @@ fn identity_tokens_are_exchanged() {
         }
         response("400 Bad Request", br#"{"error": "invalid_grant"}"#)
     });
-    let host = host(&registry);
+    let host = registry.host();
     let with = |config: &str| {
         fs::create_dir_all(dir.path().join("docker")).unwrap();
         fs::write(dir.path().join("docker/config.json"), config).unwrap();
         let path = std::env::var("PATH").unwrap_or_default();
         let bin = dir.path().join("bin");
-        let mut command = push(dir.path(), &host, &["--plain-http"]);
+        let mut command = push(dir.path(), host, &["--plain-http"]);
         command.env("PATH", format!("{}:{path}", bin.display()));
         command
     };
@@ -257,29 +255,25 @@ fn identity_tokens_are_exchanged() {
         ))
     };
     succeeds(stored("kept+"));
-    let expected = "scope=repository%3Ax%2Fy%3Apull%2Cpush&service=of+tests&grant_type=refresh_token&client_id=multus-rs&refresh_token=kept%2B";
+    let expected = "scope=repository%3Amultusrs%2Fmultus%3Apull%2Cpush&service=of+tests&grant_type=refresh_token&client_id=multus-rs&refresh_token=kept%2B";
     let [request] = &tokens.requests()[..] else {
         panic!("one token");
     };
     assert_eq!(String::from_utf8_lossy(&request.body), expected);
     assert_eq!(request.authorization, None);
-    helper_with(dir.path(), &host, "<token>", "kept+");
+    helper_with(dir.path(), host, "<token>", "kept+");
     succeeds(with(r#"{"credsStore": "keeper"}"#));
     let expected = format!("{host} does not accept the identity token");
-    let (status, stderr) = output(stored("worn-out"));
+    let (status, _, stderr) = output(stored("worn-out"));
     assert!(status == FAILED && stderr.contains(&expected), "{stderr}");
     assert!(!stderr.contains("worn-out"), "{stderr}");
     // A registry that wants a password gets none, and no token either.
     let closed = closed();
-    let at = self::host(&closed);
+    let at = closed.host();
     let config = format!(r#"{{"auths": {{"{at}": {{"identitytoken": "kept+"}}}}}}"#);
     fs::write(dir.path().join("docker/config.json"), config).unwrap();
     let expected = format!("{at} does not accept the identity token");
-    refused(
-        push(dir.path(), &at, &["--plain-http"]),
-        FAILED,
-        &[&expected],
-    );
+    refused(push(dir.path(), at, &["--plain-http"]), &[&expected]);
     assert!(
         closed
             .requests()
@@ -308,12 +302,37 @@ fn login_is_not_sent_where_a_registry_redirects() {
         accept(request)
     });
     let user = ["--plain-http", "--user", "me"];
-    let mut command = push(dir.path(), &host(&registry), &user);
+    let mut command = push(dir.path(), registry.host(), &user);
     command.env("MULTUS_REGISTRY_PASSWORD", "word");
     succeeds(command);
     let requests = storage.requests();
     assert_eq!(requests.len(), 2);
     assert!(requests.iter().all(|one| one.authorization.is_none()));
+}
+
+#[test]
+fn login_is_not_sent_to_another_server_that_stores_blobs() {
+    let dir = tempfile::tempdir().unwrap();
+    let storage = Server::start(|_, _| response("201 Created", b""));
+    let place = format!("202 Accepted\r\nLocation: {}/upload", storage.base);
+    let registry = Server::start(move |_, request| {
+        if request.authorization.is_none() {
+            let wanted = "401 Unauthorized\r\nWWW-Authenticate: Basic realm=\"test\"";
+            return response(wanted, b"{}");
+        }
+        match request.method.as_str() {
+            "HEAD" => response("404 Not Found", b""),
+            "POST" => response(&place, b""),
+            _ => response("201 Created", b""),
+        }
+    });
+    let user = ["--plain-http", "--user", "me"];
+    let mut command = push(dir.path(), registry.host(), &user);
+    command.env("MULTUS_REGISTRY_PASSWORD", "word");
+    succeeds(command);
+    let uploads = storage.requests();
+    assert_eq!(uploads.len(), 2);
+    assert!(uploads.iter().all(|one| one.authorization.is_none()));
 }
 
 #[test]
@@ -325,18 +344,14 @@ fn busy_token_server_is_retried_and_not_taken_for_a_refusal() {
             _ => response("200 OK", br#"{"access_token": "issued"}"#),
         });
         let start = Instant::now();
-        succeeds(push(dir.path(), &host(&registry), &["--plain-http"]));
+        succeeds(push(dir.path(), registry.host(), &["--plain-http"]));
         assert!(start.elapsed() >= Duration::from_secs(1), "{status}");
         assert_eq!(tokens.targets().len(), 2);
         let (tokens, registry) = with_tokens(move |_, _| response(status, b""));
         let code = status.split(' ').next().unwrap();
-        let at = host(&registry);
+        let at = registry.host();
         let expected = format!("{at}'s token server is busy ({code}); try again later");
-        refused(
-            push(dir.path(), &at, &["--plain-http"]),
-            FAILED,
-            &[&expected],
-        );
+        refused(push(dir.path(), at, &["--plain-http"]), &[&expected]);
         assert_eq!(tokens.targets().len(), 5);
     }
 }
@@ -354,7 +369,7 @@ fn faults_of_connections_are_named_with_a_hint() {
         }
     });
     let expected = format!("{at} speaks no TLS: give --plain-http");
-    refused(push(dir.path(), &at, &[]), FAILED, &[&expected]);
+    refused(push(dir.path(), &at, &[]), &[&expected]);
     for (to, expected) in [
         (
             "http://registry.invalid",
@@ -362,6 +377,6 @@ fn faults_of_connections_are_named_with_a_hint() {
         ),
         ("https://registry.invalid", "leave https:// out"),
     ] {
-        refused(push(dir.path(), to, &[]), FAILED, &[expected]);
+        refused(push(dir.path(), to, &[]), &[expected]);
     }
 }

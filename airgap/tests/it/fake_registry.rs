@@ -2,14 +2,12 @@
 
 use std::{
     collections::BTreeMap,
-    io::{BufRead as _, BufReader, Read as _, Write as _},
-    net::{TcpListener, TcpStream},
     sync::{Arc, Mutex},
-    thread,
 };
 
 use archive::digest::sha256;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use testkit::http_server::{Request, Server, response};
 
 pub(crate) const USER: &str = "operator";
 pub(crate) const PASSWORD: &str = "a word for this test";
@@ -30,43 +28,23 @@ pub(crate) struct Registry {
     content: Arc<Mutex<Content>>,
 }
 
-struct Request {
-    method: String,
-    path: String,
-    query: String,
-    authorization: Option<String>,
-    content_type: String,
-    body: Vec<u8>,
-}
-
 impl Registry {
     /// Serves one request per connection until the test ends.
     pub(crate) fn start(wants_login: bool) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("sockets of the test work");
-        let host = listener.local_addr().expect("sockets of the test work");
         let content = Arc::new(Mutex::new(Content::default()));
         let shared = Arc::clone(&content);
         let login = STANDARD.encode(format!("{USER}:{PASSWORD}"));
         let login = wants_login.then(|| format!("Basic {login}"));
-        thread::spawn(move || {
-            for stream in listener.incoming() {
-                let mut stream = stream.expect("sockets of the test work");
-                let Some(request) = read(&mut stream) else {
-                    continue;
-                };
-                let response = if login.is_some() && request.authorization != login {
-                    let head = "401 Unauthorized\r\nWWW-Authenticate: Basic realm=\"test\"";
-                    response(head, b"{}", true)
-                } else {
-                    let mut content = shared.lock().expect("no thread panicked");
-                    answer(&mut content, &request)
-                };
-                // A client may close the connection before the end.
-                let _ = stream.write_all(&response);
+        let server = Server::start(move |_, request| {
+            if login.is_some() && request.authorization != login {
+                let head = "401 Unauthorized\r\nWWW-Authenticate: Basic realm=\"test\"";
+                return response(head, b"{}");
             }
+            let mut content = shared.lock().expect("no thread panicked");
+            answer(&mut content, request)
         });
         Self {
-            host: host.to_string(),
+            host: server.host().to_owned(),
             content,
         }
     }
@@ -77,43 +55,14 @@ impl Registry {
     }
 }
 
-fn read(stream: &mut TcpStream) -> Option<Request> {
-    let mut stream = BufReader::new(stream);
-    let head: Vec<String> = stream
-        .by_ref()
-        .lines()
-        .map_while(Result::ok)
-        .take_while(|line| !line.is_empty())
-        .collect();
-    let mut words = head.first()?.split(' ');
-    let (method, target) = (words.next()?.to_owned(), words.next()?);
-    let (path, query) = target.split_once('?').unwrap_or((target, ""));
-    let header = |name: &str| {
-        head.iter().find_map(|line| {
-            let (found, value) = line.split_once(": ")?;
-            found.eq_ignore_ascii_case(name).then(|| value.to_owned())
-        })
-    };
-    let length = header("content-length").and_then(|text| text.parse().ok());
-    let mut body = vec![0; length.unwrap_or_default()];
-    stream.read_exact(&mut body).ok()?;
-    Some(Request {
-        method,
-        path: path.to_owned(),
-        query: query.to_owned(),
-        authorization: header("authorization"),
-        content_type: header("content-type").unwrap_or_default(),
-        body,
-    })
-}
-
 fn answer(content: &mut Content, request: &Request) -> Vec<u8> {
-    let Request {
-        method, path, body, ..
-    } = request;
+    let Request { method, body, .. } = request;
+    let (path, query) = request
+        .target
+        .split_once('?')
+        .unwrap_or((&request.target, ""));
     content.requests.push(format!("{method} {path}"));
-    let has_body = method != "HEAD";
-    let absent = || response("404 Not Found", b"{}", has_body);
+    let absent = || response("404 Not Found", b"{}");
     let Some(rest) = path.strip_prefix("/v2/") else {
         return absent();
     };
@@ -124,40 +73,40 @@ fn answer(content: &mut Content, request: &Request) -> Vec<u8> {
             let by_digest = (repository.to_owned(), sha256(body).to_string());
             content.manifests.insert(by_digest, manifest.clone());
             content.manifests.insert(key, manifest);
-            return response("201 Created", b"", true);
+            return response("201 Created", b"");
         }
         return match content.manifests.get(&key) {
             Some((kind, bytes)) => {
                 let digest = sha256(bytes);
                 let head =
                     format!("200 OK\r\nContent-Type: {kind}\r\nDocker-Content-Digest: {digest}");
-                response(&head, bytes, has_body)
+                response(&head, bytes)
             }
             None => absent(),
         };
     }
     if let Some(repository) = rest.strip_suffix("/tags/list") {
         if let Some(list) = content.tag_list {
-            return response("200 OK", list.as_bytes(), has_body);
+            return response("200 OK", list.as_bytes());
         }
-        return match tags(content, repository, &request.query) {
-            Some(list) => response("200 OK", list.as_bytes(), has_body),
+        return match tags(content, repository, query) {
+            Some(list) => response("200 OK", list.as_bytes()),
             None => absent(),
         };
     }
     match (method.as_str(), rest.split_once("/blobs/")) {
         ("POST", Some((repository, _))) => {
             let head = format!("202 Accepted\r\nLocation: /v2/{repository}/blobs/uploads/1");
-            response(&head, b"", true)
+            response(&head, b"")
         }
         ("PUT", _) => {
-            let digest = request.query.replace("%3A", ":");
+            let digest = query.replace("%3A", ":");
             let digest = digest.rsplit("digest=").next().unwrap_or_default();
             content.blobs.insert(digest.to_owned(), body.clone());
-            response("201 Created", b"", true)
+            response("201 Created", b"")
         }
         (_, Some((_, digest))) => match content.blobs.get(digest) {
-            Some(bytes) => response("200 OK", bytes, has_body),
+            Some(bytes) => response("200 OK", bytes),
             None => absent(),
         },
         _ => absent(),
@@ -179,14 +128,4 @@ fn tags(content: &Content, repository: &str, query: &str) -> Option<String> {
     tags.retain(|tag| last.is_none_or(|last| *tag > last));
     tags.truncate(2);
     Some(serde_json::json!({"name": repository, "tags": tags}).to_string())
-}
-
-/// Returns a response; the status may be followed by further headers.
-fn response(status: &str, body: &[u8], has_body: bool) -> Vec<u8> {
-    let head = format!(
-        "HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
-        body.len()
-    );
-    let body = if has_body { body } else { b"" };
-    [head.as_bytes(), body].concat()
 }

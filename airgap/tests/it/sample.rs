@@ -2,17 +2,22 @@
 
 mod inside;
 
-use std::{collections::BTreeMap, fs, path::Path};
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
 
 use archive::{
     digest::{Digest, sha256},
+    image_archive,
     layout::Layout,
     verify,
 };
 use chart::Distro;
 use release::{
     arch::{Arch, Binaries},
-    charts,
+    bundle, charts,
     description::{self, Origin, Release},
     image, lists, medium, plugin_archives,
     tree::Tree,
@@ -169,6 +174,17 @@ pub(crate) fn damage(path: &Path) {
     let mut bytes = fs::read(path).expect("a file of the test");
     *bytes.last_mut().expect("it is not empty") ^= 1;
     fs::write(path, bytes).expect("a file of the test");
+}
+
+/// Writes an archive with the image for one architecture, and returns its path.
+pub(crate) fn write_archive(dir: &Path) -> PathBuf {
+    let arch = ARCHES[1];
+    let layout = layout("9.8.7", &programs(b"", ""));
+    let part = bundle::slice(&layout, arch.name()).expect("a sound layout");
+    let path = dir.join(archive(arch));
+    let bytes = image_archive::write(&part).expect("a sound layout");
+    fs::write(&path, bytes).expect("a directory of the test");
+    path
 }
 
 /// Returns the name of an architecture's archive.

@@ -1,51 +1,21 @@
-//! Encrypted connections of registries and downloads: which certificates are trusted, and what the errors say.
+//! Encrypted connections to registries: which certificates are trusted, and what the errors say.
 
-use std::{fs, path::Path, process::Command, sync::Arc};
+use std::{fs, path::Path, process::Command};
 
-use archive::digest::sha256;
-use rustls::{
-    RootCertStore, ServerConfig,
-    crypto::ring,
-    pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer},
-    server::WebPkiClientVerifier,
+use testkit::{
+    authority::{Authority, to_pem},
+    http_server::{Server, tls},
 };
-use testkit::authority::{Authority, to_pem};
 
 use crate::{
-    bad_input::{FAILED, output, refused, xtask},
-    registry::{accept, push, succeeds},
-    server::{Server, complete, without_proxies},
+    connection::{accept, push, refused},
+    program::{FAILED, output, succeeds},
 };
 
 /// Starts a registry with this certificate; it wants one of the authority `clients` where there is one.
-fn registry((certificate, key): (Vec<u8>, Vec<u8>), clients: Option<&Authority>) -> Server {
-    let provider = Arc::new(ring::default_provider());
-    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
-        .with_safe_default_protocol_versions()
-        .expect("the usual versions");
-    let builder = match clients {
-        None => builder.with_no_client_auth(),
-        Some(authority) => {
-            let mut roots = RootCertStore::empty();
-            let root = CertificateDer::from(authority.certificate());
-            roots.add(root).expect("a sound certificate");
-            let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider);
-            builder.with_client_cert_verifier(verifier.build().expect("there is a root"))
-        }
-    };
-    let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key));
-    let config = builder.with_single_cert(vec![certificate.into()], key);
-    let config = config.expect("key and certificate fit");
-    Server::start_with(Some(config), |_, request| {
-        if request.target == "/file.tgz" {
-            return complete(b"published");
-        }
-        accept(request)
-    })
-}
-
-fn host(server: &Server) -> String {
-    server.base.replace("https://", "")
+fn registry(identity: (Vec<u8>, Vec<u8>), clients: Option<&Authority>) -> Server {
+    let config = tls(identity, clients);
+    Server::start_with(Some(config), |_, request| accept(request))
 }
 
 /// Returns a command that trusts the certificates of this file alone.
@@ -76,24 +46,24 @@ fn certificate_is_trusted_by_its_authority_or_by_itself() {
         ((own.self_signed_server(), own.pkcs8()), &["itself"]),
     ] {
         let server = registry(identity, None);
-        let at = host(&server);
-        let push_with = |name: &str| trusting(push(dir.path(), &at, &[]), &file(name));
+        let at = server.host();
+        let push_with = |name: &str| trusting(push(dir.path(), at, &[]), &file(name));
         for name in trusted {
             succeeds(push_with(name));
         }
         let requests = server.targets().len();
         let expected = format!("{at}'s certificate is not trusted: name its CA in SSL_CERT_FILE");
-        refused(push_with("other"), FAILED, &[&expected]);
-        let mut by_default = push(dir.path(), &at, &[]);
+        refused(push_with("other"), &[&expected]);
+        let mut by_default = push(dir.path(), at, &[]);
         by_default
             .env_remove("SSL_CERT_DIR")
             .env_remove("SSL_CERT_FILE");
-        refused(by_default, FAILED, &[&expected]);
+        refused(by_default, &[&expected]);
         // A trusted certificate is so for its own names alone.
         let local = at.replace("127.0.0.1", "localhost");
         let elsewhere = trusting(push(dir.path(), &local, &[]), &file(trusted[0]));
         let expected = format!("{local}'s certificate is not valid");
-        refused(elsewhere, FAILED, &[&expected]);
+        refused(elsewhere, &[&expected]);
         assert_eq!(server.targets().len(), requests);
     }
 }
@@ -105,44 +75,11 @@ fn unreadable_list_of_certificates_is_an_error_for_tls_alone() {
     let push_with =
         |at: &str, args: &[&str]| trusting(push(dir.path(), at, args), &dir.path().join("absent"));
     refused(
-        push_with(&host(&server), &[]),
-        FAILED,
+        push_with(server.host(), &[]),
         &["cannot read the certificates of SSL_CERT_FILE", "absent"],
     );
     let plain = Server::start(|_, request| accept(request));
-    let at = plain.base.replace("http://", "");
-    succeeds(push_with(&at, &["--plain-http"]));
-}
-
-#[test]
-fn downloads_trust_the_same_certificates() {
-    let dir = tempfile::tempdir().unwrap();
-    let own = Authority::generate();
-    write_pem(
-        &dir.path().join("itself"),
-        "CERTIFICATE",
-        &own.self_signed_server(),
-    );
-    let other = Authority::generate().certificate();
-    write_pem(&dir.path().join("other"), "CERTIFICATE", &other);
-    let server = registry((own.self_signed_server(), own.pkcs8()), None);
-    let line = format!(
-        "{} v1 {}/file.tgz\n",
-        sha256(b"published").hex(),
-        server.base
-    );
-    fs::write(dir.path().join("a.lock"), line).unwrap();
-    let download = |name: &str| {
-        let mut command = without_proxies(xtask(dir.path(), &["download", "--lock", "a.lock"]));
-        command.env_remove("MULTUS_MIRROR");
-        trusting(command, &dir.path().join(name))
-    };
-    let expected = format!(
-        "{}'s certificate is not trusted: name its CA",
-        host(&server)
-    );
-    refused(download("other"), FAILED, &[&expected]);
-    succeeds(download("itself"));
+    succeeds(push_with(plain.host(), &["--plain-http"]));
 }
 
 #[test]
@@ -150,18 +87,18 @@ fn directory_of_a_host_has_its_authority_and_the_clients_certificate() {
     let dir = tempfile::tempdir().unwrap();
     let (own, clients) = (Authority::generate(), Authority::generate());
     let server = registry(own.server(), Some(&clients));
-    let at = host(&server);
-    let file = |name: &str| dir.path().join("certs.d").join(&at).join(name);
+    let at = server.host();
+    let file = |name: &str| dir.path().join("certs.d").join(at).join(name);
     let other = dir.path().join("other");
     write_pem(&other, "CERTIFICATE", &clients.certificate());
     let push_with = || {
         let certs_d = dir.path().join("certs.d");
         let args = ["--certs-d", certs_d.to_str().expect("a plain path")];
-        trusting(push(dir.path(), &at, &args), &other)
+        trusting(push(dir.path(), at, &args), &other)
     };
-    refused(push_with(), FAILED, &["certificate is not trusted"]);
+    refused(push_with(), &["certificate is not trusted"]);
     write_pem(&file("ca.crt"), "CERTIFICATE", &own.certificate());
-    let (status, stderr) = output(push_with());
+    let (status, _, stderr) = output(push_with());
     assert!(
         status == FAILED && !stderr.contains("not trusted"),
         "{stderr}"
@@ -171,7 +108,6 @@ fn directory_of_a_host_has_its_authority_and_the_clients_certificate() {
     write_pem(&file("client.cert"), "CERTIFICATE", &certificate);
     refused(
         push_with(),
-        FAILED,
         &["cannot use the certificates in", "client.key"],
     );
     write_pem(&file("client.key"), "PRIVATE KEY", &key);
@@ -180,16 +116,8 @@ fn directory_of_a_host_has_its_authority_and_the_clients_certificate() {
     let elsewhere = registry(own.server(), None);
     let certs_d = dir.path().join("certs.d");
     let args = ["--certs-d", certs_d.to_str().unwrap()];
-    let command = push(dir.path(), &host(&elsewhere), &args);
-    refused(
-        trusting(command, &other),
-        FAILED,
-        &["certificate is not trusted"],
-    );
+    let command = push(dir.path(), elsewhere.host(), &args);
+    refused(trusting(command, &other), &["certificate is not trusted"]);
     fs::write(file("ca.crt"), "-----BEGIN CERTIFICATE-----\n!\n").unwrap();
-    refused(
-        push_with(),
-        FAILED,
-        &["cannot use the certificates in", "ca.crt"],
-    );
+    refused(push_with(), &["cannot use the certificates in", "ca.crt"]);
 }

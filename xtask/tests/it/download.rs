@@ -10,10 +10,12 @@ use std::{
 
 use archive::digest::sha256;
 
-use crate::{
-    bad_input::{FAILED, output, refused, xtask},
-    server::{Server, complete, part, response, rest, without_proxies},
+use testkit::{
+    authority::{Authority, to_pem},
+    http_server::{Server, complete, part, response, rest, tls, without_proxies},
 };
+
+use crate::bad_input::{FAILED, output, refused, xtask};
 
 const CONTENT: &[u8] = b"what somebody published";
 /// A part of the message about a file with another digest.
@@ -491,4 +493,29 @@ fn failures_are_reported_with_a_hint() {
     fs::remove_file(dir.path().join("a.lock")).unwrap();
     refused(download(dir.path()), FAILED, &["cannot read a.lock"]);
     assert_eq!(names(dir.path()), [""; 0]);
+}
+
+#[test]
+fn certificates_are_trusted_as_those_of_registries() {
+    let dir = tempfile::tempdir().unwrap();
+    let own = Authority::generate();
+    let other = Authority::generate().certificate();
+    for (name, certificate) in [("itself", own.self_signed_server()), ("other", other)] {
+        fs::write(dir.path().join(name), to_pem("CERTIFICATE", &certificate)).unwrap();
+    }
+    let config = tls((own.self_signed_server(), own.pkcs8()), None);
+    let server = Server::start_with(Some(config), |_, _| complete(CONTENT));
+    lock(dir.path(), &[&server.base]);
+    let download_with = |name: &str| {
+        let mut command = download(dir.path());
+        command
+            .env_remove("SSL_CERT_DIR")
+            .env("SSL_CERT_FILE", dir.path().join(name));
+        command
+    };
+    let host = server.host();
+    let expected = format!("{host}'s certificate is not trusted: name its CA");
+    refused(download_with("other"), FAILED, &[&expected]);
+    let (status, stderr) = output(download_with("itself"));
+    assert_eq!(status, 0, "{stderr}");
 }

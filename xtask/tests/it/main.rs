@@ -5,8 +5,5 @@ mod chart;
 mod consumers;
 mod download;
 mod push;
-mod registry;
 mod release;
-mod server;
 mod shared_builds;
-mod tls;
