@@ -16,6 +16,8 @@ pub mod pod_report;
 
 pub mod rules;
 
+pub mod time;
+
 pub mod version;
 
 #[cfg(any(test, fuzzing))]

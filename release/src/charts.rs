@@ -60,7 +60,7 @@ pub fn repository(charts: &[Packed], epoch: u64) -> anyhow::Result<Tree> {
 
 /// Returns the text of the repository's index.
 pub fn index(charts: &[Packed], epoch: u64) -> anyhow::Result<String> {
-    index::index_yaml(charts, &crate::time::rfc3339(epoch)).context("cannot index the charts")
+    index::index_yaml(charts, &api::time::rfc3339(epoch)).context("cannot index the charts")
 }
 
 /// The path of the manifest for `kubectl apply` in a release.

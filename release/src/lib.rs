@@ -20,7 +20,6 @@ mod program_archive;
 pub mod sbom;
 pub mod signatures;
 pub mod source;
-pub mod time;
 pub mod tree;
 pub mod verify;
 pub mod workstation;

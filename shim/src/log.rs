@@ -6,6 +6,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use api::time::rfc3339;
 use rustix::fs::OFlags;
 
 use crate::output;
@@ -60,7 +61,7 @@ impl Log {
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .map_or(0, |since| since.as_secs());
-        let line = format!("{} [{word}] {}\n", timestamp(now), text.replace('\n', " "));
+        let line = format!("{} [{word}] {}\n", rfc3339(now), text.replace('\n', " "));
         // Errors are ignored: a log that cannot be written must not fail a pod.
         if self.to_stderr {
             output::write_all(rustix::stdio::stderr(), line.as_bytes());
@@ -79,38 +80,9 @@ impl Log {
     }
 }
 
-/// Returns seconds since 1970 as RFC 3339 in UTC.
-fn timestamp(seconds: u64) -> String {
-    let (days, rest) = (seconds / 86400, seconds % 86400);
-    // In years that begin in March the leap day is the last day; 1970-01-01 is day 719468 since 0000-03-01.
-    let day = days + 719_468;
-    let (era, day) = (day / 146_097, day % 146_097);
-    let year = (day - day / 1460 + day / 36524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let day = day - (153 * month + 2) / 5 + 1;
-    let month = if month < 10 { month + 3 } else { month - 9 };
-    let year = year + era * 400 + u64::from(month <= 2);
-    format!(
-        "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z",
-        rest / 3600,
-        rest / 60 % 60,
-        rest % 60
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn timestamps_handle_leap_years() {
-        assert_eq!(timestamp(0), "1970-01-01T00:00:00Z");
-        assert_eq!(timestamp(951_782_399), "2000-02-28T23:59:59Z");
-        assert_eq!(timestamp(951_782_400), "2000-02-29T00:00:00Z");
-        assert_eq!(timestamp(1_709_251_199), "2024-02-29T23:59:59Z");
-        assert_eq!(timestamp(4_102_444_800), "2100-01-01T00:00:00Z");
-    }
 
     #[test]
     fn levels_are_parsed_and_ordered() {

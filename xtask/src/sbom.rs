@@ -128,7 +128,7 @@ struct Header {
 impl Header {
     fn of(version: &str, epoch: u64) -> Self {
         Self {
-            created: release::time::rfc3339(epoch),
+            created: api::time::rfc3339(epoch),
             version: version.to_owned(),
         }
     }

@@ -53,7 +53,7 @@ pub(crate) fn layout(version: &str, programs: &BTreeMap<Arch, Binaries>) -> Layo
         .collect();
     let release = image::Release {
         version: version.to_owned(),
-        created: release::time::rfc3339(0),
+        created: api::time::rfc3339(0),
         documents: inside::licences(),
     };
     let mut layout = Layout::default();

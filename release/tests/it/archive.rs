@@ -33,7 +33,7 @@ fn binaries(text: &str) -> BTreeMap<String, Vec<u8>> {
 fn release() -> Release {
     Release {
         version: "5.0.0".into(),
-        created: release::time::rfc3339(0),
+        created: api::time::rfc3339(0),
         documents: [("LICENSE".to_owned(), "text".to_owned())].into(),
     }
 }

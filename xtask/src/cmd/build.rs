@@ -144,7 +144,7 @@ pub(crate) fn all(
 
 /// Returns what programs say of their build: the commit of the checkout, and its day.
 pub(crate) fn stamp(project: &Project) -> anyhow::Result<version::Stamp> {
-    let time = release::time::rfc3339(project.epoch);
+    let time = api::time::rfc3339(project.epoch);
     let day = time.split_once('T').map_or(&*time, |(day, _)| day);
     Ok(version::Stamp::new(&project.commit, day)?)
 }

@@ -84,7 +84,7 @@ pub(crate) fn layout(
 ) -> anyhow::Result<Layout> {
     let release = Release {
         version: project.version.clone(),
-        created: release::time::rfc3339(project.epoch),
+        created: api::time::rfc3339(project.epoch),
         documents: inventory.licences(),
     };
     let platforms: Vec<_> = binaries

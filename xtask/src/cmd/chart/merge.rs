@@ -197,7 +197,7 @@ impl<'a> Merge<'a> {
             let context = || format!("cannot publish {}", source.origin);
             listings.push(listing.with_context(context)?);
         }
-        let now = release::time::rfc3339(epoch);
+        let now = api::time::rfc3339(epoch);
         let merged = merge::merge(index.as_deref(), &listings, &now).with_context(context)?;
         tree.add(INDEX, merged.text);
         Ok(Self {

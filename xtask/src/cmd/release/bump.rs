@@ -67,7 +67,7 @@ pub(super) fn history(project: &Project, changelog: &str) -> anyhow::Result<Hist
 /// Returns the date in UTC.
 fn today() -> String {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    let mut time = release::time::rfc3339(since.unwrap_or_default().as_secs());
+    let mut time = api::time::rfc3339(since.unwrap_or_default().as_secs());
     time.truncate("YYYY-MM-DD".len());
     time
 }

@@ -65,7 +65,7 @@ fn layout_of<'a>(
         .collect();
     let release = ImageRelease {
         version: settings.version.to_string(),
-        created: release::time::rfc3339(0),
+        created: api::time::rfc3339(0),
         documents: sbom::tests::sample(&settings, &ARCHES).licences(),
     };
     let mut layout = Layout::default();
