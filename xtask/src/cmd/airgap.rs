@@ -4,11 +4,10 @@ mod bundle;
 
 use std::path::PathBuf;
 
-use airgap::commands::{explain, push, verify};
+use airgap::commands::{explain, push};
 use release::source::Source;
 
 pub(crate) use self::bundle::tree;
-use crate::ui;
 
 /// Make archives that carry images to nodes without a network
 #[derive(Debug, clap::Args)]
@@ -20,9 +19,6 @@ pub(crate) struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum Command {
     Bundle(bundle::Args),
-    /// The former name of `cargo xtask verify` for directories with archives
-    #[command(hide = true, after_help = "Example:\n  cargo xtask verify dist/airgap")]
-    Verify(verify::Args),
     /// Say what a release, a directory with archives, or a file in it holds
     #[command(
         after_help = "Examples:\n  cargo xtask airgap explain dist --json\n  cargo xtask airgap explain dist/airgap/multus-airgap-images-arm64.tar"
@@ -50,12 +46,6 @@ struct Push {
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     match &args.command {
         Command::Bundle(args) => bundle::run(args),
-        Command::Verify(args) => {
-            ui::note(
-                "`cargo xtask airgap verify` is now `cargo xtask verify`: the former name ends with the next release",
-            );
-            verify::run(args)
-        }
         Command::Explain(args) => explain::run(args),
         Command::Push(Push {
             options,

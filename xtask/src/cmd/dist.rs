@@ -68,9 +68,6 @@ pub(crate) struct Args {
     names: ImageNames,
 }
 
-/// The former name of `krew`, which an older release may have.
-const FORMER_KREW: &str = "kubectl";
-
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     make_with_workstations(
         &Project::open()?.with_images(&args.names),
@@ -271,8 +268,7 @@ fn refuse_foreign(out: &Path) -> anyhow::Result<()> {
     };
     for entry in entries {
         let name = entry?.file_name();
-        let is_ours = |name: &str| name == FORMER_KREW || parts::is_top_level(name);
-        if !name.to_str().is_some_and(is_ours) {
+        if !name.to_str().is_some_and(parts::is_top_level) {
             bail!(
                 "{} holds `{}`, which is no part of a release; give --out a new directory",
                 out.display(),
