@@ -7,7 +7,9 @@ use std::collections::BTreeSet;
 use anyhow::{Context as _, ensure};
 use chart::{CHARTS, Distro, IDENTITIES};
 
-use crate::{arch::Arch, description::ChartEntry, lists, tree::Tree};
+use archive::lists;
+
+use crate::{arch::Arch, description::ChartEntry, tree::Tree};
 
 /// The directory of the files in a release.
 pub const DIR: &str = "exports/";

@@ -5,7 +5,9 @@
 
 use serde_json::Value;
 
-use crate::{description::Release, lists, names, sbom::cyclonedx};
+use archive::lists;
+
+use crate::{description::Release, names, sbom::cyclonedx};
 
 /// Checksums, and the names of a list.
 pub fn lists(input: &[u8]) -> bool {

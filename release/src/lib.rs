@@ -24,7 +24,5 @@ pub mod tree;
 pub mod verify;
 pub mod workstation;
 
-pub use archive::lists;
-
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;

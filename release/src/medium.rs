@@ -9,12 +9,13 @@ use archive::{
     digest::sha256,
     image_archive,
     layout::Layout,
+    lists,
     medium::{Medium, Sound},
 };
 
 use crate::{
     arch::Arch,
-    bundle, elf, lists,
+    bundle, elf,
     tree::{Tree, check_mode},
 };
 

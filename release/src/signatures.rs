@@ -13,7 +13,7 @@ mod verify;
 use std::{fs, path::Path};
 
 use anyhow::{Context as _, ensure};
-use archive::digest::Digest;
+use archive::{digest::Digest, lists};
 
 pub use self::{
     image::{Signed, signed},
@@ -23,12 +23,9 @@ pub use self::{
 };
 use crate::{
     description::SUMS,
-    lists,
     tree::{Limit, Tree},
 };
 
-/// The ending of a signature in base64.
-pub const ENDING: &str = lists::SIGNATURE;
 /// The ending of a bundle of Sigstore.
 pub const BUNDLE: &str = ".sigstore.json";
 /// The directory of the statements about how a release was made, one for each builder.
@@ -70,7 +67,7 @@ pub fn is_medium_signature(name: &str) -> bool {
 
 /// Returns the path of the signature of a file.
 pub fn sums_signature(path: &str) -> String {
-    format!("{path}{ENDING}")
+    format!("{path}{}", lists::SIGNATURE)
 }
 
 /// Returns the path of the bundle over the checksums.

@@ -6,11 +6,11 @@ use std::{
 };
 
 use anyhow::{Context as _, bail};
-use archive::{image_archive, layout::Layout, medium::SoundArchive};
+use archive::{image_archive, layout::Layout, lists, medium::SoundArchive};
 
 use crate::{
     arch::Arch,
-    bundle, description, lists,
+    bundle, description,
     medium::{self, ProgramsByArch},
 };
 

@@ -17,13 +17,13 @@ use std::{
 };
 
 use anyhow::{Context as _, bail, ensure};
-use archive::{digest::sha256, medium, verify::Image};
+use archive::{digest::sha256, lists, medium, verify::Image};
 
 use crate::{
     arch::Arch,
     description::{self, Budget, Origin, Release},
     exports::{self, Exported},
-    kubectl_archives, lists, parts, plugin_archives,
+    kubectl_archives, parts, plugin_archives,
     signatures::{self, Report, Trust},
     tree::Tree,
 };

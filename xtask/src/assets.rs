@@ -46,7 +46,7 @@ pub(crate) fn assets(
     assets.add(NOTES, notes);
     let sums = assets.0.iter();
     let sums = sums.map(|(name, file)| (name.as_str(), sha256(&file.bytes)));
-    let sums = release::lists::sums(sums);
+    let sums = archive::lists::sums(sums);
     if let Some(key) = key {
         let signature = key.sign_text(sums.as_bytes());
         assets.add(sums_signature(description::SUMS), signature);
@@ -159,7 +159,7 @@ mod tests {
         assert_eq!(mode("multus-rs-v1.2.3/bin/arm/multus-airgap"), 0o755);
         assert_eq!(mode("multus-rs-v1.2.3/LICENSE"), 0o644);
         let sums = String::from_utf8(assets.get(description::SUMS).unwrap().to_vec()).unwrap();
-        let sums = release::lists::parse_sums(&sums).unwrap();
+        let sums = archive::lists::parse_sums(&sums).unwrap();
         assert_eq!(sums.len(), names.len() - 1);
         for (name, digest) in sums {
             assert_eq!(sha256(assets.get(&name).unwrap()), digest, "{name}");

@@ -13,10 +13,12 @@ mod vex;
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context as _, ensure};
-use archive::digest::{Digest, sha256};
+use archive::{
+    digest::{Digest, sha256},
+    lists,
+};
 use release::{
     image::Definition,
-    lists,
     sbom::{LICENCE, NOTICES, VEX, image_stem, path, stem},
     verify::Checksums,
     workstation::Workstation,

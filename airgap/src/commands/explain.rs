@@ -10,9 +10,10 @@ use std::{
 };
 
 use anyhow::{Context as _, bail};
+use archive::lists;
+
 use release::{
     description::{self, Release},
-    lists,
     parts::{self, Part},
     signatures, source,
     tree::Tree,

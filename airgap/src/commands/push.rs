@@ -9,6 +9,7 @@ use std::{collections::BTreeSet, path::Path};
 use anyhow::{Context as _, ensure};
 use archive::{
     layout::Layout,
+    lists,
     oci::{self, Descriptor},
 };
 use cmdline::BadUsage;
@@ -17,7 +18,6 @@ use registry::{
     push::{self, Artifact, PushStats},
 };
 use release::{
-    lists,
     signatures::{CHART, IMAGES, LIMIT, PROVENANCE, Trust},
     source::{self, Source},
     tree::{File, Tree},

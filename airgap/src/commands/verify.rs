@@ -3,10 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, ensure};
-use archive::medium::{Medium, Sound};
+use archive::{
+    lists,
+    medium::{Medium, Sound},
+};
 use cmdline::{BadUsage, counted};
 use release::{
-    lists, medium,
+    medium,
     signatures::{self, Report, Trust},
     source,
     verify::{self, Standard, Verified},

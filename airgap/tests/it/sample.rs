@@ -12,14 +12,14 @@ use archive::{
     digest::{Digest, sha256},
     image_archive,
     layout::Layout,
-    verify,
+    lists, verify,
 };
 use chart::Distro;
 use release::{
     arch::{Arch, Binaries},
     bundle, charts,
     description::{self, Origin, Release},
-    image, lists, medium, plugin_archives,
+    image, medium, plugin_archives,
     tree::Tree,
 };
 

@@ -13,10 +13,10 @@ use archive::{
     digest::sha256,
     gzip, image_archive,
     layout::Layout,
+    lists,
     oci::{self, Descriptor, ImageConfig, Manifest, Platform, RootFs, RunConfig},
     tar::{self, Entry},
 };
-use release::lists;
 
 use super::{path, run};
 

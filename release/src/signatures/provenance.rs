@@ -3,14 +3,16 @@
 //! No clock is read, so that the same builder says the same of the same release.
 
 use anyhow::{Context as _, ensure};
-use archive::digest::{Digest, sha256};
+use archive::{
+    digest::{Digest, sha256},
+    lists,
+};
 use chart::ImagePrefix;
 use serde_json::{Map, Value, json};
 
 use super::statement::Statement;
 use crate::{
     description::{self, Release},
-    lists,
     tree::Tree,
 };
 

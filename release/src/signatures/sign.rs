@@ -6,9 +6,10 @@ use super::{
     BUNDLE, Build, CHART, IMAGES, KEYRING, chart, image, provenance, provenance_path, signed,
     sums_bundle, sums_signature,
 };
+use archive::lists;
+
 use crate::{
     description::{Release, SUMS},
-    lists,
     tree::Tree,
 };
 

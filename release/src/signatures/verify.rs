@@ -12,9 +12,10 @@ use super::{
     statement::Statement as InToto,
     sums_bundle, sums_signature,
 };
+use archive::lists;
+
 use crate::{
     description::{Release, SUMS},
-    lists,
     tree::Tree,
 };
 

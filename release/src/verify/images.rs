@@ -7,6 +7,7 @@ use archive::{
     digest::sha256,
     image_archive,
     layout::{Layout, blob_path},
+    lists,
     read::{self, Limits},
     tar::{Entry, Kind},
     verify::{Image, Layer, MAX_UNPACKED, PlatformImage, unpack},
@@ -15,8 +16,7 @@ use cmdline::counted;
 
 use super::{Standard, claim_same, file};
 use crate::{
-    arch::Arch, bundle, description::Release, elf, lists, source, tree::Tree,
-    workstation::Workstation,
+    arch::Arch, bundle, description::Release, elf, source, tree::Tree, workstation::Workstation,
 };
 
 const LIMITS: Limits = Limits {

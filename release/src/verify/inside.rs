@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context as _, ensure};
-use archive::{digest::sha256, tar::Kind, verify::Image};
+use archive::{digest::sha256, lists, tar::Kind, verify::Image};
 use serde_json::Value;
 
 use super::{Checkout, Standard, file, images::entries_of};
 use crate::{
     arch::Arch,
     description::Release,
-    image, lists,
+    image,
     sbom::{
         self, DIR, ENDING, Item, LICENCE, Listing, NOTICES, VEX, cyclonedx, image_name, image_stem,
         path,

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use archive::{
     image_archive,
     layout::Layout,
+    lists,
     oci::{self, Platform},
     read, verify,
 };
 use release::{
     bundle,
     image::{Definition, Release},
-    lists,
 };
 
 const DEFINITION: &str = include_str!("../../../images/multus/image.json");

@@ -12,13 +12,14 @@ use anyhow::{Context as _, bail};
 use archive::{
     digest::{Digest, sha256},
     layout::Layout,
+    lists,
     verify::Image,
 };
 use chart::{BuildSettings, index::Packed};
 use cmdline::counted;
 use release::{
     exports::{self, Exported},
-    kubectl_archives, lists,
+    kubectl_archives,
     parts::{self, README},
     signatures::{self, Trust},
     source::PROGRAM,

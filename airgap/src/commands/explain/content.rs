@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, bail};
-use archive::{digest::Digest, image_archive};
+use archive::{digest::Digest, image_archive, lists};
 use release::{
     arch::Arch,
     description::Release,
-    elf, lists, names,
+    elf, names,
     parts::{self, Part},
 };
 use serde::Serialize;

@@ -2,9 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use archive::{digest::sha256, verify::Image};
+use archive::{digest::sha256, lists, verify::Image};
 use release::{
-    lists,
     sbom::{Item, LICENCE, NOTICES, image_stem, path, stem},
     tree::Tree,
 };

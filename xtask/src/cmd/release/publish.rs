@@ -346,7 +346,7 @@ mod tests {
         let other = SecretKey::from_pem(pem).unwrap();
         assert!(!accepted(&[("release.pub", &other.public().to_pem())]));
         // Whoever changes a file and its line has no signature over the list.
-        let sums = release::lists::sums([(program.0, sha256(program.1.as_bytes()))]);
+        let sums = archive::lists::sums([(program.0, sha256(program.1.as_bytes()))]);
         assert!(!accepted(&[program, ("SHA256SUMS", &sums)]));
     }
 

@@ -129,6 +129,6 @@ pub(super) fn seal(tree: &mut Tree, release: &Release) {
     tree.add(description::FILE, release.to_bytes().unwrap());
     let files = tree.0.iter().filter(|(path, _)| *path != description::SUMS);
     let sums = files.map(|(path, file)| (path.as_str(), archive::digest::sha256(&file.bytes)));
-    let sums = release::lists::sums(sums);
+    let sums = archive::lists::sums(sums);
     tree.add(description::SUMS, sums);
 }
