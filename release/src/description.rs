@@ -3,6 +3,7 @@
 use anyhow::{bail, ensure};
 use archive::{
     digest::{Digest, sha256},
+    lists,
     verify::Image,
 };
 use chart::{BuildSettings, ImagePrefix};
@@ -187,6 +188,18 @@ impl Release {
              commit them and make it again, or give --allow-dirty for a trial",
             self.commit
         );
+        Ok(())
+    }
+
+    /// Adds the description, and the checksums of it and of the files that it lists.
+    pub fn seal(&self, tree: &mut Tree) -> anyhow::Result<()> {
+        let description = self.to_bytes()?;
+        let mut sums = vec![(FILE, sha256(&description))];
+        for file in &self.files {
+            sums.push((&file.path, Digest::from_hex(&file.sha256)?));
+        }
+        tree.add(SUMS, lists::sums(sums));
+        tree.add(FILE, description);
         Ok(())
     }
 

@@ -14,11 +14,11 @@ use crate::{arch::Arch, description::ChartEntry, tree::Tree};
 /// The directory of the files in a release.
 pub const DIR: &str = "exports/";
 /// The list that `rancher-save-images.sh` and `rancher-load-images.sh` take.
-pub const RANCHER: &str = "exports/rancher-images.txt";
+const RANCHER: &str = "exports/rancher-images.txt";
 /// The manifest that `hauler store sync` takes, started in the directory of the release.
-pub const HAULER: &str = "exports/hauler.yaml";
+const HAULER: &str = "exports/hauler.yaml";
 /// The definition from which `zarf package create` makes a package.
-pub const ZARF: &str = "exports/zarf.yaml";
+const ZARF: &str = "exports/zarf.yaml";
 /// The file by which nodes of K3s and RKE2 pull from a mirror.
 pub const REGISTRIES: &str = "exports/registries.yaml";
 

@@ -15,7 +15,7 @@ use serde::Deserialize;
 const SCHEMA: u32 = 1;
 
 /// The directory in every image of this project with its licence and those of what is in it.
-pub const DOCUMENTS: &str = "/usr/share/doc/multus";
+pub(crate) const DOCUMENTS: &str = "/usr/share/doc/multus";
 
 /// The content of `images/<name>/image.json`. Paths are absolute, as they are in the image.
 #[derive(Debug, Clone, Deserialize)]

@@ -14,7 +14,7 @@ pub const LICENCE: &str = "LICENSE";
 /// The licences of everything else that is linked into programs, in the same places.
 pub const NOTICES: &str = "THIRD-PARTY.txt";
 /// The ending of a document, which is CycloneDX in JSON.
-pub const ENDING: &str = ".cdx.json";
+pub(crate) const ENDING: &str = ".cdx.json";
 /// The advisories that do not apply.
 pub const VEX: &str = "sbom/vex.cdx.json";
 
@@ -39,7 +39,7 @@ pub struct Listing {
 }
 
 /// Returns the name of an image in the names of its documents.
-pub fn image_name(reference: &str) -> &str {
+pub(crate) fn image_name(reference: &str) -> &str {
     let repository = reference
         .rsplit_once(':')
         .map_or(reference, |(repository, _)| repository);

@@ -15,11 +15,12 @@ use std::{fs, path::Path};
 use anyhow::{Context as _, ensure};
 use archive::{digest::Digest, lists};
 
+pub(crate) use self::verify::check_sums;
 pub use self::{
     image::{Signed, signed},
     provenance::{Build, Dependency},
     sign::{sign, state},
-    verify::{Report, Statement, Trust, check, check_medium, check_sums},
+    verify::{Report, Statement, Trust, check, check_medium},
 };
 use crate::{
     description::SUMS,
@@ -40,7 +41,7 @@ pub const CHART: &str = ".prov";
 pub const MAX_SIZE: u64 = 4 << 20;
 
 /// Returns whether a file of a release is one of its signatures, by its path alone.
-pub fn is_signature(path: &str) -> bool {
+pub(crate) fn is_signature(path: &str) -> bool {
     let of_digest = |dir: &str, endings: &[&str]| {
         let name = path.strip_prefix(dir);
         let stem = name.and_then(|name| endings.iter().find_map(|end| name.strip_suffix(end)));
@@ -71,7 +72,7 @@ pub fn sums_signature(path: &str) -> String {
 }
 
 /// Returns the path of the bundle over the checksums.
-pub fn sums_bundle() -> String {
+pub(crate) fn sums_bundle() -> String {
     format!("{SUMS}{BUNDLE}")
 }
 

@@ -61,6 +61,13 @@ impl Tree {
         self.0.extend(other.0);
     }
 
+    /// Adds all files of another tree below `prefix`, which ends in `/`.
+    pub fn extend_below(&mut self, prefix: &str, other: Self) {
+        let files = other.0.into_iter();
+        self.0
+            .extend(files.map(|(path, file)| (format!("{prefix}{path}"), file)));
+    }
+
     pub fn get(&self, path: &str) -> Option<&[u8]> {
         self.0.get(path).map(|file| file.bytes.as_slice())
     }
@@ -78,7 +85,7 @@ impl Tree {
     }
 
     /// Reads a directory, but no file that is larger than its limit.
-    pub fn read_limited(dir: &Path, limit: Limit) -> anyhow::Result<Self> {
+    fn read_limited(dir: &Path, limit: Limit) -> anyhow::Result<Self> {
         let mut tree = Self::default();
         tree.read_below(dir, "", limit)?;
         Ok(tree)

@@ -55,7 +55,7 @@ impl Workstation {
     }
 
     /// Returns operating system and architecture as Go names them.
-    pub fn os_and_arch(self) -> (&'static str, &'static str) {
+    pub(crate) fn os_and_arch(self) -> (&'static str, &'static str) {
         match self {
             Self::DarwinAmd64 => ("darwin", "amd64"),
             Self::DarwinArm64 => ("darwin", "arm64"),
@@ -77,7 +77,7 @@ impl Workstation {
     }
 
     /// Returns the workstations that a release has the plugin for.
-    pub fn all_in(release: &Tree) -> impl Iterator<Item = Self> {
+    pub(crate) fn all_in(release: &Tree) -> impl Iterator<Item = Self> {
         let workstations = Self::ALL.into_iter();
         workstations.filter(|workstation| release.get(&workstation.path()).is_some())
     }

@@ -102,7 +102,7 @@ pub fn lines(report: &Report) -> String {
 }
 
 /// Says where nothing was checked about who made it.
-pub fn note_unchecked(report: &Report) {
+pub(super) fn note_unchecked(report: &Report) {
     if report.has_unchecked {
         ui::note(
             "it has signatures, which are not checked: name the public key of whoever made it with --key",

@@ -8,12 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use archive::{
-    digest::{Digest, sha256},
-    image_archive,
-    layout::Layout,
-    lists, verify,
-};
+use archive::{image_archive, layout::Layout, lists, verify};
 use chart::Distro;
 use release::{
     arch::{Arch, Binaries},
@@ -116,12 +111,8 @@ pub(crate) fn release(version: &str, commit: &str, daemon: &str) -> Tree {
         tree.add(format!("oci/{path}"), bytes);
     }
     let names = ARCHES.map(Arch::name);
-    for (name, file) in medium::tree(&layout, &names, &operators)
-        .expect("a sound layout")
-        .0
-    {
-        tree.0.insert(format!("airgap/{name}"), file);
-    }
+    let medium = medium::tree(&layout, &names, &operators);
+    tree.extend_below("airgap/", medium.expect("a sound layout"));
     let images = verify::images(&layout).expect("a sound layout");
     for arch in ARCHES {
         let lists = inside::lists(&tree, &images, arch.name());
@@ -138,7 +129,7 @@ pub(crate) fn release(version: &str, commit: &str, daemon: &str) -> Tree {
         image_prefix: chart::ImagePrefix::DEFAULT,
     };
     let release = Release::of(origin, &tree, &images, charts::entries(&packed), Vec::new());
-    seal(&mut tree, &release);
+    release.seal(&mut tree).expect("it is JSON");
     tree
 }
 
@@ -147,19 +138,7 @@ pub(crate) fn reseal(tree: &mut Tree) {
     let described = tree.get(description::FILE).expect("a release has it");
     let mut release = Release::parse(described).expect("it is sound");
     release.files = description::files(tree);
-    seal(tree, &release);
-}
-
-fn seal(tree: &mut Tree, release: &Release) {
-    let description = release.to_bytes().expect("it is JSON");
-    let mut sums = vec![(description::FILE, sha256(&description))];
-    for file in &release.files {
-        let digest = Digest::from_hex(&file.sha256).expect("it was made of a digest");
-        sums.push((&file.path, digest));
-    }
-    let sums = lists::sums(sums);
-    tree.add(description::FILE, description);
-    tree.add(description::SUMS, sums);
+    release.seal(tree).expect("it is JSON");
 }
 
 /// Writes a release of this version below a directory, and returns it.

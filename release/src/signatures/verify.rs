@@ -86,7 +86,7 @@ impl Trust {
 }
 
 /// Checks the signature over the checksums, before anything that they cover is believed.
-pub fn check_sums(files: &Tree, signatures: &Tree, trust: &Trust) -> anyhow::Result<()> {
+pub(crate) fn check_sums(files: &Tree, signatures: &Tree, trust: &Trust) -> anyhow::Result<()> {
     trust.check()?;
     if let Some(key) = &trust.key {
         check_text(files, signatures, SUMS, key)?;

@@ -12,7 +12,6 @@ use anyhow::{Context as _, bail};
 use archive::{
     digest::{Digest, sha256},
     layout::Layout,
-    lists,
     verify::Image,
 };
 use chart::{BuildSettings, index::Packed};
@@ -237,14 +236,7 @@ pub(crate) fn describe(
     release.check_budgets()?;
     tree.add(README, parts::readme(&release, tree));
     release.files = description::files(tree);
-    let description = release.to_bytes()?;
-    let mut sums = vec![(description::FILE, sha256(&description))];
-    for file in &release.files {
-        sums.push((&file.path, Digest::from_hex(&file.sha256)?));
-    }
-    tree.add(description::FILE, description);
-    tree.add(description::SUMS, lists::sums(sums));
-    Ok(())
+    release.seal(tree)
 }
 
 /// Writes the release into the staging directory, verifies it, and swaps; a failure leaves the former release.

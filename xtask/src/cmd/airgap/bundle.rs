@@ -66,9 +66,8 @@ pub(crate) fn tree(
     programs: &ProgramsByArch,
 ) -> anyhow::Result<Tree> {
     let mut tree = Tree::default();
-    for (name, file) in medium::tree(layout, &names(arches), programs)?.0 {
-        tree.0.insert(format!("airgap/{name}"), file);
-    }
+    let medium = medium::tree(layout, &names(arches), programs)?;
+    tree.extend_below("airgap/", medium);
     Ok(tree)
 }
 

@@ -17,7 +17,7 @@ use release::{
 
 use super::{
     Standard, checkout,
-    sample::{ARCHES, layout, program, programs, release, release_of, reseal, seal},
+    sample::{ARCHES, layout, program, programs, release, release_of, reseal},
     verify::{check, dir},
 };
 use crate::{
@@ -123,7 +123,7 @@ fn release_of_another_version_is_judged_by_its_own_description() {
         let mut release = Release::parse(tree.get(description::FILE).unwrap()).unwrap();
         change(&mut tree, &mut release);
         release.files = description::files(&tree);
-        seal(&mut tree, &release);
+        release.seal(&mut tree).unwrap();
         tree
     };
     let tree = other(&|tree, release| {
@@ -226,7 +226,7 @@ fn images_have_the_names_of_the_build_everywhere() {
     let mut other = tree.clone();
     let mut release = Release::parse(other.get(description::FILE).unwrap()).unwrap();
     release.image_prefix = "rancher/".parse().unwrap();
-    seal(&mut other, &release);
+    release.seal(&mut other).unwrap();
     let expected = "the image of this release is docker.io/rancher/multus:v";
     refused_by(&other, Standard::Description, expected);
     // Charts and programs of one build, images of another.

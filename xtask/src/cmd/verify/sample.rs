@@ -122,13 +122,5 @@ pub(super) fn reseal(tree: &mut Tree) {
     let described = tree.get(description::FILE).unwrap();
     let mut release: Release = serde_json::from_slice(described).unwrap();
     release.files = description::files(tree);
-    seal(tree, &release);
-}
-
-pub(super) fn seal(tree: &mut Tree, release: &Release) {
-    tree.add(description::FILE, release.to_bytes().unwrap());
-    let files = tree.0.iter().filter(|(path, _)| *path != description::SUMS);
-    let sums = files.map(|(path, file)| (path.as_str(), archive::digest::sha256(&file.bytes)));
-    let sums = archive::lists::sums(sums);
-    tree.add(description::SUMS, sums);
+    release.seal(tree).unwrap();
 }
