@@ -18,8 +18,7 @@ use reqwest::{
     header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderName, LOCATION, WWW_AUTHENTICATE},
 };
 
-pub use self::login::Login;
-pub(crate) use self::login::stored;
+pub use self::login::{Login, StoredLoginError, stored_login};
 use crate::http::{Environment, Failure, Http, SetupError, retry};
 use challenge::Challenge;
 
@@ -147,7 +146,7 @@ impl Registry {
     }
 
     /// Returns whether the registry has a blob.
-    pub fn has_blob(&self, repository: &str, digest: &Digest) -> Result<bool, Error> {
+    pub(crate) fn has_blob(&self, repository: &str, digest: &Digest) -> Result<bool, Error> {
         let action = || format!("look for {repository}@{digest}");
         let found = self.attempt(action, async || {
             let request = self.request(Method::HEAD, repository, &format!("blobs/{digest}"));
@@ -281,7 +280,11 @@ impl Registry {
     }
 
     /// Returns whether the registry has the API that lists the artifacts about a manifest.
-    pub fn lists_referrers(&self, repository: &str, subject: &Digest) -> Result<bool, Error> {
+    pub(crate) fn lists_referrers(
+        &self,
+        repository: &str,
+        subject: &Digest,
+    ) -> Result<bool, Error> {
         let action = || format!("list what is attached to {repository}@{subject}");
         let found = self.attempt(action, async || {
             let request = self.request(Method::GET, repository, &format!("referrers/{subject}"));

@@ -5,11 +5,10 @@
 mod client;
 pub mod http;
 pub mod names;
-pub mod options;
 pub mod push;
 pub mod referrers;
 
-pub use client::{Access, Error, Login, Registry};
+pub use client::{Access, Error, Login, Registry, StoredLoginError, stored_login};
 
 #[cfg(any(test, fuzzing))]
 pub use client::fuzz;

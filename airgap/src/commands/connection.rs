@@ -1,12 +1,10 @@
-//! The registry of a command: options, and the logins that docker, podman and skopeo store.
+//! The connection of a command to its registry: options, and the logins that docker, podman and skopeo store.
 
 use std::path::PathBuf;
 
 use anyhow::{Context as _, ensure};
-
-use crate::{
+use registry::{
     Access, Error, Login, Registry,
-    client::stored,
     http::{Environment, variable},
     names,
 };
@@ -18,7 +16,7 @@ const HINT: &str =
     "give --user and MULTUS_REGISTRY_PASSWORD, or log in with docker, podman or skopeo";
 
 /// Adds a hint to an error about a missing login.
-pub fn with_hint(error: Error) -> anyhow::Error {
+pub(super) fn with_hint(error: Error) -> anyhow::Error {
     let is_login = matches!(error, Error::Login { .. });
     let error = anyhow::Error::new(error);
     if is_login { error.context(HINT) } else { error }
@@ -27,7 +25,7 @@ pub fn with_hint(error: Error) -> anyhow::Error {
 /// Options for a registry.
 #[derive(Debug, Clone, clap::Args)]
 #[group(skip)]
-pub struct Options {
+pub struct ConnectionOptions {
     /// User of the registry, with the password in `MULTUS_REGISTRY_PASSWORD`; the login that docker, podman or skopeo stores unless set
     ///
     /// With several users the one for the host of the registry counts, and its password is in a variable with the host, as
@@ -60,12 +58,12 @@ fn user(text: &str) -> Result<String, String> {
     Err("write NAME or HOST=NAME, as registry.example:5000=me".to_owned())
 }
 
-impl Options {
+impl ConnectionOptions {
     /// Opens a registry and decides about its login; sends no request.
     pub fn open(&self, host: &str) -> anyhow::Result<Registry> {
         let login = match login(&self.users, host, &variable)? {
             Some(login) => Some(login),
-            None => stored_login(host)?,
+            None => login_of_programs(host)?,
         };
         let access = Access {
             host: host.to_owned(),
@@ -127,12 +125,12 @@ fn password_variable(host: &str) -> String {
 }
 
 /// Returns the login that docker, podman or skopeo stores for a host.
-fn stored_login(host: &str) -> anyhow::Result<Option<Login>> {
+fn login_of_programs(host: &str) -> anyhow::Result<Option<Login>> {
     for path in login_files() {
         let Ok(config) = std::fs::read(&path) else {
             continue;
         };
-        let login = stored(&config, host)
+        let login = registry::stored_login(&config, host)
             .with_context(|| format!("cannot use the logins of {}", path.display()))?;
         if login.is_some() {
             return Ok(login);

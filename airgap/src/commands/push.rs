@@ -14,7 +14,7 @@ use archive::{
 };
 use cmdline::BadUsage;
 use registry::{
-    Registry, names, options as registries,
+    Registry, names,
     push::{self, Artifact, PushStats},
 };
 use release::{
@@ -24,7 +24,10 @@ use release::{
 };
 use serde_json::json;
 
-use super::trust;
+use super::{
+    connection::{ConnectionOptions, with_hint},
+    trust,
+};
 use crate::ui;
 
 /// The place to which images and charts go.
@@ -48,7 +51,7 @@ pub struct Options {
     #[command(flatten)]
     to: Destination,
     #[command(flatten)]
-    login: registries::Options,
+    login: ConnectionOptions,
     #[command(flatten)]
     trust: trust::Options,
     /// Print what was sent as JSON
@@ -106,7 +109,7 @@ impl Push {
     /// Reads the source and decides about names and logins; sends nothing.
     pub fn prepare(
         to: &Destination,
-        login: &registries::Options,
+        login: &ConnectionOptions,
         from: &Source,
     ) -> anyhow::Result<Self> {
         let target = Target::parse(to)?;
@@ -157,9 +160,7 @@ impl Push {
         for artifact in &self.artifacts {
             let name = self.name(artifact);
             let found = self.registry.digest_of(&artifact.repository, &artifact.tag);
-            let found = found
-                .map_err(registries::with_hint)
-                .with_context(|| name.clone())?;
+            let found = found.map_err(with_hint).with_context(|| name.clone())?;
             let own = artifact.digest();
             if let Some(other) = found.filter(|found| *found != own) {
                 published.push(format!("{name} is {other}, this release has {own}"));
@@ -183,7 +184,7 @@ impl Push {
         for artifact in &self.artifacts {
             let name = self.name(artifact);
             let stats = push::send(&self.registry, artifact, &|len| progress.add(len))
-                .map_err(registries::with_hint)
+                .map_err(with_hint)
                 .with_context(|| name.clone())?;
             pushed.push((name, stats));
         }
@@ -198,7 +199,7 @@ impl Push {
                 &|_| {},
             );
             let stats = attach
-                .map_err(registries::with_hint)
+                .map_err(with_hint)
                 .with_context(|| format!("cannot attach the signatures of {name}"))?;
             if stats != PushStats::default() {
                 pushed.push((format!("signatures of {name}"), stats));
@@ -208,7 +209,7 @@ impl Push {
             let name = attachment.name(host);
             let stats = attachment
                 .send(&self.registry, &|len| progress.add(len))
-                .map_err(registries::with_hint)
+                .map_err(with_hint)
                 .with_context(|| name.clone())?;
             pushed.push((name, stats));
         }
@@ -229,7 +230,7 @@ impl Push {
             let name = self.name(artifact);
             let context = || format!("cannot give {name} additional tags");
             let tags = self.registry.tags(repository);
-            let tags = tags.map_err(registries::with_hint).with_context(context)?;
+            let tags = tags.map_err(with_hint).with_context(context)?;
             ensure!(
                 tags.contains(of),
                 "cannot give {name} further tags: the registry has it and does not list it, so what else it has is unknown"
@@ -240,7 +241,7 @@ impl Push {
                     ..artifact.clone()
                 };
                 let sent = push::tag(&self.registry, &further);
-                if sent.map_err(registries::with_hint).with_context(context)? {
+                if sent.map_err(with_hint).with_context(context)? {
                     changed.push(self.name(&further));
                 }
             }

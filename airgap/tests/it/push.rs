@@ -2,9 +2,11 @@
 
 use std::{collections::BTreeSet, fs, path::Path, process::Command};
 
-use airgap::commands::push::{Destination, Push};
+use airgap::commands::{
+    connection::ConnectionOptions,
+    push::{Destination, Push},
+};
 use archive::oci;
-use registry::options as registries;
 use release::source::Source;
 
 use crate::{
@@ -59,7 +61,7 @@ struct Options {
     #[command(flatten)]
     to: Destination,
     #[command(flatten)]
-    login: registries::Options,
+    login: ConnectionOptions,
 }
 
 /// Returns the push of a release to a registry without a login.

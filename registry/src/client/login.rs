@@ -43,7 +43,7 @@ impl fmt::Debug for Login {
 
 /// Why a stored login cannot be used.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum StoredLoginError {
+pub enum StoredLoginError {
     #[error("it is damaged: log in again")]
     File,
     #[error("its login for {0} is damaged: log in again")]
@@ -68,7 +68,7 @@ const NOT_FOUND: &str = "credentials not found";
 /// Returns the login of a registry in docker's `config.json`: of a helper for it alone, in the file, or of the helper for all registries.
 ///
 /// Starts the helper that the file names.
-pub(crate) fn stored(config: &[u8], host: &str) -> Result<Option<Login>, StoredLoginError> {
+pub fn stored_login(config: &[u8], host: &str) -> Result<Option<Login>, StoredLoginError> {
     // Docker has an older name for its own registry; podman uses the newer one.
     let names: &[&str] = match host {
         "docker.io" | "index.docker.io" => &["https://index.docker.io/v1/", "docker.io"],
@@ -124,7 +124,7 @@ mod tests {
 
     #[track_caller]
     fn check(config: &str, host: &str, expected: &Result<Option<Login>, StoredLoginError>) {
-        assert_eq!(&stored(config.as_bytes(), host), expected, "{host}");
+        assert_eq!(&stored_login(config.as_bytes(), host), expected, "{host}");
     }
 
     #[test]

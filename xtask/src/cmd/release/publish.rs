@@ -9,12 +9,12 @@ use std::{
 };
 
 use airgap::commands::{
+    connection::ConnectionOptions,
     push::{Destination, Push},
     trust,
 };
 use anyhow::{Context as _, ensure};
 use cmdline::{BadUsage, counted};
-use registry::options as registries;
 use release::{
     signatures::{self, Trust},
     source::Source,
@@ -55,7 +55,7 @@ pub(super) struct Args {
     #[arg(long, conflicts_with = "charts_to", requires = "registry")]
     images_only: bool,
     #[command(flatten)]
-    login: registries::Options,
+    login: ConnectionOptions,
     /// Directory of a charts repository, or an empty one, to add the charts to
     #[arg(long, value_name = "DIR")]
     charts: Option<PathBuf>,
