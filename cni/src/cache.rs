@@ -22,7 +22,7 @@ use crate::version::Version;
 
 /// The kind of every entry.
 pub const KIND: &str = "cniCacheV1";
-/// A longer file is no entry.
+/// A longer file is not an entry.
 const MAX_BYTES: u64 = 32 << 20;
 /// The longest file name of Linux.
 const MAX_NAME: usize = 255;
@@ -94,7 +94,7 @@ pub enum CacheError {
         /// The cause.
         source: io::Error,
     },
-    /// The file is no entry.
+    /// The file is not an entry.
     #[error("cached result {} is damaged: {reason}", path.display())]
     Damaged {
         /// The file.
@@ -198,7 +198,7 @@ pub fn remove(
     Ok(())
 }
 
-/// Returns all entries, sorted by file name. Like the reference library it skips files that are no entries. A missing directory has
+/// Returns all entries, sorted by file name. Like the reference library it skips files that are not entries. A missing directory has
 /// no entries.
 pub fn list(dir: &Path) -> Result<Vec<Entry>, CacheError> {
     let names = names(dir)?;

@@ -52,11 +52,11 @@ pub enum ConfigError {
     /// The name cannot be part of a file name.
     #[error(transparent)]
     Name(EnvError),
-    /// `cniVersion` or an entry of `cniVersions` is no version.
+    /// `cniVersion` or an entry of `cniVersions` is not a version.
     #[error("network {network:?} has an invalid cniVersion: {source}")]
     Version {
         network: String,
-        /// The value that is no version.
+        /// The value that is not a version.
         source: VersionError,
     },
     /// The configuration names neither a plugin nor a list of plugins.

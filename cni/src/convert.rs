@@ -21,7 +21,7 @@ pub enum ConvertError {
     /// A field does not have the type that the version demands.
     #[error("unusable result: {0}")]
     Field(#[from] FieldError),
-    /// `cniVersion` is no version.
+    /// `cniVersion` is not a version.
     #[error("result has an invalid cniVersion: {0}")]
     Version(#[from] VersionError),
     /// The version is newer than any that is supported.

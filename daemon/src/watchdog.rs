@@ -1,6 +1,6 @@
 //! Ends a daemon whose async thread hangs, so that the kubelet restarts it. A probe would start a process on each node for ever.
 //!
-//! Threads that wait for plugins, files or the API server are no hang: only the thread that accepts requests is asked.
+//! Threads that wait for plugins, files or the API server are not a hang: only the thread that accepts requests is asked.
 
 use std::{
     process,

@@ -478,7 +478,7 @@ impl Client {
         former.or(self.config.wish)
     }
 
-    /// Sets the client identifier: type 0, which is no hardware address, and the text.
+    /// Sets the client identifier: type 0, which is not a hardware address, and the text.
     fn identify(&self, message: &mut Message) {
         let text = self.config.identifier.as_bytes();
         let mut identifier = vec![0];

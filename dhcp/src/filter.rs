@@ -48,7 +48,7 @@ static PROGRAM: [Instruction; 9] = [
     // The protocol is UDP.
     instruction(LOAD_BYTE, 0, 0, 23),
     instruction(JUMP_IF_EQUAL, 0, 6, 17),
-    // It is no fragment.
+    // It is not a fragment.
     instruction(LOAD_HALF, 0, 0, 20),
     instruction(JUMP_IF_BITS, 4, 0, 0x3fff),
     // The port of the destination.

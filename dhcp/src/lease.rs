@@ -89,7 +89,7 @@ impl Lease {
         }
     }
 
-    /// Returns whether the server grants no time at all, which is no lease.
+    /// Returns whether the server grants no time at all, which is not a lease.
     pub(crate) fn is_over_at_once(&self) -> bool {
         self.valid_for() == Some(Duration::ZERO)
     }

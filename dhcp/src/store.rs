@@ -148,7 +148,7 @@ impl Store {
         let _ = fs::remove_file(self.path(client));
     }
 
-    /// Returns all leases. A file that is no lease stays, since it may be another release's, unless a process was killed while it wrote it.
+    /// Returns all leases. A file that is not a lease stays, since it may be another release's, unless a process was killed while it wrote it.
     /// The error is one of the whole process or directory: there may be leases.
     pub(crate) fn all(&self) -> io::Result<Vec<Stored>> {
         let read = self.read()?.into_iter();

@@ -36,7 +36,7 @@ pub struct Socket {
 impl Socket {
     /// Opens a socket in the thread's network namespace; `None` is for links, addresses, routes and rules (`NETLINK_ROUTE`).
     pub fn open(protocol: Option<Protocol>) -> io::Result<Self> {
-        // NETLINK_ROUTE is 0, which is no protocol.
+        // NETLINK_ROUTE is 0, which is not a protocol.
         let fd = net::socket_with(
             AddressFamily::NETLINK,
             SocketType::RAW,

@@ -576,7 +576,7 @@ impl Directory {
     /// Until [`Directory::sync`] it may exist again after a power cut.
     pub fn remove(&self, name: impl AsRef<OsStr>) -> Result<bool> {
         let name = name.as_ref();
-        // A temporary file that cannot be removed is no reason to keep the file itself.
+        // A temporary file that cannot be removed is not a reason to keep the file itself.
         let _ = rustix::fs::unlinkat(&self.fd, temporary_name(name), AtFlags::empty());
         match rustix::fs::unlinkat(&self.fd, name, AtFlags::empty()) {
             Ok(()) => Ok(true),

@@ -15,7 +15,7 @@ use crate::{
     root::Root,
 };
 
-/// The file in which `multus-distro` names the socket and the configuration to try first. It only speeds up the search: it is no source of
+/// The file in which `multus-distro` names the socket and the configuration to try first. It only speeds up the search: it is not a source of
 /// directories.
 pub const HINT: &str = "/run/multus-distro/node.json";
 

@@ -67,7 +67,7 @@ fn named(name: &str, inputs: Inputs<'_>) -> Result<Attachment, PlanError> {
         return definition::from_nad(&nad, None, inputs);
     }
     let Some(draft) = on_disk::find(name, inputs)? else {
-        // Last, since a name of a configuration on disk is no definition's, and each ADD would read one.
+        // Last, since a name of a configuration on disk is not a definition's, and each ADD would read one.
         return match definition::read(&netconf.multus_namespace, name, inputs)? {
             Some(nad) => definition::from_nad(&nad, None, inputs),
             None => Err(PlanError::NoNetwork {

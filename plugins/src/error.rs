@@ -15,7 +15,7 @@ impl Failure {
     }
 }
 
-/// Writes a failure that is no failure of the verb to stderr, which runtimes log.
+/// Writes a failure that is not a failure of the verb to stderr, which runtimes log.
 pub(crate) fn warn(text: &str) {
     use std::io::Write;
     let mut stderr = std::io::stderr();

@@ -213,9 +213,10 @@ impl Registry {
                 let request = self.http.request(Method::GET, address);
                 let response = self.success(&pull(repository), request).await?;
                 let body = self.http.body(response, MAX_JSON).await?;
-                // A page of a proxy is no empty list: with that, moving tags would go back to an older release.
-                let answer: TagList = serde_json::from_slice(&body)
-                    .map_err(|_| Failure::Protocol("the registry's answer is no list of tags"))?;
+                // A page of a proxy is not an empty list: with that, moving tags would go back to an older release.
+                let answer: TagList = serde_json::from_slice(&body).map_err(|_| {
+                    Failure::Protocol("the registry's answer is not a list of tags")
+                })?;
                 Ok(answer.tags.unwrap_or_default())
             });
             let page = match found {

@@ -124,7 +124,7 @@ impl Http {
         Ok(body)
     }
 
-    /// Makes a failure of a response that is no success.
+    /// Makes a failure of a response that is not a success.
     pub(crate) async fn refusal(&self, response: Response) -> Failure {
         let (status, headers) = (response.status(), response.headers());
         let retry_after = retry::named_pause(status.as_u16(), headers);

@@ -1,6 +1,6 @@
 //! Verifies a release from its files alone: that they agree with each other, and not only with the checksums.
 //!
-//! Each check claims the files that it has verified; a file that no check claims is no part of a release. A change is found even when
+//! Each check claims the files that it has verified; a file that no check claims is not part of a release. A change is found even when
 //! `SHA256SUMS` and `release.json` were rewritten to match it.
 
 mod charts;
@@ -193,7 +193,7 @@ pub fn check<'a>(
     }
     claimed.insert(parts::README.to_owned());
     if let Some(path) = tree.0.keys().find(|path| !claimed.contains(*path)) {
-        bail!("{path} is no part of a release");
+        bail!("{path} is not part of a release");
     }
     let origin = Origin {
         version: release.version.clone(),

@@ -1,4 +1,4 @@
-//! The machines of operators that are no nodes: only the kubectl plugin is built for them, and only on demand.
+//! The machines of operators that are not nodes: only the kubectl plugin is built for them, and only on demand.
 
 use anyhow::{Context as _, ensure};
 use object::{

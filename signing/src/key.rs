@@ -18,7 +18,7 @@ use p256::{
     pkcs8::{DecodePrivateKey as _, DecodePublicKey as _, LineEnding},
 };
 
-/// Why a file is no key.
+/// Why a file is not a key.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
     /// The file holds no PEM.
@@ -207,7 +207,7 @@ impl PublicKey {
             path: path.to_owned(),
             cause,
         })?;
-        // What is cut off is no key either.
+        // What is cut off is not a key either.
         Self::from_pem(&String::from_utf8_lossy(&text)).map_err(|cause| KeyFileError::Content {
             path: path.to_owned(),
             cause,

@@ -29,7 +29,7 @@ fn main() -> anyhow::Result<()> {
 fn render(pages: &Pages, commit: &str, dir: &Path) -> anyhow::Result<()> {
     // mdBook would remove what is there.
     let is_empty = fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_none());
-    ensure!(is_empty, "{} is no empty directory", dir.display());
+    ensure!(is_empty, "{} is not an empty directory", dir.display());
     let is_commit = commit.bytes().all(|byte| byte.is_ascii_hexdigit());
     let revision = if is_commit { commit } else { "main" };
     let sources = format!("{REPOSITORY}/blob/{revision}");

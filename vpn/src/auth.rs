@@ -77,7 +77,7 @@ pub enum AuthError {
         /// Its name.
         field: &'static str,
     },
-    /// A value that is no text.
+    /// A value that is not text.
     #[error("{field} of the VPN settings contains {found}: write {expected}")]
     Characters {
         /// Its name.
@@ -139,7 +139,7 @@ pub enum AuthError {
     KeyInArguments,
     /// A word that belongs to no flag.
     #[error(
-        "word {word} of extraArgs is no flag: write --flag=value, and put a value with spaces in quotes"
+        "word {word} of extraArgs is not a flag: write --flag=value, and put a value with spaces in quotes"
     )]
     NotAFlag {
         /// Its number, from 1.
@@ -307,7 +307,7 @@ impl Fields {
         if !(1..=15).contains(&name.len()) || !name.iter().all(is_plain) {
             return refuse(
                 "interface",
-                "is no name of an interface, of at most 15 letters, digits and _=+.-: correct it",
+                "is not a name of an interface, of at most 15 letters, digits and _=+.-: correct it",
             );
         }
         let pods = match (provider, self.pods.as_deref()) {
@@ -485,7 +485,7 @@ fn control_server(url: &[u8]) -> Result<String, AuthError> {
         _ => (authority, None),
     };
     if port.is_some_and(|port| !port.is_empty() && port.parse::<u16>().is_err()) {
-        return fail("has a port that is no number up to 65535");
+        return fail("has a port that is not a number up to 65535");
     }
     let is_host = match host
         .strip_prefix('[')

@@ -81,7 +81,7 @@ pub struct Note {
 pub enum NoteError {
     #[error(transparent)]
     Subnet(#[from] crate::PrefixError),
-    #[error("{0} is no address of a node")]
+    #[error("{0} is not an address of a node")]
     Address(String),
     #[error(
         "the subnet {0} of another node is not of the pods' networks, or of this node's own pods"

@@ -344,7 +344,7 @@ mod tests {
         ];
         let claim = "two peers claim 10.42.2.0/24: it is of pods on 10.9.0.2, behind b, and c has 10.42.2.0/25";
         check(&claims, &[], &one, [&[]; 3], &[claim]);
-        // A range around it is no claim: the smaller one counts.
+        // A range around it is not a claim: the smaller one counts.
         let around = [peer("b", "10.9.0.2", ""), peer("c", "", "10.42.0.0/16")];
         check(&around, &[], &one, [&given, &[], &given], &[]);
     }

@@ -227,7 +227,7 @@ fn node_ip_on_vpn(facts: &Facts, node: &Node) -> Result<Setting, Refusal> {
     {
         return refuse(
             "node-ip",
-            format!("node-ip {other} is no address of this node in the VPN"),
+            format!("node-ip {other} is not an address of this node in the VPN"),
             "leave node-ip out",
         );
     }

@@ -12,9 +12,9 @@ pub struct Prefix {
     length: u8,
 }
 
-/// A text is no range of addresses.
+/// A text is not a range of addresses.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0} is no range of addresses, such as 10.42.1.0/24")]
+#[error("{0} is not a range of addresses, such as 10.42.1.0/24")]
 pub struct PrefixError(String);
 
 impl Prefix {

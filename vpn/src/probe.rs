@@ -90,7 +90,7 @@ pub fn probe(provider: &(dyn Provider + Sync), report: &Report) -> Vec<Probe> {
     let by_address = |address: IpAddr| (address.to_string(), address);
     let peers: Vec<_> = match report.pods {
         Pods::Advertised => advertising(report),
-        // A node behind a hub is no peer.
+        // A node behind a hub is not a peer.
         Pods::Routes => {
             let others = report.others.iter();
             others.map(|other| by_address(other.address)).collect()

@@ -59,7 +59,7 @@ const DEFAULT_CONTROL_SERVER: &str = "https://controlplane.tailscale.com";
 const UP_TIMEOUT: &str = "timeout waiting for";
 /// What stands in the daemon's warning before the reason why it is not logged in.
 const LOGIN_ERROR: &str = "You are logged out. The last login error was: ";
-/// Words of reasons that are no answer of a control server.
+/// Words of reasons that are not an answer of a control server.
 const UNREACHED: [&str; 9] = [
     "dial ",
     "lookup ",

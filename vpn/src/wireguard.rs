@@ -83,7 +83,7 @@ impl Provider for Wireguard {
         }
         let Some(device) = self.device()? else {
             status.phase = Phase::NoInterface(format!(
-                "{} is no interface of WireGuard: correct its name, or write name=interface, with which flannel wraps packets itself",
+                "{} is not an interface of WireGuard: correct its name, or write name=interface, with which flannel wraps packets itself",
                 self.name
             ));
             return Ok(status);
@@ -247,7 +247,7 @@ fn examine(report: &Report, network: &Network) -> Vec<Finding> {
             Some(_) => add(
                 false,
                 format!(
-                    "{} {since}, which is no fault while nothing is sent to it",
+                    "{} {since}, which is not a fault while nothing is sent to it",
                     peer.name
                 ),
             ),

@@ -87,7 +87,7 @@ pub(crate) fn moving_tags(version: &Version, published: &[Version]) -> Vec<Strin
     tags
 }
 
-/// Returns whether a release is the newest one that is no prerelease.
+/// Returns whether a release is the newest one that is not a prerelease.
 pub(crate) fn is_latest(version: &Version, published: &[Version]) -> bool {
     moving_tags(version, published)
         .iter()

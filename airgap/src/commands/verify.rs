@@ -70,7 +70,7 @@ pub fn print_release(dir: &Path, verified: &Verified, json: bool) -> anyhow::Res
             trust::lines(report)
         ))?;
     }
-    // The last line: checksums are no signature.
+    // The last line: checksums are not a signature.
     trust::note_unchecked(report);
     Ok(())
 }

@@ -101,7 +101,7 @@ fn published_names_keep_their_bytes_and_other_tags_move() {
     assert!(push.retag("v9.8.7", all).unwrap().is_empty());
     // Without the tags that are there, tags would move back to an older release.
     for (list, words) in [
-        ("<html>", "is no list of tags"),
+        ("<html>", "is not a list of tags"),
         (r#"{"tags": ["v1"]}"#, "does not list it"),
         (r#"{"tags": null}"#, "does not list it"),
     ] {

@@ -24,7 +24,7 @@ pub enum ChainError {
         /// The cause.
         source: ExecError,
     },
-    /// The output of a plugin's ADD is no result.
+    /// The output of a plugin's ADD is not a result.
     #[error(
         "plugin type={plugin:?} of network {network:?} answered ADD with an unusable result: {source}"
     )]

@@ -2,7 +2,7 @@
 //! kept for later requests. A connection that is dead takes no further request: the next try uses another one, while requests that still
 //! run on the old one, such as a watch, may continue there.
 //!
-//! A slow API server is no dead connection: each further connection would be more load for it. A small request decides which of the two
+//! A slow API server is not a dead connection: each further connection would be more load for it. A small request decides which of the two
 //! it is when an answer does not arrive. With HTTP/1, a connection without an answer can carry no other request, so it is given up.
 
 use std::sync::{

@@ -115,7 +115,7 @@ pub fn print_summary(context: &CommandContext) {
     let status = status.filter(|(status, _)| *status == 200);
     let parsed = status.and_then(|(_, body)| serde_json::from_str::<Status>(&body).ok());
     if let Some(status) = parsed {
-        // A closed stdout is no error.
+        // A closed stdout is not an error.
         let failures = failures(context).unwrap_or_default();
         let _ = write!(
             std::io::stdout(),

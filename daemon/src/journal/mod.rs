@@ -88,7 +88,7 @@ pub fn put(
     root.write_atomic(dir.join(name), &request.to_json(), FILE_MODE)
 }
 
-/// Reads the entries of the journals in these state directories, without replaying them. A file that is no request is renamed to
+/// Reads the entries of the journals in these state directories, without replaying them. A file that is not a request is renamed to
 /// `<name>.broken`.
 pub(crate) fn read(root: &Root, cni_dirs: &[PathBuf], journal: &Journal) -> Result<(), RootError> {
     let mut entries = Vec::new();

@@ -73,7 +73,7 @@ fn needed(ask: &ReceivedRequest) -> String {
     let (group, rest) = match segments.as_slice() {
         ["api", _, rest @ ..] => ("", rest),
         ["apis", group, _, rest @ ..] => (*group, rest),
-        _ => panic!("{path} is no resource"),
+        _ => panic!("{path} is not a resource"),
     };
     let rest = match rest {
         ["namespaces", _, rest @ ..] if !rest.is_empty() => rest,
@@ -82,7 +82,7 @@ fn needed(ask: &ReceivedRequest) -> String {
     let resource = match rest {
         [resource] | [resource, _] => (*resource).to_owned(),
         [resource, _, sub] => format!("{resource}/{sub}"),
-        _ => panic!("{path} is no resource"),
+        _ => panic!("{path} is not a resource"),
     };
     let verb = match (method, rest.len()) {
         ("WATCH", _) => "watch",

@@ -18,7 +18,7 @@ use anyhow::Context;
 /// The beginning of each line to stderr.
 pub(crate) const PREFIX: &str = "multus-distro";
 
-/// Writes data to stdout. A reader that ended, as `head` does, is no failure: the command does the rest of its work all the same.
+/// Writes data to stdout. A reader that ended, as `head` does, is not a failure: the command does the rest of its work all the same.
 fn print(text: &str) -> anyhow::Result<()> {
     let text = cmdline::plain(text, &['\n', '\t']);
     match std::io::stdout().write_all(text.as_bytes()) {

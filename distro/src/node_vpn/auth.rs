@@ -195,7 +195,7 @@ fn read_file(root: &Root, path: &Path) -> anyhow::Result<Secret> {
         .with_context(|| format!("cannot inspect {name}"))?;
     ensure!(
         found.is_file(),
-        "{name} is no regular file: write the VPN's settings into a file of mode 0600"
+        "{name} is not a regular file: write the VPN's settings into a file of mode 0600"
     );
     let user = geteuid().as_raw();
     ensure!(

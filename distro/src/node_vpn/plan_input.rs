@@ -147,7 +147,7 @@ fn families(networks: &[String]) -> anyhow::Result<Vec<Family>> {
         let family = address.map(Family::of);
         ensure!(
             family.is_some() && network.contains('/'),
-            "cluster-cidr {network} is no network: write it as 10.42.0.0/16"
+            "cluster-cidr {network} is not a network: write it as 10.42.0.0/16"
         );
         families.extend(family.filter(|family| !families.contains(family)));
     }

@@ -35,7 +35,7 @@ pub(crate) fn ask(
     curl: impl Fn(&str) -> anyhow::Result<String>,
 ) -> anyhow::Result<Vec<Prefix>> {
     let server = settings.server.as_deref().context("no server is set")?;
-    let base = base(server).with_context(|| format!("{server} is no address of a server"))?;
+    let base = base(server).with_context(|| format!("{server} is not an address of a server"))?;
     let token = match &settings.token_file {
         Some(file) => fs::read_to_string(file).with_context(|| format!("cannot read {file}"))?,
         None => settings.token.0.clone().context("no token is set")?,
@@ -268,7 +268,7 @@ mod tests {
                 CA,
                 ANSWER,
                 0,
-                "is no address of a server",
+                "is not an address of a server",
             );
         }
         check(

@@ -396,7 +396,7 @@ fn program_for_operators_is_checked_and_may_be_left_out() {
     for output in [case.verify(), case.install()] {
         assert!(output.status.success(), "{output:?}");
     }
-    // Another name is no program of a release.
+    // Another name is not a program of a release.
     case.write(&format!("multus-airgap-{arch}-old"), b"program");
     case.refused(&["does not belong there"]);
 }

@@ -183,7 +183,7 @@ fn hook_notes_the_subnet_and_always_succeeds() {
     let output = hook("nonsense");
     assert!(output.status.success());
     assert!(
-        text(&output.stderr).contains("nonsense is no range of addresses"),
+        text(&output.stderr).contains("nonsense is not a range of addresses"),
         "{output:?}"
     );
 }

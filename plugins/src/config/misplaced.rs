@@ -67,7 +67,7 @@ fn of_ipam(kind: &str, ipam: &Value) -> Option<Fault> {
 fn of_names(plugin: &Plugin) -> Option<Fault> {
     let (key, cure) = match plugin.kind.as_str() {
         "bridge" => ("bridge", "choose a shorter one"),
-        "ipvlan" | "macvlan" | "vlan" => ("master", "correct it if it is no alternative name"),
+        "ipvlan" | "macvlan" | "vlan" => ("master", "correct it if it is not an alternative name"),
         _ => return None,
     };
     let name = get(&plugin.value, key)?.as_str()?;
@@ -156,7 +156,7 @@ mod tests {
         check(
             &json!({"type": "macvlan", "master": "sixteen-letters1"}),
             false,
-            "macvlan needs a master of at most 15 characters, not \"sixteen-letters1\": correct it if it is no alternative name",
+            "macvlan needs a master of at most 15 characters, not \"sixteen-letters1\": correct it if it is not an alternative name",
         );
     }
 

@@ -394,7 +394,7 @@ pub(crate) struct ListedRule {
 }
 
 impl ListedRule {
-    /// Reads a line of `iptables -S`; those that make a chain are no rules.
+    /// Reads a line of `iptables -S`; those that make a chain are not rules.
     fn parse(line: &str) -> Option<Self> {
         let mut words = split_words(line);
         // In front there may be counters: "[0:0] -A CHAIN ...".

@@ -42,7 +42,7 @@ impl From<rustix::io::Errno> for Errno {
     }
 }
 
-/// An I/O error that is no system call's is EIO.
+/// An I/O error that is not a system call's is EIO.
 impl From<std::io::Error> for Errno {
     fn from(error: std::io::Error) -> Self {
         Self(error.raw_os_error().unwrap_or(5))

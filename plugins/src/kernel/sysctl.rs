@@ -17,7 +17,7 @@ pub(crate) fn write(name: &str, value: &str) -> Result<(), Errno> {
     Ok(std::fs::write(path(name), value)?)
 }
 
-/// Writes a value unless it is set already, so that a read-only `/proc` is no obstacle then.
+/// Writes a value unless it is set already, so that a read-only `/proc` is not an obstacle then.
 pub(crate) fn ensure(name: &str, value: &str) -> Result<(), Errno> {
     if read(name).is_ok_and(|present| present.trim() == value) {
         Ok(())

@@ -398,7 +398,7 @@ mod tests {
 
     #[test]
     fn lowest_table_that_is_free_is_taken() {
-        // An attribute of another kind is no table.
+        // An attribute of another kind is not a table.
         let mut links = vec![Link {
             kind: "macvlan".to_owned(),
             ..vrf_link("m", 1, 1)

@@ -16,7 +16,7 @@ const LIMIT: u64 = 4 << 30;
 pub struct Address(Url);
 
 impl Address {
-    /// Parses an address, or returns `None` when it is no address of an HTTP server.
+    /// Parses an address, or returns `None` when it is not an address of an HTTP server.
     pub fn parse(text: &str) -> Option<Self> {
         let address: Url = text.parse().ok()?;
         matches!(address.scheme(), "http" | "https").then_some(Self(address))

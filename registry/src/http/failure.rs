@@ -11,7 +11,7 @@ use super::{proxy::Proxy, tls::Unreadable};
 /// Why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    /// The server's response is no success.
+    /// The server's response is not a success.
     #[error("{message}")]
     Status {
         status: u16,

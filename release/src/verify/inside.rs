@@ -64,7 +64,7 @@ fn read_all(tree: &Tree) -> anyhow::Result<Lists> {
             continue;
         }
         let stem = path.strip_suffix(ENDING);
-        let stem = stem.with_context(|| format!("{path} is no part of a release"))?;
+        let stem = stem.with_context(|| format!("{path} is not part of a release"))?;
         let context = || format!("{path} is damaged");
         let document: Value = serde_json::from_slice(&file.bytes).with_context(context)?;
         let list = cyclonedx::read(&document).with_context(context)?;

@@ -73,7 +73,7 @@ pub fn dir(target: &str) -> PathBuf {
 /// Calls `accepts` with each file of the target's corpus, then with many inputs made from them; it returns whether it took the input.
 ///
 /// # Panics
-/// When the target panics, is no function of its input, or accepts all or none of the corpus.
+/// When the target panics, is not a function of its input, or accepts all or none of the corpus.
 pub fn run(target: &str, accepts: impl Fn(&[u8]) -> bool) {
     let dir = dir(target);
     let mut files: Vec<_> = fs::read_dir(&dir)

@@ -147,7 +147,7 @@ fn routes(list: &str) -> Result<Vec<String>, AuthError> {
             Some(_) => Ok(route.to_owned()),
             None => Err(AuthError::Argument {
                 flag: "--advertise-routes",
-                reason: "is no list of routes: write it as 10.1.0.0/16,fd00:1::/64",
+                reason: "is not a list of routes: write it as 10.1.0.0/16,fd00:1::/64",
             }),
         })
         .collect()

@@ -208,7 +208,7 @@ fn silent_peer_is_a_problem_where_it_should_speak() {
     );
     check(
         |node| (node.peer.handshake, node.peer.keepalive) = (500, 0),
-        &[&format!("{since}, which is no fault")],
+        &[&format!("{since}, which is not a fault")],
     );
     check(
         |node| (node.peer.handshake, node.peer.endpoint) = (0, None),

@@ -263,7 +263,7 @@ fn refuse_foreign(out: &Path) -> anyhow::Result<()> {
         let name = entry?.file_name();
         if !name.to_str().is_some_and(parts::is_top_level) {
             bail!(
-                "{} holds `{}`, which is no part of a release; give --out a new directory",
+                "{} holds `{}`, which is not part of a release; give --out a new directory",
                 out.display(),
                 name.display()
             );

@@ -12,7 +12,7 @@ use crate::{project::Project, tree::Tree, ui};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  cargo xtask site\n  cargo xtask site --out /srv/www/multus")]
 pub(crate) struct Args {
-    /// Directory of the site; files in it that are no part of the site stay
+    /// Directory of the site; files in it that are not part of the site stay
     #[arg(long, default_value = "target/site")]
     out: PathBuf,
 }

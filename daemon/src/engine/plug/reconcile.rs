@@ -406,7 +406,7 @@ impl RunningContainer<'_> {
 /// Returns the networks that a container has because of the annotation, each with its position in the state.
 fn annotated(state: &State, entries: &[Cached], netconf: &Netconf) -> Vec<(usize, Current)> {
     let known = |d: &Delegate| d.requested.annotation_keys.is_some() || d.requested.plugged;
-    // Upstream's file does not say which networks the annotation requested. In it, a definition that is no default network was the
+    // Upstream's file does not say which networks the annotation requested. In it, a definition that is not a default network was the
     // annotation's.
     let is_upstreams = !state.delegates.iter().skip(1).any(known);
     let is_default = |name: &str| {

@@ -91,7 +91,7 @@ impl Block {
             return Err(format!("{name} has no samples"));
         }
         if !is_name(name) {
-            return Err(format!("{name} is no name"));
+            return Err(format!("{name} is not a name"));
         }
         if (kind == "counter") != name.ends_with("_total") {
             return Err(format!("a {kind} is called {name}"));

@@ -334,7 +334,7 @@ fn notify(state: &State) {
     };
     let status = state.problem.as_deref().unwrap_or("the VPN is up");
     let text = format!("READY=1\nSTATUS={status}");
-    // systemd is no part of the VPN: without it all goes on.
+    // systemd is not part of the VPN: without it all goes on.
     let _ = address
         .and_then(|address| UnixDatagram::unbound()?.send_to_addr(text.as_bytes(), &address));
 }

@@ -1,4 +1,4 @@
-//! The order of sources, files that others can read or that are no files, and errors that hide keys.
+//! The order of sources, files that others can read or that are not files, and errors that hide keys.
 
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 

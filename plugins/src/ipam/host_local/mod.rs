@@ -192,7 +192,7 @@ pub(crate) fn check(call: &Call) -> Result<()> {
     Ok(())
 }
 
-/// Fails when the configuration is wrong. Ranges without a free address are no reason: the node would take no pod at all then, not
+/// Fails when the configuration is wrong. Ranges without a free address are not a reason: the node would take no pod at all then, not
 /// even those of other networks.
 pub(crate) fn status(call: &Call) -> Result<()> {
     Config::load(call).map(|_| ())

@@ -55,7 +55,7 @@ enum Binding {
 }
 
 impl Mapping {
-    /// Returns how the port is bound in the family of the container's address. A text that is no address counts as IPv6, as for the
+    /// Returns how the port is bound in the family of the container's address. A text that is not an address counts as IPv6, as for the
     /// reference, where iptables refuses it.
     fn binding(&self, container: IpAddr) -> Result<Binding> {
         if self.host_ip.is_empty() {

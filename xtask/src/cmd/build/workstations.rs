@@ -1,4 +1,4 @@
-//! `--workstations`: builds the kubectl plugin for the machines of operators that are no nodes.
+//! `--workstations`: builds the kubectl plugin for the machines of operators that are not nodes.
 
 use std::{collections::BTreeMap, ffi::OsString, fs};
 

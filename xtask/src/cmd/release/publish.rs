@@ -228,7 +228,7 @@ fn ensure_unchanged(dir: &Path, files: &Tree, key: Option<&PublicKey>) -> anyhow
         let sums = files.get(description::SUMS).unwrap_or_default();
         key.verify_text(sums, &signature.bytes).with_context(|| {
             format!(
-                "{} is no signature of --key over these files: sign them with --signing-key, or name another directory with --files",
+                "{} is not a signature of --key over these files: sign them with --signing-key, or name another directory with --files",
                 path.display()
             )
         })?;
@@ -238,7 +238,7 @@ fn ensure_unchanged(dir: &Path, files: &Tree, key: Option<&PublicKey>) -> anyhow
         let own = files.0.get(path);
         let own = own.with_context(|| {
             format!(
-                "{} is no file of this release: name another directory with --files, or remove it",
+                "{} is not a file of this release: name another directory with --files, or remove it",
                 name.display()
             )
         })?;
@@ -280,7 +280,7 @@ mod tests {
         refused(&other, "b is there with other bytes or another mode");
         let mut other = files.clone();
         other.0.remove("a");
-        refused(&other, "a is no file of this release");
+        refused(&other, "a is not a file of this release");
     }
 
     #[test]
@@ -301,7 +301,7 @@ mod tests {
         refused(None, "is there and not checked: name the public key");
         let pem = include_str!("../../../../signing/tests/fixtures/ed25519.pem");
         let other = SecretKey::from_pem(pem).unwrap().public();
-        refused(Some(&other), "is no signature of --key over these files");
+        refused(Some(&other), "is not a signature of --key over these files");
     }
 
     /// Runs the commands of the page in a directory with files of a release and `release.pub`.

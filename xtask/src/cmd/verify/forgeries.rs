@@ -176,7 +176,7 @@ fn release_of_another_version_is_judged_by_its_own_description() {
     );
     forged(
         &|tree, _| tree.add("notes", ""),
-        "notes is no part of a release",
+        "notes is not part of a release",
     );
     forged(&|_, release| release.budgets[0].size += 1, "its budgets");
     forged(
@@ -272,7 +272,7 @@ fn every_file_of_a_release_has_a_row_and_every_row_a_file() {
     forged(|tree| drop(tree.0.remove(README)), "README.md is missing");
     forged(
         |tree| tree.add("NOTES.md", ""),
-        "NOTES.md is no part of a release",
+        "NOTES.md is not part of a release",
     );
 }
 
@@ -295,7 +295,7 @@ fn forged_exports_and_kubectl_archives_are_named() {
     );
     forged(
         |tree| tree.add("krew/kubectl-multus-v1-linux-s390x.tar.gz", ""),
-        "is no part of a release",
+        "is not part of a release",
     );
     let plugin = "bin/windows-amd64/kubectl-multus.exe";
     forged(
@@ -530,7 +530,7 @@ fn release_must_have_exactly_the_image_of_its_charts() {
 fn forged_descriptions_are_named() {
     forged(
         |tree| tree.add("bin/notes", ""),
-        "bin/notes is no part of a release",
+        "bin/notes is not part of a release",
     );
     let edited = |edit: fn(&mut Release), expected: &str| {
         forged(

@@ -81,7 +81,7 @@ fn lists_that_are_missing_or_too_many_are_named() {
     removed(&format!("{SHIM}."), expected);
     let archive = "sbom/arm/multus-airgap-images-arm.tar";
     removed(archive, &format!("{archive}.cdx.json is missing"));
-    let stray = "sbom/notes is no part of a release";
+    let stray = "sbom/notes is not part of a release";
     forged(|tree| tree.add("sbom/notes", ""), stray);
     edited(
         "sbom/vex.cdx.json",
