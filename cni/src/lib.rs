@@ -11,7 +11,7 @@ pub mod config;
 pub mod convert;
 pub mod env;
 
-// A desk reads configurations and results, and runs no plugin.
+// A workstation reads configurations and results, and runs no plugin.
 #[cfg(target_os = "linux")]
 pub mod cache;
 #[cfg(target_os = "linux")]

@@ -43,8 +43,8 @@ pub struct Config {
     /// Whether servers must broadcast their replies from the first one on, for links on which an interface hears nothing else before it
     /// has an address.
     pub broadcast: bool,
-    /// The address that the client had before and would like to have again.
-    pub wish: Option<Ipv4Addr>,
+    /// The address that the client had before and requests again.
+    pub requested_address: Option<Ipv4Addr>,
     /// The pauses while the client looks for a lease.
     pub retry: Retry,
     /// The seed of transaction numbers and jitter, which must differ from client to client.
@@ -437,8 +437,8 @@ impl Client {
         options.set(code::MAXIMUM_SIZE, MAXIMUM_SIZE.to_be_bytes());
         match &self.state {
             State::Selecting | State::Rebooting => {
-                if let Some(wish) = self.wish() {
-                    options.set(code::REQUESTED_ADDRESS, wish.octets());
+                if let Some(address) = self.requested_address() {
+                    options.set(code::REQUESTED_ADDRESS, address.octets());
                 }
             }
             State::Requesting(offer) => {
@@ -473,9 +473,9 @@ impl Client {
     }
 
     /// Returns the address that the client asks for. Of a former lease it takes no other: the pod cannot change its address.
-    fn wish(&self) -> Option<Ipv4Addr> {
+    fn requested_address(&self) -> Option<Ipv4Addr> {
         let former = self.former.as_ref().map(|former| former.lease.address());
-        former.or(self.config.wish)
+        former.or(self.config.requested_address)
     }
 
     /// Sets the client identifier: type 0, which is not a hardware address, and the text.
@@ -541,7 +541,7 @@ impl Client {
                     return self.reclaim(lease, reason, end, now);
                 }
             }
-            State::Rebooting if self.wish() == Some(address) => {}
+            State::Rebooting if self.requested_address() == Some(address) => {}
             _ => return Vec::new(),
         }
         let lease = Lease {
@@ -572,7 +572,7 @@ impl Client {
                 let pause = self.config.retry.fast_pause;
                 self.deadline = Some(now + self.random.jitter(pause));
                 self.count_in_state = 0;
-                self.config.wish = None;
+                self.config.requested_address = None;
                 self.state = State::Selecting;
                 self.transaction = self.random.next();
                 Vec::new()

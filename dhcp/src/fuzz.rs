@@ -76,7 +76,7 @@ pub fn lives(input: &[u8]) -> bool {
         request: vec![1, 3, 121],
         provide: vec![(12, b"host".to_vec())],
         broadcast: true,
-        wish: None,
+        requested_address: None,
         retry: Retry::default(),
         seed: 1,
     };

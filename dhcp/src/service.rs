@@ -218,7 +218,7 @@ impl<H: Host> Service<H> {
                 .map(|(code, value)| (*code, value.as_bytes().to_vec()))
                 .collect(),
             broadcast: self.options.broadcast || ask.broadcast,
-            wish: None,
+            requested_address: None,
             retry: self.options.retry,
             seed: seed(),
         }

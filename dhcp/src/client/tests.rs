@@ -14,7 +14,7 @@ fn config() -> Config {
         request: vec![3, 1],
         provide: vec![(code::HOST_NAME, b"pod".to_vec())],
         broadcast: false,
-        wish: None,
+        requested_address: None,
         retry: Retry::default(),
         seed: 7,
     }
@@ -197,7 +197,7 @@ fn request_without_answer_leads_to_another_search() {
 fn refused_offer_leads_to_another_search_after_a_pause() {
     let (mut client, actions) = Client::start(
         Config {
-            wish: Some(ADDRESS),
+            requested_address: Some(ADDRESS),
             ..config()
         },
         seconds(0),
@@ -275,7 +275,10 @@ fn lose(client: &mut Client) -> (Duration, Failure, Vec<Outgoing>) {
         match <[Action; 2]>::try_from(client.advance(now)) {
             Ok([Action::Lost(failure), Action::Send(discover)]) => {
                 assert_eq!(discover.message.kind, Kind::Discover);
-                assert_eq!((client.lease(), wish(&discover)), (None, Some(ADDRESS)));
+                assert_eq!(
+                    (client.lease(), requested_address(&discover)),
+                    (None, Some(ADDRESS))
+                );
                 return (now, failure, before);
             }
             Ok(other) => panic!("{other:?}"),
@@ -285,7 +288,7 @@ fn lose(client: &mut Client) -> (Duration, Failure, Vec<Outgoing>) {
 }
 
 /// The address that a message asks for.
-fn wish(outgoing: &Outgoing) -> Option<Ipv4Addr> {
+fn requested_address(outgoing: &Outgoing) -> Option<Ipv4Addr> {
     let options = &outgoing.message.options;
     options.address(code::REQUESTED_ADDRESS)
 }
@@ -293,7 +296,7 @@ fn wish(outgoing: &Outgoing) -> Option<Ipv4Addr> {
 /// Checks that a message asks all servers for the address that the interface has still.
 fn check_reboot(outgoing: &Outgoing) {
     assert_eq!(outgoing.message.kind, Kind::Request);
-    assert_eq!(wish(outgoing), Some(ADDRESS));
+    assert_eq!(requested_address(outgoing), Some(ADDRESS));
     assert_eq!(
         outgoing.message.options.get(code::SERVER_IDENTIFIER),
         None,
@@ -310,7 +313,7 @@ fn check_reboot(outgoing: &Outgoing) {
 fn grant_again(client: &mut Client) {
     let now = client.deadline().unwrap();
     let discover = sent(client.advance(now));
-    assert_eq!(wish(&discover), Some(ADDRESS));
+    assert_eq!(requested_address(&discover), Some(ADDRESS));
     let request = sent(client.receive(&reply(Kind::Offer, &discover.message), SERVER_MAC, now));
     let actions = client.receive(&reply(Kind::Ack, &request.message), SERVER_MAC, now);
     assert!(
@@ -334,7 +337,7 @@ fn lease_that_no_server_renews_is_lost_until_one_returns() {
     while last < seconds(100_000) {
         let now = client.deadline().unwrap();
         assert!(now > last && now <= last + seconds(63), "{last:?} {now:?}");
-        assert_eq!(wish(&sent(client.advance(now))), Some(ADDRESS));
+        assert_eq!(requested_address(&sent(client.advance(now))), Some(ADDRESS));
         last = now;
     }
     grant_again(&mut client);

@@ -111,14 +111,14 @@ impl Plan {
                 ))
             })?;
         let trunk = trunk_ids(config.vlan_trunk.as_deref().unwrap_or_default())?;
-        // The runtime's own wish comes before that of the configuration's arguments, and that before CNI_ARGS.
+        // The runtime's own request comes before that of the configuration's arguments, and that before CNI_ARGS.
         let args = call.known_args(&["MAC"])?;
-        let wishes = [
+        let requested = [
             config.runtime.mac.as_str(),
             config.args.cni.mac.as_str(),
             args.get("MAC").unwrap_or_default(),
         ];
-        let mac = wishes.into_iter().find(|mac| !mac.is_empty());
+        let mac = requested.into_iter().find(|mac| !mac.is_empty());
         Ok(Self {
             vlan: Some(vlan).filter(|vlan| *vlan != 0),
             trunk,

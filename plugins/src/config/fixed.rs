@@ -67,12 +67,15 @@ pub(crate) fn load(call: &Call) -> Result<Plan> {
         .map(canonical_route)
         .collect::<Result<_>>()?;
     let args = call.known_args(&["IP", "GATEWAY"])?;
-    let wishes = [config.runtime.ips, config.args.cni.ips];
-    let addresses = match wishes.into_iter().find(|wishes| !wishes.is_empty()) {
-        Some(wishes) => {
+    let requested = [config.runtime.ips, config.args.cni.ips];
+    let addresses = match requested
+        .into_iter()
+        .find(|requested| !requested.is_empty())
+    {
+        Some(requested) => {
             let what = "an entry in the 'ips' field is NOT";
             let read = |text: &String| Ok((cidr(text, what)?, None));
-            wishes.iter().map(read).collect::<Result<_>>()?
+            requested.iter().map(read).collect::<Result<_>>()?
         }
         None => own_addresses(&ipam.addresses, &args)?,
     };

@@ -1,4 +1,4 @@
-//! The configuration of host-local, with the wishes of `CNI_ARGS`, `args.cni` and the runtime.
+//! The configuration of host-local, with the requests of `CNI_ARGS`, `args.cni` and the runtime.
 
 use std::net::IpAddr;
 
@@ -63,7 +63,7 @@ pub(crate) struct Config {
     /// The sets of ranges; the container gets one address of each.
     pub(crate) sets: Vec<RangeSet>,
     /// The addresses that the container is to have.
-    pub(crate) wishes: Vec<IpAddr>,
+    pub(crate) requested: Vec<IpAddr>,
     /// The routes of the result.
     pub(crate) routes: Vec<Route>,
     /// The directory in which each network has its own.
@@ -81,7 +81,7 @@ impl Config {
             .ok_or_else(|| Failure::internal("IPAM config missing 'ipam' key"))?;
         let args = call.known_args(&["IP"])?;
         let of_variable = args.get("IP").filter(|text| !text.is_empty()).map(|text| {
-            parse_wish(text).map_err(|error| {
+            parse_requested(text).map_err(|error| {
                 error.context(&format!(
                     "ARGS: error parsing value of pair {:?}",
                     format!("IP={text}")
@@ -89,8 +89,11 @@ impl Config {
             })
         });
         let of_config = [&document.args.cni.ips, &document.runtime.ips];
-        let of_config = of_config.into_iter().flatten().map(|text| parse_wish(text));
-        let wishes = of_variable
+        let of_config = of_config
+            .into_iter()
+            .flatten()
+            .map(|text| parse_requested(text));
+        let requested = of_variable
             .into_iter()
             .chain(of_config)
             .collect::<Result<Vec<_>>>()?;
@@ -103,7 +106,7 @@ impl Config {
             .collect::<Result<Vec<Vec<_>>>>()?;
         Ok(Self {
             sets: parse_sets(&sets, call.version)?,
-            wishes,
+            requested,
             routes: ipam
                 .routes
                 .into_iter()
@@ -149,7 +152,7 @@ pub(crate) fn parse_sets(configs: &[Vec<RangeConfig>], version: Version) -> Resu
 }
 
 /// Reads an address; a prefix length is allowed, since the runtime knows none, and passed over.
-pub(crate) fn parse_wish(text: &str) -> Result<IpAddr> {
+pub(crate) fn parse_requested(text: &str) -> Result<IpAddr> {
     if text.is_empty() {
         return Err(Failure::internal(
             "cannot understand ip: IP <nil> not v4 nor v6",
@@ -186,12 +189,12 @@ mod tests {
     }
 
     #[track_caller]
-    pub(crate) fn check(ipam: &str, rest: &str, args: &str, sets: &[&str], wishes: &[&str]) {
+    pub(crate) fn check(ipam: &str, rest: &str, args: &str, sets: &[&str], requested: &[&str]) {
         let config = load(ipam, rest, args, Version::LATEST).unwrap();
         let found: Vec<_> = config.sets.iter().map(ToString::to_string).collect();
         assert_eq!(found, sets);
-        let found: Vec<_> = config.wishes.iter().map(ToString::to_string).collect();
-        assert_eq!(found, wishes);
+        let found: Vec<_> = config.requested.iter().map(ToString::to_string).collect();
+        assert_eq!(found, requested);
     }
 
     #[track_caller]
@@ -219,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    pub(crate) fn wishes_of_all_sources_are_added() {
+    pub(crate) fn requested_of_all_sources_are_added() {
         check(
             OLD,
             r#","args":{"cni":{"ips":["10.0.0.3/29","::ffff:10.0.0.4"]}},"runtimeConfig":{"ips":["fd00::5"]}"#,

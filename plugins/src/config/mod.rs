@@ -104,7 +104,7 @@ pub fn ranges(network: &NetworkConfig) -> Vec<Range> {
 
 /// Reads an address with or without a prefix length, as the plugins do.
 pub fn parse_address(text: &str) -> Option<IpAddr> {
-    host_local::parse_wish(text).ok()
+    host_local::parse_requested(text).ok()
 }
 
 /// Returns a call of each plugin of a network, those of `ipam` included, by the plugin's type.

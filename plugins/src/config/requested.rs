@@ -125,7 +125,7 @@ mod tests {
         // The plugin agrees, and takes what the text says.
         let load = |network: &Value, args: &str| {
             let config = Call::with_config(&network.to_string(), args);
-            host_local::Config::load(&config).map(|config| config.wishes.len())
+            host_local::Config::load(&config).map(|config| config.requested.len())
         };
         let args = format!("IgnoreUnknown=true;IP={}", ips.join(","));
         let error = load(&network, &args).unwrap_err().msg;

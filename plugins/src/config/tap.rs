@@ -37,12 +37,12 @@ pub(crate) struct RuntimeConfig {
 impl Config {
     pub(crate) fn load(call: &Call) -> Result<Self> {
         let mut config: Self = call.config()?;
-        // The runtime's own wish comes before that of CNI_ARGS, and that before the configuration's.
+        // The runtime's own request comes before that of CNI_ARGS, and that before the configuration's.
         let args = call.known_args(&["MAC"])?;
         let of_args = args.get("MAC").unwrap_or_default().to_owned();
-        for wish in [of_args, std::mem::take(&mut config.runtime.mac)] {
-            if !wish.is_empty() {
-                config.mac = wish;
+        for mac in [of_args, std::mem::take(&mut config.runtime.mac)] {
+            if !mac.is_empty() {
+                config.mac = mac;
             }
         }
         Ok(config)

@@ -51,17 +51,17 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// Takes the values that `wishes` has.
-    pub(crate) fn override_with(&mut self, wishes: Self) {
-        for (key, value) in wishes.sysctl {
+    /// Takes the values that `overrides` has.
+    pub(crate) fn override_with(&mut self, overrides: Self) {
+        for (key, value) in overrides.sysctl {
             self.sysctl.retain(|(present, _)| *present != key);
             self.sysctl.push((key, value));
         }
-        self.mac = wishes.mac.or(self.mac.take());
-        self.promisc = wishes.promisc.or(self.promisc);
-        self.mtu = wishes.mtu.or(self.mtu);
-        self.allmulti = wishes.allmulti.or(self.allmulti);
-        self.txqlen = wishes.txqlen.or(self.txqlen);
+        self.mac = overrides.mac.or(self.mac.take());
+        self.promisc = overrides.promisc.or(self.promisc);
+        self.mtu = overrides.mtu.or(self.mtu);
+        self.allmulti = overrides.allmulti.or(self.allmulti);
+        self.txqlen = overrides.txqlen.or(self.txqlen);
     }
 
     /// Forgets values that mean "as it is".
@@ -107,23 +107,23 @@ pub(crate) fn pairs<'de, D: Deserializer<'de>>(
     deserializer.deserialize_map(Pairs)
 }
 
-/// A call's configuration with the wishes of the runtime.
+/// A call's configuration with the requests of the runtime.
 pub(crate) struct Request {
     pub(crate) data_dir: PathBuf,
     pub(crate) settings: Settings,
 }
 
 impl Request {
-    /// Reads the configuration. The runtime's wish for the hardware address comes before that of `CNI_ARGS`; `args.cni` comes before
+    /// Reads the configuration. The runtime's request for the hardware address comes before that of `CNI_ARGS`; `args.cni` comes before
     /// both.
     pub(crate) fn load(call: &Call) -> Result<Self> {
         let config: Config = call.config()?;
         let mut settings = config.settings;
         let args = call.known_args(&["MAC"])?;
         let of_args = args.get("MAC").unwrap_or_default().to_owned();
-        for wish in [of_args, config.runtime.mac] {
-            if !wish.is_empty() {
-                settings.mac = Some(wish);
+        for mac in [of_args, config.runtime.mac] {
+            if !mac.is_empty() {
+                settings.mac = Some(mac);
             }
         }
         settings.override_with(config.args.cni);

@@ -42,8 +42,8 @@ pub(super) fn run(fixture: &PluginsFixture<'_>, report: &mut Report) {
             refused_lease_is_asked_for_until_it_is_granted_again,
         ),
         (
-            "DHCP client: wished address comes back and replies may be broadcast",
-            wished_address_comes_back_and_replies_may_be_broadcast,
+            "DHCP client: requested address comes back and replies may be broadcast",
+            requested_address_comes_back_and_replies_may_be_broadcast,
         ),
         (
             "DHCP client: network without a server ends the search",
@@ -182,7 +182,7 @@ impl Network {
             request: vec![121, 33, 3, 1],
             provide: vec![(12, b"pod".to_vec())],
             broadcast: false,
-            wish: None,
+            requested_address: None,
             retry: Retry {
                 limit: Duration::from_secs(8),
                 ..Retry::default()
@@ -374,13 +374,13 @@ fn refused_lease_is_asked_for_until_it_is_granted_again() {
     assert_eq!(lease.address(), ADDRESS);
 }
 
-fn wished_address_comes_back_and_replies_may_be_broadcast() {
+fn requested_address_comes_back_and_replies_may_be_broadcast() {
     let network = Network::new(
-        "wish",
+        "requested",
         &["--dhcp-range=10.44.0.50,10.44.0.99,255.255.255.0,120"],
     );
     let config = Config {
-        wish: Some(Ipv4Addr::new(10, 44, 0, 77)),
+        requested_address: Some(Ipv4Addr::new(10, 44, 0, 77)),
         broadcast: true,
         ..network.config()
     };

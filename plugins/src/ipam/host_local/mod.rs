@@ -62,12 +62,12 @@ struct Reservation<'a> {
 
 impl Reservation<'_> {
     fn run(&mut self, config: &Config) -> Result<Vec<IpConfig>> {
-        let mut wishes = config.wishes.clone();
+        let mut requested = config.requested.clone();
         let mut ips = Vec::new();
         for (index, set) in config.sets.iter().enumerate() {
-            let wish = take_wish(&mut wishes, set);
-            let (address, range) = match wish {
-                Some((address, range)) => self.reserve_wish(set, address, range),
+            let found = take_requested(&mut requested, set);
+            let (address, range) = match found {
+                Some((address, range)) => self.reserve_requested(set, address, range),
                 None => self.reserve_any(index, set),
             }
             .map_err(|error| error.context(&format!("failed to allocate for range {index}")))?;
@@ -78,10 +78,10 @@ impl Reservation<'_> {
                 gateway: range.gateway.to_string(),
             });
         }
-        if wishes.is_empty() {
+        if requested.is_empty() {
             Ok(ips)
         } else {
-            let texts: Vec<_> = wishes.iter().map(ToString::to_string).collect();
+            let texts: Vec<_> = requested.iter().map(ToString::to_string).collect();
             Err(Failure::internal(format!(
                 "failed to allocate all requested IPs: {}",
                 texts.join(" ")
@@ -89,7 +89,7 @@ impl Reservation<'_> {
         }
     }
 
-    fn reserve_wish<'a>(
+    fn reserve_requested<'a>(
         &mut self,
         set: &RangeSet,
         address: IpAddr,
@@ -148,12 +148,15 @@ impl Reservation<'_> {
     }
 }
 
-/// Takes the first wish that a set can fulfil out of the list, with all of its repetitions.
-fn take_wish<'a>(wishes: &mut Vec<IpAddr>, set: &'a RangeSet) -> Option<(IpAddr, &'a Range)> {
-    let found = wishes
+/// Takes the first requested address that a set has out of the list, with all of its repetitions.
+fn take_requested<'a>(
+    requested: &mut Vec<IpAddr>,
+    set: &'a RangeSet,
+) -> Option<(IpAddr, &'a Range)> {
+    let found = requested
         .iter()
         .find_map(|address| set.range_of(*address).map(|range| (*address, range)))?;
-    wishes.retain(|address| *address != found.0);
+    requested.retain(|address| *address != found.0);
     Some(found)
 }
 
