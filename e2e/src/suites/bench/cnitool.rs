@@ -177,7 +177,7 @@ fn release_addresses(node: &Node) -> anyhow::Result<()> {
 /// Returns the name of the network that the runtime takes: that of the first file.
 fn network(node: &Node) -> anyhow::Result<String> {
     let mut names = node.list(CONF_DIR)?;
-    names.retain(|name| name.ends_with(".conf") || name.ends_with(".conflist"));
+    names.retain(|name| name.contains(".conf"));
     names.sort();
     let name = names.first().context("the node has no network")?;
     let path = node.path(&format!("{CONF_DIR}/{name}"));
