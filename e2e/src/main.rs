@@ -9,6 +9,7 @@ mod checkout;
 mod cluster;
 mod control_plane;
 mod daemon;
+mod distro_table;
 mod drivers;
 mod node;
 mod programs;

@@ -86,7 +86,10 @@ pub(crate) struct Options {
     /// k3s, rke2: the directory with K3s and RKE2, or a release of K3s by the name of its lock in e2e/k3s; that of `MULTUS_K3S` unless set
     #[arg(long, value_name = "DIR|VERSION")]
     pub(crate) k3s: Option<PathBuf>,
-    /// faults: ten times as many kills; plugins: fifty times as many, and the slow specs of dhcp; load: a runtime that is silent for two minutes; scale: idle for longer than a watch lasts
+    /// k3s, rke2: write each case that passes into docs/contributing/distros.md
+    #[arg(long)]
+    pub(crate) record: bool,
+    /// chart: also a chart of each kind that was ever published, in every order; faults: ten times as many kills; plugins: fifty times as many, and the slow specs of dhcp; load: a runtime that is silent for two minutes; scale: idle for longer than a watch lasts
     #[arg(long)]
     pub(crate) long: bool,
     /// faults, plugins: repeat the random choices of the run that printed this seed

@@ -28,6 +28,11 @@ impl Report {
         }
     }
 
+    /// Returns the number of checks that passed so far.
+    pub(crate) fn passed(&self) -> u32 {
+        self.passed
+    }
+
     /// Runs one check and prints its result.
     pub(crate) fn check<T>(
         &mut self,

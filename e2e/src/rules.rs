@@ -138,13 +138,13 @@ impl Options {
     /// Returns the wanted ones of cases that have names; fails when one is wanted and is none of these.
     pub(crate) fn wanted<'a, C>(
         &self,
-        cases: &'a [(&str, C)],
+        cases: &'a [(&'a str, C)],
         report: &mut Report,
-    ) -> Result<Vec<&'a C>, CheckFailed> {
+    ) -> Result<Vec<&'a (&'a str, C)>, CheckFailed> {
         let names: Vec<&str> = cases.iter().map(|(name, _)| *name).collect();
         self.ensure_selected(&names, report)?;
         let wanted = cases.iter().filter(|(name, _)| self.selects(name));
-        Ok(wanted.map(|(_, case)| case).collect())
+        Ok(wanted.collect())
     }
 
     /// Fails when a case is wanted and is none of these.

@@ -75,7 +75,7 @@ impl Suite {
     ) -> Result<(), CheckFailed> {
         match self {
             Self::Service => service::run(env, report),
-            Self::Chart => chart::run(env, report),
+            Self::Chart => chart::run(env, options, report),
             Self::Airgap => airgap::run(env, report),
             Self::Cosign => airgap::run_cosign(env, report),
             Self::Netns => netns::run(env, report),

@@ -76,6 +76,20 @@ impl K3s {
             images,
         })
     }
+
+    /// Returns the version that the program says.
+    pub(crate) fn version(&self, dir: &Path) -> anyhow::Result<String> {
+        // Downloads cannot be executed.
+        let program = dir.join("k3s");
+        fs::copy(&self.program, &program)?;
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755))?;
+        let text = sh::run(Command::new(&program).arg("--version"))?;
+        fs::remove_file(program)?;
+        let version = text.split_whitespace().nth(2);
+        version
+            .map(ToOwned::to_owned)
+            .with_context(|| format!("it says {text}"))
+    }
 }
 
 /// Returns the directory that is named so, or by the environment; a release is in that of downloads.

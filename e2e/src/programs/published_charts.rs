@@ -13,7 +13,10 @@ use crate::{
     test_env::{self, TestEnv, sha256},
 };
 
-const LOCK: &str = include_str!("../../published.lock");
+const LOCKS: &[&str] = &[
+    include_str!("../../published.lock"),
+    include_str!("../../published-older.lock"),
+];
 
 pub(crate) const OLD: &str = "rke2-multus-v4.3.008.tgz";
 pub(crate) const NEW: &str = "rke2-multus-v4.3.017.tgz";
@@ -32,8 +35,9 @@ pub(crate) fn archive(name: &str) -> anyhow::Result<PathBuf> {
             path.display()
         )
     })?;
-    let mut lines = LOCK
-        .lines()
+    let mut lines = LOCKS
+        .iter()
+        .flat_map(|lock| lock.lines())
         .filter(|line| line.ends_with(&format!("/{name}")));
     let line = lines
         .next()

@@ -22,9 +22,8 @@ const PARTS: [&str; 3] = [
     "k3s-src.tar.zst",
     "klipper-helm.tar.zst",
 ];
-/// The version that the program says, with the tag of images made of it.
-const VERSION: &str = "v1.36.3+rke2r1";
-const TAG: &str = "v1.36.3-rke2r1";
+/// The versions that its programs say; images have the same with a dash for a tag.
+pub(crate) const VERSIONS: [&str; 2] = ["v1.36.3+rke2r1", "v1.36.4+rke2r1"];
 const KLIPPER_HELM: &str = "rancher/klipper-helm:v0.13.3-build20260727";
 /// The manifest of the chart of Multus in the runtime's image.
 const MANIFEST: &str = "rke2-multus.yaml";
@@ -35,6 +34,8 @@ pub(crate) struct Rke2 {
     pub(crate) installer: PathBuf,
     /// The directory from which the script installs without a network.
     pub(crate) artifacts: PathBuf,
+    /// The same of the next version.
+    pub(crate) next: PathBuf,
     /// Archives that its agents import.
     pub(crate) images: Vec<PathBuf>,
 }
@@ -57,7 +58,8 @@ impl Rke2 {
         all.extend(make_images(env)?);
         Ok(Self {
             installer: made.join("install.sh"),
-            artifacts: made.join("artifacts"),
+            artifacts: made.join(VERSIONS[0]),
+            next: made.join(VERSIONS[1]),
             images: all,
         })
     }
@@ -65,7 +67,7 @@ impl Rke2 {
 
 /// Builds the program and packs it as a release; returns the directory.
 fn build(parts: &Path, install: bool) -> anyhow::Result<PathBuf> {
-    let what = ("rke2", "RKE2's program");
+    let what = ("rke2-versions", "RKE2's programs");
     k3s::made_of(what, (parts, &PARTS), install, |made| build_in(parts, made))
 }
 
@@ -84,22 +86,13 @@ fn build_in(parts: &Path, made: &Path) -> anyhow::Result<()> {
             .arg(rke2.join("bundle"))
             .arg(&bundle),
     )?;
-    program(&rke2, &k3s, &bundle.join("bin/rke2"))?;
-    // The files that the script downloads otherwise: the bundle, and the list of sums.
-    let artifacts = made.join("artifacts");
-    fs::create_dir(&artifacts)?;
-    let name = format!("rke2.linux-{}.tar.gz", test_env::arch());
-    let mut tar = Command::new("tar");
-    tar.args(["--create", "--gzip", "--owner=0", "--group=0", "--file"]);
-    sh::run(
-        tar.arg(artifacts.join(&name))
-            .arg("--directory")
-            .arg(&bundle)
-            .arg("."),
-    )?;
-    let sum = sh::run(Command::new("sha256sum").current_dir(&artifacts).arg(&name))?;
-    let list = format!("sha256sum-{}.txt", test_env::arch());
-    fs::write(artifacts.join(list), sum)?;
+    let replace = format!("-replace=github.com/k3s-io/k3s={}", k3s.display());
+    let mut edit = Command::new("go");
+    sh::run(edit.current_dir(&rke2).args(["mod", "edit", &replace]))?;
+    for version in VERSIONS {
+        program(&rke2, version, &bundle.join("bin/rke2"))?;
+        pack(&bundle, &made.join(version))?;
+    }
     let images = made.join("images");
     fs::create_dir(&images)?;
     let mut zstd = Command::new("zstd");
@@ -112,11 +105,25 @@ fn build_in(parts: &Path, made: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Makes the files that the script downloads otherwise: the bundle, and the list of sums.
+fn pack(bundle: &Path, artifacts: &Path) -> anyhow::Result<()> {
+    fs::create_dir(artifacts)?;
+    let name = format!("rke2.linux-{}.tar.gz", test_env::arch());
+    let mut tar = Command::new("tar");
+    tar.args(["--create", "--gzip", "--owner=0", "--group=0", "--file"]);
+    sh::run(
+        tar.arg(artifacts.join(&name))
+            .arg("--directory")
+            .arg(bundle)
+            .arg("."),
+    )?;
+    let sum = sh::run(Command::new("sha256sum").current_dir(artifacts).arg(&name))?;
+    let list = format!("sha256sum-{}.txt", test_env::arch());
+    Ok(fs::write(artifacts.join(list), sum)?)
+}
+
 /// Builds the program as RKE2's own script does, with the names of images that the suite makes.
-fn program(sources: &Path, k3s: &Path, out: &Path) -> anyhow::Result<()> {
-    let replace = format!("-replace=github.com/k3s-io/k3s={}", k3s.display());
-    let mut edit = Command::new("go");
-    sh::run(edit.current_dir(sources).args(["mod", "edit", &replace]))?;
+fn program(sources: &Path, version: &str, out: &Path) -> anyhow::Result<()> {
     let set = [
         (
             "github.com/k3s-io/k3s/pkg/version.Program",
@@ -128,7 +135,7 @@ fn program(sources: &Path, k3s: &Path, out: &Path) -> anyhow::Result<()> {
         ),
         (
             "github.com/k3s-io/k3s/pkg/version.Version",
-            VERSION.to_owned(),
+            version.to_owned(),
         ),
         (
             "github.com/k3s-io/k3s/pkg/version.GitCommit",
@@ -144,15 +151,15 @@ fn program(sources: &Path, k3s: &Path, out: &Path) -> anyhow::Result<()> {
         ),
         (
             "github.com/rancher/rke2/pkg/images.DefaultEtcdImage",
-            reference("hardened-etcd"),
+            reference("hardened-etcd", version),
         ),
         (
             "github.com/rancher/rke2/pkg/images.DefaultKubernetesImage",
-            reference("hardened-kubernetes"),
+            reference("hardened-kubernetes", version),
         ),
         (
             "github.com/rancher/rke2/pkg/images.DefaultRuntimeImage",
-            reference("rke2-runtime"),
+            reference("rke2-runtime", version),
         ),
     ];
     let set = set.map(|(name, value)| format!("-X {name}={value}"));
@@ -172,8 +179,8 @@ fn program(sources: &Path, k3s: &Path, out: &Path) -> anyhow::Result<()> {
 }
 
 /// Returns the name of an image of RKE2's.
-fn reference(name: &str) -> String {
-    format!("rancher/{name}:{TAG}")
+fn reference(name: &str, version: &str) -> String {
+    format!("rancher/{name}:{}", version.replace('+', "-"))
 }
 
 /// Makes the images of the control plane and of the runtime.
@@ -223,7 +230,7 @@ fn make_images(env: &TestEnv) -> anyhow::Result<Vec<PathBuf>> {
             .collect();
         let image = Image {
             name,
-            references: &[format!("docker.io/{}", reference(name))],
+            references: &VERSIONS.map(|version| format!("docker.io/{}", reference(name, version))),
             programs: &programs,
             entrypoint: &["/bin/sh"],
             user: "",

@@ -6,6 +6,7 @@ mod alone;
 mod api_server;
 mod cluster;
 pub(crate) mod cni_plugins;
+mod cnitool;
 pub(crate) mod driver;
 mod plugins;
 mod pods;

@@ -6,6 +6,7 @@ mod bindata;
 mod consumers;
 mod defects;
 mod derived;
+mod every_kind;
 mod notes;
 mod oci;
 mod pages;
@@ -22,6 +23,7 @@ use std::{collections::BTreeSet, fs};
 use anyhow::{bail, ensure};
 
 use crate::{
+    options::Options,
     programs::{Module, Needs},
     report::{CheckFailed, Report},
     test_env::{TestEnv, sha256},
@@ -74,7 +76,11 @@ const REFUSED: &[(&str, &str)] = &[
     ("manifests=null", "manifests"),
 ];
 
-pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed> {
+pub(crate) fn run(
+    env: &TestEnv,
+    options: &Options,
+    report: &mut Report,
+) -> Result<(), CheckFailed> {
     rke2_gate::run(env, report)?;
     for name in CHARTS {
         report.check(&format!("helm lint {name}"), || {
@@ -149,6 +155,9 @@ pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed>
     admission::run(env, &server, report)?;
     oci::run(env, &server, report)?;
     upgrade::run(env, &server, report)?;
+    if options.long {
+        every_kind::run(env, &server, report)?;
+    }
     pages::run(env, &server, report)
 }
 

@@ -23,6 +23,7 @@ use super::cluster::{FIRST_NETWORK, PAGE_VALUES};
 use crate::{
     cluster::pods::Pods,
     control_plane::{api_client::ApiClient, objects},
+    distro_table::DistroRelease,
     node::{
         inspect::{Addresses, nothing_left, nothing_left_but_of, pod_artifacts},
         network::NodeNetwork,
@@ -71,11 +72,17 @@ pub(crate) fn run(
     options: &Options,
     report: &mut Report,
 ) -> Result<(), CheckFailed> {
-    let mut wanted = options.wanted(&CASES, report)?.into_iter();
+    let wanted = options.wanted(&CASES, report)?;
     let k3s = report.check("K3s' program, its installer and its images", || {
         K3s::find(options.k3s.as_deref(), options.install)
     })?;
-    wanted.try_for_each(|case| case(env, &k3s, report))
+    let release = DistroRelease {
+        distro: "K3s",
+        version: report.check("K3s says its version", || k3s.version(&env.dir))?,
+    };
+    release.run(env, options, &wanted, report, |case, report| {
+        case(env, &k3s, report)
+    })
 }
 
 /// The cases, each with nodes of its own.

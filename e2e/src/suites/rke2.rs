@@ -2,6 +2,8 @@
 //! static pods, its helm-controller and klipper-helm. Suite `k3s` says what systemd would need.
 
 mod brought;
+mod hardened;
+mod versions;
 
 use anyhow::ensure;
 
@@ -15,9 +17,13 @@ use super::k3s::{
 };
 use crate::{
     cluster::pods::Pods as _,
+    distro_table::DistroRelease,
     node::network::{NodeNetwork, address},
     options::Options,
-    programs::{Module, Needs, rke2::Rke2},
+    programs::{
+        Module, Needs,
+        rke2::{self, Rke2},
+    },
     report::{CheckFailed, Report},
     test_env::TestEnv,
 };
@@ -52,17 +58,37 @@ pub(crate) fn run(
     options: &Options,
     report: &mut Report,
 ) -> Result<(), CheckFailed> {
-    let mut wanted = options.wanted(&CASES, report)?.into_iter();
+    let wanted = options.wanted(&CASES, report)?;
     let rke2 = report.check("RKE2's program, its installer and its images", || {
         Rke2::find(env, options.k3s.as_deref(), options.install)
     })?;
-    wanted.try_for_each(|case| case(env, &rke2, report))
+    let release = DistroRelease {
+        distro: "RKE2",
+        version: rke2::VERSIONS[0].to_owned(),
+    };
+    release.run(env, options, &wanted, report, |case, report| {
+        case(env, &rke2, report)
+    })
 }
 
 /// The cases, each with nodes of its own.
-const CASES: [(&str, Case); 2] = [("life", life), ("brought", brought::run)];
+const CASES: [(&str, Case); 4] = [
+    ("life", life),
+    ("brought", brought::run),
+    ("versions", versions::run),
+    ("hardened", hardened::run),
+];
 
 type Case = fn(&TestEnv, &Rke2, &mut Report) -> Result<(), CheckFailed>;
+
+/// Starts a server that has been prepared.
+fn start(mut server: DistroNode) -> anyhow::Result<DistroCluster> {
+    server.start()?;
+    Ok(DistroCluster {
+        api: ready(&server)?,
+        nodes: vec![server],
+    })
+}
 
 /// From a medium to an agent, pods and the removal, as the pages say.
 fn life(env: &TestEnv, rke2: &Rke2, report: &mut Report) -> Result<(), CheckFailed> {

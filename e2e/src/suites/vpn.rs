@@ -72,7 +72,7 @@ pub(crate) fn run(
     report: &mut Report,
 ) -> Result<(), CheckFailed> {
     let mut wanted = options.wanted(&CASES, report)?.into_iter();
-    wanted.try_for_each(|case| case(env, report))
+    wanted.try_for_each(|(_, case)| case(env, report))
 }
 
 /// The cases, each with nodes of its own.

@@ -157,6 +157,7 @@ fn long(install: bool) -> anyhow::Result<()> {
     let project = Project::open()?;
     let dist = e2e::current_dist(&project, install)?;
     let one = |suite, words: &[&str]| e2e::one(&project, suite, &dist, install, words);
+    one(e2e::Suite::Chart, &["--long"])?;
     one(e2e::Suite::Faults, &["--long"])?;
     one(e2e::Suite::Plugins, &["--long"])?;
     one(e2e::Suite::Rules, &["--old-kernel"])?;

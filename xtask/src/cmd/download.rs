@@ -36,6 +36,8 @@ pub(crate) struct Args {
 
 /// The project's lock files.
 const LOCKS: &[&str] = &["e2e/published.lock"];
+/// Charts of the time before those, for the long form of a suite.
+const OLDER_CHARTS: &str = "e2e/published-older.lock";
 /// The variable with directories and addresses to try before those of a lock file.
 const MIRROR: &str = "MULTUS_MIRROR";
 
@@ -66,6 +68,12 @@ pub(crate) struct File {
 pub(crate) fn all(project: &Project) -> anyhow::Result<Vec<File>> {
     let locks: Vec<_> = LOCKS.iter().map(|lock| project.root.join(lock)).collect();
     fetch(&locks, &project.download_dir())
+}
+
+/// Fetches the charts that the project's lock does not have because no suite of a change needs them.
+pub(crate) fn older_charts(project: &Project) -> anyhow::Result<()> {
+    let lock = project.root.join(OLDER_CHARTS);
+    fetch(&[lock], &project.download_dir()).map(drop)
 }
 
 /// Fetches one file of a lock file into a directory, and returns its path.

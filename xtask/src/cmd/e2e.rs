@@ -11,7 +11,7 @@ use std::{
 };
 
 use anyhow::Context as _;
-use clap::ValueEnum as _;
+use clap::{Parser as _, ValueEnum as _};
 use xshell::{Shell, cmd};
 
 use self::options::Options;
@@ -43,7 +43,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let project = Project::open()?;
     let options = &args.options;
     if options.install {
-        fetch(&project, args.suite, options.k3s.as_deref())?;
+        fetch(&project, args)?;
     }
     let mut words: Vec<_> = env::args_os().skip(2).collect();
     if options.dist.is_none() && options.plugins.is_none() && !options.table {
@@ -54,14 +54,26 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     start(&project, &words)
 }
 
-/// Fetches the third-party files that a suite needs; `k3s` is the value of its option.
-fn fetch(project: &Project, suite: Suite, k3s: Option<&Path>) -> anyhow::Result<()> {
-    match suite {
+/// The words after `e2e` on the command line.
+#[derive(clap::Parser)]
+#[command(no_binary_name = true)]
+struct Words {
+    #[command(flatten)]
+    args: Args,
+}
+
+/// Fetches the third-party files that a suite needs.
+fn fetch(project: &Project, args: &Args) -> anyhow::Result<()> {
+    match args.suite {
+        Suite::Chart if args.options.long => {
+            download::all(project)?;
+            download::older_charts(project)
+        }
         Suite::Chart | Suite::Rke2 | Suite::Upgrade => download::all(project).map(drop),
         Suite::K3s => {
             download::all(project)?;
             let of_env = env::var_os(K3S).map(PathBuf::from);
-            let name = k3s.map(Path::to_owned).or(of_env);
+            let name = args.options.k3s.clone().or(of_env);
             name.map_or(Ok(()), |name| k3s::Releases::of(project)?.fetch(&name))
         }
         _ => Ok(()),
@@ -102,14 +114,13 @@ pub(crate) fn one(
     install: bool,
     extra_args: &[&str],
 ) -> anyhow::Result<()> {
-    if install {
-        let mut words = extra_args.iter().skip_while(|word| **word != "--k3s");
-        fetch(project, suite, words.nth(1).map(Path::new))?;
-    }
     let name = suite.to_possible_value().context("a suite has a name")?;
-    let mut words = vec![name.get_name().into(), "--dist".into(), dist.into()];
+    let mut words: Vec<OsString> = vec![name.get_name().into(), "--dist".into(), dist.into()];
     words.extend(install.then(|| "--install".into()));
     words.extend(extra_args.iter().map(OsString::from));
+    if install {
+        fetch(project, &Words::try_parse_from(&words)?.args)?;
+    }
     start(project, &words)
 }
 

@@ -14,12 +14,13 @@ use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
 use super::{
+    cnitool::Cnitool,
     driver::{Batch, Call},
     plugins::Metered,
     row::{
         Bound::AtMost,
         Column, Measured, RowKind,
-        Subject::{FloorRatio, OverFloor},
+        Subject::{FloorRatio, OverFloor, PeerRatio},
         Target,
     },
     statistics::median,
@@ -81,7 +82,20 @@ const ROWS: &[RowKind] = &[
     RowKind::new("node: CPU of the daemon's pod per pod", "ms"),
     RowKind::new("node: CPU of the daemon's pod per pod, macvlan", "ms"),
     RowKind::new("node: idle CPU, % of a core", "%").with(Target::absolute(OverFloor, AtMost, 0.2)),
+    RowKind::new("node: cnitool, CPU of an ADD without plugins", "ms"),
+    RowKind::new(
+        "node: cnitool, CPU of an ADD without plugins, 3 networks",
+        "ms",
+    ),
+    RowKind::new("node: cnitool, of it in the daemon's pod", "ms"),
+    RowKind::new("node: cnitool, of it in the daemon's pod, 3 networks", "ms"),
+    RowKind::new("node: cnitool, what a multiplexer adds", "ms").with(by_peer(0.2)),
+    RowKind::new("node: cnitool, what a multiplexer adds, 3 networks", "ms").with(by_peer(0.2)),
 ];
+
+const fn by_peer(limit: f64) -> Target {
+    Target::portable(PeerRatio, AtMost, limit)
+}
 
 const fn by_floor(limit: f64) -> Target {
     Target::portable(FloorRatio, AtMost, limit)
@@ -101,8 +115,9 @@ struct Bench<'a> {
     fixture: ClusterFixture<'a>,
     old: Option<PathBuf>,
     counts: Counts,
-    /// CPU time of everything on the node except the pods.
+    /// CPU time of everything on the node except the runtime and the pods.
     node_account: Account,
+    cnitool: Cnitool,
     metered: Metered,
     pods_made: usize,
 }
@@ -125,6 +140,7 @@ pub(super) fn measure(
         let node_account = Account::of("node", std::process::id())?;
         let mut cluster = Cluster::start(env, NODES)?;
         serve_metrics(env, &mut cluster)?;
+        let cnitool = Cnitool::new(env, &cluster.members[0])?;
         let fixture = ClusterFixture { env, cluster };
         let metered = Metered::new(env, &fixture.cluster.members[0].node)?;
         Ok(Bench {
@@ -132,6 +148,7 @@ pub(super) fn measure(
             old: peer.map(Path::to_owned),
             counts,
             node_account,
+            cnitool,
             metered,
             pods_made: 0,
         })
@@ -152,16 +169,24 @@ pub(super) fn measure(
         // Another side is the first in each round.
         let first = round as usize % sides.len();
         sides.rotate_left(first);
+        let mut of_round = Measured::default();
         for side in sides {
             report.check(
                 &format!("round {round} of {}: {side:?}", bench.counts.rounds),
                 || {
                     bench.install(side)?;
-                    bench.round(side, &mut measured)?;
+                    bench.round(side, &mut of_round)?;
                     bench.uninstall(side)
                 },
             )?;
         }
+        for with in ["", ", 3 networks"] {
+            of_round.over_floor(
+                &format!("node: cnitool, CPU of an ADD without plugins{with}"),
+                &format!("node: cnitool, what a multiplexer adds{with}"),
+            );
+        }
+        measured.extend(of_round);
     }
     Ok((measured, ROWS))
 }
@@ -279,7 +304,7 @@ impl Bench<'_> {
                 measured.push(format!("{row} plugins"), side, 1e3 * delegates);
             }
         }
-        Ok(())
+        self.by_cnitool(side, measured)
     }
 
     /// Returns the CPU usage of the idle node, as a share of one core.
@@ -339,13 +364,7 @@ impl Bench<'_> {
     /// Returns the CPU seconds per pod for its start and end: of the plugins, and of the daemon's pod without them.
     fn metered_burst(&mut self, networks: Option<&str>) -> anyhow::Result<(f64, f64)> {
         let empty = self.sandboxes()?;
-        let group = match self.daemon()? {
-            Some(uid) => Some(find(
-                &cgroup::cpu_accounting()?.join(format!("multus-e2e-{}", self.node().name)),
-                &format!("pod{uid}"),
-            )?),
-            None => None,
-        };
+        let group = self.daemon_group()?;
         let daemon = || group.as_deref().map_or(Ok(0.0), usage::seconds);
         self.metered.install(self.node())?;
         let (plugins_before, daemon_before) = (self.metered.seconds()?, daemon()?);
@@ -362,6 +381,61 @@ impl Bench<'_> {
         Ok((used.0 / count, used.1 / count))
     }
 
+    /// Returns the control group of the daemon's pod, or `None` without one.
+    fn daemon_group(&self) -> anyhow::Result<Option<PathBuf>> {
+        let Some(uid) = self.daemon()? else {
+            return Ok(None);
+        };
+        let node = cgroup::cpu_accounting()?.join(format!("multus-e2e-{}", self.node().name));
+        find(&node, &format!("pod{uid}")).map(Some)
+    }
+
+    /// Measures ADDs that `cnitool` makes for pods which the kubelet never starts.
+    fn by_cnitool(&mut self, side: Column, measured: &mut Measured) -> anyhow::Result<()> {
+        let empty = self.sandboxes()?;
+        let daemon = self.daemon_group()?;
+        for (networks, with) in [
+            (None, ""),
+            (Some(format!("{NETWORK},{NETWORK}")), ", 3 networks"),
+        ] {
+            let pods = self.create_waiting(self.counts.burst, networks.as_deref())?;
+            self.metered.install(self.node())?;
+            let used = self
+                .cnitool
+                .measure(self.node(), daemon.as_deref(), &pods)?;
+            Metered::remove(self.node())?;
+            self.delete(empty)?;
+            let row = format!("node: cnitool, CPU of an ADD without plugins{with}");
+            measured.push(row, side, 1e3 * used.all);
+            if daemon.is_some() {
+                let row = format!("node: cnitool, of it in the daemon's pod{with}");
+                measured.push(row, side, 1e3 * used.daemon);
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes pods that wait for a volume for ever, so that nobody but `cnitool` adds them; returns their names.
+    fn create_waiting(
+        &mut self,
+        count: usize,
+        networks: Option<&str>,
+    ) -> anyhow::Result<Vec<String>> {
+        let missing = json!({"name": "missing", "configMap": {"name": "missing"}});
+        let mount = json!({"name": "missing", "mountPath": "/missing"});
+        let mut names = Vec::new();
+        for _ in 0..count {
+            self.pods_made += 1;
+            let name = format!("bench-{}", self.pods_made);
+            let mut pod = objects::pod(&name, &self.node().name, networks);
+            pod["spec"]["volumes"] = json!([missing]);
+            pod["spec"]["containers"][0]["volumeMounts"] = json!([mount]);
+            self.fixture.cluster.api.request("POST", PODS, &pod)?;
+            names.push(name);
+        }
+        Ok(names)
+    }
+
     /// Returns the mean CPU seconds of an ADD and DEL of the second network's plugin, called directly.
     fn direct(&self) -> anyhow::Result<f64> {
         let node = self.node();
@@ -371,7 +445,9 @@ impl Bench<'_> {
             program: format!("{BIN_DIR}/macvlan"),
             concurrency: 1,
             hang_on: None,
+            group: None,
             calls: vec![Call {
+                args: Vec::new(),
                 env: [
                     ("CNI_COMMAND", verb),
                     ("CNI_CONTAINERID", "bench-direct"),
@@ -401,7 +477,7 @@ impl Bench<'_> {
     /// Returns the CPU seconds of everything on the node.
     fn node_cpu(&self) -> anyhow::Result<f64> {
         let pods = cgroup::cpu_accounting()?.join(format!("multus-e2e-{}", self.node().name));
-        Ok(self.node_account.seconds()? + usage::seconds(&pods)?)
+        Ok(self.node_account.seconds()? + self.cnitool.runtime_seconds()? + usage::seconds(&pods)?)
     }
 
     /// Returns the uid of the daemon's pod, or `None` without one.

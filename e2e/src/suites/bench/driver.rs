@@ -7,7 +7,7 @@ use std::{
     fs,
     io::{Read as _, Write as _},
     os::unix::net::UnixListener,
-    path::Path,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::atomic::{AtomicUsize, Ordering},
     thread,
@@ -34,11 +34,14 @@ pub(crate) struct Batch {
     pub(crate) calls: Vec<Call>,
     /// A socket without answers: the driver reads the memory of each program while it waits there, and then kills it.
     pub(crate) hang_on: Option<String>,
+    /// The control group that the driver joins first, and with it every program that it starts.
+    pub(crate) group: Option<PathBuf>,
 }
 
 /// One call of a program.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Call {
+    pub(crate) args: Vec<String>,
     pub(crate) env: BTreeMap<String, String>,
     pub(crate) stdin: String,
 }
@@ -94,6 +97,9 @@ pub(crate) fn run() -> anyhow::Result<()> {
     let mut text = String::new();
     std::io::stdin().read_to_string(&mut text)?;
     let batch: Batch = serde_json::from_str(&text).context("no batch on stdin")?;
+    if let Some(group) = &batch.group {
+        super::usage::enter(group, 0)?;
+    }
     let next = AtomicUsize::new(0);
     let start = Instant::now();
     let run_calls = || {
@@ -176,11 +182,12 @@ fn hung(program: &str, call: &Call, socket: &Path) -> anyhow::Result<CallTimes> 
 
 fn spawn(program: &str, call: &Call) -> anyhow::Result<Child> {
     let mut child = Command::new(program)
+        .args(&call.args)
         .env_clear()
         .envs(&call.env)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
-        .stderr(Stdio::null())
+        .stderr(Stdio::inherit())
         .spawn()
         .with_context(|| format!("cannot start {program}"))?;
     let mut stdin = child.stdin.take().context("stdin is piped")?;

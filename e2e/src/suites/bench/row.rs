@@ -142,6 +142,18 @@ impl Measured {
         }
     }
 
+    /// Adds a row with what ours and the peer have more than the floor, round by round.
+    pub(crate) fn over_floor(&mut self, row: &str, name: &str) {
+        let Some([ours, peer, floor]) = self.0.get(row).cloned() else {
+            return;
+        };
+        for (column, values) in [(Column::Ours, ours), (Column::Peer, peer)] {
+            for (value, floor) in values.iter().zip(&floor) {
+                self.push(name, column, value - floor);
+            }
+        }
+    }
+
     /// Returns the rows of the table; fails when something was measured that has none.
     pub(crate) fn rows(mut self, table: &[RowKind]) -> anyhow::Result<Vec<Row>> {
         let rows = table.iter().map(|kind| Row {

@@ -246,6 +246,7 @@ impl Side {
             concurrency: 1,
             calls,
             hang_on: Some(format!("{HANGING}/multus.sock")),
+            group: None,
         };
         let times = batch.run(&self.node)?;
         Ok(times.calls.iter().map(|call| call.memory).collect())
@@ -264,6 +265,7 @@ impl Side {
             concurrency,
             calls: calls(verb, config, containers),
             hang_on: None,
+            group: None,
         };
         let (verb, node) = (verb.to_owned(), &self.node);
         batch.run(node).context(verb)
@@ -324,6 +326,7 @@ fn calls(verb: &str, config: &str, containers: Containers) -> Vec<Call> {
         let mut env: BTreeMap<_, _> = sandbox.env(verb).into_iter().collect();
         env.insert("PATH".to_owned(), path);
         Call {
+            args: Vec::new(),
             env,
             stdin: config.to_owned(),
         }

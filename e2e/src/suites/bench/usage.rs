@@ -15,11 +15,20 @@ pub(crate) struct Account(PathBuf);
 impl Account {
     /// Creates the group and moves a process into it; children that the process starts later are in it, too.
     pub(crate) fn of(name: &str, pid: u32) -> anyhow::Result<Self> {
+        let account = Self::empty(name)?;
+        enter(&account.0, pid)?;
+        Ok(account)
+    }
+
+    /// Creates the group without a process.
+    pub(crate) fn empty(name: &str) -> anyhow::Result<Self> {
         let group = cgroup::cpu_accounting()?.join(format!("multus-e2e-bench-{name}"));
         fs::create_dir_all(&group).with_context(|| format!("cannot make {}", group.display()))?;
-        fs::write(group.join("cgroup.procs"), pid.to_string())
-            .with_context(|| format!("cannot put process {pid} into {}", group.display()))?;
         Ok(Self(group))
+    }
+
+    pub(crate) fn group(&self) -> &Path {
+        &self.0
     }
 
     /// Returns the CPU seconds of its processes so far.
@@ -58,6 +67,12 @@ impl Drop for Account {
             Ok(fs::remove_dir(&self.0)?)
         });
     }
+}
+
+/// Moves a process into a group, this one if `pid` is 0.
+pub(crate) fn enter(group: &Path, pid: u32) -> anyhow::Result<()> {
+    fs::write(group.join("cgroup.procs"), pid.to_string())
+        .with_context(|| format!("cannot put process {pid} into {}", group.display()))
 }
 
 /// Returns the CPU seconds of a group's processes so far, for both versions of control groups.

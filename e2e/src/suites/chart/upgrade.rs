@@ -1,6 +1,6 @@
 //! Upgrades from the published charts to ours, rollbacks and removal: CRD, DaemonSet and network definitions stay the same objects.
 
-use std::fs;
+use std::{fs, path::Path};
 
 use anyhow::{Context as _, bail, ensure};
 use serde_json::{Value, json};
@@ -15,8 +15,8 @@ use crate::{
     test_env::TestEnv,
 };
 
-const MAIN: &str = "rke2-multus";
-const CRD: &str = "rke2-multus-crd";
+pub(super) const MAIN: &str = "rke2-multus";
+pub(super) const CRD: &str = "rke2-multus-crd";
 const DEFINITION: &str = "CustomResourceDefinition/network-attachment-definitions.k8s.cni.cncf.io";
 const DAEMON: &str = "DaemonSet/rke2-multus";
 
@@ -101,7 +101,10 @@ pub(super) fn run(env: &TestEnv, server: &Server, report: &mut Report) -> Result
             "the steps of preflight keep the networks of another chart's release, whose uninstall would delete them",
         ),
     ] {
-        report.check(title, || preflight_steps(env, server, name))?;
+        report.check(title, || {
+            let chart = published_charts::deletable(env, name)?;
+            preflight_steps(env, server, name, &chart)
+        })?;
     }
     report.check(
         "reused values of the published chart are refused with a hint, and accepted when it is followed",
@@ -215,9 +218,7 @@ impl<'a> RoundTrip<'a> {
             charts.reverse();
         }
         for name in charts {
-            let args = ["--install", "--take-ownership", "--reset-values"];
-            self.server
-                .release("upgrade", name, &self.env.chart(name)?, &args)?;
+            replace(self.env, self.server, name)?;
         }
         let owner =
             self.server.existing(DEFINITION)?["metadata"]["annotations"]["meta.helm.sh/release-name"]
@@ -274,7 +275,7 @@ impl<'a> RoundTrip<'a> {
 }
 
 /// Makes a network definition, as soon as the API server has the resource.
-fn define_network(server: &Server) -> anyhow::Result<()> {
+pub(super) fn define_network(server: &Server) -> anyhow::Result<()> {
     let mut storage = objects::storage();
     storage["metadata"]["namespace"] = json!(render::NAMESPACE);
     sh::until(30, "network definitions can be made", || {
@@ -339,18 +340,42 @@ fn reused(env: &TestEnv, server: &Server) -> anyhow::Result<()> {
 }
 
 /// Returns the uids of what an upgrade may not lose.
-fn networks(server: &Server) -> anyhow::Result<Vec<Value>> {
+pub(super) fn networks(server: &Server) -> anyhow::Result<Vec<Value>> {
     [DEFINITION, "net-attach-def/storage"]
         .into_iter()
         .map(|name| Ok(server.existing(name)?["metadata"]["uid"].clone()))
         .collect()
 }
 
-fn remove_ours(server: &Server) -> anyhow::Result<()> {
-    for name in [MAIN, CRD] {
+pub(super) fn remove_ours(server: &Server) -> anyhow::Result<()> {
+    remove(server, &[MAIN, CRD])
+}
+
+fn remove(server: &Server, releases: &[&str]) -> anyhow::Result<()> {
+    for name in releases {
         server.helm(&["uninstall", name])?;
     }
     server.kubectl(&["delete", DEFINITION]).map(drop)
+}
+
+/// Installs one of our charts in place of a published one, as the page about moving over says.
+pub(super) fn replace(env: &TestEnv, server: &Server, name: &str) -> anyhow::Result<String> {
+    let args = ["--install", "--take-ownership", "--reset-values"];
+    server.release("upgrade", name, &env.chart(name)?, &args)
+}
+
+/// Fails unless our main chart refuses to replace a release that owns a CRD which Helm would delete.
+pub(super) fn ensure_refused(env: &TestEnv, server: &Server) -> anyhow::Result<()> {
+    let Err(error) = replace(env, server, MAIN) else {
+        bail!("the main chart replaces a release that owns the CRD");
+    };
+    ensure!(
+        error
+            .to_string()
+            .contains("install the chart rke2-multus-crd first"),
+        "{error:#}"
+    );
+    Ok(())
 }
 
 fn deletable_crd(env: &TestEnv, server: &Server) -> anyhow::Result<()> {
@@ -362,31 +387,26 @@ fn deletable_crd(env: &TestEnv, server: &Server) -> anyhow::Result<()> {
     )?;
     define_network(server)?;
     let before = networks(server)?;
-    let args = ["--install", "--take-ownership", "--reset-values"];
-    let Err(error) = server.release("upgrade", MAIN, &env.chart(MAIN)?, &args) else {
-        bail!("the main chart replaces a release that owns the CRD");
-    };
-    ensure!(
-        error
-            .to_string()
-            .contains("install the chart rke2-multus-crd first"),
-        "{error:#}"
-    );
+    ensure_refused(env, server)?;
     ensure!(
         networks(server)? == before,
         "the refused upgrade lost objects"
     );
     for name in [CRD, MAIN] {
-        server.release("upgrade", name, &env.chart(name)?, &args)?;
+        replace(env, server, name)?;
     }
     ensure!(networks(server)? == before, "the upgrade lost objects");
     remove_ours(server)
 }
 
 /// Runs what preflight prints for a chart whose CRD Helm would delete, the main chart before that of the CRD, which is the dangerous order.
-fn preflight_steps(env: &TestEnv, server: &Server, name: &str) -> anyhow::Result<()> {
-    let chart = published_charts::deletable(env, name)?;
-    server.release("install", name, &chart, &[])?;
+pub(super) fn preflight_steps(
+    env: &TestEnv,
+    server: &Server,
+    name: &str,
+    chart: &Path,
+) -> anyhow::Result<()> {
+    server.release("install", name, chart, &[])?;
     define_network(server)?;
     let before = networks(server)?;
     let kubeconfig = server.control.admin();
@@ -420,8 +440,19 @@ fn preflight_steps(env: &TestEnv, server: &Server, name: &str) -> anyhow::Result
     }
     let releases = server.helm(&["list", "--short"])?;
     let releases: Vec<_> = releases.lines().collect();
-    ensure!(releases == [MAIN, CRD], "the releases are {releases:?}");
-    remove_ours(server)
+    // A release of the same chart keeps its name.
+    let expected = [[MAIN, CRD], [name, CRD]];
+    ensure!(
+        expected.iter().any(|one| releases == one),
+        "the releases are {releases:?}"
+    );
+    remove(server, &releases)?;
+    // What another chart's release leaves: nobody but its owner knows whether something else uses it. The oldest one gave all releases one name.
+    for kinds in ["clusterrole,clusterrolebinding", "serviceaccount"] {
+        let args = ["delete", kinds, "multus", "--namespace", render::NAMESPACE];
+        server.kubectl(&[&args[..], &["--ignore-not-found"]].concat())?;
+    }
+    Ok(())
 }
 
 /// Applies the objects of a release server-side, as another tool does.

@@ -182,13 +182,7 @@ impl DistroNode {
         (number, role): (u8, Role),
     ) -> anyhow::Result<Self> {
         let node = Self::prepare(env, network, &RKE2, (number, role))?;
-        let mut installer = node.node.command("sh");
-        installer.arg(&rke2.installer);
-        installer.env("INSTALL_RKE2_ARTIFACT_PATH", &rke2.artifacts);
-        installer.env("INSTALL_RKE2_SKIP_RELOAD", "true");
-        // It would take another directory in place of one that is mounted, as the nodes' are.
-        installer.env("INSTALL_RKE2_TAR_PREFIX", RKE2.programs);
-        sh::run(installer.env("INSTALL_RKE2_TYPE", role.name()))?;
+        node.run_rke2_installer(&rke2.installer, &rke2.artifacts)?;
         // As administrators have it in their PATH, without the other programs that RKE2 unpacks.
         let kubectl = node.node.path(&format!("{BIN}/kubectl"));
         std::os::unix::fs::symlink(format!("{}/bin/kubectl", RKE2.data), kubectl)?;
@@ -214,6 +208,21 @@ impl DistroNode {
         let file = format!("{}/{PRIMARY}", RKE2.conf_dir);
         node.node.write(&file, conf.to_string())?;
         Ok(node)
+    }
+
+    /// Runs RKE2's installer on the files of one version, which is how people upgrade it, too.
+    pub(in crate::suites) fn run_rke2_installer(
+        &self,
+        installer: &Path,
+        artifacts: &Path,
+    ) -> anyhow::Result<()> {
+        let mut command = self.node.command("sh");
+        command.arg(installer);
+        command.env("INSTALL_RKE2_ARTIFACT_PATH", artifacts);
+        command.env("INSTALL_RKE2_SKIP_RELOAD", "true");
+        // It would take another directory in place of one that is mounted, as the nodes' are.
+        command.env("INSTALL_RKE2_TAR_PREFIX", RKE2.programs);
+        sh::run(command.env("INSTALL_RKE2_TYPE", self.role.name())).map(drop)
     }
 
     /// Makes a node with the settings of its distro and a medium.

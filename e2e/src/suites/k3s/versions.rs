@@ -116,14 +116,27 @@ impl DistroCluster {
         old: &[String],
         (kind, number): (&str, u8),
     ) -> anyhow::Result<()> {
-        let before = self.inspect(old)?;
         let former = self.running()?;
-        for member in &self.nodes {
-            put_program(&member.node, program)?;
-        }
-        self.restart()?;
-        let now = self.running()?;
-        ensure!(now != former, "K3s still runs {now}");
+        self.upgrade(old, (kind, number), |cluster| {
+            for member in &cluster.nodes {
+                put_program(&member.node, program)?;
+            }
+            cluster.restart()?;
+            let now = cluster.running()?;
+            ensure!(now != former, "K3s still runs {now}");
+            Ok(())
+        })
+    }
+
+    /// Replaces the distro under pods that have to keep their networks.
+    pub(in crate::suites) fn upgrade(
+        &mut self,
+        old: &[String],
+        (kind, number): (&str, u8),
+        replace: impl FnOnce(&mut Self) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        let before = self.inspect(old)?;
+        replace(self)?;
         self.daemons_are_ready()?;
         // A kubelet that has just started knows no pod for a moment.
         sh::until(60, "the pods have their networks", || {

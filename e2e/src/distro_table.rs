@@ -1,0 +1,93 @@
+//! The table of what passed on which release of K3s and of RKE2: their suites write it, and pages name no release that it lacks.
+
+use std::{fs, path::Path, process::Command};
+
+use anyhow::{Context as _, ensure};
+
+use crate::{
+    options::Options,
+    report::{CheckFailed, Report},
+    sh,
+    test_env::TestEnv,
+};
+
+/// The page with the table, in the checkout.
+const PAGE: &str = "docs/contributing/distros.md";
+
+/// A release of a distro.
+pub(crate) struct DistroRelease {
+    /// Its name on pages.
+    pub(crate) distro: &'static str,
+    pub(crate) version: String,
+}
+
+impl DistroRelease {
+    /// Runs cases one after the other; with `--record` each that passes gets a row.
+    pub(crate) fn run<C>(
+        &self,
+        env: &TestEnv,
+        options: &Options,
+        cases: &[&(&str, C)],
+        report: &mut Report,
+        run: impl Fn(&C, &mut Report) -> Result<(), CheckFailed>,
+    ) -> Result<(), CheckFailed> {
+        for (name, case) in cases {
+            let before = report.passed();
+            run(case, report)?;
+            let checks = report.passed() - before;
+            if options.record {
+                report.check(&format!("{PAGE} has what passed of {name}"), || {
+                    self.record(env, name, checks)
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn record(&self, env: &TestEnv, case: &str, checks: u32) -> anyhow::Result<()> {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent();
+        let path = root.context("e2e lies in the checkout")?.join(PAGE);
+        let page = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+        let day = sh::run(Command::new("date").args(["--utc", "+%F"]))?;
+        let commit = env.commit()?;
+        let commit = commit.get(..12).unwrap_or(&commit);
+        let key = format!("| {} | {} | `{case}` |", self.distro, self.version);
+        let page = with_row(
+            &page,
+            &key,
+            &format!("{checks} | {commit} | {} |", day.trim()),
+        )?;
+        fs::write(&path, page).with_context(|| path.display().to_string())
+    }
+}
+
+/// Replaces the row that begins in this way, or adds it in its place; rows are sorted.
+fn with_row(page: &str, key: &str, rest: &str) -> anyhow::Result<String> {
+    let (text, rows) = page
+        .split_once("|---|\n")
+        .context("the page has no table")?;
+    ensure!(
+        rows.lines().all(|line| line.starts_with("| ")),
+        "the page goes on after its table"
+    );
+    let mut rows: Vec<_> = rows.lines().filter(|row| !row.starts_with(key)).collect();
+    let row = format!("{key} {rest}");
+    rows.push(&row);
+    rows.sort_unstable();
+    Ok(format!("{text}|---|\n{}\n", rows.join("\n")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_takes_the_place_of_the_former_one() {
+        let page = "# P\n\n| a | b |\n|---|---|\n| x | 1 |\n";
+        let page = with_row(page, "| b |", "2 |").unwrap();
+        let page = with_row(&page, "| x |", "3 |").unwrap();
+        assert_eq!(page, "# P\n\n| a | b |\n|---|---|\n| b | 2 |\n| x | 3 |\n");
+        assert!(with_row("# P\n", "| x |", "3 |").is_err());
+        assert!(with_row(&format!("{page}\nmore\n"), "| x |", "3 |").is_err());
+    }
+}
