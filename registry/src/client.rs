@@ -15,7 +15,9 @@ use std::{
 use archive::digest::{Digest, sha256};
 use reqwest::{
     Method, RequestBuilder, Response, StatusCode, Url,
-    header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderName, LOCATION, WWW_AUTHENTICATE},
+    header::{
+        ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, LOCATION, WWW_AUTHENTICATE,
+    },
 };
 
 pub use self::login::{Login, StoredLoginError, stored_login};
@@ -109,10 +111,20 @@ pub struct Registry {
     is_of_tokens: Cell<bool>,
 }
 
+/// Decides whether a body is what was requested.
+type Check<'a> = &'a dyn Fn(&[u8]) -> Result<(), Failure>;
+
 /// A page of a repository's tags.
 #[derive(serde::Deserialize)]
 struct TagList {
     tags: Option<Vec<String>>,
+}
+
+/// Returns the tags in a page. A page of a proxy is not an empty list: with that, moving tags would go back to an older release.
+fn tag_list(body: &[u8]) -> Result<Vec<String>, Failure> {
+    let list: TagList = serde_json::from_slice(body)
+        .map_err(|_| Failure::Protocol("the registry's answer is not a list of tags"))?;
+    Ok(list.tags.unwrap_or_default())
 }
 
 /// A part of a registry for which a login counts.
@@ -148,11 +160,9 @@ impl Registry {
     /// Returns whether the registry has a blob.
     pub(crate) fn has_blob(&self, repository: &str, digest: &Digest) -> Result<bool, Error> {
         let action = || format!("look for {repository}@{digest}");
-        let found = self.attempt(action, async || {
-            let request = self.request(Method::HEAD, repository, &format!("blobs/{digest}"));
-            self.success(&push(repository), request).await
-        });
-        match found {
+        let path = format!("blobs/{digest}");
+        let request = || self.request(Method::HEAD, repository, &path);
+        match self.headers(&action, &push(repository), &request) {
             Ok(_) => Ok(true),
             Err(Error::Missing { .. }) => Ok(false),
             Err(error) => Err(error),
@@ -162,16 +172,13 @@ impl Registry {
     /// Returns the digest of a tag or digest, or `None` when the registry does not have it.
     pub fn digest_of(&self, repository: &str, name: &str) -> Result<Option<Digest>, Error> {
         let action = || format!("look for {repository} {name}");
-        let found = self.attempt(action, async || {
-            let request = self.manifest_request(Method::HEAD, repository, name);
-            self.success(&push(repository), request).await
-        });
-        let found = match found {
+        let request = || self.manifest_request(Method::HEAD, repository, name);
+        let found = match self.headers(&action, &push(repository), &request) {
             Ok(found) => found,
             Err(Error::Missing { .. }) => return Ok(None),
             Err(error) => return Err(error),
         };
-        let digest = found.headers().get(CONTENT_DIGEST);
+        let digest = found.get(CONTENT_DIGEST);
         match digest.and_then(|digest| digest.to_str().ok()?.parse().ok()) {
             Some(digest) => Ok(Some(digest)),
             None => Ok(Some(sha256(&self.manifest(repository, name)?))),
@@ -181,11 +188,8 @@ impl Registry {
     /// Returns a manifest by its tag or digest.
     pub fn manifest(&self, repository: &str, name: &str) -> Result<Vec<u8>, Error> {
         let action = || format!("pull {repository} {name}");
-        let bytes = self.attempt(action, async || {
-            let request = self.manifest_request(Method::GET, repository, name);
-            let response = self.success(&pull(repository), request).await?;
-            self.http.body(response, MAX_JSON).await
-        })?;
+        let request = || self.manifest_request(Method::GET, repository, name);
+        let (_, bytes) = self.exchange(&action, &pull(repository), &request, Some(&|_| Ok(())))?;
         let found = sha256(&bytes);
         match name.parse() {
             Ok(expected) if expected != found => Err(Error::Digest {
@@ -204,26 +208,22 @@ impl Registry {
         // A registry may send fewer tags than requested, or all of them each time.
         for _ in 0..MAX_TAG_PAGES {
             let action = || format!("list the tags of {repository}");
-            let found = self.attempt(action, async || {
+            let request = || {
                 let mut address = self.address(repository, "tags/list");
                 address.query_pairs_mut().append_pair("n", TAG_PAGE);
                 if let Some(last) = &last {
                     address.query_pairs_mut().append_pair("last", last);
                 }
-                let request = self.http.request(Method::GET, address);
-                let response = self.success(&pull(repository), request).await?;
-                let body = self.http.body(response, MAX_JSON).await?;
-                // A page of a proxy is not an empty list: with that, moving tags would go back to an older release.
-                let answer: TagList = serde_json::from_slice(&body).map_err(|_| {
-                    Failure::Protocol("the registry's answer is not a list of tags")
-                })?;
-                Ok(answer.tags.unwrap_or_default())
-            });
-            let page = match found {
-                Ok(page) => page,
+                self.http.request(Method::GET, address)
+            };
+            let is_list = |body: &[u8]| tag_list(body).map(drop);
+            let found = self.exchange(&action, &pull(repository), &request, Some(&is_list));
+            let body = match found {
+                Ok((_, body)) => body,
                 Err(Error::Missing { .. }) => break,
                 Err(error) => return Err(error),
             };
+            let page = tag_list(&body).unwrap_or_default();
             last = page.last().cloned();
             let before = tags.len();
             tags.extend(page);
@@ -270,14 +270,13 @@ impl Registry {
         bytes: &[u8],
     ) -> Result<(), Error> {
         let action = || format!("push {repository} {name}");
-        self.attempt(action, async || {
+        let request = || {
             let request = self.request(Method::PUT, repository, &format!("manifests/{name}"));
-            let request = request
+            request
                 .header(CONTENT_TYPE, media_type)
-                .body(bytes.to_vec());
-            self.success(&push(repository), request).await
-        })
-        .map(drop)
+                .body(bytes.to_vec())
+        };
+        self.headers(&action, &push(repository), &request).map(drop)
     }
 
     /// Returns whether the registry has the API that lists the artifacts about a manifest.
@@ -287,12 +286,11 @@ impl Registry {
         subject: &Digest,
     ) -> Result<bool, Error> {
         let action = || format!("list what is attached to {repository}@{subject}");
-        let found = self.attempt(action, async || {
+        let request = || {
             let request = self.request(Method::GET, repository, &format!("referrers/{subject}"));
-            let request = request.header(ACCEPT, archive::oci::INDEX);
-            self.success(&push(repository), request).await
-        });
-        match found {
+            request.header(ACCEPT, archive::oci::INDEX)
+        };
+        match self.headers(&action, &push(repository), &request) {
             Ok(_) => Ok(true),
             Err(Error::Missing { .. }) => Ok(false),
             Err(error) => Err(error),
@@ -371,6 +369,39 @@ impl Registry {
                 Ok(Some(format!("Bearer {token}")))
             }
         }
+    }
+
+    /// Sends a request until its response is a success; returns the headers.
+    fn headers(
+        &self,
+        action: &dyn Fn() -> String,
+        scope: &Scope,
+        request: &dyn Fn() -> RequestBuilder,
+    ) -> Result<HeaderMap, Error> {
+        let (headers, _) = self.exchange(action, scope, request, None)?;
+        Ok(headers)
+    }
+
+    /// Sends a request until its response has arrived, with a body that passes the check where there is one; no body is read without.
+    ///
+    /// It is not generic, since every instance of [`Self::attempt`] is large.
+    fn exchange(
+        &self,
+        action: &dyn Fn() -> String,
+        scope: &Scope,
+        request: &dyn Fn() -> RequestBuilder,
+        check: Option<Check<'_>>,
+    ) -> Result<(HeaderMap, Vec<u8>), Error> {
+        self.attempt(action, async || {
+            let response = self.success(scope, request()).await?;
+            let headers = response.headers().clone();
+            let Some(check) = check else {
+                return Ok((headers, Vec::new()));
+            };
+            let body = self.http.body(response, MAX_JSON).await?;
+            check(&body)?;
+            Ok((headers, body))
+        })
     }
 
     /// Sends a request, and retries it while its failure may be temporary.
