@@ -7,6 +7,7 @@ use chart::{
     bindata::{self, Asset},
     index::{self, Packed},
     manifest,
+    oci::{self, Artifact},
 };
 
 use crate::{description::ChartEntry, tree::Tree};
@@ -110,6 +111,11 @@ pub fn bindata(charts: &[Packed], k3s_manifest: &[u8]) -> Tree {
         }
     }
     tree
+}
+
+/// Makes the artifact of a chart's archive, and of its signature for Helm, as registries get it.
+pub fn artifact(tgz: &[u8], provenance: Option<&[u8]>) -> anyhow::Result<Artifact> {
+    Ok(oci::artifact(tgz, provenance)?)
 }
 
 /// Returns the charts as `release.json` lists them.

@@ -14,6 +14,7 @@ use std::{fs, path::Path};
 
 use anyhow::{Context as _, ensure};
 use archive::{digest::Digest, lists};
+use serde_json::Value;
 
 pub(crate) use self::verify::check_sums;
 pub use self::{
@@ -91,6 +92,12 @@ pub fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
         path.display()
     );
     fs::read(path).with_context(context)
+}
+
+/// Returns the statement in a bundle, whoever signed it: a push sends what is there, and whoever pulls it verifies it.
+pub fn statement_of_anyone(bundle: &[u8]) -> Option<Value> {
+    let statement = signing::bundle::statement_of_anyone(bundle).ok()?;
+    serde_json::from_slice(&statement).ok()
 }
 
 /// Takes the signatures out of a release, and returns them.

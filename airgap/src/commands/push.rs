@@ -18,6 +18,7 @@ use registry::{
     push::{self, Artifact, PushStats},
 };
 use release::{
+    charts,
     signatures::{CHART, IMAGES, LIMIT, PROVENANCE, Trust},
     source::{self, Source},
     tree::{File, Tree},
@@ -128,7 +129,7 @@ impl Push {
         {
             let place = to.charts_to.clone();
             let place = place.unwrap_or_else(|| target.below(CHARTS));
-            artifacts.extend(charts(dist, &place)?);
+            artifacts.extend(charts_of(dist, &place)?);
         }
         let host = target.host;
         for Artifact {
@@ -376,7 +377,7 @@ fn note_other_digests(dir: &Path, layout: &Layout) {
 }
 
 /// Returns the charts of a release, below a repository.
-fn charts(dist: &Path, to: &str) -> anyhow::Result<Vec<Artifact>> {
+fn charts_of(dist: &Path, to: &str) -> anyhow::Result<Vec<Artifact>> {
     let charts = Tree::read(&dist.join("charts/assets")).with_context(|| {
         format!(
             "cannot read charts from {}: name the directory of a release",
@@ -393,7 +394,7 @@ fn charts(dist: &Path, to: &str) -> anyhow::Result<Vec<Artifact>> {
 }
 
 fn chart(tgz: &[u8], provenance: Option<&[u8]>, to: &str) -> anyhow::Result<Artifact> {
-    let artifact = chart::oci::artifact(tgz, provenance)?;
+    let artifact = charts::artifact(tgz, provenance)?;
     let blobs = artifact.blobs.into_iter();
     Ok(Artifact {
         repository: format!("{to}/{}", artifact.name),

@@ -6,7 +6,7 @@ use archive::{digest::Digest, oci};
 use serde_json::json;
 
 use super::{CHART, IMAGES, statement::Statement};
-use crate::{description::Release, names, tree::Tree};
+use crate::{charts, description::Release, names, tree::Tree};
 
 /// The ending of the signed text of the older form.
 pub const PAYLOAD: &str = ".json";
@@ -60,7 +60,7 @@ pub fn signed(files: &Tree, release: &Release, signatures: &Tree) -> anyhow::Res
             .get(path)
             .with_context(|| format!("{path} is missing"))?;
         let provenance = signatures.get(&format!("{path}{CHART}"));
-        let artifact = ::chart::oci::artifact(tgz, provenance).with_context(|| path.clone())?;
+        let artifact = charts::artifact(tgz, provenance).with_context(|| path.clone())?;
         all.push(Signed {
             name: artifact.name,
             digest: artifact.descriptor.digest,

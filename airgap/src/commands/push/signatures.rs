@@ -13,10 +13,10 @@ use registry::{
     referrers::{self, Document},
 };
 use release::{
-    signatures::{BUNDLE, IMAGES, PROVENANCE, image, provenance},
+    signatures::{BUNDLE, IMAGES, PROVENANCE, image, provenance, statement_of_anyone},
     tree::Tree,
 };
-use serde_json::{Value, json};
+use serde_json::json;
 
 /// The media type of the signed text.
 const PAYLOAD_TYPE: &str = "application/vnd.dev.cosign.simplesigning.v1+json";
@@ -51,7 +51,7 @@ fn documents(subject: &Descriptor, signatures: &Tree) -> impl Iterator<Item = Do
     let digest = subject.digest.hex();
     let own = format!("{IMAGES}{digest}{BUNDLE}");
     let bundles = signatures.0.iter().filter_map(move |(path, file)| {
-        let payload = payload_of(&file.bytes)?;
+        let payload = statement_of_anyone(&file.bytes)?;
         let predicate = payload["predicateType"].as_str()?.to_owned();
         let mut subjects = payload["subject"].as_array()?.iter();
         let is_about = subjects.any(|one| one["digest"]["sha256"] == *digest);
@@ -59,21 +59,17 @@ fn documents(subject: &Descriptor, signatures: &Tree) -> impl Iterator<Item = Do
             || (path.starts_with(PROVENANCE) && predicate == provenance::PREDICATE);
         (is_about && is_known).then_some((path, file, predicate))
     });
-    bundles.map(|(path, file, predicate)| Document {
-        media_type: signing::bundle::MEDIA_TYPE.to_owned(),
-        title: path.rsplit('/').next().unwrap_or(path).to_owned(),
-        bytes: file.bytes.clone(),
-        annotations: BTreeMap::from([
-            (CONTENT.to_owned(), "dsse-envelope".to_owned()),
-            (PREDICATE_TYPE.to_owned(), predicate),
-        ]),
+    bundles.map(|(path, file, predicate)| {
+        let mut annotations = BTreeMap::new();
+        annotations.insert(CONTENT.to_owned(), "dsse-envelope".to_owned());
+        annotations.insert(PREDICATE_TYPE.to_owned(), predicate);
+        Document {
+            media_type: signing::bundle::MEDIA_TYPE.to_owned(),
+            title: path.rsplit('/').next().unwrap_or(path).to_owned(),
+            bytes: file.bytes.clone(),
+            annotations,
+        }
     })
-}
-
-/// Returns the statement in a bundle, whoever signed it: a push sends what is there, and whoever pulls it verifies it.
-fn payload_of(bundle: &[u8]) -> Option<Value> {
-    let statement = signing::bundle::statement_of_anyone(bundle).ok()?;
-    serde_json::from_slice(&statement).ok()
 }
 
 /// Sends the older form: a manifest under a tag of its own, with a layer for each signature. Signatures of others stay.
