@@ -25,7 +25,7 @@ const PARTS: [&str; 3] = [
 /// The version that the program says, with the tag of images made of it.
 const VERSION: &str = "v1.36.3+rke2r1";
 const TAG: &str = "v1.36.3-rke2r1";
-const KLIPPER_HELM: &str = "rancher/klipper-helm:v0.13.3-build20260727";
+pub(super) const KLIPPER_HELM: &str = "rancher/klipper-helm:v0.13.3-build20260727";
 /// The manifest of the chart of Multus in the runtime's image.
 const MANIFEST: &str = "rke2-multus.yaml";
 

@@ -4,6 +4,7 @@
 //! machine; suite `service` has the units on a real systemd.
 
 pub(super) mod charts;
+mod compiled;
 pub(super) mod documented;
 pub(super) mod node;
 pub(super) mod releases;
@@ -30,7 +31,7 @@ use crate::{
     options::Options,
     pages::Reader,
     programs::{Module, Needs, k3s::K3s},
-    report::{CheckFailed, Report},
+    report::{CheckFailed, Report, say},
     sh,
     test_env::TestEnv,
 };
@@ -38,9 +39,14 @@ use crate::{
 pub(crate) const NEEDS: Needs = Needs {
     debian: &[
         ("busybox", "busybox-static"),
+        ("curl", "curl"),
+        // K3s' inner program is linked with SQLite.
+        ("gcc", "gcc"),
         ("ip", "iproute2"),
         ("iptables", "iptables"),
+        ("make", "make"),
         ("nft", "nftables"),
+        ("patch", "patch"),
         ("skopeo", "skopeo"),
         ("sysctl", "procps"),
         // K3s' installer writes units where it finds it.
@@ -71,20 +77,27 @@ pub(crate) fn run(
     options: &Options,
     report: &mut Report,
 ) -> Result<(), CheckFailed> {
-    let mut wanted = options.wanted(&CASES, report)?.into_iter();
     let k3s = report.check("K3s' program, its installer and its images", || {
         K3s::find(options.k3s.as_deref(), options.install)
     })?;
+    let mut cases = CASES.to_vec();
+    if k3s.parts.is_none() && options.case.is_none() {
+        say("not run: compiled, because a release of K3s has no sources");
+        cases.retain(|(name, _)| *name != "compiled");
+    }
+    let wanted = options.wanted(&cases, report)?;
+    let mut wanted = wanted.into_iter();
     wanted.try_for_each(|case| case(env, &k3s, report))
 }
 
 /// The cases, each with nodes of its own.
-const CASES: [(&str, Case); 8] = [
+const CASES: [(&str, Case); 9] = [
     ("life", life),
     ("charts", charts::run),
     ("documented", documented::run),
     ("trial", trial::run),
     ("versions", versions::run),
+    ("compiled", compiled::run),
     ("tailnet", vpn::tailnet),
     ("wireguard", vpn::wireguard),
     ("interface", vpn::interface),

@@ -301,10 +301,15 @@ impl DistroNode {
 
     /// Changes the distro's settings.
     pub(in crate::suites) fn set(&self, key: &str, value: Value) -> anyhow::Result<()> {
-        let file = self.distro.config();
-        let mut config: Value = serde_json::from_slice(&fs::read(self.node.path(&file))?)?;
+        let mut config = self.settings()?;
         config[key] = value;
-        self.node.write(&file, config.to_string())
+        self.node.write(&self.distro.config(), config.to_string())
+    }
+
+    /// Returns the distro's settings.
+    pub(in crate::suites) fn settings(&self) -> anyhow::Result<Value> {
+        let file = self.node.path(&self.distro.config());
+        Ok(serde_json::from_slice(&fs::read(file)?)?)
     }
 
     /// Returns the command line that systemd would start for the distro.
