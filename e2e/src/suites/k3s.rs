@@ -10,6 +10,7 @@ pub(super) mod node;
 pub(super) mod releases;
 mod rke2_charts;
 mod trial;
+mod two_clusters;
 mod versions;
 mod vpn;
 
@@ -91,7 +92,7 @@ pub(crate) fn run(
 }
 
 /// The cases, each with nodes of its own.
-const CASES: [(&str, Case); 9] = [
+const CASES: [(&str, Case); 10] = [
     ("life", life),
     ("charts", charts::run),
     ("documented", documented::run),
@@ -101,6 +102,7 @@ const CASES: [(&str, Case); 9] = [
     ("tailnet", vpn::tailnet),
     ("wireguard", vpn::wireguard),
     ("interface", vpn::interface),
+    ("two-clusters", two_clusters::run),
 ];
 
 type Case = fn(&TestEnv, &K3s, &mut Report) -> Result<(), CheckFailed>;
@@ -432,10 +434,25 @@ impl DistroCluster {
     }
 
     fn ping(&self, from: &str, to: &Addresses, interface: &str) -> anyhow::Result<()> {
-        let address = to[interface].first().context("it has no address")?;
-        let address = address.split('/').next().unwrap_or_default();
+        let address = bare(to, interface)?;
         let ping = ["exec", from, "--", "ping", "-c1", "-W5", address];
         self.kubectl(&ping).map(drop)
+    }
+
+    /// Starts a server in each pod, for [`Self::ask`].
+    fn serve_in(&self, pods: &[String]) -> anyhow::Result<()> {
+        let serve = ["--", "busybox", "httpd", "-p", "8080", "-h", "/etc"];
+        pods.iter().try_for_each(|pod| {
+            self.kubectl(&[&["exec", pod], &serve[..]].concat())
+                .map(drop)
+        })
+    }
+
+    /// Asks the pod at another one's address of an interface for its name.
+    fn ask(&self, from: &str, to: &Addresses, interface: &str) -> anyhow::Result<String> {
+        let question = question(to, interface, 8080)?;
+        let answer = self.kubectl(&["exec", from, "--", "sh", "-c", &question])?;
+        Ok(answer.lines().last().unwrap_or_default().to_owned())
     }
 
     /// The life of pods: they start, keep their networks while daemons and the distro restart, and leave nothing.
@@ -614,6 +631,21 @@ impl DistroCluster {
             Ok(())
         })
     }
+}
+
+/// Returns the line for a shell that asks the server of a pod for the pod's name, which is the last line of the answer. busybox's wget needs
+/// files that the pods do not have.
+fn question(addresses: &Addresses, interface: &str, port: u16) -> anyhow::Result<String> {
+    let address = bare(addresses, interface)?;
+    let request = "printf 'GET /hostname HTTP/1.0\\r\\n\\r\\n'";
+    Ok(format!("{request} | busybox nc -w3 {address} {port}"))
+}
+
+/// Returns the address of an interface without the length of its prefix.
+fn bare<'a>(addresses: &'a Addresses, interface: &str) -> anyhow::Result<&'a str> {
+    let address = addresses[interface].first();
+    let address = address.and_then(|address| address.split('/').next());
+    address.context("it has no address")
 }
 
 /// Fails unless these pods, one of each node, reach each other over the LAN.
