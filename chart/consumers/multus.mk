@@ -1,4 +1,5 @@
-# multus-rs in a distro's tree: `make download` fetches the files of multus.lock, `make generate` copies them to where Go compiles them in.
+# multus-rs in a distro's tree: `make download` fetches the files of multus.lock, `make embed` copies charts and manifest to where Go compiles
+# them in, and `make generate` the Go sources, too.
 #
 #   make multus-lock MULTUS_URL=https://release.example/vX.Y.Z MULTUS_VERSION=X.Y.Z    pins another release; with MULTUS_KEY=release.pub
 #                                                                                      only one that this key signed
@@ -10,6 +11,9 @@
 MULTUS_DISTRO ?= k3s
 MULTUS_LOCK ?= multus.lock
 MULTUS_DIR ?= build/multus
+# The directories that the tree embeds: charts are below the first one, the manifest is in the second.
+MULTUS_STATIC ?= embedded/static/embed
+MULTUS_DEPLOY ?= embedded/deploy/embed
 MULTUS_CURL ?= curl --fail --location --silent --show-error --retry 3
 
 # The files of a release that each distro embeds, by their flat names on a release's page and by their paths in a release. The generated Go
@@ -18,7 +22,7 @@ MULTUS_FILES_k3s = ^(k3s-multus(-crd)?-[0-9][^/]*\.tgz$$|k3s-multus\.yaml$$|bind
 MULTUS_FILES_rke2 = ^(rke2-multus(-crd)?-[0-9][^/]*\.tgz$$|rke2-multus\.yaml$$|charts/assets/rke2-multus(-crd)?/|manifests/rke2/)
 MULTUS_FILES = $(MULTUS_FILES_$(MULTUS_DISTRO))
 
-# Shell functions that both targets use. A path comes from a file that was downloaded: it stays below the directory that it is written to.
+# Shell functions that the targets use. A path comes from a file that was downloaded: it stays below the directory that it is written to.
 define MULTUS_SHELL
 set -eu; \
 test -n '$(MULTUS_FILES)' || { echo "MULTUS_DISTRO=$(MULTUS_DISTRO): set k3s or rke2" >&2; exit 1; }; \
@@ -29,10 +33,16 @@ check_line() { \
 	if ! echo "$$2" | grep -Eqx '[A-Za-z0-9._+-]+(/[A-Za-z0-9._+-]+)*' || echo "/$$2/" | grep -q '/\.\.*/'; then \
 		echo "$$3: '$$2' is not a path below the release: ask its publisher" >&2; exit 1; \
 	fi; \
+}; \
+locked_paths() { \
+	base=$$(sed -n 's/^# release //p' $(MULTUS_LOCK)); \
+	grep -v '^#' $(MULTUS_LOCK) | while read -r sum version address; do \
+		path=$${address#"$$base"/}; check_line "$$sum" "$$path" $(MULTUS_LOCK); echo "$$path"; \
+	done; \
 }
 endef
 
-.PHONY: download generate multus-lock
+.PHONY: download embed generate multus-lock
 
 download:
 	@$(MULTUS_SHELL); \
@@ -56,19 +66,27 @@ download:
 		echo "$$path $$version"; \
 	done
 
-generate: download
+# Adds the charts and the manifest to what the tree embeds already, in place of those of another release.
+embed: download
+	@$(MULTUS_SHELL); \
+	mkdir -p $(MULTUS_STATIC)/charts $(MULTUS_DEPLOY); \
+	rm -f $(MULTUS_STATIC)/charts/*-multus-*.tgz; \
+	paths=$$(locked_paths); \
+	for path in $$paths; do \
+		case "$$path" in \
+			*.tgz) cp "$(MULTUS_DIR)/$$path" $(MULTUS_STATIC)/charts/ ;; \
+			*.yaml) cp "$(MULTUS_DIR)/$$path" $(MULTUS_DEPLOY)/multus.yaml ;; \
+		esac; \
+	done
+
+generate: embed
 	@$(MULTUS_SHELL); \
 	for package in static deploy; do \
-		find embedded/$$package/embed -mindepth 1 ! -name .empty -delete; \
 		if [ -d bindata/$$package ]; then find bindata/$$package \( -name 'zz_*.go' -o -name no_stage.go \) -delete; fi; \
 	done; \
-	mkdir embedded/static/embed/charts; \
-	base=$$(sed -n 's/^# release //p' $(MULTUS_LOCK)); \
-	grep -v '^#' $(MULTUS_LOCK) | while read -r sum version address; do \
-		path=$${address#"$$base"/}; check_line "$$sum" "$$path" $(MULTUS_LOCK); \
+	paths=$$(locked_paths); \
+	for path in $$paths; do \
 		case "$$path" in \
-			*.tgz) cp "$(MULTUS_DIR)/$$path" embedded/static/embed/charts/ ;; \
-			*.yaml) cp "$(MULTUS_DIR)/$$path" embedded/deploy/embed/multus.yaml ;; \
 			bindata*) \
 				file="$${path#bindata?}"; file="$${file#go/}"; package="$${file%%[-/]*}"; \
 				mkdir -p "bindata/$$package"; cp "$(MULTUS_DIR)/$$path" "bindata/$$package/$${file#*[-/]}" ;; \

@@ -81,6 +81,15 @@ pub(crate) fn nothing_left(node: &Node) -> anyhow::Result<()> {
 /// Waits until nothing is left but files about pods whose names begin so. The job that uninstalls Multus has a pod, too: when that one ends
 /// after the daemon, only the runtime detaches it, and its state stays for a later installation.
 pub(crate) fn nothing_left_but_of(node: &Node, pods: &str) -> anyhow::Result<()> {
+    let containers = containers_of(node, pods)?;
+    let is_file = |left: &str| left.starts_with('/');
+    nothing_left_but(node, |left| {
+        is_file(left) && containers.iter().any(|id| left.contains(id))
+    })
+}
+
+/// Returns the containers of pods whose names begin so, of which a node has state.
+pub(crate) fn containers_of(node: &Node, pods: &str) -> anyhow::Result<Vec<String>> {
     let mut state = Vec::new();
     files(node, "/var/lib/cni/multus/.multus-rs", &mut state)?;
     let mut containers = Vec::new();
@@ -93,10 +102,7 @@ pub(crate) fn nothing_left_but_of(node: &Node, pods: &str) -> anyhow::Result<()>
         let container = record["containerID"].as_str().filter(|_| is_named);
         containers.extend(container.map(str::to_owned));
     }
-    let is_file = |left: &str| left.starts_with('/');
-    nothing_left_but(node, |left| {
-        is_file(left) && containers.iter().any(|id| left.contains(id))
-    })
+    Ok(containers)
 }
 
 fn nothing_left_but(node: &Node, may_stay: impl Fn(&str) -> bool) -> anyhow::Result<()> {

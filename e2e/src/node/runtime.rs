@@ -68,6 +68,32 @@ impl Runtime {
         Ok(runtime)
     }
 
+    /// Starts containerd with the usual paths and an empty store; another program fills these directories of CNI.
+    pub(crate) fn start_alone(
+        env: &TestEnv,
+        node: &Node,
+        conf_dir: &str,
+        bin_dir: &str,
+    ) -> anyhow::Result<Self> {
+        let (layout, containerd_version) = (Layout::Kubeadm, ContainerdVersion::V2);
+        let paths = NodePaths {
+            conf_dir: conf_dir.to_owned(),
+            bin_dir: bin_dir.to_owned(),
+            ..layout.paths(&node.name)
+        };
+        let config = layout::containerd(containerd_version, &paths, IMAGE);
+        node.write(&paths.config, config)?;
+        let runtime = Self {
+            layout,
+            plugins: NodePlugins::Release,
+            containerd_version,
+            containerd: serve(env, node, containerd_version, &paths.config)?,
+            paths,
+        };
+        runtime.answers(node)?;
+        Ok(runtime)
+    }
+
     /// Imports every image of an archive into the namespace of Kubernetes, as the agents of K3s and RKE2 do.
     pub(crate) fn import(&self, node: &Node, archive: &Path) -> anyhow::Result<()> {
         sh::run(self.ctr(node).args(["images", "import"]).arg(archive)).map(drop)

@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context as _, bail, ensure};
 
-use super::find;
+use super::{find, rke2::KLIPPER_HELM};
 use crate::{report::say, sh, test_env};
 
 /// The variable that names the directory, or the release, where the option is not given.
@@ -25,6 +25,9 @@ const PARTS: [&str; 3] = [
 /// The line of K3s' `go.mod` whose version is that of the release.
 const KUBERNETES: &str = "k8s.io/kubernetes => github.com/k3s-io/kubernetes v";
 
+/// The package of its inner program that names the image of the jobs.
+const HELM_CONTROLLER: &str = "github.com/k3s-io/helm-controller/pkg/controllers/chart";
+
 /// The files of a release.
 pub(crate) struct K3s {
     pub(crate) program: PathBuf,
@@ -34,6 +37,8 @@ pub(crate) struct K3s {
     pub(crate) installer: PathBuf,
     /// Archives that its agents import.
     pub(crate) images: Vec<PathBuf>,
+    /// The directory of the parts, of which another one can be built; a release has none.
+    pub(crate) parts: Option<PathBuf>,
 }
 
 impl K3s {
@@ -51,7 +56,57 @@ impl K3s {
                 dir.display()
             );
         }
-        Self::of_release(&build(&dir, install)?)
+        let mut built = Self::of_release(&build(&dir, install)?)?;
+        built.parts = Some(dir);
+        Ok(built)
+    }
+
+    /// Builds the same release in a new directory, as K3s' own scripts do, of sources that are changed first.
+    pub(crate) fn build_changed(
+        &self,
+        dir: &Path,
+        change: impl FnOnce(&Path) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Self> {
+        let parts = self
+            .parts
+            .as_ref()
+            .context("a release of K3s has no sources")?;
+        let [source, archive, _] = PARTS.map(|part| parts.join(part));
+        let (sources, data) = (dir.join("src"), dir.join("data"));
+        unpack(&source, &sources)?;
+        unpack(&archive, &data)?;
+        change(&sources)?;
+        let version = version_of(&sources)?;
+        inner_program(&sources, &version, &data.join("bin/k3s"))?;
+        // The outer program compares what it unpacks with this list.
+        let sums =
+            "find . -type f -not -name '.*' -exec sha256sum {} + | sed 's| \\./| |' >.sha256sums";
+        sh::run(
+            Command::new("sh")
+                .current_dir(data.join("bin"))
+                .args(["-c", sums]),
+        )?;
+        let archive = dir.join("data.tar.zst");
+        sh::run(
+            Command::new("tar")
+                .args(["--create", "--zstd", "--owner=0", "--group=0", "--file"])
+                .arg(&archive)
+                .arg("--directory")
+                .arg(&data)
+                .args(["bin", "etc"]),
+        )?;
+        let built = dir.join("k3s");
+        program(&sources, &archive, &version, &built)?;
+        for directory in [sources, data] {
+            fs::remove_dir_all(directory)?;
+        }
+        Ok(Self {
+            program: built,
+            next: self.program.clone(),
+            installer: self.installer.clone(),
+            images: self.images.clone(),
+            parts: None,
+        })
     }
 
     fn of_release(dir: &Path) -> anyhow::Result<Self> {
@@ -74,6 +129,7 @@ impl K3s {
             next: dir.join("k3s-next"),
             installer,
             images,
+            parts: None,
         })
     }
 
@@ -153,17 +209,9 @@ fn build(parts: &Path, install: bool) -> anyhow::Result<PathBuf> {
 
 fn build_in(parts: &Path, made: &Path) -> anyhow::Result<()> {
     let sources = made.join("src");
-    fs::create_dir_all(&sources)?;
     let [source, data, image] = PARTS.map(|part| parts.join(part));
-    sh::run(
-        Command::new("tar")
-            .args(["--extract", "--zstd", "--directory"])
-            .arg(&sources)
-            .arg("--file")
-            .arg(source),
-    )?;
-    let module = fs::read_to_string(sources.join("go.mod"))?;
-    let version = version(&module)?;
+    unpack(&source, &sources)?;
+    let version = version_of(&sources)?;
     program(&sources, &data, &version, &made.join("k3s"))?;
     // The same content in other bytes is another directory.
     let other = made.join("next.tar.zst");
@@ -192,29 +240,64 @@ fn program(sources: &Path, archive: &Path, version: &str, out: &Path) -> anyhow:
     fs::create_dir_all(&embedded)?;
     let hash = test_env::sha256(&fs::read(archive)?);
     fs::copy(archive, embedded.join(format!("{hash}.tar.zst")))?;
+    let mut go = go_build(sources, "urfave_cli_no_docs", &version_flags(version));
+    go.env("CGO_ENABLED", "0").arg("-o").arg(out);
+    sh::run(go.arg("./cmd/k3s")).context("cannot build K3s' program")?;
+    Ok(fs::set_permissions(out, fs::Permissions::from_mode(0o755))?)
+}
+
+/// Builds the program that the outer one unpacks, with everything that K3s is.
+fn inner_program(sources: &Path, version: &str, out: &Path) -> anyhow::Result<()> {
+    let mut copy = Command::new("cp");
+    copy.current_dir(sources);
+    sh::run(copy.args(["-R", "manifests/.", "pkg/deploy/embed"]))?;
+    let set = [
+        format!("k8s.io/client-go/pkg/version.gitVersion=v{version}"),
+        format!("k8s.io/component-base/version.gitVersion=v{version}"),
+        format!("{HELM_CONTROLLER}.DefaultJobImage={KLIPPER_HELM}"),
+    ];
+    let set = set.map(|value| format!("-X {value}")).join(" ");
+    let flags = format!("{} {set}", version_flags(version));
+    let tags =
+        "ctrd,netcgo,osusergo,providerless,urfave_cli_no_docs,sqlite_omit_load_extension,apparmor";
+    let mut go = go_build(sources, tags, &flags);
+    go.env("CGO_ENABLED", "1").env(
+        "CGO_CFLAGS",
+        "-DSQLITE_ENABLE_DBSTAT_VTAB=1 -DSQLITE_USE_ALLOCA=1",
+    );
+    sh::run(go.arg("-o").arg(out).arg("./cmd/server"))
+        .context("cannot build K3s' inner program")
+        .map(drop)
+}
+
+/// Returns the flags of the linker that set K3s' version.
+fn version_flags(version: &str) -> String {
     let package = "github.com/k3s-io/k3s/pkg/version";
-    sh::run(
-        Command::new("go")
-            .current_dir(sources)
-            .env("CGO_ENABLED", "0")
-            // Go does not ask the public database of sums about these forks.
-            .env("GONOSUMDB", "github.com/k3s-io/*")
-            .args([
-                "build",
-                "-mod=mod",
-                "-buildvcs=false",
-                "-tags=urfave_cli_no_docs",
-            ])
-            .arg(format!(
-                "-ldflags=-s -w -X {package}.Version=v{version} -X {package}.GitCommit=e2e"
-            ))
-            .arg("-o")
-            .arg(out)
-            .arg("./cmd/k3s"),
-    )
-    .context("cannot build K3s' program")?;
-    fs::set_permissions(out, fs::Permissions::from_mode(0o755))?;
-    Ok(())
+    format!("-s -w -X {package}.Version=v{version} -X {package}.GitCommit=e2e")
+}
+
+fn go_build(sources: &Path, tags: &str, flags: &str) -> Command {
+    let mut go = Command::new("go");
+    go.current_dir(sources)
+        // Go does not ask the public database of sums about these forks.
+        .env("GONOSUMDB", "github.com/k3s-io/*")
+        .args(["build", "-mod=mod", "-buildvcs=false"])
+        .args([format!("-tags={tags}"), format!("-ldflags={flags}")]);
+    go
+}
+
+/// Unpacks an archive into a new directory.
+fn unpack(archive: &Path, directory: &Path) -> anyhow::Result<()> {
+    fs::create_dir_all(directory)?;
+    // The archive of data needs a larger window than zstd takes by itself.
+    let mut tar = Command::new("tar");
+    tar.args(["--extract", "--use-compress-program=zstd --long=27"]);
+    tar.arg("--directory").arg(directory);
+    sh::run(tar.arg("--file").arg(archive)).map(drop)
+}
+
+fn version_of(sources: &Path) -> anyhow::Result<String> {
+    version(&fs::read_to_string(sources.join("go.mod"))?)
 }
 
 /// Returns the version of the K3s whose `go.mod` this is: that of its Kubernetes, with the suffix as build metadata.

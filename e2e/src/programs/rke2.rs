@@ -24,7 +24,7 @@ const PARTS: [&str; 3] = [
 ];
 /// The versions that its programs say; images have the same with a dash for a tag.
 pub(crate) const VERSIONS: [&str; 2] = ["v1.36.3+rke2r1", "v1.36.4+rke2r1"];
-const KLIPPER_HELM: &str = "rancher/klipper-helm:v0.13.3-build20260727";
+pub(super) const KLIPPER_HELM: &str = "rancher/klipper-helm:v0.13.3-build20260727";
 /// The manifest of the chart of Multus in the runtime's image.
 const MANIFEST: &str = "rke2-multus.yaml";
 

@@ -4,11 +4,14 @@
 //! machine; suite `service` has the units on a real systemd.
 
 pub(super) mod charts;
+mod compiled;
 pub(super) mod documented;
+mod mixed;
 pub(super) mod node;
 pub(super) mod releases;
 mod rke2_charts;
 mod trial;
+mod two_clusters;
 mod versions;
 mod vpn;
 
@@ -25,13 +28,13 @@ use crate::{
     control_plane::{api_client::ApiClient, objects},
     distro_table::DistroRelease,
     node::{
-        inspect::{Addresses, nothing_left, nothing_left_but_of, pod_artifacts},
+        inspect::{Addresses, containers_of, nothing_left, nothing_left_but_of, pod_artifacts},
         network::NodeNetwork,
     },
     options::Options,
     pages::Reader,
     programs::{Module, Needs, k3s::K3s},
-    report::{CheckFailed, Report},
+    report::{CheckFailed, Report, say},
     sh,
     test_env::TestEnv,
 };
@@ -39,9 +42,18 @@ use crate::{
 pub(crate) const NEEDS: Needs = Needs {
     debian: &[
         ("busybox", "busybox-static"),
+        ("containerd", "containerd"),
+        ("curl", "curl"),
+        ("dnsmasq", "dnsmasq-base"),
+        // K3s' inner program is linked with SQLite.
+        ("gcc", "gcc"),
         ("ip", "iproute2"),
+        // K3s starts its controller of network policies where it finds it.
+        ("ipset", "ipset"),
         ("iptables", "iptables"),
+        ("make", "make"),
         ("nft", "nftables"),
+        ("patch", "patch"),
         ("skopeo", "skopeo"),
         ("sysctl", "procps"),
         // K3s' installer writes units where it finds it.
@@ -51,6 +63,7 @@ pub(crate) const NEEDS: Needs = Needs {
         ("zstd", "zstd"),
     ],
     modules: &[
+        Module::Containerd,
         Module::Helm,
         Module::Multus,
         Module::Plugins,
@@ -72,10 +85,15 @@ pub(crate) fn run(
     options: &Options,
     report: &mut Report,
 ) -> Result<(), CheckFailed> {
-    let wanted = options.wanted(&CASES, report)?;
     let k3s = report.check("K3s' program, its installer and its images", || {
         K3s::find(options.k3s.as_deref(), options.install)
     })?;
+    let mut cases = CASES.to_vec();
+    if k3s.parts.is_none() && options.case.is_none() {
+        say("not run: compiled, because a release of K3s has no sources");
+        cases.retain(|(name, _)| *name != "compiled");
+    }
+    let wanted = options.wanted(&cases, report)?;
     let release = DistroRelease {
         distro: "K3s",
         version: report.check("K3s says its version", || k3s.version(&env.dir))?,
@@ -86,15 +104,18 @@ pub(crate) fn run(
 }
 
 /// The cases, each with nodes of its own.
-const CASES: [(&str, Case); 8] = [
+const CASES: [(&str, Case); 11] = [
     ("life", life),
     ("charts", charts::run),
     ("documented", documented::run),
     ("trial", trial::run),
     ("versions", versions::run),
+    ("compiled", compiled::run),
+    ("mixed", mixed::run),
     ("tailnet", vpn::tailnet),
     ("wireguard", vpn::wireguard),
     ("interface", vpn::interface),
+    ("two-clusters", two_clusters::run),
 ];
 
 type Case = fn(&TestEnv, &K3s, &mut Report) -> Result<(), CheckFailed>;
@@ -181,6 +202,16 @@ fn life(env: &TestEnv, k3s: &K3s, report: &mut Report) -> Result<(), CheckFailed
 
 /// Waits until the API server answers and the first node is Ready.
 pub(super) fn ready(server: &DistroNode) -> anyhow::Result<ApiClient> {
+    let api = answers(server)?;
+    sh::until(DEADLINE, "the node is Ready", || {
+        server.ensure_runs()?;
+        ensure_ready(&api, 1)
+    })?;
+    Ok(api)
+}
+
+/// Waits until the API server answers.
+fn answers(server: &DistroNode) -> anyhow::Result<ApiClient> {
     sh::until(DEADLINE, "the API server answers", || {
         server.ensure_runs()?;
         let answer = [
@@ -192,12 +223,7 @@ pub(super) fn ready(server: &DistroNode) -> anyhow::Result<ApiClient> {
         ];
         server.node.run(&answer)
     })?;
-    let api = ApiClient::start(&server.node, server.distro.kubeconfig.as_ref())?;
-    sh::until(DEADLINE, "the node is Ready", || {
-        server.ensure_runs()?;
-        ensure_ready(&api, 1)
-    })?;
-    Ok(api)
+    ApiClient::start(&server.node, server.distro.kubeconfig.as_ref())
 }
 
 /// Fails unless so many nodes are Ready.
@@ -275,6 +301,22 @@ impl DistroCluster {
         nodes.try_for_each(|member| act(member).with_context(|| member.node.name.clone()))
     }
 
+    /// Returns the nodes that run pods: all but a server without an agent.
+    fn workers(&self) -> anyhow::Result<Vec<&DistroNode>> {
+        let mut workers = Vec::new();
+        for member in &self.nodes {
+            if member.runs_pods()? {
+                workers.push(member);
+            }
+        }
+        Ok(workers)
+    }
+
+    fn each_worker(&self, act: impl Fn(&DistroNode) -> anyhow::Result<()>) -> anyhow::Result<()> {
+        let mut workers = self.workers()?.into_iter();
+        workers.try_for_each(|member| act(member).with_context(|| member.node.name.clone()))
+    }
+
     /// Ends the distro on every node; containers go on.
     fn end(&mut self) -> anyhow::Result<()> {
         self.nodes.iter_mut().try_for_each(DistroNode::end)
@@ -302,7 +344,7 @@ impl DistroCluster {
     fn kubelets_answer(&self) -> anyhow::Result<()> {
         // The conditions of nodes are those of before until the kubelets report again, so the kubelets themselves are asked.
         sh::until(DEADLINE, "the kubelets answer", || {
-            self.each(|member| {
+            self.each_worker(|member| {
                 member.ensure_runs()?;
                 let path = format!("/api/v1/nodes/{}/proxy/healthz", member.node.name);
                 self.api.request("GET", &path, &Value::Null).map(drop)
@@ -330,13 +372,13 @@ impl DistroCluster {
     pub(super) fn all_are_ready(&self) -> anyhow::Result<()> {
         sh::until(DEADLINE, "all nodes are Ready", || {
             self.each(DistroNode::ensure_runs)?;
-            ensure_ready(&self.api, self.nodes.len())
+            ensure_ready(&self.api, self.workers()?.len())
         })
     }
 
     pub(super) fn doctor_finds_nothing(&self, report: &mut Report) -> Result<(), CheckFailed> {
         report.check("doctor finds nothing wrong on any node", || {
-            self.each(|member| {
+            self.each_worker(|member| {
                 let text = member.node.run(&["multus-distro", "doctor"])?;
                 ensure!(text.contains("the daemon answers"), "it prints {text}");
                 Ok(())
@@ -360,7 +402,7 @@ impl DistroCluster {
     /// Like [`Self::daemons_are_ready`], for the daemons of another chart.
     fn are_ready(&self, chart: &str) -> anyhow::Result<()> {
         let path = format!("/apis/apps/v1/namespaces/kube-system/daemonsets/{chart}");
-        let count = self.nodes.len() as u64;
+        let count = self.workers()?.len() as u64;
         sh::until(DEADLINE, "the DaemonSet is ready", || {
             self.each(DistroNode::ensure_runs)?;
             let status = self.api.request("GET", &path, &Value::Null)?.json()?["status"].clone();
@@ -370,7 +412,7 @@ impl DistroCluster {
             ensure!(is_ready, "it is {status}");
             Ok(())
         })?;
-        self.each(|member| {
+        self.each_worker(|member| {
             for file in member.distro.of_multus() {
                 ensure!(member.node.path(&file).exists(), "there is no {file}");
             }
@@ -405,7 +447,7 @@ impl DistroCluster {
     pub(super) fn create(&self, kind: &str, number: u8) -> anyhow::Result<Vec<String>> {
         let mut names = Vec::new();
         let mut all = Vec::new();
-        for member in &self.nodes {
+        for member in self.workers()? {
             let node = &member.node;
             let name = format!("{kind}-{}", node.name);
             let address = format!("10.77.{}.{number}/16", node.number);
@@ -426,10 +468,25 @@ impl DistroCluster {
     }
 
     fn ping(&self, from: &str, to: &Addresses, interface: &str) -> anyhow::Result<()> {
-        let address = to[interface].first().context("it has no address")?;
-        let address = address.split('/').next().unwrap_or_default();
+        let address = bare(to, interface)?;
         let ping = ["exec", from, "--", "ping", "-c1", "-W5", address];
         self.kubectl(&ping).map(drop)
+    }
+
+    /// Starts a server in each pod, for [`Self::ask`].
+    fn serve_in(&self, pods: &[String]) -> anyhow::Result<()> {
+        let serve = ["--", "busybox", "httpd", "-p", "8080", "-h", "/etc"];
+        pods.iter().try_for_each(|pod| {
+            self.kubectl(&[&["exec", pod], &serve[..]].concat())
+                .map(drop)
+        })
+    }
+
+    /// Asks the pod at another one's address of an interface for its name.
+    fn ask(&self, from: &str, to: &Addresses, interface: &str) -> anyhow::Result<String> {
+        let question = question(to, interface, 8080)?;
+        let answer = self.kubectl(&["exec", from, "--", "sh", "-c", &question])?;
+        Ok(answer.lines().last().unwrap_or_default().to_owned())
     }
 
     /// The life of pods: they start, keep their networks while daemons and the distro restart, and leave nothing.
@@ -575,8 +632,9 @@ impl DistroCluster {
         self.each(|member| {
             let conf_dir = member.distro.conf_dir;
             let confs = member.node.list(conf_dir)?;
+            let primary = member.runs_pods()?.then_some(member.distro.primary);
             ensure!(
-                confs == [member.distro.primary],
+                confs.iter().eq(primary.as_slice()),
                 "in {conf_dir} are {confs:?}"
             );
             let find = [
@@ -603,11 +661,29 @@ impl DistroCluster {
             ];
             let found = member.node.run(&[&find[..], &ours[..]].concat())?;
             let mut found: Vec<_> = found.lines().collect();
+            // The state of a job that ended after the daemon, where it has a network of its own.
+            let jobs = containers_of(&member.node, "helm-delete-")?;
+            found.retain(|path| !jobs.iter().any(|id| path.contains(id)));
             found.sort_unstable();
             ensure!(found == member.left(), "there are {found:?}");
             Ok(())
         })
     }
+}
+
+/// Returns the line for a shell that asks the server of a pod for the pod's name, which is the last line of the answer. busybox's wget needs
+/// files that the pods do not have.
+fn question(addresses: &Addresses, interface: &str, port: u16) -> anyhow::Result<String> {
+    let address = bare(addresses, interface)?;
+    let request = "printf 'GET /hostname HTTP/1.0\\r\\n\\r\\n'";
+    Ok(format!("{request} | busybox nc -w3 {address} {port}"))
+}
+
+/// Returns the address of an interface without the length of its prefix.
+fn bare<'a>(addresses: &'a Addresses, interface: &str) -> anyhow::Result<&'a str> {
+    let address = addresses[interface].first();
+    let address = address.and_then(|address| address.split('/').next());
+    address.context("it has no address")
 }
 
 /// Fails unless these pods, one of each node, reach each other over the LAN.

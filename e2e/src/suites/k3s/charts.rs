@@ -29,7 +29,7 @@ use crate::{
     test_env::TestEnv,
 };
 
-const CRD_CHART: &str = "k3s-multus-crd";
+pub(super) const CRD_CHART: &str = "k3s-multus-crd";
 /// The file of the HelmChartConfig. K3s reads it before `multus.yaml`, so that the first job has the values.
 const CONFIG: &str = "k3s-multus-config.yaml";
 pub(super) const NAMESPACE: &str = "--namespace=kube-system";
@@ -176,22 +176,8 @@ impl Charts<'_> {
         })
     }
 
-    /// Fails unless K3s serves the charts of the release, byte by byte.
-    fn charts_are_of_the_release(&self) -> anyhow::Result<()> {
-        for name in [CRD_CHART, CHART] {
-            let archive = self.env.chart(name)?;
-            let file = archive.file_name().context("a chart has a name")?;
-            let staged = self
-                .path(&format!("{DATA}/server/static/charts"))
-                .join(file);
-            let is_same = fs::read(&staged)? == fs::read(&archive)?;
-            ensure!(is_same, "{} is not that of the release", staged.display());
-        }
-        Ok(())
-    }
-
     fn refused_at_first(&mut self) -> anyhow::Result<()> {
-        self.charts_are_of_the_release()?;
+        self.cluster.charts_are_of_the_release(self.env)?;
         released(&self.cluster, CRD_CHART, 0)?;
         self.is_refused()?;
         let releases = sh::run(&mut self.helm(&["list", "--deployed", "--short"]))?;
@@ -259,26 +245,6 @@ impl Charts<'_> {
         self.networks_stay()
     }
 
-    /// Waits until K3s has read all manifests once more: it reads them in the order of their names.
-    pub(super) fn manifests_are_read(&self, number: u8) -> anyhow::Result<()> {
-        let name = format!("probe{number}");
-        let probe = json!({
-            "apiVersion": "v1", "kind": "ConfigMap",
-            "metadata": {"name": name, "namespace": "default"},
-        });
-        self.write(&manifest("zz-probe.yaml"), probe.to_string())?;
-        sh::until(DEADLINE, "K3s applies the last manifest", || {
-            self.cluster.server().ensure_runs()?;
-            self.cluster.kubectl(&["get", "configmap", &name]).map(drop)
-        })
-    }
-
-    /// Returns uid and generation of each HelmChart.
-    pub(super) fn generations(&self) -> anyhow::Result<String> {
-        let form = "--output=jsonpath={range .items[*]}{.metadata.name} {.metadata.uid} {.metadata.generation};{end}";
-        self.cluster.kubectl(&["get", "helmcharts", ALL, form])
-    }
-
     fn skipped(&mut self) -> anyhow::Result<()> {
         let staging = |registry: &str| {
             let mut stage = self.distro(&["stage", "--multus", "--distro=k3s", "--data-dir", DATA]);
@@ -287,7 +253,7 @@ impl Charts<'_> {
             ensure!(output.status.success(), "stage: {notes}");
             Ok(notes)
         };
-        let before = self.generations()?;
+        let before = self.cluster.generations()?;
         let skip = manifest("multus.yaml.skip");
         self.write(&skip, "")?;
         let output = sh::output(&mut self.distro(&["doctor"]), b"")?;
@@ -300,13 +266,13 @@ impl Charts<'_> {
         ensure!(notes.contains("multus.yaml.skip keeps"), "stage: {notes}");
         let text = fs::read_to_string(self.path(&manifest("multus.yaml")))?;
         ensure!(text.contains("other.invalid"), "the manifest is {text}");
-        self.manifests_are_read(1)?;
-        let now = self.generations()?;
+        self.cluster.manifests_are_read(1)?;
+        let now = self.cluster.generations()?;
         ensure!(now == before, "{before} became {now}");
         staging("")?;
         fs::remove_file(self.path(&skip))?;
-        self.manifests_are_read(2)?;
-        let now = self.generations()?;
+        self.cluster.manifests_are_read(2)?;
+        let now = self.cluster.generations()?;
         ensure!(now == before, "{before} became {now}");
         sh::run(&mut self.distro(&["doctor"])).map(drop)
     }
@@ -325,12 +291,12 @@ impl Charts<'_> {
         ];
         self.cluster.kubectl(&delete)?;
         self.networks_stay()?;
-        let main = self.generations()?;
+        let main = self.cluster.generations()?;
         self.cluster.restart()?;
-        self.manifests_are_read(3)?;
+        self.cluster.manifests_are_read(3)?;
         released(&self.cluster, CRD_CHART, 0)?;
         self.networks_stay()?;
-        let now = self.generations()?;
+        let now = self.cluster.generations()?;
         ensure!(now.contains(&main), "{main} became {now}");
         ensure!(time()? == written, "the same manifest was written again");
         let now = released(&self.cluster, CHART, 0)?;
@@ -353,5 +319,41 @@ impl Charts<'_> {
         let left = left.iter().find(|path| self.path(path).exists());
         ensure!(left.is_none(), "there is {left:?}");
         self.cluster.default_network_alone("late")
+    }
+}
+
+impl DistroCluster {
+    /// Waits until K3s has read all manifests once more: it reads them in the order of their names.
+    pub(super) fn manifests_are_read(&self, number: u8) -> anyhow::Result<()> {
+        let name = format!("probe{number}");
+        let probe = json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": name, "namespace": "default"},
+        });
+        let file = manifest("zz-probe.yaml");
+        self.server().node.write(&file, probe.to_string())?;
+        sh::until(DEADLINE, "K3s applies the last manifest", || {
+            self.server().ensure_runs()?;
+            self.kubectl(&["get", "configmap", &name]).map(drop)
+        })
+    }
+
+    /// Returns uid and generation of each HelmChart.
+    pub(super) fn generations(&self) -> anyhow::Result<String> {
+        let form = "--output=jsonpath={range .items[*]}{.metadata.name} {.metadata.uid} {.metadata.generation};{end}";
+        self.kubectl(&["get", "helmcharts", ALL, form])
+    }
+
+    /// Fails unless K3s serves the charts of the release, byte by byte.
+    pub(super) fn charts_are_of_the_release(&self, env: &TestEnv) -> anyhow::Result<()> {
+        for name in [CRD_CHART, CHART] {
+            let archive = env.chart(name)?;
+            let file = archive.file_name().context("a chart has a name")?;
+            let charts = format!("{DATA}/server/static/charts");
+            let staged = self.server().node.path(&charts).join(file);
+            let is_same = fs::read(&staged)? == fs::read(&archive)?;
+            ensure!(is_same, "{} is not that of the release", staged.display());
+        }
+        Ok(())
     }
 }

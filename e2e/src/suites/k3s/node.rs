@@ -44,7 +44,7 @@ pub(crate) struct Distro {
     pub(in crate::suites) kubeconfig: &'static str,
     /// The directories in which its containerd has CNI configurations and plugins.
     pub(in crate::suites) conf_dir: &'static str,
-    bin_dir: &'static str,
+    pub(in crate::suites) bin_dir: &'static str,
     /// The file of the default network.
     pub(in crate::suites) primary: &'static str,
     /// The directory of its units.
@@ -78,6 +78,14 @@ pub(crate) const K3S: Distro = Distro {
     port: 6443,
     left: &["server/.multus-distro.json", "server/manifests/multus.yaml"],
     set_server: set_k3s_server,
+};
+
+/// K3s on a node whose settings name this data directory.
+pub(in crate::suites) const MOVED_K3S: Distro = Distro {
+    data: "/srv/k3s",
+    conf_dir: "/srv/k3s/agent/etc/cni/net.d",
+    bin_dir: "/srv/k3s/data/cni",
+    ..K3S
 };
 
 pub(crate) const RKE2: Distro = Distro {
@@ -163,7 +171,21 @@ impl DistroNode {
         k3s: &K3s,
         (number, role): (u8, Role),
     ) -> anyhow::Result<Self> {
-        let node = Self::prepare(env, network, &K3S, (number, role))?;
+        Self::install_at(env, network, k3s, &K3S, (number, role))
+    }
+
+    /// The same with other places of K3s.
+    pub(in crate::suites) fn install_at(
+        env: &TestEnv,
+        network: &NodeNetwork,
+        k3s: &K3s,
+        distro: &'static Distro,
+        (number, role): (u8, Role),
+    ) -> anyhow::Result<Self> {
+        let node = Self::prepare(env, network, distro, (number, role))?;
+        if distro.data != K3S.data {
+            node.set("data-dir", distro.data.into())?;
+        }
         put_program(&node.node, &k3s.program)?;
         let mut installer = node.node.command("sh");
         installer.arg(&k3s.installer).arg(role.name());
@@ -310,10 +332,20 @@ impl DistroNode {
 
     /// Changes the distro's settings.
     pub(in crate::suites) fn set(&self, key: &str, value: Value) -> anyhow::Result<()> {
-        let file = self.distro.config();
-        let mut config: Value = serde_json::from_slice(&fs::read(self.node.path(&file))?)?;
+        let mut config = self.settings()?;
         config[key] = value;
-        self.node.write(&file, config.to_string())
+        self.node.write(&self.distro.config(), config.to_string())
+    }
+
+    /// Returns the distro's settings.
+    pub(in crate::suites) fn settings(&self) -> anyhow::Result<Value> {
+        let file = self.node.path(&self.distro.config());
+        Ok(serde_json::from_slice(&fs::read(file)?)?)
+    }
+
+    /// Returns whether the node runs pods, which a server without an agent does not.
+    pub(in crate::suites) fn runs_pods(&self) -> anyhow::Result<bool> {
+        Ok(self.settings()?["disable-agent"] != true)
     }
 
     /// Returns the command line that systemd would start for the distro.

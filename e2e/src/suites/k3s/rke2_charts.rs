@@ -44,11 +44,11 @@ pub(super) fn run(fixture: &mut Charts<'_>, report: &mut Report) -> Result<(), C
     report.check(
         "staging again keeps what RKE2 has written into the manifests",
         || {
-            let before = fixture.generations()?;
+            let before = fixture.cluster.generations()?;
             let written = fixture.stage_rke2()?;
             ensure!(written.is_empty(), "it wrote {written}");
-            fixture.manifests_are_read(4)?;
-            let now = fixture.generations()?;
+            fixture.cluster.manifests_are_read(4)?;
+            let now = fixture.cluster.generations()?;
             ensure!(now == before, "{before} became {now}");
             Ok(())
         },
