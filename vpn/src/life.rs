@@ -332,7 +332,8 @@ impl<S: Store> Life<S> {
             None => self.record.others.clone(),
             Some(note) => self.present(note, input.now),
         };
-        let decision = peers::decide(&status.peers, &self.record.assigned, &others);
+        let networks = input.note.map_or(&[][..], |note| &note.networks);
+        let decision = peers::decide(&status.peers, &self.record.assigned, &others, networks);
         let before = decision.before;
         self.change_record(|record| {
             record.others = others;

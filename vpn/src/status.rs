@@ -174,6 +174,8 @@ pub struct Sources<'a> {
     pub record: &'a Record,
     /// The networks of pods in flannel's configuration, and of services.
     pub cluster: &'a [Prefix],
+    /// The networks of pods, from flannel's hook.
+    pub pods: &'a [Prefix],
     /// The subnets of this node's pods, from flannel's hook.
     pub subnets: &'a [Prefix],
     /// The other nodes, from flannel's hooks.
@@ -209,7 +211,12 @@ impl Report {
             .filter(|route| !route.is_default())
             .collect();
         let pods = record.selection.pods;
-        let decision = peers::decide(&status.peers, &record.assigned, sources.others);
+        let decision = peers::decide(
+            &status.peers,
+            &record.assigned,
+            sources.others,
+            sources.pods,
+        );
         let lan = link.map(|link| rule::lan(network, link, sources.cluster));
         let lan = lan.unwrap_or_default();
         let vxlan = network.links.values();

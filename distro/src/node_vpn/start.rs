@@ -15,8 +15,9 @@ use vpn::{
 use crate::{
     node_vpn::{
         auth::{self, AuthArgs},
+        curl::curl,
         files::VpnFiles,
-        host, plan_input, pod_networks,
+        host, own_subnet, plan_input, pod_networks,
     },
     plan::Distro,
     settings::{self, Role, Settings, variable},
@@ -102,7 +103,7 @@ fn networks_of_server(
     settings: &Settings,
     print_note: impl Fn(&str),
 ) -> anyhow::Result<Vec<Prefix>> {
-    match pod_networks::ask(settings, &files.run_dir(), pod_networks::curl) {
+    match pod_networks::ask(settings, &files.run_dir(), curl) {
         Ok(networks) => Ok(networks),
         Err(error) => {
             print_note(&format!(
@@ -153,10 +154,12 @@ pub(crate) fn flannel_conf(
         let first = node_ip.and_then(|setting| setting.values.first()?.parse().ok());
         networks = prefixes(&settings::pod_networks(&settings.cluster_cidr, first))?;
     }
+    let kubeconfig = settings.data_dir.join(own_subnet::KUBECONFIG);
     Ok(net_conf(
         networks.into_iter().collect(),
         &hook,
         selection.pods,
+        unit::plain_path(&kubeconfig)?,
     ))
 }
 

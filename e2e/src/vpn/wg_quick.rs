@@ -36,6 +36,37 @@ pub(crate) fn address(index: usize) -> String {
     format!("10.9.0.{}", index + 1)
 }
 
+/// The families of the addresses in a tunnel.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Families {
+    Ipv4,
+    Both,
+}
+
+impl Families {
+    /// Returns the addresses of a node in the tunnel, each with the length of the tunnel's prefix and that of a host.
+    fn addresses(self, index: usize) -> Vec<(String, u8, u8)> {
+        let ipv6 = (format!("fd09::{}", index + 1), 64, 128);
+        let ipv6 = Some(ipv6).filter(|_| self == Self::Both);
+        [(address(index), 24, 32)].into_iter().chain(ipv6).collect()
+    }
+
+    /// Returns the ranges of a node's own addresses, as AllowedIPs have them.
+    pub(crate) fn of_node(self, index: usize) -> String {
+        let all = self.addresses(index).into_iter();
+        let all = all.map(|(address, _, host)| format!("{address}/{host}"));
+        all.collect::<Vec<_>>().join(",")
+    }
+
+    /// Returns the ranges of all addresses in the tunnel.
+    fn of_tunnel(self) -> &'static str {
+        match self {
+            Self::Ipv4 => "10.9.0.0/24",
+            Self::Both => "10.9.0.0/24, fd09::/64",
+        }
+    }
+}
+
 /// Describes the packets of WireGuard between the hub and the others, for nft on a node; `hub` is its address on the LAN.
 pub(crate) fn packets(index: usize, hub: &str) -> String {
     if index == 0 {
@@ -51,10 +82,13 @@ pub(crate) fn write_conf(
     index: usize,
     keys: &[Keys],
     hub: &str,
+    families: Families,
 ) -> anyhow::Result<()> {
+    let own = families.addresses(index).into_iter();
+    let own = own.map(|(address, length, _)| format!("{address}/{length}"));
     let mut conf = format!(
-        "[Interface]\nAddress = {}/24\nPrivateKey = {}\n",
-        address(index),
+        "[Interface]\nAddress = {}\nPrivateKey = {}\n",
+        own.collect::<Vec<_>>().join(", "),
         keys[index].private
     );
     if index == 0 {
@@ -62,16 +96,17 @@ pub(crate) fn write_conf(
         for (other, keys) in keys.iter().enumerate().skip(1) {
             write!(
                 conf,
-                "[Peer]\nPublicKey = {}\nAllowedIPs = {}/32\n",
+                "[Peer]\nPublicKey = {}\nAllowedIPs = {}\n",
                 keys.public,
-                address(other)
+                families.of_node(other)
             )?;
         }
     } else {
         write!(
             conf,
-            "[Peer]\nPublicKey = {}\nAllowedIPs = 10.9.0.0/24\nEndpoint = {hub}:{PORT}\nPersistentKeepalive = 1\n",
-            keys[0].public
+            "[Peer]\nPublicKey = {}\nAllowedIPs = {}\nEndpoint = {hub}:{PORT}\nPersistentKeepalive = 1\n",
+            keys[0].public,
+            families.of_tunnel()
         )?;
     }
     node.run(&["mkdir", "-p", "/etc/wireguard"])?;

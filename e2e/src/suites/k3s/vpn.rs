@@ -20,7 +20,7 @@ use crate::{
     vpn::{
         self,
         tailnet::{self, Tailnet},
-        wg_quick::{self, Keys},
+        wg_quick::{self, Families, Keys},
     },
 };
 
@@ -92,7 +92,7 @@ impl Vpn {
         match self {
             Self::Tailnet(_) => tailnet::start_daemon(node, tailnet::INTERFACE).map(drop),
             Self::Tunnel { keys, .. } => {
-                wg_quick::write_conf(node, index, keys, hub)?;
+                wg_quick::write_conf(node, index, keys, hub, Families::Ipv4)?;
                 wg_quick::run(node, "up")
             }
         }

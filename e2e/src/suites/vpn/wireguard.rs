@@ -12,7 +12,7 @@ use crate::{
     test_env::TestEnv,
     vpn::{
         self,
-        wg_quick::{self, INTERFACE, Keys, SETTINGS, address},
+        wg_quick::{self, Families, INTERFACE, Keys, SETTINGS, address},
     },
 };
 
@@ -20,6 +20,7 @@ use crate::{
 const NODES: usize = 3;
 /// The node whose peers and keys are changed.
 const LAST: usize = 2;
+const FAMILIES: Families = Families::Both;
 
 /// The nodes and their keys.
 struct Fixture<'a> {
@@ -81,7 +82,7 @@ fn with_nodes(env: &TestEnv, report: &mut Report, keys: Vec<Keys>) -> Result<(),
         cluster.start_pods()
     })?;
     report.check(
-        "pods of all nodes reach each other, through the hub too",
+        "pods of all nodes reach each other with IPv4 and IPv6, through the hub too",
         || cluster.pods_are_reached(),
     )?;
     report.check("a pod reads the metrics of another node's kubelet", || {
@@ -147,12 +148,14 @@ impl<'a> Fixture<'a> {
                 // A VPN may write `resolv.conf`, and a copy beside it.
                 node.separate_etc()?;
                 played::install(&node)?;
+                add_ipv6(&node)?;
                 Ok(VpnNode::new(node, None))
             })
             .collect::<anyhow::Result<Vec<_>>>()?;
         let cluster = Cluster {
             env,
             interface: INTERFACE,
+            networks: &[played::PODS, played::PODS6],
             nodes,
             control: None,
             _network: network,
@@ -200,7 +203,7 @@ impl<'a> Fixture<'a> {
 
     fn write_conf(&self, index: usize) -> anyhow::Result<()> {
         let hub = self.node(0).address();
-        wg_quick::write_conf(self.node(index), index, &self.keys[..NODES], &hub)
+        wg_quick::write_conf(self.node(index), index, &self.keys[..NODES], &hub, FAMILIES)
     }
 
     fn wg_quick(&self, index: usize, action: &str) -> anyhow::Result<()> {
@@ -215,10 +218,17 @@ impl<'a> Fixture<'a> {
     fn tunnel(&self, index: usize) -> anyhow::Result<String> {
         let allowed = self.wg(index, &["show", INTERFACE, "allowed-ips"])?;
         let node = self.node(index);
-        let routes = node.run(&["ip", "route", "show", "dev", INTERFACE])?;
-        let barriers = node.run(&["ip", "route", "show", "type", "unreachable"])?;
-        let rules = node.run(&["ip", "rule"])?;
-        Ok([allowed, routes, barriers, rules].join("\n"))
+        let mut parts = vec![allowed];
+        for family in ["-4", "-6"] {
+            for what in [
+                &["route", "show", "dev", INTERFACE][..],
+                &["route", "show", "type", "unreachable"],
+                &["rule"],
+            ] {
+                parts.push(node.run(&[&["ip", family], what].concat())?);
+            }
+        }
+        Ok(parts.join("\n"))
     }
 
     fn key_is_refused(&mut self) -> anyhow::Result<()> {
@@ -252,11 +262,12 @@ impl<'a> Fixture<'a> {
     /// Fails unless the kernel has no way to pods of another node, such as the default route.
     fn pods_have_no_other_way(&self, index: usize) -> anyhow::Result<()> {
         let other = self.cluster.pods()[(index + 1) % NODES];
-        let address = self.cluster.pod_address(other)?;
-        let mut route = self.node(index).command("ip");
-        let found = route.args(["route", "get", &address]).output()?;
-        let text = String::from_utf8_lossy(&found.stderr).into_owned();
-        ensure!(text.contains("No route to host"), "{found:?}");
+        for address in self.cluster.pod_addresses(other)? {
+            let mut route = self.node(index).command("ip");
+            let found = route.args(["route", "get", &address]).output()?;
+            let text = String::from_utf8_lossy(&found.stderr).into_owned();
+            ensure!(text.contains("No route to host"), "{address}: {found:?}");
+        }
         Ok(())
     }
 
@@ -271,7 +282,7 @@ impl<'a> Fixture<'a> {
         ensure!(found.iter().any(is_it), "{found:#?}");
         let peers = self.wg(0, &["show", INTERFACE, "peers"])?;
         ensure!(!peers.contains(key.as_str()), "{peers}");
-        let own = format!("{}/32", address(LAST));
+        let own = FAMILIES.of_node(LAST);
         self.wg(0, &["set", INTERFACE, "peer", key, "allowed-ips", &own])?;
         self.cluster.pods_are_reached()
     }
@@ -300,7 +311,7 @@ impl<'a> Fixture<'a> {
     fn mistakes_are_named(&self) -> anyhow::Result<()> {
         let (subnet, own) = (self.cluster.pod_subnet(LAST)?, address(LAST));
         let part = subnet.replace(".0/24", ".0/25");
-        let other = format!("{}/32,{part}", address(1));
+        let other = format!("{},{part}", FAMILIES.of_node(1));
         let key = &self.keys[1].public;
         self.wg(0, &["set", INTERFACE, "peer", key, "allowed-ips", &other])?;
         let claim = format!("two peers claim {subnet}");
@@ -329,9 +340,10 @@ impl<'a> Fixture<'a> {
 
     fn tunnel_is_left(&self) -> anyhow::Result<()> {
         let node = &self.cluster.nodes[LAST];
-        let subnet = self.cluster.pod_subnet(0)?;
         let before = self.tunnel(LAST)?;
-        ensure!(before.contains(&subnet), "{before}");
+        for subnet in self.cluster.pod_subnets(0)? {
+            ensure!(before.contains(&subnet), "{before}");
+        }
         let keeper = node.keeper.as_ref().context("`vpn run` runs")?;
         node.node.end(keeper, "TERM")?;
         let program = self.cluster.env.program("multus-distro");
@@ -344,6 +356,15 @@ impl<'a> Fixture<'a> {
         );
         Ok(())
     }
+}
+
+/// Gives a node an IPv6 address on the LAN, and a default route there, with which packets for pods must not leave.
+fn add_ipv6(node: &Node) -> anyhow::Result<()> {
+    let address = format!("fd77::{}/64", node.number);
+    node.run(&["sysctl", "-qw", "net.ipv6.conf.all.forwarding=1"])?;
+    node.run(&["ip", "address", "add", &address, "dev", "eth0", "nodad"])?;
+    node.run(&["ip", "-6", "route", "add", "default", "dev", "eth0"])?;
+    Ok(())
 }
 
 impl VpnNode {
