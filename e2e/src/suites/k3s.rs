@@ -38,6 +38,7 @@ use crate::{
 pub(crate) const NEEDS: Needs = Needs {
     debian: &[
         ("busybox", "busybox-static"),
+        ("curl", "curl"),
         ("ip", "iproute2"),
         ("iptables", "iptables"),
         ("nft", "nftables"),

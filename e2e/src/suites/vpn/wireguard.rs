@@ -148,7 +148,7 @@ impl<'a> Fixture<'a> {
                 // A VPN may write `resolv.conf`, and a copy beside it.
                 node.separate_etc()?;
                 played::install(&node)?;
-                add_ipv6(&node)?;
+                vpn::add_ipv6(&node)?;
                 Ok(VpnNode::new(node, None))
             })
             .collect::<anyhow::Result<Vec<_>>>()?;
@@ -356,15 +356,6 @@ impl<'a> Fixture<'a> {
         );
         Ok(())
     }
-}
-
-/// Gives a node an IPv6 address on the LAN, and a default route there, with which packets for pods must not leave.
-fn add_ipv6(node: &Node) -> anyhow::Result<()> {
-    let address = format!("fd77::{}/64", node.number);
-    node.run(&["sysctl", "-qw", "net.ipv6.conf.all.forwarding=1"])?;
-    node.run(&["ip", "address", "add", &address, "dev", "eth0", "nodad"])?;
-    node.run(&["ip", "-6", "route", "add", "default", "dev", "eth0"])?;
-    Ok(())
 }
 
 impl VpnNode {
