@@ -33,6 +33,7 @@ use crate::{
     vpn::{
         self,
         tailnet::{self, Tailnet},
+        wg_quick,
     },
 };
 
@@ -72,12 +73,27 @@ pub(crate) fn run(
     options: &Options,
     report: &mut Report,
 ) -> Result<(), CheckFailed> {
-    let mut wanted = options.wanted(&CASES, report)?.into_iter();
+    let mut cases = CASES.to_vec();
+    if !wg_quick::is_of_kernel() {
+        // Whoever names the case gets an error.
+        if options.case.as_deref() != Some(KERNEL) {
+            report.not_run(KERNEL, NO_KERNEL);
+            cases.retain(|(name, _)| *name != KERNEL);
+        }
+    }
+    let mut wanted = options.wanted(&cases, report)?.into_iter();
     wanted.try_for_each(|case| case(env, report))
 }
 
 /// The cases, each with nodes of its own.
-const CASES: [(&str, Case); 2] = [("tailscale", tailscale), ("wireguard", wireguard::run)];
+const CASES: [(&str, Case); 3] = [
+    ("tailscale", tailscale),
+    ("wireguard", wireguard::program),
+    (KERNEL, wireguard::kernel),
+];
+/// The case that needs WireGuard in the machine's kernel.
+const KERNEL: &str = "wireguard-kernel";
+const NO_KERNEL: &str = "this machine's kernel makes no link of kind wireguard";
 
 type Case = fn(&TestEnv, &mut Report) -> Result<(), CheckFailed>;
 

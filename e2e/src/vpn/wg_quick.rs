@@ -1,5 +1,4 @@
-//! Nodes with an interface of WireGuard that wg-quick makes: the first is the hub, through which all others meet. The machine's kernel may
-//! have no WireGuard; then wg-quick starts the program.
+//! Nodes with an interface of WireGuard that wg-quick makes: the first is the hub, through which all others meet.
 
 use std::{fmt::Write as _, process::Command};
 
@@ -113,11 +112,49 @@ pub(crate) fn write_conf(
     super::write_private(node, CONF, &conf)
 }
 
-/// Runs wg-quick, whose program is named like its module here.
-pub(crate) fn run(node: &Node, action: &str) -> anyhow::Result<()> {
-    let mut command = node.command("wg-quick");
-    command
-        .env("WG_QUICK_USERSPACE_IMPLEMENTATION", "wireguard")
-        .args([action, INTERFACE]);
-    sh::run(&mut command).map(drop)
+/// What passes the packets of an interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Implementation {
+    /// The kernel, where it has WireGuard.
+    Kernel,
+    /// The program wireguard-go, which is named like its module here.
+    Program,
+}
+
+/// In place of `ip` in wg-quick, which takes the program only where the kernel has no WireGuard.
+const IP: &str = "() { if [[ $1 = link && $2 = add && $5 = wireguard ]]; then wireguard \"$3\"; else command ip \"$@\"; fi; }";
+
+impl Implementation {
+    /// Returns the kernel where it has WireGuard, else the program.
+    pub(crate) fn of_machine() -> Self {
+        if is_of_kernel() {
+            Self::Kernel
+        } else {
+            Self::Program
+        }
+    }
+
+    /// Returns what `vpn status` says of an interface.
+    pub(crate) fn words(self) -> &'static str {
+        match self {
+            Self::Kernel => "of the kernel",
+            Self::Program => "of a program",
+        }
+    }
+
+    /// Runs wg-quick.
+    pub(crate) fn run(self, node: &Node, action: &str) -> anyhow::Result<()> {
+        let mut command = node.command("wg-quick");
+        if self == Self::Program {
+            command.env("BASH_FUNC_ip%%", IP);
+        }
+        sh::run(command.args([action, INTERFACE])).map(drop)
+    }
+}
+
+/// Returns whether this machine's kernel makes links of WireGuard.
+pub(crate) fn is_of_kernel() -> bool {
+    let mut probe = Command::new("unshare");
+    probe.args(["--net", "ip", "link", "add", "probe", "type", "wireguard"]);
+    sh::run(&mut probe).is_ok()
 }

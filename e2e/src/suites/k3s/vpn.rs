@@ -21,7 +21,7 @@ use crate::{
     vpn::{
         self,
         tailnet::{self, Tailnet},
-        wg_quick::{self, Families, Keys},
+        wg_quick::{self, Families, Implementation, Keys},
     },
 };
 
@@ -62,6 +62,7 @@ fn tunnel(nodes: usize, settings: &'static str, families: Families) -> anyhow::R
         keys: keys.collect::<anyhow::Result<_>>()?,
         settings,
         families,
+        implementation: Implementation::of_machine(),
     })
 }
 
@@ -74,6 +75,7 @@ enum Vpn {
         keys: Vec<Keys>,
         settings: &'static str,
         families: Families,
+        implementation: Implementation,
     },
 }
 
@@ -116,9 +118,14 @@ impl Vpn {
         }
         match self {
             Self::Tailnet(_) => tailnet::start_daemon(node, tailnet::INTERFACE).map(drop),
-            Self::Tunnel { keys, families, .. } => {
+            Self::Tunnel {
+                keys,
+                families,
+                implementation,
+                ..
+            } => {
                 wg_quick::write_conf(node, index, keys, hub, *families)?;
-                wg_quick::run(node, "up")
+                implementation.run(node, "up")
             }
         }
     }
@@ -503,17 +510,11 @@ impl<'a> Fixture<'a> {
         self.started_again(0, before)
     }
 
-    /// Returns the tunnel's keys, and the last node with its number.
-    fn last(&self) -> anyhow::Result<(&[Keys], &Node, usize)> {
+    fn peer_is_removed(&self) -> anyhow::Result<()> {
         let Vpn::Tunnel { keys, .. } = &self.vpn else {
             anyhow::bail!("the VPN has no peers of its own");
         };
         let index = self.cluster.nodes.len() - 1;
-        Ok((keys, &self.cluster.nodes[index].node, index))
-    }
-
-    fn peer_is_removed(&self) -> anyhow::Result<()> {
-        let (keys, _, index) = self.last()?;
         let hub = &self.cluster.server().node;
         let peer = [
             "wg",
@@ -538,14 +539,21 @@ impl<'a> Fixture<'a> {
 
     /// Gives the last node another key, of which flannel knows nothing until it restarts.
     fn key_is_rotated(&mut self) -> anyhow::Result<()> {
-        let (_, _, index) = self.last()?;
-        if let Vpn::Tunnel { keys, .. } = &mut self.vpn {
-            keys[index] = Keys::new()?;
-        }
+        let index = self.cluster.nodes.len() - 1;
+        let Vpn::Tunnel {
+            keys,
+            implementation,
+            ..
+        } = &mut self.vpn
+        else {
+            anyhow::bail!("the VPN has no keys of its own");
+        };
+        keys[index] = Keys::new()?;
+        let implementation = *implementation;
         let hub = self.cluster.server().node.address();
         for index in [0, index] {
             let node = &self.cluster.nodes[index].node;
-            wg_quick::run(node, "down")?;
+            implementation.run(node, "down")?;
             self.vpn.bring_up(node, index, &hub)?;
         }
         self.reach()?;

@@ -1,4 +1,5 @@
-//! The case `wireguard`: three nodes with wg-quick, of which two meet only through the first, the server.
+//! The cases `wireguard` and `wireguard-kernel`: three nodes with wg-quick, of which two meet only through the first, the server. The
+//! packets pass a program, or the kernel.
 
 use std::fs;
 
@@ -12,7 +13,7 @@ use crate::{
     test_env::TestEnv,
     vpn::{
         self,
-        wg_quick::{self, Families, INTERFACE, Keys, SETTINGS, address},
+        wg_quick::{self, Families, INTERFACE, Implementation, Keys, SETTINGS, address},
     },
 };
 
@@ -26,11 +27,36 @@ const FAMILIES: Families = Families::Both;
 struct Fixture<'a> {
     cluster: Cluster<'a>,
     keys: Vec<Keys>,
+    implementation: Implementation,
     /// AllowedIPs of the last node before anything of ours ran there.
     untouched: String,
 }
 
-pub(super) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed> {
+/// The case with the program.
+pub(super) fn program(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed> {
+    run(env, report, Implementation::Program)
+}
+
+/// The case with the kernel, which has WireGuard.
+pub(super) fn kernel(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed> {
+    report.check(
+        "this machine's kernel makes links of kind wireguard",
+        || {
+            ensure!(
+                wg_quick::is_of_kernel(),
+                "it makes none: run the case on another machine"
+            );
+            Ok(())
+        },
+    )?;
+    run(env, report, Implementation::Kernel)
+}
+
+fn run(
+    env: &TestEnv,
+    report: &mut Report,
+    implementation: Implementation,
+) -> Result<(), CheckFailed> {
     let keys = report.check("keys of four nodes", || {
         (0..=NODES)
             .map(|_| Keys::new())
@@ -41,7 +67,7 @@ pub(super) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed>
     report.check("the watch for keys sees a process that shows one", || {
         watch.sees_a_probe()
     })?;
-    let passed = with_nodes(env, report, keys);
+    let passed = with_nodes(env, report, keys, implementation);
     report.check(
         "no private key was ever in arguments, an environment or a log",
         || watch.end(&env.dir.join("log")),
@@ -49,10 +75,19 @@ pub(super) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed>
     passed
 }
 
-fn with_nodes(env: &TestEnv, report: &mut Report, keys: Vec<Keys>) -> Result<(), CheckFailed> {
-    let mut fixture = report.check("two nodes meet only through the third, by wg-quick", || {
-        Fixture::start(env, keys)
-    })?;
+fn with_nodes(
+    env: &TestEnv,
+    report: &mut Report,
+    keys: Vec<Keys>,
+    implementation: Implementation,
+) -> Result<(), CheckFailed> {
+    let mut fixture = report.check(
+        &format!(
+            "two nodes meet only through the third, by wg-quick with WireGuard {}",
+            implementation.words()
+        ),
+        || Fixture::start(env, keys, implementation),
+    )?;
     report.check(
         "a field with a key is refused, and the line repeats nothing of it",
         || fixture.key_is_refused(),
@@ -93,7 +128,7 @@ fn with_nodes(env: &TestEnv, report: &mut Report, keys: Vec<Keys>) -> Result<(),
     })?;
     report.check(
         "vpn status and doctor find no problem of the VPN on any node",
-        || cluster.vpn_is_healthy("wireguard wg0 of "),
+        || cluster.vpn_is_healthy(&format!("wireguard wg0 {}", implementation.words())),
     )?;
     faults(&mut fixture, report)
 }
@@ -139,7 +174,11 @@ fn faults(fixture: &mut Fixture<'_>, report: &mut Report) -> Result<(), CheckFai
 }
 
 impl<'a> Fixture<'a> {
-    fn start(env: &'a TestEnv, keys: Vec<Keys>) -> anyhow::Result<Self> {
+    fn start(
+        env: &'a TestEnv,
+        keys: Vec<Keys>,
+        implementation: Implementation,
+    ) -> anyhow::Result<Self> {
         let network = NodeNetwork::new()?;
         let nodes = (1..=NODES)
             .map(|number| {
@@ -163,6 +202,7 @@ impl<'a> Fixture<'a> {
         let mut fixture = Self {
             cluster,
             keys,
+            implementation,
             untouched: String::new(),
         };
         for index in 0..NODES {
@@ -207,7 +247,7 @@ impl<'a> Fixture<'a> {
     }
 
     fn wg_quick(&self, index: usize, action: &str) -> anyhow::Result<()> {
-        wg_quick::run(self.node(index), action)
+        self.implementation.run(self.node(index), action)
     }
 
     fn wg(&self, index: usize, args: &[&str]) -> anyhow::Result<String> {
