@@ -7,6 +7,7 @@ pub mod provider;
 pub mod tailscale;
 pub mod wireguard;
 
+pub mod bypass;
 pub mod flannel;
 pub mod kernel;
 pub mod life;
