@@ -15,6 +15,7 @@ pub mod peers;
 pub mod probe;
 pub mod routes;
 pub mod rule;
+pub mod site;
 pub mod state;
 pub mod status;
 pub mod watch;

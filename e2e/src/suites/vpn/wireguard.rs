@@ -168,6 +168,10 @@ fn faults(fixture: &mut Fixture<'_>, report: &mut Report) -> Result<(), CheckFai
         "two peers that claim a subnet, and a missing address of a node, are named with their cure",
         || fixture.mistakes_are_named(),
     )?;
+    report.check(
+        "an interface that flannel has left is named, and a network of the site among those of the cluster",
+        || fixture.leftovers_are_named(),
+    )?;
     report.check("vpn down leaves the tunnel as it was", || {
         fixture.tunnel_is_left()
     })
@@ -376,6 +380,29 @@ impl<'a> Fixture<'a> {
         self.wg_quick(0, "down")?;
         self.wg_quick(0, "up")?;
         self.cluster.pods_are_reached()
+    }
+
+    fn leftovers_are_named(&self) -> anyhow::Result<()> {
+        let node = self.node(LAST);
+        for words in [
+            "link add flannel.1 type vxlan id 1 dev eth0 dstport 8472",
+            "link set flannel.1 up",
+            "route add 10.42.77.0/24 dev flannel.1",
+        ] {
+            let words: Vec<_> = words.split(' ').collect();
+            node.run(&[&["ip"], &words[..]].concat())?;
+        }
+        self.cluster.nodes[LAST].has_line(&["10.42.77.0/24", "ip link delete flannel.1"])?;
+        node.run(&["ip", "link", "delete", "flannel.1"])?;
+        let server = ["k3s", "server", "--cluster-cidr=10.77.0.0/16"];
+        let plan = ["vpn", "plan", "--json", "--"];
+        let plan = self
+            .cluster
+            .distro_json(LAST, &[&plan[..], &server].concat())?;
+        let notes = plan["notes"].to_string();
+        let named = "the network 10.77.0.0/24 of this site, on eth0, shares addresses with cluster-cidr 10.77.0.0/16";
+        ensure!(notes.contains(named), "{notes}");
+        Ok(())
     }
 
     fn tunnel_is_left(&self) -> anyhow::Result<()> {
