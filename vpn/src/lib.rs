@@ -13,6 +13,7 @@ pub mod kernel;
 pub mod life;
 pub mod peers;
 pub mod probe;
+pub mod program;
 pub mod routes;
 pub mod rule;
 pub mod site;

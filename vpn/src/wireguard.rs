@@ -17,9 +17,9 @@ use crate::{
     interface::{reach_lan, read_network, status_of},
     kernel::{MAIN, Network},
     peers::{Assignment, is_key},
+    program::run_program,
     provider::{Guide, Peer, Phase, Provider, ProviderError, Status},
     status::{Finding, Report},
-    tailscale::run_program,
 };
 
 /// What is said about it.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use vpn::tailscale::run_program;
+use vpn::program::run_program;
 
 /// The options of all requests. Redirects are not followed.
 pub(super) const OPTIONS: &str = "silent\nshow-error\nfail\ngloboff\nproto = \"=https\"\nmax-time = 10\nmax-filesize = 1048576\n";
