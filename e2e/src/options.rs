@@ -77,7 +77,7 @@ pub(crate) struct Options {
     /// rules: without the system calls that the oldest supported kernel does not have
     #[arg(long)]
     pub(crate) old_kernel: bool,
-    /// rules, load, plugins, k3s, rke2, upgrade, vpn: only cases whose names contain this
+    /// rules, load, plugins, k3s, rke2, upgrade, vpn: only the case of this name, or cases whose names contain this
     #[arg(long, value_name = "TEXT")]
     pub(crate) case: Option<String>,
     /// plugins: test the plugins in this directory instead of the release's

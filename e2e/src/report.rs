@@ -10,6 +10,7 @@ pub(crate) struct Report {
     passed: u32,
     failed: u32,
     differing: u32,
+    not_run: u32,
     start: Instant,
 }
 
@@ -24,6 +25,7 @@ impl Report {
             passed: 0,
             failed: 0,
             differing: 0,
+            not_run: 0,
             start: Instant::now(),
         }
     }
@@ -54,6 +56,12 @@ impl Report {
         }
     }
 
+    /// Prints that a case cannot run on this machine. It counts as nothing.
+    pub(crate) fn not_run(&mut self, name: &str, why: &str) {
+        self.not_run += 1;
+        say(&format!("not run: {name}, because {why}"));
+    }
+
     /// Prints that a case failed for a known difference.
     pub(crate) fn differs(&mut self, name: &str, how: &anyhow::Error) {
         self.differing += 1;
@@ -65,6 +73,9 @@ impl Report {
         say(&format!("{} passed, {} failed", self.passed, self.failed));
         if self.differing > 0 {
             say(&format!("{} differ, as is known", self.differing));
+        }
+        if self.not_run > 0 {
+            say(&format!("{} not run on this machine", self.not_run));
         }
         say(&format!("in {}", seconds(self.start.elapsed())));
         self.failed == 0 && self.passed > 0

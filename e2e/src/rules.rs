@@ -143,7 +143,17 @@ impl Options {
     ) -> Result<Vec<&'a (&'a str, C)>, CheckFailed> {
         let names: Vec<&str> = cases.iter().map(|(name, _)| *name).collect();
         self.ensure_selected(&names, report)?;
-        let wanted = cases.iter().filter(|(name, _)| self.selects(name));
+        // The name of one case may begin with that of another.
+        let has_name = |name: &str| self.case.as_deref() == Some(name);
+        let is_named = names.iter().any(|name| has_name(name));
+        let is_wanted = |name| {
+            if is_named {
+                has_name(name)
+            } else {
+                self.selects(name)
+            }
+        };
+        let wanted = cases.iter().filter(|(name, _)| is_wanted(name));
         Ok(wanted.collect())
     }
 

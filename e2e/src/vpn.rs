@@ -81,3 +81,12 @@ pub(crate) fn drop_from_lan(node: &Node, except: &[String]) -> anyhow::Result<()
     );
     sh::feed(node.command("nft").args(["--file", "-"]), rules.as_bytes()).map(drop)
 }
+
+/// Gives a node an IPv6 address on the LAN, and a default route there, with which packets for pods must not leave.
+pub(crate) fn add_ipv6(node: &Node) -> anyhow::Result<()> {
+    let address = format!("fd77::{}/64", node.number);
+    node.run(&["sysctl", "-qw", "net.ipv6.conf.all.forwarding=1"])?;
+    node.run(&["ip", "address", "add", &address, "dev", "eth0", "nodad"])?;
+    node.run(&["ip", "-6", "route", "add", "default", "dev", "eth0"])?;
+    Ok(())
+}

@@ -1,7 +1,6 @@
 //! One netlink socket. It stays in the network namespace in which it was opened, so that one entry into a namespace serves all requests
 //! there.
 
-use std::hint::black_box;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
@@ -10,6 +9,7 @@ use rustix::io::Errno;
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::sockopt::{self, Timeout, set_socket_timeout};
 use rustix::net::{self, AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType};
+use zeroize::Zeroizing;
 
 use crate::codec::{ALIGNTO, HEADER, Message, u16_at, u32_at};
 
@@ -111,7 +111,7 @@ impl Socket {
         let mut outcome = Ok(());
         loop {
             let datagram = self.receive()?;
-            let mut rest = datagram.0.as_slice();
+            let mut rest = datagram.as_slice();
             while let Some((header, body, next)) = split(rest) {
                 rest = next;
                 if header.kind != NLMSG_ERROR || !(first..=last).contains(&header.sequence) {
@@ -141,7 +141,7 @@ impl Socket {
         let mut was_interrupted = false;
         loop {
             let datagram = self.receive()?;
-            let mut rest = datagram.0.as_slice();
+            let mut rest = datagram.as_slice();
             while let Some((header, body, next)) = split(rest) {
                 rest = next;
                 if header.sequence != self.sequence {
@@ -191,13 +191,13 @@ impl Socket {
         let fd = self.fd.as_fd();
         loop {
             let (_, length) = rustix::io::retry_on_intr(|| net::recv(fd, &mut [0u8; 1][..], peek))?;
-            let mut datagram = Datagram(vec![0; length]);
+            let mut datagram = Datagram::new(vec![0; length]);
             let (read, _, sender) = rustix::io::retry_on_intr(|| {
-                net::recvfrom(fd, &mut datagram.0[..], RecvFlags::empty())
+                net::recvfrom(fd, &mut datagram[..], RecvFlags::empty())
             })?;
             let sender = sender.and_then(|address| SocketAddrNetlink::try_from(address).ok());
             if sender.is_some_and(|sender| sender.pid() == 0) {
-                datagram.0.truncate(read);
+                datagram.truncate(read);
                 return Ok(datagram);
             }
         }
@@ -205,15 +205,7 @@ impl Socket {
 }
 
 /// A datagram of the kernel. It is overwritten when it is dropped, since one about an interface of WireGuard has its private key.
-struct Datagram(Vec<u8>);
-
-impl Drop for Datagram {
-    fn drop(&mut self) {
-        self.0.fill(0);
-        // Bytes that are not used again may be left as they are, unless something reads them.
-        black_box(&self.0);
-    }
-}
+type Datagram = Zeroizing<Vec<u8>>;
 
 pub(crate) struct Header {
     kind: u16,

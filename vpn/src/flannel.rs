@@ -2,12 +2,16 @@
 //!
 //! flannel waits for the hook, and K3s ends when it fails. So the hook only notes the subnet, and another process advertises it.
 
-use std::net::IpAddr;
+use std::{fmt, net::IpAddr};
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::{Prefix, peers::Other, provider::Pods, wireguard::is_key};
+use crate::{
+    Prefix,
+    peers::{Other, is_key},
+    provider::Pods,
+};
 
 /// The networks of a cluster's pods, at most one of each family.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -36,14 +40,19 @@ impl FromIterator<Prefix> for PodNetworks {
 /// Returns `net-conf.json` with the keys that K3s writes. flannel splits commands at spaces, so their words have none.
 ///
 /// There is no `ShutdownCommand`: K3s' own takes the VPN down at every restart, and with it the administrator's session.
-pub fn net_conf(networks: PodNetworks, command: &str, pods: Pods) -> String {
+pub fn net_conf(networks: PodNetworks, command: &str, pods: Pods, kubeconfig: &str) -> String {
     let text = |network: Option<Prefix>, none: &str| {
         network.map_or_else(|| none.to_owned(), |network| network.to_string())
     };
     let mut backend = json!({"Type": "extension", "PostStartupCommand": command});
     if pods == Pods::Routes {
+        // flannel itself names no IPv6 subnet of another node, so each node publishes its own.
+        let identity = match networks.ipv6 {
+            Some(_) => format!("--identity --kubeconfig={kubeconfig}"),
+            None => "--identity".to_owned(),
+        };
         for (key, option) in [
-            ("PreStartupCommand", "--identity"),
+            ("PreStartupCommand", identity.as_str()),
             ("SubnetAddCommand", "--add"),
             ("SubnetRemoveCommand", "--remove"),
         ] {
@@ -141,27 +150,71 @@ impl Note {
             Ok(parsed) if !parsed.is_unspecified() => parsed,
             _ => return Err(NoteError::Address(address)),
         };
-        let is_of_pods = self.networks.iter().any(|pods| pods.contains(subnet));
-        let mut own = self.subnets.iter();
-        if !is_of_pods || own.any(|own| own.intersection(subnet).is_some()) {
+        if !self.is_of_others(subnet) {
             return Err(NoteError::Foreign(subnet));
         }
-        self.others
-            .retain(|other| other.subnet.intersection(subnet).is_none());
-        self.others.push(Other {
-            subnet,
-            address,
-            key: Some(published.trim().to_owned()).filter(|key| is_key(key)),
-            start: self.starts,
-        });
+        let published = Published::parse(published);
+        // One that is not of other nodes' pods counts as absent, which `vpn run` reports.
+        let ipv6 = published.ipv6.filter(|ipv6| self.is_of_others(*ipv6));
+        for subnet in [Some(subnet), ipv6].into_iter().flatten() {
+            self.others
+                .retain(|other| other.subnet.intersection(subnet).is_none());
+            self.others.push(Other {
+                subnet,
+                address,
+                key: published.key.clone(),
+                start: self.starts,
+            });
+        }
         Ok(())
     }
 
-    /// Forgets a node that has left.
-    pub fn remove(&mut self, variable: impl Fn(&str) -> Option<String>) -> Result<(), NoteError> {
+    /// Forgets a node that has left, with what it had published.
+    pub fn remove(
+        &mut self,
+        variable: impl Fn(&str) -> Option<String>,
+        published: &str,
+    ) -> Result<(), NoteError> {
         let subnet: Prefix = variable("SUBNET").unwrap_or_default().parse()?;
-        self.others.retain(|other| other.subnet != subnet);
+        let ipv6 = Published::parse(published).ipv6;
+        self.others
+            .retain(|other| other.subnet != subnet && Some(other.subnet) != ipv6);
         Ok(())
+    }
+
+    /// Returns whether a subnet is of pods, and not of this node's own.
+    fn is_of_others(&self, subnet: Prefix) -> bool {
+        let is_of_pods = self.networks.iter().any(|pods| pods.contains(subnet));
+        let mut own = self.subnets.iter();
+        is_of_pods && !own.any(|own| own.intersection(subnet).is_some())
+    }
+}
+
+/// What a node publishes of itself by flannel: its public key, and the IPv6 subnet of its pods where the cluster has both families.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Published {
+    pub key: Option<String>,
+    pub ipv6: Option<Prefix>,
+}
+
+impl Published {
+    /// Reads what a node has published, as far as it is understood.
+    pub fn parse(text: &str) -> Self {
+        let key = text.split_whitespace().find(|word| is_key(word));
+        let prefixes = text.split_whitespace().map(str::parse);
+        let mut prefixes = prefixes.filter_map(Result::<Prefix, _>::ok);
+        Self {
+            key: key.map(str::to_owned),
+            ipv6: prefixes.find(|prefix| prefix.address().is_ipv6()),
+        }
+    }
+}
+
+impl fmt::Display for Published {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let key = self.key.iter().cloned();
+        let ipv6 = self.ipv6.map(|ipv6| ipv6.to_string());
+        f.write_str(&key.chain(ipv6).collect::<Vec<_>>().join(" "))
     }
 }
 
@@ -180,7 +233,7 @@ mod tests {
         let check = |networks: &str, expected: serde_json::Value| {
             let networks = prefixes(networks).into_iter().collect();
             let command = "/usr/local/bin/multus-distro vpn hook";
-            let conf = net_conf(networks, command, Pods::Advertised);
+            let conf = net_conf(networks, command, Pods::Advertised, "/k");
             let mut conf: serde_json::Value = serde_json::from_str(&conf).unwrap();
             let backend = conf.as_object_mut().unwrap().remove("Backend").unwrap();
             assert_eq!(conf, expected);
@@ -232,7 +285,7 @@ mod tests {
     #[test]
     fn routes_need_all_of_flannels_commands() {
         let networks = prefixes("10.42.0.0/16").into_iter().collect();
-        let conf = net_conf(networks, "/x vpn hook", Pods::Routes);
+        let conf = net_conf(networks, "/x vpn hook", Pods::Routes, "/k");
         let conf: serde_json::Value = serde_json::from_str(&conf).unwrap();
         assert_eq!(
             conf["Backend"],
@@ -243,6 +296,13 @@ mod tests {
                 "SubnetAddCommand": "/x vpn hook --add",
                 "SubnetRemoveCommand": "/x vpn hook --remove",
             })
+        );
+        let both = prefixes("10.42.0.0/16 fd42::/56").into_iter().collect();
+        let conf = net_conf(both, "/x vpn hook", Pods::Routes, "/k");
+        let conf: serde_json::Value = serde_json::from_str(&conf).unwrap();
+        assert_eq!(
+            conf["Backend"]["PreStartupCommand"],
+            "/x vpn hook --identity --kubeconfig=/k"
         );
     }
 
@@ -279,8 +339,8 @@ mod tests {
             .map(|other| other.key.as_deref())
             .collect();
         assert_eq!(keys, [Some(KEY), None]);
-        note.remove(of("10.42.3.0/24", "10.9.0.3")).unwrap();
-        note.remove(of("10.42.3.0/24", "10.9.0.3")).unwrap();
+        note.remove(of("10.42.3.0/24", "10.9.0.3"), "").unwrap();
+        note.remove(of("10.42.3.0/24", "10.9.0.3"), "").unwrap();
         assert_eq!(note.others.len(), 1);
         let mut again = start(Some(note.clone()), &[]);
         assert_eq!((again.starts, again.others[0].start), (2, 1));
@@ -314,5 +374,41 @@ mod tests {
             );
         }
         assert_eq!(note.others, []);
+    }
+
+    #[test]
+    fn ipv6_subnet_is_the_one_that_its_node_has_published() {
+        let networks = prefixes("10.42.0.0/16 fd42::/56");
+        let own = |name: &str| match name {
+            "SUBNET" => Some("10.42.1.0/24".to_owned()),
+            "IPV6SUBNET" => Some("fd42:0:0:1::/64".to_owned()),
+            _ => None,
+        };
+        let mut note = Note::start(own, &networks, None, &[]).unwrap();
+        let subnets = |note: &Note| {
+            let others = note.others.iter();
+            let texts: Vec<_> = others.map(|other| other.subnet.to_string()).collect();
+            texts.join(" ")
+        };
+        let second = || of("10.42.2.0/24", "10.9.0.2");
+        let published = format!("{KEY} fd42:0:0:2::/64");
+        assert_eq!(Published::parse(&published).to_string(), published);
+        note.add(second(), &format!("{published}\n")).unwrap();
+        assert_eq!(subnets(&note), "10.42.2.0/24 fd42:0:0:2::/64");
+        let mut others = note.others.iter();
+        assert!(others.all(|one| one.key.as_deref() == Some(KEY) && one.address == node_address()));
+        // Neither what is not of pods, nor this node's own.
+        for foreign in ["::/0", "fd43::/64", "fd42:0:0:1::/64"] {
+            let mut other = note.clone();
+            other.others.clear();
+            other.add(second(), foreign).unwrap();
+            assert_eq!(subnets(&other), "10.42.2.0/24", "{foreign}");
+        }
+        note.remove(second(), &published).unwrap();
+        assert_eq!(note.others, []);
+    }
+
+    fn node_address() -> IpAddr {
+        [10, 9, 0, 2].into()
     }
 }

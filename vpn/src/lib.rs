@@ -7,13 +7,16 @@ pub mod provider;
 pub mod tailscale;
 pub mod wireguard;
 
+pub mod bypass;
 pub mod flannel;
 pub mod kernel;
 pub mod life;
 pub mod peers;
 pub mod probe;
+pub mod program;
 pub mod routes;
 pub mod rule;
+pub mod site;
 pub mod state;
 pub mod status;
 pub mod watch;

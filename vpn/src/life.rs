@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use crate::{
     Facts, Prefix,
     auth::same_server,
+    bypass::{Bypass, bypasses},
     flannel::Note,
     kernel::Network,
     peers::{self, Assignment, Other},
@@ -165,6 +166,14 @@ impl<S: Store> Life<S> {
         state.key.clone_from(&status.own.key);
         if self.record.selection.pods == Pods::Routes {
             self.keep_peers(&status, input, &mut state)?;
+        }
+        // flannel has its own interface with VXLAN.
+        if let Some(note) = input.note
+            && self.record.selection.pods != Pods::Vxlan
+        {
+            let pods = self.record.selection.pods;
+            let found = bypasses(&network, Some(index), &note.networks, pods);
+            state.notes.extend(found.iter().map(Bypass::text));
         }
         if guide.has_table {
             keep_lan(&status, &network, index, &carried, &mut state);
@@ -332,7 +341,8 @@ impl<S: Store> Life<S> {
             None => self.record.others.clone(),
             Some(note) => self.present(note, input.now),
         };
-        let decision = peers::decide(&status.peers, &self.record.assigned, &others);
+        let networks = input.note.map_or(&[][..], |note| &note.networks);
+        let decision = peers::decide(&status.peers, &self.record.assigned, &others, networks);
         let before = decision.before;
         self.change_record(|record| {
             record.others = others;

@@ -4,7 +4,7 @@
 //! A subnet belongs to the peer to which packets for the node itself go, since its packets come from there: the node's own peer, or a hub
 //! between. flannel's note of the node's public key counts only where no peer has its address.
 
-use std::net::IpAddr;
+use std::{collections::BTreeSet, net::IpAddr};
 
 use serde::{Deserialize, Serialize};
 
@@ -41,6 +41,15 @@ pub struct Assignment {
     pub range: Prefix,
 }
 
+/// Returns whether a text is a public key: 32 bytes in base64.
+pub fn is_key(text: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"+/".contains(&byte);
+    text.len() == 44
+        && text
+            .strip_suffix('=')
+            .is_some_and(|text| text.bytes().all(is_plain))
+}
+
 /// What is to be done.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Decision {
@@ -56,9 +65,17 @@ pub struct Decision {
     pub problems: Vec<String>,
 }
 
-/// Decides from the peers as they are, what this program gave them, and the other nodes.
-pub fn decide(peers: &[Peer], assigned: &[Assignment], others: &[Other]) -> Decision {
-    let mut decision = Decision::default();
+/// Decides from the peers as they are, what this program gave them, the other nodes, and the networks of all pods.
+pub fn decide(
+    peers: &[Peer],
+    assigned: &[Assignment],
+    others: &[Other],
+    networks: &[Prefix],
+) -> Decision {
+    let mut decision = Decision {
+        problems: without_ipv6(others, networks),
+        ..Decision::default()
+    };
     for other in others {
         if let Some(peer) = target(peers, assigned, other, &mut decision.problems) {
             let wanted = Assignment {
@@ -76,6 +93,8 @@ pub fn decide(peers: &[Peer], assigned: &[Assignment], others: &[Other]) -> Deci
             }
         }
     }
+    // Both subnets of a node meet the same obstacle.
+    decision.problems = unique(decision.problems);
     decision.remove = assigned.to_vec();
     decision.remove.retain(|former| {
         // A range has one peer: with a new one it has left the former.
@@ -89,6 +108,35 @@ pub fn decide(peers: &[Peer], assigned: &[Assignment], others: &[Other]) -> Deci
     decision.before.sort_unstable();
     decision.before.dedup();
     decision
+}
+
+/// Names the nodes that have published no IPv6 subnet in a cluster that has such networks; no other node knows it.
+fn without_ipv6(others: &[Other], networks: &[Prefix]) -> Vec<String> {
+    let is_ipv6 = |prefix: Prefix| prefix.address().is_ipv6();
+    if !networks.iter().copied().any(is_ipv6) {
+        return Vec::new();
+    }
+    let has_ipv6 = |address| {
+        let mut others = others.iter();
+        others.any(|other| other.address == address && is_ipv6(other.subnet))
+    };
+    let lacking = others.iter().filter(|other| !has_ipv6(other.address));
+    lacking
+        .map(|other| {
+            format!(
+                "the node {} has published no IPv6 subnet of its pods, so they are reached with IPv4 alone: see that curl is installed there, and restart its distro",
+                other.address
+            )
+        })
+        .collect()
+}
+
+/// Returns each text once, in the order of the first ones.
+fn unique(texts: Vec<String>) -> Vec<String> {
+    let mut seen = BTreeSet::new();
+    let mut texts = texts;
+    texts.retain(|text| seen.insert(text.clone()));
+    texts
 }
 
 /// Returns the peer that gets the subnet of a node's pods, unless another one has a part of it from the user.
@@ -256,7 +304,7 @@ mod tests {
                 .map(|text| assignment(text))
                 .collect::<Vec<_>>()
         };
-        let found = decide(peers, &all(assigned), others);
+        let found = decide(peers, &all(assigned), others, &[]);
         let lists = [&found.add, &found.remove, &found.after];
         assert_eq!(lists, [&all(add), &all(remove), &all(after)]);
         for one in all(assigned).iter().chain(&found.after) {
@@ -322,6 +370,32 @@ mod tests {
         let lacks = "AllowedIPs of 10.9.0.2's own peer b= lack 10.9.0.2";
         check(&moved, &ours, &one, [&now, &[], &now], &[lacks]);
         check(&moved[1..], &ours, &one, [&now, &[], &now], &[]);
+    }
+
+    #[test]
+    fn both_subnets_of_a_node_go_to_the_peer_of_its_address() {
+        const B6: &str = "fd42:0:0:2::/64";
+        let networks = ["10.42.0.0/16", "fd42::/56"].map(|text| text.parse().unwrap());
+        let hub = [peer("hub", "10.9.0.1", "10.9.0.0/24 fd09::/64")];
+        let node = [other(B, "10.9.0.2", "b"), other(B6, "10.9.0.2", "b")];
+        let given = ["hub 10.42.2.0/24", "hub fd42:0:0:2::/64"];
+        check(&hub, &[], &node, [&given, &[], &given], &[]);
+        let ours: Vec<_> = given.iter().map(|text| assignment(text)).collect();
+        let there = [peer("hub", "10.9.0.1", &format!("10.9.0.0/24 {B} {B6}"))];
+        let found = decide(&there, &ours, &node, &networks);
+        assert_eq!((found.add, found.remove), (Vec::new(), Vec::new()));
+        assert_eq!(found.routes, [B, B6].map(|text| text.parse().unwrap()));
+        assert_eq!(found.problems, Vec::<String>::new());
+        // One line for both, and one for a node that has published no IPv6 subnet.
+        let lacks = [
+            peer("hub", "10.9.0.1", "10.9.0.0/24"),
+            peer("b", "10.9.0.7", ""),
+        ];
+        let found = decide(&lacks, &[], &node, &networks);
+        assert_eq!(found.problems.len(), 1, "{:?}", found.problems);
+        let alone = decide(&there, &[], &node[..1], &networks).problems;
+        assert_eq!(alone.len(), 1, "{alone:?}");
+        assert!(alone[0].starts_with("the node 10.9.0.2 has published no IPv6 subnet"));
     }
 
     #[test]

@@ -384,16 +384,16 @@ fn flannel(facts: &Facts, node: &Node, notes: &mut Vec<String>) -> Result<Vec<Se
     Ok(settings)
 }
 
-/// Refuses a cluster with pods that flannel's hooks do not name: they have the IPv4 subnet of another node, and no other.
+/// Refuses a cluster without IPv4: flannel names other nodes to its hooks by their IPv4 address and subnet alone.
 fn check_families(facts: &Facts, node: &Node) -> Result<(), Refusal> {
     let families = &node.settings.cluster_families;
-    if !families.contains(&Family::Ipv6) && facts.addresses.ipv4.is_some() {
+    if (families.is_empty() || families.contains(&Family::Ipv4)) && facts.addresses.ipv4.is_some() {
         return Ok(());
     }
     refuse(
         "cluster-cidr",
-        "flannel tells its hooks no IPv6 subnet of other nodes, and no node without an IPv4 address, so peers cannot get them",
-        "add pods=vxlan to the VPN's settings, which has both families",
+        "flannel tells its hooks no node without IPv4, so peers cannot get the subnets of a cluster with IPv6 alone",
+        "add an IPv4 network to cluster-cidr and an IPv4 address to the tunnel, or add pods=vxlan to the VPN's settings",
     )
 }
 

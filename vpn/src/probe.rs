@@ -92,8 +92,9 @@ pub fn probe(provider: &(dyn Provider + Sync), report: &Report) -> Vec<Probe> {
         Pods::Advertised => advertising(report),
         // A node behind a hub is not a peer.
         Pods::Routes => {
-            let others = report.others.iter();
-            others.map(|other| by_address(other.address)).collect()
+            let others = report.others.iter().map(|other| other.address);
+            let others: BTreeSet<IpAddr> = others.collect();
+            others.into_iter().map(by_address).collect()
         }
         Pods::Vxlan => behind_flannel().into_iter().map(by_address).collect(),
     };

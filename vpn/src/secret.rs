@@ -1,14 +1,16 @@
 //! A key that neither a log, an error nor a core file shows.
 
-use std::{fmt, hint::black_box};
+use std::fmt;
+
+use zeroize::Zeroizing;
 
 /// A key. It is printed as dots, and overwritten when it is dropped.
-pub struct Secret(Box<[u8]>);
+pub struct Secret(Zeroizing<Box<[u8]>>);
 
 impl Secret {
     /// Takes over the bytes of a key, which its caller overwrites wherever else they are.
     pub fn new(key: impl Into<Box<[u8]>>) -> Self {
-        Self(key.into())
+        Self(Zeroizing::new(key.into()))
     }
 
     /// Returns the key itself, for a file of mode 0600 and nothing else.
@@ -36,14 +38,6 @@ impl Secret {
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret(…)")
-    }
-}
-
-impl Drop for Secret {
-    fn drop(&mut self) {
-        self.0.fill(0);
-        // Bytes that are not used again may be left as they are, unless something reads them.
-        black_box(&self.0);
     }
 }
 

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::{
     Prefix,
+    bypass::{Bypass, bypasses},
     kernel::{Link, MAIN, Network},
     life::not_logged_in,
     peers::{self, Other},
@@ -109,15 +110,6 @@ pub struct Vxlan {
     pub is_over_ipv6: bool,
 }
 
-/// An interface of another back end of flannel, with the subnets of pods behind it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Bypass {
-    /// Its name.
-    pub interface: String,
-    pub subnets: Vec<Prefix>,
-}
-
 /// The routes of this node's pods and of its user.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -174,6 +166,8 @@ pub struct Sources<'a> {
     pub record: &'a Record,
     /// The networks of pods in flannel's configuration, and of services.
     pub cluster: &'a [Prefix],
+    /// The networks of pods, from flannel's hook.
+    pub pods: &'a [Prefix],
     /// The subnets of this node's pods, from flannel's hook.
     pub subnets: &'a [Prefix],
     /// The other nodes, from flannel's hooks.
@@ -209,7 +203,12 @@ impl Report {
             .filter(|route| !route.is_default())
             .collect();
         let pods = record.selection.pods;
-        let decision = peers::decide(&status.peers, &record.assigned, sources.others);
+        let decision = peers::decide(
+            &status.peers,
+            &record.assigned,
+            sources.others,
+            sources.pods,
+        );
         let lan = link.map(|link| rule::lan(network, link, sources.cluster));
         let lan = lan.unwrap_or_default();
         let vxlan = network.links.values();
@@ -245,7 +244,11 @@ impl Report {
                 .and_then(|link| network.links.get(&link))
                 .map(Interface::from),
             vxlan: vxlan.collect(),
-            bypasses: bypasses(sources, link),
+            bypasses: if sources.has_flannel {
+                bypasses(network, link, sources.cluster, pods)
+            } else {
+                Vec::new()
+            },
             waits_for_flannel: sources.has_flannel
                 && sources.subnets.is_empty()
                 && record.routes.ours.is_empty(),
@@ -328,33 +331,6 @@ fn own_routes(
         advertised: advertised.clone(),
         not_installed,
     }
-}
-
-/// Returns the VXLAN interfaces that have routes to pods, where flannel announces subnets through the VPN: those beside it, and where the
-/// kernel's own routes lead to pods also those over it, which flannel left when its back end changed.
-fn bypasses(sources: &Sources<'_>, link: Option<u32>) -> Vec<Bypass> {
-    let is_of_pods = |subnet: &Prefix| {
-        let mut networks = sources.cluster.iter();
-        networks.any(|network| network.contains(*subnet))
-    };
-    let links = sources.network.links.iter().filter(|(_, found)| {
-        let is_vxlan = found.kind.as_deref() == Some("vxlan");
-        let below = found.below.as_ref().map(|below| below.link);
-        let is_left = sources.record.selection.pods == Pods::Routes;
-        sources.has_flannel && is_vxlan && (is_left || below.is_none() || below != link)
-    });
-    let links = links.map(|(index, found)| {
-        let routes = sources.network.routes.iter();
-        let behind = routes.filter(|route| route.link == Some(*index));
-        Bypass {
-            interface: found.name.clone(),
-            subnets: behind
-                .map(|route| route.destination)
-                .filter(is_of_pods)
-                .collect(),
-        }
-    });
-    links.filter(|bypass| !bypass.subnets.is_empty()).collect()
 }
 
 /// Returns the ranges of the LAN that need a rule and have none.
@@ -568,11 +544,8 @@ impl Findings {
         if report.waits_for_flannel {
             self.note("flannel has announced no subnet of this node's pods yet: start the distro; where its log says that the flannel net config doesn't contain the node's PodCIDR, the servers have another cluster-cidr, and multus-distro install needs it as --vpn-cluster-cidr");
         }
-        for Bypass { interface, subnets } in &report.bypasses {
-            self.problem(format!(
-                "{} of other nodes' pods is reached through {interface}, around the VPN: put every node of the cluster onto the VPN, then reboot this one, or ip link delete {interface}",
-                list(subnets)
-            ));
+        for bypass in &report.bypasses {
+            self.problem(bypass.text());
         }
         let mut lost = routes::without(&routes.wanted, &routes.advertised);
         if report.pods != Pods::Advertised {

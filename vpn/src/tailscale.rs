@@ -9,16 +9,16 @@ use std::{
     net::IpAddr,
     os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
-    process::Command,
     time::Duration,
 };
 
-use cni::process::{Limits, RunError};
+use cni::process::RunError;
 use serde::Deserialize;
 
 use crate::{
     Prefix, Secret,
     auth::same_server,
+    program::{Output, run_program},
     provider::{Guide, KEY_FILE, Login, Peer, Phase, Provider, ProviderError, Settings, Status},
 };
 
@@ -82,16 +82,6 @@ const UP_LIMIT: Duration = Duration::from_secs(40);
 /// The most characters of an error that are shown.
 const MAX_TEXT: usize = 400;
 
-/// The outcome of one command.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Output {
-    /// It ended with status 0.
-    pub is_success: bool,
-    pub stdout: String,
-    /// The beginning of its stderr.
-    pub stderr: String,
-}
-
 /// Starts the provider's program. Tests have one that answers with recorded outputs.
 pub trait Runner {
     /// Runs the program with these arguments, until the deadline.
@@ -106,33 +96,6 @@ impl Runner for SystemRunner {
     fn run(&self, args: &[String], limit: Duration) -> Result<Output, RunError> {
         run_program(PROGRAM, args, &[], limit)
     }
-}
-
-/// Runs a program that `PATH` has. The child gets no other variable, since ours may hold a key.
-pub fn run_program(
-    program: &str,
-    args: &[String],
-    stdin: &[u8],
-    limit: Duration,
-) -> Result<Output, RunError> {
-    let path = std::env::var_os("PATH");
-    let path = path.unwrap_or_else(|| "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin".into());
-    let mut command = Command::new(program);
-    command
-        .args(args)
-        .env_clear()
-        .env("PATH", path)
-        .env("HOME", "/root");
-    let limits = Limits {
-        time: Some(limit),
-        ..Limits::default()
-    };
-    let output = cni::process::run(&mut command, stdin, &limits)?;
-    Ok(Output {
-        is_success: output.status.success(),
-        stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
-        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
-    })
 }
 
 /// Tailscale on this node.

@@ -16,10 +16,10 @@ use crate::{
     Prefix, echo,
     interface::{reach_lan, read_network, status_of},
     kernel::{MAIN, Network},
-    peers::Assignment,
+    peers::{Assignment, is_key},
+    program::run_program,
     provider::{Guide, Peer, Phase, Provider, ProviderError, Status},
     status::{Finding, Report},
-    tailscale::run_program,
 };
 
 /// What is said about it.
@@ -135,15 +135,6 @@ impl Provider for Wireguard {
         )
         .map_err(|error| self.failed(&error))
     }
-}
-
-/// Returns whether a text is a public key: 32 bytes in base64.
-pub fn is_key(text: &str) -> bool {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"+/".contains(&byte);
-    text.len() == 44
-        && text
-            .strip_suffix('=')
-            .is_some_and(|text| text.bytes().all(is_plain))
 }
 
 fn of_device(peer: &DevicePeer, now: u64) -> Peer {

@@ -2,9 +2,11 @@
 //! crate `vpn` decides; this is where it meets the node.
 
 pub(crate) mod auth;
+pub(crate) mod curl;
 pub(crate) mod files;
 pub(crate) mod fragment;
 pub(crate) mod host;
+pub(crate) mod own_subnet;
 pub(crate) mod plan_input;
 pub(crate) mod pod_networks;
 pub(crate) mod report;

@@ -1,32 +1,16 @@
 //! The networks of a cluster's pods, as a server of K3s answers an agent that joins (`GET /v1-k3s/config`).
 //!
-//! curl makes the requests: a TLS client of our own would be a large part of this program, for one answer. The token goes through curl's
-//! stdin, and only to a server whose CA has the hash in the token.
+//! The token goes through curl's stdin, and only to a server whose CA has the hash in the token.
 
-use std::{fs, net::IpAddr, path::Path, time::Duration};
+use std::{fs, net::IpAddr, path::Path};
 
 use anyhow::{Context as _, ensure};
 use archive::digest::sha256;
 use serde::Deserialize;
-use vpn::{Prefix, tailscale::run_program};
+use vpn::Prefix;
 
+use super::curl::{OPTIONS, quoted};
 use crate::settings::Settings;
-
-/// The options of both requests. Redirects are not followed.
-const OPTIONS: &str = "silent\nshow-error\nfail\ngloboff\nproto = \"=https\"\nmax-time = 10\nmax-filesize = 1048576\n";
-/// The deadline of a request; curl's own ends before.
-const LIMIT: Duration = Duration::from_secs(15);
-
-/// Runs curl with these options.
-pub(crate) fn curl(options: &str) -> anyhow::Result<String> {
-    let args = ["-q", "-K", "-"].map(str::to_owned);
-    let output = run_program("curl", &args, options.as_bytes(), LIMIT);
-    let output = output
-        .ok()
-        .context("curl, which asks it, is not installed or does not end")?;
-    ensure!(output.is_success, "{}", output.stderr.trim());
-    Ok(output.stdout)
-}
 
 /// Asks the server that the agent joins. The CA is in the directory as long as curl reads it.
 pub(crate) fn ask(
@@ -83,11 +67,6 @@ fn parse_token(token: &str) -> Option<(&str, String)> {
         ),
     };
     is_usable.then_some((hash, option))
-}
-
-/// Returns a value of curl's configuration.
-fn quoted(text: &str) -> String {
-    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }
 
 /// The part of a server's configuration that counts here, in the form of Go's `net.IPNet`.

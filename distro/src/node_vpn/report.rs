@@ -38,6 +38,7 @@ pub(crate) fn report(root: &Root) -> anyhow::Result<(Report, Option<State>)> {
         settings: &settings,
         record: &record,
         cluster: &cluster(root, &files)?,
+        pods: &note.networks,
         subnets: &note.subnets,
         others: &record.others,
         has_flannel: !files.networks()?.is_empty(),

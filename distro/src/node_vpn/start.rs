@@ -15,8 +15,9 @@ use vpn::{
 use crate::{
     node_vpn::{
         auth::{self, AuthArgs},
+        curl::curl,
         files::VpnFiles,
-        host, plan_input, pod_networks,
+        host, own_subnet, plan_input, pod_networks,
     },
     plan::Distro,
     settings::{self, Role, Settings, variable},
@@ -102,7 +103,7 @@ fn networks_of_server(
     settings: &Settings,
     print_note: impl Fn(&str),
 ) -> anyhow::Result<Vec<Prefix>> {
-    match pod_networks::ask(settings, &files.run_dir(), pod_networks::curl) {
+    match pod_networks::ask(settings, &files.run_dir(), curl) {
         Ok(networks) => Ok(networks),
         Err(error) => {
             print_note(&format!(
@@ -136,7 +137,7 @@ pub(crate) fn flannel_networks(
                 .to_owned()
         )
     );
-    Ok(Some(prefixes(&settings.cluster_cidr)?))
+    Ok(Some(prefixes("cluster-cidr", &settings.cluster_cidr)?))
 }
 
 /// Returns flannel's configuration, whose hook is this program. Without networks it has K3s' default one.
@@ -151,19 +152,25 @@ pub(crate) fn flannel_conf(
     if networks.is_empty() {
         let node_ip = plan.settings.iter().find(|one| one.name == "node-ip");
         let first = node_ip.and_then(|setting| setting.values.first()?.parse().ok());
-        networks = prefixes(&settings::pod_networks(&settings.cluster_cidr, first))?;
+        networks = prefixes(
+            "cluster-cidr",
+            &settings::pod_networks(&settings.cluster_cidr, first),
+        )?;
     }
+    let kubeconfig = settings.data_dir.join(own_subnet::KUBECONFIG);
     Ok(net_conf(
         networks.into_iter().collect(),
         &hook,
         selection.pods,
+        unit::plain_path(&kubeconfig)?,
     ))
 }
 
-fn prefixes(texts: &[String]) -> Result<Vec<Prefix>, BadUsage> {
+/// Returns the networks that a setting of the cluster names.
+pub(crate) fn prefixes(setting: &str, texts: &[String]) -> Result<Vec<Prefix>, BadUsage> {
     let parse = |text: &String| {
         text.parse()
-            .map_err(|error| BadUsage(format!("cluster-cidr: {error}")))
+            .map_err(|error| BadUsage(format!("{setting}: {error}")))
     };
     texts.iter().map(parse).collect()
 }

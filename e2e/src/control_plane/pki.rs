@@ -146,6 +146,19 @@ impl Pki {
             .with_context(|| format!("cannot write {}", path.display()))
     }
 
+    /// Returns a kubeconfig in the form of K3s, with the certificate of this name.
+    pub(crate) fn client_kubeconfig(&self, server: &str, name: &str) -> String {
+        let [ca, certificate, key] =
+            ["ca.crt", &format!("{name}.crt"), &format!("{name}.key")].map(|name| self.file(name));
+        let config = serde_json::json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "Default", "preferences": {},
+            "clusters": [{"name": "local", "cluster": {"server": server, "certificate-authority": ca}}],
+            "users": [{"name": "user", "user": {"client-certificate": certificate, "client-key": key}}],
+            "contexts": [{"name": "Default", "context": {"cluster": "local", "namespace": "default", "user": "user"}}],
+        });
+        config.to_string()
+    }
+
     /// Creates `NAME.key` and `NAME.crt`, signed by the authority, with these extensions.
     pub(crate) fn sign(&self, name: &str, subject: &str, extension: &str) -> anyhow::Result<()> {
         let [key, request, certificate, extensions] =

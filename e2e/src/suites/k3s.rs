@@ -34,7 +34,7 @@ use crate::{
     options::Options,
     pages::Reader,
     programs::{Module, Needs, k3s::K3s},
-    report::{CheckFailed, Report, say},
+    report::{CheckFailed, Report},
     sh,
     test_env::TestEnv,
 };
@@ -90,7 +90,7 @@ pub(crate) fn run(
     })?;
     let mut cases = CASES.to_vec();
     if k3s.parts.is_none() && options.case.is_none() {
-        say("not run: compiled, because a release of K3s has no sources");
+        report.not_run("compiled", "a release of K3s has no sources");
         cases.retain(|(name, _)| *name != "compiled");
     }
     let wanted = options.wanted(&cases, report)?;
@@ -441,6 +441,16 @@ impl DistroCluster {
         let networks = [objects::network("first", &bridge), objects::wire()];
         // The API server serves definitions a moment after their CRD is there.
         sh::until(60, "networks can be defined", || self.apply(&networks))
+    }
+
+    /// Defines the networks, and creates pods that are to keep them whatever becomes of the distro.
+    pub(super) fn old_pods(&self, report: &mut Report) -> Result<Vec<String>, CheckFailed> {
+        report.check("pods have a bridge and a macvlan interface", || {
+            self.define_networks()?;
+            let old = self.create("old", 1)?;
+            self.inspect(&old)?;
+            Ok(old)
+        })
     }
 
     /// Creates a pod on each node, with the page's bridge and a macvlan interface; returns their names.

@@ -33,6 +33,7 @@ use crate::{
     vpn::{
         self,
         tailnet::{self, Tailnet},
+        wg_quick,
     },
 };
 
@@ -40,6 +41,7 @@ pub(crate) const NEEDS: Needs = Needs {
     debian: &[
         ("busybox", "busybox-static"),
         ("containerd", "containerd"),
+        ("curl", "curl"),
         ("etcd", "etcd-server"),
         ("ip", "iproute2"),
         ("iptables", "iptables"),
@@ -71,12 +73,27 @@ pub(crate) fn run(
     options: &Options,
     report: &mut Report,
 ) -> Result<(), CheckFailed> {
-    let mut wanted = options.wanted(&CASES, report)?.into_iter();
+    let mut cases = CASES.to_vec();
+    if !wg_quick::is_of_kernel() {
+        // Whoever names the case gets an error.
+        if options.case.as_deref() != Some(KERNEL) {
+            report.not_run(KERNEL, NO_KERNEL);
+            cases.retain(|(name, _)| *name != KERNEL);
+        }
+    }
+    let mut wanted = options.wanted(&cases, report)?.into_iter();
     wanted.try_for_each(|(_, case)| case(env, report))
 }
 
 /// The cases, each with nodes of its own.
-const CASES: [(&str, Case); 2] = [("tailscale", tailscale), ("wireguard", wireguard::run)];
+const CASES: [(&str, Case); 3] = [
+    ("tailscale", tailscale),
+    ("wireguard", wireguard::program),
+    (KERNEL, wireguard::kernel),
+];
+/// The case that needs WireGuard in the machine's kernel.
+const KERNEL: &str = "wireguard-kernel";
+const NO_KERNEL: &str = "this machine's kernel makes no link of kind wireguard";
 
 type Case = fn(&TestEnv, &mut Report) -> Result<(), CheckFailed>;
 
@@ -175,6 +192,8 @@ struct Cluster<'a> {
     env: &'a TestEnv,
     /// The interface of the VPN.
     interface: &'static str,
+    /// The networks of pods.
+    networks: &'static [&'static str],
     nodes: Vec<VpnNode>,
     control: Option<ControlPlane>,
     _network: NodeNetwork,
@@ -273,6 +292,7 @@ impl<'a> Fixture<'a> {
         let cluster = Cluster {
             env,
             interface: tailnet::INTERFACE,
+            networks: &[played::PODS],
             nodes,
             control: None,
             _network: network,
@@ -372,7 +392,9 @@ impl Cluster<'_> {
         }
         node.starts += 1;
         let log = format!("distro{}", node.starts);
-        let distro = played::start(env, &node.node, &log, role, arguments)?;
+        let networks = self.networks;
+        let started = (role, arguments);
+        let distro = played::start(env, &node.node, &log, networks, started)?;
         let started = played::arguments(&node.node, &distro);
         node.distro = Some(distro);
         started.with_context(|| fs::read_to_string(node.node.log(&log)).unwrap_or_default())
@@ -382,10 +404,14 @@ impl Cluster<'_> {
     fn start_first_server(&mut self) -> anyhow::Result<()> {
         self.nodes[0].keep(self.env)?;
         let own = self.vpn_address(0)?;
-        let cidr = format!("--cluster-cidr={}", played::PODS);
+        let cidr = format!("--cluster-cidr={}", self.networks.join(","));
         let k3s = self.start_distro(0, "server", &["--cluster-init", &cidr])?;
         let lan = self.node(0).address();
-        ensure!(k3s.values("node-ip") == [lan], "node-ip: {k3s:?}");
+        let node_ip = k3s.values("node-ip");
+        ensure!(
+            node_ip[0] == lan && node_ip.len() == self.networks.len(),
+            "node-ip: {k3s:?}"
+        );
         for flag in ["node-external-ip", "advertise-address", "tls-san"] {
             ensure!(k3s.values(flag).contains(&own), "{flag}: {k3s:?}");
         }
@@ -467,17 +493,29 @@ impl Cluster<'_> {
         Ok(address.context("the pod has no address")?.to_owned())
     }
 
-    /// Sends packets from each pod to each other one, until they arrive.
+    /// Returns the addresses of a pod, one of each family of the cluster.
+    fn pod_addresses(&self, pod: &str) -> anyhow::Result<Vec<String>> {
+        let object = self.get(&["pod", pod])?;
+        let all = object["status"]["podIPs"].as_array().into_iter().flatten();
+        let all = all.filter_map(|one| one["ip"].as_str());
+        let all: Vec<_> = all.map(str::to_owned).collect();
+        let (found, expected) = (all.len(), self.networks.len());
+        ensure!(found == expected, "{pod} has {all:?}");
+        Ok(all)
+    }
+
+    /// Sends packets from each pod to each other one in all families, until they arrive.
     fn pods_are_reached(&self) -> anyhow::Result<()> {
         let pods = self.pods();
         let pairs = pods
             .iter()
             .flat_map(|from| pods.iter().map(move |to| (*from, *to)));
         for (from, to) in pairs.filter(|(from, to)| from != to) {
-            let address = self.pod_address(to)?;
-            sh::until(60, &format!("{from} reaches {to}"), || {
-                self.kubectl(&["exec", from, "--", "ping", "-c1", "-W2", &address])
-            })?;
+            for address in self.pod_addresses(to)? {
+                sh::until(60, &format!("{from} reaches {to} at {address}"), || {
+                    self.kubectl(&["exec", from, "--", "ping", "-c1", "-W2", &address])
+                })?;
+            }
         }
         Ok(())
     }
@@ -522,6 +560,16 @@ impl Cluster<'_> {
             .to_owned())
     }
 
+    /// Returns the subnets of a node's pods in all families, by its object.
+    fn pod_subnets(&self, index: usize) -> anyhow::Result<Vec<String>> {
+        let node = self.get(&["node", &self.node(index).name])?;
+        let subnets = node["spec"]["podCIDRs"].as_array().into_iter().flatten();
+        let subnets = subnets.filter_map(Value::as_str);
+        let subnets: Vec<_> = subnets.map(str::to_owned).collect();
+        ensure!(subnets.len() == self.networks.len(), "{node}");
+        Ok(subnets)
+    }
+
     /// Fails unless nothing is found wrong with the VPN, whose summary begins with these words.
     fn vpn_is_healthy(&self, summary: &str) -> anyhow::Result<()> {
         let addresses: Vec<_> = (0..self.nodes.len())
@@ -552,17 +600,18 @@ impl Cluster<'_> {
                     && status["addresses"].to_string().contains(&addresses[index]),
                 "{status}"
             );
-            let subnet = json!([self.pod_subnet(index)?]);
-            ensure!(status["routes"]["wanted"] == subnet, "{status}");
+            let subnets = json!(self.pod_subnets(index)?);
+            ensure!(status["routes"]["wanted"] == subnets, "{status}");
             if status["pods"] == "advertised" {
                 for routes in ["advertised", "approved"] {
-                    ensure!(status["routes"][routes] == subnet, "{routes}: {status}");
+                    ensure!(status["routes"][routes] == subnets, "{routes}: {status}");
                 }
             }
             let peers = status["peers"].to_string();
             for other in (0..self.nodes.len()).filter(|other| *other != index) {
-                let other = self.pod_subnet(other)?;
-                ensure!(peers.contains(&other), "{other}: {peers}");
+                for other in self.pod_subnets(other)? {
+                    ensure!(peers.contains(&other), "{other}: {peers}");
+                }
             }
             let facts = self.doctor(index)?["facts"].to_string();
             ensure!(facts.contains(&format!(r#"["vpn","{summary}"#)), "{facts}");

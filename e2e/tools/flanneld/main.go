@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"strings"
 	"sync"
 	"syscall"
 
@@ -29,7 +30,7 @@ func main() {
 	flag.StringVar(&set.kubeconfig, "kubeconfig", "", "credentials of the node")
 	flag.StringVar(&set.network, "network", "", "flannel's network configuration, net-conf.json")
 	flag.StringVar(&set.link, "interface", "", "interface that leads to the other nodes")
-	flag.StringVar(&set.address, "address", "", "address on that interface")
+	flag.StringVar(&set.address, "address", "", "addresses on that interface, one of each family, between commas")
 	flag.StringVar(&set.environment, "environment", "", "file to write for CNI plugins, subnet.env")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
@@ -78,15 +79,17 @@ func external(set settings) (*backend.ExternalInterface, error) {
 	if err != nil {
 		return nil, fmt.Errorf("interface %s: %w", set.link, err)
 	}
-	address := net.ParseIP(set.address)
-	if address == nil {
-		return nil, fmt.Errorf("%q is no address", set.address)
-	}
 	outside := &backend.ExternalInterface{Iface: link, IfaceName: set.link}
-	if address.To4() != nil {
-		outside.IfaceAddr, outside.ExtAddr = address, address
-	} else {
-		outside.IfaceV6Addr, outside.ExtV6Addr = address, address
+	for _, text := range strings.Split(set.address, ",") {
+		address := net.ParseIP(text)
+		if address == nil {
+			return nil, fmt.Errorf("%q is no address", text)
+		}
+		if address.To4() != nil {
+			outside.IfaceAddr, outside.ExtAddr = address, address
+		} else {
+			outside.IfaceV6Addr, outside.ExtV6Addr = address, address
+		}
 	}
 	return outside, nil
 }

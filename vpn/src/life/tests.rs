@@ -22,6 +22,8 @@ struct Fake {
     settings: Settings,
     approved: Vec<Prefix>,
     accepted: Vec<Prefix>,
+    /// The kernel has a VXLAN interface of flannel with this subnet behind it.
+    left: Option<Prefix>,
     /// The peers of an interface of WireGuard, in place of those above.
     peers: Vec<Peer>,
     calls: Vec<String>,
@@ -249,6 +251,23 @@ impl Node {
             extra_args: &[],
         };
         let interface = self.fake.borrow().interface.unwrap_or("vpn7");
+        let mut network = network(interface);
+        if let Some(destination) = self.fake.borrow().left {
+            let kind = Some("vxlan".to_owned());
+            let name = "flannel.1".to_owned();
+            let link = Link {
+                name,
+                kind,
+                ..Link::default()
+            };
+            network.links.insert(9, link);
+            network.routes.push(Route {
+                destination,
+                table: MAIN,
+                link: Some(9),
+                protocol: 0,
+            });
+        }
         self.life.step(&Input {
             now: self.start + Duration::from_secs(seconds),
             login: &login,
@@ -256,7 +275,7 @@ impl Node {
             leaves_sources: false,
             note: self.note.as_ref(),
             cluster: &[],
-            network: &|| Ok(network(interface)),
+            network: &|| Ok(network.clone()),
         })
     }
 
@@ -819,4 +838,31 @@ fn peers_are_as_before_a_boot_until_flannel_starts() {
     node.restart();
     node.step(10);
     assert_eq!(node.calls(), ["+b 10.42.2.0/24", "+c 10.42.3.0/24"]);
+}
+
+#[test]
+fn interface_that_flannel_has_left_is_named_with_the_cure() {
+    let mut node = Node::new(Fake::default());
+    let subnet = prefixes("10.42.3.0/24")[0];
+    node.fake.borrow_mut().left = Some(subnet);
+    assert_eq!(node.step(0).notes, [""; 0], "flannel has not started yet");
+    node.flannel("10.42.1.0/24");
+    let notes = node.step(10).notes;
+    assert_eq!(notes.len(), 1, "{notes:?}");
+    for part in [
+        "10.42.3.0/24",
+        "through flannel.1",
+        "ip link delete flannel.1",
+    ] {
+        assert!(notes[0].contains(part), "{notes:?}");
+    }
+    // With VXLAN it is flannel's own.
+    let record = Record::of(Selection {
+        provider: ProviderName::Interface,
+        interface: Some("vpn7".to_owned()),
+        pods: Pods::Vxlan,
+    });
+    node.fake.borrow_mut().saved.push(record);
+    node.restart();
+    assert_eq!(node.step(20).notes, [""; 0]);
 }

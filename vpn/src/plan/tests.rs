@@ -503,14 +503,23 @@ fn etcd_is_not_joined_through_a_range_of_the_users_tunnel() {
 }
 
 #[test]
-fn peers_get_routes_of_ipv4_alone() {
+fn peers_get_routes_of_clusters_with_ipv4() {
     let agent = || of_interface(node(Distro::K3s, Role::Agent), Pods::Routes);
     let conf = "/var/lib/multus-vpn/net-conf.json";
     let expected = args!["node-ip={VPN}", "flannel-iface=ts7", "flannel-conf={conf}"];
     check(&[VPN], &agent(), expected, &[]);
     refused(&[VPN6], &agent(), "cluster-cidr", "add pods=vxlan");
-    let both = with(agent(), |own| {
-        own.cluster_families = vec![Family::Ipv4, Family::Ipv6];
-    });
-    refused(&[VPN, VPN6], &both, "cluster-cidr", "add pods=vxlan");
+    let of = |families: &[Family]| {
+        let families = families.to_vec();
+        with(agent(), |own| own.cluster_families = families)
+    };
+    let both = args![
+        "node-ip={VPN}",
+        "node-ip={VPN6}",
+        "flannel-iface=ts7",
+        "flannel-conf={conf}"
+    ];
+    check(&[VPN, VPN6], &of(&[Family::Ipv4, Family::Ipv6]), both, &[]);
+    let ipv6 = of(&[Family::Ipv6]);
+    refused(&[VPN, VPN6], &ipv6, "cluster-cidr", "add pods=vxlan");
 }

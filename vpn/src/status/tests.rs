@@ -120,6 +120,7 @@ impl Node {
             settings: &self.settings,
             record: &self.record,
             cluster: &self.cluster,
+            pods: &self.cluster,
             subnets: &self.subnets,
             others: &self.others,
             has_flannel: self.has_flannel,

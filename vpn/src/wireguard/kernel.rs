@@ -43,12 +43,7 @@ pub(super) fn read(name: &str) -> io::Result<Option<Device>> {
     let Some((mut socket, family)) = open()? else {
         return Ok(None);
     };
-    let request = || {
-        let mut message = Message::new(family, 0, &[WG_CMD_GET_DEVICE, 1, 0, 0]);
-        message.put_text(WGDEVICE_A_IFNAME, name);
-        message
-    };
-    match socket.dump(request) {
+    match socket.dump(|| device_request(family, name)) {
         Ok(bodies) => {
             let bodies: Vec<Secret> = bodies.into_iter().map(Secret::new).collect();
             Ok(Some(parse(bodies.iter().map(Secret::expose))))
@@ -79,18 +74,30 @@ pub(super) fn change(name: &str, changes: &[Change]) -> io::Result<()> {
 fn open() -> io::Result<Option<(Socket, u16)>> {
     let mut socket = Socket::open(Some(GENERIC))?;
     socket.limit_wait(ANSWER)?;
-    let mut message = Message::new(GENL_ID_CTRL, 0, &[CTRL_CMD_GETFAMILY, 1, 0, 0]);
-    message.put_text(CTRL_ATTR_FAMILY_NAME, "wireguard");
-    match socket.get(message) {
-        Ok(body) => {
-            let attributes = Attributes(body.get(GENL..).unwrap_or_default());
-            let family = attributes.get(CTRL_ATTR_FAMILY_ID);
-            let family = family.and_then(|value| u16_at(value, 0));
-            Ok(family.map(|family| (socket, family)))
-        }
+    match socket.get(family_request()) {
+        Ok(body) => Ok(parse_family(&body).map(|family| (socket, family))),
         Err(error) if error.raw_os_error() == Some(Errno::NOENT.raw_os_error()) => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// Returns the request for the number under which the kernel takes messages of WireGuard.
+fn family_request() -> Message {
+    let mut message = Message::new(GENL_ID_CTRL, 0, &[CTRL_CMD_GETFAMILY, 1, 0, 0]);
+    message.put_text(CTRL_ATTR_FAMILY_NAME, "wireguard");
+    message
+}
+
+fn parse_family(body: &[u8]) -> Option<u16> {
+    let attributes = Attributes(body.get(GENL..)?);
+    u16_at(attributes.get(CTRL_ATTR_FAMILY_ID)?, 0)
+}
+
+/// Returns the request for an interface and its peers.
+fn device_request(family: u16, name: &str) -> Message {
+    let mut message = Message::new(family, 0, &[WG_CMD_GET_DEVICE, 1, 0, 0]);
+    message.put_text(WGDEVICE_A_IFNAME, name);
+    message
 }
 
 fn is_no_wireguard(error: &io::Error) -> bool {
@@ -308,5 +315,81 @@ mod tests {
             netlink::codec::u32_at(Attributes(peer).get(WGPEER_A_FLAGS).unwrap(), 0).unwrap()
         });
         assert_eq!(flags.collect::<Vec<_>>(), [6, 4]);
+    }
+
+    /// Returns the bytes of a recorded message, without its header.
+    fn recorded(text: &str) -> Vec<u8> {
+        let bytes = text.split_whitespace();
+        let bytes = bytes.map(|byte| u8::from_str_radix(byte, 16).unwrap());
+        bytes.collect()
+    }
+
+    /// The messages that `wg set wg0 peer BwcHBw… allowed-ips 10.9.0.2/32,fd09::2/128` of wireguard-tools 1.0.20210914 sends.
+    #[test]
+    fn requests_are_those_of_wireguards_own_tool() {
+        let body = |message: Message| message.finish(0, 1)[HEADER..].to_vec();
+        let of_wg = "03 01 00 00 0e 00 02 00 77 69 72 65 67 75 61 72 64 00 00 00";
+        assert_eq!(body(family_request()), recorded(of_wg));
+        let of_wg = "\
+            01 01 00 00 08 00 02 00 77 67 30 00 7c 00 08 80 78 00 00 80 24 00 01 00 \
+            07 07 07 07 07 07 07 07 07 07 07 07 07 07 07 07 07 07 07 07 07 07 07 07 07 07 07 07 07 07 07 07 \
+            08 00 03 00 02 00 00 00 48 00 09 80 \
+            1c 00 00 80 06 00 01 00 02 00 00 00 08 00 02 00 0a 09 00 02 05 00 03 00 20 00 00 00 \
+            28 00 00 80 06 00 01 00 0a 00 00 00 14 00 02 00 fd 09 00 00 00 00 00 00 00 00 00 00 00 00 00 02 \
+            05 00 03 00 80 00 00 00";
+        let change = Change {
+            key: Key([7; 32]),
+            replaces: true,
+            ranges: ["10.9.0.2/32", "fd09::2/128"]
+                .map(|text| text.parse().unwrap())
+                .to_vec(),
+        };
+        let mut sent = messages(0x20, "wg0", &change).into_iter().map(body);
+        // `wg` makes a peer that is not there.
+        let expected = of_wg.replacen("08 00 03 00 02", "08 00 03 00 06", 1);
+        assert_eq!(sent.next(), Some(recorded(&expected)));
+        assert_eq!(sent.next(), None);
+    }
+
+    #[test]
+    fn device_is_requested_by_its_name_and_the_number_of_the_family() {
+        let bytes = device_request(0x1f, "wg0").finish(0, 1);
+        assert_eq!(netlink::codec::u16_at(&bytes, 4), Some(0x1f));
+        let expected = "00 01 00 00 08 00 02 00 77 67 30 00";
+        assert_eq!(bytes[HEADER..], recorded(expected));
+        // A new family (1), its name, and its number.
+        let answer =
+            "01 02 00 00 0e 00 02 00 77 69 72 65 67 75 61 72 64 00 00 00 06 00 01 00 1f 00 00 00";
+        assert_eq!(parse_family(&recorded(answer)), Some(0x1f));
+        assert_eq!(parse_family(&recorded(answer)[..20]), None);
+        assert_eq!(parse_family(&[]), None);
+    }
+
+    /// The last range of a peer is taken away by a list without one, which is there all the same.
+    #[test]
+    fn list_without_ranges_is_sent() {
+        let change = Change {
+            key: Key([7; 32]),
+            replaces: true,
+            ranges: Vec::new(),
+        };
+        let sent = messages(0x20, "wg0", &change);
+        assert_eq!(sent.len(), 1);
+        for message in sent {
+            let bytes = message.finish(0, 1);
+            assert_eq!(bytes[bytes.len() - 4..], [4, 0, 9, 0x80]);
+        }
+    }
+
+    #[test]
+    fn interface_of_another_kind_is_none_of_the_kernels() {
+        for (number, expected) in [
+            (Errno::NODEV, true),
+            (Errno::OPNOTSUPP, true),
+            (Errno::PERM, false),
+            (Errno::INVAL, false),
+        ] {
+            assert_eq!(is_no_wireguard(&number.into()), expected, "{number}");
+        }
     }
 }

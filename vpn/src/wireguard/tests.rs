@@ -175,6 +175,7 @@ fn check(change: impl FnOnce(&mut Node), expected: &[&str]) {
             pods: Pods::Routes,
         }),
         cluster: &ranges("10.42.0.0/16"),
+        pods: &ranges("10.42.0.0/16"),
         subnets: &ranges("10.42.1.0/24"),
         others: &node.others,
         has_flannel: true,

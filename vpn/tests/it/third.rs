@@ -122,6 +122,7 @@ fn provider_that_nothing_else_names_announces_pods_and_has_its_own_words() {
         settings: &mesh(Phase::Running).settings().unwrap(),
         record: &Record::default(),
         cluster: &note.networks,
+        pods: &note.networks,
         subnets: &note.subnets,
         others: &[],
         has_flannel: true,

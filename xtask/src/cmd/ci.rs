@@ -4,6 +4,7 @@ use std::{env, path::Path};
 
 use anyhow::Context as _;
 use clap::ValueEnum;
+use xshell::{Shell, cmd};
 
 use crate::{
     arch::Arch,
@@ -95,6 +96,8 @@ fn change(args: &Args) -> anyhow::Result<()> {
     for suite in suites {
         let runs: &[&[&str]] = match suite {
             e2e::Suite::K3s => &[&["--case", "life"], &["--case", "charts"]],
+            // The case with the kernel's WireGuard is the night's.
+            e2e::Suite::Vpn => &[&["--case", "tailscale"], &["--case", "wireguard"]],
             _ => &[&[]],
         };
         for words in runs {
@@ -162,6 +165,13 @@ fn long(install: bool) -> anyhow::Result<()> {
     one(e2e::Suite::Plugins, &["--long"])?;
     one(e2e::Suite::Rules, &["--old-kernel"])?;
     one(e2e::Suite::Upgrade, &[])?;
+    if has_wireguard()? {
+        one(e2e::Suite::Vpn, &["--case", WIREGUARD])?;
+    } else {
+        ui::note(&format!(
+            "not run: e2e vpn --case {WIREGUARD}, because this machine's kernel makes no link of kind wireguard"
+        ));
+    }
     if let Some(k3s) = env::var_os(e2e::K3S) {
         one(e2e::Suite::K3s, &[])?;
         let is_dir = Path::new(&k3s).is_dir();
@@ -178,6 +188,16 @@ fn long(install: bool) -> anyhow::Result<()> {
     }
     one(e2e::Suite::Cosign, &[])?;
     one(e2e::Suite::Scale, &[])
+}
+
+/// The case that needs WireGuard in the machine's kernel.
+const WIREGUARD: &str = "wireguard-kernel";
+
+/// Returns whether this machine's kernel makes links of WireGuard.
+fn has_wireguard() -> anyhow::Result<bool> {
+    let shell = Shell::new()?;
+    let probe = cmd!(shell, "unshare --net ip link add probe type wireguard");
+    Ok(probe.quiet().ignore_stderr().run().is_ok())
 }
 
 fn emulated(arch: Arch, install: bool) -> anyhow::Result<()> {

@@ -10,8 +10,10 @@ use cmdline::{BadUsage, absolute};
 use node::root::Root;
 use serde::Serialize;
 use vpn::{
-    Auth, Facts,
+    Auth, Facts, Prefix,
+    kernel::Netlink,
     plan::{Datastore, Node, Plan, Role},
+    site::{self, ClusterNetwork},
 };
 
 use super::{note, print};
@@ -20,10 +22,10 @@ use crate::{
         auth::{self, AuthArgs},
         files::VpnFiles,
         fragment, host, plan_input,
-        start::{flannel_conf, flannel_networks},
+        start::{flannel_conf, flannel_networks, prefixes},
     },
     plan::Distro,
-    settings,
+    settings::{self, Settings, pod_networks, service_networks},
 };
 
 #[derive(Debug, clap::Args)]
@@ -51,7 +53,7 @@ pub(crate) struct Args {
         value_delimiter = ',',
         requires = "flannel_conf"
     )]
-    vpn_cluster_cidr: Vec<vpn::Prefix>,
+    vpn_cluster_cidr: Vec<Prefix>,
     /// Only the arguments that are added to the distro's, one on each line
     #[arg(long = "args")]
     as_arguments: bool,
@@ -114,7 +116,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         })
         .map_err(|error| BadUsage(format!("{error:#}")))?;
     let facts = facts(&root, args)?;
-    let plan = plan_input::plan(&facts, &node, &settings)?;
+    let mut plan = plan_input::plan(&facts, &node, &settings)?;
+    let network = Netlink::open().and_then(|mut netlink| netlink.network());
+    let network = network.context("cannot read the routes of this node")?;
+    let site = site::networks(&network, &facts.interface);
+    let cluster = cluster_networks(&root, args, &settings, &plan)?;
+    plan.notes.extend(site::overlaps(&site, &cluster));
     if let Some(taken) = taken {
         taken.notes.iter().for_each(|text| note(text));
         note(&describe(&taken.auth));
@@ -138,6 +145,36 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         return print(&flannel_conf(networks, &plan, &selection, &settings)?);
     }
     print(&table(&plan))
+}
+
+/// Returns the networks of pods and services, as far as this node knows them; those of agents are the servers' own.
+fn cluster_networks(
+    root: &Root,
+    args: &Args,
+    settings: &Settings,
+    plan: &Plan,
+) -> anyhow::Result<Vec<ClusterNetwork>> {
+    let node_ip = plan.settings.iter().find(|one| one.name == "node-ip");
+    let first = node_ip.and_then(|setting| setting.values.first()?.parse().ok());
+    let mut pods = args.vpn_cluster_cidr.clone();
+    if pods.is_empty() && settings.cluster_cidr.is_empty() {
+        // The shell may have emptied the file already, to write this output to it.
+        pods = VpnFiles::new(root).networks().unwrap_or_default();
+    }
+    if pods.is_empty() {
+        pods = prefixes("cluster-cidr", &pod_networks(&settings.cluster_cidr, first))?;
+    }
+    let services = prefixes(
+        "service-cidr",
+        &service_networks(&settings.service_cidr, first),
+    )?;
+    let of = |setting, ranges: Vec<Prefix>| {
+        let ranges = ranges.into_iter();
+        ranges.map(move |range| ClusterNetwork { setting, range })
+    };
+    Ok(of("cluster-cidr", pods)
+        .chain(of("service-cidr", services))
+        .collect())
 }
 
 /// Returns the facts that the arguments name, or those of the VPN that `vpn run` keeps up.

@@ -8,6 +8,8 @@ use std::{
     os::unix::fs::FileExt as _,
 };
 
+use zeroize::Zeroizing;
+
 use super::TEXTS;
 
 const FLAG: &[u8] = b"--vpn-auth";
@@ -24,13 +26,12 @@ pub(super) fn overwrite() -> io::Result<()> {
     let stat = fs::read_to_string("/proc/self/stat")?;
     let areas = areas(&stat).ok_or_else(|| io::Error::other("/proc/self/stat has no areas"))?;
     for (area, find) in areas.into_iter().zip([arguments, variables]) {
-        let mut bytes = read(&memory, &area)?;
+        let bytes = read(&memory, &area)?;
         for secret in find(&bytes) {
             let length = secret.len();
             let at = area.start + secret.start as u64;
             memory.write_all_at(&vec![b'x'; length], at)?;
         }
-        bytes.fill(0);
         let bytes = read(&memory, &area)?;
         let is_gone =
             |secret: &Range<usize>| bytes[secret.clone()].iter().all(|&byte| byte == b'x');
@@ -41,9 +42,11 @@ pub(super) fn overwrite() -> io::Result<()> {
     Ok(())
 }
 
-fn read(memory: &File, area: &Range<u64>) -> io::Result<Vec<u8>> {
+/// Returns a copy of an area, which is overwritten when it is dropped.
+fn read(memory: &File, area: &Range<u64>) -> io::Result<Zeroizing<Vec<u8>>> {
     let length = area.end.saturating_sub(area.start).min(MAX);
-    let mut bytes = vec![0; usize::try_from(length).map_err(io::Error::other)?];
+    let length = usize::try_from(length).map_err(io::Error::other)?;
+    let mut bytes = Zeroizing::new(vec![0; length]);
     memory.read_exact_at(&mut bytes, area.start)?;
     Ok(bytes)
 }
@@ -123,7 +126,7 @@ mod tests {
         let [own, _] = areas(&stat).unwrap();
         let memory = File::open("/proc/self/mem").unwrap();
         assert_eq!(
-            read(&memory, &own).unwrap(),
+            *read(&memory, &own).unwrap(),
             fs::read("/proc/self/cmdline").unwrap()
         );
     }

@@ -41,12 +41,7 @@ pub(super) fn run(env: &TestEnv, k3s: &K3s, report: &mut Report) -> Result<(), C
             Ok((cluster, network))
         },
     )?;
-    let old = report.check("pods have a bridge and a macvlan interface", || {
-        cluster.define_networks()?;
-        let old = cluster.create("old", 1)?;
-        cluster.inspect(&old)?;
-        Ok(old)
-    })?;
+    let old = cluster.old_pods(report)?;
     report.check(
         "another version of K3s starts: pods keep their networks, new ones start",
         || cluster.change_version(&k3s.next, &old, ("next", 2)),

@@ -1,5 +1,5 @@
-//! Two nodes that meet over a VPN alone, each on a LAN that passes nothing else: a tailnet, and a tunnel of WireGuard. Suite `vpn` has the
-//! faults of both VPNs, with a part of K3s.
+//! Nodes that meet over a VPN alone, each on a LAN that passes nothing else: a tailnet, and a tunnel of WireGuard, of whose three nodes two
+//! meet only through the server. Suite `vpn` has the faults of both VPNs, with a part of K3s.
 
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
@@ -12,7 +12,8 @@ use super::{
 };
 use crate::{
     cluster::pods::Pods as _,
-    node::{Node, inspect::Addresses, network::NodeNetwork},
+    node::{Node, inspect::Addresses, network::NodeNetwork, runtime::IMAGE},
+    pages::Reader,
     programs::k3s::K3s,
     report::{CheckFailed, Report},
     sh,
@@ -20,7 +21,7 @@ use crate::{
     vpn::{
         self,
         tailnet::{self, Tailnet},
-        wg_quick::{self, Keys},
+        wg_quick::{self, Families, Implementation, Keys},
     },
 };
 
@@ -35,36 +36,46 @@ const AGENT: usize = 1;
 pub(super) fn tailnet(env: &TestEnv, k3s: &K3s, report: &mut Report) -> Result<(), CheckFailed> {
     run(env, k3s, report, |network| {
         let tailnet = Tailnet::start(env, network, KEY.to_owned())?;
-        Ok((Vpn::Tailnet(tailnet), Some(tunnel(wg_quick::SETTINGS)?)))
+        let other = tunnel(2, wg_quick::SETTINGS, Families::Ipv4)?;
+        Ok((Vpn::Tailnet(tailnet), Some(other)))
     })
 }
 
+/// A cluster with both families, whose agents meet only through the server.
 pub(super) fn wireguard(env: &TestEnv, k3s: &K3s, report: &mut Report) -> Result<(), CheckFailed> {
     run(env, k3s, report, |_| {
-        Ok((tunnel(wg_quick::SETTINGS)?, None))
+        Ok((tunnel(3, wg_quick::SETTINGS, Families::Both)?, None))
     })
 }
 
 /// The same tunnel as an interface of which only the name is known: flannel wraps the packets of pods.
 pub(super) fn interface(env: &TestEnv, k3s: &K3s, report: &mut Report) -> Result<(), CheckFailed> {
     run(env, k3s, report, |_| {
-        Ok((tunnel("name=interface,interface=wg0")?, None))
+        let settings = "name=interface,interface=wg0";
+        Ok((tunnel(2, settings, Families::Both)?, None))
     })
 }
 
-fn tunnel(settings: &'static str) -> anyhow::Result<Vpn> {
-    let keys = [Keys::new()?, Keys::new()?];
-    Ok(Vpn::Tunnel { keys, settings })
+fn tunnel(nodes: usize, settings: &'static str, families: Families) -> anyhow::Result<Vpn> {
+    let keys = (0..nodes).map(|_| Keys::new());
+    Ok(Vpn::Tunnel {
+        keys: keys.collect::<anyhow::Result<_>>()?,
+        settings,
+        families,
+        implementation: Implementation::of_machine(),
+    })
 }
 
-/// A VPN that connects both nodes.
+/// A VPN that connects all nodes.
 pub(super) enum Vpn {
     Tailnet(Tailnet),
-    /// One of wg-quick.
+    /// One of wg-quick, whose hub is the server.
     Tunnel {
         /// The keys of the nodes.
-        keys: [Keys; 2],
+        keys: Vec<Keys>,
         settings: &'static str,
+        families: Families,
+        implementation: Implementation,
     },
 }
 
@@ -84,6 +95,22 @@ impl Vpn {
         }
     }
 
+    /// Returns the number of its nodes.
+    fn nodes(&self) -> usize {
+        match self {
+            Self::Tailnet(_) => 2,
+            Self::Tunnel { keys, .. } => keys.len(),
+        }
+    }
+
+    fn families(&self) -> Families {
+        match self {
+            // Its nodes have both, and the cluster IPv4.
+            Self::Tailnet(_) => Families::Ipv4,
+            Self::Tunnel { families, .. } => *families,
+        }
+    }
+
     /// Brings it up on a node, unless it is.
     fn bring_up(&self, node: &Node, index: usize, hub: &str) -> anyhow::Result<()> {
         if node.run(&["ip", "link", "show", self.interface()]).is_ok() {
@@ -91,15 +118,23 @@ impl Vpn {
         }
         match self {
             Self::Tailnet(_) => tailnet::start_daemon(node, tailnet::INTERFACE).map(drop),
-            Self::Tunnel { keys, .. } => {
-                wg_quick::write_conf(node, index, keys, hub)?;
-                wg_quick::run(node, "up")
+            Self::Tunnel {
+                keys,
+                families,
+                implementation,
+                ..
+            } => {
+                wg_quick::write_conf(node, index, keys, hub, *families)?;
+                implementation.run(node, "up")
             }
         }
     }
 
     /// Connects a node that has started, and keeps all other packets of the LAN from it.
     pub(super) fn connect(&self, node: &Node, index: usize, hub: &str) -> anyhow::Result<()> {
+        if self.families() == Families::Both {
+            vpn::add_ipv6(node)?;
+        }
         vpn::drop_from_lan(node, &self.packets(index, hub))?;
         self.bring_up(node, index, hub)
     }
@@ -144,23 +179,40 @@ fn run(
     start: impl FnOnce(&NodeNetwork) -> anyhow::Result<(Vpn, Option<Vpn>)>,
 ) -> Result<(), CheckFailed> {
     // The fields are dropped in this order.
-    let (server, agent, (vpn, other), network) = report.check(
-        "a server with etcd and an agent, whose LAN passes only the packets of the VPN",
+    let (server, agents, (vpn, other), network) = report.check(
+        "a server with etcd and agents, whose LAN passes only the packets of the VPN",
         || {
             let network = NodeNetwork::new()?;
             let (vpn, other) = start(&network)?;
-            let server = DistroNode::install(env, &network, k3s, (1, Role::Server))?;
-            let agent = DistroNode::install(env, &network, k3s, (2, Role::Agent))?;
-            for (index, member) in [&server, &agent].into_iter().enumerate() {
-                member.add_programs(env, &PROGRAMS)?;
-                vpn.connect(&member.node, index, &server.node.address())?;
+            let mut nodes = Vec::new();
+            for number in 1..=vpn.nodes() {
+                let role = if number == 1 {
+                    Role::Server
+                } else {
+                    Role::Agent
+                };
+                let number = u8::try_from(number)?;
+                nodes.push(DistroNode::install(env, &network, k3s, (number, role))?);
             }
+            let hub = nodes[0].node.address();
+            for (index, member) in nodes.iter().enumerate() {
+                member.add_programs(env, &PROGRAMS)?;
+                vpn.connect(&member.node, index, &hub)?;
+            }
+            for (from, to) in pairs(&nodes) {
+                let mut ping = from.node.command("busybox");
+                let reached = ping.args(["ping", "-c1", "-W1", &to.node.address()]);
+                let reached = reached.output()?;
+                ensure!(!reached.status.success(), "the LAN passes other packets");
+            }
+            let agents = nodes.split_off(AGENT);
+            let server = nodes.remove(0);
             server.set("cluster-init", true.into())?;
-            let lan = server.node.address();
-            let mut ping = agent.node.command("busybox");
-            let reached = ping.args(["ping", "-c1", "-W1", &lan]).output()?;
-            ensure!(!reached.status.success(), "the LAN passes other packets");
-            Ok((server, agent, (vpn, other), network))
+            if vpn.families() == Families::Both {
+                server.set("cluster-cidr", "10.42.0.0/16,fd42::/56".into())?;
+                server.set("service-cidr", "10.43.0.0/16,fd43::/112".into())?;
+            }
+            Ok((server, agents, (vpn, other), network))
         },
     )?;
     let mut fixture = report.check(
@@ -168,32 +220,35 @@ fn run(
         || Fixture::start(env, server, vpn),
     )?;
     report.check(
-        "an agent joins at the server's address in the VPN, and both daemons are ready",
-        || fixture.join(agent),
+        "the agents join at the server's address in the VPN, and all daemons are ready",
+        || fixture.join(agents),
     )?;
     report.check(
         "the nodes have the addresses of the plan, and etcd is on the LAN",
         || fixture.addresses_are_planned(),
     )?;
     report.check(
-        "pods of both nodes have further networks, and reach each other through the VPN",
+        "pods of all nodes have further networks, and reach each other through the VPN",
         || fixture.start_pods(),
     )?;
     report.check("vpn status and doctor find nothing wrong", || {
         fixture.is_healthy()
     })?;
     report.check(
-        "K3s restarts with another version on both nodes, and pods keep everything",
+        "K3s restarts with another version on all nodes, and pods keep everything",
         || fixture.upgrade(k3s),
     )?;
     report.check(
-        "k3s-killall.sh on the agent: its pods start again, and reach the other node's",
+        "k3s-killall.sh on an agent: its pods start again, and reach the other nodes'",
         || fixture.killed(),
     )?;
     report.check(
-        "a power cut of both nodes: they are in the VPN again, and so are their pods",
+        "a power cut of all nodes: they are in the VPN again, and so are their pods",
         || fixture.reboot(&network),
     )?;
+    if fixture.vpn.nodes() > AGENT + 1 {
+        hub(&mut fixture, &network, report)?;
+    }
     if let Some(other) = other {
         let former = report.check(
             "the nodes move to WireGuard: what was done to the tailnet is undone, and pods reach each other",
@@ -207,6 +262,56 @@ fn run(
         "after k3s-uninstall.sh and uninstall nothing of ours is left in the VPN, which stays up",
         || fixture.uninstalled(),
     )
+}
+
+/// The page that the cases follow.
+const PAGE: &str = "docs/vpn.md";
+/// What the nodes have in place of words of the page. The image's own command sleeps.
+const VALUES: &[(&str, &str)] = &[
+    ("elsewhere", "n2"),
+    ("busybox", IMAGE),
+    (" -- sleep 1d", ""),
+];
+
+/// What happens to a hub and to its peers.
+fn hub(
+    fixture: &mut Fixture<'_>,
+    network: &NodeNetwork,
+    report: &mut Report,
+) -> Result<(), CheckFailed> {
+    report.check(
+        "docs/vpn.md: the plan, and a pod behind the VPN, by the page's commands",
+        || {
+            let reader = Reader::new(fixture.env, "vpn")?.with_values(VALUES);
+            for step in ["plan", "pod"] {
+                let server = fixture.cluster.server();
+                reader.follow(PAGE, step, || server.shell(fixture.env))?;
+            }
+            reader.ensure_all_followed()?;
+            let delete = ["delete", "pod", "hello", "--now"];
+            fixture.cluster.kubectl(&delete).map(drop)
+        },
+    )?;
+    report.check(
+        "the hub loses its power: it relays packets for pods before its K3s runs, and is a server again",
+        || fixture.hub_restarts(network),
+    )?;
+    report.check(
+        "a peer that is removed at the hub is named there, and has its pods when it is back",
+        || fixture.peer_is_removed(),
+    )?;
+    report.check(
+        "an agent gets another key: its pods are behind the new peer, and nothing is found wrong",
+        || fixture.key_is_rotated(),
+    )
+}
+
+/// Returns each of these with each other one.
+fn pairs<T>(all: &[T]) -> impl Iterator<Item = (&T, &T)> {
+    all.iter().enumerate().flat_map(move |(from, one)| {
+        let others = all.iter().enumerate().filter(move |(to, _)| *to != from);
+        others.map(move |(_, other)| (one, other))
+    })
 }
 
 struct Fixture<'a> {
@@ -226,13 +331,15 @@ impl<'a> Fixture<'a> {
         })
     }
 
-    fn join(&mut self, mut agent: DistroNode) -> anyhow::Result<()> {
+    fn join(&mut self, agents: Vec<DistroNode>) -> anyhow::Result<()> {
         let server = vpn::address(&self.cluster.server().node)?;
-        agent.set("server", format!("https://{server}:6443").into())?;
-        put_on_vpn(&mut agent, &self.vpn)?;
-        vpn::address(&agent.node)?;
-        agent.start()?;
-        self.cluster.nodes.push(agent);
+        for mut agent in agents {
+            agent.set("server", format!("https://{server}:6443").into())?;
+            put_on_vpn(&mut agent, &self.vpn)?;
+            vpn::address(&agent.node)?;
+            agent.start()?;
+            self.cluster.nodes.push(agent);
+        }
         self.cluster.all_are_ready()?;
         self.approve()?;
         self.cluster.daemons_are_ready()?;
@@ -240,12 +347,14 @@ impl<'a> Fixture<'a> {
     }
 
     fn addresses_are_planned(&self) -> anyhow::Result<()> {
-        let [server, agent] = [0, AGENT].map(|index| &self.cluster.nodes[index].node);
-        let expected = [
+        let server = &self.cluster.server().node;
+        let mut expected = vec![
             (server, "InternalIP", server.address()),
             (server, "ExternalIP", vpn::address(server)?),
-            (agent, "InternalIP", vpn::address(agent)?),
         ];
+        for agent in &self.cluster.nodes[AGENT..] {
+            expected.push((&agent.node, "InternalIP", vpn::address(&agent.node)?));
+        }
         for (node, kind, address) in expected {
             let addresses = self.cluster.object(node)?["status"]["addresses"].clone();
             let is_it = |one: &Value| *one == json!({"type": kind, "address": address});
@@ -273,18 +382,27 @@ impl<'a> Fixture<'a> {
         logs.map(drop)
     }
 
-    /// Waits until each pod runs, and reaches the other one at its address of the default network.
+    /// Waits until each pod runs, and reaches each other one at its addresses of the default network, of all families.
     fn reach(&self) -> anyhow::Result<()> {
         let addresses = sh::until(120, "the pods have their networks", || {
             self.cluster.inspect(&self.pods)
         })?;
-        let reach = |from: &String, to: &Addresses| {
-            sh::until(60, &format!("{from} reaches the other pod"), || {
-                self.cluster.ping(from, to, "eth0")
-            })
+        let expected = match self.vpn.families() {
+            Families::Ipv4 => 1,
+            Families::Both => 2,
         };
-        let mut pairs = self.pods.iter().zip(addresses.iter().rev());
-        pairs.try_for_each(|(from, to)| reach(from, to))
+        let pods: Vec<_> = self.pods.iter().zip(&addresses).collect();
+        for ((from, _), (to, addresses)) in pairs(&pods) {
+            let addresses = hosts(addresses);
+            ensure!(addresses.len() == expected, "{to} has {addresses:?}");
+            for address in addresses {
+                let ping = ["exec", from, "--", "ping", "-c1", "-W5", &address];
+                sh::until(60, &format!("{from} reaches {to} at {address}"), || {
+                    self.cluster.kubectl(&ping)
+                })?;
+            }
+        }
+        Ok(())
     }
 
     fn is_healthy(&self) -> anyhow::Result<()> {
@@ -296,7 +414,11 @@ impl<'a> Fixture<'a> {
                 let status = vpn::distro_json(self.env, &member.node, &probes)?;
                 let probes = status["probes"].as_array().context("no probes")?;
                 let answers = |one: &Value| one["kubelet"]["outcome"] == "answered";
-                ensure!(probes.len() == 1 && probes.iter().all(answers), "{status}");
+                let others = self.cluster.nodes.len() - 1;
+                ensure!(
+                    probes.len() == others && probes.iter().all(answers),
+                    "{status}"
+                );
                 member.node.run(&["multus-distro", "doctor"]).map(drop)
             })
         })
@@ -316,12 +438,13 @@ impl<'a> Fixture<'a> {
         agent.node.run(&["sh", &format!("{BIN}/k3s-killall.sh")])?;
         agent.start()?;
         self.cluster.kubelets_answer()?;
-        self.started_again(before)
+        self.started_again(AGENT, before)
     }
 
-    /// Waits until the agent's pod is started once more, and reaches the other one.
-    fn started_again(&self, before: u64) -> anyhow::Result<()> {
-        self.cluster.started_again(&self.pods[AGENT..], before)?;
+    /// Waits until the pod of a node is started once more, and all reach each other.
+    fn started_again(&self, index: usize, before: u64) -> anyhow::Result<()> {
+        self.cluster
+            .started_again(&self.pods[index..=index], before)?;
         self.reach()
     }
 
@@ -330,16 +453,88 @@ impl<'a> Fixture<'a> {
         let hub = self.cluster.server().node.address();
         for (index, member) in self.cluster.nodes.iter_mut().enumerate() {
             member.reboot(self.env, network)?;
+            // The distro waits for the VPN, whichever of the two units starts first.
+            member.start()?;
             self.vpn.connect(&member.node, index, &hub)?;
             member.keep()?;
         }
-        for member in &mut self.cluster.nodes {
-            vpn::address(&member.node)?;
-            member.start()?;
-        }
         self.cluster.api = ready(self.cluster.server())?;
         self.cluster.kubelets_answer()?;
-        self.started_again(before)
+        self.started_again(AGENT, before)
+    }
+
+    /// Cuts the power of the hub alone, which is the server.
+    fn hub_restarts(&mut self, network: &NodeNetwork) -> anyhow::Result<()> {
+        let before = self.cluster.restarts(&self.pods[0])?;
+        let last = self.pods.last().context("each node has a pod")?;
+        let behind = hosts(&self.cluster.interfaces(last)?);
+        let hub = &mut self.cluster.nodes[0];
+        hub.reboot(self.env, network)?;
+        let address = hub.node.address();
+        self.vpn.connect(&hub.node, 0, &address)?;
+        hub.keep()?;
+        for address in behind {
+            sh::until(60, "the hub relays packets for pods", || {
+                let ping = ["busybox", "ping", "-c1", "-W1", &address];
+                self.cluster.nodes[AGENT].node.run(&ping)
+            })?;
+        }
+        let hub = &mut self.cluster.nodes[0];
+        hub.start()?;
+        self.cluster.api = ready(self.cluster.server())?;
+        self.cluster.all_are_ready()?;
+        self.cluster.kubelets_answer()?;
+        self.started_again(0, before)
+    }
+
+    fn peer_is_removed(&self) -> anyhow::Result<()> {
+        let Vpn::Tunnel { keys, .. } = &self.vpn else {
+            anyhow::bail!("the VPN has no peers of its own");
+        };
+        let index = self.cluster.nodes.len() - 1;
+        let hub = &self.cluster.server().node;
+        let peer = [
+            "wg",
+            "set",
+            wg_quick::INTERFACE,
+            "peer",
+            &keys[index].public,
+        ];
+        hub.run(&[&peer[..], &["remove"]].concat())?;
+        let lost = format!("!no peer leads to the node {}", wg_quick::address(index));
+        sh::until(30, "the node behind the peer is named", || {
+            let found = vpn::findings(self.env, hub)?;
+            let is_it = |text: &String| text.starts_with(&lost);
+            ensure!(found.iter().any(is_it), "{found:#?}");
+            Ok(())
+        })?;
+        let own = self.vpn.families().of_node(index);
+        hub.run(&[&peer[..], &["allowed-ips", &own]].concat())?;
+        self.reach()?;
+        self.is_healthy()
+    }
+
+    /// Gives the last node another key, of which flannel knows nothing until it restarts.
+    fn key_is_rotated(&mut self) -> anyhow::Result<()> {
+        let index = self.cluster.nodes.len() - 1;
+        let Vpn::Tunnel {
+            keys,
+            implementation,
+            ..
+        } = &mut self.vpn
+        else {
+            anyhow::bail!("the VPN has no keys of its own");
+        };
+        keys[index] = Keys::new()?;
+        let implementation = *implementation;
+        let hub = self.cluster.server().node.address();
+        for index in [0, index] {
+            let node = &self.cluster.nodes[index].node;
+            implementation.run(node, "down")?;
+            self.vpn.bring_up(node, index, &hub)?;
+        }
+        self.reach()?;
+        self.is_healthy()
     }
 
     /// Moves all nodes to another VPN, as docs/vpn.md says; returns the former one.
@@ -364,7 +559,9 @@ impl<'a> Fixture<'a> {
             ensure!(!left.contains("10.42."), "the former VPN has {left}");
         }
         let server = vpn::address(&self.cluster.server().node)?;
-        self.cluster.nodes[AGENT].set("server", format!("https://{server}:6443").into())?;
+        for agent in &self.cluster.nodes[AGENT..] {
+            agent.set("server", format!("https://{server}:6443").into())?;
+        }
         self.cluster.restart()?;
         self.approve()?;
         self.addresses_are_planned()?;
@@ -392,10 +589,14 @@ impl<'a> Fixture<'a> {
             let others = self.vpn.subnets(&member.node)?;
             let left = subnets.iter().find(|subnet| others.contains(*subnet));
             ensure!(left.is_none(), "{left:?} is left: {others}");
-            for what in ["rule", "route"] {
-                let text = member.node.run(&["ip", what])?;
+            for what in [&["rule"][..], &["route"], &["-6", "route"]] {
+                let text = member.node.run(&[&["ip"], what].concat())?;
                 let mut lines = text.lines();
-                let ours = lines.find(|line| line.starts_with("5200:") || line.contains("10.42."));
+                let is_ours = |line: &&str| {
+                    let marks = ["10.42.", "fd42:"];
+                    line.starts_with("5200:") || marks.iter().any(|mark| line.contains(mark))
+                };
+                let ours = lines.find(is_ours);
                 ensure!(ours.is_none(), "{ours:?} is left");
             }
         }
@@ -432,6 +633,13 @@ pub(super) fn start(mut server: DistroNode, vpn: &Vpn) -> anyhow::Result<DistroC
     };
     released(&cluster, CHART, 0)?;
     Ok(cluster)
+}
+
+/// Returns the addresses of a pod's default network.
+fn hosts(interfaces: &Addresses) -> Vec<String> {
+    let all = interfaces.get("eth0").into_iter().flatten();
+    let all = all.filter_map(|address| address.split('/').next());
+    all.map(str::to_owned).collect()
 }
 
 /// Puts a node with a medium on the VPN, as docs/vpn.md says.

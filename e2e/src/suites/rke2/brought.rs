@@ -44,12 +44,8 @@ pub(super) fn run(env: &TestEnv, rke2: &Rke2, report: &mut Report) -> Result<(),
             Ok((cluster, network))
         },
     )?;
-    let (old, networks) = report.check("pods have its networks", || {
-        cluster.define_networks()?;
-        let old = cluster.create("old", 1)?;
-        cluster.inspect(&old)?;
-        Ok((old, cluster.networks()?))
-    })?;
+    let old = cluster.old_pods(report)?;
+    let networks = report.check("the networks are there", || cluster.networks())?;
     report.check(
         "docs/moving.md: ours takes its place; networks and running pods stay as they are",
         || {

@@ -31,12 +31,7 @@ pub(super) fn run(env: &TestEnv, rke2: &Rke2, report: &mut Report) -> Result<(),
         },
     )?;
     cluster.installed(report)?;
-    let old = report.check("pods have a bridge and a macvlan interface", || {
-        cluster.define_networks()?;
-        let old = cluster.create("old", 1)?;
-        cluster.inspect(&old)?;
-        Ok(old)
-    })?;
+    let old = cluster.old_pods(report)?;
     for (title, artifacts, new) in [
         (
             "another version of RKE2 starts through Multus' drop-in: pods keep their networks, new ones start",

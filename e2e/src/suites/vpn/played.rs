@@ -4,6 +4,7 @@
 use std::fs;
 
 use anyhow::{Context as _, ensure};
+use serde_json::json;
 
 use crate::{
     cluster::kubelet,
@@ -22,8 +23,11 @@ use crate::{
 const PROGRAMS: &str = "/srv/bin";
 /// The arguments that it got, one on each line.
 const ARGUMENTS: &str = "/srv/k3s.arguments";
-/// Addresses of pods unless a server has others, as in K3s.
+/// Networks of pods: that of K3s unless a server has others, and one of IPv6.
 pub(super) const PODS: &str = "10.42.0.0/16";
+pub(super) const PODS6: &str = "fd42::/56";
+/// The place where K3s writes the kubeconfig of its kubelet.
+const KUBECONFIG: &str = "/var/lib/rancher/k3s/agent/kubelet.kubeconfig";
 /// The configuration of flannel that multus-distro writes.
 pub(super) const NET_CONF: &str = "/var/lib/multus-vpn/net-conf.json";
 /// The file that flannel writes for its CNI plugin.
@@ -76,13 +80,13 @@ pub(super) fn install(node: &Node) -> anyhow::Result<()> {
     node.run(&["chmod", "755", &program]).map(drop)
 }
 
-/// Starts K3s by multus-distro with this role and these arguments; `log` names the log.
+/// Starts K3s by multus-distro with this role and these arguments, in a cluster with these networks of pods; `log` names the log.
 pub(super) fn start(
     env: &TestEnv,
     node: &Node,
     log: &str,
-    role: &str,
-    arguments: &[&str],
+    networks: &[&str],
+    (role, arguments): (&str, &[&str]),
 ) -> anyhow::Result<Service> {
     let _ = fs::remove_file(node.path(ARGUMENTS));
     let path = format!("{PROGRAMS}:{}:{}", env.bin.display(), super::machine_path());
@@ -91,6 +95,8 @@ pub(super) fn start(
             .env("PATH", path)
             .arg("run")
             .arg(format!("--vpn-auth-file={}", super::AUTH))
+            // No server answers, which would name them.
+            .args((role == "agent").then(|| format!("--vpn-cluster-cidr={}", networks.join(","))))
             .args(["--vpn-timeout=20", "--", "k3s", role])
             .args(arguments)
     })
@@ -124,7 +130,7 @@ pub(super) fn control_plane(node: &Node, k3s: &Arguments) -> anyhow::Result<Cont
         api: k3s.ipv4("advertise-address")?,
         names: k3s.values("tls-san").into_iter().map(name).collect(),
         etcd: k3s.ipv4("node-ip")?,
-        pods: PODS.to_owned(),
+        pods: k3s.values("cluster-cidr").join(","),
     };
     // The API server trusts a kubelet only at the addresses in its certificate, as in K3s.
     let authority = node.dir.join("control/pki/ca.crt");
@@ -177,12 +183,15 @@ pub(super) fn join(
         server,
         control,
         &runtime,
-        &k3s.ipv4("node-ip")?,
+        &internal.join(","),
         &[
             format!("--tls-cert-file={}", certificate.display()),
             format!("--tls-private-key-file={}", key.display()),
         ],
     )?;
+    let url = format!("https://{server}:6443");
+    let file = control.pki.client_kubeconfig(&url, &name);
+    node.write(KUBECONFIG, file)?;
     let flannel = start_flannel(node, control, k3s, server)?;
     let member = Member {
         runtime,
@@ -206,7 +215,7 @@ pub(super) fn start_flannel(
         .pki
         .kubeconfig(&kubeconfig, &format!("https://{server}:6443"), "admin")?;
     let link = k3s.one("flannel-iface")?;
-    let address = address_of(node, &link)?;
+    let address = addresses_of(node, &link)?.join(",");
     let network = k3s.one("flannel-conf")?;
     ensure!(network == NET_CONF, "flannel gets {network}");
     node.serve("flannel", "flanneld", |command| {
@@ -241,11 +250,20 @@ impl Member {
         };
         let mtu: u64 = value("FLANNEL_MTU")?.parse()?;
         // Flannel's file has the address of the bridge, which is the first of the subnet.
-        let subnet = value("FLANNEL_SUBNET")?.replace(".1/", ".0/");
-        let network = serde_json::json!({"cniVersion": "1.0.0", "name": "cbr0", "plugins": [
+        let ipv4 = value("FLANNEL_SUBNET")?.replace(".1/", ".0/");
+        let (mut ranges, mut routes) = (
+            vec![json!([{"subnet": ipv4}])],
+            vec![json!({"dst": PODS}), json!({"dst": "0.0.0.0/0"})],
+        );
+        if let Ok(subnet) = value("FLANNEL_IPV6_SUBNET") {
+            let ipv6 = subnet.replace("::1/", "::/");
+            ranges.push(json!([{"subnet": ipv6}]));
+            routes.extend([json!({"dst": PODS6}), json!({"dst": "::/0"})]);
+        }
+        let network = json!({"cniVersion": "1.0.0", "name": "cbr0", "plugins": [
             {"type": "bridge", "bridge": "cni0", "isGateway": true, "hairpinMode": true, "forceAddress": true,
                 "ipMasq": value("FLANNEL_IPMASQ")? == "false", "mtu": mtu,
-                "ipam": {"type": "host-local", "ranges": [[{"subnet": subnet}]], "routes": [{"dst": PODS}, {"dst": "0.0.0.0/0"}]}},
+                "ipam": {"type": "host-local", "ranges": ranges, "routes": routes}},
             {"type": "portmap", "capabilities": {"portMappings": true}},
         ]});
         let path = format!("{}/10-primary.conflist", self.runtime.paths.conf_dir);
@@ -254,14 +272,17 @@ impl Member {
     }
 }
 
-/// Returns the IPv4 address of an interface.
-fn address_of(node: &Node, link: &str) -> anyhow::Result<String> {
-    let text = node.run(&["ip", "-json", "-4", "address", "show", "dev", link])?;
+/// Returns the addresses of an interface that other nodes reach, IPv4 first.
+fn addresses_of(node: &Node, link: &str) -> anyhow::Result<Vec<String>> {
+    let text = node.run(&[
+        "ip", "-json", "address", "show", "dev", link, "scope", "global",
+    ])?;
     let links: serde_json::Value = serde_json::from_str(&text)?;
-    let address = links[0]["addr_info"][0]["local"].as_str();
-    Ok(address
-        .with_context(|| format!("{link} has no address"))?
-        .to_owned())
+    let found = links[0]["addr_info"].as_array().into_iter().flatten();
+    let addresses = found.filter_map(|one| one["local"].as_str());
+    let addresses: Vec<_> = addresses.map(str::to_owned).collect();
+    ensure!(!addresses.is_empty(), "{link} has no address");
+    Ok(addresses)
 }
 
 #[cfg(test)]

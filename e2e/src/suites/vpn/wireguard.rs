@@ -1,4 +1,5 @@
-//! The case `wireguard`: three nodes with wg-quick, of which two meet only through the first, the server.
+//! The cases `wireguard` and `wireguard-kernel`: three nodes with wg-quick, of which two meet only through the first, the server. The
+//! packets pass a program, or the kernel.
 
 use std::fs;
 
@@ -12,7 +13,7 @@ use crate::{
     test_env::TestEnv,
     vpn::{
         self,
-        wg_quick::{self, INTERFACE, Keys, SETTINGS, address},
+        wg_quick::{self, Families, INTERFACE, Implementation, Keys, SETTINGS, address},
     },
 };
 
@@ -20,16 +21,42 @@ use crate::{
 const NODES: usize = 3;
 /// The node whose peers and keys are changed.
 const LAST: usize = 2;
+const FAMILIES: Families = Families::Both;
 
 /// The nodes and their keys.
 struct Fixture<'a> {
     cluster: Cluster<'a>,
     keys: Vec<Keys>,
+    implementation: Implementation,
     /// AllowedIPs of the last node before anything of ours ran there.
     untouched: String,
 }
 
-pub(super) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed> {
+/// The case with the program.
+pub(super) fn program(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed> {
+    run(env, report, Implementation::Program)
+}
+
+/// The case with the kernel, which has WireGuard.
+pub(super) fn kernel(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed> {
+    report.check(
+        "this machine's kernel makes links of kind wireguard",
+        || {
+            ensure!(
+                wg_quick::is_of_kernel(),
+                "it makes none: run the case on another machine"
+            );
+            Ok(())
+        },
+    )?;
+    run(env, report, Implementation::Kernel)
+}
+
+fn run(
+    env: &TestEnv,
+    report: &mut Report,
+    implementation: Implementation,
+) -> Result<(), CheckFailed> {
     let keys = report.check("keys of four nodes", || {
         (0..=NODES)
             .map(|_| Keys::new())
@@ -40,7 +67,7 @@ pub(super) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed>
     report.check("the watch for keys sees a process that shows one", || {
         watch.sees_a_probe()
     })?;
-    let passed = with_nodes(env, report, keys);
+    let passed = with_nodes(env, report, keys, implementation);
     report.check(
         "no private key was ever in arguments, an environment or a log",
         || watch.end(&env.dir.join("log")),
@@ -48,10 +75,19 @@ pub(super) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed>
     passed
 }
 
-fn with_nodes(env: &TestEnv, report: &mut Report, keys: Vec<Keys>) -> Result<(), CheckFailed> {
-    let mut fixture = report.check("two nodes meet only through the third, by wg-quick", || {
-        Fixture::start(env, keys)
-    })?;
+fn with_nodes(
+    env: &TestEnv,
+    report: &mut Report,
+    keys: Vec<Keys>,
+    implementation: Implementation,
+) -> Result<(), CheckFailed> {
+    let mut fixture = report.check(
+        &format!(
+            "two nodes meet only through the third, by wg-quick with WireGuard {}",
+            implementation.words()
+        ),
+        || Fixture::start(env, keys, implementation),
+    )?;
     report.check(
         "a field with a key is refused, and the line repeats nothing of it",
         || fixture.key_is_refused(),
@@ -81,7 +117,7 @@ fn with_nodes(env: &TestEnv, report: &mut Report, keys: Vec<Keys>) -> Result<(),
         cluster.start_pods()
     })?;
     report.check(
-        "pods of all nodes reach each other, through the hub too",
+        "pods of all nodes reach each other with IPv4 and IPv6, through the hub too",
         || cluster.pods_are_reached(),
     )?;
     report.check("a pod reads the metrics of another node's kubelet", || {
@@ -92,7 +128,7 @@ fn with_nodes(env: &TestEnv, report: &mut Report, keys: Vec<Keys>) -> Result<(),
     })?;
     report.check(
         "vpn status and doctor find no problem of the VPN on any node",
-        || cluster.vpn_is_healthy("wireguard wg0 of "),
+        || cluster.vpn_is_healthy(&format!("wireguard wg0 {}", implementation.words())),
     )?;
     faults(&mut fixture, report)
 }
@@ -132,13 +168,21 @@ fn faults(fixture: &mut Fixture<'_>, report: &mut Report) -> Result<(), CheckFai
         "two peers that claim a subnet, and a missing address of a node, are named with their cure",
         || fixture.mistakes_are_named(),
     )?;
+    report.check(
+        "an interface that flannel has left is named, and a network of the site among those of the cluster",
+        || fixture.leftovers_are_named(),
+    )?;
     report.check("vpn down leaves the tunnel as it was", || {
         fixture.tunnel_is_left()
     })
 }
 
 impl<'a> Fixture<'a> {
-    fn start(env: &'a TestEnv, keys: Vec<Keys>) -> anyhow::Result<Self> {
+    fn start(
+        env: &'a TestEnv,
+        keys: Vec<Keys>,
+        implementation: Implementation,
+    ) -> anyhow::Result<Self> {
         let network = NodeNetwork::new()?;
         let nodes = (1..=NODES)
             .map(|number| {
@@ -147,12 +191,14 @@ impl<'a> Fixture<'a> {
                 // A VPN may write `resolv.conf`, and a copy beside it.
                 node.separate_etc()?;
                 played::install(&node)?;
+                vpn::add_ipv6(&node)?;
                 Ok(VpnNode::new(node, None))
             })
             .collect::<anyhow::Result<Vec<_>>>()?;
         let cluster = Cluster {
             env,
             interface: INTERFACE,
+            networks: &[played::PODS, played::PODS6],
             nodes,
             control: None,
             _network: network,
@@ -160,6 +206,7 @@ impl<'a> Fixture<'a> {
         let mut fixture = Self {
             cluster,
             keys,
+            implementation,
             untouched: String::new(),
         };
         for index in 0..NODES {
@@ -200,11 +247,11 @@ impl<'a> Fixture<'a> {
 
     fn write_conf(&self, index: usize) -> anyhow::Result<()> {
         let hub = self.node(0).address();
-        wg_quick::write_conf(self.node(index), index, &self.keys[..NODES], &hub)
+        wg_quick::write_conf(self.node(index), index, &self.keys[..NODES], &hub, FAMILIES)
     }
 
     fn wg_quick(&self, index: usize, action: &str) -> anyhow::Result<()> {
-        wg_quick::run(self.node(index), action)
+        self.implementation.run(self.node(index), action)
     }
 
     fn wg(&self, index: usize, args: &[&str]) -> anyhow::Result<String> {
@@ -215,10 +262,17 @@ impl<'a> Fixture<'a> {
     fn tunnel(&self, index: usize) -> anyhow::Result<String> {
         let allowed = self.wg(index, &["show", INTERFACE, "allowed-ips"])?;
         let node = self.node(index);
-        let routes = node.run(&["ip", "route", "show", "dev", INTERFACE])?;
-        let barriers = node.run(&["ip", "route", "show", "type", "unreachable"])?;
-        let rules = node.run(&["ip", "rule"])?;
-        Ok([allowed, routes, barriers, rules].join("\n"))
+        let mut parts = vec![allowed];
+        for family in ["-4", "-6"] {
+            for what in [
+                &["route", "show", "dev", INTERFACE][..],
+                &["route", "show", "type", "unreachable"],
+                &["rule"],
+            ] {
+                parts.push(node.run(&[&["ip", family], what].concat())?);
+            }
+        }
+        Ok(parts.join("\n"))
     }
 
     fn key_is_refused(&mut self) -> anyhow::Result<()> {
@@ -252,11 +306,12 @@ impl<'a> Fixture<'a> {
     /// Fails unless the kernel has no way to pods of another node, such as the default route.
     fn pods_have_no_other_way(&self, index: usize) -> anyhow::Result<()> {
         let other = self.cluster.pods()[(index + 1) % NODES];
-        let address = self.cluster.pod_address(other)?;
-        let mut route = self.node(index).command("ip");
-        let found = route.args(["route", "get", &address]).output()?;
-        let text = String::from_utf8_lossy(&found.stderr).into_owned();
-        ensure!(text.contains("No route to host"), "{found:?}");
+        for address in self.cluster.pod_addresses(other)? {
+            let mut route = self.node(index).command("ip");
+            let found = route.args(["route", "get", &address]).output()?;
+            let text = String::from_utf8_lossy(&found.stderr).into_owned();
+            ensure!(text.contains("No route to host"), "{address}: {found:?}");
+        }
         Ok(())
     }
 
@@ -271,7 +326,7 @@ impl<'a> Fixture<'a> {
         ensure!(found.iter().any(is_it), "{found:#?}");
         let peers = self.wg(0, &["show", INTERFACE, "peers"])?;
         ensure!(!peers.contains(key.as_str()), "{peers}");
-        let own = format!("{}/32", address(LAST));
+        let own = FAMILIES.of_node(LAST);
         self.wg(0, &["set", INTERFACE, "peer", key, "allowed-ips", &own])?;
         self.cluster.pods_are_reached()
     }
@@ -300,7 +355,7 @@ impl<'a> Fixture<'a> {
     fn mistakes_are_named(&self) -> anyhow::Result<()> {
         let (subnet, own) = (self.cluster.pod_subnet(LAST)?, address(LAST));
         let part = subnet.replace(".0/24", ".0/25");
-        let other = format!("{}/32,{part}", address(1));
+        let other = format!("{},{part}", FAMILIES.of_node(1));
         let key = &self.keys[1].public;
         self.wg(0, &["set", INTERFACE, "peer", key, "allowed-ips", &other])?;
         let claim = format!("two peers claim {subnet}");
@@ -327,11 +382,35 @@ impl<'a> Fixture<'a> {
         self.cluster.pods_are_reached()
     }
 
+    fn leftovers_are_named(&self) -> anyhow::Result<()> {
+        let node = self.node(LAST);
+        for words in [
+            "link add flannel.1 type vxlan id 1 dev eth0 dstport 8472",
+            "link set flannel.1 up",
+            "route add 10.42.77.0/24 dev flannel.1",
+        ] {
+            let words: Vec<_> = words.split(' ').collect();
+            node.run(&[&["ip"], &words[..]].concat())?;
+        }
+        self.cluster.nodes[LAST].has_line(&["10.42.77.0/24", "ip link delete flannel.1"])?;
+        node.run(&["ip", "link", "delete", "flannel.1"])?;
+        let server = ["k3s", "server", "--cluster-cidr=10.77.0.0/16"];
+        let plan = ["vpn", "plan", "--json", "--"];
+        let plan = self
+            .cluster
+            .distro_json(LAST, &[&plan[..], &server].concat())?;
+        let notes = plan["notes"].to_string();
+        let named = "the network 10.77.0.0/24 of this site, on eth0, shares addresses with cluster-cidr 10.77.0.0/16";
+        ensure!(notes.contains(named), "{notes}");
+        Ok(())
+    }
+
     fn tunnel_is_left(&self) -> anyhow::Result<()> {
         let node = &self.cluster.nodes[LAST];
-        let subnet = self.cluster.pod_subnet(0)?;
         let before = self.tunnel(LAST)?;
-        ensure!(before.contains(&subnet), "{before}");
+        for subnet in self.cluster.pod_subnets(0)? {
+            ensure!(before.contains(&subnet), "{before}");
+        }
         let keeper = node.keeper.as_ref().context("`vpn run` runs")?;
         node.node.end(keeper, "TERM")?;
         let program = self.cluster.env.program("multus-distro");
