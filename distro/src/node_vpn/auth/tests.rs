@@ -114,8 +114,8 @@ fn what_is_no_file_of_settings_is_refused_at_once() {
         0,
     )
     .unwrap();
-    refused("/pipe", "no regular file");
-    refused("/", "no regular file");
+    refused("/pipe", "not a regular file");
+    refused("/", "not a regular file");
     refused("/none", "cannot read the VPN's settings from /none");
     let path = dir.path().join("long");
     std::fs::write(&path, vec![b'x'; 1 << 20]).unwrap();
