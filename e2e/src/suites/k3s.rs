@@ -8,6 +8,7 @@ mod compiled;
 pub(super) mod documented;
 mod mixed;
 pub(super) mod node;
+mod own_vpn;
 pub(super) mod releases;
 mod rke2_charts;
 mod trial;
@@ -104,7 +105,7 @@ pub(crate) fn run(
 }
 
 /// The cases, each with nodes of its own.
-const CASES: [(&str, Case); 11] = [
+const CASES: [(&str, Case); 12] = [
     ("life", life),
     ("charts", charts::run),
     ("documented", documented::run),
@@ -116,6 +117,7 @@ const CASES: [(&str, Case); 11] = [
     ("wireguard", vpn::wireguard),
     ("interface", vpn::interface),
     ("two-clusters", two_clusters::run),
+    ("own-vpn", own_vpn::run),
 ];
 
 type Case = fn(&TestEnv, &K3s, &mut Report) -> Result<(), CheckFailed>;
