@@ -5,8 +5,8 @@ use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
 use super::{
-    CHART, DistroCluster,
-    node::{BIN, DistroNode, Role},
+    CHART, DistroCluster, answers,
+    node::{BIN, DATA, DistroNode, Role},
     ready,
     releases::released,
 };
@@ -332,9 +332,13 @@ impl<'a> Fixture<'a> {
     }
 
     fn join(&mut self, agents: Vec<DistroNode>) -> anyhow::Result<()> {
-        let server = vpn::address(&self.cluster.server().node)?;
+        let node = &self.cluster.server().node;
+        let server = vpn::address(node)?;
+        // The one of the page, with which an agent asks for the networks of pods.
+        let token = node.run(&["cat", &format!("{DATA}/server/node-token")])?;
         for mut agent in agents {
             agent.set("server", format!("https://{server}:6443").into())?;
+            agent.set("token", token.trim().into())?;
             put_on_vpn(&mut agent, &self.vpn)?;
             vpn::address(&agent.node)?;
             agent.start()?;
@@ -481,8 +485,7 @@ impl<'a> Fixture<'a> {
         }
         let hub = &mut self.cluster.nodes[0];
         hub.start()?;
-        self.cluster.api = ready(self.cluster.server())?;
-        self.cluster.all_are_ready()?;
+        self.cluster.api = answers(self.cluster.server())?;
         self.cluster.kubelets_answer()?;
         self.started_again(0, before)
     }
