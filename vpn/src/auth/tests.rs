@@ -151,8 +151,8 @@ fn arguments_that_this_program_sets_are_kept_from_the_provider() {
     refused("--accept-routes=false", "leave it out");
     refused("--shields-up", "--shields-up in extraArgs");
     refused("-shields-up=1", "leave it out");
-    refused("--advertise-routes=10.0.0.0", "no list of routes");
-    refused("--advertise-routes 10.0.0.0/33", "no list of routes");
+    refused("--advertise-routes=10.0.0.0", "not a list of routes");
+    refused("--advertise-routes 10.0.0.0/33", "not a list of routes");
     refused("--hostname='Abc123", "quotes in extraArgs");
     refused("--ssh -- x", "word 2");
     refused("Abc123", "word 1");
@@ -281,7 +281,7 @@ fn interface_of_the_user_has_a_name_and_no_login() {
     for name in ["", "a/b", "a b", "longer-than-15-b", "%i"] {
         refuses(
             &format!("name=interface,interface={name}"),
-            "no name of an interface",
+            "not a name of an interface",
         );
     }
     for field in ["joinKey", "controlServerURL", "extraArgs"] {
