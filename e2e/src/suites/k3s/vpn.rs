@@ -457,9 +457,9 @@ impl<'a> Fixture<'a> {
         let hub = self.cluster.server().node.address();
         for (index, member) in self.cluster.nodes.iter_mut().enumerate() {
             member.reboot(self.env, network)?;
-            // The distro waits for the VPN, whichever of the two units starts first.
-            member.start()?;
             self.vpn.connect(&member.node, index, &hub)?;
+            // The distro waits for `vpn run`, whichever of the two units starts first.
+            member.start()?;
             member.keep()?;
         }
         self.cluster.api = ready(self.cluster.server())?;
