@@ -166,6 +166,31 @@ fn figures_of_the_readme_are_those_of_the_performance_page() {
     );
 }
 
+/// A page that says "K3s 1.36.3" or "RKE2 1.36.3" means one on which the suites have run.
+#[test]
+fn pages_name_releases_of_distros_that_ran() {
+    let pages = Pages::of_checkout().unwrap();
+    let table = &pages.get("docs/contributing/distros.md").unwrap().text;
+    let mut count = 0;
+    for path in ["README.md", "docs/operations.md", "docs/plugins.md"] {
+        let words: Vec<_> = pages.get(path).unwrap().text.split_whitespace().collect();
+        for two in words.windows(2) {
+            let version = two[1].trim_matches(|one: char| !one.is_ascii_digit());
+            if !["K3s", "RKE2"].contains(&two[0]) || version.split('.').count() != 3 {
+                continue;
+            }
+            let row = format!("| {} | v{version}", two[0]);
+            let mut rows = table.lines().filter(|line| line.starts_with(&row));
+            assert!(
+                rows.any(|line| line.contains("| `life` |")),
+                "{path}: {row}"
+            );
+            count += 1;
+        }
+    }
+    assert!(count > 2, "{count}");
+}
+
 /// Suite `k3s` compares all of it, each night.
 #[test]
 fn steps_of_the_trial_in_the_readme_are_those_of_its_script() {
