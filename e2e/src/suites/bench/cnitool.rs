@@ -89,7 +89,7 @@ impl Cnitool {
         let network = network(node)?;
         let read = || -> anyhow::Result<[f64; 2]> {
             let daemon = daemon.map_or(Ok(0.0), usage::seconds)?;
-            // What the runtime itself does meanwhile is for the kubelet.
+            // The runtime's own process works for the kubelet meanwhile, which is not a part of an ADD by `cnitool`.
             let started = self.runtime.seconds()? - self.runtime_alone(node)?;
             Ok([self.caller.seconds()? + started + daemon, daemon])
         };
@@ -120,7 +120,7 @@ impl Cnitool {
             }
         }
         release_addresses(node)?;
-        // What the same groups use without an ADD.
+        // The same groups use some CPU without an ADD, which does not count.
         let before = read()?;
         thread::sleep(Duration::from_secs_f64(wall));
         let idle = since(before)?;
