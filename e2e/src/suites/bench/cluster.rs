@@ -14,7 +14,7 @@ use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
 use super::{
-    cnitool::Cnitool,
+    cnitool::{self, Cnitool},
     driver::{Batch, Call},
     plugins::Metered,
     row::{
@@ -256,7 +256,10 @@ impl Bench<'_> {
                 let _ = fs::remove_file(path);
             }
         }
-        Ok(())
+        let sandboxes = self.sandboxes()?;
+        ensure!(sandboxes == 0, "{sandboxes} sandboxes are left");
+        // Otherwise upstream's pods use up all addresses of the node in two rounds.
+        cnitool::release_addresses(self.node(), "")
     }
 
     fn round(&mut self, side: Column, measured: &mut Measured) -> anyhow::Result<()> {

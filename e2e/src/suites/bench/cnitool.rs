@@ -119,7 +119,7 @@ impl Cnitool {
                 node.run(&["ip", "netns", "delete", &netns(pod)])?;
             }
         }
-        release_addresses(node)?;
+        release_addresses(node, "cnitool-")?;
         // The same groups use some CPU without an ADD, which does not count.
         let before = read()?;
         thread::sleep(Duration::from_secs_f64(wall));
@@ -160,13 +160,15 @@ fn call(verb: &str, network: &str, pod: &str, netns: &str) -> Call {
     }
 }
 
-/// Releases addresses of containers that are gone: upstream's DEL calls `bridge` without the ranges of its network, and ignores its error.
-fn release_addresses(node: &Node) -> anyhow::Result<()> {
+/// Releases the addresses of containers that are gone, those whose IDs begin so: upstream's DEL calls `bridge` without the ranges of its
+/// network, and ignores its error.
+pub(super) fn release_addresses(node: &Node, ids: &str) -> anyhow::Result<()> {
     for network in node.list(ADDRESSES)? {
         let directory = format!("{ADDRESSES}/{network}");
         for name in node.list(&directory)? {
             let path = node.path(&format!("{directory}/{name}"));
-            if fs::read(&path)?.starts_with(b"cnitool-") {
+            let is_record = name.starts_with(|first: char| first.is_ascii_digit());
+            if is_record && fs::read(&path)?.starts_with(ids.as_bytes()) {
                 fs::remove_file(&path).with_context(|| path.display().to_string())?;
             }
         }
