@@ -14,7 +14,7 @@ use serde::Serialize;
 use crate::{
     kernel::Netlink,
     provider::{Guide, Pods, Provider},
-    status::{Finding, Report},
+    status::{Finding, Report, Vxlan},
 };
 
 /// The port of the API server.
@@ -88,7 +88,7 @@ impl fmt::Display for Probe {
 /// Asks the other nodes of the cluster, as far as this one knows them.
 pub fn probe(provider: &(dyn Provider + Sync), report: &Report) -> Vec<Probe> {
     let by_address = |address: IpAddr| (address.to_string(), address);
-    let peers: Vec<_> = match report.pods {
+    let mut peers: Vec<_> = match report.pods {
         Pods::Advertised => advertising(report),
         // A node behind a hub is not a peer.
         Pods::Routes => {
@@ -96,8 +96,12 @@ pub fn probe(provider: &(dyn Provider + Sync), report: &Report) -> Vec<Probe> {
             let others: BTreeSet<IpAddr> = others.collect();
             others.into_iter().map(by_address).collect()
         }
-        Pods::Vxlan => behind_flannel().into_iter().map(by_address).collect(),
+        Pods::Vxlan => Vec::new(),
     };
+    // RKE2's network has its own VXLAN, whatever the settings say of pods.
+    let mut wrapped = behind(&report.vxlan);
+    wrapped.retain(|address| peers.iter().all(|(_, known)| known != address));
+    peers.extend(wrapped.into_iter().map(by_address));
     let ask = |(name, address): &(String, IpAddr)| Probe {
         peer: name.clone(),
         address: *address,
@@ -136,14 +140,14 @@ fn advertising(report: &Report) -> Vec<(String, IpAddr)> {
     nodes.collect()
 }
 
-/// Returns the nodes to which flannel sends packets of pods; none where the kernel does not say.
-fn behind_flannel() -> BTreeSet<IpAddr> {
+/// Returns the nodes to which these interfaces send packets of pods; none where the kernel does not say.
+fn behind(interfaces: &[Vxlan]) -> BTreeSet<IpAddr> {
     let found = Netlink::open().and_then(|mut netlink| {
         let links = netlink.network()?.links;
-        let of_flannel = links.iter().filter(|(_, link)| {
-            link.kind.as_deref() == Some("vxlan") && link.name.starts_with("flannel")
-        });
-        let indices: Vec<u32> = of_flannel.map(|(index, _)| *index).collect();
+        let wrapping = links
+            .iter()
+            .filter(|(_, link)| interfaces.iter().any(|one| one.name == link.name));
+        let indices: Vec<u32> = wrapping.map(|(index, _)| *index).collect();
         netlink.vxlan_destinations(&indices)
     });
     found.unwrap_or_default()

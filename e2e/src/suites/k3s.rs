@@ -14,7 +14,7 @@ mod rke2_charts;
 mod trial;
 mod two_clusters;
 mod versions;
-mod vpn;
+pub(super) mod vpn;
 
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};

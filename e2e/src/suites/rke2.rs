@@ -4,6 +4,7 @@
 mod brought;
 mod hardened;
 mod versions;
+mod wireguard;
 
 use anyhow::ensure;
 
@@ -72,11 +73,12 @@ pub(crate) fn run(
 }
 
 /// The cases, each with nodes of its own.
-const CASES: [(&str, Case); 4] = [
+const CASES: [(&str, Case); 5] = [
     ("life", life),
     ("brought", brought::run),
     ("versions", versions::run),
     ("hardened", hardened::run),
+    ("wireguard", wireguard::run),
 ];
 
 type Case = fn(&TestEnv, &Rke2, &mut Report) -> Result<(), CheckFailed>;

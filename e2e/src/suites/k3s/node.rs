@@ -275,8 +275,12 @@ impl DistroNode {
 
     /// Returns the path of the distro's script that uninstalls it.
     pub(in crate::suites) fn uninstaller(&self) -> String {
-        let (unit, _) = self.distro.unit(self.role);
-        format!("{BIN}/{}-uninstall.sh", unit.trim_end_matches(".service"))
+        // RKE2 has one for both roles.
+        let name = match self.distro.unit(self.role) {
+            _ if self.distro.name == RKE2.name => RKE2.name,
+            (unit, _) => unit.trim_end_matches(".service"),
+        };
+        format!("{BIN}/{name}-uninstall.sh")
     }
 
     /// Copies archives of images to where the distro imports them.
@@ -328,6 +332,12 @@ impl DistroNode {
             std::os::unix::fs::symlink(env.bin.join(name), place)
                 .with_context(|| (*name).to_owned())
         })
+    }
+
+    /// Has an agent join the server with this address.
+    pub(in crate::suites) fn join(&self, server: &str) -> anyhow::Result<()> {
+        let url = format!("https://{server}:{}", self.distro.port);
+        self.set("server", url.into())
     }
 
     /// Changes the distro's settings.

@@ -56,7 +56,7 @@ pub(super) fn run(env: &TestEnv, k3s: &K3s, report: &mut Report) -> Result<(), C
                 write_down_calls(env, &agent.node)?;
             }
             for member in [&server, &ours, &own] {
-                vpn.connect(&member.node, 0, "")?;
+                vpn.connect(member, 0, "")?;
             }
             let cluster = start(server, &vpn)?;
             Ok((cluster, [ours, own], vpn, network))

@@ -32,7 +32,7 @@ pub(super) fn run(env: &TestEnv, k3s: &K3s, report: &mut Report) -> Result<(), C
             for number in [1, 2] {
                 let server = DistroNode::install(env, &network, k3s, (number, Role::Server))?;
                 server.add_programs(env, &PROGRAMS)?;
-                vpn.connect(&server.node, 0, "")?;
+                vpn.connect(&server, 0, "")?;
                 clusters.push(start(server, &vpn)?);
             }
             Ok((clusters, vpn, network))
@@ -76,7 +76,7 @@ pub(super) fn run(env: &TestEnv, k3s: &K3s, report: &mut Report) -> Result<(), C
         for cluster in &mut clusters {
             let server = &mut cluster.nodes[0];
             server.reboot(env, &network)?;
-            vpn.connect(&server.node, 0, "")?;
+            vpn.connect(server, 0, "")?;
             server.keep()?;
         }
         for (cluster, pods) in clusters.iter_mut().zip(&pods) {

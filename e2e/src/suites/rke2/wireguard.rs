@@ -1,0 +1,59 @@
+//! Nodes at two places that meet through WireGuard alone: `multus-distro` plans their addresses, and their default network sends what it
+//! wraps through the tunnel, as RKE2's canal does with `flannel.iface`.
+
+use crate::{
+    node::network::NodeNetwork,
+    programs::rke2::Rke2,
+    report::{CheckFailed, Report},
+    suites::k3s::{
+        node::{DistroNode, Role},
+        vpn::{self, Fixture},
+    },
+    test_env::TestEnv,
+    vpn::wg_quick::{Families, SETTINGS},
+};
+
+pub(super) fn run(env: &TestEnv, rke2: &Rke2, report: &mut Report) -> Result<(), CheckFailed> {
+    // The fields are dropped in this order.
+    let (server, agent, vpn, network) = report.check(
+        "RKE2's installer on a server and an agent, whose LAN passes only the packets of WireGuard",
+        || {
+            let network = NodeNetwork::new()?;
+            let vpn = vpn::tunnel(2, SETTINGS, Families::Ipv4)?;
+            let roles = [(1, Role::Server), (2, Role::Agent)];
+            let nodes = roles.map(|role| DistroNode::install_rke2(env, &network, rke2, role));
+            let [server, agent] = nodes;
+            let nodes = [server?, agent?];
+            vpn.connect_alone(env, &nodes)?;
+            let [server, agent] = nodes;
+            Ok((server, agent, vpn, network))
+        },
+    )?;
+    let mut fixture = report.check(
+        "the server is put on the VPN with Multus before RKE2's first start, and is Ready",
+        || Fixture::start(env, server, vpn),
+    )?;
+    report.check(
+        "the agent joins at the server's address in the VPN, and all daemons are ready",
+        || fixture.join(vec![agent]),
+    )?;
+    report.check(
+        "the nodes have the addresses of the plan, and etcd is on the LAN",
+        || fixture.addresses_are_planned(),
+    )?;
+    report.check(
+        "pods of both nodes have further networks, and reach each other through the VPN",
+        || fixture.start_pods(),
+    )?;
+    report.check("vpn status and doctor find nothing wrong", || {
+        fixture.is_healthy()
+    })?;
+    report.check(
+        "a power cut of both nodes: they are in the VPN again, and so are their pods",
+        || fixture.reboot(&network),
+    )?;
+    report.check(
+        "after rke2-uninstall.sh and uninstall nothing of ours is left in the VPN, which stays up",
+        || fixture.uninstalled(),
+    )
+}
