@@ -220,16 +220,29 @@ impl DistroNode {
             let place = format!("{}/{}", RKE2.bin_dir, plugin.file_name().display());
             fs::copy(plugin.path(), node.node.path(&place))?;
         }
-        let subnet = format!("10.42.{number}.0/24");
+        node.set_primary(&[format!("10.42.{number}.0/24")])?;
+        Ok(node)
+    }
+
+    /// Writes the default network of a node whose distro has none, a bridge with a subnet of each family.
+    pub(in crate::suites) fn set_primary(&self, subnets: &[String]) -> anyhow::Result<()> {
+        let ranges = subnets.iter().map(|subnet| json!([{"subnet": subnet}]));
+        let routes = subnets.iter().map(|subnet| {
+            let all = if subnet.contains(':') {
+                "::/0"
+            } else {
+                "0.0.0.0/0"
+            };
+            json!({"dst": all})
+        });
         let bridge = json!({
             "type": "bridge", "bridge": "cni0", "isGateway": true, "ipMasq": true,
-            "ipam": {"type": "host-local", "ranges": [[{"subnet": subnet}]], "routes": [{"dst": "0.0.0.0/0"}]},
+            "ipam": {"type": "host-local", "ranges": ranges.collect::<Value>(), "routes": routes.collect::<Value>()},
         });
         let portmap = json!({"type": "portmap", "capabilities": {"portMappings": true}});
         let conf = json!({"cniVersion": "1.0.0", "name": "primary", "plugins": [bridge, portmap]});
         let file = format!("{}/{PRIMARY}", RKE2.conf_dir);
-        node.node.write(&file, conf.to_string())?;
-        Ok(node)
+        self.node.write(&file, conf.to_string())
     }
 
     /// Runs RKE2's installer on the files of one version, which is how people upgrade it, too.

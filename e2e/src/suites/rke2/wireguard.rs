@@ -19,13 +19,14 @@ pub(super) fn run(env: &TestEnv, rke2: &Rke2, report: &mut Report) -> Result<(),
         "RKE2's installer on a server and an agent, whose LAN passes only the packets of WireGuard",
         || {
             let network = NodeNetwork::new()?;
-            let vpn = vpn::tunnel(2, SETTINGS, Families::Ipv4)?;
+            let vpn = vpn::tunnel(2, SETTINGS, Families::Both)?;
             let roles = [(1, Role::Server), (2, Role::Agent)];
             let nodes = roles.map(|role| DistroNode::install_rke2(env, &network, rke2, role));
             let [server, agent] = nodes;
             let nodes = [server?, agent?];
             vpn.connect_alone(env, &nodes)?;
             let [server, agent] = nodes;
+            vpn.set_families(&server)?;
             Ok((server, agent, vpn, network))
         },
     )?;
