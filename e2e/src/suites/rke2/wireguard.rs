@@ -1,6 +1,8 @@
 //! Nodes at two places that meet through WireGuard alone: `multus-distro` plans their addresses, and their default network sends what it
 //! wraps through the tunnel, as RKE2's canal does with `flannel.iface`.
 
+use anyhow::Context as _;
+
 use crate::{
     node::network::NodeNetwork,
     programs::rke2::Rke2,
@@ -10,7 +12,7 @@ use crate::{
         vpn::{self, Fixture},
     },
     test_env::TestEnv,
-    vpn::wg_quick::{Families, SETTINGS},
+    vpn::wg_quick::{self, Families, SETTINGS},
 };
 
 pub(super) fn run(env: &TestEnv, rke2: &Rke2, report: &mut Report) -> Result<(), CheckFailed> {
@@ -27,6 +29,13 @@ pub(super) fn run(env: &TestEnv, rke2: &Rke2, report: &mut Report) -> Result<(),
             vpn.connect_alone(env, &nodes)?;
             let [server, agent] = nodes;
             vpn.set_families(&server)?;
+            // As docs/vpn.md says for servers without a cloud controller, whose image cannot be made here.
+            let mut args = agent.settings()?["kubelet-arg"].take();
+            let own = format!("node-ip={},fd09::2", wg_quick::address(1));
+            args.as_array_mut()
+                .context("kubelet-arg is a list")?
+                .push(own.into());
+            agent.set("kubelet-arg", args)?;
             Ok((server, agent, vpn, network))
         },
     )?;
