@@ -286,14 +286,13 @@ impl DistroNode {
         })
     }
 
-    /// Returns the path of the distro's script that uninstalls it.
-    pub(in crate::suites) fn uninstaller(&self) -> String {
-        // RKE2 has one for both roles.
-        let name = match self.distro.unit(self.role) {
-            _ if self.distro.name == RKE2.name => RKE2.name,
-            (unit, _) => unit.trim_end_matches(".service"),
-        };
-        format!("{BIN}/{name}-uninstall.sh")
+    /// Returns the path of the distro's script that uninstalls it; RKE2's cannot delete directories that are mounts, as the nodes' are, so
+    /// there it is the one that ends everything and deletes its links, which the other one runs first.
+    pub(in crate::suites) fn remover(&self) -> String {
+        match self.distro.unit(self.role) {
+            _ if self.distro.name == RKE2.name => format!("{BIN}/rke2-killall.sh"),
+            (unit, _) => format!("{BIN}/{}-uninstall.sh", unit.trim_end_matches(".service")),
+        }
     }
 
     /// Copies archives of images to where the distro imports them.

@@ -675,11 +675,7 @@ impl<'a> Fixture<'a> {
         let subnets = subnets.collect::<anyhow::Result<Vec<_>>>()?;
         self.cluster.end()?;
         for member in &mut self.cluster.nodes {
-            // RKE2's script ends where systemctl cannot tell a systemd of it.
-            let offline = ["env", "SYSTEMD_OFFLINE=1", "sh"];
-            member
-                .node
-                .run(&[&offline[..], &[&member.uninstaller()]].concat())?;
+            member.node.run(&["sh", &member.remover()])?;
             member.end_keeper()?;
             member.node.run(&["multus-distro", "uninstall"])?;
             let others = self.vpn.subnets(&member.node)?;

@@ -63,7 +63,7 @@ pub(super) fn run(env: &TestEnv, rke2: &Rke2, report: &mut Report) -> Result<(),
         || fixture.reboot(&network),
     )?;
     report.check(
-        "after rke2-uninstall.sh and uninstall nothing of ours is left in the VPN, which stays up",
+        "after rke2-killall.sh and uninstall nothing of ours is left in the VPN, which stays up",
         || fixture.uninstalled(),
     )
 }
