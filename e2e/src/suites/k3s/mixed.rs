@@ -171,10 +171,11 @@ impl DistroCluster {
                 Ok(())
             })
         };
-        // K3s' controller acts on events, and after a sync that failed only on the next one.
+        // K3s' controller acts on events, and after a sync that failed only on the next one. It starts when the node has been reported Ready
+        // since; where that was a moment before, the next report comes after five minutes.
         let mut attempt = 0;
         let mut until = |what: &str, check: &dyn Fn() -> anyhow::Result<()>| {
-            sh::until(60, what, || {
+            sh::until(360, what, || {
                 attempt += 1;
                 let label = format!("attempt={attempt}");
                 self.kubectl(&["label", "pods", "--all", "--overwrite", &label])?;
