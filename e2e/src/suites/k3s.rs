@@ -345,7 +345,8 @@ impl DistroCluster {
 
     fn kubelets_answer(&self) -> anyhow::Result<()> {
         // The conditions of nodes are those of before until the kubelets report again, so the kubelets themselves are asked.
-        sh::until(DEADLINE, "the kubelets answer", || {
+        // RKE2's server first waits until the sandboxes of its own static pods of before a power cut are gone, up to four minutes.
+        sh::until(2 * DEADLINE, "the kubelets answer", || {
             self.each_worker(|member| {
                 member.ensure_runs()?;
                 let path = format!("/api/v1/nodes/{}/proxy/healthz", member.node.name);
