@@ -29,6 +29,9 @@ use crate::{
     test_env::TestEnv,
 };
 
+/// Settings of a kubelet, below K3s' data. Its network policies start when the node has been reported Ready since K3s asked for them, which
+/// takes more than five minutes where it was Ready a moment before, unless kubelets report more often.
+const REPORTS: &str = "agent/etc/kubelet.conf.d/20-report.conf";
 /// Pods of the burst on each agent: more than 200 on all three, each below the 110 that a kubelet allows.
 const BURST: u8 = 67;
 /// The label of its pods.
@@ -134,6 +137,10 @@ fn agents(env: &TestEnv, network: &NodeNetwork, k3s: &K3s) -> anyhow::Result<Vec
     let agents = vec![plain, moved, alone];
     for agent in &agents {
         install(agent, "agent")?;
+        let file = format!("{}/{REPORTS}", agent.distro.data);
+        agent.node.write(&file, json!({
+            "apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration", "nodeStatusReportFrequency": "5s",
+        }).to_string())?;
     }
     // K3s gives images to its own containerd alone.
     let images = format!("{DATA}/agent/images");
@@ -171,11 +178,10 @@ impl DistroCluster {
                 Ok(())
             })
         };
-        // K3s' controller acts on events, and after a sync that failed only on the next one. It starts when the node has been reported Ready
-        // since; where that was a moment before, the next report comes after five minutes.
+        // K3s' controller acts on events, and after a sync that failed only on the next one.
         let mut attempt = 0;
         let mut until = |what: &str, check: &dyn Fn() -> anyhow::Result<()>| {
-            sh::until(360, what, || {
+            sh::until(60, what, || {
                 attempt += 1;
                 let label = format!("attempt={attempt}");
                 self.kubectl(&["label", "pods", "--all", "--overwrite", &label])?;
