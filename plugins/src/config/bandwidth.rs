@@ -94,8 +94,3 @@ impl Plan {
         self.ingress.is_none() && self.egress.is_none()
     }
 }
-
-/// Fails for a configuration that the plugin refuses before it touches anything.
-pub(crate) fn check(call: &Call) -> Result<()> {
-    Plan::load(call).map(|_| ())
-}

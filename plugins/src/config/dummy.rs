@@ -23,8 +23,3 @@ pub(crate) fn load(call: &Call) -> Result<Config> {
     }
     Ok(config)
 }
-
-/// Fails for a configuration that the plugin refuses before it touches anything.
-pub(crate) fn check(call: &Call) -> Result<()> {
-    load(call).map(|_| ())
-}

@@ -133,8 +133,3 @@ pub(crate) fn cidr(text: &str, what: &str) -> Result<Cidr> {
     let parsed = text.parse();
     parsed.map_err(|_| Failure::internal(format!("{what} in CIDR notation, got: '{text}'")))
 }
-
-/// Fails for a configuration that the plugin refuses before it touches anything.
-pub(crate) fn check(call: &Call) -> Result<()> {
-    load(call).map(|_| ())
-}

@@ -165,11 +165,6 @@ pub(crate) fn parse_requested(text: &str) -> Result<IpAddr> {
     address.map_err(|_| Failure::internal(format!("invalid IP address {text}")))
 }
 
-/// Fails for a configuration that the plugin refuses before it touches anything.
-pub(crate) fn check(call: &Call) -> Result<()> {
-    Config::load(call).map(|_| ())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -181,24 +181,26 @@ pub(crate) type Check = fn(&Call) -> Result<()>;
 
 /// The checks of configurations, by the name of the plugin. `loopback` has no keys.
 pub(crate) const CHECKS: &[(&str, Check)] = &[
-    ("bandwidth", bandwidth::check),
+    ("bandwidth", |call| bandwidth::Plan::load(call).map(drop)),
     ("bond", bond::check),
     ("bridge", bridge::check),
-    ("dhcp", dhcp::check),
-    ("dummy", dummy::check),
+    ("dhcp", |call| dhcp::load(call).map(drop)),
+    ("dummy", |call| dummy::load(call).map(drop)),
     ("firewall", firewall::check),
     ("host-device", host_device::check),
-    ("host-local", host_local::check),
+    ("host-local", |call| {
+        host_local::Config::load(call).map(drop)
+    }),
     ("ipvlan", ipvlan::check),
     ("macvlan", macvlan::check),
     ("portmap", portmap::check),
     ("ptp", ptp::check),
-    ("sbr", sbr::check),
-    ("static", fixed::check),
+    ("sbr", |call| call.config::<sbr::Config>().map(drop)),
+    ("static", |call| fixed::load(call).map(drop)),
     ("tap", tap::check),
     ("tuning", tuning::check),
     ("vlan", vlan::check),
-    ("vrf", vrf::check),
+    ("vrf", |call| vrf::Config::load(call).map(drop)),
 ];
 
 /// The `ipam` object of a configuration, as far as the calling plugin reads it.

@@ -27,8 +27,3 @@ impl Config {
         Ok(config)
     }
 }
-
-/// Fails for a configuration that the plugin refuses before it touches anything.
-pub(crate) fn check(call: &Call) -> Result<()> {
-    Config::load(call).map(|_| ())
-}
