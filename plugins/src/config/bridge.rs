@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use crate::call::Call;
-use crate::config::{DnsConfig, IpamConfig, Masquerade, parse_mac};
+use crate::config::{Args, DnsConfig, IpamConfig, Mac, Masquerade, parse_mac};
 use crate::error::{Failure, Result};
 
 /// The highest identifier of a VLAN.
@@ -54,21 +54,9 @@ pub(crate) struct Config {
     pub(crate) port_isolation: bool,
     pub(crate) ipam: IpamConfig,
     pub(crate) dns: DnsConfig,
-    pub(crate) args: Args,
+    pub(crate) args: Args<Mac>,
     #[serde(rename = "runtimeconfig")]
     pub(crate) runtime: Mac,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct Args {
-    pub(crate) cni: Mac,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct Mac {
-    pub(crate) mac: String,
 }
 
 /// Some VLANs of a trunk.

@@ -7,7 +7,7 @@ use cni::version::Version;
 use serde::Deserialize;
 
 use crate::call::{self, Call};
-use crate::config::canonical_route;
+use crate::config::{Args, Ips, canonical_route};
 use crate::error::{Failure, Result};
 use crate::ip::{self, Cidr};
 
@@ -17,7 +17,7 @@ pub(crate) struct Config {
     pub(crate) ipam: Option<Ipam>,
     #[serde(rename = "runtimeconfig")]
     pub(crate) runtime: Ips,
-    pub(crate) args: Args,
+    pub(crate) args: Args<Ips>,
 }
 
 #[derive(Default, Deserialize)]
@@ -33,18 +33,6 @@ pub(crate) struct Ipam {
 pub(crate) struct Address {
     pub(crate) address: String,
     pub(crate) gateway: String,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct Args {
-    pub(crate) cni: Ips,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct Ips {
-    pub(crate) ips: Vec<String>,
 }
 
 /// The addresses and routes that the container gets.

@@ -7,8 +7,8 @@ use cni::version::Version;
 use serde::Deserialize;
 
 use crate::call::Call;
-use crate::config::canonical_route;
 use crate::config::range::{RangeConfig, RangeSet, RangeTexts};
+use crate::config::{Args, Ips, canonical_route};
 use crate::error::{Failure, Result};
 use crate::ip::{self, Cidr};
 
@@ -20,7 +20,7 @@ pub(crate) struct Document {
     pub(crate) ipam: Option<Ipam>,
     #[serde(rename = "runtimeconfig")]
     pub(crate) runtime: RuntimeConfig,
-    pub(crate) args: Args,
+    pub(crate) args: Args<Ips>,
 }
 
 #[derive(Default, Deserialize)]
@@ -42,18 +42,6 @@ pub(crate) struct Ipam {
 pub(crate) struct RuntimeConfig {
     #[serde(rename = "ipranges")]
     pub(crate) ranges: Vec<Vec<RangeTexts>>,
-    pub(crate) ips: Vec<String>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct Args {
-    pub(crate) cni: Ips,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct Ips {
     pub(crate) ips: Vec<String>,
 }
 
@@ -170,16 +158,10 @@ mod tests {
     use super::*;
 
     pub(crate) fn load(ipam: &str, rest: &str, args: &str, version: Version) -> Result<Config> {
+        let stdin = format!(r#"{{"name":"net","ipam":{ipam}{rest}}}"#);
         Config::load(&Call {
-            args: args.to_owned(),
-            stdin: format!(r#"{{"name":"net","ipam":{ipam}{rest}}}"#).into_bytes(),
             version,
-            container_id: "pod".to_owned(),
-            netns: String::new(),
-            ifname: "eth0".to_owned(),
-            path: String::new(),
-            network: "net".to_owned(),
-            may_share_netns: false,
+            ..Call::with_config(&stdin, args)
         })
     }
 

@@ -226,6 +226,60 @@ impl IpamConfig {
     }
 }
 
+/// The object `args` of a configuration, of which plugins read this part.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Args<T> {
+    pub(crate) cni: T,
+}
+
+/// A request for addresses.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Ips {
+    pub(crate) ips: Vec<String>,
+}
+
+/// A request for a hardware address; empty for none.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Mac {
+    pub(crate) mac: String,
+}
+
+impl Mac {
+    /// Returns the runtime's own request, or else that of `CNI_ARGS`.
+    fn or_args(self, call: &Call) -> Result<Option<String>> {
+        let args = call.known_args(&["MAC"])?;
+        let requested = [self.mac.as_str(), args.get("MAC").unwrap_or_default()];
+        let mac = requested.into_iter().find(|mac| !mac.is_empty());
+        Ok(mac.map(str::to_owned))
+    }
+}
+
+/// The modes of a kind of link, with the kernel's numbers (`linux/if_link.h`). The first one is the default.
+pub(crate) struct Modes {
+    kind: &'static str,
+    all: &'static [(&'static str, u16)],
+}
+
+impl Modes {
+    /// Returns the number of a mode; an empty name is the default.
+    pub(crate) fn parse(&self, name: &str) -> Result<u16> {
+        let mut all = self.all.iter();
+        let found = all.find(|(known, _)| name.is_empty() || *known == name);
+        found
+            .map(|(_, number)| *number)
+            .ok_or_else(|| Failure::internal(format!("unknown {} mode: {name:?}", self.kind)))
+    }
+
+    pub(crate) fn name(&self, number: u32) -> String {
+        let mut all = self.all.iter();
+        let found = all.find(|(_, known)| u32::from(*known) == number);
+        found.map_or_else(|| number.to_string(), |(name, _)| (*name).to_owned())
+    }
+}
+
 /// The keys `ipMasq` and `ipMasqBackend`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
@@ -332,6 +386,15 @@ pub(crate) fn parse_mac(text: &str) -> Option<Vec<u8>> {
         }
     }
     matches!(mac.len(), 6 | 8 | 20).then_some(mac)
+}
+
+/// Reads the hardware address that is requested for an interface.
+pub(crate) fn parse_requested_mac(text: &str) -> Result<Vec<u8>> {
+    parse_mac(text).ok_or_else(|| {
+        Failure::internal(format!(
+            "invalid args {text} for MAC addr: address {text}: invalid MAC address"
+        ))
+    })
 }
 
 #[cfg(test)]

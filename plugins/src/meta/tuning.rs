@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::attachment::Container;
 use crate::call::Call;
-use crate::config::parse_mac;
 use crate::config::tuning::{Request, Settings, load_checked, sysctl_file};
+use crate::config::{parse_mac, parse_requested_mac};
 use crate::error::{Context, Failure, Result, or_undo};
 use crate::kernel::link::{IFF_ALLMULTI, IFF_PROMISC, Link, mac_text};
 use crate::kernel::netns::Namespace;
@@ -139,11 +139,7 @@ fn required_result(call: &Call) -> Result<CniResult> {
 
 fn change_link(netlink: &mut Netlink, index: u32, settings: &Settings) -> Result<()> {
     if let Some(text) = &settings.mac {
-        let mac = parse_mac(text).ok_or_else(|| {
-            Failure::internal(format!(
-                "invalid args {text} for MAC addr: address {text}: invalid MAC address"
-            ))
-        })?;
+        let mac = parse_requested_mac(text)?;
         netlink.set_mac(index, &mac).map_err(plain)?;
     }
     if settings.promisc.is_some() {
