@@ -61,14 +61,10 @@ impl Container {
         link_by_name(&mut self.netlink, name)
     }
 
-    /// Sets sysctls of the container; those that this kernel lacks are passed over.
-    pub(crate) fn try_sysctls(&self, values: &[(String, &str)]) -> Result<()> {
+    /// Runs `work` in the namespace.
+    pub(crate) fn enter_netns<T>(&self, work: impl FnOnce() -> T) -> Result<T> {
         self.namespace
-            .enter(|| {
-                for (name, value) in values {
-                    let _ = sysctl::write(name, value);
-                }
-            })
+            .enter(work)
             .context(|| "failed to enter the container's netns".to_owned())
     }
 
@@ -76,9 +72,7 @@ impl Container {
     pub(crate) fn configure(&mut self, ifname: &str, result: &CniResult) -> Result<()> {
         let assignment = Assignment::of(ifname, result)?;
         if assignment.has_ipv6() {
-            self.namespace
-                .enter(|| assignment.prepare())
-                .context(|| "failed to enter the container's netns".to_owned())??;
+            self.enter_netns(|| assignment.prepare())??;
         }
         let link = self
             .netlink

@@ -3,6 +3,7 @@
 //! kernel's bonding driver's business.
 
 use cni::CniResult;
+use cni::types::Dns;
 
 use super::host_device::{Host, Selector};
 use super::{single, veth};
@@ -191,18 +192,12 @@ fn fill(
         .context(|| format!("failed to set {ifname:?} up"))?;
     // The hardware address is that of the first link by now.
     let mac = container.link(ifname)?.mac_text();
-    let interfaces = vec![single::made_interface(call, mac)];
+    let interface = single::made_interface(call, mac);
     if !config.ipam.is_set() {
-        return Ok(CniResult {
-            interfaces,
-            ..CniResult::default()
-        });
+        return Ok(single::without_addresses(interface, &Dns::default()));
     }
-    config.ipam.add_for_interface(call, |mut result| {
-        result.interfaces = interfaces;
-        container.configure(ifname, &result)?;
-        result.dns = config.dns.clone();
-        Ok(result)
+    config.ipam.add_for_interface(call, |addresses| {
+        single::configure(call, container, interface, &config.dns, &[], addresses)
     })
 }
 

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use cni::CniResult;
-use cni::types::Interface;
+use cni::types::{Dns, Interface};
 
 use super::single;
 use crate::attachment::{Container, link_by_name};
@@ -345,12 +345,8 @@ impl Host {
 pub(crate) fn add(call: &Call) -> Result<CniResult> {
     let (config, sysfs) = Config::load(call)?;
     let mut container = Container::open(&call.netns)?;
-    let interface = Interface {
-        name: call.ifname.clone(),
-        sandbox: call.netns.clone(),
-        ..Interface::default()
-    };
     if config.dpdk_mode {
+        let interface = single::made_interface(call, String::new());
         return configure(call, &config, interface, None);
     }
     let mut host = Host::open()?;
@@ -359,10 +355,7 @@ pub(crate) fn add(call: &Call) -> Result<CniResult> {
         .and_then(|selector| host.find(&selector, &call.ifname))
         .map_err(|error| error.context("failed to find host device"))?;
     let link = host.move_in(&device, &mut container, &call.ifname)?;
-    let interface = Interface {
-        mac: link.mac_text(),
-        ..interface
-    };
+    let interface = single::made_interface(call, link.mac_text());
     let result = configure(call, &config, interface, Some(&mut container));
     if result.is_err() {
         host.take_back(&device, &call.ifname, &mut container);
@@ -377,21 +370,21 @@ fn configure(
     interface: Interface,
     container: Option<&mut Container>,
 ) -> Result<CniResult> {
-    let interfaces = vec![interface];
     if !config.ipam.is_set() {
-        return Ok(CniResult {
-            interfaces,
-            ..CniResult::default()
-        });
+        return Ok(single::without_addresses(interface, &Dns::default()));
     }
-    config.ipam.add_for_interface(call, |mut result| {
-        result.interfaces = interfaces;
-        if let Some(container) = container {
-            container.configure(&call.ifname, &result)?;
-        }
-        result.dns = config.dns.clone();
-        Ok(result)
-    })
+    config
+        .ipam
+        .add_for_interface(call, |addresses| match container {
+            Some(container) => {
+                single::configure(call, container, interface, &config.dns, &[], addresses)
+            }
+            None => Ok(CniResult {
+                interfaces: vec![interface],
+                dns: config.dns.clone(),
+                ..addresses
+            }),
+        })
 }
 
 /// Gives the addresses back and moves the link to the host; neither keeps the other from being done. A device that was unplugged has

@@ -82,22 +82,20 @@ fn configure(
     interface: Interface,
     container: &mut Container,
 ) -> Result<CniResult> {
-    let apply = |mut result: CniResult| {
-        for address in &mut result.ips {
-            address.interface = Some(0);
-        }
-        result.interfaces = vec![interface];
-        // Neighbours learn at once that the address has moved here.
-        container.try_sysctls(&[
-            (format!("net/ipv4/conf/{}/arp_notify", call.ifname), "1"),
-            (format!("net/ipv6/conf/{}/ndisc_notify", call.ifname), "1"),
-        ])?;
-        container.configure(&call.ifname, &result)?;
-        result.dns = config.dns.clone();
-        Ok(result)
+    let apply = |addresses| {
+        single::configure(
+            call,
+            container,
+            interface,
+            &config.dns,
+            &single::NOTIFY,
+            addresses,
+        )
     };
     match previous {
-        Some(previous) if !config.ipam.is_set() && !previous.ips.is_empty() => apply(previous),
+        Some(previous) if !config.ipam.is_set() && !previous.ips.is_empty() => {
+            config.ipam.use_for_interface(call, previous, apply)
+        }
         _ => config.ipam.add_for_interface(call, apply),
     }
 }

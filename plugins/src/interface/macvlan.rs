@@ -67,34 +67,24 @@ fn configure(
     interface: Interface,
     container: &mut Container,
 ) -> Result<CniResult> {
-    let ifname = call.ifname.as_str();
-    let interfaces = vec![interface];
-    let dns = config.dns.clone();
     if !config.ipam.is_set() {
+        let ifname = &call.ifname;
         let link = container.link(ifname)?;
         container
             .netlink
             .set_up(link.index)
             .context(|| format!("failed to set {ifname:?} UP"))?;
-        return Ok(CniResult {
-            interfaces,
-            dns,
-            ..CniResult::default()
-        });
+        return Ok(single::without_addresses(interface, &config.dns));
     }
     config.ipam.add_for_interface(call, |addresses| {
-        let result = CniResult {
-            interfaces,
-            dns,
-            ..addresses
-        };
-        // Neighbours learn at once that the address has moved here.
-        container.try_sysctls(&[
-            (format!("net/ipv4/conf/{ifname}/arp_notify"), "1"),
-            (format!("net/ipv6/conf/{ifname}/ndisc_notify"), "1"),
-        ])?;
-        container.configure(ifname, &result)?;
-        Ok(result)
+        single::configure(
+            call,
+            container,
+            interface,
+            &config.dns,
+            &single::NOTIFY,
+            addresses,
+        )
     })
 }
 

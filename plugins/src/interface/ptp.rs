@@ -212,7 +212,7 @@ pub(crate) fn check(call: &Call) -> Result<()> {
     config.ipam.require()?;
     config.ipam.check(call)?;
     let result = single::expected_result(call, "ptp: ")?;
-    let interface = veth::container_interface(&result, call)?;
+    let interface = single::expected_interface(&result, call)?;
     let name = &interface.name;
     let link = container.netlink.link_by_name(name).map_err(|_| {
         Failure::internal(format!(

@@ -1,7 +1,7 @@
 //! The plugins that make one interface in the container and give it the addresses of their IPAM plugin have these steps in common.
 
 use cni::CniResult;
-use cni::types::Interface;
+use cni::types::{Dns, Interface};
 use serde::Deserialize;
 
 use crate::attachment::Container;
@@ -9,6 +9,7 @@ use crate::call::Call;
 use crate::config::IpamConfig;
 use crate::error::{Failure, Result, or_undo};
 use crate::kernel::link::Link;
+use crate::kernel::sysctl;
 
 /// The part of a configuration that STATUS and GC concern.
 #[derive(Debug, Default, Deserialize)]
@@ -38,6 +39,45 @@ pub(super) fn made_interface(call: &Call, mac: String) -> Interface {
         ..Interface::default()
     }
 }
+
+/// ADD: returns the result for an interface without an IPAM plugin.
+pub(super) fn without_addresses(interface: Interface, dns: &Dns) -> CniResult {
+    CniResult {
+        interfaces: vec![interface],
+        dns: dns.clone(),
+        ..CniResult::default()
+    }
+}
+
+/// ADD: gives the interface the addresses of a result, and returns that with the interface and the configuration's name resolution.
+/// `notify` has the kernel's parameters by which neighbours learn at once that an address has moved here, with their family.
+pub(super) fn configure(
+    call: &Call,
+    container: &mut Container,
+    interface: Interface,
+    dns: &Dns,
+    notify: &[(&str, &str)],
+    addresses: CniResult,
+) -> Result<CniResult> {
+    let result = CniResult {
+        interfaces: vec![interface],
+        dns: dns.clone(),
+        ..addresses
+    };
+    if !notify.is_empty() {
+        container.enter_netns(|| {
+            for (family, name) in notify {
+                // Those that this kernel lacks are passed over.
+                let _ = sysctl::write(&format!("net/{family}/conf/{}/{name}", call.ifname), "1");
+            }
+        })?;
+    }
+    container.configure(&call.ifname, &result)?;
+    Ok(result)
+}
+
+/// The parameters for both families.
+pub(super) const NOTIFY: [(&str, &str); 2] = [("ipv4", "arp_notify"), ("ipv6", "ndisc_notify")];
 
 /// DEL: gives the addresses back and deletes the interface; neither keeps the other from being done. A link of another kind, which the
 /// pod or somebody else has put under the name, stays.
@@ -73,23 +113,28 @@ pub(super) fn expected_result(call: &Call, prefix: &str) -> Result<CniResult> {
         .ok_or_else(|| Failure::internal(format!("{prefix}Required prevResult missing")))
 }
 
-/// CHECK: returns the interface of a previous result that is the call's, with its link.
+/// CHECK: returns the interface of a previous result that is the call's.
+pub(super) fn expected_interface<'a>(result: &'a CniResult, call: &Call) -> Result<&'a Interface> {
+    let found = result
+        .interfaces
+        .iter()
+        .rfind(|interface| interface.name == call.ifname && interface.sandbox == call.netns);
+    found.ok_or_else(|| {
+        Failure::internal(format!(
+            "Sandbox in prevResult  doesn't match configured netns: {}",
+            call.netns
+        ))
+    })
+}
+
+/// CHECK: the same with its link.
 pub(super) fn expected_link<'a>(
     container: &mut Container,
     call: &Call,
     result: &'a CniResult,
     prefix: &str,
 ) -> Result<(&'a Interface, Link)> {
-    let found = result
-        .interfaces
-        .iter()
-        .rfind(|interface| interface.name == call.ifname && interface.sandbox == call.netns);
-    let interface = found.ok_or_else(|| {
-        Failure::internal(format!(
-            "Sandbox in prevResult  doesn't match configured netns: {}",
-            call.netns
-        ))
-    })?;
+    let interface = expected_interface(result, call)?;
     let link = container.netlink.link_by_name(&interface.name);
     let link = link.map_err(|_| {
         Failure::internal(format!(

@@ -76,10 +76,7 @@ fn create(config: &Config, name: &str, container: &Container) -> Result<()> {
             create_with_context(config, name)
         }
     };
-    container
-        .namespace
-        .enter(create)
-        .context(|| "failed to enter the container's netns".to_owned())?
+    container.enter_netns(create)?
 }
 
 /// Creates the device by a program that runs in the `SELinux` context: the kernel gives a device the context of its creator, and
@@ -153,25 +150,12 @@ fn configure(
     interface: Interface,
     container: &mut Container,
 ) -> Result<CniResult> {
-    let interfaces = vec![interface];
-    let dns = config.dns.clone();
     if !config.ipam.is_set() {
-        return Ok(CniResult {
-            interfaces,
-            dns,
-            ..CniResult::default()
-        });
+        return Ok(single::without_addresses(interface, &config.dns));
     }
     config.ipam.add_for_interface(call, |addresses| {
-        let result = CniResult {
-            interfaces,
-            dns,
-            ..addresses
-        };
-        // Neighbours learn at once that the address has moved here.
-        container.try_sysctls(&[(format!("net/ipv4/conf/{}/arp_notify", call.ifname), "1")])?;
-        container.configure(&call.ifname, &result)?;
-        Ok(result)
+        let notify = &single::NOTIFY[..1];
+        single::configure(call, container, interface, &config.dns, notify, addresses)
     })
 }
 

@@ -2,7 +2,6 @@
 
 use std::net::IpAddr;
 
-use cni::CniResult;
 use cni::types::Interface;
 
 use crate::attachment::{Container, delete_link, random_veth_name, remove_link};
@@ -248,20 +247,6 @@ pub(crate) fn enable_forwarding(addresses: impl IntoIterator<Item = IpAddr>) -> 
         }
     }
     Ok(())
-}
-
-/// Returns the container's interface in a previous result, for CHECK.
-pub(crate) fn container_interface<'a>(result: &'a CniResult, call: &Call) -> Result<&'a Interface> {
-    let found = result
-        .interfaces
-        .iter()
-        .rfind(|interface| interface.name == call.ifname && interface.sandbox == call.netns);
-    found.ok_or_else(|| {
-        Failure::internal(format!(
-            "Sandbox in prevResult  doesn't match configured netns: {}",
-            call.netns
-        ))
-    })
 }
 
 /// Returns whether a link is an end of a pair.

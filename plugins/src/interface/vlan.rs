@@ -75,13 +75,7 @@ fn configure(
         .add(call)
         .map_err(|error| error.context("failed to execute IPAM delegate"))?;
     config.ipam.use_for_interface(call, addresses, |addresses| {
-        let result = CniResult {
-            interfaces: vec![interface],
-            dns: config.dns.clone(),
-            ..addresses
-        };
-        container.configure(&call.ifname, &result)?;
-        Ok(result)
+        single::configure(call, container, interface, &config.dns, &[], addresses)
     })
 }
 

@@ -103,10 +103,7 @@ pub(crate) fn add(call: &Call) -> Result<CniResult> {
             .iter()
             .try_for_each(|(file, value)| write_sysctl(file, value))
     };
-    container
-        .namespace
-        .enter(write_all)
-        .context(|| "failed to enter the container's netns".to_owned())??;
+    container.enter_netns(write_all)??;
     if request.settings.changes_link() {
         let link = find_link(&mut container.netlink, &call.ifname)?;
         let backup = Backup::of(&link, &request.settings);
@@ -298,10 +295,7 @@ pub(crate) fn check(call: &Call) -> Result<()> {
     required_result(call)?;
     let files = sysctl_files(&request.settings.sysctl, &call.ifname)?;
     let mut container = open_container(&call.netns)?;
-    container
-        .namespace
-        .enter(|| check_sysctls(&files))
-        .context(|| "failed to enter the container's netns".to_owned())??;
+    container.enter_netns(|| check_sysctls(&files))??;
     let link = container
         .netlink
         .link_by_name(&call.ifname)

@@ -29,7 +29,7 @@ pub(crate) fn check(call: &Call) -> Result<()> {
     let bridge = host_link(&mut host, of_bridge)?;
     check_bridge(of_bridge, &bridge, plan.config.promisc_mode)?;
 
-    let of_container = veth::container_interface(&result, call)?;
+    let of_container = single::expected_interface(&result, call)?;
     let end = container
         .netlink
         .link_by_name(&of_container.name)
