@@ -13,6 +13,15 @@ impl Failure {
     pub(crate) fn internal(text: impl Into<String>) -> CniError {
         CniError::new(CniError::INTERNAL, text)
     }
+
+    /// Fails with the texts of all steps that failed, if there are any.
+    pub(crate) fn all(texts: &[String], separator: &str) -> Result<()> {
+        if texts.is_empty() {
+            Ok(())
+        } else {
+            Err(Self::internal(texts.join(separator)))
+        }
+    }
 }
 
 /// Writes a failure that is not a failure of the verb to stderr, which runtimes log.

@@ -12,10 +12,10 @@ use super::iptables::{Iptables, ListedRule, Protocol, rule};
 use super::{Backend, chain_name, hash, quoted};
 use crate::error::{Context, Failure, Result};
 use crate::ip::Cidr;
+use crate::kernel::Netlink;
 use crate::kernel::nftables::{
-    Compare, Family, Hook, HookPoint, Rule, SOURCE_NAT, Side, Table, Transaction, Verdict,
+    self, Compare, Family, Hook, HookPoint, Rule, SOURCE_NAT, Side, Table, Transaction, Verdict,
 };
-use crate::kernel::{Errno, Netlink};
 
 const TABLE: Table = Table {
     family: Family::Inet,
@@ -117,7 +117,7 @@ pub(crate) fn tear_down(addresses: Option<&[Cidr]>, owner: &Owner) -> Result<()>
     }
     let prefix = owner.hash();
     errors.extend(delete_nftables(|comment| comment.starts_with(&prefix)).err());
-    all(&errors)
+    Failure::all(&errors, "\n")
 }
 
 /// Deletes the rules of a network's attachments, but those of the `valid` ones.
@@ -135,15 +135,7 @@ pub(crate) fn gc(network: &str, valid: &[Owner]) -> Result<()> {
     let comments: HashSet<_> = valid.iter().map(Owner::comment).collect();
     let is_stale = |comment: &str| comment.starts_with(&prefix) && !comments.contains(comment);
     errors.extend(delete_nftables(is_stale).err());
-    all(&errors)
-}
-
-fn all(errors: &[String]) -> Result<()> {
-    if errors.is_empty() {
-        Ok(())
-    } else {
-        Err(Failure::internal(errors.join("\n")))
-    }
+    Failure::all(&errors, "\n")
 }
 
 /// Returns the rules of the chain of an attachment, and the one that leads there.
@@ -208,10 +200,15 @@ fn gc_iptables(protocol: Protocol, network: &str, valid: &HashSet<String>) -> Re
 
 fn set_up_nftables(addresses: &[Cidr], owner: &Owner) -> Result<()> {
     let prefix = owner.hash();
-    let mut netlink = open()?;
+    let mut netlink =
+        Netlink::open_netfilter().context(|| "failed to open a netlink socket".to_owned())?;
     let add = |netlink: &mut Netlink, transaction: &mut Transaction| {
         add_skeleton(transaction);
-        delete_rules(netlink, transaction, |comment| comment.starts_with(&prefix))?;
+        netlink.delete_rules(transaction, TABLE, CHECKS, |rule| {
+            rule.comment
+                .as_deref()
+                .is_some_and(|comment| comment.starts_with(&prefix))
+        })?;
         for address in addresses {
             transaction.add_rule(&masquerade_rule(*address, owner));
         }
@@ -258,8 +255,10 @@ fn masquerade_rule(address: Cidr, owner: &Owner) -> Rule {
 
 /// Deletes the rules whose comment is selected. A kernel without nftables has none.
 fn delete_nftables(is_selected: impl Fn(&str) -> bool) -> std::result::Result<(), String> {
+    let has_comment =
+        |rule: &nftables::ListedRule| rule.comment.as_deref().is_some_and(&is_selected);
     let delete = |netlink: &mut Netlink, transaction: &mut Transaction| {
-        delete_rules(netlink, transaction, &is_selected)
+        netlink.delete_rules(transaction, TABLE, CHECKS, has_comment)
     };
     let outcome =
         Netlink::open_netfilter().and_then(|mut netlink| netlink.commit_over_rules(delete));
@@ -269,23 +268,6 @@ fn delete_nftables(is_selected: impl Fn(&str) -> bool) -> std::result::Result<()
         )),
         _ => Ok(()),
     }
-}
-
-fn delete_rules(
-    netlink: &mut Netlink,
-    transaction: &mut Transaction,
-    is_selected: impl Fn(&str) -> bool,
-) -> std::result::Result<(), Errno> {
-    for rule in netlink.rules(TABLE, CHECKS)? {
-        if rule.comment.as_deref().is_some_and(&is_selected) {
-            transaction.delete_rule(TABLE, CHECKS, rule.handle);
-        }
-    }
-    Ok(())
-}
-
-fn open() -> Result<Netlink> {
-    Netlink::open_netfilter().context(|| "failed to open a netlink socket".to_owned())
 }
 
 #[cfg(test)]

@@ -8,10 +8,10 @@ use std::net::IpAddr;
 
 use rustix::net::netlink::NETFILTER;
 
-use super::codec::{Attributes, Message, text};
+use super::codec::{Attributes, Message, octets, text};
 use super::errno::Errno;
 use super::socket::Netlink;
-use crate::ip::{Cidr, bits, octets};
+use crate::ip::{Cidr, bits};
 
 /// The number of nftables among the subsystems of netfilter.
 const SUBSYSTEM: u16 = 10;
@@ -515,7 +515,7 @@ impl Transaction {
         self.push(rule.message())
     }
 
-    pub(crate) fn delete_rule(&mut self, table: Table, chain: &str, handle: u64) -> &mut Self {
+    fn delete_rule(&mut self, table: Table, chain: &str, handle: u64) -> &mut Self {
         let mut message = request(NFT_MSG_DELRULE, 0, table.family);
         message
             .put_text(NFTA_RULE_TABLE, table.name)
@@ -573,7 +573,25 @@ impl Netlink {
         }
     }
 
-    /// Returns the rules of a chain; none when there is no such chain.
+    /// Appends the deletion of the selected rules of a chain to a transaction.
+    pub(crate) fn delete_rules(
+        &mut self,
+        transaction: &mut Transaction,
+        table: Table,
+        chain: &str,
+        is_selected: impl Fn(&ListedRule) -> bool,
+    ) -> Result<(), Errno> {
+        for rule in self
+            .rules(table, chain)?
+            .iter()
+            .filter(|rule| is_selected(rule))
+        {
+            transaction.delete_rule(table, chain, rule.handle);
+        }
+        Ok(())
+    }
+
+    /// Returns the rules of a chain; none when the chain does not exist.
     pub(crate) fn rules(&mut self, table: Table, chain: &str) -> Result<Vec<ListedRule>, Errno> {
         let objects = self.dump(|| {
             let mut message = request(NFT_MSG_GETRULE, 0, table.family);

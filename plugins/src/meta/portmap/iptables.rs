@@ -145,11 +145,7 @@ pub(super) fn stop(target: &Target<'_>, addresses: Option<&[IpAddr]>) -> Result<
             unusable.join(", ")
         ));
     }
-    if errors.is_empty() {
-        Ok(())
-    } else {
-        Err(Failure::internal(errors.join("\n")))
-    }
+    Failure::all(&errors, "\n")
 }
 
 /// Deletes the chains of a network's containers, but those of the `valid` ones.

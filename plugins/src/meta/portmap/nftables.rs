@@ -43,7 +43,7 @@ impl Target<'_> {
     }
 
     /// Returns whether a rule is of the attachment with these addresses; without any, the container is gone, and with it all of its
-    /// attachments. A rule without an owner is of the reference or of a former release.
+    /// attachments. A rule without an owner is of the reference.
     fn has(&self, rule: &ListedRule, addresses: Option<&[IpAddr]>) -> bool {
         let is_ours = match (addresses, &rule.owner) {
             (None, _) => true,
@@ -231,7 +231,8 @@ pub(super) fn check(target: &Target<'_>, container: Cidr) -> Result<()> {
         (true, true) if !target.config.masq_all => 2,
         (true, _) => 1,
     };
-    let mut netlink = open()?;
+    let mut netlink =
+        Netlink::open_netfilter().context(|| "failed to open a netlink socket".to_owned())?;
     for (chain, expected) in [(HOST_PORTS, host_ports), (MASQUERADING, masquerading)] {
         let rules = netlink
             .rules(table(Family::of(address)), chain)
@@ -265,31 +266,14 @@ fn delete_in_both_families(
     let mut netlink = Netlink::open_netfilter()?;
     let outcomes = [Family::Ipv4, Family::Ipv6].map(|family| {
         netlink.commit_over_rules(|netlink, transaction| {
-            delete_rules(netlink, transaction, table(family), &is_selected)
+            let mut chains = [HOST_PORTS, WITH_ADDRESS, MASQUERADING].into_iter();
+            chains.try_for_each(|chain| {
+                netlink.delete_rules(transaction, table(family), chain, &is_selected)
+            })
         })
     });
     // One family is cleared even when the other fails.
     outcomes.into_iter().collect()
-}
-
-fn delete_rules(
-    netlink: &mut Netlink,
-    transaction: &mut Transaction,
-    table: Table,
-    is_selected: impl Fn(&ListedRule) -> bool,
-) -> std::result::Result<(), Errno> {
-    for chain in [HOST_PORTS, WITH_ADDRESS, MASQUERADING] {
-        for rule in netlink.rules(table, chain)? {
-            if is_selected(&rule) {
-                transaction.delete_rule(table, chain, rule.handle);
-            }
-        }
-    }
-    Ok(())
-}
-
-fn open() -> Result<Netlink> {
-    Netlink::open_netfilter().context(|| "failed to open a netlink socket".to_owned())
 }
 
 #[cfg(test)]
