@@ -9,12 +9,11 @@ use std::net::IpAddr;
 
 use cni::types::{Dns, IpConfig};
 use cni::{CniError, CniResult};
-use serde_json::{Map, Value};
 
 use self::allocation::candidates;
 use self::lease::{Holder, Lease};
 use self::store::Store;
-use crate::call::{Call, UNREADABLE};
+use crate::call::Call;
 use crate::config::host_local::Config;
 use crate::config::range::{Range, RangeSet};
 use crate::error::{Context, Failure, Result};
@@ -26,10 +25,7 @@ pub(crate) fn add(call: &Call) -> Result<CniResult> {
     let dns = read_resolv_conf(&config.resolv_conf)?;
     let store = Store::open(&config.data_dir, &call.network)?;
     let mut reservation = Reservation {
-        holder: Holder {
-            container_id: &call.container_id,
-            ifname: &call.ifname,
-        },
+        holder: Holder::from_call(call),
         store: &store,
         leases: None,
         reserved: Vec::new(),
@@ -167,10 +163,7 @@ pub(crate) fn del(call: &Call) -> Result<()> {
         return Ok(());
     };
     let leases = store.leases()?;
-    let holder = Holder {
-        container_id: &call.container_id,
-        ifname: &call.ifname,
-    };
+    let holder = Holder::from_call(call);
     let abandoned = leases.iter().filter(|lease| lease.is_abandoned());
     release(&store, holder.leases(&leases).into_iter().chain(abandoned))
 }
@@ -182,10 +175,7 @@ pub(crate) fn check(call: &Call) -> Result<()> {
         Some(store) => store.leases()?,
         None => Vec::new(),
     };
-    let holder = Holder {
-        container_id: &call.container_id,
-        ifname: &call.ifname,
-    };
+    let holder = Holder::from_call(call);
     if holder.leases(&leases).is_empty() {
         return Err(Failure::internal(format!(
             "host-local: Failed to find address added by container {}",
@@ -204,9 +194,7 @@ pub(crate) fn status(call: &Call) -> Result<()> {
 /// Gives the addresses back that none of the valid attachments has.
 pub(crate) fn gc(call: &Call) -> Result<()> {
     let config = Config::load(call)?;
-    let document: Map<String, Value> =
-        serde_json::from_slice(&call.stdin).context(|| UNREADABLE.to_owned())?;
-    let valid = cni::chain::valid_attachments(&document).ok_or_else(|| {
+    let valid = call.valid_attachments()?.ok_or_else(|| {
         CniError::new(
             CniError::INVALID_NETWORK_CONFIG,
             "GC needs cni.dev/valid-attachments, a list of objects with containerID and ifname",
@@ -239,11 +227,7 @@ fn release<'a>(store: &Store, leases: impl Iterator<Item = &'a Lease>) -> Result
         .filter_map(|lease| store.release(lease.address).err())
         .map(|error| error.msg)
         .collect();
-    if errors.is_empty() {
-        Ok(())
-    } else {
-        Err(Failure::internal(errors.join(";")))
-    }
+    Failure::all(&errors, ";")
 }
 
 fn read_resolv_conf(path: &str) -> Result<Dns> {
