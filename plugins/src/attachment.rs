@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use cni::CniResult;
-use cni::types::{IpConfig, Route as ResultRoute};
+use cni::types::{Interface, IpConfig, Route as ResultRoute};
 
 use crate::error::{Context, Failure, Result};
 use crate::ip::{self, Cidr};
@@ -106,7 +106,7 @@ impl Container {
     fn add_route(&mut self, link: &Link, route: &ResultRoute, gateways: &Gateways) -> Result<()> {
         let destination: Cidr = route.dst.parse().context(|| "invalid route".to_owned())?;
         let gateway = if route.gw.is_empty() {
-            gateways.of_family(destination.address)
+            gateways.for_family(destination.address)
         } else {
             Some(ip::parse(&route.gw).context(|| "invalid route".to_owned())?)
         };
@@ -194,10 +194,7 @@ impl Container {
             .context(|| "Cannot obtain the routes".to_owned())?;
         for route in expected {
             let destination: Cidr = route.dst.parse().context(|| "invalid route".to_owned())?;
-            let gateway = match route.gw.as_str() {
-                "" => None,
-                text => Some(ip::parse(text).context(|| "invalid route".to_owned())?),
-            };
+            let gateway = ip::parse_optional(&route.gw).context(|| "invalid route".to_owned())?;
             let is_there = routes.iter().any(|route| {
                 route.destination == destination.network()
                     // The gateway of a default route is not compared: a later plugin may have moved it.
@@ -231,12 +228,10 @@ impl<'a> Assignment<'a> {
         let mut gateways = Gateways::default();
         let mut addresses = Vec::new();
         for config in &result.ips {
-            let Some(index) = config.interface else {
+            if config.interface.is_none() {
                 continue;
-            };
-            let interface = usize::try_from(index)
-                .ok()
-                .and_then(|index| result.interfaces.get(index));
+            }
+            let interface = interface_of(config, result);
             if interface.is_none_or(|interface| interface.name != ifname) {
                 return Err(Failure::internal(format!(
                     "failed to add IP addr {} to {ifname:?}: invalid interface index",
@@ -289,22 +284,23 @@ struct Gateways {
 
 impl Gateways {
     fn note(&mut self, config: &IpConfig) -> Result<()> {
-        if config.gateway.is_empty() {
-            return Ok(());
+        let gateway = ip::parse_optional(&config.gateway);
+        match gateway.context(|| "invalid gateway".to_owned())? {
+            Some(gateway) if gateway.is_ipv4() => self.v4 = self.v4.or(Some(gateway)),
+            gateway => self.v6 = self.v6.or(gateway),
         }
-        let gateway = ip::parse(&config.gateway).context(|| "invalid gateway".to_owned())?;
-        let first = if gateway.is_ipv4() {
-            &mut self.v4
-        } else {
-            &mut self.v6
-        };
-        first.get_or_insert(gateway);
         Ok(())
     }
 
-    fn of_family(&self, address: IpAddr) -> Option<IpAddr> {
+    fn for_family(&self, address: IpAddr) -> Option<IpAddr> {
         if address.is_ipv4() { self.v4 } else { self.v6 }
     }
+}
+
+/// Returns the interface of an entry of a result, if the result lists it.
+pub(crate) fn interface_of<'a>(config: &IpConfig, result: &'a CniResult) -> Option<&'a Interface> {
+    let index = usize::try_from(config.interface?).ok()?;
+    result.interfaces.get(index)
 }
 
 /// Returns the address of an entry of a result.

@@ -94,10 +94,8 @@ pub(crate) fn own_addresses(
     let mut addresses = Vec::new();
     for entry in entries {
         let address = cidr(&entry.address, "the 'address' field is expected to be")?;
-        let gateway = match entry.gateway.as_str() {
-            "" => None,
-            text => Some(ip::parse(text).map_err(|error| Failure::internal(error.to_string()))?),
-        };
+        let gateway = ip::parse_optional(&entry.gateway)
+            .map_err(|error| Failure::internal(error.to_string()))?;
         addresses.push((address, gateway));
     }
     let first_of_args = addresses.len();

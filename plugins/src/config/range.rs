@@ -34,10 +34,7 @@ impl RangeTexts {
     /// Reads the texts.
     pub(crate) fn read(&self) -> Result<RangeConfig> {
         let wrong = |error: AddressError| Failure::internal(error.to_string());
-        let optional = |text: &str| match text {
-            "" => Ok(None),
-            text => ip::parse(text).map(Some).map_err(wrong),
-        };
+        let optional = |text: &str| ip::parse_optional(text).map_err(wrong);
         let subnet = self.subnet.as_ref().map(|text| text.parse().map_err(wrong));
         Ok(RangeConfig {
             subnet: subnet.transpose()?,

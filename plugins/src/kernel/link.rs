@@ -1,5 +1,6 @@
 //! Links: what `ip link` shows and changes (`linux/if_link.h`).
 
+use super::NLM_F_CREATE_EXCL;
 use super::codec::{Attributes, Message, text, u16_at, u32_at};
 use super::errno::Errno;
 use super::netns::Namespace;
@@ -8,7 +9,6 @@ use super::socket::Netlink;
 const RTM_NEWLINK: u16 = 16;
 const RTM_DELLINK: u16 = 17;
 const RTM_GETLINK: u16 = 18;
-const NLM_F_CREATE_EXCL: u16 = 0x600;
 
 const IFLA_ADDRESS: u16 = 1;
 const IFLA_IFNAME: u16 = 3;

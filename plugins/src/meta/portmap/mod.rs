@@ -7,7 +7,7 @@ use std::net::IpAddr;
 
 use cni::CniResult;
 
-use crate::attachment::{Container, cidr};
+use crate::attachment::{Container, cidr, interface_of};
 use crate::call::Call;
 use crate::config::portmap::{Config, Mapping, port_number};
 use crate::error::{Context, Failure, Result, or_undo, warn};
@@ -111,11 +111,7 @@ fn own_addresses(call: &Call) -> Result<Option<Vec<IpAddr>>> {
 fn container_addresses(result: &CniResult, ifname: &str) -> Result<Vec<Cidr>> {
     let mut addresses: Vec<Cidr> = Vec::new();
     for config in &result.ips {
-        let interface = config
-            .interface
-            .and_then(|index| usize::try_from(index).ok())
-            .and_then(|index| result.interfaces.get(index));
-        let is_others = interface
+        let is_others = interface_of(config, result)
             .is_some_and(|interface| interface.name != ifname || interface.sandbox.is_empty());
         let address = cidr(config)?;
         let is_known = addresses
