@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use cni::CniResult;
 use cni::types::IpConfig;
 
-use crate::attachment::{Container, cidr};
+use crate::attachment::{Container, cidr, interface_of};
 use crate::call::Call;
 use crate::config::sbr::Config;
 use crate::error::{Context, Failure, Result};
@@ -29,14 +29,10 @@ struct Source {
 
 impl Source {
     fn parse(config: &IpConfig) -> Result<Self> {
-        let gateway = match config.gateway.as_str() {
-            "" => None,
-            text => Some(ip::parse(text).context(|| "invalid gateway".to_owned())?),
-        };
-        Ok(Self {
-            cidr: cidr(config)?,
-            gateway,
-        })
+        let gateway = ip::parse_optional(&config.gateway);
+        let gateway = gateway.context(|| "invalid gateway".to_owned())?;
+        let cidr = cidr(config)?;
+        Ok(Self { cidr, gateway })
     }
 
     /// Returns whether packets from this address need the route: one of its network, or one that names neither source nor gateway.
@@ -51,12 +47,8 @@ impl Source {
 /// Returns the addresses of a result that belong to the interface, or to none that is known.
 fn sources(result: &CniResult, ifname: &str) -> Result<Vec<Source>> {
     let is_elsewhere = |config: &&IpConfig| {
-        let index = config
-            .interface
-            .and_then(|index| usize::try_from(index).ok());
-        index
-            .and_then(|index| result.interfaces.get(index))
-            .is_some_and(|interface| interface.name != ifname)
+        let interface = interface_of(config, result);
+        interface.is_some_and(|interface| interface.name != ifname)
     };
     let own = result.ips.iter().filter(|config| !is_elsewhere(config));
     own.map(Source::parse).collect()
@@ -92,9 +84,7 @@ pub(crate) fn add(call: &Call) -> Result<CniResult> {
         )));
     }
     let sources = sources(&result, &call.ifname)?;
-    let namespace =
-        Namespace::open(&call.netns).map_err(|error| Failure::internal(error.to_string()))?;
-    let mut container = lock(namespace)?;
+    let mut container = lock(Namespace::open(&call.netns)?)?;
     let mut changes = Changes::default();
     let outcome = match config.table {
         Some(table) => add_rules(&mut container.netlink, &sources, table, &mut changes),
@@ -281,9 +271,7 @@ pub(crate) fn check(call: &Call) -> Result<()> {
     let Some(result) = call.prev_result()? else {
         return Ok(());
     };
-    let namespace =
-        Namespace::open(&call.netns).map_err(|error| Failure::internal(error.to_string()))?;
-    let mut container = lock(namespace)?;
+    let mut container = lock(Namespace::open(&call.netns)?)?;
     let rules = container
         .netlink
         .policy_rules()

@@ -80,7 +80,7 @@ fn write_sysctl(file: &Path, value: &str) -> Result<()> {
 
 /// Opens the container's namespace; the reference says of a missing one no more than the path.
 fn open_container(path: &str) -> Result<Container> {
-    let namespace = Namespace::open(path).map_err(|error| Failure::internal(error.to_string()))?;
+    let namespace = Namespace::open(path)?;
     let netlink =
         Netlink::open_in(&namespace).context(|| "failed to open a netlink socket".to_owned())?;
     Ok(Container { namespace, netlink })

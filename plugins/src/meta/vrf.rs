@@ -134,9 +134,7 @@ fn load(call: &Call) -> Result<(Config, Option<CniResult>)> {
 }
 
 fn open(call: &Call) -> Result<Netlink> {
-    let namespace = Namespace::open(&call.netns);
-    let namespace = namespace.map_err(|error| Failure::internal(error.to_string()))?;
-    open_in(&namespace)
+    open_in(&Namespace::open(&call.netns)?)
 }
 
 fn open_in(namespace: &Namespace) -> Result<Netlink> {
@@ -307,7 +305,7 @@ pub(crate) fn del(call: &Call) -> Result<()> {
     let mut netlink = match Namespace::open(&call.netns) {
         Ok(namespace) => open_in(&namespace)?,
         Err(OpenError::NotFound(_)) => return Ok(()),
-        Err(error) => return Err(Failure::internal(error.to_string())),
+        Err(error) => return Err(error.into()),
     };
     let Some(vrf) = Vrf::find(&mut netlink, &config.name)? else {
         return Ok(());
