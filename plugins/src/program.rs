@@ -52,11 +52,7 @@ pub(crate) fn run(args: impl Iterator<Item = OsString>) -> ExitCode {
     {
         ["list"] => {
             let names: Vec<_> = PLUGINS.iter().map(|plugin| plugin.name).collect();
-            Ok(names.join(
-                "
-",
-            ) + "
-")
+            Ok(names.join("\n") + "\n")
         }
         ["version" | "--version" | "-V" | "-v"] => Ok(api::version::line(NAME) + "\n"),
         ["help" | "--help" | "-h"] => Ok(USAGE.to_owned()),
