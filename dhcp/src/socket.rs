@@ -130,10 +130,9 @@ unsafe impl SocketAddrArg for PacketAddress {
 
 #[cfg(test)]
 mod tests {
-    use std::net::Ipv4Addr;
-
     use super::*;
     use crate::Kind;
+    use crate::frame::ADDRESSES;
 
     #[test]
     fn flood_of_frames_is_read_in_parts() {
@@ -144,20 +143,14 @@ mod tests {
             None,
         )
         .unwrap();
-        let addresses = Addresses {
-            source_mac: [2, 0, 0, 0, 0, 1],
-            destination_mac: [0xff; 6],
-            source: Ipv4Addr::UNSPECIFIED,
-            destination: Ipv4Addr::BROADCAST,
-        };
         let send = |transaction| {
             let message = Message::new(Kind::Offer, transaction, [2, 0, 0, 0, 0, 9]);
-            let mut frame = frame::encode(&addresses, &message.encode()).unwrap();
+            let mut frame = frame::encode(&ADDRESSES, &message.encode()).unwrap();
             // To a client.
             frame[36..38].copy_from_slice(&68u16.to_be_bytes());
             net::send(&sender, &frame, SendFlags::empty()).unwrap();
         };
-        let mac = addresses.source_mac;
+        let mac = ADDRESSES.source_mac;
         let socket = Socket { fd, mac };
         let transaction = || {
             let received = socket.receive(7).unwrap();
