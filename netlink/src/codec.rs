@@ -7,7 +7,7 @@ use std::net::IpAddr;
 /// The flag of every request.
 const NLM_F_REQUEST: u16 = 0x1;
 /// The kind bit of attributes that hold attributes.
-const NLA_F_NESTED: u16 = 0x8000;
+pub const NLA_F_NESTED: u16 = 0x8000;
 /// The kind bits that are flags.
 const NLA_TYPE_MASK: u16 = 0x3fff;
 
@@ -97,6 +97,11 @@ impl Message {
         let length = u16::try_from(self.bytes.len() - start).expect("attributes are short");
         self.bytes[start..start + 2].copy_from_slice(&length.to_ne_bytes());
         self
+    }
+
+    /// Returns what follows the header.
+    pub fn body(&self) -> &[u8] {
+        &self.bytes[HEADER..]
     }
 
     /// Returns the bytes with their length, further flags and the sequence number that the reply will repeat.

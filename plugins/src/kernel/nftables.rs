@@ -8,7 +8,7 @@ use std::net::IpAddr;
 
 use rustix::net::netlink::NETFILTER;
 
-use super::codec::{Attributes, Message, octets, text};
+use super::codec::{Attributes, Message, NLA_F_NESTED, octets, text};
 use super::errno::Errno;
 use super::socket::Netlink;
 use crate::ip::{Cidr, bits};
@@ -171,14 +171,13 @@ impl ListedRule {
 pub(crate) struct Rule {
     table: Table,
     chain: String,
-    expressions: Vec<(&'static str, Expression)>,
+    /// The matches and actions, as attributes.
+    expressions: Message,
     /// The network protocol that the rule has matched already, in families that have several.
     matched_protocol: Option<u8>,
     comment: Option<String>,
     owner: Option<String>,
 }
-
-type Expression = Box<dyn Fn(&mut Message)>;
 
 impl Rule {
     /// Begins a rule of this chain.
@@ -186,7 +185,7 @@ impl Rule {
         Self {
             table,
             chain: chain.to_owned(),
-            expressions: Vec::new(),
+            expressions: Message::new(0, 0, &[]),
             matched_protocol: None,
             comment: None,
             owner: None,
@@ -238,7 +237,7 @@ impl Rule {
             length.min(bits(network.address)),
         );
         self.payload(Header::Network, offset, value.len())
-            .mask(octets(ones.network().address))
+            .mask(&octets(ones.network().address))
             .compare(compare, &value)
     }
 
@@ -290,16 +289,16 @@ impl Rule {
             data.put_be32(NFTA_CT_KEY, NFT_CT_STATUS)
                 .put_be32(NFTA_CT_DREG, FIRST_REGISTER);
         })
-        .mask(IPS_DST_NAT.to_ne_bytes().to_vec())
+        .mask(&IPS_DST_NAT.to_ne_bytes())
         .compare(Compare::Different, &[0; 4])
     }
 
     /// Replaces the destination: `dnat to 10.0.0.5:80`.
     pub(crate) fn dnat(self, address: IpAddr, port: u16) -> Self {
         let family = Family::of(address) as u32;
-        self.immediate(FIRST_REGISTER, octets(address))
-            .immediate(SECOND_REGISTER, port.to_be_bytes().to_vec())
-            .expression("nat", move |data| {
+        self.immediate(FIRST_REGISTER, &octets(address))
+            .immediate(SECOND_REGISTER, &port.to_be_bytes())
+            .expression("nat", |data| {
                 const NFTA_NAT_TYPE: u16 = 1;
                 const NFTA_NAT_FAMILY: u16 = 2;
                 const NFTA_NAT_REG_ADDR_MIN: u16 = 3;
@@ -328,14 +327,13 @@ impl Rule {
             Verdict::Goto(chain) => (-4, Some(chain)),
             Verdict::Return => (-5, None),
         };
-        let chain = chain.map(str::to_owned);
-        self.expression("immediate", move |data| {
+        self.expression("immediate", |data| {
             data.put_be32(NFTA_IMMEDIATE_DREG, VERDICT_REGISTER).nest(
                 NFTA_IMMEDIATE_DATA,
                 |data| {
                     data.nest(NFTA_DATA_VERDICT, |data| {
                         data.put_be32(NFTA_VERDICT_CODE, code.cast_unsigned());
-                        if let Some(chain) = &chain {
+                        if let Some(chain) = chain {
                             data.put_text(NFTA_VERDICT_CHAIN, chain);
                         }
                     });
@@ -345,7 +343,7 @@ impl Rule {
     }
 
     fn meta(self, key: u32) -> Self {
-        self.expression("meta", move |data| {
+        self.expression("meta", |data| {
             const NFTA_META_DREG: u16 = 1;
             const NFTA_META_KEY: u16 = 2;
             data.put_be32(NFTA_META_KEY, key)
@@ -355,7 +353,7 @@ impl Rule {
 
     fn payload(self, header: Header, offset: u32, length: usize) -> Self {
         let length = u32::try_from(length).expect("headers are short");
-        self.expression("payload", move |data| {
+        self.expression("payload", |data| {
             const NFTA_PAYLOAD_DREG: u16 = 1;
             const NFTA_PAYLOAD_BASE: u16 = 2;
             const NFTA_PAYLOAD_OFFSET: u16 = 3;
@@ -367,9 +365,9 @@ impl Rule {
         })
     }
 
-    fn mask(self, mask: Vec<u8>) -> Self {
+    fn mask(self, mask: &[u8]) -> Self {
         let length = u32::try_from(mask.len()).expect("masks are short");
-        self.expression("bitwise", move |data| {
+        self.expression("bitwise", |data| {
             const NFTA_BITWISE_SREG: u16 = 1;
             const NFTA_BITWISE_DREG: u16 = 2;
             const NFTA_BITWISE_LEN: u16 = 3;
@@ -379,7 +377,7 @@ impl Rule {
                 .put_be32(NFTA_BITWISE_DREG, FIRST_REGISTER)
                 .put_be32(NFTA_BITWISE_LEN, length)
                 .nest(NFTA_BITWISE_MASK, |data| {
-                    data.put(NFTA_DATA_VALUE, &mask);
+                    data.put(NFTA_DATA_VALUE, mask);
                 })
                 .nest(NFTA_BITWISE_XOR, |data| {
                     data.put(NFTA_DATA_VALUE, &vec![0; mask.len()]);
@@ -388,30 +386,33 @@ impl Rule {
     }
 
     fn compare(self, compare: Compare, value: &[u8]) -> Self {
-        let value = value.to_vec();
-        self.expression("cmp", move |data| {
+        self.expression("cmp", |data| {
             const NFTA_CMP_SREG: u16 = 1;
             const NFTA_CMP_OP: u16 = 2;
             const NFTA_CMP_DATA: u16 = 3;
             data.put_be32(NFTA_CMP_SREG, FIRST_REGISTER)
                 .put_be32(NFTA_CMP_OP, compare as u32)
                 .nest(NFTA_CMP_DATA, |data| {
-                    data.put(NFTA_DATA_VALUE, &value);
+                    data.put(NFTA_DATA_VALUE, value);
                 });
         })
     }
 
-    fn immediate(self, register: u32, value: Vec<u8>) -> Self {
-        self.expression("immediate", move |data| {
+    fn immediate(self, register: u32, value: &[u8]) -> Self {
+        self.expression("immediate", |data| {
             data.put_be32(NFTA_IMMEDIATE_DREG, register)
                 .nest(NFTA_IMMEDIATE_DATA, |data| {
-                    data.put(NFTA_DATA_VALUE, &value);
+                    data.put(NFTA_DATA_VALUE, value);
                 });
         })
     }
 
-    fn expression(mut self, name: &'static str, fill: impl Fn(&mut Message) + 'static) -> Self {
-        self.expressions.push((name, Box::new(fill)));
+    fn expression(mut self, name: &str, fill: impl FnOnce(&mut Message)) -> Self {
+        self.expressions.nest(NFTA_LIST_ELEM, |element| {
+            element
+                .put_text(NFTA_EXPR_NAME, name)
+                .nest(NFTA_EXPR_DATA, fill);
+        });
         self
     }
 
@@ -421,15 +422,10 @@ impl Rule {
         message
             .put_text(NFTA_RULE_TABLE, self.table.name)
             .put_text(NFTA_RULE_CHAIN, &self.chain)
-            .nest(NFTA_RULE_EXPRESSIONS, |list| {
-                for (name, fill) in &self.expressions {
-                    list.nest(NFTA_LIST_ELEM, |element| {
-                        element
-                            .put_text(NFTA_EXPR_NAME, name)
-                            .nest(NFTA_EXPR_DATA, fill);
-                    });
-                }
-            });
+            .put(
+                NFTA_RULE_EXPRESSIONS | NLA_F_NESTED,
+                self.expressions.body(),
+            );
         let entries = [(UDATA_COMMENT, &self.comment), (UDATA_OWNER, &self.owner)];
         put_userdata(&mut message, NFTA_RULE_USERDATA, &entries);
         message
@@ -736,8 +732,9 @@ mod tests {
             let rule = Rule::new(TABLE, "c");
             let network = network.parse().unwrap();
             let rule = rule.address(Side::Source, Compare::Equal, network);
-            let names = rule.expressions.iter().map(|(name, _)| *name);
-            names.collect::<Vec<_>>().join(" ")
+            let elements = Attributes(rule.expressions.body());
+            let names = elements.map(|(_, element)| Attributes(element).get(NFTA_EXPR_NAME));
+            names.flatten().map(text).collect::<Vec<_>>().join(" ")
         };
         for network in ["10.1.2.3/8", "10.1.2.3/32", "fd00::/64", "fd00::1/128"] {
             assert_eq!(loads(network), "payload cmp", "{network}");
