@@ -132,7 +132,6 @@ pub fn lives(input: &[u8]) -> bool {
     }
 }
 
-/// A stored lease.
 pub fn stored(input: &[u8]) -> bool {
     let stored: Option<Stored> = serde_json::from_slice(input).ok();
     let Some(lease) = stored.and_then(|stored| stored.lease()) else {

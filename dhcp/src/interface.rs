@@ -128,7 +128,6 @@ impl Interface {
         self.namespace.identity
     }
 
-    /// Returns the hardware address.
     pub(crate) fn mac(&self) -> Result<Mac, String> {
         let mut request = Request::new(&self.name);
         self.call::<GET_HARDWARE_ADDRESS>(&mut request)
@@ -189,7 +188,6 @@ impl Interface {
         })
     }
 
-    /// Puts a configuration back.
     pub(crate) fn restore(&self, configuration: &Configuration) -> Result<(), String> {
         self.with_netlink("put all addresses and routes back on", |socket| {
             configuration.restore(socket)

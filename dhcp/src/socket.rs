@@ -42,7 +42,6 @@ impl Socket {
         Ok(Self { fd, mac })
     }
 
-    /// Sends a message.
     pub fn send(&self, outgoing: &Outgoing) -> io::Result<()> {
         let addresses = Addresses {
             source_mac: self.mac,

@@ -43,17 +43,14 @@ impl Message {
         self
     }
 
-    /// Appends an attribute of one byte.
     pub fn put_u8(&mut self, kind: u16, value: u8) -> &mut Self {
         self.put(kind, &[value])
     }
 
-    /// Appends an attribute of two bytes.
     pub fn put_u16(&mut self, kind: u16, value: u16) -> &mut Self {
         self.put(kind, &value.to_ne_bytes())
     }
 
-    /// Appends an attribute of four bytes.
     pub fn put_u32(&mut self, kind: u16, value: u32) -> &mut Self {
         self.put(kind, &value.to_ne_bytes())
     }
@@ -153,13 +150,11 @@ impl<'a> Iterator for Attributes<'a> {
     }
 }
 
-/// Returns the number at this offset.
 pub fn u16_at(bytes: &[u8], offset: usize) -> Option<u16> {
     let bytes = bytes.get(offset..offset + 2)?;
     Some(u16::from_ne_bytes([bytes[0], bytes[1]]))
 }
 
-/// Returns the number at this offset.
 pub fn u32_at(bytes: &[u8], offset: usize) -> Option<u32> {
     let bytes = bytes.get(offset..offset + 4)?;
     Some(u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))

@@ -28,11 +28,8 @@ const RTPROT_BOOT: u8 = 3;
 /// The length of `struct rtmsg`.
 const RTMSG: usize = 12;
 
-/// IPv4.
 pub const AF_INET: u8 = 2;
-/// IPv6.
 pub const AF_INET6: u8 = 10;
-/// The main routing table.
 pub const RT_TABLE_MAIN: u32 = 254;
 /// The destination is anywhere.
 pub const RT_SCOPE_UNIVERSE: u8 = 0;
@@ -71,7 +68,6 @@ pub struct Route<P> {
     pub link: Option<u32>,
     /// The preferred source address.
     pub source: Option<IpAddr>,
-    /// The routing table.
     pub table: u32,
     /// `RT_SCOPE_*`.
     pub scope: u8,

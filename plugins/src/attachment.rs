@@ -56,7 +56,6 @@ impl Container {
         Ok(Self { namespace, netlink })
     }
 
-    /// Returns the link of this name.
     pub(crate) fn link(&mut self, name: &str) -> Result<Link> {
         link_by_name(&mut self.netlink, name)
     }

@@ -41,7 +41,6 @@ enum Failure {
     Work(String),
 }
 
-/// Runs a command.
 pub(crate) fn run(args: impl Iterator<Item = OsString>) -> ExitCode {
     let args: Vec<String> = args.map(|arg| arg.to_string_lossy().into_owned()).collect();
     let outcome = match args
@@ -75,7 +74,6 @@ fn fail(text: &str, status: u8) -> ExitCode {
     ExitCode::from(status)
 }
 
-/// The arguments of `install`.
 #[derive(Debug, PartialEq, Eq)]
 struct Install {
     dir: PathBuf,

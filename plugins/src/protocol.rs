@@ -50,7 +50,6 @@ impl Plugin {
 }
 
 impl Call {
-    /// Opens the container's network namespace.
     pub(crate) fn namespace(&self) -> Result<Namespace> {
         open_netns(&self.netns)
     }

@@ -153,7 +153,6 @@ fn up_to(limit: u8, key: &str, number: i64) -> Result<u8> {
         .ok_or_else(|| Failure::internal(format!("{key:?} is from 0 to {limit}, not {number}")))
 }
 
-/// Fails for a configuration that the plugin refuses before it touches anything.
 pub(crate) fn check(call: &Call) -> Result<()> {
     let config: Config = call.config()?;
     config.bond().map(|_| ())

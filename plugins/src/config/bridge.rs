@@ -182,7 +182,6 @@ fn trunk_ids(trunk: &[VlanTrunk]) -> Result<Vec<u16>> {
     Ok(ids)
 }
 
-/// Fails for a configuration that the plugin refuses before it touches anything.
 pub(crate) fn check(call: &Call) -> Result<()> {
     let plan = Plan::load(call)?;
     plan.validate()?;

@@ -6,7 +6,6 @@ use crate::call::Call;
 use crate::config::IpamConfig;
 use crate::error::{Failure, Result};
 
-/// The configuration.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Config {

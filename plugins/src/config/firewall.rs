@@ -5,7 +5,6 @@ use serde::Deserialize;
 use crate::call::Call;
 use crate::error::{Failure, Result};
 
-/// The configuration.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Config {
@@ -67,7 +66,6 @@ impl Policy {
     }
 }
 
-/// Fails for a configuration that the plugin refuses before it touches anything.
 pub(crate) fn check(call: &Call) -> Result<()> {
     let config = Config::load(call)?;
     Policy::parse(&config.ingress_policy).map(|_| ())

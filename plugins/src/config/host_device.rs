@@ -7,7 +7,6 @@ use crate::call::Call;
 use crate::config::{IpamConfig, parse_mac};
 use crate::error::{Failure, Result};
 
-/// The configuration.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Config {
@@ -61,7 +60,6 @@ impl Config {
     }
 }
 
-/// Fails for a configuration that the plugin refuses before it touches anything.
 pub(crate) fn check(call: &Call) -> Result<()> {
     // The runtime may name the device: a configuration without one is not wrong.
     let config: Config = call.config()?;

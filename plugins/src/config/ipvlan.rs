@@ -7,7 +7,6 @@ use crate::call::Call;
 use crate::config::{IpamConfig, Modes};
 use crate::error::Result;
 
-/// The configuration.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Config {
@@ -28,7 +27,6 @@ pub(crate) const MODES: Modes = Modes {
     all: &[("l2", 0), ("l3", 1), ("l3s", 2)],
 };
 
-/// Fails for a configuration that the plugin refuses before it touches anything.
 pub(crate) fn check(call: &Call) -> Result<()> {
     let config: Config = call.config()?;
     MODES.parse(&config.mode).map(|_| ())

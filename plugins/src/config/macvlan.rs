@@ -7,7 +7,6 @@ use crate::call::Call;
 use crate::config::{IpamConfig, Mac, Modes, parse_requested_mac};
 use crate::error::{Failure, Result};
 
-/// The configuration.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Config {
@@ -51,7 +50,6 @@ impl Config {
     }
 }
 
-/// Fails for a configuration that the plugin refuses before it touches anything.
 pub(crate) fn check(call: &Call) -> Result<()> {
     let mut config: Config = call.config()?;
     if config.mtu < 0 {

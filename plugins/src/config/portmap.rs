@@ -11,7 +11,6 @@ use crate::error::{Failure, Result};
 /// The bit that marks packets to masquerade, when the configuration names none.
 pub(crate) const DEFAULT_MARK_BIT: i64 = 13;
 
-/// The configuration.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Config {
@@ -159,7 +158,6 @@ pub(crate) fn port_number(port: i64) -> u16 {
     u16::try_from(port).unwrap_or(0)
 }
 
-/// Fails for a configuration that the plugin refuses before it touches anything.
 pub(crate) fn check(call: &Call) -> Result<()> {
     let config = Config::load(call)?;
     match &config.backend {

@@ -50,9 +50,7 @@ impl RangeTexts {
 pub struct Range {
     /// The network to which the addresses belong.
     pub(crate) subnet: Cidr,
-    /// The first address.
     pub(crate) first: IpAddr,
-    /// The last address.
     pub(crate) last: IpAddr,
     /// The gateway, which no container gets.
     pub(crate) gateway: IpAddr,
@@ -94,12 +92,10 @@ impl Range {
         })
     }
 
-    /// Returns the first address.
     pub fn first(&self) -> IpAddr {
         self.first
     }
 
-    /// Returns the last address.
     pub fn last(&self) -> IpAddr {
         self.last
     }

@@ -2,7 +2,6 @@
 
 use serde::Deserialize;
 
-/// The configuration.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Config {

@@ -13,7 +13,6 @@ use crate::error::{Failure, Result};
 /// The directory of the former values, unless the configuration names another one.
 pub(crate) const DATA_DIR: &str = "/run/cni/tuning";
 
-/// The configuration.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Config {
@@ -180,7 +179,6 @@ pub(crate) fn load_checked(call: &Call) -> Result<Request> {
     Request::load(call)
 }
 
-/// Fails for a configuration that the plugin refuses before it touches anything.
 pub(crate) fn check(call: &Call) -> Result<()> {
     let settings = load_checked(call)?.settings;
     for (name, _) in &settings.sysctl {

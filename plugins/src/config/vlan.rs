@@ -10,7 +10,6 @@ use crate::error::{Failure, Result};
 /// The highest id; 4095 is reserved.
 pub(crate) const MAX_ID: i64 = 4094;
 
-/// The configuration.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Config {
@@ -48,7 +47,6 @@ impl Config {
     }
 }
 
-/// Fails for a configuration that the plugin refuses before it touches anything.
 pub(crate) fn check(call: &Call) -> Result<()> {
     let config: Config = call.config()?;
     // The text of the plugin is the reference's, whose number it refuses.

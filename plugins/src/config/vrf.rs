@@ -5,7 +5,6 @@ use serde::Deserialize;
 use crate::call::Call;
 use crate::error::{Failure, Result};
 
-/// The configuration.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Config {

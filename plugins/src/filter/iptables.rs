@@ -125,7 +125,6 @@ impl From<Error> for cni::CniError {
 type Outcome<T> = std::result::Result<T, Error>;
 
 impl Iptables {
-    /// Finds the program.
     pub(crate) fn find(protocol: Protocol) -> Result<Self> {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let dirs = std::env::split_paths(&path).chain(SYSTEM_DIRS.map(PathBuf::from));
@@ -139,7 +138,6 @@ impl Iptables {
             })
     }
 
-    /// Returns whether a chain is there.
     pub(crate) fn has_chain(&self, table: &str, chain: &str) -> Outcome<bool> {
         Self::unless_refused(self.run(&["-t", table, "-S", chain, "1"]))
     }
@@ -150,7 +148,6 @@ impl Iptables {
         Ok(if is_new { Chain::New } else { Chain::Existing })
     }
 
-    /// Returns whether a rule is in a chain.
     pub(crate) fn has_rule(&self, table: &str, chain: &str, rule: &[String]) -> Outcome<bool> {
         Self::unless_refused(self.run_rule(&["-t", table, "-C", chain], rule))
     }
@@ -408,7 +405,6 @@ impl ListedRule {
         self.after("-j")
     }
 
-    /// Returns the comment of the rule.
     pub(crate) fn comment(&self) -> Option<&str> {
         self.after("--comment")
     }

@@ -32,7 +32,6 @@ impl Parents {
         self.host.as_mut().unwrap_or(&mut self.container.netlink)
     }
 
-    /// Returns the link of this name.
     pub(super) fn link(&mut self, name: &str) -> Result<Link> {
         link_by_name(self.netlink(), name)
     }

@@ -192,7 +192,6 @@ impl Rule {
         }
     }
 
-    /// Gives the rule a comment.
     pub(crate) fn comment(mut self, comment: &str) -> Self {
         self.comment = Some(comment.to_owned());
         self
@@ -449,7 +448,6 @@ pub(crate) struct Transaction {
 }
 
 impl Transaction {
-    /// Begins a transaction.
     pub(crate) fn new() -> Self {
         Self {
             messages: vec![bracket(NFNL_MSG_BATCH_BEGIN)],
@@ -506,7 +504,6 @@ impl Transaction {
         self.push(chain(NFT_MSG_DELCHAIN, 0, table, name))
     }
 
-    /// Appends a rule to its chain.
     pub(crate) fn add_rule(&mut self, rule: &Rule) -> &mut Self {
         self.push(rule.message())
     }
@@ -543,7 +540,6 @@ impl Netlink {
         self.get(Message::new(kind, 0, &[0; 4])).map(|_| ())
     }
 
-    /// Makes the changes of a transaction.
     pub(crate) fn commit(&mut self, mut transaction: Transaction) -> Result<(), Errno> {
         if transaction.is_empty() {
             return Ok(());

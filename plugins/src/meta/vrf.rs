@@ -89,7 +89,6 @@ fn free_table(links: &[Link]) -> Result<u32> {
         })
 }
 
-/// Returns the request that creates a VRF.
 fn request(name: &str, table: u32) -> Message {
     let link = NewLink {
         name,

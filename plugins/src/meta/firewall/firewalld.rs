@@ -10,7 +10,6 @@ const ZONE_INTERFACE: &str = "org.fedoraproject.FirewallD1.zone";
 /// The error for a source that the zone has already.
 const ALREADY_SET: &str = "ZONE_ALREADY_SET";
 
-/// A connection to firewalld.
 pub(super) struct Firewalld<'a> {
     bus: Bus,
     zone: &'a str,
