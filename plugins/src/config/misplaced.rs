@@ -26,7 +26,7 @@ pub(super) fn faults(network: &NetworkConfig, has_resource: bool) -> Vec<Fault> 
         faults.push(Fault::new(kind, true, text));
     }
     for plugin in &network.plugins {
-        faults.extend(get(&plugin.value, "ipam").and_then(|ipam| of_ipam(&plugin.kind, ipam)));
+        faults.extend(get(&plugin.value, "ipam").and_then(|ipam| ipam_fault(&plugin.kind, ipam)));
         faults.extend(of_names(plugin));
         let is_named = DEVICE.iter().any(|key| get(&plugin.value, key).is_some());
         let is_given = has_resource || plugin.capabilities.iter().any(|one| one == "deviceID");
@@ -39,7 +39,7 @@ pub(super) fn faults(network: &NetworkConfig, has_resource: bool) -> Vec<Fault> 
     faults
 }
 
-fn of_ipam(kind: &str, ipam: &Value) -> Option<Fault> {
+fn ipam_fault(kind: &str, ipam: &Value) -> Option<Fault> {
     let Value::Object(object) = ipam else {
         let name = ipam.as_str().unwrap_or("dhcp");
         let text = format!("refuses \"ipam\": {ipam}: write \"ipam\": {{\"type\": \"{name}\"}}");
