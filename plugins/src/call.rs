@@ -274,22 +274,22 @@ mod tests {
 
     #[test]
     fn refused_names_have_the_reference_texts() {
-        let of_name = |name: &str| refused(IfName::parse(name).unwrap_err());
+        let name_error = |name: &str| refused(IfName::parse(name).unwrap_err());
         assert_eq!(
-            of_name("a-name-longer-than-15").msg,
+            name_error("a-name-longer-than-15").msg,
             "interface name is too long"
         );
         assert_eq!(
-            of_name("a-name-longer-than-15").details,
+            name_error("a-name-longer-than-15").details,
             "interface name should be less than 16 characters"
         );
-        let of_id = |id: &str| refused(ContainerId::parse(id).unwrap_err());
-        assert_eq!(of_id("a b").msg, "invalid characters in containerID");
-        assert_eq!(of_id("a b").details, "a b");
-        assert!(of_id(&"a".repeat(200)).msg.ends_with("128 bytes"));
-        assert_eq!(of_name("..").msg, "interface name is . or ..");
+        let id_error = |id: &str| refused(ContainerId::parse(id).unwrap_err());
+        assert_eq!(id_error("a b").msg, "invalid characters in containerID");
+        assert_eq!(id_error("a b").details, "a b");
+        assert!(id_error(&"a".repeat(200)).msg.ends_with("128 bytes"));
+        assert_eq!(name_error("..").msg, "interface name is . or ..");
         assert_eq!(
-            of_name("a b").msg,
+            name_error("a b").msg,
             "interface name contains / or : or whitespace characters"
         );
     }

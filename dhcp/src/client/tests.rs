@@ -139,13 +139,9 @@ fn messages_for_others_are_passed_over() {
         );
     }
     let request = sent(client.receive(&offer, SERVER_MAC, seconds(1))).message;
-    let mut of_another = reply(Kind::Ack, &request);
-    of_another.your_address = SERVER;
-    assert!(
-        client
-            .receive(&of_another, SERVER_MAC, seconds(1))
-            .is_empty()
-    );
+    let mut other = reply(Kind::Ack, &request);
+    other.your_address = SERVER;
+    assert!(client.receive(&other, SERVER_MAC, seconds(1)).is_empty());
     assert!(
         client.receive(&offer, SERVER_MAC, seconds(1)).is_empty(),
         "a second offer"

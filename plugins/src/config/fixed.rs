@@ -105,9 +105,9 @@ pub(crate) fn own_addresses(
     for text in args.list("GATEWAY") {
         let gateway = ip::parse(text)
             .map_err(|_| Failure::internal(format!("invalid gateway address: {text}")))?;
-        for (cidr, of_address) in &mut addresses[first_of_args..] {
+        for (cidr, own_gateway) in &mut addresses[first_of_args..] {
             if cidr.contains(gateway) {
-                *of_address = Some(gateway);
+                *own_gateway = Some(gateway);
             }
         }
     }

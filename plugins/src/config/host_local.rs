@@ -68,7 +68,7 @@ impl Config {
             .ipam
             .ok_or_else(|| Failure::internal("IPAM config missing 'ipam' key"))?;
         let args = call.known_args(&["IP"])?;
-        let of_variable = args.get("IP").filter(|text| !text.is_empty()).map(|text| {
+        let from_args = args.get("IP").filter(|text| !text.is_empty()).map(|text| {
             parse_requested(text).map_err(|error| {
                 error.context(&format!(
                     "ARGS: error parsing value of pair {:?}",
@@ -76,18 +76,18 @@ impl Config {
                 ))
             })
         });
-        let of_config = [&document.args.cni.ips, &document.runtime.ips];
-        let of_config = of_config
+        let from_config = [&document.args.cni.ips, &document.runtime.ips];
+        let from_config = from_config
             .into_iter()
             .flatten()
             .map(|text| parse_requested(text));
-        let requested = of_variable
+        let requested = from_args
             .into_iter()
-            .chain(of_config)
+            .chain(from_config)
             .collect::<Result<Vec<_>>>()?;
-        let of_runtime = document.runtime.ranges.into_iter();
+        let runtime_sets = document.runtime.ranges.into_iter();
         let old_form = ipam.range.subnet.is_some().then(|| vec![ipam.range]);
-        let sets = of_runtime
+        let sets = runtime_sets
             .chain(old_form)
             .chain(ipam.ranges)
             .map(|set| set.iter().map(RangeTexts::read).collect())

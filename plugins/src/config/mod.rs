@@ -314,10 +314,10 @@ pub(crate) struct DnsConfig {
 
 impl DnsConfig {
     /// Returns the name resolution of a result: the configuration's as a whole, if it has any, otherwise that of the IPAM plugin.
-    pub(crate) fn or(self, of_ipam: Dns) -> Dns {
+    pub(crate) fn or(self, ipam: Dns) -> Dns {
         let lists = [&self.nameservers, &self.search, &self.options];
         if self.domain.is_empty() && lists.iter().all(|list| list.is_none()) {
-            return of_ipam;
+            return ipam;
         }
         Dns {
             nameservers: self.nameservers.unwrap_or_default(),

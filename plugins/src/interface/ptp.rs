@@ -96,8 +96,8 @@ pub(crate) fn add(call: &Call) -> Result<CniResult> {
     )
 }
 
-fn attach(call: &Call, config: &Config, of_ipam: CniResult) -> Result<CniResult> {
-    let addresses = Address::all(&of_ipam)?;
+fn attach(call: &Call, config: &Config, ipam_result: CniResult) -> Result<CniResult> {
+    let addresses = Address::all(&ipam_result)?;
     veth::enable_forwarding(addresses.iter().map(|address| address.cidr.address))
         .map_err(|error| error.context("Could not enable IP forwarding"))?;
     let namespace = call.namespace()?;
@@ -108,7 +108,7 @@ fn attach(call: &Call, config: &Config, of_ipam: CniResult) -> Result<CniResult>
         ..Pair::default()
     };
     let name = pair.create(&mut host, &namespace)?;
-    let mut result = of_ipam;
+    let mut result = ipam_result;
     for config in &mut result.ips {
         config.interface = Some(CONTAINER);
     }

@@ -417,13 +417,13 @@ mod tests {
 
     #[test]
     fn empty_list_of_the_configuration_replaces_name_resolution() {
-        let of_ipam = Dns {
+        let ipam = Dns {
             nameservers: vec!["10.0.0.1".to_owned()],
             ..Dns::default()
         };
         for (text, expected) in [
-            ("{}", of_ipam.clone()),
-            (r#"{"domain": ""}"#, of_ipam.clone()),
+            ("{}", ipam.clone()),
+            (r#"{"domain": ""}"#, ipam.clone()),
             (r#"{"search": []}"#, Dns::default()),
             (
                 r#"{"domain": "a.test"}"#,
@@ -434,7 +434,7 @@ mod tests {
             ),
         ] {
             let config: DnsConfig = serde_json::from_str(text).unwrap();
-            assert_eq!(config.or(of_ipam.clone()), expected, "{text}");
+            assert_eq!(config.or(ipam.clone()), expected, "{text}");
         }
     }
 

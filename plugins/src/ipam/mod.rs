@@ -199,11 +199,11 @@ fn run(path: &Path, call: &Call, command: Command) -> Result<Vec<u8>> {
     ];
     let own = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-    let of_call = variables
+    let from_call = variables
         .iter()
         .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
     // The specification hands every variable on, and the later value of a name counts.
-    let env: Vec<_> = own.chain(of_call).collect();
+    let env: Vec<_> = own.chain(from_call).collect();
     let exec = DirectExec {
         own_group: false,
         ..DirectExec::default()

@@ -21,20 +21,20 @@ pub(crate) fn check(call: &Call) -> Result<()> {
     let mut host = Netlink::open().context(|| "failed to open a netlink socket".to_owned())?;
 
     let name = &plan.config.bridge;
-    let of_bridge = result
+    let bridge_interface = result
         .interfaces
         .iter()
         .rfind(|interface| interface.name == *name)
         .ok_or_else(|| Failure::internal("Interface name missing "))?;
-    let bridge = host_link(&mut host, of_bridge)?;
-    check_bridge(of_bridge, &bridge, plan.config.promisc_mode)?;
+    let bridge = host_link(&mut host, bridge_interface)?;
+    check_bridge(bridge_interface, &bridge, plan.config.promisc_mode)?;
 
-    let of_container = single::expected_interface(&result, call)?;
+    let container_interface = single::expected_interface(&result, call)?;
     let end = container
         .netlink
-        .link_by_name(&of_container.name)
-        .map_err(|_| not_found(&of_container.name))?;
-    let peer = check_container(of_container, &end)?;
+        .link_by_name(&container_interface.name)
+        .map_err(|_| not_found(&container_interface.name))?;
+    let peer = check_container(container_interface, &end)?;
 
     check_port(&mut host, &result, &bridge, &end, peer, name)?;
     container.check_addresses(&call.ifname, &result.ips)?;

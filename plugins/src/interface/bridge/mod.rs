@@ -72,9 +72,9 @@ impl Addition<'_> {
         port::configure(&mut self.host, &self.bridge, &self.name, self.plan)?;
         let (call, config) = (self.call, &self.plan.config);
         let mut result = if config.ipam.is_set() {
-            let of_ipam = config.ipam.add(call)?;
+            let ipam_result = config.ipam.add(call)?;
             or_undo(
-                || self.attach_with_addresses(namespace, of_ipam),
+                || self.attach_with_addresses(namespace, ipam_result),
                 || {
                     // The error that is reported is the first one.
                     let _ = config.ipam.del(call);
@@ -113,14 +113,14 @@ impl Addition<'_> {
     fn attach_with_addresses(
         &mut self,
         namespace: Namespace,
-        of_ipam: CniResult,
+        ipam_result: CniResult,
     ) -> Result<CniResult> {
-        if of_ipam.ips.is_empty() {
+        if ipam_result.ips.is_empty() {
             return Err(Failure::internal("IPAM plugin returned missing IP config"));
         }
         let mut result = CniResult {
             interfaces: self.interfaces(),
-            ..of_ipam
+            ..ipam_result
         };
         let gateways = self.plan.complete(&mut result)?;
         let ifname = self.call.ifname.as_str();
@@ -155,18 +155,18 @@ impl Addition<'_> {
     /// Gives the gateways' addresses to the bridge, or to the interface of its VLAN, and lets the host forward.
     fn set_up_gateway(&mut self, gateways: &[Cidr], result: &mut CniResult) -> Result<()> {
         let config = &self.plan.config;
-        let mut of_vlan = None;
+        let mut vlan_link = None;
         if let Some(vlan) = self.plan.vlan.filter(|_| !gateways.is_empty()) {
             let keeps_default = config.preserve_default_vlan;
             let link =
                 device::ensure_vlan_interface(&mut self.host, &self.bridge, vlan, keeps_default)
                     .map_err(|error| error.context("failed to create vlan interface"))?;
             result.interfaces.push(interface_of(&link));
-            of_vlan = Some(link);
+            vlan_link = Some(link);
         }
         for gateway in gateways {
-            let link = of_vlan.as_ref().unwrap_or(&self.bridge);
-            let what = if of_vlan.is_some() {
+            let link = vlan_link.as_ref().unwrap_or(&self.bridge);
+            let what = if vlan_link.is_some() {
                 "failed to set vlan interface for bridge with addr"
             } else {
                 "failed to set bridge addr"
@@ -216,13 +216,13 @@ impl Addition<'_> {
 /// Returns the parameters of the container's interface: neighbours learn at once that the address has moved here, and duplicate
 /// address detection runs only where the configuration demands it.
 fn parameters(ifname: &str, enable_dad: bool) -> Vec<(String, &'static str)> {
-    let of_ipv6 = |name: &str| format!("net/ipv6/conf/{ifname}/{name}");
+    let ipv6 = |name: &str| format!("net/ipv6/conf/{ifname}/{name}");
     let mut parameters = vec![(format!("net/ipv4/conf/{ifname}/arp_notify"), "1")];
     if enable_dad {
-        parameters.push((of_ipv6("enhanced_dad"), "1"));
-        parameters.push((of_ipv6("accept_dad"), "1"));
+        parameters.push((ipv6("enhanced_dad"), "1"));
+        parameters.push((ipv6("accept_dad"), "1"));
     } else {
-        parameters.push((of_ipv6("accept_dad"), "0"));
+        parameters.push((ipv6("accept_dad"), "0"));
     }
     parameters
 }
@@ -246,7 +246,7 @@ pub(crate) fn del(call: &Call) -> Result<()> {
     let plan = Plan::load(call)?;
     let config = &plan.config;
     let addresses = config.masquerade.remove_pair(call)?;
-    let of_ipam = config.ipam.del(call);
+    let released = config.ipam.del(call);
     if config.mac_spoof_check
         && let Err(error) = spoofcheck::tear_down(&reference(call))
     {
@@ -254,7 +254,7 @@ pub(crate) fn del(call: &Call) -> Result<()> {
         let _ = writeln!(std::io::stderr(), "{error}");
     }
     veth::combine([
-        of_ipam,
+        released,
         config.masquerade.tear_down(call, addresses.as_deref()),
     ])
 }

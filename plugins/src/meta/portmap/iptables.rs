@@ -209,10 +209,10 @@ fn delete_rules(
 
 /// Returns protocol and port of the rules of a container's chain that forward to other addresses: those of other attachments.
 fn ports_of_others(rules: &[ListedRule], addresses: &[IpAddr]) -> Vec<(String, String)> {
-    let of_others = rules.iter().filter(|rule| {
+    let others = rules.iter().filter(|rule| {
         destination(rule).is_some_and(|destination| !addresses.contains(&destination))
     });
-    of_others.flat_map(ports).collect()
+    others.flat_map(ports).collect()
 }
 
 /// Returns whether a rule forwards to one of these addresses, or marks or selects no port that other attachments keep.
@@ -296,8 +296,8 @@ fn entry_rules(target: &Target<'_>, container: Cidr) -> Vec<Vec<String>> {
     let comment = comment(target.network, target.container_id);
     let mut ports: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for mapping in target.config.mappings() {
-        let of_protocol = ports.entry(&mapping.protocol).or_default();
-        of_protocol.push(mapping.host_port.to_string());
+        let same_protocol = ports.entry(&mapping.protocol).or_default();
+        same_protocol.push(mapping.host_port.to_string());
     }
     let conditions = target.config.conditions(container.address);
     let mut rules = Vec::new();
