@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn file_that_is_no_namespace_cannot_be_entered() {
+    fn file_that_is_not_a_namespace_cannot_be_entered() {
         let file = std::fs::File::open("/proc/self/exe").unwrap();
         let error = Interface::find(Namespace::new(file.into()).unwrap(), "lo", None).unwrap_err();
         assert!(error.to_string().starts_with("cannot enter"), "{error}");

@@ -13,7 +13,7 @@ use crate::{Mac, filter};
 
 /// `ETH_P_IP`.
 const ETHERTYPE_IPV4: u16 = 0x0800;
-/// Frames are shorter; jumbo frames that are cut off are no DHCP messages.
+/// Frames are shorter; jumbo frames that are cut off are not DHCP messages.
 const FRAME_LENGTH: usize = 2048;
 /// How many frames are read at a time: whoever sends them without a pause must not keep the caller from its other work.
 const FRAMES: usize = 32;

@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn directory_that_cannot_be_read_is_no_empty_one() {
+    fn directory_that_cannot_be_read_is_not_empty() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("file");
         fs::write(&file, "").unwrap();

@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_short_or_of_another_family_is_no_route() {
+    fn routes_that_are_cut_short_or_of_another_family_are_refused() {
         let bytes = default_through(None).add(AddRoute::New).finish(0, 1);
         let body = &bytes[HEADER..];
         for end in 0..RTMSG {

@@ -578,7 +578,7 @@ fn renewal_times_of_zero_are_the_clients_to_choose() {
 }
 
 #[test]
-fn lease_of_no_time_is_none() {
+fn lease_without_time_is_refused() {
     let (mut client, actions) = granted([0, 0, 0], seconds(5));
     assert_eq!(actions, []);
     assert_eq!(client.lease(), None);

@@ -153,7 +153,7 @@ pub(crate) fn backend_of_conditions(conditions: &[String]) -> Option<Backend> {
     }
 }
 
-/// Returns the number of a port, 0 when there is no such port.
+/// Returns the number of a port, 0 for a number that is not a port's.
 pub(crate) fn port_number(port: i64) -> u16 {
     u16::try_from(port).unwrap_or(0)
 }

@@ -388,7 +388,7 @@ fn configure(
 }
 
 /// Gives the addresses back and moves the link to the host; neither keeps the other from being done. A device that was unplugged has
-/// nothing to move, so that what the bus says no more is not an error here.
+/// nothing to move, so that what the bus no longer says is not an error here.
 pub(crate) fn del(call: &Call) -> Result<()> {
     let sysfs = Sysfs::below(Path::new("/sys"));
     let config: Config = call.config()?;

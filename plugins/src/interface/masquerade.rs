@@ -49,7 +49,7 @@ impl Masquerade {
         masquerade::tear_down(addresses, &owner(call, &call.container_id, &call.ifname))
     }
 
-    /// GC: ends it for attachments that exist no more.
+    /// GC: ends it for attachments that no longer exist.
     pub(crate) fn gc(&self, call: &Call) -> Result<()> {
         let Some(valid) = call.valid_attachments()?.filter(|_| self.is_on) else {
             return Ok(());

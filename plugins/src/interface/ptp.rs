@@ -234,7 +234,7 @@ pub(crate) fn status(call: &Call) -> Result<()> {
     config.ipam.require_status(call)
 }
 
-/// Ends masquerading for attachments that exist no more, as the IPAM plugin releases their addresses.
+/// Ends masquerading for attachments that no longer exist, as the IPAM plugin releases their addresses.
 pub(crate) fn gc(call: &Call) -> Result<()> {
     let config: Config = call.config()?;
     veth::combine([config.ipam.gc(call), config.masquerade.gc(call)])

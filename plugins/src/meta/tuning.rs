@@ -263,7 +263,7 @@ fn is_allmulti(link: &Link) -> bool {
     link.flags & IFF_ALLMULTI != 0
 }
 
-/// Gives the interface its former values. An interface that is no more needs none, and its file goes; nothing fails DEL, since a
+/// Gives the interface its former values. An interface that no longer exists needs none, and its file goes; nothing fails DEL, since a
 /// value that the kernel refuses to take back will be refused again.
 pub(crate) fn del(call: &Call) -> Result<()> {
     let request = Request::load(call)?;

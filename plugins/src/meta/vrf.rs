@@ -117,7 +117,7 @@ fn routes_in_table(routes: &[Route], interface: u32, table: u32) -> Vec<Route> {
     moved
 }
 
-/// Returns the global IPv6 addresses that an interface had and has no more: unless a sysctl says otherwise, it loses them when it goes
+/// Returns the global IPv6 addresses that an interface had and no longer has: unless a sysctl says otherwise, it loses them when it goes
 /// down, as it does on its way into a VRF.
 fn lost_addresses(before: &[Address], after: &[Address]) -> Vec<Address> {
     before

@@ -250,7 +250,7 @@ pub(crate) fn del(call: &Call) -> Result<()> {
     if config.mac_spoof_check
         && let Err(error) = spoofcheck::tear_down(&reference(call))
     {
-        // Rules of a link that exists no more stop nothing, so they do not keep the pod from being deleted.
+        // Rules of a link that no longer exists stop nothing, so they do not keep the pod from being deleted.
         let _ = writeln!(std::io::stderr(), "{error}");
     }
     veth::combine([
@@ -266,7 +266,7 @@ pub(crate) fn status(call: &Call) -> Result<()> {
     plan.config.ipam.status(call)
 }
 
-/// Ends masquerading for attachments that exist no more, as the IPAM plugin releases their addresses.
+/// Ends masquerading for attachments that no longer exist, as the IPAM plugin releases their addresses.
 pub(crate) fn gc(call: &Call) -> Result<()> {
     let plan = Plan::load(call)?;
     let config = &plan.config;

@@ -494,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn option_of_no_known_name_fails_an_add_and_not_a_del() {
+    fn unknown_option_fails_an_add_and_not_a_del() {
         let socket = tempfile::tempdir().unwrap().path().join("none.sock");
         let config = serde_json::json!({"ipam": {
             "type": "dhcp", "daemonSocketPath": socket,
