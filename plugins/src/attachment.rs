@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use cni::CniResult;
 use cni::types::{Interface, IpConfig, Route as ResultRoute};
 
-use crate::error::{Context, Failure, Result};
+use crate::error::{Context, Result, bail, failure};
 use crate::ip::{self, Cidr};
 use crate::kernel::address::{IFA_F_DADFAILED, IFA_F_TENTATIVE};
 use crate::kernel::link::{IFF_RUNNING, Link};
@@ -150,7 +150,7 @@ impl Container {
         let link = self
             .netlink
             .link_by_name(ifname)
-            .map_err(|_| Failure::internal(format!("Cannot find container link {ifname}")))?;
+            .map_err(|_| failure!("Cannot find container link {ifname}"))?;
         let present = self
             .netlink
             .addresses(link.index)
@@ -162,9 +162,7 @@ impl Container {
         for config in ips {
             let cidr = cidr(config)?;
             if !present.iter().any(|address| address.cidr == cidr) {
-                return Err(Failure::internal(format!(
-                    "Failed to match addr {cidr} on interface {ifname}"
-                )));
+                bail!("Failed to match addr {cidr} on interface {ifname}");
             }
             if !routes
                 .iter()
@@ -174,9 +172,7 @@ impl Container {
                     "" => "<nil>",
                     gateway => gateway,
                 };
-                return Err(Failure::internal(format!(
-                    "Failed to find Gateway {gateway} for interface {ifname}"
-                )));
+                bail!("Failed to find Gateway {gateway} for interface {ifname}");
             }
         }
         Ok(())
@@ -200,10 +196,10 @@ impl Container {
                     && (destination.length == 0 || gateway.is_none() || route.gateway == gateway)
             });
             if !is_there {
-                return Err(Failure::internal(format!(
+                bail!(
                     "Expected Route {destination} via {} not found in routing table",
                     route.gw
-                )));
+                );
             }
         }
         Ok(())
@@ -222,7 +218,7 @@ impl<'a> Assignment<'a> {
     /// Reads a result, whose addresses must all belong to the interface.
     pub(crate) fn of(ifname: &'a str, result: &'a CniResult) -> Result<Self> {
         if result.interfaces.is_empty() {
-            return Err(Failure::internal("no interfaces to configure"));
+            bail!("no interfaces to configure");
         }
         let mut gateways = Gateways::default();
         let mut addresses = Vec::new();
@@ -232,10 +228,10 @@ impl<'a> Assignment<'a> {
             }
             let interface = interface_of(config, result);
             if interface.is_none_or(|interface| interface.name != ifname) {
-                return Err(Failure::internal(format!(
+                bail!(
                     "failed to add IP addr {} to {ifname:?}: invalid interface index",
                     config.address
-                )));
+                );
             }
             addresses.push(cidr(config)?);
             gateways.note(config)?;
@@ -321,10 +317,11 @@ pub(crate) fn settle_addresses(netlink: &mut Netlink, link: &Link) -> Result<()>
             .iter()
             .find(|address| address.flags & IFA_F_DADFAILED != 0);
         if let Some(address) = failed {
-            return Err(Failure::internal(format!(
+            bail!(
                 "link {} has address {} in DADFAILED state",
-                link.name, address.cidr.address
-            )));
+                link.name,
+                address.cidr.address
+            );
         }
         let tentative = addresses
             .iter()
@@ -340,12 +337,12 @@ pub(crate) fn settle_addresses(netlink: &mut Netlink, link: &Link) -> Result<()>
                 return Ok(());
             }
             if now >= deadline + SETTLE_LIMIT {
-                return Err(Failure::internal(format!(
+                bail!(
                     "link {} has address {} in tentative state after {} s",
                     link.name,
                     tentative.cidr.address,
                     2 * SETTLE_LIMIT.as_secs()
-                )));
+                );
             }
         }
         std::thread::sleep(SETTLE_INTERVAL);
@@ -356,9 +353,9 @@ pub(crate) fn settle_addresses(netlink: &mut Netlink, link: &Link) -> Result<()>
 pub(crate) fn link_by_name(netlink: &mut Netlink, name: &str) -> Result<Link> {
     netlink.link_by_name(name).map_err(|error| {
         if error == Errno::ENODEV {
-            Failure::internal("Link not found")
+            failure!("Link not found")
         } else {
-            Failure::internal(error.to_string())
+            failure!("{error}")
         }
     })
 }
@@ -369,9 +366,7 @@ pub(crate) fn delete_link(netlink: &mut Netlink, name: &str) -> Result<Option<Li
         Ok(link) => link,
         Err(Errno::ENODEV) => return Ok(None),
         Err(error) => {
-            return Err(Failure::internal(format!(
-                "failed to lookup {name:?}: {error}"
-            )));
+            bail!("failed to lookup {name:?}: {error}");
         }
     };
     remove_link(netlink, &link).map(|()| Some(link))
@@ -381,10 +376,7 @@ pub(crate) fn delete_link(netlink: &mut Netlink, name: &str) -> Result<Option<Li
 pub(crate) fn remove_link(netlink: &mut Netlink, link: &Link) -> Result<()> {
     match netlink.delete_link(link.index) {
         Ok(()) | Err(Errno::ENODEV) => Ok(()),
-        Err(error) => Err(Failure::internal(format!(
-            "failed to delete {:?}: {error}",
-            link.name
-        ))),
+        Err(error) => Err(failure!("failed to delete {:?}: {error}", link.name)),
     }
 }
 

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::error::{Context, Failure, Result};
+use crate::error::{Context, Result, failure};
 
 /// The beginning of the error for a configuration that is not what the plugin reads.
 pub(crate) const UNREADABLE: &str = "failed to load netconf";
@@ -57,9 +57,8 @@ impl Call {
         config
             .prev_result
             .map(|value| {
-                convert::parse_value(&value, Some(self.version)).map_err(|error| {
-                    Failure::internal(format!("could not parse prevResult: {error}"))
-                })
+                convert::parse_value(&value, Some(self.version))
+                    .map_err(|error| failure!("could not parse prevResult: {error}"))
             })
             .transpose()
     }
@@ -87,7 +86,7 @@ impl Call {
             let (key, value) = pair
                 .split_once('=')
                 .filter(|(_, value)| !value.contains('='))
-                .ok_or_else(|| Failure::internal(format!("ARGS: invalid pair {pair:?}")))?;
+                .ok_or_else(|| failure!("ARGS: invalid pair {pair:?}"))?;
             if key == "IgnoreUnknown" {
                 ignores_unknown = matches!(value.to_ascii_lowercase().as_str(), "1" | "true");
             } else if known.contains(&key) {
@@ -99,7 +98,7 @@ impl Call {
         if unknown.is_empty() || ignores_unknown {
             Ok(args)
         } else {
-            Err(Failure::internal(format!("ARGS: unknown args {unknown:?}")))
+            Err(failure!("ARGS: unknown args {unknown:?}"))
         }
     }
 }

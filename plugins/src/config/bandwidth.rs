@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use crate::call::Call;
-use crate::error::{Failure, Result};
+use crate::error::{Result, bail};
 
 /// The configuration. When it has limits of its own, even zeros, those of the runtime do not count.
 #[derive(Debug, Default, Deserialize)]
@@ -55,13 +55,13 @@ impl Limit {
     pub(crate) fn new(rate: Option<u64>, burst: Option<u64>) -> Result<Option<Self>> {
         let (rate, burst) = (rate.unwrap_or_default(), burst.unwrap_or_default());
         if burst == 0 && rate != 0 {
-            return Err(Failure::internal("if rate is set, burst must also be set"));
+            bail!("if rate is set, burst must also be set");
         }
         if rate == 0 && burst != 0 {
-            return Err(Failure::internal("if burst is set, rate must also be set"));
+            bail!("if burst is set, rate must also be set");
         }
         if burst / 8 >= u64::from(u32::MAX) {
-            return Err(Failure::internal("burst cannot be more than 4GB"));
+            bail!("burst cannot be more than 4GB");
         }
         Ok((rate != 0).then_some(Self { rate, burst }))
     }

@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 use crate::call::Call;
 use crate::config::IpamConfig;
-use crate::error::{Failure, Result};
+use crate::error::{Result, bail};
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -16,9 +16,7 @@ pub(crate) struct Config {
 pub(crate) fn load(call: &Call) -> Result<Config> {
     let config: Config = call.config()?;
     if !config.ipam.is_set() {
-        return Err(Failure::internal(
-            "dummy interface requires an IPAM configuration",
-        ));
+        bail!("dummy interface requires an IPAM configuration");
     }
     Ok(config)
 }

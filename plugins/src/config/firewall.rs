@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use crate::call::Call;
-use crate::error::{Failure, Result};
+use crate::error::{Result, failure};
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -51,9 +51,7 @@ impl Policy {
             "" | "open" => Ok(Self::Open),
             "same-bridge" => Ok(Self::SameBridge),
             "isolated" => Ok(Self::Isolated),
-            _ => Err(Failure::internal(format!(
-                "unknown ingress policy: {text:?}"
-            ))),
+            _ => Err(failure!("unknown ingress policy: {text:?}")),
         }
     }
 

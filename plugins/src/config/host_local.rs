@@ -9,7 +9,7 @@ use serde::Deserialize;
 use crate::call::Call;
 use crate::config::range::{RangeConfig, RangeSet, RangeTexts};
 use crate::config::{Args, Ips, canonical_route};
-use crate::error::{Failure, Result};
+use crate::error::{Result, bail, failure};
 use crate::ip::{self, Cidr};
 
 pub(crate) const DEFAULT_DATA_DIR: &str = "/var/lib/cni/networks";
@@ -66,7 +66,7 @@ impl Config {
         let document: Document = call.config()?;
         let ipam = document
             .ipam
-            .ok_or_else(|| Failure::internal("IPAM config missing 'ipam' key"))?;
+            .ok_or_else(|| failure!("IPAM config missing 'ipam' key"))?;
         let args = call.known_args(&["IP"])?;
         let from_args = args.get("IP").filter(|text| !text.is_empty()).map(|text| {
             parse_requested(text).map_err(|error| {
@@ -111,7 +111,7 @@ impl Config {
 
 pub(crate) fn parse_sets(configs: &[Vec<RangeConfig>], version: Version) -> Result<Vec<RangeSet>> {
     if configs.is_empty() {
-        return Err(Failure::internal("no IP ranges specified"));
+        bail!("no IP ranges specified");
     }
     let mut sets = Vec::new();
     for (index, config) in configs.iter().enumerate() {
@@ -121,19 +121,14 @@ pub(crate) fn parse_sets(configs: &[Vec<RangeConfig>], version: Version) -> Resu
     }
     let v4 = sets.iter().filter(|set| set.is_ipv4()).count();
     if version < Version::V0_3_0 && (v4 > 1 || sets.len() - v4 > 1) {
-        return Err(Failure::internal(format!(
-            "CNI version {version} does not support more than 1 address per family"
-        )));
+        bail!("CNI version {version} does not support more than 1 address per family");
     }
     for (index, set) in sets.iter().enumerate() {
         let overlapping = sets[index + 1..]
             .iter()
             .position(|other| set.overlaps(other));
         if let Some(other) = overlapping {
-            return Err(Failure::internal(format!(
-                "range set {index} overlaps with {}",
-                index + 1 + other
-            )));
+            bail!("range set {index} overlaps with {}", index + 1 + other);
         }
     }
     Ok(sets)
@@ -142,15 +137,13 @@ pub(crate) fn parse_sets(configs: &[Vec<RangeConfig>], version: Version) -> Resu
 /// Reads an address; a prefix length is allowed, since the runtime knows none, and passed over.
 pub(crate) fn parse_requested(text: &str) -> Result<IpAddr> {
     if text.is_empty() {
-        return Err(Failure::internal(
-            "cannot understand ip: IP <nil> not v4 nor v6",
-        ));
+        bail!("cannot understand ip: IP <nil> not v4 nor v6");
     }
     let address = match text.parse::<Cidr>() {
         Ok(cidr) => Ok(cidr.address.to_canonical()),
         Err(_) => ip::parse(text),
     };
-    address.map_err(|_| Failure::internal(format!("invalid IP address {text}")))
+    address.map_err(|_| failure!("invalid IP address {text}"))
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use serde::Deserialize;
 
 use crate::call::Call;
 use crate::config::{IpamConfig, Mac, Modes, parse_requested_mac};
-use crate::error::{Failure, Result};
+use crate::error::{Result, bail};
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -53,7 +53,7 @@ impl Config {
 pub(crate) fn check(call: &Call) -> Result<()> {
     let mut config: Config = call.config()?;
     if config.mtu < 0 {
-        return Err(Failure::internal(format!("invalid MTU {}", config.mtu)));
+        bail!("invalid MTU {}", config.mtu);
     }
     config.choose_mac(call)?;
     MODES.parse(&config.mode)?;

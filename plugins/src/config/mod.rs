@@ -37,7 +37,7 @@ pub use range::Range;
 pub use requested::faults as request_faults;
 
 use crate::call::{Call, UNREADABLE};
-use crate::error::{Failure, Result};
+use crate::error::{Result, failure};
 use crate::ip::{self, Cidr};
 
 /// A fault that a plugin finds in its configuration.
@@ -222,7 +222,7 @@ impl IpamConfig {
         if self.is_set() {
             return Ok(());
         }
-        Err(Failure::internal("no plugin name provided"))
+        Err(failure!("no plugin name provided"))
     }
 }
 
@@ -270,7 +270,7 @@ impl Modes {
         let found = all.find(|(known, _)| name.is_empty() || *known == name);
         found
             .map(|(_, number)| *number)
-            .ok_or_else(|| Failure::internal(format!("unknown {} mode: {name:?}", self.kind)))
+            .ok_or_else(|| failure!("unknown {} mode: {name:?}", self.kind))
     }
 
     pub(crate) fn name(&self, number: u32) -> String {
@@ -347,20 +347,16 @@ impl Backend {
 
     /// Returns the one that `ipMasqBackend` names.
     pub(crate) fn parse_masquerade(name: &str) -> Result<Self> {
-        Self::parse(name)
-            .ok_or_else(|| Failure::internal(format!("unknown ipmasq backend {name:?}")))
+        Self::parse(name).ok_or_else(|| failure!("unknown ipmasq backend {name:?}"))
     }
 }
 
 /// Returns a route as plugins print it: with the shortest forms of its addresses. One whose addresses cannot be read is refused.
 pub(crate) fn canonical_route(mut route: Route) -> Result<Route> {
-    let parse = |text: &str| {
-        text.parse::<Cidr>()
-            .map_err(|error| Failure::internal(error.to_string()))
-    };
+    let parse = |text: &str| text.parse::<Cidr>().map_err(|error| failure!("{error}"));
     route.dst = parse(&route.dst)?.to_string();
     if !route.gw.is_empty() {
-        let gateway = ip::parse(&route.gw).map_err(|error| Failure::internal(error.to_string()))?;
+        let gateway = ip::parse(&route.gw).map_err(|error| failure!("{error}"))?;
         route.gw = gateway.to_string();
     }
     Ok(route)
@@ -391,9 +387,7 @@ pub(crate) fn parse_mac(text: &str) -> Option<Vec<u8>> {
 /// Reads the hardware address that is requested for an interface.
 pub(crate) fn parse_requested_mac(text: &str) -> Result<Vec<u8>> {
     parse_mac(text).ok_or_else(|| {
-        Failure::internal(format!(
-            "invalid args {text} for MAC addr: address {text}: invalid MAC address"
-        ))
+        failure!("invalid args {text} for MAC addr: address {text}: invalid MAC address")
     })
 }
 

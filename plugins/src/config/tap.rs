@@ -5,7 +5,7 @@ use serde::Deserialize;
 
 use crate::call::Call;
 use crate::config::{IpamConfig, Mac, parse_requested_mac};
-use crate::error::{Failure, Result};
+use crate::error::{Result, failure};
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -49,7 +49,7 @@ impl Config {
         match u32::try_from(self.mtu) {
             Ok(0) => Ok(None),
             Ok(mtu) => Ok(Some(mtu)),
-            Err(_) => Err(Failure::internal(format!("invalid MTU {}", self.mtu))),
+            Err(_) => Err(failure!("invalid MTU {}", self.mtu)),
         }
     }
 }

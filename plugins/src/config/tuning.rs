@@ -8,7 +8,7 @@ use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 
 use crate::call::Call;
 use crate::config::{Args, Mac, parse_requested_mac};
-use crate::error::{Failure, Result};
+use crate::error::{Result, bail};
 
 /// The directory of the former values, unless the configuration names another one.
 pub(crate) const DATA_DIR: &str = "/run/cni/tuning";
@@ -165,16 +165,14 @@ pub(crate) fn sysctl_file(name: &str, ifname: &str) -> Result<PathBuf> {
     let parts: Vec<_> = name.split('/').filter(|part| !part.is_empty()).collect();
     let leaves = parts.iter().any(|part| matches!(*part, "." | ".."));
     if parts.len() < 2 || parts[0] != "net" || leaves {
-        return Err(Failure::internal(format!(
-            "invalid net sysctl key: {name:?}"
-        )));
+        bail!("invalid net sysctl key: {name:?}");
     }
     Ok(Path::new("/proc/sys").join(parts.join("/")))
 }
 
 pub(crate) fn load_checked(call: &Call) -> Result<Request> {
     if has_duplicate_sysctls(&call.stdin) {
-        return Err(Failure::internal("duplicated sysctl keys are not allowed"));
+        bail!("duplicated sysctl keys are not allowed");
     }
     Request::load(call)
 }

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use crate::call::Call;
-use crate::error::{Failure, Result};
+use crate::error::{Result, bail};
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -19,9 +19,7 @@ impl Config {
     pub(crate) fn load(call: &Call) -> Result<Self> {
         let config: Self = call.config()?;
         if config.name.is_empty() {
-            return Err(Failure::internal(
-                "configuration is expected to have a valid vrf name",
-            ));
+            bail!("configuration is expected to have a valid vrf name");
         }
         Ok(config)
     }

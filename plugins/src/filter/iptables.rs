@@ -6,7 +6,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::error::{Failure, Result};
+use crate::error::{Result, failure};
 use crate::kernel::netns::Namespace;
 
 /// Where the program is looked for when it is not in PATH: runtimes start plugins with a PATH of their own.
@@ -112,13 +112,13 @@ impl fmt::Display for Error {
 
 impl crate::error::Cause for Error {
     fn with(self, what: &str) -> cni::CniError {
-        Failure::internal(format!("{what}: {self}"))
+        failure!("{what}: {self}")
     }
 }
 
 impl From<Error> for cni::CniError {
     fn from(error: Error) -> Self {
-        Failure::internal(error.to_string())
+        failure!("{error}")
     }
 }
 
@@ -131,10 +131,10 @@ impl Iptables {
         find_in(dirs, protocol.program())
             .map(|program| Self { program })
             .ok_or_else(|| {
-                Failure::internal(format!(
+                failure!(
                     "exec: {:?}: executable file not found in $PATH",
                     protocol.program()
-                ))
+                )
             })
     }
 

@@ -10,7 +10,7 @@ use std::net::IpAddr;
 
 use super::iptables::{Iptables, ListedRule, Protocol, rule};
 use super::{Backend, chain_name, hash, quoted};
-use crate::error::{Context, Failure, Result};
+use crate::error::{Context, Result, join_failures};
 use crate::ip::Cidr;
 use crate::kernel::Netlink;
 use crate::kernel::nftables::{
@@ -117,7 +117,7 @@ pub(crate) fn tear_down(addresses: Option<&[Cidr]>, owner: &Owner) -> Result<()>
     }
     let prefix = owner.hash();
     errors.extend(delete_nftables(|comment| comment.starts_with(&prefix)).err());
-    Failure::all(&errors, "\n")
+    join_failures(&errors, "\n")
 }
 
 /// Deletes the rules of a network's attachments, but those of the `valid` ones.
@@ -135,7 +135,7 @@ pub(crate) fn gc(network: &str, valid: &[Owner]) -> Result<()> {
     let comments: HashSet<_> = valid.iter().map(Owner::comment).collect();
     let is_stale = |comment: &str| comment.starts_with(&prefix) && !comments.contains(comment);
     errors.extend(delete_nftables(is_stale).err());
-    Failure::all(&errors, "\n")
+    join_failures(&errors, "\n")
 }
 
 /// Returns the rules of the chain of an attachment, and the one that leads there.

@@ -10,7 +10,7 @@ use super::{single, veth};
 use crate::attachment::{Container, link_by_name, remove_link};
 use crate::call::Call;
 use crate::config::bond::{Bond, Config, Named};
-use crate::error::{Context, Failure, Result};
+use crate::error::{Context, Result, bail, failure};
 use crate::kernel::link::{Link, NewLink};
 use crate::kernel::{Errno, Message, Netlink};
 
@@ -66,10 +66,11 @@ impl Bond {
         let Some(link) = links.iter().find(|link| link.mtu < mtu) else {
             return Ok(());
         };
-        Err(Failure::internal(format!(
+        Err(failure!(
             "the bond's MTU of {mtu} is larger than that of link {:?} ({}): set \"mtu\"",
-            link.name, link.mtu
-        )))
+            link.name,
+            link.mtu
+        ))
     }
 }
 
@@ -164,7 +165,7 @@ fn refused(error: Errno) -> cni::CniError {
         Errno::EOPNOTSUPP => ": the node's kernel has no bonding driver, load its module",
         _ => "",
     };
-    Failure::internal(format!("failed to create bond: {error}{hint}"))
+    failure!("failed to create bond: {error}{hint}")
 }
 
 /// Puts the links into the bond, which exists, and gives it its addresses.
@@ -322,10 +323,7 @@ pub(crate) fn check(call: &Call) -> Result<()> {
     single::check_kind(&bond, KIND)?;
     for named in &config.links {
         if container.link(&named.name)?.master != Some(bond.index) {
-            return Err(Failure::internal(format!(
-                "link {:?} is not in the bond {:?}",
-                named.name, bond.name
-            )));
+            bail!("link {:?} is not in the bond {:?}", named.name, bond.name);
         }
     }
     single::check_addresses_and_routes(&mut container, call, &result)

@@ -10,7 +10,7 @@ use super::single;
 use crate::attachment::{Container, link_by_name};
 use crate::call::Call;
 use crate::config::host_device::Config;
-use crate::error::{Context, Failure, Result};
+use crate::error::{Context, Result, bail, failure};
 use crate::kernel::link::Link;
 use crate::kernel::netns::Namespace;
 use crate::kernel::{Errno, Netlink};
@@ -60,9 +60,7 @@ impl Config {
                 self.pci_address.clear();
                 self.auxiliary = id;
             } else {
-                return Err(Failure::internal(format!(
-                    "runtime config DeviceID {id} not found or unsupported"
-                )));
+                bail!("runtime config DeviceID {id} not found or unsupported");
             }
         }
         let names = [
@@ -73,9 +71,7 @@ impl Config {
             &self.auxiliary,
         ];
         if names.iter().all(|name| name.is_empty()) {
-            return Err(Failure::internal(
-                r#"specify either "device", "hwaddr", "kernelpath" or "pciBusID""#,
-            ));
+            bail!(r#"specify either "device", "hwaddr", "kernelpath" or "pciBusID""#);
         }
         if !self.pci_address.is_empty() {
             self.dpdk_mode = has_user_space_driver(sysfs, &self.pci_address)
@@ -110,12 +106,7 @@ impl Config {
             name.starts_with("virtio") && device.join(name).join("net").exists()
         })
         .map(|name| Selector::Directory(device.join(name).join("net")))
-        .ok_or_else(|| {
-            Failure::internal(format!(
-                "no net directory under pci device {}",
-                self.pci_address
-            ))
-        })
+        .ok_or_else(|| failure!("no net directory under pci device {}", self.pci_address))
     }
 }
 
@@ -164,19 +155,16 @@ fn find(selector: &Selector, host: &mut Netlink) -> Result<Link> {
                 .links()
                 .context(|| "failed to list node links".to_owned())?;
             let found = links.into_iter().find(|link| link.mac == *mac);
-            found.ok_or_else(|| Failure::internal("failed to find physical interface"))
+            found.ok_or_else(|| failure!("failed to find physical interface"))
         }
         Selector::Directory(directory) => {
             let shown = directory.display();
             if let Err(error) = std::fs::read_dir(directory) {
                 let text = format!("open {shown}: {}", Errno::from(error));
-                return Err(Failure::internal(format!(
-                    "failed to read directory {shown}: {text:?}"
-                )));
+                bail!("failed to read directory {shown}: {text:?}");
             }
-            let name = first_entry(directory, |_| true).ok_or_else(|| {
-                Failure::internal(format!("failed to find network device in path {shown}"))
-            })?;
+            let name = first_entry(directory, |_| true)
+                .ok_or_else(|| failure!("failed to find network device in path {shown}"))?;
             link_by_name(host, &name)
         }
     }
@@ -196,9 +184,7 @@ impl Host {
                 netlink: Netlink::open()?,
             })
         };
-        open().map_err(|error: Errno| {
-            Failure::internal(format!("failed to open a netlink socket: {error}"))
-        })
+        open().map_err(|error: Errno| failure!("failed to open a netlink socket: {error}"))
     }
 
     /// Returns the link of the device. One that lost its container gets its name back first: nothing else does if no DEL came.
@@ -222,10 +208,10 @@ impl Host {
         ifname: &str,
     ) -> Result<Link> {
         let failed = |error: Errno| {
-            Failure::internal(format!(
+            failure!(
                 "failed to move link failed to move {ifname:?} (host: {:?}) to container NS: {error}",
                 device.name
-            ))
+            )
         };
         // The request moves the link before it names it, so that a name which is taken would leave it half way.
         if container.netlink.link_by_name(ifname).is_ok() {
@@ -237,14 +223,10 @@ impl Host {
         let finish = |container: &mut Container| {
             moved.map_err(failed)?;
             let link = container.netlink.link_by_name(ifname).map_err(|error| {
-                Failure::internal(format!(
-                    "failed to move link failed to find {ifname:?} in container NS: {error}"
-                ))
+                failure!("failed to move link failed to find {ifname:?} in container NS: {error}")
             })?;
             container.netlink.set_up(link.index).map_err(|error| {
-                Failure::internal(format!(
-                    "failed to move link failed to set {ifname:?} up: {error}"
-                ))
+                failure!("failed to move link failed to set {ifname:?} up: {error}")
             })?;
             Ok(link)
         };
@@ -282,12 +264,9 @@ impl Host {
     pub(super) fn move_out(&mut self, container: &mut Container, link: &Link) -> Result<()> {
         let (ifname, name) = (&link.name, &link.alias);
         if name.is_empty() {
-            return Err(Failure::internal(format!(
-                "failed to find original ifname for {ifname:?} (alias is not set)"
-            )));
+            bail!("failed to find original ifname for {ifname:?} (alias is not set)");
         }
-        let failed =
-            |error: Errno| Failure::internal(format!("failed to move {name:?} to hostNS: {error}"));
+        let failed = |error: Errno| failure!("failed to move {name:?} to hostNS: {error}");
         if self.netlink.link_by_name(name).is_ok() {
             return Err(failed(Errno::EEXIST));
         }
@@ -305,11 +284,7 @@ impl Host {
             netlink.rename_with_alias(link.index, name, "")
         };
         let moved = rename(netlink)
-            .map_err(|error| {
-                Failure::internal(format!(
-                    "failed to rename device {ifname:?} to {name:?}: {error}"
-                ))
-            })
+            .map_err(|error| failure!("failed to rename device {ifname:?} to {name:?}: {error}"))
             .and_then(|()| netlink.move_to(link.index, &self.namespace).map_err(failed));
         if moved.is_err() {
             // The error that is reported is the first one.

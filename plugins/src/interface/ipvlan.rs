@@ -9,7 +9,7 @@ use super::single;
 use crate::attachment::Container;
 use crate::call::Call;
 use crate::config::ipvlan::{Config, MODES};
-use crate::error::{Failure, Result};
+use crate::error::{Result, bail, failure};
 use crate::kernel::Message;
 use crate::kernel::link::{Link, NewLink};
 
@@ -27,8 +27,8 @@ fn stated_master(config: &Config, previous: Option<&CniResult>) -> Result<Option
     };
     match previous.interfaces.as_slice() {
         [interface] if !interface.name.is_empty() => Ok(Some(interface.name.clone())),
-        _ => Err(Failure::internal(
-            "chained master failure. PrevResult lacks a single named interface",
+        _ => Err(failure!(
+            "chained master failure. PrevResult lacks a single named interface"
         )),
     }
 }
@@ -123,11 +123,11 @@ pub(crate) fn check(call: &Call) -> Result<()> {
         .and_then(|value| value.try_into().ok())
         .map_or(0, u16::from_ne_bytes);
     if mode != expected {
-        return Err(Failure::internal(format!(
+        bail!(
             "Container IPVlan mode {} does not match expected value: {}",
             MODES.name(mode.into()),
             MODES.name(expected.into())
-        )));
+        );
     }
     single::check_mac(interface, &link, "")?;
     single::check_addresses_and_routes(&mut parents.container, call, &result)

@@ -8,7 +8,7 @@ use super::single;
 use crate::attachment::Container;
 use crate::call::Call;
 use crate::config::macvlan::{Config, MODES};
-use crate::error::{Context, Failure, Result};
+use crate::error::{Context, Result, bail};
 use crate::kernel::link::{Link, NewLink};
 
 const KIND: &str = "macvlan";
@@ -23,10 +23,11 @@ fn load(call: &Call, parents: &mut Parents, mut config: Config) -> Result<(Confi
         parents.link(&config.master)?
     };
     if config.mtu < 0 || config.mtu > i64::from(parent.mtu) {
-        return Err(Failure::internal(format!(
+        bail!(
             "invalid MTU {}, must be [0, master MTU({})]",
-            config.mtu, parent.mtu
-        )));
+            config.mtu,
+            parent.mtu
+        );
     }
     config.choose_mac(call)?;
     Ok((config, parent))
@@ -110,11 +111,11 @@ pub(crate) fn check(call: &Call) -> Result<()> {
         .and_then(|value| value.try_into().ok())
         .map_or(0, u32::from_ne_bytes);
     if mode != expected {
-        return Err(Failure::internal(format!(
+        bail!(
             "container macvlan mode {} does not match expected value: {}",
             MODES.name(mode),
             MODES.name(expected)
-        )));
+        );
     }
     single::check_mac(interface, &link, "").map_err(begin_small)?;
     single::check_addresses_and_routes(&mut parents.container, call, &result)

@@ -4,7 +4,7 @@ use cni::CniError;
 
 use crate::attachment::{Container, link_by_name, random_veth_name};
 use crate::call::Call;
-use crate::error::{Context, Failure, Result};
+use crate::error::{Context, Result, bail, failure};
 use crate::kernel::link::Link;
 use crate::kernel::route::RT_TABLE_MAIN;
 use crate::kernel::{Message, Netlink};
@@ -46,7 +46,7 @@ impl Parents {
             .iter()
             .filter(|route| route.destination.length == 0 && route.table == RT_TABLE_MAIN)
             .find_map(|route| route.link)
-            .ok_or_else(|| Failure::internal("no default route interface found"))?;
+            .ok_or_else(|| failure!("no default route interface found"))?;
         netlink
             .link_by_index(index)
             .context(|| "failed to look up the link of the default route".to_owned())
@@ -74,9 +74,7 @@ impl Parents {
         if let Err(error) = netlink.rename(link.index, ifname) {
             // The error that is reported is the first one.
             let _ = netlink.delete_link(link.index);
-            return Err(Failure::internal(format!(
-                "failed to rename {kind} to {ifname:?}: {error}"
-            )));
+            bail!("failed to rename {kind} to {ifname:?}: {error}");
         }
         Ok(link)
     }
@@ -106,7 +104,7 @@ mod tests {
                 hardware,
                 ..Link::default()
             };
-            let error = Failure::internal("failed to create macvlan: invalid argument");
+            let error = failure!("failed to create macvlan: invalid argument");
             with_cure(error, "macvlan", &parent).msg
         };
         assert_eq!(

@@ -9,7 +9,7 @@ use super::single;
 use crate::attachment::{Assignment, Container, cidr};
 use crate::call::Call;
 use crate::config::ptp::Config;
-use crate::error::{Context, Failure, Result, or_undo};
+use crate::error::{Context, Result, bail, failure, or_undo};
 use crate::interface::veth::{self, Pair};
 use crate::ip::{self, Cidr};
 use crate::kernel::link::Link;
@@ -33,14 +33,14 @@ impl Address {
     /// Reads the addresses of a result; the host's end takes the gateways.
     fn all(result: &CniResult) -> Result<Vec<Self>> {
         if result.ips.is_empty() {
-            return Err(Failure::internal("IPAM plugin returned missing IP config"));
+            bail!("IPAM plugin returned missing IP config");
         }
         let read = |config| {
             let cidr = cidr(config)?;
             if config.gateway.is_empty() {
-                return Err(Failure::internal(format!(
+                bail!(
                     "IPAM plugin returned no gateway for {cidr}: ptp gives it to the host's end of the link"
-                )));
+                );
             }
             let gateway = ip::parse(&config.gateway).context(|| "invalid gateway".to_owned())?;
             Ok(Self { cidr, gateway })
@@ -169,10 +169,7 @@ fn set_container_routes(netlink: &mut Netlink, link: &Link, address: &Address) -
         // An address without neighbours has no such route.
         Ok(()) | Err(Errno::ESRCH) => {}
         Err(error) => {
-            return Err(Failure::internal(format!(
-                "failed to delete route {}: {error}",
-                route.destination
-            )));
+            bail!("failed to delete route {}: {error}", route.destination);
         }
     }
     for route in address.container_routes(link.index) {
@@ -189,9 +186,7 @@ fn set_host_address(host: &mut Netlink, link: &Link, address: &Address) -> Resul
     match host.add_route(&address.host_route(link.index), AddRoute::New) {
         // The container's address and the gateway may be the same.
         Ok(()) | Err(Errno::EEXIST) => Ok(()),
-        Err(error) => Err(Failure::internal(format!(
-            "failed to add route on host: {error}"
-        ))),
+        Err(error) => Err(failure!("failed to add route on host: {error}")),
     }
 }
 
@@ -214,15 +209,12 @@ pub(crate) fn check(call: &Call) -> Result<()> {
     let result = single::expected_result(call, "ptp: ")?;
     let interface = single::expected_interface(&result, call)?;
     let name = &interface.name;
-    let link = container.netlink.link_by_name(name).map_err(|_| {
-        Failure::internal(format!(
-            "ptp: Container Interface name in prevResult: {name} not found"
-        ))
-    })?;
+    let link = container
+        .netlink
+        .link_by_name(name)
+        .map_err(|_| failure!("ptp: Container Interface name in prevResult: {name} not found"))?;
     if !veth::is_veth(&link) {
-        return Err(Failure::internal(format!(
-            "Error: Container interface {name} not of type veth/p2p"
-        )));
+        bail!("Error: Container interface {name} not of type veth/p2p");
     }
     single::check_mac(interface, &link, "ptp: ")?;
     single::check_addresses_and_routes(&mut container, call, &result)

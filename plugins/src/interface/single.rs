@@ -7,7 +7,7 @@ use serde::Deserialize;
 use crate::attachment::Container;
 use crate::call::Call;
 use crate::config::IpamConfig;
-use crate::error::{Failure, Result, or_undo};
+use crate::error::{Result, failure, or_undo};
 use crate::kernel::link::Link;
 use crate::kernel::sysctl;
 
@@ -110,7 +110,7 @@ pub(crate) fn gc(call: &Call) -> Result<()> {
 /// CHECK: returns the previous result. `prefix` begins the errors of a plugin that names itself in them, here and below.
 pub(super) fn expected_result(call: &Call, prefix: &str) -> Result<CniResult> {
     call.prev_result()?
-        .ok_or_else(|| Failure::internal(format!("{prefix}Required prevResult missing")))
+        .ok_or_else(|| failure!("{prefix}Required prevResult missing"))
 }
 
 /// CHECK: returns the interface of a previous result that is the call's.
@@ -120,10 +120,10 @@ pub(super) fn expected_interface<'a>(result: &'a CniResult, call: &Call) -> Resu
         .iter()
         .rfind(|interface| interface.name == call.ifname && interface.sandbox == call.netns);
     found.ok_or_else(|| {
-        Failure::internal(format!(
+        failure!(
             "Sandbox in prevResult  doesn't match configured netns: {}",
             call.netns
-        ))
+        )
     })
 }
 
@@ -137,10 +137,10 @@ pub(super) fn expected_link<'a>(
     let interface = expected_interface(result, call)?;
     let link = container.netlink.link_by_name(&interface.name);
     let link = link.map_err(|_| {
-        Failure::internal(format!(
+        failure!(
             "{prefix}Container Interface name in prevResult: {} not found",
             interface.name
-        ))
+        )
     })?;
     Ok((interface, link))
 }
@@ -150,10 +150,10 @@ pub(super) fn check_kind(link: &Link, kind: &str) -> Result<()> {
     if link.kind == kind {
         return Ok(());
     }
-    Err(Failure::internal(format!(
+    Err(failure!(
         "Error: Container interface {} not of type {kind}",
         link.name
-    )))
+    ))
 }
 
 /// CHECK: fails when the link has another hardware address than the previous result.
@@ -161,12 +161,12 @@ pub(super) fn check_mac(interface: &Interface, link: &Link, prefix: &str) -> Res
     if interface.mac.is_empty() || interface.mac == link.mac_text() {
         return Ok(());
     }
-    Err(Failure::internal(format!(
+    Err(failure!(
         "{prefix}Interface {} Mac {} doesn't match container Mac: {}",
         interface.name,
         interface.mac,
         link.mac_text()
-    )))
+    ))
 }
 
 /// CHECK: fails unless the container has the addresses and routes of the previous result.

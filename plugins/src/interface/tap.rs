@@ -9,7 +9,7 @@ use super::single;
 use crate::attachment::{Container, link_by_name};
 use crate::call::Call;
 use crate::config::tap::Config;
-use crate::error::{Context, Failure, Result};
+use crate::error::{Context, Result, failure};
 use crate::kernel::link::mac_text;
 use crate::kernel::tun::{IFF_MULTI_QUEUE, IFF_NO_PI, IFF_VNET_HDR, NewTap};
 
@@ -71,7 +71,7 @@ fn create(config: &Config, name: &str, container: &Container) -> Result<()> {
             config
                 .tap(name)
                 .create()
-                .map_err(|error| Failure::internal(format!("failed to create tap: {error}")))
+                .map_err(|error| failure!("failed to create tap: {error}"))
         } else {
             create_with_context(config, name)
         }
@@ -94,12 +94,12 @@ fn create_with_context(config: &Config, name: &str) -> Result<()> {
     if output.status.success() {
         return Ok(());
     }
-    Err(Failure::internal(format!(
+    Err(failure!(
         "failed to run command {}{}: {}",
         String::from_utf8_lossy(&output.stdout),
         String::from_utf8_lossy(&output.stderr),
         output.status
-    )))
+    ))
 }
 
 /// Gives the device its attributes and brings it up.

@@ -6,7 +6,7 @@ use cni::types::Interface;
 
 use crate::attachment::{Container, delete_link, random_veth_name, remove_link};
 use crate::call::Call;
-use crate::error::{Context, Failure, Result};
+use crate::error::{Context, Result, bail, failure};
 use crate::ip::Cidr;
 use crate::kernel::link::{Link, NewLink, ifinfo};
 use crate::kernel::netns::Namespace;
@@ -108,19 +108,15 @@ fn with_random_name(
         match create(&name) {
             Ok(()) => return Ok(name),
             Err(Errno::EEXIST) if is_taken() => {
-                return Err(Failure::internal(format!(
-                    "container veth name ({ifname:?}) peer provided ({name:?}) already exists"
-                )));
+                bail!("container veth name ({ifname:?}) peer provided ({name:?}) already exists");
             }
             Err(Errno::EEXIST) => {}
             Err(error) => {
-                return Err(Failure::internal(format!(
-                    "failed to make veth pair: {error}"
-                )));
+                bail!("failed to make veth pair: {error}");
             }
         }
     }
-    Err(Failure::internal("failed to find a unique veth name"))
+    Err(failure!("failed to find a unique veth name"))
 }
 
 /// Keeps router advertisements that arrive on a link of the host from changing the host's routes.
@@ -184,9 +180,7 @@ fn container_end(call: &Call, container: &mut Container) -> Result<Option<Link>>
     match container.netlink.link_by_name(ifname) {
         Ok(theirs) => Ok(other_end(&theirs, &mut host).map(|_| theirs)),
         Err(Errno::ENODEV) => Ok(None),
-        Err(error) => Err(Failure::internal(format!(
-            "failed to lookup {ifname:?}: {error}"
-        ))),
+        Err(error) => Err(failure!("failed to lookup {ifname:?}: {error}")),
     }
 }
 
@@ -440,7 +434,7 @@ mod tests {
 
     #[test]
     fn later_errors_follow_the_first() {
-        let fail = |text: &str| Err(Failure::internal(text));
+        let fail = |text: &str| Err(failure!("{text}"));
         let error = combine([Ok(()), fail("a"), Ok(()), fail("b")]).unwrap_err();
         assert_eq!(error.msg, "a; b");
         assert_eq!(combine([Ok(()), Ok(())]), Ok(()));

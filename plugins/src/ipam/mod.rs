@@ -13,7 +13,7 @@ use cni::{CniError, CniResult, Command};
 
 use crate::call::Call;
 use crate::config::IpamConfig;
-use crate::error::{Failure, Result, or_undo};
+use crate::error::{Result, bail, failure, or_undo};
 use crate::protocol::Plugin;
 
 /// dhcp in the table of plugins.
@@ -58,8 +58,7 @@ impl IpamConfig {
             Program::Own(plugin) => (plugin.add)(call),
             Program::Other(path) => {
                 let stdout = run(&path, call, Command::Add)?;
-                convert::parse_result_as(&stdout, call.version)
-                    .map_err(|error| Failure::internal(error.to_string()))
+                convert::parse_result_as(&stdout, call.version).map_err(|error| failure!("{error}"))
             }
         }
     }
@@ -84,7 +83,7 @@ impl IpamConfig {
         or_undo(
             || {
                 if addresses.ips.is_empty() {
-                    return Err(Failure::internal("IPAM plugin returned missing IP config"));
+                    bail!("IPAM plugin returned missing IP config");
                 }
                 for config in &mut addresses.ips {
                     config.interface = Some(0);
@@ -151,11 +150,10 @@ impl IpamConfig {
             DirectExec::default()
                 .find(&self.plugin, &dirs)
                 .map_err(|error| match error {
-                    cni::exec::ExecError::NotFound { plugin, dirs } => Failure::internal(format!(
-                        "failed to find plugin {plugin:?} in path [{}]",
-                        join(&dirs)
-                    )),
-                    other => Failure::internal(other.to_string()),
+                    cni::exec::ExecError::NotFound { plugin, dirs } => {
+                        failure!("failed to find plugin {plugin:?} in path [{}]", join(&dirs))
+                    }
+                    other => failure!("{other}"),
                 })?;
         if !is_this_program(&path) {
             return Ok(Program::Other(path));
@@ -163,7 +161,7 @@ impl IpamConfig {
         // Another plugin of this program would read its own name in `ipam` and start itself again and again.
         let own = OWN.into_iter().find(|plugin| plugin.name == self.plugin);
         own.map(Program::Own)
-            .ok_or_else(|| Failure::internal(format!("{} is not an IPAM plugin", self.plugin)))
+            .ok_or_else(|| failure!("{} is not an IPAM plugin", self.plugin))
     }
 }
 

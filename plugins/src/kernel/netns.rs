@@ -146,7 +146,7 @@ impl From<Namespace> for OwnedFd {
 /// Some plugins of the reference say no more than this.
 impl From<OpenError> for cni::CniError {
     fn from(error: OpenError) -> Self {
-        crate::error::Failure::internal(error.to_string())
+        crate::error::failure!("{error}")
     }
 }
 

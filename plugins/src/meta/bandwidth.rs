@@ -9,7 +9,7 @@ use sha2::{Digest, Sha512};
 use crate::attachment::{Container, delete_link, remove_link};
 use crate::call::Call;
 use crate::config::bandwidth::{Limit, Plan};
-use crate::error::{Context, Failure, Result, or_undo};
+use crate::error::{Context, Result, bail, failure, or_undo};
 use crate::kernel::link::{Link, NewLink};
 use crate::kernel::qdisc::Tbf;
 use crate::kernel::{Errno, Netlink};
@@ -139,7 +139,7 @@ pub(crate) fn add(call: &Call) -> Result<CniResult> {
     let plan = Plan::load(call)?;
     let mut result = call
         .prev_result()?
-        .ok_or_else(|| Failure::internal("must be called as chained plugin"))?;
+        .ok_or_else(|| failure!("must be called as chained plugin"))?;
     if plan.limits_nothing() {
         return Ok(result);
     }
@@ -210,14 +210,11 @@ fn redirect(host: &mut Netlink, link: &Link, ifb: &Link, tbf: Tbf) -> Result<()>
 fn host_link(call: &Call, result: &CniResult, host: &mut Netlink) -> Result<Link> {
     let mut container = Container::open(&call.netns)?;
     if result.interfaces.is_empty() {
-        return Err(Failure::internal("no interfaces provided"));
+        bail!("no interfaces provided");
     }
     let ifname = &call.ifname;
-    let no_peer = |reason: String| {
-        Failure::internal(format!(
-            "container interface {ifname} has no veth peer: {reason}"
-        ))
-    };
+    let no_peer =
+        |reason: String| failure!("container interface {ifname} has no veth peer: {reason}");
     let inner = container
         .link(ifname)
         .map_err(|error| no_peer(format!("could not look up {ifname:?}: {}", error.msg)))?;
@@ -229,9 +226,9 @@ fn host_link(call: &Call, result: &CniResult, host: &mut Netlink) -> Result<Link
     let index = inner
         .parent
         .ok_or_else(|| no_peer(format!("interface {ifname:?} names no other end")))?;
-    let link = host.link_by_index(index).map_err(|_| {
-        Failure::internal(format!("veth peer with index {index} is not in host ns"))
-    })?;
+    let link = host
+        .link_by_index(index)
+        .map_err(|_| failure!("veth peer with index {index} is not in host ns"))?;
     let is_listed = result
         .interfaces
         .iter()
@@ -239,8 +236,8 @@ fn host_link(call: &Call, result: &CniResult, host: &mut Netlink) -> Result<Link
     if is_listed {
         Ok(link)
     } else {
-        Err(Failure::internal(
-            "no veth peer of container interface found in host ns",
+        Err(failure!(
+            "no veth peer of container interface found in host ns"
         ))
     }
 }
@@ -275,7 +272,7 @@ pub(crate) fn check(call: &Call) -> Result<()> {
     let plan = Plan::load(call)?;
     let result = call
         .prev_result()?
-        .ok_or_else(|| Failure::internal("must be called as a chained plugin"))?;
+        .ok_or_else(|| failure!("must be called as a chained plugin"))?;
     let mut host = open_host()?;
     let link = host_link(call, &result, &mut host)?;
     let ticks = read_ticks();
@@ -296,10 +293,10 @@ fn check_tbf(host: &mut Netlink, link: u32, expected: Tbf) -> Result<()> {
     let tbf = host
         .tbf(link)
         .and_then(|tbf| tbf.ok_or(Errno::ENOENT))
-        .map_err(|_| Failure::internal("Failed to find qdisc"))?;
+        .map_err(|_| failure!("Failed to find qdisc"))?;
     match difference(tbf, expected) {
         None => Ok(()),
-        Some(name) => Err(Failure::internal(format!("{name} doesn't match"))),
+        Some(name) => Err(failure!("{name} doesn't match")),
     }
 }
 

@@ -9,7 +9,7 @@ use cni::types::IpConfig;
 use crate::attachment::{Container, cidr, interface_of};
 use crate::call::Call;
 use crate::config::sbr::Config;
-use crate::error::{Context, Failure, Result};
+use crate::error::{Context, Result, bail, failure};
 use crate::ip::{self, Cidr};
 use crate::kernel::netns::Namespace;
 use crate::kernel::route::{AddRoute, RT_TABLE_MAIN, Route, WholeRoute};
@@ -76,12 +76,9 @@ pub(crate) fn add(call: &Call) -> Result<CniResult> {
     let config: Config = call.config()?;
     let result = call
         .prev_result()?
-        .ok_or_else(|| Failure::internal("This plugin must be called as chained plugin"))?;
+        .ok_or_else(|| failure!("This plugin must be called as chained plugin"))?;
     if result.ips.is_empty() {
-        return Err(Failure::internal(format!(
-            "No IP addresses supplied on interface: {}",
-            call.ifname
-        )));
+        bail!("No IP addresses supplied on interface: {}", call.ifname);
     }
     let sources = sources(&result, &call.ifname)?;
     let mut container = lock(Namespace::open(&call.netns)?)?;
@@ -279,9 +276,7 @@ pub(crate) fn check(call: &Call) -> Result<()> {
     for source in sources(&result, &call.ifname)? {
         let address = source.cidr.address;
         if rules_of(&rules, &[address], config.table).next().is_none() {
-            return Err(Failure::internal(format!(
-                "no rule for packets from {address}"
-            )));
+            bail!("no rule for packets from {address}");
         }
     }
     Ok(())

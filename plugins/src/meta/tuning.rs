@@ -13,7 +13,7 @@ use crate::attachment::Container;
 use crate::call::Call;
 use crate::config::tuning::{Request, Settings, load_checked, sysctl_file};
 use crate::config::{parse_mac, parse_requested_mac};
-use crate::error::{Context, Failure, Result, or_undo};
+use crate::error::{Context, Result, bail, failure, or_undo};
 use crate::kernel::link::{IFF_ALLMULTI, IFF_PROMISC, Link, mac_text};
 use crate::kernel::netns::Namespace;
 use crate::kernel::{Errno, Netlink};
@@ -35,10 +35,10 @@ fn check_allowed(sysctls: &[(String, String)], file: &Path) -> Result<()> {
         .collect();
     for (name, _) in sysctls {
         if !matches_one(name, &patterns)? {
-            return Err(Failure::internal(format!(
+            bail!(
                 "Sysctl {name} is not allowed. Only the following sysctls are allowed: [{}]",
                 patterns.join(" ")
-            )));
+            );
         }
     }
     Ok(())
@@ -46,9 +46,8 @@ fn check_allowed(sysctls: &[(String, String)], file: &Path) -> Result<()> {
 
 fn matches_one(name: &str, patterns: &[&str]) -> Result<bool> {
     for pattern in patterns {
-        let regex = regex_lite::Regex::new(pattern).map_err(|error| {
-            Failure::internal(format!("error parsing regexp: {error}: `{pattern}`"))
-        })?;
+        let regex = regex_lite::Regex::new(pattern)
+            .map_err(|error| failure!("error parsing regexp: {error}: `{pattern}`"))?;
         if regex.is_match(name) {
             return Ok(true);
         }
@@ -131,7 +130,7 @@ pub(crate) fn add(call: &Call) -> Result<CniResult> {
 
 fn required_result(call: &Call) -> Result<CniResult> {
     call.prev_result()?
-        .ok_or_else(|| Failure::internal("Required prevResult missing"))
+        .ok_or_else(|| failure!("Required prevResult missing"))
 }
 
 fn change_link(netlink: &mut Netlink, index: u32, settings: &Settings) -> Result<()> {
@@ -155,7 +154,7 @@ fn change_link(netlink: &mut Netlink, index: u32, settings: &Settings) -> Result
 }
 
 fn plain(error: Errno) -> cni::CniError {
-    Failure::internal(error.to_string())
+    failure!("{error}")
 }
 
 fn set_mode(
@@ -299,10 +298,10 @@ pub(crate) fn check(call: &Call) -> Result<()> {
     let link = container
         .netlink
         .link_by_name(&call.ifname)
-        .map_err(|_| Failure::internal(format!("Cannot find container link {}", call.ifname)))?;
+        .map_err(|_| failure!("Cannot find container link {}", call.ifname))?;
     match difference(&request.settings, &link) {
         None => Ok(()),
-        Some(text) => Err(Failure::internal(format!("Error: Tuning {text}"))),
+        Some(text) => Err(failure!("Error: Tuning {text}")),
     }
 }
 
@@ -312,9 +311,9 @@ fn check_sysctls(files: &[(PathBuf, &str)]) -> Result<()> {
         let value = fs::read_to_string(file).context(|| format!("open {shown}"))?;
         let value = value.strip_suffix('\n').unwrap_or(&value);
         if value != *expected {
-            return Err(Failure::internal(format!(
+            bail!(
                 "Error: Tuning configured value of {shown} is {expected}, current value is {value}"
-            )));
+            );
         }
     }
     Ok(())

@@ -12,7 +12,7 @@ use cni::types::Interface;
 
 use crate::attachment::{Assignment, Container};
 use crate::call::Call;
-use crate::error::{Context, Failure, Result, or_undo};
+use crate::error::{Context, Result, bail, or_undo};
 use crate::filter::spoofcheck;
 use crate::interface::veth::{self, Pair};
 use crate::ip::Cidr;
@@ -116,7 +116,7 @@ impl Addition<'_> {
         ipam_result: CniResult,
     ) -> Result<CniResult> {
         if ipam_result.ips.is_empty() {
-            return Err(Failure::internal("IPAM plugin returned missing IP config"));
+            bail!("IPAM plugin returned missing IP config");
         }
         let mut result = CniResult {
             interfaces: self.interfaces(),

@@ -16,7 +16,7 @@ use self::store::Store;
 use crate::call::Call;
 use crate::config::host_local::Config;
 use crate::config::range::{Range, RangeSet};
-use crate::error::{Context, Failure, Result};
+use crate::error::{Context, Result, bail, failure, join_failures};
 use crate::ip::Cidr;
 
 /// Reserves one address of each set of ranges.
@@ -78,10 +78,10 @@ impl Reservation<'_> {
             Ok(ips)
         } else {
             let texts: Vec<_> = requested.iter().map(ToString::to_string).collect();
-            Err(Failure::internal(format!(
+            Err(failure!(
                 "failed to allocate all requested IPs: {}",
                 texts.join(" ")
-            )))
+            ))
         }
     }
 
@@ -92,14 +92,10 @@ impl Reservation<'_> {
         range: &'a Range,
     ) -> Result<(IpAddr, &'a Range)> {
         if address == range.gateway {
-            return Err(Failure::internal(format!(
-                "requested ip {address} is subnet's gateway"
-            )));
+            bail!("requested ip {address} is subnet's gateway");
         }
         if !self.reserve(address)? {
-            return Err(Failure::internal(format!(
-                "requested IP address {address} is not available in range set {set}"
-            )));
+            bail!("requested IP address {address} is not available in range set {set}");
         }
         Ok((address, range))
     }
@@ -115,10 +111,11 @@ impl Reservation<'_> {
             .filter(|lease| self.holder.has(lease))
             .find(|lease| set.range_of(lease.address).is_some());
         if let Some(lease) = own {
-            return Err(Failure::internal(format!(
+            bail!(
                 "{} has been allocated to {}, duplicate allocation is not allowed",
-                lease.address, self.holder.container_id
-            )));
+                lease.address,
+                self.holder.container_id
+            );
         }
         let taken: HashSet<_> = leases
             .iter()
@@ -130,9 +127,7 @@ impl Reservation<'_> {
                 return Ok((address, range));
             }
         }
-        Err(Failure::internal(format!(
-            "no IP addresses available in range set: {set}"
-        )))
+        Err(failure!("no IP addresses available in range set: {set}"))
     }
 
     fn reserve(&mut self, address: IpAddr) -> Result<bool> {
@@ -177,10 +172,10 @@ pub(crate) fn check(call: &Call) -> Result<()> {
     };
     let holder = Holder::from_call(call);
     if holder.leases(&leases).is_empty() {
-        return Err(Failure::internal(format!(
+        bail!(
             "host-local: Failed to find address added by container {}",
             call.container_id
-        )));
+        );
     }
     Ok(())
 }
@@ -227,7 +222,7 @@ fn release<'a>(store: &Store, leases: impl Iterator<Item = &'a Lease>) -> Result
         .filter_map(|lease| store.release(lease.address).err())
         .map(|error| error.msg)
         .collect();
-    Failure::all(&errors, ";")
+    join_failures(&errors, ";")
 }
 
 fn read_resolv_conf(path: &str) -> Result<Dns> {

@@ -1,7 +1,7 @@
 //! The rules of firewall for iptables, in the table `filter`: `FORWARD` leads to `CNI-FORWARD`, and that to the administrator's
 //! chain first, then through two rules for each address.
 
-use crate::error::{Failure, Result, warn};
+use crate::error::{Result, bail, warn};
 use crate::filter::iptables::{Chain, Error, Iptables, Place, Placed, Protocol, rule, shown};
 use crate::ip::Cidr;
 
@@ -47,18 +47,12 @@ impl<'a> Chains<'a> {
         for (iptables, rules) in by_protocol(addresses)? {
             for (chain, rule) in [(FORWARD, own_entry()), (OWN, self.admin_entry())] {
                 if !has_rule(&iptables, chain, &rule)? {
-                    return Err(Failure::internal(format!(
-                        "expected {chain} rule {} not found",
-                        shown(&rule)
-                    )));
+                    bail!("expected {chain} rule {} not found", shown(&rule));
                 }
             }
             for rule in &rules {
                 if !has_rule(&iptables, OWN, rule)? {
-                    return Err(Failure::internal(format!(
-                        "expected rule {} not found",
-                        shown(rule)
-                    )));
+                    bail!("expected rule {} not found", shown(rule));
                 }
             }
         }

@@ -10,7 +10,7 @@ use cni::{CniResult, Version};
 use crate::attachment::cidr;
 use crate::call::Call;
 use crate::config::firewall::{Config, Policy};
-use crate::error::{Failure, Result};
+use crate::error::{Result, failure};
 use crate::ip::Cidr;
 use firewalld::Firewalld;
 
@@ -71,7 +71,7 @@ fn addresses(result: &CniResult) -> Result<Vec<Cidr>> {
 }
 
 fn missing_result() -> cni::CniError {
-    Failure::internal("missing prevResult from earlier plugin")
+    failure!("missing prevResult from earlier plugin")
 }
 
 /// Lets the addresses of the previous result through.

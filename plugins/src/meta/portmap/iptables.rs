@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use super::{Binding, Config, Target};
-use crate::error::{Context, Failure, Result};
+use crate::error::{Context, Result, bail, failure, join_failures};
 use crate::filter::chain_name;
 use crate::filter::iptables::{Error, Iptables, ListedRule, Place, Placed, Protocol, rule, shown};
 use crate::ip::Cidr;
@@ -43,10 +43,7 @@ impl Chain {
 
     fn check(&self, iptables: &Iptables) -> Result<()> {
         if !iptables.has_chain(TABLE, &self.name)? {
-            return Err(Failure::internal(format!(
-                "chain {} not found in iptables table {TABLE}",
-                self.name
-            )));
+            bail!("chain {} not found in iptables table {TABLE}", self.name);
         }
         let is_missing = |chain: &str, rule: &[String]| {
             let is_there = iptables.has_rule(TABLE, chain, rule);
@@ -54,10 +51,10 @@ impl Chain {
         };
         let missing = |chain: &str, all: &[Vec<String>]| {
             let all: Vec<_> = all.iter().map(|rule| shown(rule)).collect();
-            Failure::internal(format!(
+            failure!(
                 "rule [{}] in chain {chain} not found in table {TABLE}",
                 all.join(" ")
-            ))
+            )
         };
         if self.rules.iter().any(|rule| is_missing(&self.name, rule)) {
             return Err(missing(&self.name, &self.rules));
@@ -107,10 +104,10 @@ pub(super) fn check(target: &Target<'_>, container: Cidr) -> Result<()> {
         (Protocol::V6, "ip6tables", "ipv6")
     };
     let iptables = Iptables::find(protocol).map_err(|error| {
-        Failure::internal(format!(
+        failure!(
             "neither iptables nor ip6tables is usable, ({program}) {}",
             error.msg
-        ))
+        )
     })?;
     container_chain(target, container)?
         .check(&iptables)
@@ -145,7 +142,7 @@ pub(super) fn stop(target: &Target<'_>, addresses: Option<&[IpAddr]>) -> Result<
             unusable.join(", ")
         ));
     }
-    Failure::all(&errors, "\n")
+    join_failures(&errors, "\n")
 }
 
 /// Deletes the chains of a network's containers, but those of the `valid` ones.

@@ -10,7 +10,7 @@ use cni::CniResult;
 use crate::attachment::{Container, cidr, interface_of};
 use crate::call::Call;
 use crate::config::portmap::{Config, Mapping, port_number};
-use crate::error::{Context, Failure, Result, or_undo, warn};
+use crate::error::{Context, Result, failure, or_undo, warn};
 use crate::filter::Backend;
 use crate::ip::{self, Cidr};
 use crate::kernel::{Netlink, sysctl};
@@ -134,7 +134,7 @@ pub(crate) fn add(call: &Call) -> Result<CniResult> {
     let result = call
         .prev_result()
         .map_err(|error| error.context(what))?
-        .ok_or_else(|| Failure::internal("must be called as chained plugin"))?;
+        .ok_or_else(|| failure!("must be called as chained plugin"))?;
     let Some(backend) = backend.filter(|_| !config.mappings().is_empty()) else {
         return Ok(result);
     };
@@ -252,7 +252,7 @@ pub(crate) fn check(call: &Call) -> Result<()> {
     config.check_ports()?;
     let result = call
         .prev_result()?
-        .ok_or_else(|| Failure::internal("Required prevResult missing"))?;
+        .ok_or_else(|| failure!("Required prevResult missing"))?;
     let Some(backend) = backend.filter(|_| !config.mappings().is_empty()) else {
         return Ok(());
     };

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use super::{Binding, Config, Target};
 use crate::config::portmap::port_number;
-use crate::error::{Context, Failure, Result};
+use crate::error::{Context, Result, bail, failure};
 use crate::filter::{hash, supports_nftables};
 use crate::ip::Cidr;
 use crate::kernel::nftables::{
@@ -65,10 +65,10 @@ const fn table(family: Family) -> Table {
 pub(super) fn forward(target: &Target<'_>, container: Cidr) -> Result<()> {
     let what = || "unable to set up nftables rules for port mappings".to_owned();
     if target.container_id.len() > COMMENT_LENGTH {
-        return Err(Failure::internal(format!(
+        bail!(
             "{}: the container's ID has more than {COMMENT_LENGTH} characters",
             what()
-        )));
+        );
     }
     let address = container.address;
     let conditions = target.config.conditions(address);
@@ -172,9 +172,9 @@ fn protocol_number(name: &str) -> Result<u8> {
         "dccp" => Ok(33),
         "sctp" => Ok(132),
         "udplite" => Ok(136),
-        _ => Err(Failure::internal(format!(
+        _ => Err(failure!(
             "unable to set up nftables rules for port mappings: unknown protocol {name:?}"
-        ))),
+        )),
     }
 }
 
@@ -195,7 +195,7 @@ fn entry_script(family: Family, conditions: &[String]) -> String {
 }
 
 fn run_nft(script: &str) -> Result<()> {
-    let failed = |error: std::io::Error| Failure::internal(format!("cannot run nft: {error}"));
+    let failed = |error: std::io::Error| failure!("cannot run nft: {error}");
     let mut child = Command::new("nft")
         .args(["-f", "-"])
         .stdin(Stdio::piped())
@@ -213,7 +213,7 @@ fn run_nft(script: &str) -> Result<()> {
         Ok(())
     } else {
         let stderr = String::from_utf8_lossy(&output.stderr);
-        Err(Failure::internal(format!("nft: {}", stderr.trim_end())))
+        Err(failure!("nft: {}", stderr.trim_end()))
     }
 }
 
@@ -242,9 +242,7 @@ pub(super) fn check(target: &Target<'_>, container: Cidr) -> Result<()> {
             .filter(|rule| rule.comment.as_deref() == Some(target.container_id))
             .count();
         if found < expected {
-            return Err(Failure::internal(format!(
-                "missing hostport rules in {chain:?} chain"
-            )));
+            bail!("missing hostport rules in {chain:?} chain");
         }
     }
     Ok(())
