@@ -92,9 +92,8 @@ impl Container {
             .set_up(link.index)
             .context(|| format!("failed to set {ifname:?} UP"))?;
         if assignment.gateways.v6.is_some() {
-            settle_addresses(&mut self.netlink, link).map_err(|error| {
-                error.context(&format!("failed to settle addresses for {ifname:?}"))
-            })?;
+            settle_addresses(&mut self.netlink, link)
+                .context(|| format!("failed to settle addresses for {ifname:?}"))?;
         }
         for route in assignment.routes {
             self.add_route(link, route, &assignment.gateways)?;

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use crate::call::Call;
-use crate::error::{Result, bail};
+use crate::error::{Context, Result, bail};
 
 /// The configuration. When it has limits of its own, even zeros, those of the runtime do not count.
 #[derive(Debug, Default, Deserialize)]
@@ -78,7 +78,7 @@ impl Plan {
     pub(crate) fn load(call: &Call) -> Result<Self> {
         let config: Config = call
             .config()
-            .map_err(|error| error.context("failed to parse network configuration"))?;
+            .context(|| "failed to parse network configuration".to_owned())?;
         let limits = if config.limits.is_empty() {
             config.runtime_config.bandwidth
         } else {

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use crate::call::Call;
 use crate::config::range::{RangeConfig, RangeSet, RangeTexts};
 use crate::config::{Args, Ips, canonical_route};
-use crate::error::{Result, bail, failure};
+use crate::error::{Context, Result, bail, failure};
 use crate::ip::{self, Cidr};
 
 pub(crate) const DEFAULT_DATA_DIR: &str = "/var/lib/cni/networks";
@@ -69,11 +69,11 @@ impl Config {
             .ok_or_else(|| failure!("IPAM config missing 'ipam' key"))?;
         let args = call.known_args(&["IP"])?;
         let from_args = args.get("IP").filter(|text| !text.is_empty()).map(|text| {
-            parse_requested(text).map_err(|error| {
-                error.context(&format!(
+            parse_requested(text).context(|| {
+                format!(
                     "ARGS: error parsing value of pair {:?}",
                     format!("IP={text}")
-                ))
+                )
             })
         });
         let from_config = [&document.args.cni.ips, &document.runtime.ips];
@@ -115,8 +115,7 @@ pub(crate) fn parse_sets(configs: &[Vec<RangeConfig>], version: Version) -> Resu
     }
     let mut sets = Vec::new();
     for (index, config) in configs.iter().enumerate() {
-        let set = RangeSet::parse(config)
-            .map_err(|error| error.context(&format!("invalid range set {index}")))?;
+        let set = RangeSet::parse(config).context(|| format!("invalid range set {index}"))?;
         sets.push(set);
     }
     let v4 = sets.iter().filter(|set| set.is_ipv4()).count();

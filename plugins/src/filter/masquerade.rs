@@ -158,7 +158,7 @@ fn iptables_rules(address: Cidr, owner: &Owner) -> ([Vec<String>; 2], Vec<String
 
 fn set_up_iptables(address: Cidr, owner: &Owner) -> Result<()> {
     let iptables = Iptables::find(Protocol::of(address.address))
-        .map_err(|error| error.context("failed to locate iptables"))?;
+        .context(|| "failed to locate iptables".to_owned())?;
     let chain = owner.chain();
     let ([own, others], entry) = iptables_rules(address, owner);
     let rules = [(&*chain, own), (&chain, others), ("POSTROUTING", entry)];
@@ -171,8 +171,7 @@ fn has_table(protocol: Protocol) -> bool {
 }
 
 fn delete_iptables(protocol: Protocol, chain: &str, addresses: Option<&[Cidr]>) -> Result<()> {
-    let iptables =
-        Iptables::find(protocol).map_err(|error| error.context("failed to locate iptables"))?;
+    let iptables = Iptables::find(protocol).context(|| "failed to locate iptables".to_owned())?;
     if iptables.has_chain("nat", chain)? {
         let is_ours = |rule: &ListedRule| match addresses {
             None => true,
@@ -192,8 +191,7 @@ fn is_from(rule: &ListedRule, addresses: &[Cidr]) -> bool {
 }
 
 fn gc_iptables(protocol: Protocol, network: &str, valid: &HashSet<String>) -> Result<()> {
-    let iptables =
-        Iptables::find(protocol).map_err(|error| error.context("failed to locate iptables"))?;
+    let iptables = Iptables::find(protocol).context(|| "failed to locate iptables".to_owned())?;
     let prefix = format!("name: {} id: ", quoted(network));
     Ok(iptables.delete_stale_chains("nat", "POSTROUTING", &prefix, valid)?)
 }

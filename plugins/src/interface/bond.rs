@@ -110,8 +110,7 @@ pub(crate) fn add(call: &Call) -> Result<CniResult> {
     let mut devices = Vec::new();
     for named in &config.links {
         let device = link_by_name(&mut host.netlink, &named.name);
-        let what = format!("failed to find link {:?}", named.name);
-        devices.push(device.map_err(|error| error.context(&what))?);
+        devices.push(device.context(|| format!("failed to find link {:?}", named.name))?);
     }
     bond.check_links(&devices)?;
     let result = devices
@@ -143,8 +142,9 @@ fn attach(
     let mut links = Vec::new();
     for named in &config.links {
         let link = container.link(&named.name);
-        let what = format!("failed to find link {:?} in the container", named.name);
-        links.push(link.map_err(|error| error.context(&what))?);
+        links.push(
+            link.context(|| format!("failed to find link {:?} in the container", named.name))?,
+        );
     }
     bond.check_links(&links)?;
     container

@@ -34,7 +34,7 @@ pub(crate) fn add(call: &Call) -> Result<CniResult> {
     single::or_delete(call, || {
         let link = container
             .link(ifname)
-            .map_err(|error| error.context(&format!("failed to fetch dummy{ifname:?}")))?;
+            .context(|| format!("failed to fetch dummy{ifname:?}"))?;
         let interface = single::made_interface(call, link.mac_text());
         config.ipam.add_for_interface(call, |mut result| {
             result.interfaces = vec![interface];

@@ -75,7 +75,7 @@ impl Config {
         }
         if !self.pci_address.is_empty() {
             self.dpdk_mode = has_user_space_driver(sysfs, &self.pci_address)
-                .map_err(|error| error.context("error with host device"))?;
+                .context(|| "error with host device".to_owned())?;
         }
         Ok(self)
     }
@@ -328,7 +328,7 @@ pub(crate) fn add(call: &Call) -> Result<CniResult> {
     let device = config
         .selector(&sysfs)
         .and_then(|selector| host.find(&selector, &call.ifname))
-        .map_err(|error| error.context("failed to find host device"))?;
+        .context(|| "failed to find host device".to_owned())?;
     let link = host.move_in(&device, &mut container, &call.ifname)?;
     let interface = single::made_interface(call, link.mac_text());
     let result = configure(call, &config, interface, Some(&mut container));

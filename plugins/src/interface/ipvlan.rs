@@ -9,7 +9,7 @@ use super::single;
 use crate::attachment::Container;
 use crate::call::Call;
 use crate::config::ipvlan::{Config, MODES};
-use crate::error::{Result, bail, failure};
+use crate::error::{Context, Result, bail, failure};
 use crate::kernel::Message;
 use crate::kernel::link::{Link, NewLink};
 
@@ -72,7 +72,7 @@ pub(crate) fn add(call: &Call) -> Result<CniResult> {
 fn named_master(parents: &mut Parents, name: &str) -> Result<Link> {
     parents
         .link(name)
-        .map_err(|error| error.context(&format!("failed to lookup master {name:?}")))
+        .context(|| format!("failed to lookup master {name:?}"))
 }
 
 fn configure(

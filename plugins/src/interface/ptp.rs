@@ -99,7 +99,7 @@ pub(crate) fn add(call: &Call) -> Result<CniResult> {
 fn attach(call: &Call, config: &Config, ipam_result: CniResult) -> Result<CniResult> {
     let addresses = Address::all(&ipam_result)?;
     veth::enable_forwarding(addresses.iter().map(|address| address.cidr.address))
-        .map_err(|error| error.context("Could not enable IP forwarding"))?;
+        .context(|| "Could not enable IP forwarding".to_owned())?;
     let namespace = call.namespace()?;
     let mut host = Netlink::open().context(|| "failed to open a netlink socket".to_owned())?;
     let pair = Pair {
@@ -148,7 +148,7 @@ fn configure(
     let mut container = Container::enter(namespace, || assignment.prepare())?;
     let theirs = container
         .link(ifname)
-        .map_err(|error| error.context(&format!("failed to look up {ifname:?}")))?;
+        .context(|| format!("failed to look up {ifname:?}"))?;
     container.assign(&theirs, &assignment)?;
     for address in addresses {
         set_container_routes(&mut container.netlink, &theirs, address)?;

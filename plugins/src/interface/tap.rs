@@ -131,7 +131,7 @@ fn prepare(
     if !config.bridge.is_empty() {
         let bridge = &config.bridge;
         let index = link_by_name(netlink, bridge)
-            .map_err(|error| error.context(&format!("failed to get bridge {bridge}")))?
+            .context(|| format!("failed to get bridge {bridge}"))?
             .index;
         netlink
             .set_master(link.index, index)

@@ -8,7 +8,7 @@ use super::single;
 use crate::attachment::Container;
 use crate::call::Call;
 use crate::config::vlan::Config;
-use crate::error::{Result, bail, failure};
+use crate::error::{Context, Result, bail, failure};
 use crate::kernel::Message;
 use crate::kernel::link::{Link, NewLink};
 
@@ -74,7 +74,7 @@ fn configure(
     let addresses = config
         .ipam
         .add(call)
-        .map_err(|error| error.context("failed to execute IPAM delegate"))?;
+        .context(|| "failed to execute IPAM delegate".to_owned())?;
     config.ipam.use_for_interface(call, addresses, |addresses| {
         single::configure(call, container, interface, &config.dns, &[], addresses)
     })
@@ -97,7 +97,7 @@ pub(crate) fn check(call: &Call) -> Result<()> {
     let master = &config.master;
     parents
         .link(master)
-        .map_err(|error| error.context(&format!("failed to lookup master {master:?}")))?;
+        .context(|| format!("failed to lookup master {master:?}"))?;
     single::check_kind(&link, KIND)?;
     single::check_mac(interface, &link, "vlan: ")?;
     check_values(&config, &link)?;

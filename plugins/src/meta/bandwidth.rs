@@ -283,7 +283,7 @@ pub(crate) fn check(call: &Call) -> Result<()> {
         let ifb = Ifb::of(call);
         let name = ifb.listed(&result).unwrap_or(&ifb.names[0]);
         let ifb = crate::attachment::link_by_name(&mut host, name)
-            .map_err(|error| error.context("get ifb device"))?;
+            .context(|| "get ifb device".to_owned())?;
         check_tbf(&mut host, ifb.index, limit.tbf(ticks))?;
     }
     Ok(())

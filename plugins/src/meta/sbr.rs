@@ -150,7 +150,7 @@ fn move_routes(
     let mut taken: Vec<_> = rules.iter().map(|rule| rule.table).collect();
     taken.extend(all.iter().map(|whole| whole.route.table));
     let link = crate::attachment::link_by_name(netlink, ifname)
-        .map_err(|error| error.context(&format!("Cannot find network interface {ifname}")))?;
+        .context(|| format!("Cannot find network interface {ifname}"))?;
     let own: Vec<_> = all
         .into_iter()
         .filter(|WholeRoute { route, .. }| {

@@ -86,8 +86,7 @@ fn open_container(path: &str) -> Result<Container> {
 }
 
 fn find_link(netlink: &mut Netlink, ifname: &str) -> Result<Link> {
-    crate::attachment::link_by_name(netlink, ifname)
-        .map_err(|error| error.context(&format!("failed to get {ifname:?}")))
+    crate::attachment::link_by_name(netlink, ifname).context(|| format!("failed to get {ifname:?}"))
 }
 
 /// Sets the values and keeps the former ones for DEL.

@@ -141,7 +141,7 @@ pub(crate) fn add(call: &Call) -> Result<CniResult> {
     let result = result.ok_or_else(|| failure!("missing prevResult from earlier plugin"))?;
     open(call)
         .and_then(|mut netlink| join(&mut netlink, &config, &call.ifname))
-        .map_err(|error| error.context("cmdAdd failed"))?;
+        .context(|| "cmdAdd failed".to_owned())?;
     Ok(result)
 }
 

@@ -20,8 +20,7 @@ const IFLA_BR_VLAN_FILTERING: u16 = 7;
 /// Returns the bridge, up; creates it when there is none.
 pub(super) fn ensure(host: &mut Netlink, plan: &Plan) -> Result<Link> {
     let name = &plan.config.bridge;
-    ensure_link(host, plan)
-        .map_err(|error| error.context(&format!("failed to create bridge {name:?}")))
+    ensure_link(host, plan).context(|| format!("failed to create bridge {name:?}"))
 }
 
 fn ensure_link(host: &mut Netlink, plan: &Plan) -> Result<Link> {
@@ -54,7 +53,7 @@ fn create(host: &mut Netlink, plan: &Plan) -> Result<Link> {
             bail!("could not add {name:?}: {error}");
         }
     }
-    link_by_name(host, name).map_err(|error| error.context(&format!("could not lookup {name:?}")))
+    link_by_name(host, name).context(|| format!("could not lookup {name:?}"))
 }
 
 fn request(plan: &Plan) -> Message {

@@ -97,7 +97,7 @@ impl Addition<'_> {
         let ifname = &self.call.ifname;
         let link = container
             .link(ifname)
-            .map_err(|error| error.context("failed to retrieve link"))?;
+            .context(|| "failed to retrieve link".to_owned())?;
         self.check_sender(&link)?;
         if !self.plan.config.disable_container_interface {
             container
@@ -134,7 +134,7 @@ impl Addition<'_> {
         })?;
         let link = container
             .link(ifname)
-            .map_err(|error| error.context(&format!("failed to lookup {ifname:?}")))?;
+            .context(|| format!("failed to lookup {ifname:?}"))?;
         self.check_sender(&link)?;
         container.assign(&link, &assignment)?;
         self.set_up_gateway(&gateways, &mut result)?;
@@ -160,7 +160,7 @@ impl Addition<'_> {
             let keeps_default = config.preserve_default_vlan;
             let link =
                 device::ensure_vlan_interface(&mut self.host, &self.bridge, vlan, keeps_default)
-                    .map_err(|error| error.context("failed to create vlan interface"))?;
+                    .context(|| "failed to create vlan interface".to_owned())?;
             result.interfaces.push(interface_of(&link));
             vlan_link = Some(link);
         }
@@ -172,10 +172,10 @@ impl Addition<'_> {
                 "failed to set bridge addr"
             };
             device::ensure_address(&mut self.host, link, *gateway, config.force_address)
-                .map_err(|error| error.context(what))?;
+                .context(|| what.to_owned())?;
         }
         veth::enable_forwarding(gateways.iter().map(|gateway| gateway.address))
-            .map_err(|error| error.context("failed to enable forwarding"))
+            .context(|| "failed to enable forwarding".to_owned())
     }
 
     /// Returns the interfaces of the result: bridge, host's end and container's end, whose hardware addresses are not known yet.

@@ -219,9 +219,8 @@ fn exchange(call: &Call, ipam: &Ipam, verb: Verb) -> std::result::Result<Option<
     };
     // A lease keeps the options of its ADD, and a definition that was changed since then must not stop a DEL.
     if verb == Verb::Allocate {
-        ask.provide =
-            provided(&ipam.provide, &call.args).map_err(|error| error.context(&what()))?;
-        ask.request = requested(&ipam.request).map_err(|error| error.context(&what()))?;
+        ask.provide = provided(&ipam.provide, &call.args).context(what)?;
+        ask.request = requested(&ipam.request).context(what)?;
     }
     let bytes = serde_json::to_vec(&ask).context(what)?;
     let answer = request(ipam, verb, &bytes, what)?;

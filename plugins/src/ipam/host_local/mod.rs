@@ -66,7 +66,7 @@ impl Reservation<'_> {
                 Some((address, range)) => self.reserve_requested(set, address, range),
                 None => self.reserve_any(index, set),
             }
-            .map_err(|error| error.context(&format!("failed to allocate for range {index}")))?;
+            .context(|| format!("failed to allocate for range {index}"))?;
             self.store.set_last_reserved(index, address)?;
             ips.push(IpConfig {
                 interface: None,

@@ -1,7 +1,7 @@
 //! The rules of firewall for iptables, in the table `filter`: `FORWARD` leads to `CNI-FORWARD`, and that to the administrator's
 //! chain first, then through two rules for each address.
 
-use crate::error::{Result, bail, warn};
+use crate::error::{Context, Result, bail, warn};
 use crate::filter::iptables::{Chain, Error, Iptables, Place, Placed, Protocol, rule, shown};
 use crate::ip::Cidr;
 
@@ -119,9 +119,8 @@ fn by_protocol(addresses: &[Cidr]) -> Result<Vec<(Iptables, Vec<Vec<String>>)>> 
             .flat_map(rules)
             .collect();
         if !rules.is_empty() {
-            let iptables = Iptables::find(protocol).map_err(|error| {
-                error.context(&format!("could not initialize iptables protocol {number}"))
-            })?;
+            let iptables = Iptables::find(protocol)
+                .context(|| format!("could not initialize iptables protocol {number}"))?;
             found.push((iptables, rules));
         }
     }

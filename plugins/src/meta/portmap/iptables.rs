@@ -84,7 +84,7 @@ struct Shared {
 /// Forwards the ports to one address of the container.
 pub(super) fn forward(target: &Target<'_>, container: Cidr) -> Result<()> {
     let iptables = Iptables::find(Protocol::of(container.address))
-        .map_err(|error| error.context("failed to open iptables"))?;
+        .context(|| "failed to open iptables".to_owned())?;
     let config = target.config;
     for shared in shared_chains(config) {
         iptables
@@ -111,7 +111,7 @@ pub(super) fn check(target: &Target<'_>, container: Cidr) -> Result<()> {
     })?;
     container_chain(target, container)?
         .check(&iptables)
-        .map_err(|error| error.context(&format!("could not check {family} dnat")))
+        .context(|| format!("could not check {family} dnat"))
 }
 
 /// Deletes the rules of the attachment with these addresses for both protocols, of which at least one must be usable. The container's chains

@@ -127,13 +127,13 @@ fn container_addresses(result: &CniResult, ifname: &str) -> Result<Vec<Cidr>> {
 
 /// Forwards the ports to the container's addresses.
 pub(crate) fn add(call: &Call) -> Result<CniResult> {
-    let what = "failed to parse config";
-    let config = Config::load(call).map_err(|error| error.context(what))?;
-    let backend = config.backend().map_err(|error| error.context(what))?;
-    config.check_ports().map_err(|error| error.context(what))?;
+    let what = || "failed to parse config".to_owned();
+    let config = Config::load(call).context(what)?;
+    let backend = config.backend().context(what)?;
+    config.check_ports().context(what)?;
     let result = call
         .prev_result()
-        .map_err(|error| error.context(what))?
+        .context(what)?
         .ok_or_else(|| failure!("must be called as chained plugin"))?;
     let Some(backend) = backend.filter(|_| !config.mappings().is_empty()) else {
         return Ok(result);
@@ -165,7 +165,7 @@ fn forward(target: &Target<'_>, backend: Backend, container: Cidr) -> Result<()>
     forget_connections(target.config, container.address);
     if target.config.snat() && container.address.is_ipv4() {
         allow_loopback_sources(container.address)
-            .map_err(|error| error.context("unable to enable route_localnet"))?;
+            .context(|| "unable to enable route_localnet".to_owned())?;
     }
     Ok(())
 }
@@ -207,9 +207,9 @@ fn allow_loopback_sources(container: IpAddr) -> Result<()> {
 
 /// Deletes the rules of the attachment.
 pub(crate) fn del(call: &Call) -> Result<()> {
-    let what = "failed to parse config";
-    let config = Config::load(call).map_err(|error| error.context(what))?;
-    let backend = config.backend().map_err(|error| error.context(what))?;
+    let what = || "failed to parse config".to_owned();
+    let config = Config::load(call).context(what)?;
+    let backend = config.backend().context(what)?;
     let Some(backend) = backend.filter(|_| !config.mappings().is_empty()) else {
         return Ok(());
     };

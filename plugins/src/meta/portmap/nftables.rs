@@ -82,8 +82,7 @@ pub(super) fn forward(target: &Target<'_>, container: Cidr) -> Result<()> {
     if conditions.is_empty() {
         Ok(())
     } else {
-        run_nft(&entry_script(Family::of(address), conditions))
-            .map_err(|error| error.context(&what()))
+        run_nft(&entry_script(Family::of(address), conditions)).context(what)
     }
 }
 
