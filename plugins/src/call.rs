@@ -103,7 +103,7 @@ impl Call {
     }
 }
 
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 impl Call {
     /// A call with this configuration and `CNI_ARGS`, for tests of plugins.
     pub(crate) fn with_config(stdin: &str, args: &str) -> Self {
