@@ -48,7 +48,7 @@ impl Container {
     pub(crate) fn enter(namespace: Namespace, work: impl FnOnce() -> Result<()>) -> Result<Self> {
         let open = || {
             work()?;
-            Netlink::open().context(|| "failed to open a netlink socket".to_owned())
+            Netlink::open()
         };
         let netlink = namespace
             .enter(open)

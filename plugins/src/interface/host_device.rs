@@ -178,13 +178,11 @@ pub(super) struct Host {
 
 impl Host {
     pub(super) fn open() -> Result<Self> {
-        let open = || {
-            Ok(Self {
-                namespace: Namespace::current()?,
-                netlink: Netlink::open()?,
-            })
-        };
-        open().map_err(|error: Errno| failure!("failed to open a netlink socket: {error}"))
+        let namespace = Namespace::current();
+        Ok(Self {
+            namespace: namespace.context(|| "failed to open a netlink socket".to_owned())?,
+            netlink: Netlink::open()?,
+        })
     }
 
     /// Returns the link of the device. One that lost its container gets its name back first: nothing else does if no DEL came.

@@ -23,7 +23,7 @@ impl Parents {
         let host = if is_in_container {
             None
         } else {
-            Some(Netlink::open().context(|| "failed to open a netlink socket".to_owned())?)
+            Some(Netlink::open()?)
         };
         Ok(Self { container, host })
     }

@@ -101,7 +101,7 @@ fn attach(call: &Call, config: &Config, ipam_result: CniResult) -> Result<CniRes
     veth::enable_forwarding(addresses.iter().map(|address| address.cidr.address))
         .context(|| "Could not enable IP forwarding".to_owned())?;
     let namespace = call.namespace()?;
-    let mut host = Netlink::open().context(|| "failed to open a netlink socket".to_owned())?;
+    let mut host = Netlink::open()?;
     let pair = Pair {
         ifname: &call.ifname,
         mtu: u32::try_from(config.mtu).ok().filter(|mtu| *mtu != 0),

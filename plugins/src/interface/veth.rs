@@ -166,7 +166,7 @@ pub(crate) fn remove_with_addresses(call: &Call) -> Result<Option<Vec<Cidr>>> {
 /// one, as pods of virtual machines do. The previous result lists the host's end, whose other end is ours; without it, the link of the
 /// name is ours if its other end is on the host.
 fn container_end(call: &Call, container: &mut Container) -> Result<Option<Link>> {
-    let mut host = Netlink::open().context(|| "failed to open a netlink socket".to_owned())?;
+    let mut host = Netlink::open()?;
     let listed = call.prev_result().ok().flatten().unwrap_or_default();
     for interface in listed.interfaces {
         if interface.sandbox.is_empty()
@@ -204,7 +204,7 @@ fn remove_by_host_end(call: &Call) -> Result<()> {
     let Ok(Some(result)) = call.prev_result() else {
         return Ok(());
     };
-    let mut host = Netlink::open().context(|| "failed to open a netlink socket".to_owned())?;
+    let mut host = Netlink::open()?;
     for interface in &result.interfaces {
         let link = host.link_by_name(&interface.name);
         if link.is_ok_and(|link| is_host_end(interface, &link)) {

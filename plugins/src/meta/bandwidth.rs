@@ -143,7 +143,7 @@ pub(crate) fn add(call: &Call) -> Result<CniResult> {
     if plan.limits_nothing() {
         return Ok(result);
     }
-    let mut host = open_host()?;
+    let mut host = Netlink::open()?;
     let link = host_link(call, &result, &mut host)?;
     let ticks = read_ticks();
     if let Some(limit) = plan.ingress {
@@ -169,10 +169,6 @@ pub(crate) fn add(call: &Call) -> Result<CniResult> {
         });
     }
     Ok(result)
-}
-
-fn open_host() -> Result<Netlink> {
-    Netlink::open().context(|| "failed to open a netlink socket".to_owned())
 }
 
 /// Creates the ifb device and redirects to it what the container sends. A failure takes back what came before it, the first error
@@ -256,7 +252,7 @@ pub(crate) fn del(call: &Call) -> Result<()> {
         let is_of_others = !link.mac.starts_with(&OUR_MAC);
         ifb.is(link) || is_of_others && (is_name_enough || listed == Some(&link.name))
     };
-    let mut host = open_host()?;
+    let mut host = Netlink::open()?;
     for name in &ifb.names {
         match host.link_by_name(name) {
             Ok(link) if is_of_this(&link) => remove_link(&mut host, &link)?,
@@ -273,7 +269,7 @@ pub(crate) fn check(call: &Call) -> Result<()> {
     let result = call
         .prev_result()?
         .ok_or_else(|| failure!("must be called as a chained plugin"))?;
-    let mut host = open_host()?;
+    let mut host = Netlink::open()?;
     let link = host_link(call, &result, &mut host)?;
     let ticks = read_ticks();
     if let Some(limit) = plan.ingress {

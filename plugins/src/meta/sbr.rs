@@ -66,8 +66,7 @@ fn lock(namespace: Namespace) -> Result<Container> {
     namespace
         .lock()
         .context(|| "failed to lock the container's netns".to_owned())?;
-    let netlink =
-        Netlink::open_in(&namespace).context(|| "failed to open a netlink socket".to_owned())?;
+    let netlink = Netlink::open_in(&namespace)?;
     Ok(Container { namespace, netlink })
 }
 

@@ -80,8 +80,7 @@ fn write_sysctl(file: &Path, value: &str) -> Result<()> {
 /// Opens the container's namespace; the reference says of a missing one no more than the path.
 fn open_container(path: &str) -> Result<Container> {
     let namespace = Namespace::open(path)?;
-    let netlink =
-        Netlink::open_in(&namespace).context(|| "failed to open a netlink socket".to_owned())?;
+    let netlink = Netlink::open_in(&namespace)?;
     Ok(Container { namespace, netlink })
 }
 

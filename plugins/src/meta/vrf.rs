@@ -128,11 +128,7 @@ fn load(call: &Call) -> Result<(Config, Option<CniResult>)> {
 }
 
 fn open(call: &Call) -> Result<Netlink> {
-    open_in(&Namespace::open(&call.netns)?)
-}
-
-fn open_in(namespace: &Namespace) -> Result<Netlink> {
-    Netlink::open_in(namespace).context(|| "failed to open a netlink socket".to_owned())
+    Netlink::open_in(&Namespace::open(&call.netns)?)
 }
 
 /// Puts the interface into the VRF, which is made when it is missing. The previous result passes through unchanged.
@@ -298,7 +294,7 @@ fn await_route(netlink: &mut Netlink, vrf: &Vrf, link: &Link, cidr: Cidr) -> Res
 pub(crate) fn del(call: &Call) -> Result<()> {
     let (config, _) = load(call)?;
     let mut netlink = match Namespace::open(&call.netns) {
-        Ok(namespace) => open_in(&namespace)?,
+        Ok(namespace) => Netlink::open_in(&namespace)?,
         Err(OpenError::NotFound(_)) => return Ok(()),
         Err(error) => return Err(error.into()),
     };

@@ -6,7 +6,7 @@ use cni::types::Interface;
 use crate::attachment::Container;
 use crate::call::Call;
 use crate::config::bridge::Plan;
-use crate::error::{Context, Result, bail, failure};
+use crate::error::{Result, bail, failure};
 use crate::interface::bridge::device;
 use crate::interface::{single, veth};
 use crate::kernel::Netlink;
@@ -18,7 +18,7 @@ pub(crate) fn check(call: &Call) -> Result<()> {
     let mut container = Container::open(&call.netns)?;
     plan.config.ipam.check(call)?;
     let result = single::expected_result(call, "")?;
-    let mut host = Netlink::open().context(|| "failed to open a netlink socket".to_owned())?;
+    let mut host = Netlink::open()?;
 
     let name = &plan.config.bridge;
     let bridge_interface = result

@@ -29,7 +29,7 @@ pub(crate) fn add(call: &Call) -> Result<CniResult> {
     plan.validate()?;
     let mac = plan.mac()?;
     let namespace = call.namespace()?;
-    let mut host = Netlink::open().context(|| "failed to open a netlink socket".to_owned())?;
+    let mut host = Netlink::open()?;
     let bridge = device::ensure(&mut host, &plan)?;
     let pair = Pair {
         ifname: &call.ifname,

@@ -193,12 +193,12 @@ fn forget_connections(config: &Config, container: IpAddr) {
 
 /// Lets packets from 127.0.0.1 leave through the link that leads to the container.
 fn allow_loopback_sources(container: IpAddr) -> Result<()> {
-    let link = Netlink::open().and_then(|mut netlink| {
-        let index = netlink.route_to(container)?.link.unwrap_or_default();
-        netlink.link_by_index(index)
+    let link = Netlink::open().ok().and_then(|mut netlink| {
+        let index = netlink.route_to(container).ok()?.link.unwrap_or_default();
+        netlink.link_by_index(index).ok()
     });
     // Without a route the container is not reached by this host at all.
-    let Ok(link) = link else {
+    let Some(link) = link else {
         return Ok(());
     };
     let parameter = format!("net/ipv4/conf/{}/route_localnet", link.name);
