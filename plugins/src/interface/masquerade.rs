@@ -30,10 +30,7 @@ impl Masquerade {
     /// DEL: deletes the pair and returns the addresses that [`Self::tear_down`] needs: those of the container's end, and those of the
     /// previous result. There are none when the container is gone.
     pub(crate) fn remove_pair(&self, call: &Call) -> Result<Option<Vec<Cidr>>> {
-        if !self.is_on {
-            return veth::remove(call).map(|()| None);
-        }
-        let mut addresses = veth::remove_with_addresses(call)?;
+        let mut addresses = veth::remove(call, self.is_on)?;
         if let Some(addresses) = &mut addresses {
             let listed = call.prev_result().ok().flatten().unwrap_or_default();
             addresses.extend(listed.ips.iter().filter_map(|config| cidr(config).ok()));

@@ -130,36 +130,26 @@ pub(crate) fn undo(host: &mut Netlink, name: &str) {
     let _ = delete_link(host, name);
 }
 
-/// Deletes the attachment's pair, for DEL.
-pub(crate) fn remove(call: &Call) -> Result<()> {
-    let Some(mut container) = Container::open_if_present(&call.netns)? else {
-        return remove_by_host_end(call);
-    };
-    match container_end(call, &mut container)? {
-        Some(link) => remove_link(&mut container.netlink, &link),
-        None => Ok(()),
-    }
-}
-
-/// The same for an end whose addresses have rules elsewhere: returns those that other hosts may have seen, or `None` when the container
-/// is gone.
-pub(crate) fn remove_with_addresses(call: &Call) -> Result<Option<Vec<Cidr>>> {
+/// Deletes the attachment's pair, for DEL. Returns the addresses of the container's end that other hosts may have seen, if they are wanted,
+/// or `None` when the container is gone.
+pub(crate) fn remove(call: &Call, wants_addresses: bool) -> Result<Option<Vec<Cidr>>> {
     let Some(mut container) = Container::open_if_present(&call.netns)? else {
         return remove_by_host_end(call).map(|()| None);
     };
     let Some(link) = container_end(call, &mut container)? else {
         return Ok(Some(Vec::new()));
     };
-    let addresses = container
-        .netlink
-        .addresses(link.index)
-        .context(|| format!("failed to get IP addresses for {:?}", link.name))?;
-    remove_link(&mut container.netlink, &link)?;
-    let addresses = addresses
-        .into_iter()
-        .map(|address| address.cidr)
-        .filter(|cidr| is_global_unicast(cidr.address));
-    Ok(Some(addresses.collect()))
+    let netlink = &mut container.netlink;
+    let mut addresses = Vec::new();
+    if wants_addresses {
+        let present = netlink.addresses(link.index);
+        let present =
+            present.context(|| format!("failed to get IP addresses for {:?}", link.name))?;
+        addresses.extend(present.iter().map(|address| address.cidr));
+        addresses.retain(|cidr| is_global_unicast(cidr.address));
+    }
+    remove_link(netlink, &link)?;
+    Ok(Some(addresses))
 }
 
 /// Returns the container's end of the attachment's pair. Its name is not enough: a pod may rename the link and give the name to another
