@@ -384,12 +384,7 @@ mod tests {
         let config = config(
             serde_json::json!({"conditionsv4": ["-s", "1.2.3.4"], "runtimeconfig": {"portmappings": mappings}}),
         );
-        let target = Target {
-            config: &config,
-            network: "net1",
-            container_id: "cid1",
-            ifname: "eth0",
-        };
+        let target = Target::for_test(&config);
         let rules = lines(&entry_rules(&target, "10.0.0.5/24".parse().unwrap()));
         let rule = |protocol: &str, ports: &str| {
             format!(

@@ -90,6 +90,18 @@ impl<'a> Target<'a> {
     }
 }
 
+#[cfg(test)]
+impl<'a> Target<'a> {
+    fn for_test(config: &'a Config) -> Self {
+        Self {
+            config,
+            network: "net1",
+            container_id: "cid1",
+            ifname: "eth0",
+        }
+    }
+}
+
 /// Returns the addresses of the attachment for DEL: those of the previous result, and those of its interface. There are none when the
 /// container is gone, with all of its attachments, or its namespace cannot be entered.
 fn own_addresses(call: &Call) -> Result<Option<Vec<IpAddr>>> {

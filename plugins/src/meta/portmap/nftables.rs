@@ -288,12 +288,7 @@ mod tests {
             ]}
         }))
         .unwrap();
-        let target = Target {
-            config: &config,
-            network: "net1",
-            container_id: "cid1",
-            ifname: "eth0",
-        };
+        let target = Target::for_test(&config);
         let lines = ["10.4.0.5", "fd00:4::5"].map(|address| {
             let address = address.parse().unwrap();
             let mut transaction = Transaction::new();
@@ -334,12 +329,7 @@ mod tests {
     fn all_forwarded_connections_are_masqueraded_on_request() {
         let masquerading = |json| {
             let config: Config = serde_json::from_value(json).unwrap();
-            let target = Target {
-                config: &config,
-                network: "net1",
-                container_id: "cid1",
-                ifname: "eth0",
-            };
+            let target = Target::for_test(&config);
             let mut transaction = Transaction::new();
             for rule in rules(&target, [10, 4, 0, 5].into()).unwrap() {
                 transaction.add_rule(&rule);
