@@ -56,11 +56,9 @@ pub struct Config {
 pub struct Retry {
     /// How many of the first pauses are short: a pod waits for them.
     pub fast: u32,
-    /// A short pause.
     pub fast_pause: Duration,
     /// The pause after those; each later one is twice as long.
     pub pause: Duration,
-    /// The longest pause.
     pub longest: Duration,
     /// When the client gives up.
     pub limit: Duration,
@@ -127,7 +125,6 @@ pub enum Failure {
     /// A server has refused to renew the lease.
     #[error("the DHCP server {server} refuses to renew the lease of {address}: {reason:?}")]
     Refused {
-        /// The address of the lease.
         address: Ipv4Addr,
         server: Ipv4Addr,
         /// The server's words.
@@ -138,7 +135,6 @@ pub enum Failure {
     Changed(Ipv4Addr, Ipv4Addr),
 }
 
-/// A server's offer.
 #[derive(Clone, Debug)]
 struct Offer {
     address: Ipv4Addr,

@@ -100,25 +100,17 @@ pub(crate) fn attach(socket: impl AsFd) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::net::Ipv4Addr;
     use std::os::unix::net::UnixDatagram;
 
     use super::*;
-    use crate::BROADCAST;
-    use crate::frame::{Addresses, encode};
+    use crate::frame::{ADDRESSES, encode};
 
     #[test]
     fn datagrams_to_clients_pass_and_nothing_else() {
         let (sender, receiver) = UnixDatagram::pair().unwrap();
         receiver.set_nonblocking(true).unwrap();
         attach(&receiver).unwrap();
-        let addresses = Addresses {
-            source_mac: [2, 0, 0, 0, 0, 1],
-            destination_mac: BROADCAST,
-            source: Ipv4Addr::UNSPECIFIED,
-            destination: Ipv4Addr::BROADCAST,
-        };
-        let to_server = encode(&addresses, b"message").unwrap();
+        let to_server = encode(&ADDRESSES, b"message").unwrap();
         let mut reply = to_server.clone();
         reply[37] = 68;
         let with = |at: usize, byte: u8| {

@@ -111,16 +111,18 @@ fn checksum(parts: &[&[u8]]) -> u16 {
     !u16::try_from(sum).expect("the carries are folded")
 }
 
+/// The addresses of a client that has none, for tests.
+#[cfg(any(test, fuzzing))]
+pub(crate) const ADDRESSES: Addresses = Addresses {
+    source_mac: [2, 0, 0, 0, 0, 1],
+    destination_mac: crate::BROADCAST,
+    source: Ipv4Addr::UNSPECIFIED,
+    destination: Ipv4Addr::BROADCAST,
+};
+
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const ADDRESSES: Addresses = Addresses {
-        source_mac: [2, 0, 0, 0, 0, 1],
-        destination_mac: [0xff; 6],
-        source: Ipv4Addr::UNSPECIFIED,
-        destination: Ipv4Addr::BROADCAST,
-    };
 
     /// The frame as it would come to a client.
     fn to_client(message: &[u8]) -> Vec<u8> {

@@ -3,29 +3,22 @@
 //!
 //! A target returns whether it accepted its input, and panics when an accepted input breaks an invariant of its reader.
 
-use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use crate::client::{Action, Client, Config, Retry};
-use crate::frame::{self, Addresses};
+use crate::frame::{self, ADDRESSES};
 use crate::message::Message;
 use crate::store::Stored;
 use crate::wire::Grant;
-use crate::{BROADCAST, Lease, Mac};
+use crate::{Lease, Mac};
 
-const MAC: Mac = [2, 0, 0, 0, 0, 1];
+const MAC: Mac = ADDRESSES.source_mac;
 const SERVER_MAC: Mac = [2, 0, 0, 0, 0, 2];
 
 /// A frame from the network.
 pub fn frames(input: &[u8]) -> bool {
-    let addresses = Addresses {
-        source_mac: MAC,
-        destination_mac: BROADCAST,
-        source: Ipv4Addr::UNSPECIFIED,
-        destination: Ipv4Addr::BROADCAST,
-    };
     // A message that is put into a frame comes out of it, once the frame is one to a client.
-    if let Some(mut frame) = frame::encode(&addresses, input) {
+    if let Some(mut frame) = frame::encode(&ADDRESSES, input) {
         assert_eq!(frame::decode(&frame), None, "a frame to a server");
         frame[36..38].copy_from_slice(&frame::CLIENT_PORT.to_be_bytes());
         assert_eq!(frame::decode(&frame), Some((MAC, input)));
@@ -139,7 +132,6 @@ pub fn lives(input: &[u8]) -> bool {
     }
 }
 
-/// A stored lease.
 pub fn stored(input: &[u8]) -> bool {
     let stored: Option<Stored> = serde_json::from_slice(input).ok();
     let Some(lease) = stored.and_then(|stored| stored.lease()) else {

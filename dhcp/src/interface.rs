@@ -128,7 +128,6 @@ impl Interface {
         self.namespace.identity
     }
 
-    /// Returns the hardware address.
     pub(crate) fn mac(&self) -> Result<Mac, String> {
         let mut request = Request::new(&self.name);
         self.call::<GET_HARDWARE_ADDRESS>(&mut request)
@@ -189,7 +188,6 @@ impl Interface {
         })
     }
 
-    /// Puts a configuration back.
     pub(crate) fn restore(&self, configuration: &Configuration) -> Result<(), String> {
         self.with_netlink("put all addresses and routes back on", |socket| {
             configuration.restore(socket)
@@ -300,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn file_that_is_no_namespace_cannot_be_entered() {
+    fn file_that_is_not_a_namespace_cannot_be_entered() {
         let file = std::fs::File::open("/proc/self/exe").unwrap();
         let error = Interface::find(Namespace::new(file.into()).unwrap(), "lo", None).unwrap_err();
         assert!(error.to_string().starts_with("cannot enter"), "{error}");

@@ -15,7 +15,6 @@ const FOR_EVER: u32 = u32::MAX;
 /// A route from a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// The destination network.
     pub destination: Ipv4Addr,
     /// The length of its prefix.
     pub length: u8,

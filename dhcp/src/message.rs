@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn other_bytes_are_no_message() {
+    fn other_bytes_are_not_a_message() {
         let good = offer().encode();
         let with = |at: usize, byte: u8| {
             let mut bytes = good.clone();

@@ -2,7 +2,6 @@
 
 use std::net::Ipv4Addr;
 
-/// Codes of options.
 pub mod code {
     /// The length of the network's prefix, as a mask.
     pub const SUBNET_MASK: u8 = 1;
@@ -91,7 +90,6 @@ impl Options {
         Some(u32::from_be_bytes(self.get(code)?.try_into().ok()?))
     }
 
-    /// Returns an address.
     pub fn address(&self, code: u8) -> Option<Ipv4Addr> {
         self.number(code).map(Ipv4Addr::from_bits)
     }

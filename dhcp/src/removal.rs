@@ -25,7 +25,7 @@ const SCOPE: usize = 6;
 const FLAGS: usize = 8;
 /// The kernel makes these routes itself for each address.
 const RTPROT_KERNEL: u8 = 2;
-/// The one flag of a route that is no state of the kernel's.
+/// The one flag of a route that is not a state of the kernel's.
 const RTNH_F_ONLINK: u32 = 4;
 const AF_INET: u8 = 2;
 

@@ -23,7 +23,7 @@ use crate::frame::SERVER_PORT;
 use crate::interface::{Identity, Interface, Namespace};
 use crate::removal::Configuration;
 use crate::store::{Store, Stored};
-use crate::wire::{Answer, Ask, Grant, Verb};
+use crate::wire::{Answer, Ask, Verb};
 use crate::{Action, Client, Config, Failure, Lease, Mac, Outgoing, Retry, Socket};
 
 /// How long a plugin may take to write its request; it does so at once.
@@ -123,6 +123,23 @@ struct Held {
     waiting: Vec<UnixStream>,
 }
 
+impl Held {
+    fn new(ask: Ask, client: Client, netns: Identity, mac: Mac) -> Self {
+        Self {
+            ask,
+            client,
+            netns,
+            index: None,
+            mac,
+            is_renewed: false,
+            removed: None,
+            socket: None,
+            listens_until: Duration::ZERO,
+            waiting: Vec::new(),
+        }
+    }
+}
+
 /// A plugin that has not written all of its request.
 struct Caller {
     stream: UnixStream,
@@ -167,18 +184,9 @@ impl<H: Host> Service<H> {
                 None => Client::resume(config, lease, now()),
                 Some(_) => Client::regain(config, lease, now()),
             };
-            let held = Held {
-                client,
-                netns: stored.netns,
-                index: stored.ifindex,
-                mac: stored.mac,
-                ask: stored.ask,
-                is_renewed: true,
-                removed: stored.removed,
-                socket: None,
-                listens_until: Duration::ZERO,
-                waiting: Vec::new(),
-            };
+            let mut held = Held::new(stored.ask, client, stored.netns, stored.mac);
+            (held.index, held.removed) = (stored.ifindex, stored.removed);
+            held.is_renewed = true;
             if has_pod {
                 if held.removed.is_none() {
                     service.host.record(&name, &Event::Resumed(address));
@@ -415,19 +423,18 @@ impl<H: Host> Service<H> {
         held.is_renewed = true;
         self.record(held, &event);
         self.store(held, lease);
-        match Grant::of(lease) {
-            Ok(grant) => {
-                answer_all(held, &Answer::Done(Some(grant)));
-                true
-            }
-            Err(reason) if held.waiting.is_empty() => {
+        match Answer::from_lease(lease) {
+            Answer::Failed(reason) if held.waiting.is_empty() => {
                 self.trouble(held, &reason);
                 true
             }
-            Err(reason) => {
-                answer_all(held, &Answer::Failed(reason));
-                self.release(held);
-                false
+            answer => {
+                let is_of_use = matches!(answer, Answer::Done(_));
+                answer_all(held, &answer);
+                if !is_of_use {
+                    self.release(held);
+                }
+                is_of_use
             }
         }
     }
@@ -534,19 +541,17 @@ impl<H: Host> Service<H> {
                 .for_each(drop);
         }
         match (ask.verb, self.leases.get_mut(&name)) {
-            (Verb::Allocate, Some(held)) => match held.client.lease().map(Grant::of) {
-                Some(Ok(grant)) => answer(&mut stream, &Answer::Done(Some(grant))),
-                Some(Err(reason)) => answer(&mut stream, &Answer::Failed(reason)),
+            (Verb::Allocate, Some(held)) => match held.client.lease() {
+                Some(lease) => answer(&mut stream, &Answer::from_lease(lease)),
                 None => held.waiting.push(stream),
             },
             (Verb::Allocate, None) => self.allocate(ask, stream),
             (Verb::Check, held) => {
                 let lease = held.and_then(|held| held.client.lease());
-                let outcome = match lease.map(Grant::of) {
-                    Some(Ok(grant)) => Answer::Done(Some(grant)),
-                    Some(Err(reason)) => Answer::Failed(reason),
-                    None => Answer::Failed(format!("the DHCP daemon holds no lease for {name}")),
-                };
+                let outcome = lease.map_or_else(
+                    || Answer::Failed(format!("the DHCP daemon holds no lease for {name}")),
+                    Answer::from_lease,
+                );
                 answer(&mut stream, &outcome);
             }
             (Verb::Release, _) => {
@@ -586,18 +591,8 @@ impl<H: Host> Service<H> {
         let (mac, netns) = (interface.mac()?, interface.netns());
         self.host.record(&ask.client, &Event::Searching);
         let (client, actions) = Client::start(self.config(&ask, mac), now());
-        let held = Held {
-            ask,
-            client,
-            netns,
-            index: Some(interface.index()),
-            mac,
-            is_renewed: false,
-            removed: None,
-            socket: None,
-            listens_until: Duration::ZERO,
-            waiting: Vec::new(),
-        };
+        let mut held = Held::new(ask, client, netns, mac);
+        held.index = Some(interface.index());
         Ok((held, actions))
     }
 

@@ -13,7 +13,7 @@ use crate::{Mac, filter};
 
 /// `ETH_P_IP`.
 const ETHERTYPE_IPV4: u16 = 0x0800;
-/// Frames are shorter; jumbo frames that are cut off are no DHCP messages.
+/// Frames are shorter; jumbo frames that are cut off are not DHCP messages.
 const FRAME_LENGTH: usize = 2048;
 /// How many frames are read at a time: whoever sends them without a pause must not keep the caller from its other work.
 const FRAMES: usize = 32;
@@ -42,7 +42,6 @@ impl Socket {
         Ok(Self { fd, mac })
     }
 
-    /// Sends a message.
     pub fn send(&self, outgoing: &Outgoing) -> io::Result<()> {
         let addresses = Addresses {
             source_mac: self.mac,
@@ -130,10 +129,9 @@ unsafe impl SocketAddrArg for PacketAddress {
 
 #[cfg(test)]
 mod tests {
-    use std::net::Ipv4Addr;
-
     use super::*;
     use crate::Kind;
+    use crate::frame::ADDRESSES;
 
     #[test]
     fn flood_of_frames_is_read_in_parts() {
@@ -144,20 +142,14 @@ mod tests {
             None,
         )
         .unwrap();
-        let addresses = Addresses {
-            source_mac: [2, 0, 0, 0, 0, 1],
-            destination_mac: [0xff; 6],
-            source: Ipv4Addr::UNSPECIFIED,
-            destination: Ipv4Addr::BROADCAST,
-        };
         let send = |transaction| {
             let message = Message::new(Kind::Offer, transaction, [2, 0, 0, 0, 0, 9]);
-            let mut frame = frame::encode(&addresses, &message.encode()).unwrap();
+            let mut frame = frame::encode(&ADDRESSES, &message.encode()).unwrap();
             // To a client.
             frame[36..38].copy_from_slice(&68u16.to_be_bytes());
             net::send(&sender, &frame, SendFlags::empty()).unwrap();
         };
-        let mac = addresses.source_mac;
+        let mac = ADDRESSES.source_mac;
         let socket = Socket { fd, mac };
         let transaction = || {
             let received = socket.receive(7).unwrap();

@@ -93,7 +93,7 @@ impl Store {
     }
 
     /// The store next to a socket in `/run`, for a service that has no other place.
-    pub fn of_socket(socket: &Path) -> Self {
+    pub fn from_socket(socket: &Path) -> Self {
         let mut path = socket.as_os_str().to_owned();
         path.push(".leases");
         Self::new(path)
@@ -228,7 +228,7 @@ mod tests {
     #[test]
     fn leases_are_kept_until_they_are_forgotten() {
         let dir = tempfile::tempdir().unwrap();
-        let store = Store::of_socket(&dir.path().join("dhcp.sock"));
+        let store = Store::from_socket(&dir.path().join("dhcp.sock"));
         assert!(store.all().unwrap().is_empty());
         let stored = stored("container/net/eth0");
         store.keep(stored.clone()).unwrap();
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn directory_that_cannot_be_read_is_no_empty_one() {
+    fn directory_that_cannot_be_read_is_not_empty() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("file");
         fs::write(&file, "").unwrap();
@@ -300,7 +300,7 @@ mod tests {
     #[test]
     fn another_store_is_taken_over_once() {
         let dir = tempfile::tempdir().unwrap();
-        let former = Store::of_socket(&dir.path().join("dhcp.sock"));
+        let former = Store::from_socket(&dir.path().join("dhcp.sock"));
         let store = Store::new(dir.path().join("new"));
         assert_eq!(store.take_over(&former).unwrap(), 0);
         former.keep(stored("a")).unwrap();

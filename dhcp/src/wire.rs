@@ -54,6 +54,15 @@ pub enum Answer {
     Failed(String),
 }
 
+impl Answer {
+    pub(crate) fn from_lease(lease: &Lease) -> Self {
+        match Grant::of(lease) {
+            Ok(grant) => Self::Done(Some(grant)),
+            Err(reason) => Self::Failed(reason),
+        }
+    }
+}
+
 /// A lease as the plugin needs it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grant {

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 /// The flag of every request.
 const NLM_F_REQUEST: u16 = 0x1;
 /// The kind bit of attributes that hold attributes.
-const NLA_F_NESTED: u16 = 0x8000;
+pub const NLA_F_NESTED: u16 = 0x8000;
 /// The kind bits that are flags.
 const NLA_TYPE_MASK: u16 = 0x3fff;
 
@@ -43,17 +43,14 @@ impl Message {
         self
     }
 
-    /// Appends an attribute of one byte.
     pub fn put_u8(&mut self, kind: u16, value: u8) -> &mut Self {
         self.put(kind, &[value])
     }
 
-    /// Appends an attribute of two bytes.
     pub fn put_u16(&mut self, kind: u16, value: u16) -> &mut Self {
         self.put(kind, &value.to_ne_bytes())
     }
 
-    /// Appends an attribute of four bytes.
     pub fn put_u32(&mut self, kind: u16, value: u32) -> &mut Self {
         self.put(kind, &value.to_ne_bytes())
     }
@@ -97,6 +94,11 @@ impl Message {
         let length = u16::try_from(self.bytes.len() - start).expect("attributes are short");
         self.bytes[start..start + 2].copy_from_slice(&length.to_ne_bytes());
         self
+    }
+
+    /// Returns what follows the header.
+    pub fn body(&self) -> &[u8] {
+        &self.bytes[HEADER..]
     }
 
     /// Returns the bytes with their length, further flags and the sequence number that the reply will repeat.
@@ -148,13 +150,11 @@ impl<'a> Iterator for Attributes<'a> {
     }
 }
 
-/// Returns the number at this offset.
 pub fn u16_at(bytes: &[u8], offset: usize) -> Option<u16> {
     let bytes = bytes.get(offset..offset + 2)?;
     Some(u16::from_ne_bytes([bytes[0], bytes[1]]))
 }
 
-/// Returns the number at this offset.
 pub fn u32_at(bytes: &[u8], offset: usize) -> Option<u32> {
     let bytes = bytes.get(offset..offset + 4)?;
     Some(u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))

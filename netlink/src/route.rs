@@ -28,11 +28,8 @@ const RTPROT_BOOT: u8 = 3;
 /// The length of `struct rtmsg`.
 const RTMSG: usize = 12;
 
-/// IPv4.
 pub const AF_INET: u8 = 2;
-/// IPv6.
 pub const AF_INET6: u8 = 10;
-/// The main routing table.
 pub const RT_TABLE_MAIN: u32 = 254;
 /// The destination is anywhere.
 pub const RT_SCOPE_UNIVERSE: u8 = 0;
@@ -71,7 +68,6 @@ pub struct Route<P> {
     pub link: Option<u32>,
     /// The preferred source address.
     pub source: Option<IpAddr>,
-    /// The routing table.
     pub table: u32,
     /// `RT_SCOPE_*`.
     pub scope: u8,
@@ -336,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_short_or_of_another_family_is_no_route() {
+    fn routes_that_are_cut_short_or_of_another_family_are_refused() {
         let bytes = default_through(None).add(AddRoute::New).finish(0, 1);
         let body = &bytes[HEADER..];
         for end in 0..RTMSG {

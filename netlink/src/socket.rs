@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_that_are_cut_short_are_no_messages() {
+    fn messages_that_are_cut_short_are_refused() {
         let whole = Message::new(34, 0, &[1, 2, 3, 4]).finish(0, 7);
         let (header, body, rest) = split(&whole).unwrap();
         assert_eq!((header.kind, header.sequence), (34, 7));

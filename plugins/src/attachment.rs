@@ -5,9 +5,9 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use cni::CniResult;
-use cni::types::{IpConfig, Route as ResultRoute};
+use cni::types::{Interface, IpConfig, Route as ResultRoute};
 
-use crate::error::{Context, Failure, Result};
+use crate::error::{Context, Result, bail, failure};
 use crate::ip::{self, Cidr};
 use crate::kernel::address::{IFA_F_DADFAILED, IFA_F_TENTATIVE};
 use crate::kernel::link::{IFF_RUNNING, Link};
@@ -48,7 +48,7 @@ impl Container {
     pub(crate) fn enter(namespace: Namespace, work: impl FnOnce() -> Result<()>) -> Result<Self> {
         let open = || {
             work()?;
-            Netlink::open().context(|| "failed to open a netlink socket".to_owned())
+            Netlink::open()
         };
         let netlink = namespace
             .enter(open)
@@ -56,19 +56,14 @@ impl Container {
         Ok(Self { namespace, netlink })
     }
 
-    /// Returns the link of this name.
     pub(crate) fn link(&mut self, name: &str) -> Result<Link> {
         link_by_name(&mut self.netlink, name)
     }
 
-    /// Sets sysctls of the container; those that this kernel lacks are passed over.
-    pub(crate) fn try_sysctls(&self, values: &[(String, &str)]) -> Result<()> {
+    /// Runs `work` in the namespace.
+    pub(crate) fn enter_netns<T>(&self, work: impl FnOnce() -> T) -> Result<T> {
         self.namespace
-            .enter(|| {
-                for (name, value) in values {
-                    let _ = sysctl::write(name, value);
-                }
-            })
+            .enter(work)
             .context(|| "failed to enter the container's netns".to_owned())
     }
 
@@ -76,9 +71,7 @@ impl Container {
     pub(crate) fn configure(&mut self, ifname: &str, result: &CniResult) -> Result<()> {
         let assignment = Assignment::of(ifname, result)?;
         if assignment.has_ipv6() {
-            self.namespace
-                .enter(|| assignment.prepare())
-                .context(|| "failed to enter the container's netns".to_owned())??;
+            self.enter_netns(|| assignment.prepare())??;
         }
         let link = self
             .netlink
@@ -99,9 +92,8 @@ impl Container {
             .set_up(link.index)
             .context(|| format!("failed to set {ifname:?} UP"))?;
         if assignment.gateways.v6.is_some() {
-            settle_addresses(&mut self.netlink, link).map_err(|error| {
-                error.context(&format!("failed to settle addresses for {ifname:?}"))
-            })?;
+            settle_addresses(&mut self.netlink, link)
+                .context(|| format!("failed to settle addresses for {ifname:?}"))?;
         }
         for route in assignment.routes {
             self.add_route(link, route, &assignment.gateways)?;
@@ -112,7 +104,7 @@ impl Container {
     fn add_route(&mut self, link: &Link, route: &ResultRoute, gateways: &Gateways) -> Result<()> {
         let destination: Cidr = route.dst.parse().context(|| "invalid route".to_owned())?;
         let gateway = if route.gw.is_empty() {
-            gateways.of_family(destination.address)
+            gateways.for_family(destination.address)
         } else {
             Some(ip::parse(&route.gw).context(|| "invalid route".to_owned())?)
         };
@@ -157,7 +149,7 @@ impl Container {
         let link = self
             .netlink
             .link_by_name(ifname)
-            .map_err(|_| Failure::internal(format!("Cannot find container link {ifname}")))?;
+            .map_err(|_| failure!("Cannot find container link {ifname}"))?;
         let present = self
             .netlink
             .addresses(link.index)
@@ -169,9 +161,7 @@ impl Container {
         for config in ips {
             let cidr = cidr(config)?;
             if !present.iter().any(|address| address.cidr == cidr) {
-                return Err(Failure::internal(format!(
-                    "Failed to match addr {cidr} on interface {ifname}"
-                )));
+                bail!("Failed to match addr {cidr} on interface {ifname}");
             }
             if !routes
                 .iter()
@@ -181,9 +171,7 @@ impl Container {
                     "" => "<nil>",
                     gateway => gateway,
                 };
-                return Err(Failure::internal(format!(
-                    "Failed to find Gateway {gateway} for interface {ifname}"
-                )));
+                bail!("Failed to find Gateway {gateway} for interface {ifname}");
             }
         }
         Ok(())
@@ -200,20 +188,17 @@ impl Container {
             .context(|| "Cannot obtain the routes".to_owned())?;
         for route in expected {
             let destination: Cidr = route.dst.parse().context(|| "invalid route".to_owned())?;
-            let gateway = match route.gw.as_str() {
-                "" => None,
-                text => Some(ip::parse(text).context(|| "invalid route".to_owned())?),
-            };
+            let gateway = ip::parse_optional(&route.gw).context(|| "invalid route".to_owned())?;
             let is_there = routes.iter().any(|route| {
                 route.destination == destination.network()
                     // The gateway of a default route is not compared: a later plugin may have moved it.
                     && (destination.length == 0 || gateway.is_none() || route.gateway == gateway)
             });
             if !is_there {
-                return Err(Failure::internal(format!(
+                bail!(
                     "Expected Route {destination} via {} not found in routing table",
                     route.gw
-                )));
+                );
             }
         }
         Ok(())
@@ -232,22 +217,20 @@ impl<'a> Assignment<'a> {
     /// Reads a result, whose addresses must all belong to the interface.
     pub(crate) fn of(ifname: &'a str, result: &'a CniResult) -> Result<Self> {
         if result.interfaces.is_empty() {
-            return Err(Failure::internal("no interfaces to configure"));
+            bail!("no interfaces to configure");
         }
         let mut gateways = Gateways::default();
         let mut addresses = Vec::new();
         for config in &result.ips {
-            let Some(index) = config.interface else {
+            if config.interface.is_none() {
                 continue;
-            };
-            let interface = usize::try_from(index)
-                .ok()
-                .and_then(|index| result.interfaces.get(index));
+            }
+            let interface = interface_of(config, result);
             if interface.is_none_or(|interface| interface.name != ifname) {
-                return Err(Failure::internal(format!(
+                bail!(
                     "failed to add IP addr {} to {ifname:?}: invalid interface index",
                     config.address
-                )));
+                );
             }
             addresses.push(cidr(config)?);
             gateways.note(config)?;
@@ -295,22 +278,23 @@ struct Gateways {
 
 impl Gateways {
     fn note(&mut self, config: &IpConfig) -> Result<()> {
-        if config.gateway.is_empty() {
-            return Ok(());
+        let gateway = ip::parse_optional(&config.gateway);
+        match gateway.context(|| "invalid gateway".to_owned())? {
+            Some(gateway) if gateway.is_ipv4() => self.v4 = self.v4.or(Some(gateway)),
+            gateway => self.v6 = self.v6.or(gateway),
         }
-        let gateway = ip::parse(&config.gateway).context(|| "invalid gateway".to_owned())?;
-        let first = if gateway.is_ipv4() {
-            &mut self.v4
-        } else {
-            &mut self.v6
-        };
-        first.get_or_insert(gateway);
         Ok(())
     }
 
-    fn of_family(&self, address: IpAddr) -> Option<IpAddr> {
+    fn for_family(&self, address: IpAddr) -> Option<IpAddr> {
         if address.is_ipv4() { self.v4 } else { self.v6 }
     }
+}
+
+/// Returns the interface of an entry of a result, if the result lists it.
+pub(crate) fn interface_of<'a>(config: &IpConfig, result: &'a CniResult) -> Option<&'a Interface> {
+    let index = usize::try_from(config.interface?).ok()?;
+    result.interfaces.get(index)
 }
 
 /// Returns the address of an entry of a result.
@@ -332,10 +316,11 @@ pub(crate) fn settle_addresses(netlink: &mut Netlink, link: &Link) -> Result<()>
             .iter()
             .find(|address| address.flags & IFA_F_DADFAILED != 0);
         if let Some(address) = failed {
-            return Err(Failure::internal(format!(
+            bail!(
                 "link {} has address {} in DADFAILED state",
-                link.name, address.cidr.address
-            )));
+                link.name,
+                address.cidr.address
+            );
         }
         let tentative = addresses
             .iter()
@@ -351,12 +336,12 @@ pub(crate) fn settle_addresses(netlink: &mut Netlink, link: &Link) -> Result<()>
                 return Ok(());
             }
             if now >= deadline + SETTLE_LIMIT {
-                return Err(Failure::internal(format!(
+                bail!(
                     "link {} has address {} in tentative state after {} s",
                     link.name,
                     tentative.cidr.address,
                     2 * SETTLE_LIMIT.as_secs()
-                )));
+                );
             }
         }
         std::thread::sleep(SETTLE_INTERVAL);
@@ -367,9 +352,9 @@ pub(crate) fn settle_addresses(netlink: &mut Netlink, link: &Link) -> Result<()>
 pub(crate) fn link_by_name(netlink: &mut Netlink, name: &str) -> Result<Link> {
     netlink.link_by_name(name).map_err(|error| {
         if error == Errno::ENODEV {
-            Failure::internal("Link not found")
+            failure!("Link not found")
         } else {
-            Failure::internal(error.to_string())
+            failure!("{error}")
         }
     })
 }
@@ -380,9 +365,7 @@ pub(crate) fn delete_link(netlink: &mut Netlink, name: &str) -> Result<Option<Li
         Ok(link) => link,
         Err(Errno::ENODEV) => return Ok(None),
         Err(error) => {
-            return Err(Failure::internal(format!(
-                "failed to lookup {name:?}: {error}"
-            )));
+            bail!("failed to lookup {name:?}: {error}");
         }
     };
     remove_link(netlink, &link).map(|()| Some(link))
@@ -392,10 +375,7 @@ pub(crate) fn delete_link(netlink: &mut Netlink, name: &str) -> Result<Option<Li
 pub(crate) fn remove_link(netlink: &mut Netlink, link: &Link) -> Result<()> {
     match netlink.delete_link(link.index) {
         Ok(()) | Err(Errno::ENODEV) => Ok(()),
-        Err(error) => Err(Failure::internal(format!(
-            "failed to delete {:?}: {error}",
-            link.name
-        ))),
+        Err(error) => Err(failure!("failed to delete {:?}: {error}", link.name)),
     }
 }
 

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::error::{Context, Failure, Result};
+use crate::error::{Context, Result, failure};
 
 /// The beginning of the error for a configuration that is not what the plugin reads.
 pub(crate) const UNREADABLE: &str = "failed to load netconf";
@@ -57,9 +57,8 @@ impl Call {
         config
             .prev_result
             .map(|value| {
-                convert::parse_value(&value, Some(self.version)).map_err(|error| {
-                    Failure::internal(format!("could not parse prevResult: {error}"))
-                })
+                convert::parse_value(&value, Some(self.version))
+                    .map_err(|error| failure!("could not parse prevResult: {error}"))
             })
             .transpose()
     }
@@ -87,7 +86,7 @@ impl Call {
             let (key, value) = pair
                 .split_once('=')
                 .filter(|(_, value)| !value.contains('='))
-                .ok_or_else(|| Failure::internal(format!("ARGS: invalid pair {pair:?}")))?;
+                .ok_or_else(|| failure!("ARGS: invalid pair {pair:?}"))?;
             if key == "IgnoreUnknown" {
                 ignores_unknown = matches!(value.to_ascii_lowercase().as_str(), "1" | "true");
             } else if known.contains(&key) {
@@ -99,12 +98,12 @@ impl Call {
         if unknown.is_empty() || ignores_unknown {
             Ok(args)
         } else {
-            Err(Failure::internal(format!("ARGS: unknown args {unknown:?}")))
+            Err(failure!("ARGS: unknown args {unknown:?}"))
         }
     }
 }
 
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 impl Call {
     /// A call with this configuration and `CNI_ARGS`, for tests of plugins.
     pub(crate) fn with_config(stdin: &str, args: &str) -> Self {
@@ -274,22 +273,22 @@ mod tests {
 
     #[test]
     fn refused_names_have_the_reference_texts() {
-        let of_name = |name: &str| refused(IfName::parse(name).unwrap_err());
+        let name_error = |name: &str| refused(IfName::parse(name).unwrap_err());
         assert_eq!(
-            of_name("a-name-longer-than-15").msg,
+            name_error("a-name-longer-than-15").msg,
             "interface name is too long"
         );
         assert_eq!(
-            of_name("a-name-longer-than-15").details,
+            name_error("a-name-longer-than-15").details,
             "interface name should be less than 16 characters"
         );
-        let of_id = |id: &str| refused(ContainerId::parse(id).unwrap_err());
-        assert_eq!(of_id("a b").msg, "invalid characters in containerID");
-        assert_eq!(of_id("a b").details, "a b");
-        assert!(of_id(&"a".repeat(200)).msg.ends_with("128 bytes"));
-        assert_eq!(of_name("..").msg, "interface name is . or ..");
+        let id_error = |id: &str| refused(ContainerId::parse(id).unwrap_err());
+        assert_eq!(id_error("a b").msg, "invalid characters in containerID");
+        assert_eq!(id_error("a b").details, "a b");
+        assert!(id_error(&"a".repeat(200)).msg.ends_with("128 bytes"));
+        assert_eq!(name_error("..").msg, "interface name is . or ..");
         assert_eq!(
-            of_name("a b").msg,
+            name_error("a b").msg,
             "interface name contains / or : or whitespace characters"
         );
     }

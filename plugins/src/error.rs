@@ -5,13 +5,33 @@ use cni::CniError;
 /// The result of anything that can fail the verb.
 pub(crate) type Result<T> = std::result::Result<T, CniError>;
 
-/// Makes errors.
-pub(crate) struct Failure;
+/// Makes an error by [`internal`], from a text with values.
+macro_rules! failure {
+    ($($text:tt)*) => {
+        $crate::error::internal(format!($($text)*))
+    };
+}
 
-impl Failure {
-    /// An error without a code of its own (999), which is what the reference plugins use nearly everywhere.
-    pub(crate) fn internal(text: impl Into<String>) -> CniError {
-        CniError::new(CniError::INTERNAL, text)
+/// Returns such an error.
+macro_rules! bail {
+    ($($text:tt)*) => {
+        return Err($crate::error::failure!($($text)*))
+    };
+}
+
+pub(crate) use {bail, failure};
+
+/// Returns an error without a code of its own (999), which is what the reference plugins use nearly everywhere.
+pub(crate) fn internal(text: String) -> CniError {
+    CniError::new(CniError::INTERNAL, text)
+}
+
+/// Fails with the texts of all steps that failed, if there are any.
+pub(crate) fn join_failures(texts: &[String], separator: &str) -> Result<()> {
+    if texts.is_empty() {
+        Ok(())
+    } else {
+        Err(internal(texts.join(separator)))
     }
 }
 
@@ -48,13 +68,13 @@ impl Cause for CniError {
 
 impl Cause for serde_json::Error {
     fn with(self, what: &str) -> CniError {
-        Failure::internal(format!("{what}: {self}"))
+        failure!("{what}: {self}")
     }
 }
 
 impl Cause for crate::ip::AddressError {
     fn with(self, what: &str) -> CniError {
-        Failure::internal(format!("{what}: {self}"))
+        failure!("{what}: {self}")
     }
 }
 

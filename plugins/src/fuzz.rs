@@ -4,7 +4,7 @@
 //! A target returns whether it accepted its input, and panics when an accepted input breaks an invariant of its reader.
 
 use cni::Command;
-use cni::version::{SUPPORTED, Version};
+use cni::version::SUPPORTED;
 
 use crate::call::{Call, with_config};
 use crate::config::CHECKS;
@@ -14,17 +14,7 @@ use crate::kernel;
 pub fn configurations(input: &[u8]) -> bool {
     let end = input.iter().position(|byte| *byte == b'\n');
     let (args, stdin) = input.split_at(end.unwrap_or(0));
-    let call = Call {
-        container_id: "c0ffee".to_owned(),
-        netns: "/run/netns/a".to_owned(),
-        ifname: "eth0".to_owned(),
-        args: String::from_utf8_lossy(args).into_owned(),
-        path: "/opt/cni/bin".to_owned(),
-        stdin: Vec::new(),
-        version: Version::LATEST,
-        network: String::new(),
-        may_share_netns: false,
-    };
+    let call = Call::with_config("", &String::from_utf8_lossy(args));
     let Ok(call) = with_config(call, Command::Add, &SUPPORTED, stdin.to_vec()) else {
         return false;
     };

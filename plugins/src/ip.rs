@@ -15,7 +15,7 @@ pub(crate) struct Cidr {
     pub(crate) length: u8,
 }
 
-/// A text that is no address, or no address with a prefix length.
+/// A text that is not an address, or not an address with a prefix length.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum AddressError {
     /// Not an address with a prefix length.
@@ -82,23 +82,6 @@ pub(crate) const fn bits(address: IpAddr) -> u8 {
     }
 }
 
-/// Returns the bytes in network order.
-pub(crate) fn octets(address: IpAddr) -> Vec<u8> {
-    match address {
-        IpAddr::V4(address) => address.octets().to_vec(),
-        IpAddr::V6(address) => address.octets().to_vec(),
-    }
-}
-
-/// Returns the address of four or sixteen bytes in network order.
-pub(crate) fn from_octets(bytes: &[u8]) -> Option<IpAddr> {
-    if let Ok(bytes) = <[u8; 4]>::try_from(bytes) {
-        Some(IpAddr::from(bytes))
-    } else {
-        <[u8; 16]>::try_from(bytes).ok().map(IpAddr::from)
-    }
-}
-
 /// Returns the address that follows, or `None` after the last one of the family.
 pub(crate) fn next(address: IpAddr) -> Option<IpAddr> {
     match address {
@@ -113,16 +96,19 @@ pub(crate) fn next(address: IpAddr) -> Option<IpAddr> {
     }
 }
 
-/// Reads an address.
+/// Reads an address. An IPv4 address that is written in IPv6's form is IPv4.
 pub(crate) fn parse(text: &str) -> Result<IpAddr, AddressError> {
     text.parse()
-        .map(canonical)
+        .map(|address: IpAddr| address.to_canonical())
         .map_err(|_| AddressError::Address(text.to_owned()))
 }
 
-/// Returns an IPv4 address that is written in IPv6's form as IPv4.
-fn canonical(address: IpAddr) -> IpAddr {
-    address.to_canonical()
+/// Reads an address; an empty text is none.
+pub(crate) fn parse_optional(text: &str) -> Result<Option<IpAddr>, AddressError> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    parse(text).map(Some)
 }
 
 fn mask(address: IpAddr, length: u8) -> IpAddr {

@@ -122,13 +122,13 @@ fn table_of_keys_is_that_of_the_page() {
     for line in keys::OWN.lines() {
         let mut own: Vec<_> = line.split(' ').collect();
         let kind = own.remove(0);
-        let of_page = rows.iter().filter(|row| row.plugin == kind);
-        let of_page = of_page.flat_map(|row| &row.keys).map(String::as_str);
-        let mut of_page: Vec<_> = of_page
+        let page_keys = rows.iter().filter(|row| row.plugin == kind);
+        let page_keys = page_keys.flat_map(|row| &row.keys).map(String::as_str);
+        let mut page_keys: Vec<_> = page_keys
             .filter(|key| !inner.contains(&(kind, *key)))
             .collect();
-        of_page.sort_unstable();
+        page_keys.sort_unstable();
         own.sort_unstable();
-        assert_eq!(own, of_page, "{kind}");
+        assert_eq!(own, page_keys, "{kind}");
     }
 }

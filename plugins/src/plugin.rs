@@ -134,7 +134,6 @@ pub(crate) const PLUGINS: &[Plugin] = &[
     },
 ];
 
-/// Returns the plugin of this name.
 pub(crate) fn find(name: &str) -> Option<&'static Plugin> {
     PLUGINS.iter().find(|plugin| plugin.name == name)
 }

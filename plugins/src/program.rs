@@ -41,7 +41,6 @@ enum Failure {
     Work(String),
 }
 
-/// Runs a command.
 pub(crate) fn run(args: impl Iterator<Item = OsString>) -> ExitCode {
     let args: Vec<String> = args.map(|arg| arg.to_string_lossy().into_owned()).collect();
     let outcome = match args
@@ -52,11 +51,7 @@ pub(crate) fn run(args: impl Iterator<Item = OsString>) -> ExitCode {
     {
         ["list"] => {
             let names: Vec<_> = PLUGINS.iter().map(|plugin| plugin.name).collect();
-            Ok(names.join(
-                "
-",
-            ) + "
-")
+            Ok(names.join("\n") + "\n")
         }
         ["version" | "--version" | "-V" | "-v"] => Ok(api::version::line(NAME) + "\n"),
         ["help" | "--help" | "-h"] => Ok(USAGE.to_owned()),
@@ -79,7 +74,6 @@ fn fail(text: &str, status: u8) -> ExitCode {
     ExitCode::from(status)
 }
 
-/// The arguments of `install`.
 #[derive(Debug, PartialEq, Eq)]
 struct Install {
     dir: PathBuf,

@@ -9,7 +9,7 @@ use cni::{CniError, CniResult, Command, ContainerId, IfName};
 use serde_json::Value;
 
 use crate::call::{Call, invalid_environment, refused, with_config};
-use crate::error::{Failure, Result};
+use crate::error::{Result, bail, failure};
 use crate::kernel::Errno;
 use crate::kernel::netns::{Namespace, OpenError};
 
@@ -50,7 +50,6 @@ impl Plugin {
 }
 
 impl Call {
-    /// Opens the container's network namespace.
     pub(crate) fn namespace(&self) -> Result<Namespace> {
         open_netns(&self.netns)
     }
@@ -74,7 +73,7 @@ pub(crate) fn open_netns_if_present(path: &str) -> Result<Option<Namespace>> {
 }
 
 fn netns_error(path: &str, error: &OpenError) -> CniError {
-    Failure::internal(format!("failed to open netns {path:?}: {error}"))
+    failure!("failed to open netns {path:?}: {error}")
 }
 
 /// Runs the verb that the variables name and returns the document for stdout.
@@ -159,7 +158,7 @@ fn read_stdin() -> Result<Vec<u8>> {
 /// Returns the result in the version of the configuration.
 fn print(result: &CniResult, version: Version) -> Result<Vec<u8>> {
     if version < Version::V0_3_0 && result.ips.is_empty() {
-        return Err(Failure::internal("cannot convert: no valid IP addresses"));
+        bail!("cannot convert: no valid IP addresses");
     }
     Ok(cni::types::pretty(&shape(result, version)))
 }

@@ -244,7 +244,7 @@ fn take_over(store: &Store, former: &Former) {
     if UnixStream::connect(&former.socket).is_ok() {
         return;
     }
-    match store.take_over(&Store::of_socket(&former.socket)) {
+    match store.take_over(&Store::from_socket(&former.socket)) {
         Ok(0) => {}
         Ok(leases) => info!(leases, "took over the leases of the former DHCP service"),
         Err(error) => warn!(%error, "cannot take over all leases of the former DHCP service"),

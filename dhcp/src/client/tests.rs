@@ -139,13 +139,9 @@ fn messages_for_others_are_passed_over() {
         );
     }
     let request = sent(client.receive(&offer, SERVER_MAC, seconds(1))).message;
-    let mut of_another = reply(Kind::Ack, &request);
-    of_another.your_address = SERVER;
-    assert!(
-        client
-            .receive(&of_another, SERVER_MAC, seconds(1))
-            .is_empty()
-    );
+    let mut other = reply(Kind::Ack, &request);
+    other.your_address = SERVER;
+    assert!(client.receive(&other, SERVER_MAC, seconds(1)).is_empty());
     assert!(
         client.receive(&offer, SERVER_MAC, seconds(1)).is_empty(),
         "a second offer"
@@ -582,7 +578,7 @@ fn renewal_times_of_zero_are_the_clients_to_choose() {
 }
 
 #[test]
-fn lease_of_no_time_is_none() {
+fn lease_without_time_is_refused() {
     let (mut client, actions) = granted([0, 0, 0], seconds(5));
     assert_eq!(actions, []);
     assert_eq!(client.lease(), None);

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use crate::call::Call;
-use crate::error::{Failure, Result};
+use crate::error::{Context, Result, bail};
 
 /// The configuration. When it has limits of its own, even zeros, those of the runtime do not count.
 #[derive(Debug, Default, Deserialize)]
@@ -55,13 +55,13 @@ impl Limit {
     pub(crate) fn new(rate: Option<u64>, burst: Option<u64>) -> Result<Option<Self>> {
         let (rate, burst) = (rate.unwrap_or_default(), burst.unwrap_or_default());
         if burst == 0 && rate != 0 {
-            return Err(Failure::internal("if rate is set, burst must also be set"));
+            bail!("if rate is set, burst must also be set");
         }
         if rate == 0 && burst != 0 {
-            return Err(Failure::internal("if burst is set, rate must also be set"));
+            bail!("if burst is set, rate must also be set");
         }
         if burst / 8 >= u64::from(u32::MAX) {
-            return Err(Failure::internal("burst cannot be more than 4GB"));
+            bail!("burst cannot be more than 4GB");
         }
         Ok((rate != 0).then_some(Self { rate, burst }))
     }
@@ -78,7 +78,7 @@ impl Plan {
     pub(crate) fn load(call: &Call) -> Result<Self> {
         let config: Config = call
             .config()
-            .map_err(|error| error.context("failed to parse network configuration"))?;
+            .context(|| "failed to parse network configuration".to_owned())?;
         let limits = if config.limits.is_empty() {
             config.runtime_config.bandwidth
         } else {
@@ -93,9 +93,4 @@ impl Plan {
     pub(crate) fn limits_nothing(self) -> bool {
         self.ingress.is_none() && self.egress.is_none()
     }
-}
-
-/// Fails for a configuration that the plugin refuses before it touches anything.
-pub(crate) fn check(call: &Call) -> Result<()> {
-    Plan::load(call).map(|_| ())
 }

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::call::Call;
 use crate::config::IpamConfig;
-use crate::error::{Failure, Result};
+use crate::error::{Result, bail, failure};
 
 /// The modes; the kernel's number is the place.
 pub(crate) const MODES: [&str; 7] = [
@@ -83,13 +83,13 @@ impl Config {
     pub(crate) fn bond(&self) -> Result<Bond> {
         let mode = place(&MODES, "mode", &self.mode)?;
         if self.links.len() < 2 {
-            return Err(Failure::internal(format!(
+            bail!(
                 "a bond needs two links or more, \"links\" has {}",
                 self.links.len()
-            )));
+            );
         }
         if self.links.iter().any(|link| link.name.is_empty()) {
-            return Err(Failure::internal("an entry of \"links\" has no \"name\""));
+            bail!("an entry of \"links\" has no \"name\"");
         }
         let miimon = match &self.miimon {
             Value::String(text) => text.parse().ok(),
@@ -98,26 +98,21 @@ impl Config {
         // The kernel's number has a sign.
         let miimon = miimon.and_then(|number| i32::try_from(number).ok());
         let miimon = miimon.map(i32::cast_unsigned).ok_or_else(|| {
-            Failure::internal(format!(
+            failure!(
                 "\"miimon\" is a number of milliseconds, such as \"100\", not {}",
                 self.miimon
-            ))
+            )
         })?;
         if self.is_dynamic.is_some() && !DYNAMIC_MODES.contains(&mode) {
-            return Err(Failure::internal(format!(
+            bail!(
                 "\"tlbDynamicLb\" is for the modes balance-tlb and balance-alb, not {}",
                 self.mode
-            )));
+            );
         }
         let mtu = u32::try_from(self.mtu)
             .ok()
             .filter(|mtu| *mtu == 0 || *mtu >= LEAST_MTU)
-            .ok_or_else(|| {
-                Failure::internal(format!(
-                    "invalid MTU {}: the least is {LEAST_MTU}",
-                    self.mtu
-                ))
-            })?;
+            .ok_or_else(|| failure!("invalid MTU {}: the least is {LEAST_MTU}", self.mtu))?;
         let policy = |name: &String| place(&HASH_POLICIES, "xmitHashPolicy", name);
         let switch = |key, number: Option<i64>| number.map(|number| up_to(1, key, number));
         Ok(Bond {
@@ -137,12 +132,7 @@ fn place(names: &[&str], key: &str, name: &str) -> Result<u8> {
     let place = names.iter().position(|known| *known == name);
     place
         .and_then(|place| u8::try_from(place).ok())
-        .ok_or_else(|| {
-            Failure::internal(format!(
-                "{key:?} is one of {}, not {name:?}",
-                names.join(", ")
-            ))
-        })
+        .ok_or_else(|| failure!("{key:?} is one of {}, not {name:?}", names.join(", ")))
 }
 
 /// Returns a number from 0 to the limit.
@@ -150,10 +140,9 @@ fn up_to(limit: u8, key: &str, number: i64) -> Result<u8> {
     u8::try_from(number)
         .ok()
         .filter(|number| *number <= limit)
-        .ok_or_else(|| Failure::internal(format!("{key:?} is from 0 to {limit}, not {number}")))
+        .ok_or_else(|| failure!("{key:?} is from 0 to {limit}, not {number}"))
 }
 
-/// Fails for a configuration that the plugin refuses before it touches anything.
 pub(crate) fn check(call: &Call) -> Result<()> {
     let config: Config = call.config()?;
     config.bond().map(|_| ())

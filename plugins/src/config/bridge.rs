@@ -3,8 +3,8 @@
 use serde::Deserialize;
 
 use crate::call::Call;
-use crate::config::{DnsConfig, IpamConfig, Masquerade, parse_mac};
-use crate::error::{Failure, Result};
+use crate::config::{Args, DnsConfig, IpamConfig, Mac, Masquerade, parse_mac};
+use crate::error::{Result, bail, failure};
 
 /// The highest identifier of a VLAN.
 pub(crate) const MAX_VLAN: i64 = 4094;
@@ -54,21 +54,9 @@ pub(crate) struct Config {
     pub(crate) port_isolation: bool,
     pub(crate) ipam: IpamConfig,
     pub(crate) dns: DnsConfig,
-    pub(crate) args: Args,
+    pub(crate) args: Args<Mac>,
     #[serde(rename = "runtimeconfig")]
     pub(crate) runtime: Mac,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct Args {
-    pub(crate) cni: Mac,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct Mac {
-    pub(crate) mac: String,
 }
 
 /// Some VLANs of a trunk.
@@ -105,10 +93,10 @@ impl Plan {
             .ok()
             .filter(|_| config.vlan <= MAX_VLAN)
             .ok_or_else(|| {
-                Failure::internal(format!(
+                failure!(
                     "invalid VLAN ID {} (must be between 0 and {MAX_VLAN})",
                     config.vlan
-                ))
+                )
             })?;
         let trunk = trunk_ids(config.vlan_trunk.as_deref().unwrap_or_default())?;
         // The runtime's own request comes before that of the configuration's arguments, and that before CNI_ARGS.
@@ -131,14 +119,10 @@ impl Plan {
     pub(crate) fn validate(&self) -> Result<()> {
         let config = &self.config;
         if config.ipam.is_set() && config.disable_container_interface {
-            return Err(Failure::internal(
-                "cannot use IPAM when DisableContainerInterface flag is set",
-            ));
+            bail!("cannot use IPAM when DisableContainerInterface flag is set");
         }
         if config.hairpin_mode && config.promisc_mode {
-            return Err(Failure::internal(
-                "cannot set hairpin mode and promiscuous mode at the same time",
-            ));
+            bail!("cannot set hairpin mode and promiscuous mode at the same time");
         }
         Ok(())
     }
@@ -149,10 +133,10 @@ impl Plan {
             return Ok(Vec::new());
         }
         parse_mac(&self.mac).ok_or_else(|| {
-            Failure::internal(format!(
+            failure!(
                 "failed to make veth pair: address {}: invalid MAC address",
                 self.mac
-            ))
+            )
         })
     }
 }
@@ -163,7 +147,7 @@ fn trunk_ids(trunk: &[VlanTrunk]) -> Result<Vec<u16>> {
         u16::try_from(number)
             .ok()
             .filter(|_| (1..=MAX_VLAN).contains(&number))
-            .ok_or_else(|| Failure::internal(format!("incorrect trunk {name} parameter")))
+            .ok_or_else(|| failure!("incorrect trunk {name} parameter"))
     };
     let mut ids = Vec::new();
     for entry in trunk {
@@ -171,18 +155,14 @@ fn trunk_ids(trunk: &[VlanTrunk]) -> Result<Vec<u16>> {
             (Some(min), Some(max)) => {
                 let (min, max) = (id(min, "minID")?, id(max, "maxID")?);
                 if max < min {
-                    return Err(Failure::internal(
-                        "minID is greater than maxID in trunk parameter",
-                    ));
+                    bail!("minID is greater than maxID in trunk parameter");
                 }
                 ids.extend(min..=max);
             }
             (None, None) => {}
             (min, _) => {
                 let missing = if min.is_none() { "minID" } else { "maxID" };
-                return Err(Failure::internal(format!(
-                    "minID and maxID should be configured simultaneously, {missing} is missing"
-                )));
+                bail!("minID and maxID should be configured simultaneously, {missing} is missing");
             }
         }
         if let Some(number) = entry.id {
@@ -194,7 +174,6 @@ fn trunk_ids(trunk: &[VlanTrunk]) -> Result<Vec<u16>> {
     Ok(ids)
 }
 
-/// Fails for a configuration that the plugin refuses before it touches anything.
 pub(crate) fn check(call: &Call) -> Result<()> {
     let plan = Plan::load(call)?;
     plan.validate()?;

@@ -49,8 +49,3 @@ pub(crate) fn load(call: &Call) -> Result<Ipam> {
     let config: Config = call.config()?;
     Ok(config.ipam)
 }
-
-/// Fails for a configuration that the plugin refuses before it touches anything.
-pub(crate) fn check(call: &Call) -> Result<()> {
-    load(call).map(|_| ())
-}

@@ -4,9 +4,8 @@ use serde::Deserialize;
 
 use crate::call::Call;
 use crate::config::IpamConfig;
-use crate::error::{Failure, Result};
+use crate::error::{Result, bail};
 
-/// The configuration.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Config {
@@ -17,14 +16,7 @@ pub(crate) struct Config {
 pub(crate) fn load(call: &Call) -> Result<Config> {
     let config: Config = call.config()?;
     if !config.ipam.is_set() {
-        return Err(Failure::internal(
-            "dummy interface requires an IPAM configuration",
-        ));
+        bail!("dummy interface requires an IPAM configuration");
     }
     Ok(config)
-}
-
-/// Fails for a configuration that the plugin refuses before it touches anything.
-pub(crate) fn check(call: &Call) -> Result<()> {
-    load(call).map(|_| ())
 }

@@ -3,9 +3,8 @@
 use serde::Deserialize;
 
 use crate::call::Call;
-use crate::error::{Failure, Result};
+use crate::error::{Result, failure};
 
-/// The configuration.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Config {
@@ -52,9 +51,7 @@ impl Policy {
             "" | "open" => Ok(Self::Open),
             "same-bridge" => Ok(Self::SameBridge),
             "isolated" => Ok(Self::Isolated),
-            _ => Err(Failure::internal(format!(
-                "unknown ingress policy: {text:?}"
-            ))),
+            _ => Err(failure!("unknown ingress policy: {text:?}")),
         }
     }
 
@@ -67,7 +64,6 @@ impl Policy {
     }
 }
 
-/// Fails for a configuration that the plugin refuses before it touches anything.
 pub(crate) fn check(call: &Call) -> Result<()> {
     let config = Config::load(call)?;
     Policy::parse(&config.ingress_policy).map(|_| ())

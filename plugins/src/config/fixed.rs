@@ -7,8 +7,8 @@ use cni::version::Version;
 use serde::Deserialize;
 
 use crate::call::{self, Call};
-use crate::config::canonical_route;
-use crate::error::{Failure, Result};
+use crate::config::{Args, Ips, canonical_route};
+use crate::error::{Result, bail, failure};
 use crate::ip::{self, Cidr};
 
 #[derive(Default, Deserialize)]
@@ -17,7 +17,7 @@ pub(crate) struct Config {
     pub(crate) ipam: Option<Ipam>,
     #[serde(rename = "runtimeconfig")]
     pub(crate) runtime: Ips,
-    pub(crate) args: Args,
+    pub(crate) args: Args<Ips>,
 }
 
 #[derive(Default, Deserialize)]
@@ -35,18 +35,6 @@ pub(crate) struct Address {
     pub(crate) gateway: String,
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct Args {
-    pub(crate) cni: Ips,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct Ips {
-    pub(crate) ips: Vec<String>,
-}
-
 /// The addresses and routes that the container gets.
 pub(crate) struct Plan {
     pub(crate) addresses: Vec<(Cidr, Option<IpAddr>)>,
@@ -60,7 +48,7 @@ pub(crate) fn load(call: &Call) -> Result<Plan> {
     let config: Config = call.config()?;
     let ipam = config
         .ipam
-        .ok_or_else(|| Failure::internal("IPAM config missing 'ipam' key"))?;
+        .ok_or_else(|| failure!("IPAM config missing 'ipam' key"))?;
     let routes = ipam
         .routes
         .into_iter()
@@ -86,10 +74,10 @@ pub(crate) fn load(call: &Call) -> Result<Plan> {
             .count()
     };
     if call.version < Version::V0_3_0 && (count(true) > 1 || count(false) > 1) {
-        return Err(Failure::internal(format!(
+        bail!(
             "CNI version {} does not support more than 1 address per family",
             call.version
-        )));
+        );
     }
     Ok(Plan {
         addresses,
@@ -106,10 +94,7 @@ pub(crate) fn own_addresses(
     let mut addresses = Vec::new();
     for entry in entries {
         let address = cidr(&entry.address, "the 'address' field is expected to be")?;
-        let gateway = match entry.gateway.as_str() {
-            "" => None,
-            text => Some(ip::parse(text).map_err(|error| Failure::internal(error.to_string()))?),
-        };
+        let gateway = ip::parse_optional(&entry.gateway).map_err(|error| failure!("{error}"))?;
         addresses.push((address, gateway));
     }
     let first_of_args = addresses.len();
@@ -117,11 +102,10 @@ pub(crate) fn own_addresses(
         addresses.push((cidr(text, "the 'ip' field is expected to be")?, None));
     }
     for text in args.list("GATEWAY") {
-        let gateway = ip::parse(text)
-            .map_err(|_| Failure::internal(format!("invalid gateway address: {text}")))?;
-        for (cidr, of_address) in &mut addresses[first_of_args..] {
+        let gateway = ip::parse(text).map_err(|_| failure!("invalid gateway address: {text}"))?;
+        for (cidr, own_gateway) in &mut addresses[first_of_args..] {
             if cidr.contains(gateway) {
-                *of_address = Some(gateway);
+                *own_gateway = Some(gateway);
             }
         }
     }
@@ -131,10 +115,5 @@ pub(crate) fn own_addresses(
 /// Reads an address with its prefix length; `what` begins the error.
 pub(crate) fn cidr(text: &str, what: &str) -> Result<Cidr> {
     let parsed = text.parse();
-    parsed.map_err(|_| Failure::internal(format!("{what} in CIDR notation, got: '{text}'")))
-}
-
-/// Fails for a configuration that the plugin refuses before it touches anything.
-pub(crate) fn check(call: &Call) -> Result<()> {
-    load(call).map(|_| ())
+    parsed.map_err(|_| failure!("{what} in CIDR notation, got: '{text}'"))
 }

@@ -5,9 +5,8 @@ use serde::Deserialize;
 
 use crate::call::Call;
 use crate::config::{IpamConfig, parse_mac};
-use crate::error::{Failure, Result};
+use crate::error::{Result, failure};
 
-/// The configuration.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Config {
@@ -42,10 +41,10 @@ impl Config {
     /// Returns the hardware address.
     pub(crate) fn parse_hwaddr(&self) -> Result<Vec<u8>> {
         parse_mac(&self.hwaddr).ok_or_else(|| {
-            Failure::internal(format!(
+            failure!(
                 "failed to parse MAC address {0:?}: address {0}: invalid MAC address",
                 self.hwaddr
-            ))
+            )
         })
     }
 
@@ -54,14 +53,13 @@ impl Config {
         if self.kernelpath.starts_with("/sys/devices/") {
             return Ok(());
         }
-        Err(Failure::internal(format!(
+        Err(failure!(
             "kernel device path {:?} must be absolute and begin with /sys/devices/",
             self.kernelpath
-        )))
+        ))
     }
 }
 
-/// Fails for a configuration that the plugin refuses before it touches anything.
 pub(crate) fn check(call: &Call) -> Result<()> {
     // The runtime may name the device: a configuration without one is not wrong.
     let config: Config = call.config()?;

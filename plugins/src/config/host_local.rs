@@ -7,9 +7,9 @@ use cni::version::Version;
 use serde::Deserialize;
 
 use crate::call::Call;
-use crate::config::canonical_route;
 use crate::config::range::{RangeConfig, RangeSet, RangeTexts};
-use crate::error::{Failure, Result};
+use crate::config::{Args, Ips, canonical_route};
+use crate::error::{Context, Result, bail, failure};
 use crate::ip::{self, Cidr};
 
 pub(crate) const DEFAULT_DATA_DIR: &str = "/var/lib/cni/networks";
@@ -20,7 +20,7 @@ pub(crate) struct Document {
     pub(crate) ipam: Option<Ipam>,
     #[serde(rename = "runtimeconfig")]
     pub(crate) runtime: RuntimeConfig,
-    pub(crate) args: Args,
+    pub(crate) args: Args<Ips>,
 }
 
 #[derive(Default, Deserialize)]
@@ -45,18 +45,6 @@ pub(crate) struct RuntimeConfig {
     pub(crate) ips: Vec<String>,
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct Args {
-    pub(crate) cni: Ips,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct Ips {
-    pub(crate) ips: Vec<String>,
-}
-
 /// The configuration, checked.
 #[derive(Debug)]
 pub(crate) struct Config {
@@ -78,28 +66,28 @@ impl Config {
         let document: Document = call.config()?;
         let ipam = document
             .ipam
-            .ok_or_else(|| Failure::internal("IPAM config missing 'ipam' key"))?;
+            .ok_or_else(|| failure!("IPAM config missing 'ipam' key"))?;
         let args = call.known_args(&["IP"])?;
-        let of_variable = args.get("IP").filter(|text| !text.is_empty()).map(|text| {
-            parse_requested(text).map_err(|error| {
-                error.context(&format!(
+        let from_args = args.get("IP").filter(|text| !text.is_empty()).map(|text| {
+            parse_requested(text).context(|| {
+                format!(
                     "ARGS: error parsing value of pair {:?}",
                     format!("IP={text}")
-                ))
+                )
             })
         });
-        let of_config = [&document.args.cni.ips, &document.runtime.ips];
-        let of_config = of_config
+        let from_config = [&document.args.cni.ips, &document.runtime.ips];
+        let from_config = from_config
             .into_iter()
             .flatten()
             .map(|text| parse_requested(text));
-        let requested = of_variable
+        let requested = from_args
             .into_iter()
-            .chain(of_config)
+            .chain(from_config)
             .collect::<Result<Vec<_>>>()?;
-        let of_runtime = document.runtime.ranges.into_iter();
+        let runtime_sets = document.runtime.ranges.into_iter();
         let old_form = ipam.range.subnet.is_some().then(|| vec![ipam.range]);
-        let sets = of_runtime
+        let sets = runtime_sets
             .chain(old_form)
             .chain(ipam.ranges)
             .map(|set| set.iter().map(RangeTexts::read).collect())
@@ -123,29 +111,23 @@ impl Config {
 
 pub(crate) fn parse_sets(configs: &[Vec<RangeConfig>], version: Version) -> Result<Vec<RangeSet>> {
     if configs.is_empty() {
-        return Err(Failure::internal("no IP ranges specified"));
+        bail!("no IP ranges specified");
     }
     let mut sets = Vec::new();
     for (index, config) in configs.iter().enumerate() {
-        let set = RangeSet::parse(config)
-            .map_err(|error| error.context(&format!("invalid range set {index}")))?;
+        let set = RangeSet::parse(config).context(|| format!("invalid range set {index}"))?;
         sets.push(set);
     }
     let v4 = sets.iter().filter(|set| set.is_ipv4()).count();
     if version < Version::V0_3_0 && (v4 > 1 || sets.len() - v4 > 1) {
-        return Err(Failure::internal(format!(
-            "CNI version {version} does not support more than 1 address per family"
-        )));
+        bail!("CNI version {version} does not support more than 1 address per family");
     }
     for (index, set) in sets.iter().enumerate() {
         let overlapping = sets[index + 1..]
             .iter()
             .position(|other| set.overlaps(other));
         if let Some(other) = overlapping {
-            return Err(Failure::internal(format!(
-                "range set {index} overlaps with {}",
-                index + 1 + other
-            )));
+            bail!("range set {index} overlaps with {}", index + 1 + other);
         }
     }
     Ok(sets)
@@ -154,20 +136,13 @@ pub(crate) fn parse_sets(configs: &[Vec<RangeConfig>], version: Version) -> Resu
 /// Reads an address; a prefix length is allowed, since the runtime knows none, and passed over.
 pub(crate) fn parse_requested(text: &str) -> Result<IpAddr> {
     if text.is_empty() {
-        return Err(Failure::internal(
-            "cannot understand ip: IP <nil> not v4 nor v6",
-        ));
+        bail!("cannot understand ip: IP <nil> not v4 nor v6");
     }
     let address = match text.parse::<Cidr>() {
         Ok(cidr) => Ok(cidr.address.to_canonical()),
         Err(_) => ip::parse(text),
     };
-    address.map_err(|_| Failure::internal(format!("invalid IP address {text}")))
-}
-
-/// Fails for a configuration that the plugin refuses before it touches anything.
-pub(crate) fn check(call: &Call) -> Result<()> {
-    Config::load(call).map(|_| ())
+    address.map_err(|_| failure!("invalid IP address {text}"))
 }
 
 #[cfg(test)]
@@ -175,16 +150,10 @@ mod tests {
     use super::*;
 
     pub(crate) fn load(ipam: &str, rest: &str, args: &str, version: Version) -> Result<Config> {
+        let stdin = format!(r#"{{"name":"net","ipam":{ipam}{rest}}}"#);
         Config::load(&Call {
-            args: args.to_owned(),
-            stdin: format!(r#"{{"name":"net","ipam":{ipam}{rest}}}"#).into_bytes(),
             version,
-            container_id: "pod".to_owned(),
-            netns: String::new(),
-            ifname: "eth0".to_owned(),
-            path: String::new(),
-            network: "net".to_owned(),
-            may_share_netns: false,
+            ..Call::with_config(&stdin, args)
         })
     }
 

@@ -26,8 +26,8 @@ pub(super) fn faults(network: &NetworkConfig, has_resource: bool) -> Vec<Fault> 
         faults.push(Fault::new(kind, true, text));
     }
     for plugin in &network.plugins {
-        faults.extend(get(&plugin.value, "ipam").and_then(|ipam| of_ipam(&plugin.kind, ipam)));
-        faults.extend(of_names(plugin));
+        faults.extend(get(&plugin.value, "ipam").and_then(|ipam| ipam_fault(&plugin.kind, ipam)));
+        faults.extend(name_fault(plugin));
         let is_named = DEVICE.iter().any(|key| get(&plugin.value, key).is_some());
         let is_given = has_resource || plugin.capabilities.iter().any(|one| one == "deviceID");
         if plugin.kind == "host-device" && !is_named && !is_given {
@@ -39,7 +39,7 @@ pub(super) fn faults(network: &NetworkConfig, has_resource: bool) -> Vec<Fault> 
     faults
 }
 
-fn of_ipam(kind: &str, ipam: &Value) -> Option<Fault> {
+fn ipam_fault(kind: &str, ipam: &Value) -> Option<Fault> {
     let Value::Object(object) = ipam else {
         let name = ipam.as_str().unwrap_or("dhcp");
         let text = format!("refuses \"ipam\": {ipam}: write \"ipam\": {{\"type\": \"{name}\"}}");
@@ -64,7 +64,7 @@ fn of_ipam(kind: &str, ipam: &Value) -> Option<Fault> {
 }
 
 /// Returns the fault of a name that no interface can have. A longer master may be an alternative name.
-fn of_names(plugin: &Plugin) -> Option<Fault> {
+fn name_fault(plugin: &Plugin) -> Option<Fault> {
     let (key, cure) = match plugin.kind.as_str() {
         "bridge" => ("bridge", "choose a shorter one"),
         "ipvlan" | "macvlan" | "vlan" => ("master", "correct it if it is not an alternative name"),

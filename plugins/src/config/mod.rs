@@ -37,7 +37,7 @@ pub use range::Range;
 pub use requested::faults as request_faults;
 
 use crate::call::{Call, UNREADABLE};
-use crate::error::{Failure, Result};
+use crate::error::{Result, failure};
 use crate::ip::{self, Cidr};
 
 /// A fault that a plugin finds in its configuration.
@@ -181,24 +181,26 @@ pub(crate) type Check = fn(&Call) -> Result<()>;
 
 /// The checks of configurations, by the name of the plugin. `loopback` has no keys.
 pub(crate) const CHECKS: &[(&str, Check)] = &[
-    ("bandwidth", bandwidth::check),
+    ("bandwidth", |call| bandwidth::Plan::load(call).map(drop)),
     ("bond", bond::check),
     ("bridge", bridge::check),
-    ("dhcp", dhcp::check),
-    ("dummy", dummy::check),
+    ("dhcp", |call| dhcp::load(call).map(drop)),
+    ("dummy", |call| dummy::load(call).map(drop)),
     ("firewall", firewall::check),
     ("host-device", host_device::check),
-    ("host-local", host_local::check),
+    ("host-local", |call| {
+        host_local::Config::load(call).map(drop)
+    }),
     ("ipvlan", ipvlan::check),
     ("macvlan", macvlan::check),
     ("portmap", portmap::check),
     ("ptp", ptp::check),
-    ("sbr", sbr::check),
-    ("static", fixed::check),
+    ("sbr", |call| call.config::<sbr::Config>().map(drop)),
+    ("static", |call| fixed::load(call).map(drop)),
     ("tap", tap::check),
     ("tuning", tuning::check),
     ("vlan", vlan::check),
-    ("vrf", vrf::check),
+    ("vrf", |call| vrf::Config::load(call).map(drop)),
 ];
 
 /// The `ipam` object of a configuration, as far as the calling plugin reads it.
@@ -220,7 +222,61 @@ impl IpamConfig {
         if self.is_set() {
             return Ok(());
         }
-        Err(Failure::internal("no plugin name provided"))
+        Err(failure!("no plugin name provided"))
+    }
+}
+
+/// The object `args` of a configuration, of which plugins read this part.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Args<T> {
+    pub(crate) cni: T,
+}
+
+/// A request for addresses.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Ips {
+    pub(crate) ips: Vec<String>,
+}
+
+/// A request for a hardware address; empty for none.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Mac {
+    pub(crate) mac: String,
+}
+
+impl Mac {
+    /// Returns the runtime's own request, or else that of `CNI_ARGS`.
+    fn or_args(self, call: &Call) -> Result<Option<String>> {
+        let args = call.known_args(&["MAC"])?;
+        let requested = [self.mac.as_str(), args.get("MAC").unwrap_or_default()];
+        let mac = requested.into_iter().find(|mac| !mac.is_empty());
+        Ok(mac.map(str::to_owned))
+    }
+}
+
+/// The modes of a kind of link, with the kernel's numbers (`linux/if_link.h`). The first one is the default.
+pub(crate) struct Modes {
+    kind: &'static str,
+    all: &'static [(&'static str, u16)],
+}
+
+impl Modes {
+    /// Returns the number of a mode; an empty name is the default.
+    pub(crate) fn parse(&self, name: &str) -> Result<u16> {
+        let mut all = self.all.iter();
+        let found = all.find(|(known, _)| name.is_empty() || *known == name);
+        found
+            .map(|(_, number)| *number)
+            .ok_or_else(|| failure!("unknown {} mode: {name:?}", self.kind))
+    }
+
+    pub(crate) fn name(&self, number: u32) -> String {
+        let mut all = self.all.iter();
+        let found = all.find(|(_, known)| u32::from(*known) == number);
+        found.map_or_else(|| number.to_string(), |(name, _)| (*name).to_owned())
     }
 }
 
@@ -258,10 +314,10 @@ pub(crate) struct DnsConfig {
 
 impl DnsConfig {
     /// Returns the name resolution of a result: the configuration's as a whole, if it has any, otherwise that of the IPAM plugin.
-    pub(crate) fn or(self, of_ipam: Dns) -> Dns {
+    pub(crate) fn or(self, ipam: Dns) -> Dns {
         let lists = [&self.nameservers, &self.search, &self.options];
         if self.domain.is_empty() && lists.iter().all(|list| list.is_none()) {
-            return of_ipam;
+            return ipam;
         }
         Dns {
             nameservers: self.nameservers.unwrap_or_default(),
@@ -291,20 +347,16 @@ impl Backend {
 
     /// Returns the one that `ipMasqBackend` names.
     pub(crate) fn parse_masquerade(name: &str) -> Result<Self> {
-        Self::parse(name)
-            .ok_or_else(|| Failure::internal(format!("unknown ipmasq backend {name:?}")))
+        Self::parse(name).ok_or_else(|| failure!("unknown ipmasq backend {name:?}"))
     }
 }
 
 /// Returns a route as plugins print it: with the shortest forms of its addresses. One whose addresses cannot be read is refused.
 pub(crate) fn canonical_route(mut route: Route) -> Result<Route> {
-    let parse = |text: &str| {
-        text.parse::<Cidr>()
-            .map_err(|error| Failure::internal(error.to_string()))
-    };
+    let parse = |text: &str| text.parse::<Cidr>().map_err(|error| failure!("{error}"));
     route.dst = parse(&route.dst)?.to_string();
     if !route.gw.is_empty() {
-        let gateway = ip::parse(&route.gw).map_err(|error| Failure::internal(error.to_string()))?;
+        let gateway = ip::parse(&route.gw).map_err(|error| failure!("{error}"))?;
         route.gw = gateway.to_string();
     }
     Ok(route)
@@ -330,6 +382,13 @@ pub(crate) fn parse_mac(text: &str) -> Option<Vec<u8>> {
         }
     }
     matches!(mac.len(), 6 | 8 | 20).then_some(mac)
+}
+
+/// Reads the hardware address that is requested for an interface.
+pub(crate) fn parse_requested_mac(text: &str) -> Result<Vec<u8>> {
+    parse_mac(text).ok_or_else(|| {
+        failure!("invalid args {text} for MAC addr: address {text}: invalid MAC address")
+    })
 }
 
 #[cfg(test)]

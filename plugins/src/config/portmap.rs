@@ -6,12 +6,11 @@ use serde::Deserialize;
 
 use crate::call::Call;
 use crate::config::Backend;
-use crate::error::{Failure, Result};
+use crate::error::{Result, bail, failure};
 
 /// The bit that marks packets to masquerade, when the configuration names none.
 pub(crate) const DEFAULT_MARK_BIT: i64 = 13;
 
-/// The configuration.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Config {
@@ -61,12 +60,10 @@ impl Config {
     pub(crate) fn load(call: &Call) -> Result<Self> {
         let config: Self = call.config()?;
         if config.mark_masq_bit.is_some() && config.external_set_mark_chain.is_some() {
-            return Err(Failure::internal(
-                "Cannot specify externalSetMarkChain and markMasqBit",
-            ));
+            bail!("Cannot specify externalSetMarkChain and markMasqBit");
         }
         if !(0..=31).contains(&config.mark_bit()) {
-            return Err(Failure::internal("MasqMarkBit must be between 0 and 31"));
+            bail!("MasqMarkBit must be between 0 and 31");
         }
         Ok(config)
     }
@@ -113,9 +110,7 @@ impl Config {
                 (mapping.host_port, "host"),
             ] {
                 if port_number(port) == 0 {
-                    return Err(Failure::internal(format!(
-                        "Invalid {of} port number: {port}"
-                    )));
+                    bail!("Invalid {of} port number: {port}");
                 }
             }
         }
@@ -136,12 +131,12 @@ impl Config {
             .map(|(_, option)| *option)
             .collect();
         if !wrong_options.is_empty() {
-            return Err(Failure::internal(format!(
+            bail!(
                 "{name} backend was requested but configuration contains {wrong_name}-specific options [{}]",
                 wrong_options.join(" ")
-            )));
+            );
         }
-        chosen.ok_or_else(|| Failure::internal(format!("unrecognized backend {name:?}")))
+        chosen.ok_or_else(|| failure!("unrecognized backend {name:?}"))
     }
 }
 
@@ -154,12 +149,11 @@ pub(crate) fn backend_of_conditions(conditions: &[String]) -> Option<Backend> {
     }
 }
 
-/// Returns the number of a port, 0 when there is no such port.
+/// Returns the number of a port, 0 for a number that is not a port's.
 pub(crate) fn port_number(port: i64) -> u16 {
     u16::try_from(port).unwrap_or(0)
 }
 
-/// Fails for a configuration that the plugin refuses before it touches anything.
 pub(crate) fn check(call: &Call) -> Result<()> {
     let config = Config::load(call)?;
     match &config.backend {

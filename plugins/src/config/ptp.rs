@@ -6,7 +6,6 @@ use crate::call::Call;
 use crate::config::{DnsConfig, IpamConfig, Masquerade};
 use crate::error::Result;
 
-/// The configuration.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Config {
@@ -17,7 +16,6 @@ pub(crate) struct Config {
     pub(crate) dns: DnsConfig,
 }
 
-/// Fails for a configuration that the plugin refuses before it touches anything.
 pub(crate) fn check(call: &Call) -> Result<()> {
     let config: Config = call.config()?;
     config.ipam.require()?;

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use serde::Deserialize;
 
-use crate::error::{Failure, Result};
+use crate::error::{Result, bail, failure};
 use crate::ip::{self, AddressError, Cidr, bits, next};
 
 /// A range as the configuration writes it; an empty text is an absent key.
@@ -33,11 +33,8 @@ pub(crate) struct RangeConfig {
 impl RangeTexts {
     /// Reads the texts.
     pub(crate) fn read(&self) -> Result<RangeConfig> {
-        let wrong = |error: AddressError| Failure::internal(error.to_string());
-        let optional = |text: &str| match text {
-            "" => Ok(None),
-            text => ip::parse(text).map(Some).map_err(wrong),
-        };
+        let wrong = |error: AddressError| failure!("{error}");
+        let optional = |text: &str| ip::parse_optional(text).map_err(wrong);
         let subnet = self.subnet.as_ref().map(|text| text.parse().map_err(wrong));
         Ok(RangeConfig {
             subnet: subnet.transpose()?,
@@ -53,9 +50,7 @@ impl RangeTexts {
 pub struct Range {
     /// The network to which the addresses belong.
     pub(crate) subnet: Cidr,
-    /// The first address.
     pub(crate) first: IpAddr,
-    /// The last address.
     pub(crate) last: IpAddr,
     /// The gateway, which no container gets.
     pub(crate) gateway: IpAddr,
@@ -69,14 +64,13 @@ impl Range {
     pub(crate) fn parse(config: &RangeConfig) -> Result<Self> {
         let subnet = config
             .subnet
-            .ok_or_else(|| Failure::internal("IP <nil> not v4 nor v6"))?;
+            .ok_or_else(|| failure!("IP <nil> not v4 nor v6"))?;
         check_subnet(subnet)?;
         let second = next(subnet.address).unwrap_or(subnet.address);
         let gateway = config.gateway.unwrap_or(second);
         let (first, last) = (config.first, config.last);
-        let outside = |what: &str, address: IpAddr| {
-            Failure::internal(format!("{what} {address} not in network {subnet}"))
-        };
+        let outside =
+            |what: &str, address: IpAddr| failure!("{what} {address} not in network {subnet}");
         if let Some(first) = first {
             let is_behind = last.is_some_and(|last| is_before(last, first));
             if is_behind || !subnet.contains(first) {
@@ -97,12 +91,10 @@ impl Range {
         })
     }
 
-    /// Returns the first address.
     pub fn first(&self) -> IpAddr {
         self.first
     }
 
-    /// Returns the last address.
     pub fn last(&self) -> IpAddr {
         self.last
     }
@@ -124,7 +116,7 @@ impl RangeSet {
     /// Reads a set; an error says what is wrong with it.
     pub(crate) fn parse(configs: &[RangeConfig]) -> Result<Self> {
         if configs.is_empty() {
-            return Err(Failure::internal("empty range set"));
+            bail!("empty range set");
         }
         let mut ranges: Vec<Range> = Vec::new();
         for config in configs {
@@ -133,7 +125,7 @@ impl RangeSet {
                 .iter()
                 .all(|other| other.first.is_ipv4() == range.first.is_ipv4());
             if !is_same_family {
-                return Err(Failure::internal("mixed address families"));
+                bail!("mixed address families");
             }
             ranges.push(range);
         }
@@ -142,9 +134,7 @@ impl RangeSet {
                 .iter()
                 .find(|other| range.overlaps(other))
             {
-                return Err(Failure::internal(format!(
-                    "subnets {range} and {other} overlap"
-                )));
+                bail!("subnets {range} and {other} overlap");
             }
         }
         Ok(Self(ranges))
@@ -170,19 +160,18 @@ impl RangeSet {
 /// Fails unless the network of a range has room for a gateway and a container.
 pub(crate) fn check_subnet(subnet: Cidr) -> Result<()> {
     if subnet.length > bits(subnet.address) - 2 {
-        return Err(Failure::internal(format!(
-            "Network {subnet} too small to allocate from"
-        )));
+        bail!("Network {subnet} too small to allocate from");
     }
     if subnet.address.to_canonical() != subnet.address {
-        return Err(Failure::internal("IPNet IP and Mask version mismatch"));
+        bail!("IPNet IP and Mask version mismatch");
     }
     let network = subnet.network();
     if network != subnet {
-        return Err(Failure::internal(format!(
+        bail!(
             "Network has host bits set. For a subnet mask of length {} the network address is {}",
-            network.length, network.address
-        )));
+            network.length,
+            network.address
+        );
     }
     Ok(())
 }

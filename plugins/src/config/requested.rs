@@ -27,15 +27,15 @@ pub fn faults(network: &NetworkConfig, ips: &[String], mac: Option<&str>) -> Vec
             faults.push(Fault::new(kind, false, text));
         }
     }
-    let of_ipam = plugins
+    let with_ipam = plugins
         .iter()
         .filter_map(|one| Some((one, ipam_type(&one.value)?)));
-    let of_ipam: Vec<_> = of_ipam.collect();
-    if !ips.is_empty() && of_ipam.is_empty() && are_ours {
+    let with_ipam: Vec<_> = with_ipam.collect();
+    if !ips.is_empty() && with_ipam.is_empty() && are_ours {
         let text = "has no ipam, so requested addresses have no effect: add it to the definition, or leave out \"ips\"";
         faults.push(Fault::new(kind, false, text));
     }
-    for (plugin, ipam) in of_ipam {
+    for (plugin, ipam) in with_ipam {
         let call = call(&network.name, network.version(), &plugin.value);
         let own = || fixed::load(&call).map_or(1, |plan| plan.addresses.len());
         let (is_refused, text) = match (ipam, ips) {
@@ -101,11 +101,11 @@ mod tests {
                 "error: static has no address for the pod: request one with \"ips\", or write \"addresses\" into the definition",
             ],
         );
-        for of_definition in [
+        for definition in [
             json!({"type": "bridge", "ipam": {"type": "static", "addresses": [{"address": "10.1.2.3/24"}]}}),
             json!({"type": "bridge", "args": {"cni": {"ips": ["10.1.2.3/24"]}}, "ipam": {"type": "static"}}),
         ] {
-            check(&of_definition, &[], None, &[]);
+            check(&definition, &[], None, &[]);
         }
     }
 

@@ -4,10 +4,9 @@ use cni::types::Dns;
 use serde::Deserialize;
 
 use crate::call::Call;
-use crate::config::{IpamConfig, parse_mac};
-use crate::error::{Failure, Result};
+use crate::config::{IpamConfig, Mac, parse_requested_mac};
+use crate::error::{Result, failure};
 
-/// The configuration.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Config {
@@ -25,25 +24,14 @@ pub(crate) struct Config {
     pub(crate) ipam: IpamConfig,
     pub(crate) dns: Dns,
     #[serde(rename = "runtimeconfig")]
-    pub(crate) runtime: RuntimeConfig,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct RuntimeConfig {
-    pub(crate) mac: String,
+    pub(crate) runtime: Mac,
 }
 
 impl Config {
     pub(crate) fn load(call: &Call) -> Result<Self> {
         let mut config: Self = call.config()?;
-        // The runtime's own request comes before that of CNI_ARGS, and that before the configuration's.
-        let args = call.known_args(&["MAC"])?;
-        let of_args = args.get("MAC").unwrap_or_default().to_owned();
-        for mac in [of_args, std::mem::take(&mut config.runtime.mac)] {
-            if !mac.is_empty() {
-                config.mac = mac;
-            }
+        if let Some(mac) = std::mem::take(&mut config.runtime).or_args(call)? {
+            config.mac = mac;
         }
         Ok(config)
     }
@@ -53,12 +41,7 @@ impl Config {
         if self.mac.is_empty() {
             return Ok(None);
         }
-        parse_mac(&self.mac).map(Some).ok_or_else(|| {
-            Failure::internal(format!(
-                "invalid args {0} for MAC addr: address {0}: invalid MAC address",
-                self.mac
-            ))
-        })
+        parse_requested_mac(&self.mac).map(Some)
     }
 
     /// Returns the MTU; without one, the device has the kernel's.
@@ -66,12 +49,11 @@ impl Config {
         match u32::try_from(self.mtu) {
             Ok(0) => Ok(None),
             Ok(mtu) => Ok(Some(mtu)),
-            Err(_) => Err(Failure::internal(format!("invalid MTU {}", self.mtu))),
+            Err(_) => Err(failure!("invalid MTU {}", self.mtu)),
         }
     }
 }
 
-/// Fails for a configuration that the plugin refuses before it touches anything.
 pub(crate) fn check(call: &Call) -> Result<()> {
     let config = Config::load(call)?;
     config.parse_mac()?;

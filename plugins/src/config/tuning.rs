@@ -7,13 +7,12 @@ use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 
 use crate::call::Call;
-use crate::config::parse_mac;
-use crate::error::{Failure, Result};
+use crate::config::{Args, Mac, parse_requested_mac};
+use crate::error::{Result, bail};
 
 /// The directory of the former values, unless the configuration names another one.
 pub(crate) const DATA_DIR: &str = "/run/cni/tuning";
 
-/// The configuration.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Config {
@@ -21,20 +20,8 @@ pub(crate) struct Config {
     #[serde(flatten)]
     pub(crate) settings: Settings,
     #[serde(rename = "runtimeconfig")]
-    pub(crate) runtime: RuntimeConfig,
-    pub(crate) args: Args,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct RuntimeConfig {
-    pub(crate) mac: String,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct Args {
-    pub(crate) cni: Settings,
+    pub(crate) runtime: Mac,
+    pub(crate) args: Args<Settings>,
 }
 
 /// The values to set; an absent one stays as it is.
@@ -119,12 +106,8 @@ impl Request {
     pub(crate) fn load(call: &Call) -> Result<Self> {
         let config: Config = call.config()?;
         let mut settings = config.settings;
-        let args = call.known_args(&["MAC"])?;
-        let of_args = args.get("MAC").unwrap_or_default().to_owned();
-        for mac in [of_args, config.runtime.mac] {
-            if !mac.is_empty() {
-                settings.mac = Some(mac);
-            }
+        if let Some(mac) = config.runtime.or_args(call)? {
+            settings.mac = Some(mac);
         }
         settings.override_with(config.args.cni);
         let data_dir = if config.datadir.is_empty() {
@@ -182,30 +165,25 @@ pub(crate) fn sysctl_file(name: &str, ifname: &str) -> Result<PathBuf> {
     let parts: Vec<_> = name.split('/').filter(|part| !part.is_empty()).collect();
     let leaves = parts.iter().any(|part| matches!(*part, "." | ".."));
     if parts.len() < 2 || parts[0] != "net" || leaves {
-        return Err(Failure::internal(format!(
-            "invalid net sysctl key: {name:?}"
-        )));
+        bail!("invalid net sysctl key: {name:?}");
     }
     Ok(Path::new("/proc/sys").join(parts.join("/")))
 }
 
 pub(crate) fn load_checked(call: &Call) -> Result<Request> {
     if has_duplicate_sysctls(&call.stdin) {
-        return Err(Failure::internal("duplicated sysctl keys are not allowed"));
+        bail!("duplicated sysctl keys are not allowed");
     }
     Request::load(call)
 }
 
-/// Fails for a configuration that the plugin refuses before it touches anything.
 pub(crate) fn check(call: &Call) -> Result<()> {
     let settings = load_checked(call)?.settings;
     for (name, _) in &settings.sysctl {
         sysctl_file(name, &call.ifname)?;
     }
     match &settings.mac {
-        Some(mac) if parse_mac(mac).is_none() => Err(Failure::internal(format!(
-            "invalid args {mac} for MAC addr: address {mac}: invalid MAC address"
-        ))),
-        _ => Ok(()),
+        Some(mac) => parse_requested_mac(mac).map(drop),
+        None => Ok(()),
     }
 }

@@ -5,12 +5,11 @@ use serde::Deserialize;
 
 use crate::call::Call;
 use crate::config::IpamConfig;
-use crate::error::{Failure, Result};
+use crate::error::{Result, bail, failure};
 
 /// The highest id; 4095 is reserved.
 pub(crate) const MAX_ID: i64 = 4094;
 
-/// The configuration.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Config {
@@ -30,15 +29,15 @@ impl Config {
     /// Returns the id, when the keys that need no link are right.
     pub(crate) fn id(&self) -> Result<u16> {
         if self.master.is_empty() {
-            return Err(Failure::internal(
-                "\"master\" field is required. It specifies the host interface name to create the VLAN for",
-            ));
+            bail!(
+                "\"master\" field is required. It specifies the host interface name to create the VLAN for"
+            );
         }
         self.allowed_id().ok_or_else(|| {
-            Failure::internal(format!(
+            failure!(
                 "invalid VLAN ID {} (must be between 0 and 4095 inclusive)",
                 self.vlan_id
-            ))
+            )
         })
     }
 
@@ -48,15 +47,14 @@ impl Config {
     }
 }
 
-/// Fails for a configuration that the plugin refuses before it touches anything.
 pub(crate) fn check(call: &Call) -> Result<()> {
     let config: Config = call.config()?;
     // The text of the plugin is the reference's, whose number it refuses.
     if !config.master.is_empty() && config.allowed_id().is_none() {
-        return Err(Failure::internal(format!(
+        bail!(
             "invalid VLAN ID {} (must be between 0 and {MAX_ID})",
             config.vlan_id
-        )));
+        );
     }
     config.id().map(|_| ())
 }

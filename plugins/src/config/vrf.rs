@@ -3,9 +3,8 @@
 use serde::Deserialize;
 
 use crate::call::Call;
-use crate::error::{Failure, Result};
+use crate::error::{Result, bail};
 
-/// The configuration.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Config {
@@ -20,15 +19,8 @@ impl Config {
     pub(crate) fn load(call: &Call) -> Result<Self> {
         let config: Self = call.config()?;
         if config.name.is_empty() {
-            return Err(Failure::internal(
-                "configuration is expected to have a valid vrf name",
-            ));
+            bail!("configuration is expected to have a valid vrf name");
         }
         Ok(config)
     }
-}
-
-/// Fails for a configuration that the plugin refuses before it touches anything.
-pub(crate) fn check(call: &Call) -> Result<()> {
-    Config::load(call).map(|_| ())
 }

@@ -6,7 +6,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::error::{Failure, Result};
+use crate::error::{Result, failure};
 use crate::kernel::netns::Namespace;
 
 /// Where the program is looked for when it is not in PATH: runtimes start plugins with a PATH of their own.
@@ -112,34 +112,32 @@ impl fmt::Display for Error {
 
 impl crate::error::Cause for Error {
     fn with(self, what: &str) -> cni::CniError {
-        Failure::internal(format!("{what}: {self}"))
+        failure!("{what}: {self}")
     }
 }
 
 impl From<Error> for cni::CniError {
     fn from(error: Error) -> Self {
-        Failure::internal(error.to_string())
+        failure!("{error}")
     }
 }
 
 type Outcome<T> = std::result::Result<T, Error>;
 
 impl Iptables {
-    /// Finds the program.
     pub(crate) fn find(protocol: Protocol) -> Result<Self> {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let dirs = std::env::split_paths(&path).chain(SYSTEM_DIRS.map(PathBuf::from));
         find_in(dirs, protocol.program())
             .map(|program| Self { program })
             .ok_or_else(|| {
-                Failure::internal(format!(
+                failure!(
                     "exec: {:?}: executable file not found in $PATH",
                     protocol.program()
-                ))
+                )
             })
     }
 
-    /// Returns whether a chain is there.
     pub(crate) fn has_chain(&self, table: &str, chain: &str) -> Outcome<bool> {
         Self::unless_refused(self.run(&["-t", table, "-S", chain, "1"]))
     }
@@ -150,7 +148,6 @@ impl Iptables {
         Ok(if is_new { Chain::New } else { Chain::Existing })
     }
 
-    /// Returns whether a rule is in a chain.
     pub(crate) fn has_rule(&self, table: &str, chain: &str, rule: &[String]) -> Outcome<bool> {
         Self::unless_refused(self.run_rule(&["-t", table, "-C", chain], rule))
     }
@@ -408,7 +405,6 @@ impl ListedRule {
         self.after("-j")
     }
 
-    /// Returns the comment of the rule.
     pub(crate) fn comment(&self) -> Option<&str> {
         self.after("--comment")
     }

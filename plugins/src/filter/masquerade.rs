@@ -10,12 +10,12 @@ use std::net::IpAddr;
 
 use super::iptables::{Iptables, ListedRule, Protocol, rule};
 use super::{Backend, chain_name, hash, quoted};
-use crate::error::{Context, Failure, Result};
+use crate::error::{Context, Result, join_failures};
 use crate::ip::Cidr;
+use crate::kernel::Netlink;
 use crate::kernel::nftables::{
-    Compare, Family, Hook, HookPoint, Rule, SOURCE_NAT, Side, Table, Transaction, Verdict,
+    self, Compare, Family, Hook, HookPoint, Rule, SOURCE_NAT, Side, Table, Transaction, Verdict,
 };
-use crate::kernel::{Errno, Netlink};
 
 const TABLE: Table = Table {
     family: Family::Inet,
@@ -117,7 +117,7 @@ pub(crate) fn tear_down(addresses: Option<&[Cidr]>, owner: &Owner) -> Result<()>
     }
     let prefix = owner.hash();
     errors.extend(delete_nftables(|comment| comment.starts_with(&prefix)).err());
-    all(&errors)
+    join_failures(&errors, "\n")
 }
 
 /// Deletes the rules of a network's attachments, but those of the `valid` ones.
@@ -135,15 +135,7 @@ pub(crate) fn gc(network: &str, valid: &[Owner]) -> Result<()> {
     let comments: HashSet<_> = valid.iter().map(Owner::comment).collect();
     let is_stale = |comment: &str| comment.starts_with(&prefix) && !comments.contains(comment);
     errors.extend(delete_nftables(is_stale).err());
-    all(&errors)
-}
-
-fn all(errors: &[String]) -> Result<()> {
-    if errors.is_empty() {
-        Ok(())
-    } else {
-        Err(Failure::internal(errors.join("\n")))
-    }
+    join_failures(&errors, "\n")
 }
 
 /// Returns the rules of the chain of an attachment, and the one that leads there.
@@ -166,7 +158,7 @@ fn iptables_rules(address: Cidr, owner: &Owner) -> ([Vec<String>; 2], Vec<String
 
 fn set_up_iptables(address: Cidr, owner: &Owner) -> Result<()> {
     let iptables = Iptables::find(Protocol::of(address.address))
-        .map_err(|error| error.context("failed to locate iptables"))?;
+        .context(|| "failed to locate iptables".to_owned())?;
     let chain = owner.chain();
     let ([own, others], entry) = iptables_rules(address, owner);
     let rules = [(&*chain, own), (&chain, others), ("POSTROUTING", entry)];
@@ -179,8 +171,7 @@ fn has_table(protocol: Protocol) -> bool {
 }
 
 fn delete_iptables(protocol: Protocol, chain: &str, addresses: Option<&[Cidr]>) -> Result<()> {
-    let iptables =
-        Iptables::find(protocol).map_err(|error| error.context("failed to locate iptables"))?;
+    let iptables = Iptables::find(protocol).context(|| "failed to locate iptables".to_owned())?;
     if iptables.has_chain("nat", chain)? {
         let is_ours = |rule: &ListedRule| match addresses {
             None => true,
@@ -200,18 +191,22 @@ fn is_from(rule: &ListedRule, addresses: &[Cidr]) -> bool {
 }
 
 fn gc_iptables(protocol: Protocol, network: &str, valid: &HashSet<String>) -> Result<()> {
-    let iptables =
-        Iptables::find(protocol).map_err(|error| error.context("failed to locate iptables"))?;
+    let iptables = Iptables::find(protocol).context(|| "failed to locate iptables".to_owned())?;
     let prefix = format!("name: {} id: ", quoted(network));
     Ok(iptables.delete_stale_chains("nat", "POSTROUTING", &prefix, valid)?)
 }
 
 fn set_up_nftables(addresses: &[Cidr], owner: &Owner) -> Result<()> {
     let prefix = owner.hash();
-    let mut netlink = open()?;
+    let mut netlink =
+        Netlink::open_netfilter().context(|| "failed to open a netlink socket".to_owned())?;
     let add = |netlink: &mut Netlink, transaction: &mut Transaction| {
         add_skeleton(transaction);
-        delete_rules(netlink, transaction, |comment| comment.starts_with(&prefix))?;
+        netlink.delete_rules(transaction, TABLE, CHECKS, |rule| {
+            rule.comment
+                .as_deref()
+                .is_some_and(|comment| comment.starts_with(&prefix))
+        })?;
         for address in addresses {
             transaction.add_rule(&masquerade_rule(*address, owner));
         }
@@ -258,8 +253,10 @@ fn masquerade_rule(address: Cidr, owner: &Owner) -> Rule {
 
 /// Deletes the rules whose comment is selected. A kernel without nftables has none.
 fn delete_nftables(is_selected: impl Fn(&str) -> bool) -> std::result::Result<(), String> {
+    let has_comment =
+        |rule: &nftables::ListedRule| rule.comment.as_deref().is_some_and(&is_selected);
     let delete = |netlink: &mut Netlink, transaction: &mut Transaction| {
-        delete_rules(netlink, transaction, &is_selected)
+        netlink.delete_rules(transaction, TABLE, CHECKS, has_comment)
     };
     let outcome =
         Netlink::open_netfilter().and_then(|mut netlink| netlink.commit_over_rules(delete));
@@ -269,23 +266,6 @@ fn delete_nftables(is_selected: impl Fn(&str) -> bool) -> std::result::Result<()
         )),
         _ => Ok(()),
     }
-}
-
-fn delete_rules(
-    netlink: &mut Netlink,
-    transaction: &mut Transaction,
-    is_selected: impl Fn(&str) -> bool,
-) -> std::result::Result<(), Errno> {
-    for rule in netlink.rules(TABLE, CHECKS)? {
-        if rule.comment.as_deref().is_some_and(&is_selected) {
-            transaction.delete_rule(TABLE, CHECKS, rule.handle);
-        }
-    }
-    Ok(())
-}
-
-fn open() -> Result<Netlink> {
-    Netlink::open_netfilter().context(|| "failed to open a netlink socket".to_owned())
 }
 
 #[cfg(test)]

@@ -72,12 +72,9 @@ fn delete_jumps(
     transaction: &mut Transaction,
     names: &Names,
 ) -> std::result::Result<(), Errno> {
-    for rule in netlink.rules(TABLE, PREROUTING)? {
-        if rule.comment.as_ref() == Some(&names.comment) {
-            transaction.delete_rule(TABLE, PREROUTING, rule.handle);
-        }
-    }
-    Ok(())
+    netlink.delete_rules(transaction, TABLE, PREROUTING, |rule| {
+        rule.comment.as_ref() == Some(&names.comment)
+    })
 }
 
 fn add_chains(transaction: &mut Transaction, names: &Names) {

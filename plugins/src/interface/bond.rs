@@ -3,13 +3,14 @@
 //! kernel's bonding driver's business.
 
 use cni::CniResult;
+use cni::types::Dns;
 
 use super::host_device::{Host, Selector};
 use super::{single, veth};
 use crate::attachment::{Container, link_by_name, remove_link};
 use crate::call::Call;
 use crate::config::bond::{Bond, Config, Named};
-use crate::error::{Context, Failure, Result};
+use crate::error::{Context, Result, bail, failure};
 use crate::kernel::link::{Link, NewLink};
 use crate::kernel::{Errno, Message, Netlink};
 
@@ -65,10 +66,11 @@ impl Bond {
         let Some(link) = links.iter().find(|link| link.mtu < mtu) else {
             return Ok(());
         };
-        Err(Failure::internal(format!(
+        Err(failure!(
             "the bond's MTU of {mtu} is larger than that of link {:?} ({}): set \"mtu\"",
-            link.name, link.mtu
-        )))
+            link.name,
+            link.mtu
+        ))
     }
 }
 
@@ -108,8 +110,7 @@ pub(crate) fn add(call: &Call) -> Result<CniResult> {
     let mut devices = Vec::new();
     for named in &config.links {
         let device = link_by_name(&mut host.netlink, &named.name);
-        let what = format!("failed to find link {:?}", named.name);
-        devices.push(device.map_err(|error| error.context(&what))?);
+        devices.push(device.context(|| format!("failed to find link {:?}", named.name))?);
     }
     bond.check_links(&devices)?;
     let result = devices
@@ -141,8 +142,9 @@ fn attach(
     let mut links = Vec::new();
     for named in &config.links {
         let link = container.link(&named.name);
-        let what = format!("failed to find link {:?} in the container", named.name);
-        links.push(link.map_err(|error| error.context(&what))?);
+        links.push(
+            link.context(|| format!("failed to find link {:?} in the container", named.name))?,
+        );
     }
     bond.check_links(&links)?;
     container
@@ -163,7 +165,7 @@ fn refused(error: Errno) -> cni::CniError {
         Errno::EOPNOTSUPP => ": the node's kernel has no bonding driver, load its module",
         _ => "",
     };
-    Failure::internal(format!("failed to create bond: {error}{hint}"))
+    failure!("failed to create bond: {error}{hint}")
 }
 
 /// Puts the links into the bond, which exists, and gives it its addresses.
@@ -191,18 +193,12 @@ fn fill(
         .context(|| format!("failed to set {ifname:?} up"))?;
     // The hardware address is that of the first link by now.
     let mac = container.link(ifname)?.mac_text();
-    let interfaces = vec![single::made_interface(call, mac)];
+    let interface = single::made_interface(call, mac);
     if !config.ipam.is_set() {
-        return Ok(CniResult {
-            interfaces,
-            ..CniResult::default()
-        });
+        return Ok(single::without_addresses(interface, &Dns::default()));
     }
-    config.ipam.add_for_interface(call, |mut result| {
-        result.interfaces = interfaces;
-        container.configure(ifname, &result)?;
-        result.dns = config.dns.clone();
-        Ok(result)
+    config.ipam.add_for_interface(call, |addresses| {
+        single::configure(call, container, interface, &config.dns, &[], addresses)
     })
 }
 
@@ -327,10 +323,7 @@ pub(crate) fn check(call: &Call) -> Result<()> {
     single::check_kind(&bond, KIND)?;
     for named in &config.links {
         if container.link(&named.name)?.master != Some(bond.index) {
-            return Err(Failure::internal(format!(
-                "link {:?} is not in the bond {:?}",
-                named.name, bond.name
-            )));
+            bail!("link {:?} is not in the bond {:?}", named.name, bond.name);
         }
     }
     single::check_addresses_and_routes(&mut container, call, &result)

@@ -6,7 +6,7 @@ use super::single;
 use crate::attachment::Container;
 use crate::call::Call;
 use crate::config::dummy::{Config, load};
-use crate::error::{Context, Failure, Result};
+use crate::error::{Context, Result, bail};
 use crate::kernel::Message;
 use crate::kernel::link::NewLink;
 
@@ -34,7 +34,7 @@ pub(crate) fn add(call: &Call) -> Result<CniResult> {
     single::or_delete(call, || {
         let link = container
             .link(ifname)
-            .map_err(|error| error.context(&format!("failed to fetch dummy{ifname:?}")))?;
+            .context(|| format!("failed to fetch dummy{ifname:?}"))?;
         let interface = single::made_interface(call, link.mac_text());
         config.ipam.add_for_interface(call, |mut result| {
             result.interfaces = vec![interface];
@@ -60,10 +60,7 @@ pub(crate) fn check(call: &Call) -> Result<()> {
     single::check_kind(&link, KIND)?;
     single::check_mac(interface, &link, "")?;
     if !link.is_up() {
-        return Err(Failure::internal(format!(
-            "Interface {} is down",
-            link.name
-        )));
+        bail!("Interface {} is down", link.name);
     }
     container.check_addresses(&call.ifname, &result.ips)
 }

@@ -4,13 +4,13 @@
 use std::path::{Path, PathBuf};
 
 use cni::CniResult;
-use cni::types::Interface;
+use cni::types::{Dns, Interface};
 
 use super::single;
 use crate::attachment::{Container, link_by_name};
 use crate::call::Call;
 use crate::config::host_device::Config;
-use crate::error::{Context, Failure, Result};
+use crate::error::{Context, Result, bail, failure};
 use crate::kernel::link::Link;
 use crate::kernel::netns::Namespace;
 use crate::kernel::{Errno, Netlink};
@@ -60,9 +60,7 @@ impl Config {
                 self.pci_address.clear();
                 self.auxiliary = id;
             } else {
-                return Err(Failure::internal(format!(
-                    "runtime config DeviceID {id} not found or unsupported"
-                )));
+                bail!("runtime config DeviceID {id} not found or unsupported");
             }
         }
         let names = [
@@ -73,13 +71,11 @@ impl Config {
             &self.auxiliary,
         ];
         if names.iter().all(|name| name.is_empty()) {
-            return Err(Failure::internal(
-                r#"specify either "device", "hwaddr", "kernelpath" or "pciBusID""#,
-            ));
+            bail!(r#"specify either "device", "hwaddr", "kernelpath" or "pciBusID""#);
         }
         if !self.pci_address.is_empty() {
             self.dpdk_mode = has_user_space_driver(sysfs, &self.pci_address)
-                .map_err(|error| error.context("error with host device"))?;
+                .context(|| "error with host device".to_owned())?;
         }
         Ok(self)
     }
@@ -110,12 +106,7 @@ impl Config {
             name.starts_with("virtio") && device.join(name).join("net").exists()
         })
         .map(|name| Selector::Directory(device.join(name).join("net")))
-        .ok_or_else(|| {
-            Failure::internal(format!(
-                "no net directory under pci device {}",
-                self.pci_address
-            ))
-        })
+        .ok_or_else(|| failure!("no net directory under pci device {}", self.pci_address))
     }
 }
 
@@ -164,19 +155,16 @@ fn find(selector: &Selector, host: &mut Netlink) -> Result<Link> {
                 .links()
                 .context(|| "failed to list node links".to_owned())?;
             let found = links.into_iter().find(|link| link.mac == *mac);
-            found.ok_or_else(|| Failure::internal("failed to find physical interface"))
+            found.ok_or_else(|| failure!("failed to find physical interface"))
         }
         Selector::Directory(directory) => {
             let shown = directory.display();
             if let Err(error) = std::fs::read_dir(directory) {
                 let text = format!("open {shown}: {}", Errno::from(error));
-                return Err(Failure::internal(format!(
-                    "failed to read directory {shown}: {text:?}"
-                )));
+                bail!("failed to read directory {shown}: {text:?}");
             }
-            let name = first_entry(directory, |_| true).ok_or_else(|| {
-                Failure::internal(format!("failed to find network device in path {shown}"))
-            })?;
+            let name = first_entry(directory, |_| true)
+                .ok_or_else(|| failure!("failed to find network device in path {shown}"))?;
             link_by_name(host, &name)
         }
     }
@@ -190,14 +178,10 @@ pub(super) struct Host {
 
 impl Host {
     pub(super) fn open() -> Result<Self> {
-        let open = || {
-            Ok(Self {
-                namespace: Namespace::current()?,
-                netlink: Netlink::open()?,
-            })
-        };
-        open().map_err(|error: Errno| {
-            Failure::internal(format!("failed to open a netlink socket: {error}"))
+        let namespace = Namespace::current();
+        Ok(Self {
+            namespace: namespace.context(|| "failed to open a netlink socket".to_owned())?,
+            netlink: Netlink::open()?,
         })
     }
 
@@ -222,10 +206,10 @@ impl Host {
         ifname: &str,
     ) -> Result<Link> {
         let failed = |error: Errno| {
-            Failure::internal(format!(
+            failure!(
                 "failed to move link failed to move {ifname:?} (host: {:?}) to container NS: {error}",
                 device.name
-            ))
+            )
         };
         // The request moves the link before it names it, so that a name which is taken would leave it half way.
         if container.netlink.link_by_name(ifname).is_ok() {
@@ -237,14 +221,10 @@ impl Host {
         let finish = |container: &mut Container| {
             moved.map_err(failed)?;
             let link = container.netlink.link_by_name(ifname).map_err(|error| {
-                Failure::internal(format!(
-                    "failed to move link failed to find {ifname:?} in container NS: {error}"
-                ))
+                failure!("failed to move link failed to find {ifname:?} in container NS: {error}")
             })?;
             container.netlink.set_up(link.index).map_err(|error| {
-                Failure::internal(format!(
-                    "failed to move link failed to set {ifname:?} up: {error}"
-                ))
+                failure!("failed to move link failed to set {ifname:?} up: {error}")
             })?;
             Ok(link)
         };
@@ -282,12 +262,9 @@ impl Host {
     pub(super) fn move_out(&mut self, container: &mut Container, link: &Link) -> Result<()> {
         let (ifname, name) = (&link.name, &link.alias);
         if name.is_empty() {
-            return Err(Failure::internal(format!(
-                "failed to find original ifname for {ifname:?} (alias is not set)"
-            )));
+            bail!("failed to find original ifname for {ifname:?} (alias is not set)");
         }
-        let failed =
-            |error: Errno| Failure::internal(format!("failed to move {name:?} to hostNS: {error}"));
+        let failed = |error: Errno| failure!("failed to move {name:?} to hostNS: {error}");
         if self.netlink.link_by_name(name).is_ok() {
             return Err(failed(Errno::EEXIST));
         }
@@ -305,11 +282,7 @@ impl Host {
             netlink.rename_with_alias(link.index, name, "")
         };
         let moved = rename(netlink)
-            .map_err(|error| {
-                Failure::internal(format!(
-                    "failed to rename device {ifname:?} to {name:?}: {error}"
-                ))
-            })
+            .map_err(|error| failure!("failed to rename device {ifname:?} to {name:?}: {error}"))
             .and_then(|()| netlink.move_to(link.index, &self.namespace).map_err(failed));
         if moved.is_err() {
             // The error that is reported is the first one.
@@ -345,24 +318,17 @@ impl Host {
 pub(crate) fn add(call: &Call) -> Result<CniResult> {
     let (config, sysfs) = Config::load(call)?;
     let mut container = Container::open(&call.netns)?;
-    let interface = Interface {
-        name: call.ifname.clone(),
-        sandbox: call.netns.clone(),
-        ..Interface::default()
-    };
     if config.dpdk_mode {
+        let interface = single::made_interface(call, String::new());
         return configure(call, &config, interface, None);
     }
     let mut host = Host::open()?;
     let device = config
         .selector(&sysfs)
         .and_then(|selector| host.find(&selector, &call.ifname))
-        .map_err(|error| error.context("failed to find host device"))?;
+        .context(|| "failed to find host device".to_owned())?;
     let link = host.move_in(&device, &mut container, &call.ifname)?;
-    let interface = Interface {
-        mac: link.mac_text(),
-        ..interface
-    };
+    let interface = single::made_interface(call, link.mac_text());
     let result = configure(call, &config, interface, Some(&mut container));
     if result.is_err() {
         host.take_back(&device, &call.ifname, &mut container);
@@ -377,25 +343,25 @@ fn configure(
     interface: Interface,
     container: Option<&mut Container>,
 ) -> Result<CniResult> {
-    let interfaces = vec![interface];
     if !config.ipam.is_set() {
-        return Ok(CniResult {
-            interfaces,
-            ..CniResult::default()
-        });
+        return Ok(single::without_addresses(interface, &Dns::default()));
     }
-    config.ipam.add_for_interface(call, |mut result| {
-        result.interfaces = interfaces;
-        if let Some(container) = container {
-            container.configure(&call.ifname, &result)?;
-        }
-        result.dns = config.dns.clone();
-        Ok(result)
-    })
+    config
+        .ipam
+        .add_for_interface(call, |addresses| match container {
+            Some(container) => {
+                single::configure(call, container, interface, &config.dns, &[], addresses)
+            }
+            None => Ok(CniResult {
+                interfaces: vec![interface],
+                dns: config.dns.clone(),
+                ..addresses
+            }),
+        })
 }
 
 /// Gives the addresses back and moves the link to the host; neither keeps the other from being done. A device that was unplugged has
-/// nothing to move, so that what the bus says no more is not an error here.
+/// nothing to move, so that what the bus no longer says is not an error here.
 pub(crate) fn del(call: &Call) -> Result<()> {
     let sysfs = Sysfs::below(Path::new("/sys"));
     let config: Config = call.config()?;

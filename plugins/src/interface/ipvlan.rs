@@ -8,8 +8,8 @@ use super::parent::Parents;
 use super::single;
 use crate::attachment::Container;
 use crate::call::Call;
-use crate::config::ipvlan::{Config, Mode};
-use crate::error::{Failure, Result};
+use crate::config::ipvlan::{Config, MODES};
+use crate::error::{Context, Result, bail, failure};
 use crate::kernel::Message;
 use crate::kernel::link::{Link, NewLink};
 
@@ -27,14 +27,14 @@ fn stated_master(config: &Config, previous: Option<&CniResult>) -> Result<Option
     };
     match previous.interfaces.as_slice() {
         [interface] if !interface.name.is_empty() => Ok(Some(interface.name.clone())),
-        _ => Err(Failure::internal(
-            "chained master failure. PrevResult lacks a single named interface",
+        _ => Err(failure!(
+            "chained master failure. PrevResult lacks a single named interface"
         )),
     }
 }
 
 /// Returns the request that creates the interface.
-fn request(name: &str, parent: u32, mode: Mode, mtu: i64, netns: u32) -> Message {
+fn request(name: &str, parent: u32, mode: u16, mtu: i64, netns: u32) -> Message {
     let link = NewLink {
         name,
         kind: KIND,
@@ -44,7 +44,7 @@ fn request(name: &str, parent: u32, mode: Mode, mtu: i64, netns: u32) -> Message
         ..NewLink::default()
     };
     link.message(|data| {
-        data.put_u16(IFLA_IPVLAN_MODE, mode as u16)
+        data.put_u16(IFLA_IPVLAN_MODE, mode)
             .put_u16(IFLA_IPVLAN_FLAGS, 0);
     })
 }
@@ -52,7 +52,7 @@ fn request(name: &str, parent: u32, mode: Mode, mtu: i64, netns: u32) -> Message
 /// Creates the interface and gives it the addresses of the IPAM plugin, or those of the previous result.
 pub(crate) fn add(call: &Call) -> Result<CniResult> {
     let config: Config = call.config()?;
-    let mode = Mode::parse(&config.mode)?;
+    let mode = MODES.parse(&config.mode)?;
     let previous = call.prev_result()?;
     let master = stated_master(&config, previous.as_ref())?;
     let mut parents = Parents::open(call, config.link_in_container)?;
@@ -72,7 +72,7 @@ pub(crate) fn add(call: &Call) -> Result<CniResult> {
 fn named_master(parents: &mut Parents, name: &str) -> Result<Link> {
     parents
         .link(name)
-        .map_err(|error| error.context(&format!("failed to lookup master {name:?}")))
+        .context(|| format!("failed to lookup master {name:?}"))
 }
 
 fn configure(
@@ -82,22 +82,20 @@ fn configure(
     interface: Interface,
     container: &mut Container,
 ) -> Result<CniResult> {
-    let apply = |mut result: CniResult| {
-        for address in &mut result.ips {
-            address.interface = Some(0);
-        }
-        result.interfaces = vec![interface];
-        // Neighbours learn at once that the address has moved here.
-        container.try_sysctls(&[
-            (format!("net/ipv4/conf/{}/arp_notify", call.ifname), "1"),
-            (format!("net/ipv6/conf/{}/ndisc_notify", call.ifname), "1"),
-        ])?;
-        container.configure(&call.ifname, &result)?;
-        result.dns = config.dns.clone();
-        Ok(result)
+    let apply = |addresses| {
+        single::configure(
+            call,
+            container,
+            interface,
+            &config.dns,
+            &single::NOTIFY,
+            addresses,
+        )
     };
     match previous {
-        Some(previous) if !config.ipam.is_set() && !previous.ips.is_empty() => apply(previous),
+        Some(previous) if !config.ipam.is_set() && !previous.ips.is_empty() => {
+            config.ipam.use_for_interface(call, previous, apply)
+        }
         _ => config.ipam.add_for_interface(call, apply),
     }
 }
@@ -119,17 +117,17 @@ pub(crate) fn check(call: &Call) -> Result<()> {
         named_master(&mut parents, &config.master)?;
     }
     single::check_kind(&link, KIND)?;
-    let expected = Mode::parse(&config.mode)? as u16;
+    let expected = MODES.parse(&config.mode)?;
     let mode = link
         .data(IFLA_IPVLAN_MODE)
         .and_then(|value| value.try_into().ok())
         .map_or(0, u16::from_ne_bytes);
     if mode != expected {
-        return Err(Failure::internal(format!(
+        bail!(
             "Container IPVlan mode {} does not match expected value: {}",
-            Mode::name(mode),
-            Mode::name(expected)
-        )));
+            MODES.name(mode.into()),
+            MODES.name(expected.into())
+        );
     }
     single::check_mac(interface, &link, "")?;
     single::check_addresses_and_routes(&mut parents.container, call, &result)
@@ -143,17 +141,17 @@ mod tests {
     #[test]
     fn request_has_the_attributes_of_the_reference() {
         check_new_link(
-            request("veth6668a7ba", 3, Mode::L2, 0, 3),
+            request("veth6668a7ba", 3, 0, 0, 3),
             "08000500 03000000  11000300 76657468363636386137626100000000  08001c00 03000000
              24001200 0a000100 6970766c616e0000 14000200 06000100 00000000 06000200 00000000",
         );
         check_new_link(
-            request("vethda662fd1", 3, Mode::L3s, 1400, 3),
+            request("vethda662fd1", 3, 2, 1400, 3),
             "08000500 03000000  11000300 76657468646136363266643100000000  08000400 78050000  08001c00 03000000
              24001200 0a000100 6970766c616e0000 14000200 06000100 02000000 06000200 00000000",
         );
         check_new_link(
-            request("veth3a952f89", 3, Mode::L3, -1, 3),
+            request("veth3a952f89", 3, 1, -1, 3),
             "08000500 03000000  11000300 76657468336139353266383900000000  08001c00 03000000
              24001200 0a000100 6970766c616e0000 14000200 06000100 01000000 06000200 00000000",
         );
@@ -161,11 +159,11 @@ mod tests {
 
     #[test]
     fn modes_are_read() {
-        assert_eq!(Mode::parse("").unwrap(), Mode::L2);
-        assert_eq!(Mode::parse("l3s").unwrap(), Mode::L3s);
-        assert_eq!(Mode::name(1), "l3");
+        assert_eq!(MODES.parse("").unwrap(), 0);
+        assert_eq!(MODES.parse("l3s").unwrap(), 2);
+        assert_eq!(MODES.name(1), "l3");
         assert_eq!(
-            Mode::parse("L3").unwrap_err().msg,
+            MODES.parse("L3").unwrap_err().msg,
             r#"unknown ipvlan mode: "L3""#
         );
     }

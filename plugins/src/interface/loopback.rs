@@ -5,7 +5,7 @@ use cni::types::{Interface, IpConfig};
 
 use crate::attachment::Container;
 use crate::call::Call;
-use crate::error::{Context, Failure, Result};
+use crate::error::{Context, Result, bail, failure};
 
 const NAME: &str = "lo";
 
@@ -26,10 +26,10 @@ pub(crate) fn add(call: &Call) -> Result<CniResult> {
         .iter()
         .find(|address| !address.cidr.address.is_loopback())
     {
-        return Err(Failure::internal(format!(
+        bail!(
             "loopback interface found with non-loopback address {:?}",
             address.cidr.address.to_string()
-        )));
+        );
     }
     if let Some(result) = prev_result {
         return Ok(result);
@@ -77,6 +77,6 @@ pub(crate) fn check(call: &Call) -> Result<()> {
     if container.link(NAME)?.is_up() {
         Ok(())
     } else {
-        Err(Failure::internal("loopback interface is down"))
+        Err(failure!("loopback interface is down"))
     }
 }

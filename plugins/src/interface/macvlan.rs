@@ -7,74 +7,58 @@ use super::parent::Parents;
 use super::single;
 use crate::attachment::Container;
 use crate::call::Call;
-use crate::config::macvlan::{Config, Mode};
-use crate::error::{Context, Failure, Result};
-use crate::kernel::Message;
+use crate::config::macvlan::{Config, MODES};
+use crate::error::{Context, Result, bail};
 use crate::kernel::link::{Link, NewLink};
 
 const KIND: &str = "macvlan";
 const IFLA_MACVLAN_MODE: u16 = 1;
 const IFLA_MACVLAN_BC_QUEUE_LEN: u16 = 7;
 
-/// The configuration with the link below it.
-struct Request {
-    config: Config,
-    parent: Link,
-}
-
-impl Request {
-    /// Reads the configuration.
-    fn load(call: &Call, mut config: Config, parents: &mut Parents) -> Result<Self> {
-        let parent = if config.master.is_empty() {
-            parents.link_of_default_route()?
-        } else {
-            parents.link(&config.master)?
-        };
-        if config.mtu < 0 || config.mtu > i64::from(parent.mtu) {
-            return Err(Failure::internal(format!(
-                "invalid MTU {}, must be [0, master MTU({})]",
-                config.mtu, parent.mtu
-            )));
-        }
-        config.choose_mac(call)?;
-        Ok(Self { config, parent })
+/// Reads the configuration, and finds the link below.
+fn load(call: &Call, parents: &mut Parents, mut config: Config) -> Result<(Config, Link)> {
+    let parent = if config.master.is_empty() {
+        parents.link_of_default_route()?
+    } else {
+        parents.link(&config.master)?
+    };
+    if config.mtu < 0 || config.mtu > i64::from(parent.mtu) {
+        bail!(
+            "invalid MTU {}, must be [0, master MTU({})]",
+            config.mtu,
+            parent.mtu
+        );
     }
-
-    /// Returns the request that creates the interface.
-    fn message(&self, name: &str, mode: Mode, mac: &[u8], netns: u32) -> Message {
-        let link = NewLink {
-            name,
-            kind: KIND,
-            parent: Some(self.parent.index),
-            mtu: u32::try_from(self.config.mtu).ok().filter(|mtu| *mtu != 0),
-            mac,
-            netns: Some(netns),
-            ..NewLink::default()
-        };
-        link.message(|data| {
-            data.put_u32(IFLA_MACVLAN_MODE, mode as u32);
-            if self.config.bcqueuelen > 0 {
-                data.put_u32(IFLA_MACVLAN_BC_QUEUE_LEN, self.config.bcqueuelen);
-            }
-        })
-    }
+    config.choose_mac(call)?;
+    Ok((config, parent))
 }
 
 /// Creates the interface and gives it the addresses of the IPAM plugin.
 pub(crate) fn add(call: &Call) -> Result<CniResult> {
     let config: Config = call.config()?;
     let mut parents = Parents::open(call, config.link_in_container)?;
-    let request = Request::load(call, config, &mut parents)?;
-    let (mode, mac) = (
-        Mode::parse(&request.config.mode)?,
-        request.config.mac_bytes()?,
-    );
-    let link = parents.create(&request.parent, KIND, &call.ifname, |name, netns| {
-        request.message(name, mode, &mac, netns)
+    let (config, parent) = load(call, &mut parents, config)?;
+    let (mode, mac) = (MODES.parse(&config.mode)?, config.mac_bytes()?);
+    let link = parents.create(&parent, KIND, &call.ifname, |name, netns| {
+        let link = NewLink {
+            name,
+            kind: KIND,
+            parent: Some(parent.index),
+            mtu: u32::try_from(config.mtu).ok().filter(|mtu| *mtu != 0),
+            mac: &mac,
+            netns: Some(netns),
+            ..NewLink::default()
+        };
+        link.message(|data| {
+            data.put_u32(IFLA_MACVLAN_MODE, mode.into());
+            if config.bcqueuelen > 0 {
+                data.put_u32(IFLA_MACVLAN_BC_QUEUE_LEN, config.bcqueuelen);
+            }
+        })
     })?;
     let interface = single::made_interface(call, link.mac_text());
     single::or_delete(call, || {
-        configure(call, &request.config, interface, &mut parents.container)
+        configure(call, &config, interface, &mut parents.container)
     })
 }
 
@@ -84,34 +68,24 @@ fn configure(
     interface: Interface,
     container: &mut Container,
 ) -> Result<CniResult> {
-    let ifname = call.ifname.as_str();
-    let interfaces = vec![interface];
-    let dns = config.dns.clone();
     if !config.ipam.is_set() {
+        let ifname = &call.ifname;
         let link = container.link(ifname)?;
         container
             .netlink
             .set_up(link.index)
             .context(|| format!("failed to set {ifname:?} UP"))?;
-        return Ok(CniResult {
-            interfaces,
-            dns,
-            ..CniResult::default()
-        });
+        return Ok(single::without_addresses(interface, &config.dns));
     }
     config.ipam.add_for_interface(call, |addresses| {
-        let result = CniResult {
-            interfaces,
-            dns,
-            ..addresses
-        };
-        // Neighbours learn at once that the address has moved here.
-        container.try_sysctls(&[
-            (format!("net/ipv4/conf/{ifname}/arp_notify"), "1"),
-            (format!("net/ipv6/conf/{ifname}/ndisc_notify"), "1"),
-        ])?;
-        container.configure(ifname, &result)?;
-        Ok(result)
+        single::configure(
+            call,
+            container,
+            interface,
+            &config.dns,
+            &single::NOTIFY,
+            addresses,
+        )
     })
 }
 
@@ -125,23 +99,23 @@ pub(crate) fn del(call: &Call) -> Result<()> {
 pub(crate) fn check(call: &Call) -> Result<()> {
     let config: Config = call.config()?;
     let mut parents = Parents::open(call, config.link_in_container)?;
-    let request = Request::load(call, config, &mut parents)?;
-    request.config.ipam.check(call)?;
+    let (config, _) = load(call, &mut parents, config)?;
+    config.ipam.check(call)?;
     let result = single::expected_result(call, "").map_err(begin_small)?;
     let (interface, link) =
         single::expected_link(&mut parents.container, call, &result, "").map_err(begin_small)?;
     single::check_kind(&link, KIND).map_err(begin_small)?;
-    let expected = Mode::parse(&request.config.mode)?;
+    let expected = u32::from(MODES.parse(&config.mode)?);
     let mode = link
         .data(IFLA_MACVLAN_MODE)
         .and_then(|value| value.try_into().ok())
         .map_or(0, u32::from_ne_bytes);
-    if mode != expected as u32 {
-        return Err(Failure::internal(format!(
+    if mode != expected {
+        bail!(
             "container macvlan mode {} does not match expected value: {}",
-            Mode::name(mode),
-            Mode::name(expected as u32)
-        )));
+            MODES.name(mode),
+            MODES.name(expected)
+        );
     }
     single::check_mac(interface, &link, "").map_err(begin_small)?;
     single::check_addresses_and_routes(&mut parents.container, call, &result)

@@ -30,10 +30,7 @@ impl Masquerade {
     /// DEL: deletes the pair and returns the addresses that [`Self::tear_down`] needs: those of the container's end, and those of the
     /// previous result. There are none when the container is gone.
     pub(crate) fn remove_pair(&self, call: &Call) -> Result<Option<Vec<Cidr>>> {
-        if !self.is_on {
-            return veth::remove(call).map(|()| None);
-        }
-        let mut addresses = veth::remove_with_addresses(call)?;
+        let mut addresses = veth::remove(call, self.is_on)?;
         if let Some(addresses) = &mut addresses {
             let listed = call.prev_result().ok().flatten().unwrap_or_default();
             addresses.extend(listed.ips.iter().filter_map(|config| cidr(config).ok()));
@@ -49,7 +46,7 @@ impl Masquerade {
         masquerade::tear_down(addresses, &owner(call, &call.container_id, &call.ifname))
     }
 
-    /// GC: ends it for attachments that exist no more.
+    /// GC: ends it for attachments that no longer exist.
     pub(crate) fn gc(&self, call: &Call) -> Result<()> {
         let Some(valid) = call.valid_attachments()?.filter(|_| self.is_on) else {
             return Ok(());

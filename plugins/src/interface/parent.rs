@@ -4,7 +4,7 @@ use cni::CniError;
 
 use crate::attachment::{Container, link_by_name, random_veth_name};
 use crate::call::Call;
-use crate::error::{Context, Failure, Result};
+use crate::error::{Context, Result, bail, failure};
 use crate::kernel::link::Link;
 use crate::kernel::route::RT_TABLE_MAIN;
 use crate::kernel::{Message, Netlink};
@@ -23,7 +23,7 @@ impl Parents {
         let host = if is_in_container {
             None
         } else {
-            Some(Netlink::open().context(|| "failed to open a netlink socket".to_owned())?)
+            Some(Netlink::open()?)
         };
         Ok(Self { container, host })
     }
@@ -32,7 +32,6 @@ impl Parents {
         self.host.as_mut().unwrap_or(&mut self.container.netlink)
     }
 
-    /// Returns the link of this name.
     pub(super) fn link(&mut self, name: &str) -> Result<Link> {
         link_by_name(self.netlink(), name)
     }
@@ -47,7 +46,7 @@ impl Parents {
             .iter()
             .filter(|route| route.destination.length == 0 && route.table == RT_TABLE_MAIN)
             .find_map(|route| route.link)
-            .ok_or_else(|| Failure::internal("no default route interface found"))?;
+            .ok_or_else(|| failure!("no default route interface found"))?;
         netlink
             .link_by_index(index)
             .context(|| "failed to look up the link of the default route".to_owned())
@@ -75,9 +74,7 @@ impl Parents {
         if let Err(error) = netlink.rename(link.index, ifname) {
             // The error that is reported is the first one.
             let _ = netlink.delete_link(link.index);
-            return Err(Failure::internal(format!(
-                "failed to rename {kind} to {ifname:?}: {error}"
-            )));
+            bail!("failed to rename {kind} to {ifname:?}: {error}");
         }
         Ok(link)
     }
@@ -107,7 +104,7 @@ mod tests {
                 hardware,
                 ..Link::default()
             };
-            let error = Failure::internal("failed to create macvlan: invalid argument");
+            let error = failure!("failed to create macvlan: invalid argument");
             with_cure(error, "macvlan", &parent).msg
         };
         assert_eq!(

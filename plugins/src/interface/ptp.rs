@@ -9,7 +9,7 @@ use super::single;
 use crate::attachment::{Assignment, Container, cidr};
 use crate::call::Call;
 use crate::config::ptp::Config;
-use crate::error::{Context, Failure, Result, or_undo};
+use crate::error::{Context, Result, bail, failure, or_undo};
 use crate::interface::veth::{self, Pair};
 use crate::ip::{self, Cidr};
 use crate::kernel::link::Link;
@@ -33,14 +33,14 @@ impl Address {
     /// Reads the addresses of a result; the host's end takes the gateways.
     fn all(result: &CniResult) -> Result<Vec<Self>> {
         if result.ips.is_empty() {
-            return Err(Failure::internal("IPAM plugin returned missing IP config"));
+            bail!("IPAM plugin returned missing IP config");
         }
         let read = |config| {
             let cidr = cidr(config)?;
             if config.gateway.is_empty() {
-                return Err(Failure::internal(format!(
+                bail!(
                     "IPAM plugin returned no gateway for {cidr}: ptp gives it to the host's end of the link"
-                )));
+                );
             }
             let gateway = ip::parse(&config.gateway).context(|| "invalid gateway".to_owned())?;
             Ok(Self { cidr, gateway })
@@ -96,19 +96,19 @@ pub(crate) fn add(call: &Call) -> Result<CniResult> {
     )
 }
 
-fn attach(call: &Call, config: &Config, of_ipam: CniResult) -> Result<CniResult> {
-    let addresses = Address::all(&of_ipam)?;
+fn attach(call: &Call, config: &Config, ipam_result: CniResult) -> Result<CniResult> {
+    let addresses = Address::all(&ipam_result)?;
     veth::enable_forwarding(addresses.iter().map(|address| address.cidr.address))
-        .map_err(|error| error.context("Could not enable IP forwarding"))?;
+        .context(|| "Could not enable IP forwarding".to_owned())?;
     let namespace = call.namespace()?;
-    let mut host = Netlink::open().context(|| "failed to open a netlink socket".to_owned())?;
+    let mut host = Netlink::open()?;
     let pair = Pair {
         ifname: &call.ifname,
         mtu: u32::try_from(config.mtu).ok().filter(|mtu| *mtu != 0),
         ..Pair::default()
     };
     let name = pair.create(&mut host, &namespace)?;
-    let mut result = of_ipam;
+    let mut result = ipam_result;
     for config in &mut result.ips {
         config.interface = Some(CONTAINER);
     }
@@ -148,7 +148,7 @@ fn configure(
     let mut container = Container::enter(namespace, || assignment.prepare())?;
     let theirs = container
         .link(ifname)
-        .map_err(|error| error.context(&format!("failed to look up {ifname:?}")))?;
+        .context(|| format!("failed to look up {ifname:?}"))?;
     container.assign(&theirs, &assignment)?;
     for address in addresses {
         set_container_routes(&mut container.netlink, &theirs, address)?;
@@ -169,10 +169,7 @@ fn set_container_routes(netlink: &mut Netlink, link: &Link, address: &Address) -
         // An address without neighbours has no such route.
         Ok(()) | Err(Errno::ESRCH) => {}
         Err(error) => {
-            return Err(Failure::internal(format!(
-                "failed to delete route {}: {error}",
-                route.destination
-            )));
+            bail!("failed to delete route {}: {error}", route.destination);
         }
     }
     for route in address.container_routes(link.index) {
@@ -189,9 +186,7 @@ fn set_host_address(host: &mut Netlink, link: &Link, address: &Address) -> Resul
     match host.add_route(&address.host_route(link.index), AddRoute::New) {
         // The container's address and the gateway may be the same.
         Ok(()) | Err(Errno::EEXIST) => Ok(()),
-        Err(error) => Err(Failure::internal(format!(
-            "failed to add route on host: {error}"
-        ))),
+        Err(error) => Err(failure!("failed to add route on host: {error}")),
     }
 }
 
@@ -212,17 +207,14 @@ pub(crate) fn check(call: &Call) -> Result<()> {
     config.ipam.require()?;
     config.ipam.check(call)?;
     let result = single::expected_result(call, "ptp: ")?;
-    let interface = veth::container_interface(&result, call)?;
+    let interface = single::expected_interface(&result, call)?;
     let name = &interface.name;
-    let link = container.netlink.link_by_name(name).map_err(|_| {
-        Failure::internal(format!(
-            "ptp: Container Interface name in prevResult: {name} not found"
-        ))
-    })?;
+    let link = container
+        .netlink
+        .link_by_name(name)
+        .map_err(|_| failure!("ptp: Container Interface name in prevResult: {name} not found"))?;
     if !veth::is_veth(&link) {
-        return Err(Failure::internal(format!(
-            "Error: Container interface {name} not of type veth/p2p"
-        )));
+        bail!("Error: Container interface {name} not of type veth/p2p");
     }
     single::check_mac(interface, &link, "ptp: ")?;
     single::check_addresses_and_routes(&mut container, call, &result)
@@ -234,7 +226,7 @@ pub(crate) fn status(call: &Call) -> Result<()> {
     config.ipam.require_status(call)
 }
 
-/// Ends masquerading for attachments that exist no more, as the IPAM plugin releases their addresses.
+/// Ends masquerading for attachments that no longer exist, as the IPAM plugin releases their addresses.
 pub(crate) fn gc(call: &Call) -> Result<()> {
     let config: Config = call.config()?;
     veth::combine([config.ipam.gc(call), config.masquerade.gc(call)])

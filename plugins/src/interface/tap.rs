@@ -9,7 +9,7 @@ use super::single;
 use crate::attachment::{Container, link_by_name};
 use crate::call::Call;
 use crate::config::tap::Config;
-use crate::error::{Context, Failure, Result};
+use crate::error::{Context, Result, failure};
 use crate::kernel::link::mac_text;
 use crate::kernel::tun::{IFF_MULTI_QUEUE, IFF_NO_PI, IFF_VNET_HDR, NewTap};
 
@@ -71,15 +71,12 @@ fn create(config: &Config, name: &str, container: &Container) -> Result<()> {
             config
                 .tap(name)
                 .create()
-                .map_err(|error| Failure::internal(format!("failed to create tap: {error}")))
+                .map_err(|error| failure!("failed to create tap: {error}"))
         } else {
             create_with_context(config, name)
         }
     };
-    container
-        .namespace
-        .enter(create)
-        .context(|| "failed to enter the container's netns".to_owned())?
+    container.enter_netns(create)?
 }
 
 /// Creates the device by a program that runs in the `SELinux` context: the kernel gives a device the context of its creator, and
@@ -97,12 +94,12 @@ fn create_with_context(config: &Config, name: &str) -> Result<()> {
     if output.status.success() {
         return Ok(());
     }
-    Err(Failure::internal(format!(
+    Err(failure!(
         "failed to run command {}{}: {}",
         String::from_utf8_lossy(&output.stdout),
         String::from_utf8_lossy(&output.stderr),
         output.status
-    )))
+    ))
 }
 
 /// Gives the device its attributes and brings it up.
@@ -134,7 +131,7 @@ fn prepare(
     if !config.bridge.is_empty() {
         let bridge = &config.bridge;
         let index = link_by_name(netlink, bridge)
-            .map_err(|error| error.context(&format!("failed to get bridge {bridge}")))?
+            .context(|| format!("failed to get bridge {bridge}"))?
             .index;
         netlink
             .set_master(link.index, index)
@@ -153,25 +150,12 @@ fn configure(
     interface: Interface,
     container: &mut Container,
 ) -> Result<CniResult> {
-    let interfaces = vec![interface];
-    let dns = config.dns.clone();
     if !config.ipam.is_set() {
-        return Ok(CniResult {
-            interfaces,
-            dns,
-            ..CniResult::default()
-        });
+        return Ok(single::without_addresses(interface, &config.dns));
     }
     config.ipam.add_for_interface(call, |addresses| {
-        let result = CniResult {
-            interfaces,
-            dns,
-            ..addresses
-        };
-        // Neighbours learn at once that the address has moved here.
-        container.try_sysctls(&[(format!("net/ipv4/conf/{}/arp_notify", call.ifname), "1")])?;
-        container.configure(&call.ifname, &result)?;
-        Ok(result)
+        let notify = &single::NOTIFY[..1];
+        single::configure(call, container, interface, &config.dns, notify, addresses)
     })
 }
 

@@ -2,12 +2,11 @@
 
 use std::net::IpAddr;
 
-use cni::CniResult;
 use cni::types::Interface;
 
 use crate::attachment::{Container, delete_link, random_veth_name, remove_link};
 use crate::call::Call;
-use crate::error::{Context, Failure, Result};
+use crate::error::{Context, Result, bail, failure};
 use crate::ip::Cidr;
 use crate::kernel::link::{Link, NewLink, ifinfo};
 use crate::kernel::netns::Namespace;
@@ -109,19 +108,15 @@ fn with_random_name(
         match create(&name) {
             Ok(()) => return Ok(name),
             Err(Errno::EEXIST) if is_taken() => {
-                return Err(Failure::internal(format!(
-                    "container veth name ({ifname:?}) peer provided ({name:?}) already exists"
-                )));
+                bail!("container veth name ({ifname:?}) peer provided ({name:?}) already exists");
             }
             Err(Errno::EEXIST) => {}
             Err(error) => {
-                return Err(Failure::internal(format!(
-                    "failed to make veth pair: {error}"
-                )));
+                bail!("failed to make veth pair: {error}");
             }
         }
     }
-    Err(Failure::internal("failed to find a unique veth name"))
+    Err(failure!("failed to find a unique veth name"))
 }
 
 /// Keeps router advertisements that arrive on a link of the host from changing the host's routes.
@@ -135,43 +130,33 @@ pub(crate) fn undo(host: &mut Netlink, name: &str) {
     let _ = delete_link(host, name);
 }
 
-/// Deletes the attachment's pair, for DEL.
-pub(crate) fn remove(call: &Call) -> Result<()> {
-    let Some(mut container) = Container::open_if_present(&call.netns)? else {
-        return remove_by_host_end(call);
-    };
-    match container_end(call, &mut container)? {
-        Some(link) => remove_link(&mut container.netlink, &link),
-        None => Ok(()),
-    }
-}
-
-/// The same for an end whose addresses have rules elsewhere: returns those that other hosts may have seen, or `None` when the container
-/// is gone.
-pub(crate) fn remove_with_addresses(call: &Call) -> Result<Option<Vec<Cidr>>> {
+/// Deletes the attachment's pair, for DEL. Returns the addresses of the container's end that other hosts may have seen, if they are wanted,
+/// or `None` when the container is gone.
+pub(crate) fn remove(call: &Call, wants_addresses: bool) -> Result<Option<Vec<Cidr>>> {
     let Some(mut container) = Container::open_if_present(&call.netns)? else {
         return remove_by_host_end(call).map(|()| None);
     };
     let Some(link) = container_end(call, &mut container)? else {
         return Ok(Some(Vec::new()));
     };
-    let addresses = container
-        .netlink
-        .addresses(link.index)
-        .context(|| format!("failed to get IP addresses for {:?}", link.name))?;
-    remove_link(&mut container.netlink, &link)?;
-    let addresses = addresses
-        .into_iter()
-        .map(|address| address.cidr)
-        .filter(|cidr| is_global_unicast(cidr.address));
-    Ok(Some(addresses.collect()))
+    let netlink = &mut container.netlink;
+    let mut addresses = Vec::new();
+    if wants_addresses {
+        let present = netlink.addresses(link.index);
+        let present =
+            present.context(|| format!("failed to get IP addresses for {:?}", link.name))?;
+        addresses.extend(present.iter().map(|address| address.cidr));
+        addresses.retain(|cidr| is_global_unicast(cidr.address));
+    }
+    remove_link(netlink, &link)?;
+    Ok(Some(addresses))
 }
 
 /// Returns the container's end of the attachment's pair. Its name is not enough: a pod may rename the link and give the name to another
 /// one, as pods of virtual machines do. The previous result lists the host's end, whose other end is ours; without it, the link of the
 /// name is ours if its other end is on the host.
 fn container_end(call: &Call, container: &mut Container) -> Result<Option<Link>> {
-    let mut host = Netlink::open().context(|| "failed to open a netlink socket".to_owned())?;
+    let mut host = Netlink::open()?;
     let listed = call.prev_result().ok().flatten().unwrap_or_default();
     for interface in listed.interfaces {
         if interface.sandbox.is_empty()
@@ -185,9 +170,7 @@ fn container_end(call: &Call, container: &mut Container) -> Result<Option<Link>>
     match container.netlink.link_by_name(ifname) {
         Ok(theirs) => Ok(other_end(&theirs, &mut host).map(|_| theirs)),
         Err(Errno::ENODEV) => Ok(None),
-        Err(error) => Err(Failure::internal(format!(
-            "failed to lookup {ifname:?}: {error}"
-        ))),
+        Err(error) => Err(failure!("failed to lookup {ifname:?}: {error}")),
     }
 }
 
@@ -211,7 +194,7 @@ fn remove_by_host_end(call: &Call) -> Result<()> {
     let Ok(Some(result)) = call.prev_result() else {
         return Ok(());
     };
-    let mut host = Netlink::open().context(|| "failed to open a netlink socket".to_owned())?;
+    let mut host = Netlink::open()?;
     for interface in &result.interfaces {
         let link = host.link_by_name(&interface.name);
         if link.is_ok_and(|link| is_host_end(interface, &link)) {
@@ -248,20 +231,6 @@ pub(crate) fn enable_forwarding(addresses: impl IntoIterator<Item = IpAddr>) -> 
         }
     }
     Ok(())
-}
-
-/// Returns the container's interface in a previous result, for CHECK.
-pub(crate) fn container_interface<'a>(result: &'a CniResult, call: &Call) -> Result<&'a Interface> {
-    let found = result
-        .interfaces
-        .iter()
-        .rfind(|interface| interface.name == call.ifname && interface.sandbox == call.netns);
-    found.ok_or_else(|| {
-        Failure::internal(format!(
-            "Sandbox in prevResult  doesn't match configured netns: {}",
-            call.netns
-        ))
-    })
 }
 
 /// Returns whether a link is an end of a pair.
@@ -432,13 +401,13 @@ mod tests {
 
     #[test]
     fn empty_list_of_the_configuration_replaces_name_resolution() {
-        let of_ipam = Dns {
+        let ipam = Dns {
             nameservers: vec!["10.0.0.1".to_owned()],
             ..Dns::default()
         };
         for (text, expected) in [
-            ("{}", of_ipam.clone()),
-            (r#"{"domain": ""}"#, of_ipam.clone()),
+            ("{}", ipam.clone()),
+            (r#"{"domain": ""}"#, ipam.clone()),
             (r#"{"search": []}"#, Dns::default()),
             (
                 r#"{"domain": "a.test"}"#,
@@ -449,13 +418,13 @@ mod tests {
             ),
         ] {
             let config: DnsConfig = serde_json::from_str(text).unwrap();
-            assert_eq!(config.or(of_ipam.clone()), expected, "{text}");
+            assert_eq!(config.or(ipam.clone()), expected, "{text}");
         }
     }
 
     #[test]
     fn later_errors_follow_the_first() {
-        let fail = |text: &str| Err(Failure::internal(text));
+        let fail = |text: &str| Err(failure!("{text}"));
         let error = combine([Ok(()), fail("a"), Ok(()), fail("b")]).unwrap_err();
         assert_eq!(error.msg, "a; b");
         assert_eq!(combine([Ok(()), Ok(())]), Ok(()));

@@ -8,7 +8,7 @@ use super::single;
 use crate::attachment::Container;
 use crate::call::Call;
 use crate::config::vlan::Config;
-use crate::error::{Failure, Result};
+use crate::error::{Context, Result, bail, failure};
 use crate::kernel::Message;
 use crate::kernel::link::{Link, NewLink};
 
@@ -24,10 +24,11 @@ impl Config {
             .filter(|mtu| *mtu <= parent.mtu)
             .map(|mtu| Some(mtu).filter(|mtu| *mtu != 0))
             .ok_or_else(|| {
-                Failure::internal(format!(
+                failure!(
                     "invalid MTU {}, must be [0, master MTU({})]",
-                    self.mtu, parent.mtu
-                ))
+                    self.mtu,
+                    parent.mtu
+                )
             })
     }
 }
@@ -73,15 +74,9 @@ fn configure(
     let addresses = config
         .ipam
         .add(call)
-        .map_err(|error| error.context("failed to execute IPAM delegate"))?;
+        .context(|| "failed to execute IPAM delegate".to_owned())?;
     config.ipam.use_for_interface(call, addresses, |addresses| {
-        let result = CniResult {
-            interfaces: vec![interface],
-            dns: config.dns.clone(),
-            ..addresses
-        };
-        container.configure(&call.ifname, &result)?;
-        Ok(result)
+        single::configure(call, container, interface, &config.dns, &[], addresses)
     })
 }
 
@@ -102,7 +97,7 @@ pub(crate) fn check(call: &Call) -> Result<()> {
     let master = &config.master;
     parents
         .link(master)
-        .map_err(|error| error.context(&format!("failed to lookup master {master:?}")))?;
+        .context(|| format!("failed to lookup master {master:?}"))?;
     single::check_kind(&link, KIND)?;
     single::check_mac(interface, &link, "vlan: ")?;
     check_values(&config, &link)?;
@@ -116,16 +111,19 @@ fn check_values(config: &Config, link: &Link) -> Result<()> {
         .and_then(|value| value.try_into().ok())
         .map_or(0, u16::from_ne_bytes);
     if config.vlan_id != i64::from(id) {
-        return Err(Failure::internal(format!(
+        bail!(
             "Error: Tuning link {} configured promisc is {}, current value is {id}",
-            link.name, config.vlan_id
-        )));
+            link.name,
+            config.vlan_id
+        );
     }
     if config.mtu != 0 && config.mtu != i64::from(link.mtu) {
-        return Err(Failure::internal(format!(
+        bail!(
             "Error: Tuning configured MTU of {} is {}, current value is {}",
-            link.name, config.mtu, link.mtu
-        )));
+            link.name,
+            config.mtu,
+            link.mtu
+        );
     }
     Ok(())
 }

@@ -5,7 +5,7 @@ use cni::types::IpConfig;
 
 use crate::call::Call;
 use crate::config::fixed::load;
-use crate::error::{Failure, Result};
+use crate::error::{Result, bail, failure};
 use crate::ip::{self, Cidr};
 
 /// Returns the addresses.
@@ -31,17 +31,18 @@ pub(crate) fn check(call: &Call) -> Result<()> {
     let plan = load(call)?;
     let result = call
         .prev_result()?
-        .ok_or_else(|| Failure::internal("Required prevResult missing"))?;
+        .ok_or_else(|| failure!("Required prevResult missing"))?;
     for (cidr, gateway) in plan.addresses {
         let Some(gateway) = gateway else { continue };
         for config in &result.ips {
             let address: Option<Cidr> = config.address.parse().ok();
             let is_same = address.is_some_and(|address| address.address == cidr.address);
             if is_same && ip::parse(&config.gateway).ok() != Some(gateway) {
-                return Err(Failure::internal(format!(
+                bail!(
                     "static: Failed to match addr {} on interface {}",
-                    cidr.address, call.ifname
-                )));
+                    cidr.address,
+                    call.ifname
+                );
             }
         }
     }

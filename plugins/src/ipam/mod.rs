@@ -13,7 +13,7 @@ use cni::{CniError, CniResult, Command};
 
 use crate::call::Call;
 use crate::config::IpamConfig;
-use crate::error::{Failure, Result, or_undo};
+use crate::error::{Result, bail, failure, or_undo};
 use crate::protocol::Plugin;
 
 /// dhcp in the table of plugins.
@@ -58,8 +58,7 @@ impl IpamConfig {
             Program::Own(plugin) => (plugin.add)(call),
             Program::Other(path) => {
                 let stdout = run(&path, call, Command::Add)?;
-                convert::parse_result_as(&stdout, call.version)
-                    .map_err(|error| Failure::internal(error.to_string()))
+                convert::parse_result_as(&stdout, call.version).map_err(|error| failure!("{error}"))
             }
         }
     }
@@ -84,7 +83,7 @@ impl IpamConfig {
         or_undo(
             || {
                 if addresses.ips.is_empty() {
-                    return Err(Failure::internal("IPAM plugin returned missing IP config"));
+                    bail!("IPAM plugin returned missing IP config");
                 }
                 for config in &mut addresses.ips {
                     config.interface = Some(0);
@@ -151,11 +150,10 @@ impl IpamConfig {
             DirectExec::default()
                 .find(&self.plugin, &dirs)
                 .map_err(|error| match error {
-                    cni::exec::ExecError::NotFound { plugin, dirs } => Failure::internal(format!(
-                        "failed to find plugin {plugin:?} in path [{}]",
-                        join(&dirs)
-                    )),
-                    other => Failure::internal(other.to_string()),
+                    cni::exec::ExecError::NotFound { plugin, dirs } => {
+                        failure!("failed to find plugin {plugin:?} in path [{}]", join(&dirs))
+                    }
+                    other => failure!("{other}"),
                 })?;
         if !is_this_program(&path) {
             return Ok(Program::Other(path));
@@ -163,7 +161,7 @@ impl IpamConfig {
         // Another plugin of this program would read its own name in `ipam` and start itself again and again.
         let own = OWN.into_iter().find(|plugin| plugin.name == self.plugin);
         own.map(Program::Own)
-            .ok_or_else(|| Failure::internal(format!("{} is not an IPAM plugin", self.plugin)))
+            .ok_or_else(|| failure!("{} is not an IPAM plugin", self.plugin))
     }
 }
 
@@ -199,11 +197,11 @@ fn run(path: &Path, call: &Call, command: Command) -> Result<Vec<u8>> {
     ];
     let own = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-    let of_call = variables
+    let from_call = variables
         .iter()
         .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
     // The specification hands every variable on, and the later value of a name counts.
-    let env: Vec<_> = own.chain(of_call).collect();
+    let env: Vec<_> = own.chain(from_call).collect();
     let exec = DirectExec {
         own_group: false,
         ..DirectExec::default()

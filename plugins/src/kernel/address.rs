@@ -1,14 +1,14 @@
 //! Addresses of links (`linux/if_addr.h`).
 
-use super::codec::{Attributes, Message, u32_at};
+use super::NLM_F_CREATE_EXCL;
+use super::codec::{Attributes, Message, from_octets, octets, u32_at};
 use super::errno::Errno;
 use super::socket::Netlink;
-use crate::ip::{Cidr, from_octets, octets};
+use crate::ip::Cidr;
 
 const RTM_NEWADDR: u16 = 20;
 const RTM_DELADDR: u16 = 21;
 const RTM_GETADDR: u16 = 22;
-const NLM_F_CREATE_EXCL: u16 = 0x600;
 const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
 const IFA_BROADCAST: u16 = 4;

@@ -2,7 +2,7 @@
 //! known connection are not matched against rules again.
 
 use super::address::{AF_INET, AF_INET6};
-use super::codec::{Attributes, Message};
+use super::codec::{Attributes, Message, NLA_F_NESTED};
 use super::errno::Errno;
 use super::socket::Netlink;
 
@@ -16,7 +16,6 @@ const CTA_ZONE: u16 = 18;
 const CTA_TUPLE_PROTO: u16 = 2;
 const CTA_PROTO_NUM: u16 = 1;
 const CTA_PROTO_DST_PORT: u16 = 3;
-const NLA_F_NESTED: u16 = 0x8000;
 
 const UDP: u8 = 17;
 

@@ -4,7 +4,7 @@ use std::fmt;
 
 use cni::CniError;
 
-use crate::error::{Cause, Failure};
+use crate::error::{Cause, failure};
 
 /// An error number of a system call or of netlink.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ impl Errno {
 
 impl Cause for Errno {
     fn with(self, what: &str) -> CniError {
-        Failure::internal(format!("{what}: {self}"))
+        failure!("{what}: {self}")
     }
 }
 
@@ -31,7 +31,7 @@ impl Cause for std::io::Error {
     fn with(self, what: &str) -> CniError {
         match self.raw_os_error() {
             Some(number) => Errno(number).with(what),
-            None => Failure::internal(format!("{what}: {self}")),
+            None => failure!("{what}: {self}"),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Links: what `ip link` shows and changes (`linux/if_link.h`).
 
+use super::NLM_F_CREATE_EXCL;
 use super::codec::{Attributes, Message, text, u16_at, u32_at};
 use super::errno::Errno;
 use super::netns::Namespace;
@@ -8,7 +9,6 @@ use super::socket::Netlink;
 const RTM_NEWLINK: u16 = 16;
 const RTM_DELLINK: u16 = 17;
 const RTM_GETLINK: u16 = 18;
-const NLM_F_CREATE_EXCL: u16 = 0x600;
 
 const IFLA_ADDRESS: u16 = 1;
 const IFLA_IFNAME: u16 = 3;
@@ -96,7 +96,6 @@ impl Link {
         self.hardware == ARPHRD_ETHER
     }
 
-    /// Returns the hardware address as text.
     pub(crate) fn mac_text(&self) -> String {
         mac_text(&self.mac)
     }
@@ -229,7 +228,6 @@ impl Netlink {
         self.one_link(Message::new(RTM_GETLINK, 0, &ifinfo(index, 0, 0)))
     }
 
-    /// Returns all links.
     pub(crate) fn links(&mut self) -> Result<Vec<Link>, Errno> {
         let bodies = self.dump(|| Message::new(RTM_GETLINK, 0, &ifinfo(0, 0, 0)))?;
         Ok(bodies.iter().filter_map(|body| Link::parse(body)).collect())
@@ -244,12 +242,10 @@ impl Netlink {
         self.request(Message::new(RTM_DELLINK, 0, &ifinfo(index, 0, 0)))
     }
 
-    /// Brings a link up.
     pub(crate) fn set_up(&mut self, index: u32) -> Result<(), Errno> {
         self.set_flags(index, IFF_UP, IFF_UP)
     }
 
-    /// Takes a link down.
     pub(crate) fn set_down(&mut self, index: u32) -> Result<(), Errno> {
         self.set_flags(index, 0, IFF_UP)
     }
@@ -259,14 +255,12 @@ impl Netlink {
         self.request(Message::new(RTM_NEWLINK, 0, &ifinfo(index, flags, mask)))
     }
 
-    /// Changes the MTU.
     pub(crate) fn set_mtu(&mut self, index: u32, mtu: u32) -> Result<(), Errno> {
         self.set_attribute(index, |message| {
             message.put_u32(IFLA_MTU, mtu);
         })
     }
 
-    /// Changes the hardware address.
     pub(crate) fn set_mac(&mut self, index: u32, mac: &[u8]) -> Result<(), Errno> {
         self.set_attribute(index, |message| {
             message.put(IFLA_ADDRESS, mac);
@@ -280,7 +274,6 @@ impl Netlink {
         })
     }
 
-    /// Changes the length of the transmit queue.
     pub(crate) fn set_tx_queue(&mut self, index: u32, length: u32) -> Result<(), Errno> {
         self.set_attribute(index, |message| {
             message.put_u32(IFLA_TXQLEN, length);
@@ -318,7 +311,6 @@ impl Netlink {
         })
     }
 
-    /// Changes the name and the alias.
     pub(crate) fn rename_with_alias(
         &mut self,
         index: u32,

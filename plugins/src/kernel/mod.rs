@@ -25,3 +25,6 @@ use netlink::codec;
 pub(crate) use codec::Message;
 pub(crate) use errno::Errno;
 pub(crate) use socket::Netlink;
+
+/// `NLM_F_CREATE | NLM_F_EXCL`: adds an object, and fails when it is there.
+const NLM_F_CREATE_EXCL: u16 = 0x600;

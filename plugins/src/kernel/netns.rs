@@ -143,6 +143,13 @@ impl From<Namespace> for OwnedFd {
     }
 }
 
+/// Some plugins of the reference say no more than this.
+impl From<OpenError> for cni::CniError {
+    fn from(error: OpenError) -> Self {
+        crate::error::failure!("{error}")
+    }
+}
+
 impl std::fmt::Display for OpenError {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {

@@ -8,10 +8,10 @@ use std::net::IpAddr;
 
 use rustix::net::netlink::NETFILTER;
 
-use super::codec::{Attributes, Message, text};
+use super::codec::{Attributes, Message, NLA_F_NESTED, octets, text};
 use super::errno::Errno;
 use super::socket::Netlink;
-use crate::ip::{Cidr, bits, octets};
+use crate::ip::{Cidr, bits};
 
 /// The number of nftables among the subsystems of netfilter.
 const SUBSYSTEM: u16 = 10;
@@ -171,14 +171,13 @@ impl ListedRule {
 pub(crate) struct Rule {
     table: Table,
     chain: String,
-    expressions: Vec<(&'static str, Expression)>,
+    /// The matches and actions, as attributes.
+    expressions: Message,
     /// The network protocol that the rule has matched already, in families that have several.
     matched_protocol: Option<u8>,
     comment: Option<String>,
     owner: Option<String>,
 }
-
-type Expression = Box<dyn Fn(&mut Message)>;
 
 impl Rule {
     /// Begins a rule of this chain.
@@ -186,14 +185,13 @@ impl Rule {
         Self {
             table,
             chain: chain.to_owned(),
-            expressions: Vec::new(),
+            expressions: Message::new(0, 0, &[]),
             matched_protocol: None,
             comment: None,
             owner: None,
         }
     }
 
-    /// Gives the rule a comment.
     pub(crate) fn comment(mut self, comment: &str) -> Self {
         self.comment = Some(comment.to_owned());
         self
@@ -238,7 +236,7 @@ impl Rule {
             length.min(bits(network.address)),
         );
         self.payload(Header::Network, offset, value.len())
-            .mask(octets(ones.network().address))
+            .mask(&octets(ones.network().address))
             .compare(compare, &value)
     }
 
@@ -290,16 +288,16 @@ impl Rule {
             data.put_be32(NFTA_CT_KEY, NFT_CT_STATUS)
                 .put_be32(NFTA_CT_DREG, FIRST_REGISTER);
         })
-        .mask(IPS_DST_NAT.to_ne_bytes().to_vec())
+        .mask(&IPS_DST_NAT.to_ne_bytes())
         .compare(Compare::Different, &[0; 4])
     }
 
     /// Replaces the destination: `dnat to 10.0.0.5:80`.
     pub(crate) fn dnat(self, address: IpAddr, port: u16) -> Self {
         let family = Family::of(address) as u32;
-        self.immediate(FIRST_REGISTER, octets(address))
-            .immediate(SECOND_REGISTER, port.to_be_bytes().to_vec())
-            .expression("nat", move |data| {
+        self.immediate(FIRST_REGISTER, &octets(address))
+            .immediate(SECOND_REGISTER, &port.to_be_bytes())
+            .expression("nat", |data| {
                 const NFTA_NAT_TYPE: u16 = 1;
                 const NFTA_NAT_FAMILY: u16 = 2;
                 const NFTA_NAT_REG_ADDR_MIN: u16 = 3;
@@ -328,14 +326,13 @@ impl Rule {
             Verdict::Goto(chain) => (-4, Some(chain)),
             Verdict::Return => (-5, None),
         };
-        let chain = chain.map(str::to_owned);
-        self.expression("immediate", move |data| {
+        self.expression("immediate", |data| {
             data.put_be32(NFTA_IMMEDIATE_DREG, VERDICT_REGISTER).nest(
                 NFTA_IMMEDIATE_DATA,
                 |data| {
                     data.nest(NFTA_DATA_VERDICT, |data| {
                         data.put_be32(NFTA_VERDICT_CODE, code.cast_unsigned());
-                        if let Some(chain) = &chain {
+                        if let Some(chain) = chain {
                             data.put_text(NFTA_VERDICT_CHAIN, chain);
                         }
                     });
@@ -345,7 +342,7 @@ impl Rule {
     }
 
     fn meta(self, key: u32) -> Self {
-        self.expression("meta", move |data| {
+        self.expression("meta", |data| {
             const NFTA_META_DREG: u16 = 1;
             const NFTA_META_KEY: u16 = 2;
             data.put_be32(NFTA_META_KEY, key)
@@ -355,7 +352,7 @@ impl Rule {
 
     fn payload(self, header: Header, offset: u32, length: usize) -> Self {
         let length = u32::try_from(length).expect("headers are short");
-        self.expression("payload", move |data| {
+        self.expression("payload", |data| {
             const NFTA_PAYLOAD_DREG: u16 = 1;
             const NFTA_PAYLOAD_BASE: u16 = 2;
             const NFTA_PAYLOAD_OFFSET: u16 = 3;
@@ -367,9 +364,9 @@ impl Rule {
         })
     }
 
-    fn mask(self, mask: Vec<u8>) -> Self {
+    fn mask(self, mask: &[u8]) -> Self {
         let length = u32::try_from(mask.len()).expect("masks are short");
-        self.expression("bitwise", move |data| {
+        self.expression("bitwise", |data| {
             const NFTA_BITWISE_SREG: u16 = 1;
             const NFTA_BITWISE_DREG: u16 = 2;
             const NFTA_BITWISE_LEN: u16 = 3;
@@ -379,7 +376,7 @@ impl Rule {
                 .put_be32(NFTA_BITWISE_DREG, FIRST_REGISTER)
                 .put_be32(NFTA_BITWISE_LEN, length)
                 .nest(NFTA_BITWISE_MASK, |data| {
-                    data.put(NFTA_DATA_VALUE, &mask);
+                    data.put(NFTA_DATA_VALUE, mask);
                 })
                 .nest(NFTA_BITWISE_XOR, |data| {
                     data.put(NFTA_DATA_VALUE, &vec![0; mask.len()]);
@@ -388,30 +385,33 @@ impl Rule {
     }
 
     fn compare(self, compare: Compare, value: &[u8]) -> Self {
-        let value = value.to_vec();
-        self.expression("cmp", move |data| {
+        self.expression("cmp", |data| {
             const NFTA_CMP_SREG: u16 = 1;
             const NFTA_CMP_OP: u16 = 2;
             const NFTA_CMP_DATA: u16 = 3;
             data.put_be32(NFTA_CMP_SREG, FIRST_REGISTER)
                 .put_be32(NFTA_CMP_OP, compare as u32)
                 .nest(NFTA_CMP_DATA, |data| {
-                    data.put(NFTA_DATA_VALUE, &value);
+                    data.put(NFTA_DATA_VALUE, value);
                 });
         })
     }
 
-    fn immediate(self, register: u32, value: Vec<u8>) -> Self {
-        self.expression("immediate", move |data| {
+    fn immediate(self, register: u32, value: &[u8]) -> Self {
+        self.expression("immediate", |data| {
             data.put_be32(NFTA_IMMEDIATE_DREG, register)
                 .nest(NFTA_IMMEDIATE_DATA, |data| {
-                    data.put(NFTA_DATA_VALUE, &value);
+                    data.put(NFTA_DATA_VALUE, value);
                 });
         })
     }
 
-    fn expression(mut self, name: &'static str, fill: impl Fn(&mut Message) + 'static) -> Self {
-        self.expressions.push((name, Box::new(fill)));
+    fn expression(mut self, name: &str, fill: impl FnOnce(&mut Message)) -> Self {
+        self.expressions.nest(NFTA_LIST_ELEM, |element| {
+            element
+                .put_text(NFTA_EXPR_NAME, name)
+                .nest(NFTA_EXPR_DATA, fill);
+        });
         self
     }
 
@@ -421,15 +421,10 @@ impl Rule {
         message
             .put_text(NFTA_RULE_TABLE, self.table.name)
             .put_text(NFTA_RULE_CHAIN, &self.chain)
-            .nest(NFTA_RULE_EXPRESSIONS, |list| {
-                for (name, fill) in &self.expressions {
-                    list.nest(NFTA_LIST_ELEM, |element| {
-                        element
-                            .put_text(NFTA_EXPR_NAME, name)
-                            .nest(NFTA_EXPR_DATA, fill);
-                    });
-                }
-            });
+            .put(
+                NFTA_RULE_EXPRESSIONS | NLA_F_NESTED,
+                self.expressions.body(),
+            );
         let entries = [(UDATA_COMMENT, &self.comment), (UDATA_OWNER, &self.owner)];
         put_userdata(&mut message, NFTA_RULE_USERDATA, &entries);
         message
@@ -453,7 +448,6 @@ pub(crate) struct Transaction {
 }
 
 impl Transaction {
-    /// Begins a transaction.
     pub(crate) fn new() -> Self {
         Self {
             messages: vec![bracket(NFNL_MSG_BATCH_BEGIN)],
@@ -510,12 +504,11 @@ impl Transaction {
         self.push(chain(NFT_MSG_DELCHAIN, 0, table, name))
     }
 
-    /// Appends a rule to its chain.
     pub(crate) fn add_rule(&mut self, rule: &Rule) -> &mut Self {
         self.push(rule.message())
     }
 
-    pub(crate) fn delete_rule(&mut self, table: Table, chain: &str, handle: u64) -> &mut Self {
+    fn delete_rule(&mut self, table: Table, chain: &str, handle: u64) -> &mut Self {
         let mut message = request(NFT_MSG_DELRULE, 0, table.family);
         message
             .put_text(NFTA_RULE_TABLE, table.name)
@@ -547,7 +540,6 @@ impl Netlink {
         self.get(Message::new(kind, 0, &[0; 4])).map(|_| ())
     }
 
-    /// Makes the changes of a transaction.
     pub(crate) fn commit(&mut self, mut transaction: Transaction) -> Result<(), Errno> {
         if transaction.is_empty() {
             return Ok(());
@@ -573,7 +565,25 @@ impl Netlink {
         }
     }
 
-    /// Returns the rules of a chain; none when there is no such chain.
+    /// Appends the deletion of the selected rules of a chain to a transaction.
+    pub(crate) fn delete_rules(
+        &mut self,
+        transaction: &mut Transaction,
+        table: Table,
+        chain: &str,
+        is_selected: impl Fn(&ListedRule) -> bool,
+    ) -> Result<(), Errno> {
+        for rule in self
+            .rules(table, chain)?
+            .iter()
+            .filter(|rule| is_selected(rule))
+        {
+            transaction.delete_rule(table, chain, rule.handle);
+        }
+        Ok(())
+    }
+
+    /// Returns the rules of a chain; none when the chain does not exist.
     pub(crate) fn rules(&mut self, table: Table, chain: &str) -> Result<Vec<ListedRule>, Errno> {
         let objects = self.dump(|| {
             let mut message = request(NFT_MSG_GETRULE, 0, table.family);
@@ -718,8 +728,9 @@ mod tests {
             let rule = Rule::new(TABLE, "c");
             let network = network.parse().unwrap();
             let rule = rule.address(Side::Source, Compare::Equal, network);
-            let names = rule.expressions.iter().map(|(name, _)| *name);
-            names.collect::<Vec<_>>().join(" ")
+            let elements = Attributes(rule.expressions.body());
+            let names = elements.map(|(_, element)| Attributes(element).get(NFTA_EXPR_NAME));
+            names.flatten().map(text).collect::<Vec<_>>().join(" ")
         };
         for network in ["10.1.2.3/8", "10.1.2.3/32", "fd00::/64", "fd00::1/128"] {
             assert_eq!(loads(network), "payload cmp", "{network}");

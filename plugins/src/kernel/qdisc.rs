@@ -1,5 +1,6 @@
 //! Queueing disciplines and filters: what `tc` shows and changes (`linux/pkt_sched.h`, `linux/pkt_cls.h`).
 
+use super::NLM_F_CREATE_EXCL;
 use super::codec::{Attributes, Message, text, u32_at};
 use super::errno::Errno;
 use super::socket::Netlink;
@@ -8,7 +9,6 @@ const RTM_NEWQDISC: u16 = 36;
 const RTM_DELQDISC: u16 = 37;
 const RTM_GETQDISC: u16 = 38;
 const RTM_NEWTFILTER: u16 = 44;
-const NLM_F_CREATE_EXCL: u16 = 0x600;
 const TCA_KIND: u16 = 1;
 const TCA_OPTIONS: u16 = 2;
 const TCA_TBF_PARMS: u16 = 1;

@@ -2,16 +2,16 @@
 
 use std::net::IpAddr;
 
+use super::NLM_F_CREATE_EXCL;
 use super::address::family;
-use super::codec::{Attributes, Message, u32_at};
+use super::codec::{Attributes, Message, from_octets, octets, u32_at};
 use super::errno::Errno;
 use super::socket::Netlink;
-use crate::ip::{Cidr, from_octets, octets};
+use crate::ip::Cidr;
 
 const RTM_NEWRULE: u16 = 32;
 const RTM_DELRULE: u16 = 33;
 const RTM_GETRULE: u16 = 34;
-const NLM_F_CREATE_EXCL: u16 = 0x600;
 const FRA_SRC: u16 = 2;
 const FRA_TABLE: u16 = 15;
 const FR_ACT_TO_TBL: u8 = 1;

@@ -6,19 +6,20 @@ use rustix::net::Protocol;
 use super::codec::Message;
 use super::errno::Errno;
 use super::netns::Namespace;
+use crate::error::{self, Context};
 
 /// A socket for requests to the kernel; each file beside this one adds those of a kind of object.
 pub(crate) struct Netlink(Socket);
 
 impl Netlink {
     /// Opens a socket for links, addresses and routes in the thread's network namespace.
-    pub(crate) fn open() -> Result<Self, Errno> {
-        Self::open_protocol(None)
+    pub(crate) fn open() -> error::Result<Self> {
+        Self::open_protocol(None).context(not_opened)
     }
 
     /// Opens a socket for links, addresses and routes in this network namespace.
-    pub(crate) fn open_in(namespace: &Namespace) -> Result<Self, Errno> {
-        namespace.enter(Self::open)?
+    pub(crate) fn open_in(namespace: &Namespace) -> error::Result<Self> {
+        namespace.enter(Self::open).context(not_opened)?
     }
 
     /// Opens a socket of another protocol in the thread's network namespace.
@@ -54,4 +55,8 @@ impl Netlink {
     pub(crate) fn transaction(&mut self, messages: Vec<Message>) -> Result<(), Errno> {
         Ok(self.0.transaction(messages)?)
     }
+}
+
+fn not_opened() -> String {
+    "failed to open a netlink socket".to_owned()
 }

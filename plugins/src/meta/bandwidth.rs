@@ -9,7 +9,7 @@ use sha2::{Digest, Sha512};
 use crate::attachment::{Container, delete_link, remove_link};
 use crate::call::Call;
 use crate::config::bandwidth::{Limit, Plan};
-use crate::error::{Context, Failure, Result, or_undo};
+use crate::error::{Context, Result, bail, failure, or_undo};
 use crate::kernel::link::{Link, NewLink};
 use crate::kernel::qdisc::Tbf;
 use crate::kernel::{Errno, Netlink};
@@ -139,11 +139,11 @@ pub(crate) fn add(call: &Call) -> Result<CniResult> {
     let plan = Plan::load(call)?;
     let mut result = call
         .prev_result()?
-        .ok_or_else(|| Failure::internal("must be called as chained plugin"))?;
+        .ok_or_else(|| failure!("must be called as chained plugin"))?;
     if plan.limits_nothing() {
         return Ok(result);
     }
-    let mut host = open_host()?;
+    let mut host = Netlink::open()?;
     let link = host_link(call, &result, &mut host)?;
     let ticks = read_ticks();
     if let Some(limit) = plan.ingress {
@@ -169,10 +169,6 @@ pub(crate) fn add(call: &Call) -> Result<CniResult> {
         });
     }
     Ok(result)
-}
-
-fn open_host() -> Result<Netlink> {
-    Netlink::open().context(|| "failed to open a netlink socket".to_owned())
 }
 
 /// Creates the ifb device and redirects to it what the container sends. A failure takes back what came before it, the first error
@@ -210,14 +206,11 @@ fn redirect(host: &mut Netlink, link: &Link, ifb: &Link, tbf: Tbf) -> Result<()>
 fn host_link(call: &Call, result: &CniResult, host: &mut Netlink) -> Result<Link> {
     let mut container = Container::open(&call.netns)?;
     if result.interfaces.is_empty() {
-        return Err(Failure::internal("no interfaces provided"));
+        bail!("no interfaces provided");
     }
     let ifname = &call.ifname;
-    let no_peer = |reason: String| {
-        Failure::internal(format!(
-            "container interface {ifname} has no veth peer: {reason}"
-        ))
-    };
+    let no_peer =
+        |reason: String| failure!("container interface {ifname} has no veth peer: {reason}");
     let inner = container
         .link(ifname)
         .map_err(|error| no_peer(format!("could not look up {ifname:?}: {}", error.msg)))?;
@@ -229,9 +222,9 @@ fn host_link(call: &Call, result: &CniResult, host: &mut Netlink) -> Result<Link
     let index = inner
         .parent
         .ok_or_else(|| no_peer(format!("interface {ifname:?} names no other end")))?;
-    let link = host.link_by_index(index).map_err(|_| {
-        Failure::internal(format!("veth peer with index {index} is not in host ns"))
-    })?;
+    let link = host
+        .link_by_index(index)
+        .map_err(|_| failure!("veth peer with index {index} is not in host ns"))?;
     let is_listed = result
         .interfaces
         .iter()
@@ -239,8 +232,8 @@ fn host_link(call: &Call, result: &CniResult, host: &mut Netlink) -> Result<Link
     if is_listed {
         Ok(link)
     } else {
-        Err(Failure::internal(
-            "no veth peer of container interface found in host ns",
+        Err(failure!(
+            "no veth peer of container interface found in host ns"
         ))
     }
 }
@@ -259,7 +252,7 @@ pub(crate) fn del(call: &Call) -> Result<()> {
         let is_of_others = !link.mac.starts_with(&OUR_MAC);
         ifb.is(link) || is_of_others && (is_name_enough || listed == Some(&link.name))
     };
-    let mut host = open_host()?;
+    let mut host = Netlink::open()?;
     for name in &ifb.names {
         match host.link_by_name(name) {
             Ok(link) if is_of_this(&link) => remove_link(&mut host, &link)?,
@@ -275,8 +268,8 @@ pub(crate) fn check(call: &Call) -> Result<()> {
     let plan = Plan::load(call)?;
     let result = call
         .prev_result()?
-        .ok_or_else(|| Failure::internal("must be called as a chained plugin"))?;
-    let mut host = open_host()?;
+        .ok_or_else(|| failure!("must be called as a chained plugin"))?;
+    let mut host = Netlink::open()?;
     let link = host_link(call, &result, &mut host)?;
     let ticks = read_ticks();
     if let Some(limit) = plan.ingress {
@@ -286,7 +279,7 @@ pub(crate) fn check(call: &Call) -> Result<()> {
         let ifb = Ifb::of(call);
         let name = ifb.listed(&result).unwrap_or(&ifb.names[0]);
         let ifb = crate::attachment::link_by_name(&mut host, name)
-            .map_err(|error| error.context("get ifb device"))?;
+            .context(|| "get ifb device".to_owned())?;
         check_tbf(&mut host, ifb.index, limit.tbf(ticks))?;
     }
     Ok(())
@@ -296,10 +289,10 @@ fn check_tbf(host: &mut Netlink, link: u32, expected: Tbf) -> Result<()> {
     let tbf = host
         .tbf(link)
         .and_then(|tbf| tbf.ok_or(Errno::ENOENT))
-        .map_err(|_| Failure::internal("Failed to find qdisc"))?;
+        .map_err(|_| failure!("Failed to find qdisc"))?;
     match difference(tbf, expected) {
         None => Ok(()),
-        Some(name) => Err(Failure::internal(format!("{name} doesn't match"))),
+        Some(name) => Err(failure!("{name} doesn't match")),
     }
 }
 

@@ -6,10 +6,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use cni::CniResult;
 use cni::types::IpConfig;
 
-use crate::attachment::{Container, cidr};
+use crate::attachment::{Container, cidr, interface_of};
 use crate::call::Call;
 use crate::config::sbr::Config;
-use crate::error::{Context, Failure, Result};
+use crate::error::{Context, Result, bail, failure};
 use crate::ip::{self, Cidr};
 use crate::kernel::netns::Namespace;
 use crate::kernel::route::{AddRoute, RT_TABLE_MAIN, Route, WholeRoute};
@@ -29,14 +29,10 @@ struct Source {
 
 impl Source {
     fn parse(config: &IpConfig) -> Result<Self> {
-        let gateway = match config.gateway.as_str() {
-            "" => None,
-            text => Some(ip::parse(text).context(|| "invalid gateway".to_owned())?),
-        };
-        Ok(Self {
-            cidr: cidr(config)?,
-            gateway,
-        })
+        let gateway = ip::parse_optional(&config.gateway);
+        let gateway = gateway.context(|| "invalid gateway".to_owned())?;
+        let cidr = cidr(config)?;
+        Ok(Self { cidr, gateway })
     }
 
     /// Returns whether packets from this address need the route: one of its network, or one that names neither source nor gateway.
@@ -51,12 +47,8 @@ impl Source {
 /// Returns the addresses of a result that belong to the interface, or to none that is known.
 fn sources(result: &CniResult, ifname: &str) -> Result<Vec<Source>> {
     let is_elsewhere = |config: &&IpConfig| {
-        let index = config
-            .interface
-            .and_then(|index| usize::try_from(index).ok());
-        index
-            .and_then(|index| result.interfaces.get(index))
-            .is_some_and(|interface| interface.name != ifname)
+        let interface = interface_of(config, result);
+        interface.is_some_and(|interface| interface.name != ifname)
     };
     let own = result.ips.iter().filter(|config| !is_elsewhere(config));
     own.map(Source::parse).collect()
@@ -74,8 +66,7 @@ fn lock(namespace: Namespace) -> Result<Container> {
     namespace
         .lock()
         .context(|| "failed to lock the container's netns".to_owned())?;
-    let netlink =
-        Netlink::open_in(&namespace).context(|| "failed to open a netlink socket".to_owned())?;
+    let netlink = Netlink::open_in(&namespace)?;
     Ok(Container { namespace, netlink })
 }
 
@@ -84,17 +75,12 @@ pub(crate) fn add(call: &Call) -> Result<CniResult> {
     let config: Config = call.config()?;
     let result = call
         .prev_result()?
-        .ok_or_else(|| Failure::internal("This plugin must be called as chained plugin"))?;
+        .ok_or_else(|| failure!("This plugin must be called as chained plugin"))?;
     if result.ips.is_empty() {
-        return Err(Failure::internal(format!(
-            "No IP addresses supplied on interface: {}",
-            call.ifname
-        )));
+        bail!("No IP addresses supplied on interface: {}", call.ifname);
     }
     let sources = sources(&result, &call.ifname)?;
-    let namespace =
-        Namespace::open(&call.netns).map_err(|error| Failure::internal(error.to_string()))?;
-    let mut container = lock(namespace)?;
+    let mut container = lock(Namespace::open(&call.netns)?)?;
     let mut changes = Changes::default();
     let outcome = match config.table {
         Some(table) => add_rules(&mut container.netlink, &sources, table, &mut changes),
@@ -163,7 +149,7 @@ fn move_routes(
     let mut taken: Vec<_> = rules.iter().map(|rule| rule.table).collect();
     taken.extend(all.iter().map(|whole| whole.route.table));
     let link = crate::attachment::link_by_name(netlink, ifname)
-        .map_err(|error| error.context(&format!("Cannot find network interface {ifname}")))?;
+        .context(|| format!("Cannot find network interface {ifname}"))?;
     let own: Vec<_> = all
         .into_iter()
         .filter(|WholeRoute { route, .. }| {
@@ -281,9 +267,7 @@ pub(crate) fn check(call: &Call) -> Result<()> {
     let Some(result) = call.prev_result()? else {
         return Ok(());
     };
-    let namespace =
-        Namespace::open(&call.netns).map_err(|error| Failure::internal(error.to_string()))?;
-    let mut container = lock(namespace)?;
+    let mut container = lock(Namespace::open(&call.netns)?)?;
     let rules = container
         .netlink
         .policy_rules()
@@ -291,9 +275,7 @@ pub(crate) fn check(call: &Call) -> Result<()> {
     for source in sources(&result, &call.ifname)? {
         let address = source.cidr.address;
         if rules_of(&rules, &[address], config.table).next().is_none() {
-            return Err(Failure::internal(format!(
-                "no rule for packets from {address}"
-            )));
+            bail!("no rule for packets from {address}");
         }
     }
     Ok(())

@@ -11,9 +11,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::attachment::Container;
 use crate::call::Call;
-use crate::config::parse_mac;
 use crate::config::tuning::{Request, Settings, load_checked, sysctl_file};
-use crate::error::{Context, Failure, Result, or_undo};
+use crate::config::{parse_mac, parse_requested_mac};
+use crate::error::{Context, Result, bail, failure, or_undo};
 use crate::kernel::link::{IFF_ALLMULTI, IFF_PROMISC, Link, mac_text};
 use crate::kernel::netns::Namespace;
 use crate::kernel::{Errno, Netlink};
@@ -35,10 +35,10 @@ fn check_allowed(sysctls: &[(String, String)], file: &Path) -> Result<()> {
         .collect();
     for (name, _) in sysctls {
         if !matches_one(name, &patterns)? {
-            return Err(Failure::internal(format!(
+            bail!(
                 "Sysctl {name} is not allowed. Only the following sysctls are allowed: [{}]",
                 patterns.join(" ")
-            )));
+            );
         }
     }
     Ok(())
@@ -46,9 +46,8 @@ fn check_allowed(sysctls: &[(String, String)], file: &Path) -> Result<()> {
 
 fn matches_one(name: &str, patterns: &[&str]) -> Result<bool> {
     for pattern in patterns {
-        let regex = regex_lite::Regex::new(pattern).map_err(|error| {
-            Failure::internal(format!("error parsing regexp: {error}: `{pattern}`"))
-        })?;
+        let regex = regex_lite::Regex::new(pattern)
+            .map_err(|error| failure!("error parsing regexp: {error}: `{pattern}`"))?;
         if regex.is_match(name) {
             return Ok(true);
         }
@@ -80,15 +79,13 @@ fn write_sysctl(file: &Path, value: &str) -> Result<()> {
 
 /// Opens the container's namespace; the reference says of a missing one no more than the path.
 fn open_container(path: &str) -> Result<Container> {
-    let namespace = Namespace::open(path).map_err(|error| Failure::internal(error.to_string()))?;
-    let netlink =
-        Netlink::open_in(&namespace).context(|| "failed to open a netlink socket".to_owned())?;
+    let namespace = Namespace::open(path)?;
+    let netlink = Netlink::open_in(&namespace)?;
     Ok(Container { namespace, netlink })
 }
 
 fn find_link(netlink: &mut Netlink, ifname: &str) -> Result<Link> {
-    crate::attachment::link_by_name(netlink, ifname)
-        .map_err(|error| error.context(&format!("failed to get {ifname:?}")))
+    crate::attachment::link_by_name(netlink, ifname).context(|| format!("failed to get {ifname:?}"))
 }
 
 /// Sets the values and keeps the former ones for DEL.
@@ -103,10 +100,7 @@ pub(crate) fn add(call: &Call) -> Result<CniResult> {
             .iter()
             .try_for_each(|(file, value)| write_sysctl(file, value))
     };
-    container
-        .namespace
-        .enter(write_all)
-        .context(|| "failed to enter the container's netns".to_owned())??;
+    container.enter_netns(write_all)??;
     if request.settings.changes_link() {
         let link = find_link(&mut container.netlink, &call.ifname)?;
         let backup = Backup::of(&link, &request.settings);
@@ -134,16 +128,12 @@ pub(crate) fn add(call: &Call) -> Result<CniResult> {
 
 fn required_result(call: &Call) -> Result<CniResult> {
     call.prev_result()?
-        .ok_or_else(|| Failure::internal("Required prevResult missing"))
+        .ok_or_else(|| failure!("Required prevResult missing"))
 }
 
 fn change_link(netlink: &mut Netlink, index: u32, settings: &Settings) -> Result<()> {
     if let Some(text) = &settings.mac {
-        let mac = parse_mac(text).ok_or_else(|| {
-            Failure::internal(format!(
-                "invalid args {text} for MAC addr: address {text}: invalid MAC address"
-            ))
-        })?;
+        let mac = parse_requested_mac(text)?;
         netlink.set_mac(index, &mac).map_err(plain)?;
     }
     if settings.promisc.is_some() {
@@ -162,7 +152,7 @@ fn change_link(netlink: &mut Netlink, index: u32, settings: &Settings) -> Result
 }
 
 fn plain(error: Errno) -> cni::CniError {
-    Failure::internal(error.to_string())
+    failure!("{error}")
 }
 
 fn set_mode(
@@ -270,7 +260,7 @@ fn is_allmulti(link: &Link) -> bool {
     link.flags & IFF_ALLMULTI != 0
 }
 
-/// Gives the interface its former values. An interface that is no more needs none, and its file goes; nothing fails DEL, since a
+/// Gives the interface its former values. An interface that no longer exists needs none, and its file goes; nothing fails DEL, since a
 /// value that the kernel refuses to take back will be refused again.
 pub(crate) fn del(call: &Call) -> Result<()> {
     let request = Request::load(call)?;
@@ -302,17 +292,14 @@ pub(crate) fn check(call: &Call) -> Result<()> {
     required_result(call)?;
     let files = sysctl_files(&request.settings.sysctl, &call.ifname)?;
     let mut container = open_container(&call.netns)?;
-    container
-        .namespace
-        .enter(|| check_sysctls(&files))
-        .context(|| "failed to enter the container's netns".to_owned())??;
+    container.enter_netns(|| check_sysctls(&files))??;
     let link = container
         .netlink
         .link_by_name(&call.ifname)
-        .map_err(|_| Failure::internal(format!("Cannot find container link {}", call.ifname)))?;
+        .map_err(|_| failure!("Cannot find container link {}", call.ifname))?;
     match difference(&request.settings, &link) {
         None => Ok(()),
-        Some(text) => Err(Failure::internal(format!("Error: Tuning {text}"))),
+        Some(text) => Err(failure!("Error: Tuning {text}")),
     }
 }
 
@@ -322,9 +309,9 @@ fn check_sysctls(files: &[(PathBuf, &str)]) -> Result<()> {
         let value = fs::read_to_string(file).context(|| format!("open {shown}"))?;
         let value = value.strip_suffix('\n').unwrap_or(&value);
         if value != *expected {
-            return Err(Failure::internal(format!(
+            bail!(
                 "Error: Tuning configured value of {shown} is {expected}, current value is {value}"
-            )));
+            );
         }
     }
     Ok(())

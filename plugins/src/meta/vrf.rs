@@ -8,7 +8,7 @@ use cni::version::{SUPPORTED, Version};
 
 use crate::call::Call;
 use crate::config::vrf::Config;
-use crate::error::{Context, Failure, Result};
+use crate::error::{Context, Result, bail, failure};
 use crate::ip::Cidr;
 use crate::kernel::address::Address;
 use crate::kernel::link::{Link, NewLink};
@@ -42,10 +42,7 @@ impl Vrf {
     /// Returns the VRF that the link is.
     fn of(link: &Link) -> Result<Self> {
         if link.kind != KIND {
-            return Err(Failure::internal(format!(
-                "Netlink {} is not a VRF",
-                link.name
-            )));
+            bail!("Netlink {} is not a VRF", link.name);
         }
         Ok(Self {
             name: link.name.clone(),
@@ -59,7 +56,7 @@ impl Vrf {
         match netlink.link_by_name(name) {
             Ok(link) => Self::of(&link).map(Some),
             Err(Errno::ENODEV) => Ok(None),
-            Err(error) => Err(Failure::internal(error.to_string())),
+            Err(error) => Err(failure!("{error}")),
         }
     }
 
@@ -84,12 +81,9 @@ fn free_table(links: &[Link]) -> Result<u32> {
     let taken: Vec<_> = links.iter().filter_map(table).collect();
     (1..u32::MAX)
         .find(|table| !taken.contains(table) && !KERNEL_TABLES.contains(table))
-        .ok_or_else(|| {
-            Failure::internal("findFreeRoutingTableID: Failed to find an available routing id")
-        })
+        .ok_or_else(|| failure!("findFreeRoutingTableID: Failed to find an available routing id"))
 }
 
-/// Returns the request that creates a VRF.
 fn request(name: &str, table: u32) -> Message {
     let link = NewLink {
         name,
@@ -118,7 +112,7 @@ fn routes_in_table(routes: &[Route], interface: u32, table: u32) -> Vec<Route> {
     moved
 }
 
-/// Returns the global IPv6 addresses that an interface had and has no more: unless a sysctl says otherwise, it loses them when it goes
+/// Returns the global IPv6 addresses that an interface had and no longer has: unless a sysctl says otherwise, it loses them when it goes
 /// down, as it does on its way into a VRF.
 fn lost_addresses(before: &[Address], after: &[Address]) -> Vec<Address> {
     before
@@ -134,33 +128,27 @@ fn load(call: &Call) -> Result<(Config, Option<CniResult>)> {
 }
 
 fn open(call: &Call) -> Result<Netlink> {
-    let namespace = Namespace::open(&call.netns);
-    let namespace = namespace.map_err(|error| Failure::internal(error.to_string()))?;
-    open_in(&namespace)
-}
-
-fn open_in(namespace: &Namespace) -> Result<Netlink> {
-    Netlink::open_in(namespace).context(|| "failed to open a netlink socket".to_owned())
+    Netlink::open_in(&Namespace::open(&call.netns)?)
 }
 
 /// Puts the interface into the VRF, which is made when it is missing. The previous result passes through unchanged.
 pub(crate) fn add(call: &Call) -> Result<CniResult> {
     let (config, result) = load(call)?;
-    let result =
-        result.ok_or_else(|| Failure::internal("missing prevResult from earlier plugin"))?;
+    let result = result.ok_or_else(|| failure!("missing prevResult from earlier plugin"))?;
     open(call)
         .and_then(|mut netlink| join(&mut netlink, &config, &call.ifname))
-        .map_err(|error| error.context("cmdAdd failed"))?;
+        .context(|| "cmdAdd failed".to_owned())?;
     Ok(result)
 }
 
 fn join(netlink: &mut Netlink, config: &Config, ifname: &str) -> Result<()> {
     if let Some(vrf) = Vrf::find(netlink, &config.name)? {
         if config.table != 0 && config.table != vrf.table {
-            return Err(Failure::internal(format!(
+            bail!(
                 "VRF {} already exist with different routing table {}",
-                vrf.name, vrf.table
-            )));
+                vrf.name,
+                vrf.table
+            );
         }
         return add_interface(netlink, &vrf, ifname);
     }
@@ -209,20 +197,20 @@ fn create(netlink: &mut Netlink, config: &Config) -> Result<Vrf> {
 fn add_interface(netlink: &mut Netlink, vrf: &Vrf, ifname: &str) -> Result<()> {
     let link = netlink
         .link_by_name(ifname)
-        .map_err(|_| Failure::internal(format!("could not get link by name {ifname}")))?;
+        .map_err(|_| failure!("could not get link by name {ifname}"))?;
     if let Some(master) = link.master {
         let master = netlink.link_by_index(master).context(|| {
             format!("interface {ifname} has already a master set, could not retrieve the name")
         })?;
-        return Err(Failure::internal(format!(
+        bail!(
             "interface {ifname} has already a master set: {}",
             master.name
-        )));
+        );
     }
     let before = addresses(netlink, &link, "before")?;
     let routes = netlink
         .routes()
-        .map_err(|_| Failure::internal(format!("failed getting all routes for {ifname}")))?;
+        .map_err(|_| failure!("failed getting all routes for {ifname}"))?;
     let routes = routes_in_table(&routes, link.index, vrf.table);
     netlink
         .set_master(link.index, vrf.index)
@@ -292,10 +280,11 @@ fn await_route(netlink: &mut Netlink, vrf: &Vrf, link: &Link, cidr: Cidr) -> Res
             return Ok(());
         }
         if Instant::now() >= deadline {
-            return Err(Failure::internal(format!(
+            bail!(
                 "failed getting local/host addresses for {} in table {} with dst {cidr}",
-                link.name, vrf.table
-            )));
+                link.name,
+                vrf.table
+            );
         }
         std::thread::sleep(ROUTE_INTERVAL);
     }
@@ -305,9 +294,9 @@ fn await_route(netlink: &mut Netlink, vrf: &Vrf, link: &Link, cidr: Cidr) -> Res
 pub(crate) fn del(call: &Call) -> Result<()> {
     let (config, _) = load(call)?;
     let mut netlink = match Namespace::open(&call.netns) {
-        Ok(namespace) => open_in(&namespace)?,
+        Ok(namespace) => Netlink::open_in(&namespace)?,
         Err(OpenError::NotFound(_)) => return Ok(()),
-        Err(error) => return Err(Failure::internal(error.to_string())),
+        Err(error) => return Err(error.into()),
     };
     let Some(vrf) = Vrf::find(&mut netlink, &config.name)? else {
         return Ok(());
@@ -321,17 +310,14 @@ pub(crate) fn del(call: &Call) -> Result<()> {
         .into_iter()
         .find(|link| link.name == call.ifname && link.master == Some(vrf.index));
     if let Some(link) = own {
-        netlink.set_master(link.index, 0).map_err(|_| {
-            Failure::internal(format!(
-                "resetMaster: could reset master to {}",
-                call.ifname
-            ))
-        })?;
+        netlink
+            .set_master(link.index, 0)
+            .map_err(|_| failure!("resetMaster: could reset master to {}", call.ifname))?;
     }
     if vrf.interfaces(&links(&mut netlink)?).is_empty() {
         match netlink.delete_link(vrf.index) {
             Ok(()) | Err(Errno::ENODEV) => {}
-            Err(error) => return Err(Failure::internal(error.to_string())),
+            Err(error) => bail!("{error}"),
         }
     }
     Ok(())
@@ -341,21 +327,21 @@ pub(crate) fn del(call: &Call) -> Result<()> {
 pub(crate) fn check(call: &Call) -> Result<()> {
     let (config, result) = load(call)?;
     if result.is_none() {
-        return Err(Failure::internal("missing prevResult from earlier plugin"));
+        bail!("missing prevResult from earlier plugin");
     }
     let mut netlink = open(call)?;
-    let vrf = Vrf::find(&mut netlink, &config.name)?
-        .ok_or_else(|| Failure::internal("Link not found"))?;
+    let vrf = Vrf::find(&mut netlink, &config.name)?.ok_or_else(|| failure!("Link not found"))?;
     let links = netlink
         .links()
         .context(|| "getAssignedInterfaces: Failed to find links".to_owned())?;
     if vrf.interfaces(&links).contains(&call.ifname.as_str()) {
         return Ok(());
     }
-    Err(Failure::internal(format!(
+    Err(failure!(
         "failed to find {} associated to vrf {}",
-        call.ifname, vrf.name
-    )))
+        call.ifname,
+        vrf.name
+    ))
 }
 
 #[cfg(test)]

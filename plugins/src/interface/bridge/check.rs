@@ -6,7 +6,7 @@ use cni::types::Interface;
 use crate::attachment::Container;
 use crate::call::Call;
 use crate::config::bridge::Plan;
-use crate::error::{Context, Failure, Result};
+use crate::error::{Result, bail, failure};
 use crate::interface::bridge::device;
 use crate::interface::{single, veth};
 use crate::kernel::Netlink;
@@ -18,23 +18,23 @@ pub(crate) fn check(call: &Call) -> Result<()> {
     let mut container = Container::open(&call.netns)?;
     plan.config.ipam.check(call)?;
     let result = single::expected_result(call, "")?;
-    let mut host = Netlink::open().context(|| "failed to open a netlink socket".to_owned())?;
+    let mut host = Netlink::open()?;
 
     let name = &plan.config.bridge;
-    let of_bridge = result
+    let bridge_interface = result
         .interfaces
         .iter()
         .rfind(|interface| interface.name == *name)
-        .ok_or_else(|| Failure::internal("Interface name missing "))?;
-    let bridge = host_link(&mut host, of_bridge)?;
-    check_bridge(of_bridge, &bridge, plan.config.promisc_mode)?;
+        .ok_or_else(|| failure!("Interface name missing "))?;
+    let bridge = host_link(&mut host, bridge_interface)?;
+    check_bridge(bridge_interface, &bridge, plan.config.promisc_mode)?;
 
-    let of_container = veth::container_interface(&result, call)?;
+    let container_interface = single::expected_interface(&result, call)?;
     let end = container
         .netlink
-        .link_by_name(&of_container.name)
-        .map_err(|_| not_found(&of_container.name))?;
-    let peer = check_container(of_container, &end)?;
+        .link_by_name(&container_interface.name)
+        .map_err(|_| not_found(&container_interface.name))?;
+    let peer = check_container(container_interface, &end)?;
 
     check_port(&mut host, &result, &bridge, &end, peer, name)?;
     container.check_addresses(&call.ifname, &result.ips)?;
@@ -48,31 +48,27 @@ fn host_link(host: &mut Netlink, interface: &Interface) -> Result<Link> {
     if interface.sandbox.is_empty() {
         Ok(link)
     } else {
-        Err(Failure::internal(format!(
-            "Interface {name} should not be in sandbox"
-        )))
+        Err(failure!("Interface {name} should not be in sandbox"))
     }
 }
 
 fn check_bridge(expected: &Interface, link: &Link, is_promiscuous: bool) -> Result<()> {
     let name = &expected.name;
     if link.kind != device::KIND {
-        return Err(Failure::internal(format!(
-            "Interface {name} does not have link type of bridge"
-        )));
+        bail!("Interface {name} does not have link type of bridge");
     }
     if has_other_mac(expected, link) {
-        return Err(Failure::internal(format!(
+        bail!(
             "Bridge interface {name} Mac doesn't match: {}",
             expected.mac
-        )));
+        );
     }
     // The flag is the owner's own setting; the number of users counts those that listen for a while, too.
     let present = link.flags & IFF_PROMISC != 0;
     if present != is_promiscuous {
-        return Err(Failure::internal(format!(
+        bail!(
             "Bridge interface {name} configured Promisc Mode {is_promiscuous} doesn't match current state: {present} "
-        )));
+        );
     }
     Ok(())
 }
@@ -81,20 +77,17 @@ fn check_bridge(expected: &Interface, link: &Link, is_promiscuous: bool) -> Resu
 fn check_container(expected: &Interface, link: &Link) -> Result<u32> {
     let name = &expected.name;
     if !veth::is_veth(link) {
-        return Err(Failure::internal(format!(
-            "Error: Container interface {name} not of type veth"
-        )));
+        bail!("Error: Container interface {name} not of type veth");
     }
     if has_other_mac(expected, link) {
-        return Err(Failure::internal(format!(
+        bail!(
             "Interface {name} Mac {} doesn't match container Mac: {}",
             expected.mac,
             link.mac_text()
-        )));
+        );
     }
-    link.parent.ok_or_else(|| {
-        Failure::internal(format!("Unable to obtain veth peer index for veth {name}"))
-    })
+    link.parent
+        .ok_or_else(|| failure!("Unable to obtain veth peer index for veth {name}"))
 }
 
 /// Finds the host's end among the interfaces of the result: the peer of the container's end, and a port of the bridge.
@@ -119,16 +112,17 @@ fn check_port(
             continue;
         }
         if has_other_mac(interface, &link) {
-            return Err(Failure::internal(format!(
+            bail!(
                 "Interface {} Mac doesn't match: {} not found",
-                interface.name, interface.mac
-            )));
+                interface.name,
+                interface.mac
+            );
         }
         return Ok(());
     }
-    Err(Failure::internal(format!(
+    Err(failure!(
         "CNI veth created for bridge {bridge_name} was not found"
-    )))
+    ))
 }
 
 fn has_other_mac(expected: &Interface, link: &Link) -> bool {
@@ -136,7 +130,7 @@ fn has_other_mac(expected: &Interface, link: &Link) -> bool {
 }
 
 fn not_found(name: &str) -> cni::CniError {
-    Failure::internal(format!("Interface name {name} not found"))
+    failure!("Interface name {name} not found")
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use cni::CniError;
 
 use crate::attachment::link_by_name;
 use crate::config::bridge::Plan;
-use crate::error::{Context, Failure, Result};
+use crate::error::{Context, Result, bail, failure};
 use crate::interface::bridge::port;
 use crate::interface::veth;
 use crate::ip::Cidr;
@@ -20,8 +20,7 @@ const IFLA_BR_VLAN_FILTERING: u16 = 7;
 /// Returns the bridge, up; creates it when there is none.
 pub(super) fn ensure(host: &mut Netlink, plan: &Plan) -> Result<Link> {
     let name = &plan.config.bridge;
-    ensure_link(host, plan)
-        .map_err(|error| error.context(&format!("failed to create bridge {name:?}")))
+    ensure_link(host, plan).context(|| format!("failed to create bridge {name:?}"))
 }
 
 fn ensure_link(host: &mut Netlink, plan: &Plan) -> Result<Link> {
@@ -31,9 +30,7 @@ fn ensure_link(host: &mut Netlink, plan: &Plan) -> Result<Link> {
         Err(_) => create(host, plan)?,
     };
     if link.kind != KIND {
-        return Err(Failure::internal(format!(
-            "{name:?} already exists but is not a bridge"
-        )));
+        bail!("{name:?} already exists but is not a bridge");
     }
     if plan.config.promisc_mode && link.flags & IFF_PROMISC == 0 {
         host.set_flags(link.index, IFF_PROMISC, IFF_PROMISC)
@@ -53,12 +50,10 @@ fn create(host: &mut Netlink, plan: &Plan) -> Result<Link> {
         // Another container's ADD may have created it in the meantime.
         Ok(()) | Err(Errno::EEXIST) => {}
         Err(error) => {
-            return Err(Failure::internal(format!(
-                "could not add {name:?}: {error}"
-            )));
+            bail!("could not add {name:?}: {error}");
         }
     }
-    link_by_name(host, name).map_err(|error| error.context(&format!("could not lookup {name:?}")))
+    link_by_name(host, name).context(|| format!("could not lookup {name:?}"))
 }
 
 fn request(plan: &Plan) -> Message {
@@ -87,11 +82,8 @@ pub(super) fn ensure_address(
         .addresses_of_family(link.index, family(wanted.address))
         .context(|| "could not get list of IP addresses".to_owned())?;
     let present: Vec<_> = present.iter().map(|address| address.cidr).collect();
-    let change = Change::of(&present, wanted, force).ok_or_else(|| {
-        Failure::internal(format!(
-            "{name:?} already has an IP address different from {wanted}"
-        ))
-    })?;
+    let change = Change::of(&present, wanted, force)
+        .ok_or_else(|| failure!("{name:?} already has an IP address different from {wanted}"))?;
     for cidr in change.remove {
         host.delete_address(link.index, cidr)
             .context(|| format!("could not remove IP address from {name:?}"))?;
@@ -102,9 +94,7 @@ pub(super) fn ensure_address(
     match host.add_address(link.index, wanted) {
         Ok(()) | Err(Errno::EEXIST) => {}
         Err(error) => {
-            return Err(Failure::internal(format!(
-                "could not add IP address {wanted} to {name:?}: {error}"
-            )));
+            bail!("could not add IP address {wanted} to {name:?}: {error}");
         }
     }
     // A bridge has the lowest hardware address of its ports until it gets one of its own. A gateway must keep its address while
@@ -172,9 +162,7 @@ pub(super) fn ensure_vlan_interface(
         (Ok(link), _) => link,
         (Err(_), Some(Err(error))) => return Err(failed(error.clone())),
         (Err(error), _) => {
-            return Err(Failure::internal(format!(
-                "failed to find interface {name:?}: {error}"
-            )));
+            bail!("failed to find interface {name:?}: {error}");
         }
     };
     let completed = complete(host, bridge, &link, vlan, preserve_default_vlan);

@@ -12,7 +12,7 @@ use cni::types::Interface;
 
 use crate::attachment::{Assignment, Container};
 use crate::call::Call;
-use crate::error::{Context, Failure, Result, or_undo};
+use crate::error::{Context, Result, bail, or_undo};
 use crate::filter::spoofcheck;
 use crate::interface::veth::{self, Pair};
 use crate::ip::Cidr;
@@ -29,7 +29,7 @@ pub(crate) fn add(call: &Call) -> Result<CniResult> {
     plan.validate()?;
     let mac = plan.mac()?;
     let namespace = call.namespace()?;
-    let mut host = Netlink::open().context(|| "failed to open a netlink socket".to_owned())?;
+    let mut host = Netlink::open()?;
     let bridge = device::ensure(&mut host, &plan)?;
     let pair = Pair {
         ifname: &call.ifname,
@@ -72,9 +72,9 @@ impl Addition<'_> {
         port::configure(&mut self.host, &self.bridge, &self.name, self.plan)?;
         let (call, config) = (self.call, &self.plan.config);
         let mut result = if config.ipam.is_set() {
-            let of_ipam = config.ipam.add(call)?;
+            let ipam_result = config.ipam.add(call)?;
             or_undo(
-                || self.attach_with_addresses(namespace, of_ipam),
+                || self.attach_with_addresses(namespace, ipam_result),
                 || {
                     // The error that is reported is the first one.
                     let _ = config.ipam.del(call);
@@ -97,7 +97,7 @@ impl Addition<'_> {
         let ifname = &self.call.ifname;
         let link = container
             .link(ifname)
-            .map_err(|error| error.context("failed to retrieve link"))?;
+            .context(|| "failed to retrieve link".to_owned())?;
         self.check_sender(&link)?;
         if !self.plan.config.disable_container_interface {
             container
@@ -113,14 +113,14 @@ impl Addition<'_> {
     fn attach_with_addresses(
         &mut self,
         namespace: Namespace,
-        of_ipam: CniResult,
+        ipam_result: CniResult,
     ) -> Result<CniResult> {
-        if of_ipam.ips.is_empty() {
-            return Err(Failure::internal("IPAM plugin returned missing IP config"));
+        if ipam_result.ips.is_empty() {
+            bail!("IPAM plugin returned missing IP config");
         }
         let mut result = CniResult {
             interfaces: self.interfaces(),
-            ..of_ipam
+            ..ipam_result
         };
         let gateways = self.plan.complete(&mut result)?;
         let ifname = self.call.ifname.as_str();
@@ -134,7 +134,7 @@ impl Addition<'_> {
         })?;
         let link = container
             .link(ifname)
-            .map_err(|error| error.context(&format!("failed to lookup {ifname:?}")))?;
+            .context(|| format!("failed to lookup {ifname:?}"))?;
         self.check_sender(&link)?;
         container.assign(&link, &assignment)?;
         self.set_up_gateway(&gateways, &mut result)?;
@@ -155,27 +155,27 @@ impl Addition<'_> {
     /// Gives the gateways' addresses to the bridge, or to the interface of its VLAN, and lets the host forward.
     fn set_up_gateway(&mut self, gateways: &[Cidr], result: &mut CniResult) -> Result<()> {
         let config = &self.plan.config;
-        let mut of_vlan = None;
+        let mut vlan_link = None;
         if let Some(vlan) = self.plan.vlan.filter(|_| !gateways.is_empty()) {
             let keeps_default = config.preserve_default_vlan;
             let link =
                 device::ensure_vlan_interface(&mut self.host, &self.bridge, vlan, keeps_default)
-                    .map_err(|error| error.context("failed to create vlan interface"))?;
+                    .context(|| "failed to create vlan interface".to_owned())?;
             result.interfaces.push(interface_of(&link));
-            of_vlan = Some(link);
+            vlan_link = Some(link);
         }
         for gateway in gateways {
-            let link = of_vlan.as_ref().unwrap_or(&self.bridge);
-            let what = if of_vlan.is_some() {
+            let link = vlan_link.as_ref().unwrap_or(&self.bridge);
+            let what = if vlan_link.is_some() {
                 "failed to set vlan interface for bridge with addr"
             } else {
                 "failed to set bridge addr"
             };
             device::ensure_address(&mut self.host, link, *gateway, config.force_address)
-                .map_err(|error| error.context(what))?;
+                .context(|| what.to_owned())?;
         }
         veth::enable_forwarding(gateways.iter().map(|gateway| gateway.address))
-            .map_err(|error| error.context("failed to enable forwarding"))
+            .context(|| "failed to enable forwarding".to_owned())
     }
 
     /// Returns the interfaces of the result: bridge, host's end and container's end, whose hardware addresses are not known yet.
@@ -216,13 +216,13 @@ impl Addition<'_> {
 /// Returns the parameters of the container's interface: neighbours learn at once that the address has moved here, and duplicate
 /// address detection runs only where the configuration demands it.
 fn parameters(ifname: &str, enable_dad: bool) -> Vec<(String, &'static str)> {
-    let of_ipv6 = |name: &str| format!("net/ipv6/conf/{ifname}/{name}");
+    let ipv6 = |name: &str| format!("net/ipv6/conf/{ifname}/{name}");
     let mut parameters = vec![(format!("net/ipv4/conf/{ifname}/arp_notify"), "1")];
     if enable_dad {
-        parameters.push((of_ipv6("enhanced_dad"), "1"));
-        parameters.push((of_ipv6("accept_dad"), "1"));
+        parameters.push((ipv6("enhanced_dad"), "1"));
+        parameters.push((ipv6("accept_dad"), "1"));
     } else {
-        parameters.push((of_ipv6("accept_dad"), "0"));
+        parameters.push((ipv6("accept_dad"), "0"));
     }
     parameters
 }
@@ -246,15 +246,15 @@ pub(crate) fn del(call: &Call) -> Result<()> {
     let plan = Plan::load(call)?;
     let config = &plan.config;
     let addresses = config.masquerade.remove_pair(call)?;
-    let of_ipam = config.ipam.del(call);
+    let released = config.ipam.del(call);
     if config.mac_spoof_check
         && let Err(error) = spoofcheck::tear_down(&reference(call))
     {
-        // Rules of a link that exists no more stop nothing, so they do not keep the pod from being deleted.
+        // Rules of a link that no longer exists stop nothing, so they do not keep the pod from being deleted.
         let _ = writeln!(std::io::stderr(), "{error}");
     }
     veth::combine([
-        of_ipam,
+        released,
         config.masquerade.tear_down(call, addresses.as_deref()),
     ])
 }
@@ -266,7 +266,7 @@ pub(crate) fn status(call: &Call) -> Result<()> {
     plan.config.ipam.status(call)
 }
 
-/// Ends masquerading for attachments that exist no more, as the IPAM plugin releases their addresses.
+/// Ends masquerading for attachments that no longer exist, as the IPAM plugin releases their addresses.
 pub(crate) fn gc(call: &Call) -> Result<()> {
     let plan = Plan::load(call)?;
     let config = &plan.config;

@@ -5,7 +5,7 @@ use cni::types::Route;
 
 use crate::attachment::cidr;
 use crate::config::bridge::Plan;
-use crate::error::{Context, Failure, Result};
+use crate::error::{Context, Result, failure};
 use crate::ip::{self, Cidr};
 use crate::kernel::bridge_port::{VLAN_PVID, VLAN_UNTAGGED, Vlans};
 
@@ -52,9 +52,8 @@ impl Plan {
             }
             let address = cidr(config)?;
             let gateway = if config.gateway.is_empty() {
-                ip::next(address.network().address).ok_or_else(|| {
-                    Failure::internal(format!("the network of {address} has no gateway"))
-                })?
+                ip::next(address.network().address)
+                    .ok_or_else(|| failure!("the network of {address} has no gateway"))?
             } else {
                 ip::parse(&config.gateway).context(|| "invalid gateway".to_owned())?
             };

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::config::bridge::Plan;
-use crate::error::{Context, Failure, Result};
+use crate::error::{Context, Result, bail};
 use crate::kernel::Netlink;
 use crate::kernel::bridge_port::{VLAN_PVID, VLAN_UNTAGGED, Vlans};
 use crate::kernel::link::{IF_OPER_UP, Link};
@@ -91,10 +91,10 @@ pub(super) fn wait_until_up(host: &mut Netlink, name: &str) -> Result<Link> {
             return Ok(link);
         }
         if waited >= CARRIER_LIMIT {
-            return Err(Failure::internal(format!(
+            bail!(
                 "bridge port in error state: {}",
                 state_text(link.oper_state)
-            )));
+            );
         }
         std::thread::sleep(pause);
         waited += pause;

@@ -96,7 +96,7 @@ fn serve(flags: Flags) -> Result<(), String> {
     }
     let listener =
         listener(&flags.socket).map_err(|error| format!("Error getting listener: {error}"))?;
-    let store = Store::of_socket(&flags.socket);
+    let store = Store::from_socket(&flags.socket);
     let host = Process {
         host_prefix: flags.host_prefix,
     };

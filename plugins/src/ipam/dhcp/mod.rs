@@ -16,7 +16,7 @@ use dhcp::wire::{self, Answer, Ask, Grant, Verb};
 
 use crate::call::Call;
 use crate::config::dhcp::{Ipam, Provide, Request, load};
-use crate::error::{Cause, Context, Failure, Result, warn};
+use crate::error::{Cause, Context, Result, failure, warn};
 use crate::ip::Cidr;
 use crate::kernel::route::RT_SCOPE_LINK;
 
@@ -42,7 +42,7 @@ pub(crate) fn add(call: &Call) -> Result<CniResult> {
     let ipam = load(call)?;
     let grant = exchange(call, &ipam, Verb::Allocate)
         .map_err(Unserved::into_error)?
-        .ok_or_else(|| Failure::internal("the DHCP daemon has granted no lease"))?;
+        .ok_or_else(|| failure!("the DHCP daemon has granted no lease"))?;
     Ok(result(grant, &ipam))
 }
 
@@ -187,10 +187,7 @@ fn request(
                     return Ok(answer);
                 }
                 is_next_expected = true;
-                Unserved::NoService(Failure::internal(format!(
-                    "{}: the daemon has ended",
-                    what()
-                )))
+                Unserved::NoService(failure!("{}: the daemon has ended", what()))
             }
             Err(refusal) => {
                 is_next_expected |= refusal.has_ended;
@@ -222,9 +219,8 @@ fn exchange(call: &Call, ipam: &Ipam, verb: Verb) -> std::result::Result<Option<
     };
     // A lease keeps the options of its ADD, and a definition that was changed since then must not stop a DEL.
     if verb == Verb::Allocate {
-        ask.provide =
-            provided(&ipam.provide, &call.args).map_err(|error| error.context(&what()))?;
-        ask.request = requested(&ipam.request).map_err(|error| error.context(&what()))?;
+        ask.provide = provided(&ipam.provide, &call.args).context(what)?;
+        ask.request = requested(&ipam.request).context(what)?;
     }
     let bytes = serde_json::to_vec(&ask).context(what)?;
     let answer = request(ipam, verb, &bytes, what)?;
@@ -233,14 +229,14 @@ fn exchange(call: &Call, ipam: &Ipam, verb: Verb) -> std::result::Result<Option<
         if verb == Verb::Release {
             return Ok(None);
         }
-        return Err(Unserved::Failed(Failure::internal(format!(
+        return Err(Unserved::Failed(failure!(
             "{}: the DHCP daemon is that of another program: set manifests.dhcpDaemonSet in Multus' chart, or start this program's `dhcp daemon` in its place",
             what()
-        ))));
+        )));
     }
     match serde_json::from_slice(&answer).context(what)? {
         Answer::Done(grant) => Ok(grant),
-        Answer::Failed(error) => Err(Failure::internal(format!("{}: {error}", what())).into()),
+        Answer::Failed(error) => Err(failure!("{}: {error}", what()).into()),
     }
 }
 
@@ -264,9 +260,7 @@ fn absolute(netns: &str) -> Result<String> {
 
 fn parse_code(name: &str) -> Result<u8> {
     code_of(name).ok_or_else(|| {
-        Failure::internal(format!(
-            "Can not parse option {name:?}: it is neither a known name nor a number below 256"
-        ))
+        failure!("Can not parse option {name:?}: it is neither a known name nor a number below 256")
     })
 }
 
@@ -275,12 +269,7 @@ fn provided(provide: &[Provide], args: &str) -> Result<Vec<(u8, String)>> {
     let mut options = Vec::new();
     for entry in provide {
         let code = parse_code(&entry.option)?;
-        let too_long = |from: &str| {
-            Failure::internal(format!(
-                "value too long for option {:?}{from}",
-                entry.option
-            ))
-        };
+        let too_long = |from: &str| failure!("value too long for option {:?}{from}", entry.option);
         if entry.value.len() > VALUE_LENGTH {
             return Err(too_long(""));
         }
@@ -494,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn option_of_no_known_name_fails_an_add_and_not_a_del() {
+    fn unknown_option_fails_an_add_and_not_a_del() {
         let socket = tempfile::tempdir().unwrap().path().join("none.sock");
         let config = serde_json::json!({"ipam": {
             "type": "dhcp", "daemonSocketPath": socket,

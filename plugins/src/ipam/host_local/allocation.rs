@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn gateway_alone_is_no_candidate() {
+    fn gateway_alone_is_not_a_candidate() {
         let only_gateway =
             set(r#"[{"subnet":"10.0.0.0/24","rangestart":"10.0.0.1","rangeend":"10.0.0.1"}]"#);
         check(&only_gateway, "", &[]);

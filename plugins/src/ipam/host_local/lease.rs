@@ -2,6 +2,8 @@
 
 use std::net::IpAddr;
 
+use crate::call::Call;
+
 /// The attachment that an address belongs to, as its file names it.
 pub(super) struct Holder<'a> {
     pub(super) container_id: &'a str,
@@ -16,7 +18,14 @@ pub(super) struct Lease {
     pub(super) text: Option<String>,
 }
 
-impl Holder<'_> {
+impl<'a> Holder<'a> {
+    pub(super) fn from_call(call: &'a Call) -> Self {
+        Self {
+            container_id: &call.container_id,
+            ifname: &call.ifname,
+        }
+    }
+
     /// Returns the text of the file.
     pub(super) fn text(&self) -> String {
         format!("{}\r\n{}", self.container_id, self.ifname)
@@ -34,7 +43,7 @@ impl Holder<'_> {
 
     /// Returns the leases of the attachment. Old files count only where it has no others: another interface of the container may
     /// have them.
-    pub(super) fn leases<'a>(&self, leases: &'a [Lease]) -> Vec<&'a Lease> {
+    pub(super) fn leases<'b>(&self, leases: &'b [Lease]) -> Vec<&'b Lease> {
         let own: Vec<_> = leases
             .iter()
             .filter(|lease| self.has_exactly(lease))

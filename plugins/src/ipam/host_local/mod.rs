@@ -9,15 +9,14 @@ use std::net::IpAddr;
 
 use cni::types::{Dns, IpConfig};
 use cni::{CniError, CniResult};
-use serde_json::{Map, Value};
 
 use self::allocation::candidates;
 use self::lease::{Holder, Lease};
 use self::store::Store;
-use crate::call::{Call, UNREADABLE};
+use crate::call::Call;
 use crate::config::host_local::Config;
 use crate::config::range::{Range, RangeSet};
-use crate::error::{Context, Failure, Result};
+use crate::error::{Context, Result, bail, failure, join_failures};
 use crate::ip::Cidr;
 
 /// Reserves one address of each set of ranges.
@@ -26,10 +25,7 @@ pub(crate) fn add(call: &Call) -> Result<CniResult> {
     let dns = read_resolv_conf(&config.resolv_conf)?;
     let store = Store::open(&config.data_dir, &call.network)?;
     let mut reservation = Reservation {
-        holder: Holder {
-            container_id: &call.container_id,
-            ifname: &call.ifname,
-        },
+        holder: Holder::from_call(call),
         store: &store,
         leases: None,
         reserved: Vec::new(),
@@ -70,7 +66,7 @@ impl Reservation<'_> {
                 Some((address, range)) => self.reserve_requested(set, address, range),
                 None => self.reserve_any(index, set),
             }
-            .map_err(|error| error.context(&format!("failed to allocate for range {index}")))?;
+            .context(|| format!("failed to allocate for range {index}"))?;
             self.store.set_last_reserved(index, address)?;
             ips.push(IpConfig {
                 interface: None,
@@ -82,10 +78,10 @@ impl Reservation<'_> {
             Ok(ips)
         } else {
             let texts: Vec<_> = requested.iter().map(ToString::to_string).collect();
-            Err(Failure::internal(format!(
+            Err(failure!(
                 "failed to allocate all requested IPs: {}",
                 texts.join(" ")
-            )))
+            ))
         }
     }
 
@@ -96,14 +92,10 @@ impl Reservation<'_> {
         range: &'a Range,
     ) -> Result<(IpAddr, &'a Range)> {
         if address == range.gateway {
-            return Err(Failure::internal(format!(
-                "requested ip {address} is subnet's gateway"
-            )));
+            bail!("requested ip {address} is subnet's gateway");
         }
         if !self.reserve(address)? {
-            return Err(Failure::internal(format!(
-                "requested IP address {address} is not available in range set {set}"
-            )));
+            bail!("requested IP address {address} is not available in range set {set}");
         }
         Ok((address, range))
     }
@@ -119,10 +111,11 @@ impl Reservation<'_> {
             .filter(|lease| self.holder.has(lease))
             .find(|lease| set.range_of(lease.address).is_some());
         if let Some(lease) = own {
-            return Err(Failure::internal(format!(
+            bail!(
                 "{} has been allocated to {}, duplicate allocation is not allowed",
-                lease.address, self.holder.container_id
-            )));
+                lease.address,
+                self.holder.container_id
+            );
         }
         let taken: HashSet<_> = leases
             .iter()
@@ -134,9 +127,7 @@ impl Reservation<'_> {
                 return Ok((address, range));
             }
         }
-        Err(Failure::internal(format!(
-            "no IP addresses available in range set: {set}"
-        )))
+        Err(failure!("no IP addresses available in range set: {set}"))
     }
 
     fn reserve(&mut self, address: IpAddr) -> Result<bool> {
@@ -167,10 +158,7 @@ pub(crate) fn del(call: &Call) -> Result<()> {
         return Ok(());
     };
     let leases = store.leases()?;
-    let holder = Holder {
-        container_id: &call.container_id,
-        ifname: &call.ifname,
-    };
+    let holder = Holder::from_call(call);
     let abandoned = leases.iter().filter(|lease| lease.is_abandoned());
     release(&store, holder.leases(&leases).into_iter().chain(abandoned))
 }
@@ -182,15 +170,12 @@ pub(crate) fn check(call: &Call) -> Result<()> {
         Some(store) => store.leases()?,
         None => Vec::new(),
     };
-    let holder = Holder {
-        container_id: &call.container_id,
-        ifname: &call.ifname,
-    };
+    let holder = Holder::from_call(call);
     if holder.leases(&leases).is_empty() {
-        return Err(Failure::internal(format!(
+        bail!(
             "host-local: Failed to find address added by container {}",
             call.container_id
-        )));
+        );
     }
     Ok(())
 }
@@ -204,9 +189,7 @@ pub(crate) fn status(call: &Call) -> Result<()> {
 /// Gives the addresses back that none of the valid attachments has.
 pub(crate) fn gc(call: &Call) -> Result<()> {
     let config = Config::load(call)?;
-    let document: Map<String, Value> =
-        serde_json::from_slice(&call.stdin).context(|| UNREADABLE.to_owned())?;
-    let valid = cni::chain::valid_attachments(&document).ok_or_else(|| {
+    let valid = call.valid_attachments()?.ok_or_else(|| {
         CniError::new(
             CniError::INVALID_NETWORK_CONFIG,
             "GC needs cni.dev/valid-attachments, a list of objects with containerID and ifname",
@@ -239,11 +222,7 @@ fn release<'a>(store: &Store, leases: impl Iterator<Item = &'a Lease>) -> Result
         .filter_map(|lease| store.release(lease.address).err())
         .map(|error| error.msg)
         .collect();
-    if errors.is_empty() {
-        Ok(())
-    } else {
-        Err(Failure::internal(errors.join(";")))
-    }
+    join_failures(&errors, ";")
 }
 
 fn read_resolv_conf(path: &str) -> Result<Dns> {

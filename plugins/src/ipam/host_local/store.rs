@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_directory_is_no_store() {
+    fn missing_directory_has_no_store() {
         let dir = tempfile::tempdir().unwrap();
         let data_dir = dir.path().to_str().unwrap();
         assert!(Store::open_if_present(data_dir, "net").unwrap().is_none());

@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_message_are_refused() {
+    fn bytes_that_are_not_a_message_are_refused() {
         let mut message = CALL.encode(7);
         message[12..16].copy_from_slice(&u32::MAX.to_le_bytes());
         assert_eq!(Incoming::rest_length(&message), None);

@@ -1,7 +1,7 @@
 //! The firewalld backend: the addresses become sources of a zone.
 
 use super::dbus::{Bus, Call, Reply};
-use crate::error::{Failure, Result};
+use crate::error::{Result, bail, internal};
 use crate::ip::Cidr;
 
 const NAME: &str = "org.fedoraproject.FirewallD1";
@@ -10,7 +10,6 @@ const ZONE_INTERFACE: &str = "org.fedoraproject.FirewallD1.zone";
 /// The error for a source that the zone has already.
 const ALREADY_SET: &str = "ZONE_ALREADY_SET";
 
-/// A connection to firewalld.
 pub(super) struct Firewalld<'a> {
     bus: Bus,
     zone: &'a str,
@@ -19,7 +18,7 @@ pub(super) struct Firewalld<'a> {
 impl<'a> Firewalld<'a> {
     /// Connects to the system's bus.
     pub(super) fn connect(zone: &'a str) -> Result<Self> {
-        let bus = Bus::connect_system().map_err(Failure::internal)?;
+        let bus = Bus::connect_system().map_err(internal)?;
         Ok(Self { bus, zone })
     }
 
@@ -35,10 +34,10 @@ impl<'a> Firewalld<'a> {
         for address in addresses {
             match self.call("addSource", *address) {
                 Err(error) if !error.contains(ALREADY_SET) => {
-                    return Err(Failure::internal(format!(
+                    bail!(
                         "failed to add the address {address} to {} zone: {error}",
                         self.zone
-                    )));
+                    );
                 }
                 _ => {}
             }
@@ -59,10 +58,7 @@ impl<'a> Firewalld<'a> {
                 .call("querySource", *address)
                 .is_ok_and(|reply| reply.is_true());
             if !is_there {
-                return Err(Failure::internal(format!(
-                    "failed to find the address {address} in {} zone",
-                    self.zone
-                )));
+                bail!("failed to find the address {address} in {} zone", self.zone);
             }
         }
         Ok(())

@@ -4,7 +4,7 @@
 use cni::CniResult;
 
 use crate::config::firewall::Policy;
-use crate::error::{Failure, Result};
+use crate::error::{Result, bail, failure};
 use crate::filter::iptables::{Iptables, Place, Placed, Protocol, rule};
 use crate::ip::Cidr;
 
@@ -21,13 +21,11 @@ pub(super) fn set_up(policy: Policy, result: &CniResult, addresses: &[Cidr]) -> 
         return Ok(());
     }
     let bridge = result.interfaces.first().ok_or_else(|| {
-        Failure::internal(format!(
-            "interface needs to be set for ingress policy {:?}, make sure to chain \"firewall\" plugin with \"bridge\"",
-            policy.name()
-        ))
+        failure!("interface needs to be set for ingress policy {:?}, make sure to chain \"firewall\" plugin with \"bridge\"",
+            policy.name())
     })?;
     if bridge.name.is_empty() {
-        return Err(Failure::internal("got empty bridge name"));
+        bail!("got empty bridge name");
     }
     for protocol in [Protocol::V4, Protocol::V6] {
         if addresses

@@ -1,7 +1,7 @@
 //! The rules of firewall for iptables, in the table `filter`: `FORWARD` leads to `CNI-FORWARD`, and that to the administrator's
 //! chain first, then through two rules for each address.
 
-use crate::error::{Failure, Result, warn};
+use crate::error::{Context, Result, bail, warn};
 use crate::filter::iptables::{Chain, Error, Iptables, Place, Placed, Protocol, rule, shown};
 use crate::ip::Cidr;
 
@@ -9,73 +9,44 @@ const TABLE: &str = "filter";
 const FORWARD: &str = "FORWARD";
 const OWN: &str = "CNI-FORWARD";
 
-pub(super) struct Chains<'a> {
-    admin: &'a str,
+/// Lets the addresses through, after the rules of the administrator's chain.
+pub(super) fn add(admin: &str, addresses: &[Cidr]) -> Result<()> {
+    for (iptables, rules) in by_protocol(addresses)? {
+        add_rules(&iptables, admin, &rules)?;
+    }
+    Ok(())
 }
 
-impl<'a> Chains<'a> {
-    /// Makes the backend with the administrator's chain of this name.
-    pub(super) const fn new(admin: &'a str) -> Self {
-        Self { admin }
-    }
+fn add_rules(
+    iptables: &Iptables,
+    admin: &str,
+    rules: &[Vec<String>],
+) -> std::result::Result<(), Error> {
+    let entries = entries(admin).map(|(chain, rule)| Placed {
+        chain,
+        place: Place::First,
+        rule,
+    });
+    iptables.ensure_shared(TABLE, &[OWN, admin], &entries)?;
+    rules
+        .iter()
+        .try_for_each(|rule| iptables.add(Chain::Existing, Place::Last, TABLE, OWN, rule))
+}
 
-    pub(super) fn add(&self, addresses: &[Cidr]) -> Result<()> {
-        for (iptables, rules) in by_protocol(addresses)? {
-            self.add_rules(&iptables, &rules)?;
-        }
-        Ok(())
-    }
-
-    fn add_rules(
-        &self,
-        iptables: &Iptables,
-        rules: &[Vec<String>],
-    ) -> std::result::Result<(), Error> {
-        let entry = |chain, rule| Placed {
-            chain,
-            place: Place::First,
-            rule,
-        };
-        let entries = [entry(FORWARD, own_entry()), entry(OWN, self.admin_entry())];
-        iptables.ensure_shared(TABLE, &[OWN, self.admin], &entries)?;
-        rules
-            .iter()
-            .try_for_each(|rule| iptables.add(Chain::Existing, Place::Last, TABLE, OWN, rule))
-    }
-
-    pub(super) fn check(&self, addresses: &[Cidr]) -> Result<()> {
-        for (iptables, rules) in by_protocol(addresses)? {
-            for (chain, rule) in [(FORWARD, own_entry()), (OWN, self.admin_entry())] {
-                if !has_rule(&iptables, chain, &rule)? {
-                    return Err(Failure::internal(format!(
-                        "expected {chain} rule {} not found",
-                        shown(&rule)
-                    )));
-                }
-            }
-            for rule in &rules {
-                if !has_rule(&iptables, OWN, rule)? {
-                    return Err(Failure::internal(format!(
-                        "expected rule {} not found",
-                        shown(rule)
-                    )));
-                }
+pub(super) fn check(admin: &str, addresses: &[Cidr]) -> Result<()> {
+    for (iptables, rules) in by_protocol(addresses)? {
+        for (chain, rule) in entries(admin) {
+            if !has_rule(&iptables, chain, &rule)? {
+                bail!("expected {chain} rule {} not found", shown(&rule));
             }
         }
-        Ok(())
+        for rule in &rules {
+            if !has_rule(&iptables, OWN, rule)? {
+                bail!("expected rule {} not found", shown(rule));
+            }
+        }
     }
-
-    /// Returns the rule that leads to the administrator's chain.
-    fn admin_entry(&self) -> Vec<String> {
-        rule([
-            "-m",
-            "comment",
-            "--comment",
-            "CNI firewall plugin admin overrides",
-            "-j",
-            self.admin,
-        ])
-    }
+    Ok(())
 }
 
 /// Deletes the rules of every protocol, and reports the first failure. Where the table cannot even be read, it has no rules.
@@ -103,16 +74,13 @@ fn has_rule(iptables: &Iptables, chain: &str, rule: &[String]) -> Result<bool> {
     }
 }
 
-/// Returns the rule that leads to the plugin's chain.
-fn own_entry() -> Vec<String> {
-    rule([
-        "-m",
-        "comment",
-        "--comment",
-        "CNI firewall plugin rules",
-        "-j",
-        OWN,
-    ])
+/// Returns the rules that lead to the plugin's chain and from there to the administrator's, each with its chain.
+fn entries(admin: &str) -> [(&'static str, Vec<String>); 2] {
+    let entry = |comment, chain| rule(["-m", "comment", "--comment", comment, "-j", chain]);
+    [
+        (FORWARD, entry("CNI firewall plugin rules", OWN)),
+        (OWN, entry("CNI firewall plugin admin overrides", admin)),
+    ]
 }
 
 /// Returns the rules for the addresses of each protocol that has some, with its program.
@@ -125,9 +93,8 @@ fn by_protocol(addresses: &[Cidr]) -> Result<Vec<(Iptables, Vec<Vec<String>>)>> 
             .flat_map(rules)
             .collect();
         if !rules.is_empty() {
-            let iptables = Iptables::find(protocol).map_err(|error| {
-                error.context(&format!("could not initialize iptables protocol {number}"))
-            })?;
+            let iptables = Iptables::find(protocol)
+                .context(|| format!("could not initialize iptables protocol {number}"))?;
             found.push((iptables, rules));
         }
     }

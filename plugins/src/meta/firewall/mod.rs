@@ -10,7 +10,7 @@ use cni::{CniResult, Version};
 use crate::attachment::cidr;
 use crate::call::Call;
 use crate::config::firewall::{Config, Policy};
-use crate::error::{Failure, Result};
+use crate::error::{Result, failure};
 use crate::ip::Cidr;
 use firewalld::Firewalld;
 
@@ -18,49 +18,23 @@ use firewalld::Firewalld;
 pub(crate) const VERSIONS: &[Version] = &[Version::V0_4_0, Version::V1_0_0, Version::V1_1_0];
 
 impl Config {
-    /// Chooses the backend.
-    fn backend(&self) -> Result<Backend<'_>> {
-        let firewalld = match self.backend.as_str() {
-            "iptables" => None,
-            "firewalld" => Some(Firewalld::connect(&self.zone)?),
-            _ => Firewalld::connect_if_running(&self.zone),
-        };
-        Ok(firewalld.map_or_else(
-            || Backend::Iptables(iptables::Chains::new(&self.admin_chain)),
-            Backend::Firewalld,
-        ))
+    /// Returns firewalld, unless the addresses are let through by iptables.
+    fn firewalld(&self) -> Result<Option<Firewalld<'_>>> {
+        match self.backend.as_str() {
+            "iptables" => Ok(None),
+            "firewalld" => Firewalld::connect(&self.zone).map(Some),
+            _ => Ok(Firewalld::connect_if_running(&self.zone)),
+        }
     }
 }
 
-/// Where the container's addresses are let through.
-enum Backend<'a> {
-    Iptables(iptables::Chains<'a>),
-    Firewalld(Firewalld<'a>),
-}
-
-impl Backend<'_> {
-    fn add(&mut self, addresses: &[Cidr]) -> Result<()> {
-        match self {
-            Self::Iptables(chains) => chains.add(addresses),
-            Self::Firewalld(firewalld) => firewalld.add(addresses),
+fn delete(firewalld: Option<Firewalld<'_>>, addresses: &[Cidr]) -> Result<()> {
+    match firewalld {
+        Some(mut firewalld) => {
+            firewalld.del(addresses);
+            Ok(())
         }
-    }
-
-    fn del(&mut self, addresses: &[Cidr]) -> Result<()> {
-        match self {
-            Self::Iptables(_) => iptables::del(addresses),
-            Self::Firewalld(firewalld) => {
-                firewalld.del(addresses);
-                Ok(())
-            }
-        }
-    }
-
-    fn check(&mut self, addresses: &[Cidr]) -> Result<()> {
-        match self {
-            Self::Iptables(chains) => chains.check(addresses),
-            Self::Firewalld(firewalld) => firewalld.check(addresses),
-        }
+        None => iptables::del(addresses),
     }
 }
 
@@ -71,7 +45,7 @@ fn addresses(result: &CniResult) -> Result<Vec<Cidr>> {
 }
 
 fn missing_result() -> cni::CniError {
-    Failure::internal("missing prevResult from earlier plugin")
+    failure!("missing prevResult from earlier plugin")
 }
 
 /// Lets the addresses of the previous result through.
@@ -80,13 +54,15 @@ pub(crate) fn add(call: &Call) -> Result<CniResult> {
     let result = call.prev_result()?.ok_or_else(missing_result)?;
     let addresses = addresses(&result)?;
     let policy = Policy::parse(&config.ingress_policy)?;
-    let mut backend = config.backend()?;
-    let outcome = backend
-        .add(&addresses)
-        .and_then(|()| ingress::set_up(policy, &result, &addresses));
+    let mut firewalld = config.firewalld()?;
+    let added = match &mut firewalld {
+        Some(firewalld) => firewalld.add(&addresses),
+        None => iptables::add(&config.admin_chain, &addresses),
+    };
+    let outcome = added.and_then(|()| ingress::set_up(policy, &result, &addresses));
     if outcome.is_err() {
         // The error that is reported is the first one.
-        let _ = backend.del(&addresses);
+        let _ = delete(firewalld, &addresses);
     }
     outcome?;
     Ok(result)
@@ -105,12 +81,17 @@ pub(crate) fn del(call: &Call) -> Result<()> {
     if addresses.is_empty() {
         return Ok(());
     }
-    config.backend()?.del(&addresses)
+    delete(config.firewalld()?, &addresses)
 }
 
 /// Fails unless the addresses are let through.
 pub(crate) fn check(call: &Call) -> Result<()> {
     let config = Config::load(call)?;
     let result = call.prev_result()?.ok_or_else(missing_result)?;
-    config.backend()?.check(&addresses(&result)?)
+    let firewalld = config.firewalld()?;
+    let addresses = addresses(&result)?;
+    match firewalld {
+        Some(mut firewalld) => firewalld.check(&addresses),
+        None => iptables::check(&config.admin_chain, &addresses),
+    }
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use super::{Binding, Config, Target};
-use crate::error::{Context, Failure, Result};
+use crate::error::{Context, Result, bail, failure, join_failures};
 use crate::filter::chain_name;
 use crate::filter::iptables::{Error, Iptables, ListedRule, Place, Placed, Protocol, rule, shown};
 use crate::ip::Cidr;
@@ -43,10 +43,7 @@ impl Chain {
 
     fn check(&self, iptables: &Iptables) -> Result<()> {
         if !iptables.has_chain(TABLE, &self.name)? {
-            return Err(Failure::internal(format!(
-                "chain {} not found in iptables table {TABLE}",
-                self.name
-            )));
+            bail!("chain {} not found in iptables table {TABLE}", self.name);
         }
         let is_missing = |chain: &str, rule: &[String]| {
             let is_there = iptables.has_rule(TABLE, chain, rule);
@@ -54,10 +51,10 @@ impl Chain {
         };
         let missing = |chain: &str, all: &[Vec<String>]| {
             let all: Vec<_> = all.iter().map(|rule| shown(rule)).collect();
-            Failure::internal(format!(
+            failure!(
                 "rule [{}] in chain {chain} not found in table {TABLE}",
                 all.join(" ")
-            ))
+            )
         };
         if self.rules.iter().any(|rule| is_missing(&self.name, rule)) {
             return Err(missing(&self.name, &self.rules));
@@ -87,7 +84,7 @@ struct Shared {
 /// Forwards the ports to one address of the container.
 pub(super) fn forward(target: &Target<'_>, container: Cidr) -> Result<()> {
     let iptables = Iptables::find(Protocol::of(container.address))
-        .map_err(|error| error.context("failed to open iptables"))?;
+        .context(|| "failed to open iptables".to_owned())?;
     let config = target.config;
     for shared in shared_chains(config) {
         iptables
@@ -107,14 +104,14 @@ pub(super) fn check(target: &Target<'_>, container: Cidr) -> Result<()> {
         (Protocol::V6, "ip6tables", "ipv6")
     };
     let iptables = Iptables::find(protocol).map_err(|error| {
-        Failure::internal(format!(
+        failure!(
             "neither iptables nor ip6tables is usable, ({program}) {}",
             error.msg
-        ))
+        )
     })?;
     container_chain(target, container)?
         .check(&iptables)
-        .map_err(|error| error.context(&format!("could not check {family} dnat")))
+        .context(|| format!("could not check {family} dnat"))
 }
 
 /// Deletes the rules of the attachment with these addresses for both protocols, of which at least one must be usable. The container's chains
@@ -145,11 +142,7 @@ pub(super) fn stop(target: &Target<'_>, addresses: Option<&[IpAddr]>) -> Result<
             unusable.join(", ")
         ));
     }
-    if errors.is_empty() {
-        Ok(())
-    } else {
-        Err(Failure::internal(errors.join("\n")))
-    }
+    join_failures(&errors, "\n")
 }
 
 /// Deletes the chains of a network's containers, but those of the `valid` ones.
@@ -213,10 +206,10 @@ fn delete_rules(
 
 /// Returns protocol and port of the rules of a container's chain that forward to other addresses: those of other attachments.
 fn ports_of_others(rules: &[ListedRule], addresses: &[IpAddr]) -> Vec<(String, String)> {
-    let of_others = rules.iter().filter(|rule| {
+    let others = rules.iter().filter(|rule| {
         destination(rule).is_some_and(|destination| !addresses.contains(&destination))
     });
-    of_others.flat_map(ports).collect()
+    others.flat_map(ports).collect()
 }
 
 /// Returns whether a rule forwards to one of these addresses, or marks or selects no port that other attachments keep.
@@ -300,8 +293,8 @@ fn entry_rules(target: &Target<'_>, container: Cidr) -> Vec<Vec<String>> {
     let comment = comment(target.network, target.container_id);
     let mut ports: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for mapping in target.config.mappings() {
-        let of_protocol = ports.entry(&mapping.protocol).or_default();
-        of_protocol.push(mapping.host_port.to_string());
+        let same_protocol = ports.entry(&mapping.protocol).or_default();
+        same_protocol.push(mapping.host_port.to_string());
     }
     let conditions = target.config.conditions(container.address);
     let mut rules = Vec::new();
@@ -391,12 +384,7 @@ mod tests {
         let config = config(
             serde_json::json!({"conditionsv4": ["-s", "1.2.3.4"], "runtimeconfig": {"portmappings": mappings}}),
         );
-        let target = Target {
-            config: &config,
-            network: "net1",
-            container_id: "cid1",
-            ifname: "eth0",
-        };
+        let target = Target::for_test(&config);
         let rules = lines(&entry_rules(&target, "10.0.0.5/24".parse().unwrap()));
         let rule = |protocol: &str, ports: &str| {
             format!(

@@ -7,10 +7,10 @@ use std::net::IpAddr;
 
 use cni::CniResult;
 
-use crate::attachment::{Container, cidr};
+use crate::attachment::{Container, cidr, interface_of};
 use crate::call::Call;
 use crate::config::portmap::{Config, Mapping, port_number};
-use crate::error::{Context, Failure, Result, or_undo, warn};
+use crate::error::{Context, Result, failure, or_undo, warn};
 use crate::filter::Backend;
 use crate::ip::{self, Cidr};
 use crate::kernel::{Netlink, sysctl};
@@ -90,6 +90,18 @@ impl<'a> Target<'a> {
     }
 }
 
+#[cfg(test)]
+impl<'a> Target<'a> {
+    fn for_test(config: &'a Config) -> Self {
+        Self {
+            config,
+            network: "net1",
+            container_id: "cid1",
+            ifname: "eth0",
+        }
+    }
+}
+
 /// Returns the addresses of the attachment for DEL: those of the previous result, and those of its interface. There are none when the
 /// container is gone, with all of its attachments, or its namespace cannot be entered.
 fn own_addresses(call: &Call) -> Result<Option<Vec<IpAddr>>> {
@@ -111,11 +123,7 @@ fn own_addresses(call: &Call) -> Result<Option<Vec<IpAddr>>> {
 fn container_addresses(result: &CniResult, ifname: &str) -> Result<Vec<Cidr>> {
     let mut addresses: Vec<Cidr> = Vec::new();
     for config in &result.ips {
-        let interface = config
-            .interface
-            .and_then(|index| usize::try_from(index).ok())
-            .and_then(|index| result.interfaces.get(index));
-        let is_others = interface
+        let is_others = interface_of(config, result)
             .is_some_and(|interface| interface.name != ifname || interface.sandbox.is_empty());
         let address = cidr(config)?;
         let is_known = addresses
@@ -131,14 +139,14 @@ fn container_addresses(result: &CniResult, ifname: &str) -> Result<Vec<Cidr>> {
 
 /// Forwards the ports to the container's addresses.
 pub(crate) fn add(call: &Call) -> Result<CniResult> {
-    let what = "failed to parse config";
-    let config = Config::load(call).map_err(|error| error.context(what))?;
-    let backend = config.backend().map_err(|error| error.context(what))?;
-    config.check_ports().map_err(|error| error.context(what))?;
+    let what = || "failed to parse config".to_owned();
+    let config = Config::load(call).context(what)?;
+    let backend = config.backend().context(what)?;
+    config.check_ports().context(what)?;
     let result = call
         .prev_result()
-        .map_err(|error| error.context(what))?
-        .ok_or_else(|| Failure::internal("must be called as chained plugin"))?;
+        .context(what)?
+        .ok_or_else(|| failure!("must be called as chained plugin"))?;
     let Some(backend) = backend.filter(|_| !config.mappings().is_empty()) else {
         return Ok(result);
     };
@@ -169,7 +177,7 @@ fn forward(target: &Target<'_>, backend: Backend, container: Cidr) -> Result<()>
     forget_connections(target.config, container.address);
     if target.config.snat() && container.address.is_ipv4() {
         allow_loopback_sources(container.address)
-            .map_err(|error| error.context("unable to enable route_localnet"))?;
+            .context(|| "unable to enable route_localnet".to_owned())?;
     }
     Ok(())
 }
@@ -197,12 +205,12 @@ fn forget_connections(config: &Config, container: IpAddr) {
 
 /// Lets packets from 127.0.0.1 leave through the link that leads to the container.
 fn allow_loopback_sources(container: IpAddr) -> Result<()> {
-    let link = Netlink::open().and_then(|mut netlink| {
-        let index = netlink.route_to(container)?.link.unwrap_or_default();
-        netlink.link_by_index(index)
+    let link = Netlink::open().ok().and_then(|mut netlink| {
+        let index = netlink.route_to(container).ok()?.link.unwrap_or_default();
+        netlink.link_by_index(index).ok()
     });
     // Without a route the container is not reached by this host at all.
-    let Ok(link) = link else {
+    let Some(link) = link else {
         return Ok(());
     };
     let parameter = format!("net/ipv4/conf/{}/route_localnet", link.name);
@@ -211,9 +219,9 @@ fn allow_loopback_sources(container: IpAddr) -> Result<()> {
 
 /// Deletes the rules of the attachment.
 pub(crate) fn del(call: &Call) -> Result<()> {
-    let what = "failed to parse config";
-    let config = Config::load(call).map_err(|error| error.context(what))?;
-    let backend = config.backend().map_err(|error| error.context(what))?;
+    let what = || "failed to parse config".to_owned();
+    let config = Config::load(call).context(what)?;
+    let backend = config.backend().context(what)?;
     let Some(backend) = backend.filter(|_| !config.mappings().is_empty()) else {
         return Ok(());
     };
@@ -256,7 +264,7 @@ pub(crate) fn check(call: &Call) -> Result<()> {
     config.check_ports()?;
     let result = call
         .prev_result()?
-        .ok_or_else(|| Failure::internal("Required prevResult missing"))?;
+        .ok_or_else(|| failure!("Required prevResult missing"))?;
     let Some(backend) = backend.filter(|_| !config.mappings().is_empty()) else {
         return Ok(());
     };

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use super::{Binding, Config, Target};
 use crate::config::portmap::port_number;
-use crate::error::{Context, Failure, Result};
+use crate::error::{Context, Result, bail, failure};
 use crate::filter::{hash, supports_nftables};
 use crate::ip::Cidr;
 use crate::kernel::nftables::{
@@ -43,7 +43,7 @@ impl Target<'_> {
     }
 
     /// Returns whether a rule is of the attachment with these addresses; without any, the container is gone, and with it all of its
-    /// attachments. A rule without an owner is of the reference or of a former release.
+    /// attachments. A rule without an owner is of the reference.
     fn has(&self, rule: &ListedRule, addresses: Option<&[IpAddr]>) -> bool {
         let is_ours = match (addresses, &rule.owner) {
             (None, _) => true,
@@ -65,10 +65,10 @@ const fn table(family: Family) -> Table {
 pub(super) fn forward(target: &Target<'_>, container: Cidr) -> Result<()> {
     let what = || "unable to set up nftables rules for port mappings".to_owned();
     if target.container_id.len() > COMMENT_LENGTH {
-        return Err(Failure::internal(format!(
+        bail!(
             "{}: the container's ID has more than {COMMENT_LENGTH} characters",
             what()
-        )));
+        );
     }
     let address = container.address;
     let conditions = target.config.conditions(address);
@@ -82,8 +82,7 @@ pub(super) fn forward(target: &Target<'_>, container: Cidr) -> Result<()> {
     if conditions.is_empty() {
         Ok(())
     } else {
-        run_nft(&entry_script(Family::of(address), conditions))
-            .map_err(|error| error.context(&what()))
+        run_nft(&entry_script(Family::of(address), conditions)).context(what)
     }
 }
 
@@ -172,9 +171,9 @@ fn protocol_number(name: &str) -> Result<u8> {
         "dccp" => Ok(33),
         "sctp" => Ok(132),
         "udplite" => Ok(136),
-        _ => Err(Failure::internal(format!(
+        _ => Err(failure!(
             "unable to set up nftables rules for port mappings: unknown protocol {name:?}"
-        ))),
+        )),
     }
 }
 
@@ -195,7 +194,7 @@ fn entry_script(family: Family, conditions: &[String]) -> String {
 }
 
 fn run_nft(script: &str) -> Result<()> {
-    let failed = |error: std::io::Error| Failure::internal(format!("cannot run nft: {error}"));
+    let failed = |error: std::io::Error| failure!("cannot run nft: {error}");
     let mut child = Command::new("nft")
         .args(["-f", "-"])
         .stdin(Stdio::piped())
@@ -213,7 +212,7 @@ fn run_nft(script: &str) -> Result<()> {
         Ok(())
     } else {
         let stderr = String::from_utf8_lossy(&output.stderr);
-        Err(Failure::internal(format!("nft: {}", stderr.trim_end())))
+        Err(failure!("nft: {}", stderr.trim_end()))
     }
 }
 
@@ -231,7 +230,8 @@ pub(super) fn check(target: &Target<'_>, container: Cidr) -> Result<()> {
         (true, true) if !target.config.masq_all => 2,
         (true, _) => 1,
     };
-    let mut netlink = open()?;
+    let mut netlink =
+        Netlink::open_netfilter().context(|| "failed to open a netlink socket".to_owned())?;
     for (chain, expected) in [(HOST_PORTS, host_ports), (MASQUERADING, masquerading)] {
         let rules = netlink
             .rules(table(Family::of(address)), chain)
@@ -241,9 +241,7 @@ pub(super) fn check(target: &Target<'_>, container: Cidr) -> Result<()> {
             .filter(|rule| rule.comment.as_deref() == Some(target.container_id))
             .count();
         if found < expected {
-            return Err(Failure::internal(format!(
-                "missing hostport rules in {chain:?} chain"
-            )));
+            bail!("missing hostport rules in {chain:?} chain");
         }
     }
     Ok(())
@@ -265,31 +263,14 @@ fn delete_in_both_families(
     let mut netlink = Netlink::open_netfilter()?;
     let outcomes = [Family::Ipv4, Family::Ipv6].map(|family| {
         netlink.commit_over_rules(|netlink, transaction| {
-            delete_rules(netlink, transaction, table(family), &is_selected)
+            let mut chains = [HOST_PORTS, WITH_ADDRESS, MASQUERADING].into_iter();
+            chains.try_for_each(|chain| {
+                netlink.delete_rules(transaction, table(family), chain, &is_selected)
+            })
         })
     });
     // One family is cleared even when the other fails.
     outcomes.into_iter().collect()
-}
-
-fn delete_rules(
-    netlink: &mut Netlink,
-    transaction: &mut Transaction,
-    table: Table,
-    is_selected: impl Fn(&ListedRule) -> bool,
-) -> std::result::Result<(), Errno> {
-    for chain in [HOST_PORTS, WITH_ADDRESS, MASQUERADING] {
-        for rule in netlink.rules(table, chain)? {
-            if is_selected(&rule) {
-                transaction.delete_rule(table, chain, rule.handle);
-            }
-        }
-    }
-    Ok(())
-}
-
-fn open() -> Result<Netlink> {
-    Netlink::open_netfilter().context(|| "failed to open a netlink socket".to_owned())
 }
 
 #[cfg(test)]
@@ -307,12 +288,7 @@ mod tests {
             ]}
         }))
         .unwrap();
-        let target = Target {
-            config: &config,
-            network: "net1",
-            container_id: "cid1",
-            ifname: "eth0",
-        };
+        let target = Target::for_test(&config);
         let lines = ["10.4.0.5", "fd00:4::5"].map(|address| {
             let address = address.parse().unwrap();
             let mut transaction = Transaction::new();
@@ -353,12 +329,7 @@ mod tests {
     fn all_forwarded_connections_are_masqueraded_on_request() {
         let masquerading = |json| {
             let config: Config = serde_json::from_value(json).unwrap();
-            let target = Target {
-                config: &config,
-                network: "net1",
-                container_id: "cid1",
-                ifname: "eth0",
-            };
+            let target = Target::for_test(&config);
             let mut transaction = Transaction::new();
             for rule in rules(&target, [10, 4, 0, 5].into()).unwrap() {
                 transaction.add_rule(&rule);
