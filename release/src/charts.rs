@@ -45,7 +45,7 @@ pub fn distros() -> impl Iterator<Item = Distro> {
 }
 
 /// Returns the path of a distro's manifest in a release.
-pub fn manifest_path(distro: Distro) -> String {
+pub(crate) fn manifest_path(distro: Distro) -> String {
     format!("manifests/{}/{}", distro.as_str(), manifest::FILE_NAME)
 }
 
@@ -67,22 +67,24 @@ pub fn index(charts: &[Packed], epoch: u64) -> anyhow::Result<String> {
 /// The path of the manifest for `kubectl apply` in a release.
 pub const PLAIN_MANIFEST: &str = "manifests/kubernetes/multus.yaml";
 
-/// Returns everything below `manifests/`.
-pub fn manifests<'a>(settings: impl Into<BuildSettings<'a>>) -> anyhow::Result<Tree> {
-    let settings = settings.into();
+/// Returns everything below `bindata/` and `manifests/`.
+pub fn generated(settings: &BuildSettings<'_>, charts: &[Packed]) -> anyhow::Result<Tree> {
     let mut tree = Tree::default();
     for distro in distros() {
-        let text = manifest::helm_charts(distro, &settings)
+        let text = manifest::helm_charts(distro, settings)
             .with_context(|| format!("cannot make the manifest for {}", distro.as_str()))?;
         tree.add(manifest_path(distro), text);
     }
-    tree.add(PLAIN_MANIFEST, manifest::plain(&settings));
+    tree.add(PLAIN_MANIFEST, manifest::plain(settings));
+    let k3s = tree.get(&manifest_path(Distro::K3s));
+    let bindata = bindata(charts, k3s.context("K3s has a manifest")?);
+    tree.extend(bindata);
     Ok(tree)
 }
 
 /// Returns everything below `bindata/`: K3s' charts and manifest as Go sources and as a tree for `go:embed`. RKE2's tree embeds no charts,
 /// since its manifest carries them.
-pub fn bindata(charts: &[Packed], k3s_manifest: &[u8]) -> Tree {
+pub(crate) fn bindata(charts: &[Packed], k3s_manifest: &[u8]) -> Tree {
     let mut tree = Tree::default();
     let of_chart = |chart: &Packed| {
         let file = chart.path.rsplit('/').next().unwrap_or(&chart.path);

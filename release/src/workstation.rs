@@ -1,5 +1,7 @@
 //! The machines of operators that are not nodes: only the kubectl plugin is built for them, and only on demand.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Context as _, ensure};
 use object::{
     LittleEndian,
@@ -15,6 +17,9 @@ use crate::tree::Tree;
 
 /// The kubectl plugin in the `bin/` of a release.
 pub const PROGRAM: &str = "kubectl-multus";
+
+/// The plugins by workstation.
+pub type Plugins = BTreeMap<Workstation, Vec<u8>>;
 
 /// A kind of machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -112,6 +117,15 @@ fn check_windows(bytes: &[u8]) -> anyhow::Result<()> {
         );
     }
     Ok(())
+}
+
+/// Returns the plugins under their paths in a release.
+pub fn tree(plugins: &Plugins) -> Tree {
+    let mut tree = Tree::default();
+    for (workstation, bytes) in plugins {
+        tree.add_program(workstation.path(), bytes.clone());
+    }
+    tree
 }
 
 fn check_macos(bytes: &[u8], cpu: macho::CpuType) -> anyhow::Result<()> {
