@@ -24,7 +24,7 @@ use crate::{
 #[derive(Debug, Clone, Copy, Default, clap::Args)]
 pub(crate) struct Workstations {
     /// Build kubectl-multus for macOS and Windows too
-    #[arg(long, alias = "desks")]
+    #[arg(long)]
     workstations: bool,
 }
 
