@@ -1,8 +1,8 @@
 //! `sbom/`, `LICENSE` and `THIRD-PARTY.txt`: what is inside of each program, image and archive of a release, in CycloneDX, and the
 //! licences of it.
 //!
-//! The crates come from cargo's own resolution for each target ([`graph`]). A bill of materials is a value ([`bom`]) that two writers turn
-//! into documents; it names its subject by the digest that the release has. Nothing here reads a clock or makes a random number.
+//! The crates come from cargo's own resolution for each target ([`graph`]). A bill of materials is a value ([`bom`]) that [`cyclonedx`] turns
+//! into a document; it names its subject by the digest that the release has. Nothing here reads a clock or makes a random number.
 
 mod bom;
 mod cyclonedx;
@@ -69,8 +69,8 @@ impl Inventory {
         vex::check_is_current(&lock)?;
         let mut graphs = BTreeMap::new();
         for arch in Arch::ALL {
-            let of_arch = graph::arch_graphs(project, arch)?.into_iter();
-            graphs.extend(of_arch.map(|(program, graph)| ((arch, program), graph)));
+            let programs = graph::arch_graphs(project, arch)?.into_iter();
+            graphs.extend(programs.map(|(program, graph)| ((arch, program), graph)));
         }
         let mut workstations = BTreeMap::new();
         for workstation in Workstation::ALL {
@@ -302,8 +302,7 @@ pub(crate) mod tests {
                 (built.clone(), usage(true)),
             ]
             .into(),
-            links: [(root.clone(), linked.clone())].into(),
-            builds: [(linked, built)].into(),
+            edges: [(root.clone(), linked.clone()), (linked, built)].into(),
             root,
         }
     }
