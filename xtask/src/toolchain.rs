@@ -3,13 +3,12 @@
 use std::{
     collections::BTreeMap,
     fs,
-    io::Read as _,
     path::{Path, PathBuf},
     sync::{Mutex, PoisonError},
 };
 
 use anyhow::{Context as _, bail, ensure};
-use archive::digest::{Digest, Hasher, sha256};
+use archive::digest::{self, Digest, sha256};
 use release::build::{Build, Target};
 use xshell::{Shell, cmd};
 
@@ -191,15 +190,8 @@ fn files_with(dir: &Path, starts: &[&str], end: &str) -> anyhow::Result<Vec<Path
 
 fn digest_of(path: &Path) -> anyhow::Result<Digest> {
     let context = || format!("cannot read {}", path.display());
-    let mut file = fs::File::open(path).with_context(context)?;
-    let mut hasher = Hasher::default();
-    let mut buffer = vec![0; 1 << 20];
-    loop {
-        match file.read(&mut buffer).with_context(context)? {
-            0 => return Ok(hasher.finish()),
-            length => hasher.update(&buffer[..length]),
-        }
-    }
+    let file = fs::File::open(path).with_context(context)?;
+    digest::hash(file).with_context(context)
 }
 
 /// Gets the crates of this workspace, also those that only the lists of a release name, and those of the standard library where one is built.
