@@ -86,7 +86,7 @@ pub fn generated(settings: &BuildSettings<'_>, charts: &[Packed]) -> anyhow::Res
 /// since its manifest carries them.
 pub(crate) fn bindata(charts: &[Packed], k3s_manifest: &[u8]) -> Tree {
     let mut tree = Tree::default();
-    let of_chart = |chart: &Packed| {
+    let asset = |chart: &Packed| {
         let file = chart.path.rsplit('/').next().unwrap_or(&chart.path);
         let name = format!("{}/{file}", manifest::STATIC_DIR);
         (name, chart.bytes.clone())
@@ -95,7 +95,7 @@ pub(crate) fn bindata(charts: &[Packed], k3s_manifest: &[u8]) -> Tree {
     let charts: Vec<Asset> = charts
         .iter()
         .filter(|chart| chart.name.starts_with(&own))
-        .map(of_chart)
+        .map(asset)
         .collect();
     let manifest = (manifest::FILE_NAME.to_owned(), k3s_manifest.to_vec());
     for (package, assets) in [(STATIC, charts), (DEPLOY, vec![manifest])] {

@@ -651,8 +651,8 @@ fn statements_of_strangers_are_about_this_release_or_refused_by_name() {
             (&|tree| tree.add(&path, "garbage"), keys, &refused),
             (
                 &|tree| {
-                    let of_image = image(tree, ".sigstore.json");
-                    copy(tree, &of_image, &path);
+                    let from = image(tree, ".sigstore.json");
+                    copy(tree, &from, &path);
                 },
                 keys,
                 &refused,

@@ -72,8 +72,8 @@ fn fetch(project: &Project, args: &Args) -> anyhow::Result<()> {
         Suite::Chart | Suite::Rke2 | Suite::Upgrade => download::all(project).map(drop),
         Suite::K3s => {
             download::all(project)?;
-            let of_env = env::var_os(K3S).map(PathBuf::from);
-            let name = args.options.k3s.clone().or(of_env);
+            let variable = env::var_os(K3S).map(PathBuf::from);
+            let name = args.options.k3s.clone().or(variable);
             name.map_or(Ok(()), |name| k3s::Releases::of(project)?.fetch(&name))
         }
         _ => Ok(()),
