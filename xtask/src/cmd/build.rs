@@ -88,8 +88,7 @@ pub(crate) fn fetch(
 ) -> anyhow::Result<()> {
     toolchain::ensure_pinned(project)?;
     if install {
-        toolchain::install(project, arches)?;
-        toolchain::install_for_workstations(project, workstations.list())?;
+        toolchain::install(project, arches, workstations.list())?;
         install_compiler(project)?;
     }
     toolchain::ensure_installed(project, arches)?;
