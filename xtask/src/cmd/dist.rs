@@ -63,7 +63,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    make_with_workstations(
+    make(
         &Project::open()?.with_images(&args.names),
         &args.arches,
         args.workstations,
@@ -72,17 +72,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     )
 }
 
-/// Makes a release in `out`, for nodes alone, unless the one there is current.
+/// Makes a release in `out`, unless the one there is current.
 pub(crate) fn make(
-    project: &Project,
-    arches: &Arches,
-    out: &Path,
-    install: bool,
-) -> anyhow::Result<()> {
-    make_with_workstations(project, arches, Workstations::default(), out, install)
-}
-
-fn make_with_workstations(
     project: &Project,
     arches: &Arches,
     workstations: Workstations,

@@ -18,7 +18,7 @@ use self::options::Options;
 pub(crate) use self::options::Suite;
 use crate::{
     arch::{Arch, Arches},
-    cmd::{dist, download},
+    cmd::{build::workstations::Workstations, dist, download},
     project::Project,
     ui,
 };
@@ -80,12 +80,7 @@ fn fetch(project: &Project, args: &Args) -> anyhow::Result<()> {
     }
 }
 
-/// Returns a release for this machine, made again when sources changed.
-pub(crate) fn current_dist(project: &Project, install: bool) -> anyhow::Result<PathBuf> {
-    dist_of(project, None, install)
-}
-
-/// Returns a release for an architecture, or for this machine without one.
+/// Returns a release for an architecture, or for this machine without one, made again when sources changed.
 pub(crate) fn dist_of(
     project: &Project,
     arch: Option<Arch>,
@@ -96,7 +91,7 @@ pub(crate) fn dist_of(
         Some(arch) => (Arches::of(vec![arch]), format!("e2e-dist-{}", arch.name())),
     };
     let out = project.cache_dir().join(name);
-    dist::make(project, &arches, &out, install)?;
+    dist::make(project, &arches, Workstations::default(), &out, install)?;
     Ok(out)
 }
 
