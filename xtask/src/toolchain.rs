@@ -52,7 +52,7 @@ pub(crate) fn record(project: &Project, arches: &[Arch]) -> anyhow::Result<Optio
         };
         targets.insert(arch.name().to_owned(), target);
     }
-    let of_rustc = |name: &str| {
+    let rustc_field = |name: &str| {
         let mut lines = rustc.lines();
         let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
         value
@@ -63,11 +63,11 @@ pub(crate) fn record(project: &Project, arches: &[Arch]) -> anyhow::Result<Optio
     let lock = fs::read(&lock).with_context(|| format!("cannot read {}", lock.display()))?;
     let cargo = cmd!(shell, "cargo --version").quiet().read();
     let sysroot = sysroot_dir(&shell)?;
-    let host = of_rustc("host")?;
+    let host = rustc_field("host")?;
     Ok(Some(Build {
-        rustc: of_rustc("release")?,
-        rustc_commit: of_rustc("commit-hash")?,
-        llvm: of_rustc("LLVM version")?,
+        rustc: rustc_field("release")?,
+        rustc_commit: rustc_field("commit-hash")?,
+        llvm: rustc_field("LLVM version")?,
         cargo: cargo.context("cannot run cargo")?,
         linker: linker_version(&shell, &linker_path(&sysroot, &host))?,
         tool_files: tool_files(&sysroot, &host)?,
