@@ -23,25 +23,14 @@ pub fn sha256(bytes: &[u8]) -> Digest {
     Digest(Sha256::digest(bytes).into())
 }
 
-/// Hashes input that arrives in pieces.
-#[derive(Default)]
-pub struct Hasher(Sha256);
-
-impl Hasher {
-    /// Adds the next piece.
-    pub fn update(&mut self, bytes: &[u8]) {
-        self.0.update(bytes);
-    }
-
-    /// Returns the hash of all pieces in their order.
-    pub fn finish(self) -> Digest {
-        Digest(self.0.finalize().into())
-    }
+/// Hashes everything to its end.
+pub fn hash(from: impl Read) -> io::Result<Digest> {
+    Ok(copy(from, io::sink())?.0)
 }
 
 /// Copies everything to its end; returns the digest and the number of the bytes.
 pub fn copy(mut from: impl Read, mut to: impl Write) -> io::Result<(Digest, u64)> {
-    let (mut hasher, mut length) = (Hasher::default(), 0);
+    let (mut hasher, mut length) = (Sha256::new(), 0);
     let mut piece = vec![0; 1 << 16];
     loop {
         let count = match from.read(&mut piece) {
@@ -49,7 +38,7 @@ pub fn copy(mut from: impl Read, mut to: impl Write) -> io::Result<(Digest, u64)
             other => other?,
         };
         if count == 0 {
-            return Ok((hasher.finish(), length));
+            return Ok((Digest(hasher.finalize().into()), length));
         }
         hasher.update(&piece[..count]);
         to.write_all(&piece[..count])?;
@@ -137,10 +126,8 @@ mod tests {
         let expected = "sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
         assert_eq!(sha256(b"abc").to_string(), expected);
         assert_eq!(expected.parse::<Digest>().unwrap(), sha256(b"abc"));
-        let mut pieces = Hasher::default();
-        pieces.update(b"a");
-        pieces.update(b"bc");
-        assert_eq!(pieces.finish(), sha256(b"abc"));
+        let pieces = b"a".chain(&b"bc"[..]);
+        assert_eq!(hash(pieces).unwrap(), sha256(b"abc"));
     }
 
     #[test]

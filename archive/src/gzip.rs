@@ -5,10 +5,7 @@
 
 use std::io::{self, Read as _, Write as _};
 
-use flate2::{
-    Compression, GzBuilder,
-    bufread::{GzDecoder, MultiGzDecoder},
-};
+use flate2::{Compression, GzBuilder, bufread::GzDecoder};
 
 /// The reasons why bytes cannot be decompressed.
 #[derive(Debug, thiserror::Error)]
@@ -54,19 +51,6 @@ pub fn decompress(bytes: &[u8], max: u64) -> Result<Vec<u8>, Error> {
         0 => Ok(out),
         rest => Err(Error::Trailing(rest)),
     }
-}
-
-/// Decompresses consecutive members, as some image builders write them, to at most `max` bytes in all.
-pub fn decompress_members(bytes: &[u8], max: u64) -> Result<Vec<u8>, Error> {
-    let mut out = Vec::new();
-    let len = MultiGzDecoder::new(bytes)
-        .take(max.saturating_add(1))
-        .read_to_end(&mut out)
-        .map_err(Error::Damaged)?;
-    if len as u64 > max {
-        return Err(Error::TooLarge(max));
-    }
-    Ok(out)
 }
 
 #[cfg(test)]
@@ -116,13 +100,8 @@ mod tests {
     }
 
     #[test]
-    fn members_may_follow_each_other() {
+    fn second_member_is_refused() {
         let two = [compress(b"ab"), compress(b"c")].concat();
-        assert_eq!(decompress_members(&two, 3).unwrap(), b"abc");
-        assert!(matches!(
-            decompress_members(&two, 2),
-            Err(Error::TooLarge(2))
-        ));
         assert!(matches!(decompress(&two, 3), Err(Error::Trailing(_))));
     }
 

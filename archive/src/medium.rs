@@ -277,9 +277,7 @@ impl Medium {
     }
 
     fn hash(&self, name: &str) -> Result<Digest, Error> {
-        let hashed = digest::copy(self.open_file(name)?, io::sink());
-        let (digest, _) = hashed.map_err(|source| self.io(name, source))?;
-        Ok(digest)
+        digest::hash(self.open_file(name)?).map_err(|source| self.io(name, source))
     }
 
     fn bytes(&self, name: &str, max: u64) -> Result<Vec<u8>, Error> {

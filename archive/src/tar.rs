@@ -1,8 +1,8 @@
 //! Writes ustar archives from values: owner 0, time 0, the modes of the entries; nothing is read from a disk.
 
 use std::{
+    borrow::Borrow,
     collections::{BTreeMap, BTreeSet},
-    io,
 };
 
 use tar::{EntryType, Header};
@@ -101,74 +101,33 @@ pub fn write(entries: &[Entry]) -> Result<Vec<u8>, Error> {
     write_in_order(&sorted)
 }
 
-/// Writes the entries in their own order and adds no parent directories.
-pub fn write_in_order(entries: &[Entry]) -> Result<Vec<u8>, Error> {
-    let mut writer = Writer::new(Vec::new());
+/// Writes the entries in their own order and adds no parent directories. The caller may give one after the other away.
+pub fn write_in_order<E: Borrow<Entry>>(
+    entries: impl IntoIterator<Item = E>,
+) -> Result<Vec<u8>, Error> {
+    let mut out = Vec::new();
+    let mut seen = BTreeSet::new();
     for entry in entries {
-        writer.add(entry)?.expect("a Vec takes every write");
-    }
-    Ok(writer.finish().expect("a Vec takes every write"))
-}
-
-/// Writes an archive entry by entry, so that the caller holds only one of them in memory.
-pub struct Writer<W> {
-    out: W,
-    seen: BTreeSet<String>,
-}
-
-impl<W: io::Write> Writer<W> {
-    /// Begins an archive.
-    pub fn new(out: W) -> Self {
-        Self {
-            out,
-            seen: BTreeSet::new(),
-        }
-    }
-
-    /// Writes one entry. The outer error is about the entry, the inner one about the output.
-    pub fn add(&mut self, entry: &Entry) -> Result<io::Result<()>, Error> {
+        let entry = entry.borrow();
         if !is_plain(&entry.path) {
             return Err(Error::Path(entry.path.clone()));
         }
-        if !self.seen.insert(entry.path.clone()) {
+        if !seen.insert(entry.path.clone()) {
             return Err(Error::Duplicate(entry.path.clone()));
         }
-        let header = header(entry)?;
-        Ok(self.write(header.as_bytes(), entry))
-    }
-
-    fn write(&mut self, header: &[u8], entry: &Entry) -> io::Result<()> {
-        self.out.write_all(header)?;
+        out.extend_from_slice(header(entry)?.as_bytes());
         if let Kind::File(bytes) = &entry.kind {
-            self.out.write_all(bytes)?;
-            self.out.write_all(&BLOCK[..padding(bytes.len())])?;
+            out.extend_from_slice(bytes);
+            out.resize(out.len().next_multiple_of(BLOCK), 0);
         }
-        Ok(())
     }
-
-    /// Writes the end of the archive, two empty blocks.
-    pub fn finish(mut self) -> io::Result<W> {
-        self.out.write_all(&BLOCK)?;
-        self.out.write_all(&BLOCK)?;
-        Ok(self.out)
-    }
+    // The end is two empty blocks.
+    out.resize(out.len() + 2 * BLOCK, 0);
+    Ok(out)
 }
 
 /// Headers and contents fill multiples of this block.
-const BLOCK: [u8; 512] = [0; 512];
-
-fn padding(len: usize) -> usize {
-    len.next_multiple_of(BLOCK.len()) - len
-}
-
-/// Returns the length in bytes of the archive of these entries.
-pub fn size(entries: &[Entry]) -> u64 {
-    let blocks = entries.iter().map(|entry| match &entry.kind {
-        Kind::File(bytes) => 1 + bytes.len().div_ceil(BLOCK.len()),
-        Kind::Dir | Kind::Link(_) => 1,
-    });
-    (blocks.sum::<usize>() as u64 + 2) * BLOCK.len() as u64
-}
+const BLOCK: usize = 512;
 
 /// Returns true for a relative path without an empty, `.` or `..` part: it stays below the directory that it is joined to.
 pub fn is_plain(path: &str) -> bool {
@@ -231,7 +190,6 @@ mod tests {
     fn header_is_ustar_without_owner_and_time() {
         let bytes = write(&[Entry::file("x", 0o644, "abc")]).unwrap();
         assert_eq!(bytes.len(), 512 + 512 + 1024);
-        assert_eq!(size(&[Entry::file("x", 0o644, "abc")]), 2048);
         assert_eq!(&bytes[257..265], b"ustar\x0000");
         let header = Header::from_byte_slice(&bytes[..512]);
         assert_eq!(

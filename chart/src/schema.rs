@@ -27,7 +27,7 @@ pub fn values_schema<'a>(settings: impl Into<BuildSettings<'a>>) -> String {
     let settings = settings.into();
     let mut schema = group(false);
     for row in VALUES {
-        put(&mut schema, row.path, of_row(row));
+        put(&mut schema, row.path, row_schema(row));
     }
     for path in WITHOUT_EFFECT {
         put(&mut schema, path, json!({"description": "No effect."}));
@@ -54,7 +54,7 @@ fn put(schema: &mut Value, path: &str, value: Value) {
     }
 }
 
-fn of_row(row: &Row) -> Value {
+fn row_schema(row: &Row) -> Value {
     let mut schema = match row.kind {
         Kind::Group => group(false),
         Kind::OpenGroup => group(true),

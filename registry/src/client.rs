@@ -99,6 +99,15 @@ pub enum Error {
     },
 }
 
+/// Returns `None` for what the registry does not have.
+pub fn optional<T>(outcome: Result<T, Error>) -> Result<Option<T>, Error> {
+    match outcome {
+        Ok(found) => Ok(Some(found)),
+        Err(Error::Missing { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 /// A client of one registry.
 pub struct Registry {
     access: Access,
@@ -162,21 +171,15 @@ impl Registry {
         let action = || format!("look for {repository}@{digest}");
         let path = format!("blobs/{digest}");
         let request = || self.request(Method::HEAD, repository, &path);
-        match self.headers(&action, &push(repository), &request) {
-            Ok(_) => Ok(true),
-            Err(Error::Missing { .. }) => Ok(false),
-            Err(error) => Err(error),
-        }
+        Ok(optional(self.headers(&action, &push(repository), &request))?.is_some())
     }
 
     /// Returns the digest of a tag or digest, or `None` when the registry does not have it.
     pub fn digest_of(&self, repository: &str, name: &str) -> Result<Option<Digest>, Error> {
         let action = || format!("look for {repository} {name}");
         let request = || self.manifest_request(Method::HEAD, repository, name);
-        let found = match self.headers(&action, &push(repository), &request) {
-            Ok(found) => found,
-            Err(Error::Missing { .. }) => return Ok(None),
-            Err(error) => return Err(error),
+        let Some(found) = optional(self.headers(&action, &push(repository), &request))? else {
+            return Ok(None);
         };
         let digest = found.get(CONTENT_DIGEST);
         match digest.and_then(|digest| digest.to_str().ok()?.parse().ok()) {
@@ -218,10 +221,8 @@ impl Registry {
             };
             let is_list = |body: &[u8]| tag_list(body).map(drop);
             let found = self.exchange(&action, &pull(repository), &request, Some(&is_list));
-            let body = match found {
-                Ok((_, body)) => body,
-                Err(Error::Missing { .. }) => break,
-                Err(error) => return Err(error),
+            let Some((_, body)) = optional(found)? else {
+                break;
             };
             let page = tag_list(&body).unwrap_or_default();
             last = page.last().cloned();
@@ -290,11 +291,7 @@ impl Registry {
             let request = self.request(Method::GET, repository, &format!("referrers/{subject}"));
             request.header(ACCEPT, archive::oci::INDEX)
         };
-        match self.headers(&action, &push(repository), &request) {
-            Ok(_) => Ok(true),
-            Err(Error::Missing { .. }) => Ok(false),
-            Err(error) => Err(error),
-        }
+        Ok(optional(self.headers(&action, &push(repository), &request))?.is_some())
     }
 
     fn request(&self, method: Method, repository: &str, rest: &str) -> RequestBuilder {

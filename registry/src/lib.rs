@@ -8,7 +8,7 @@ pub mod names;
 pub mod push;
 pub mod referrers;
 
-pub use client::{Access, Error, Login, Registry, StoredLoginError, stored_login};
+pub use client::{Access, Error, Login, Registry, StoredLoginError, optional, stored_login};
 
 #[cfg(any(test, fuzzing))]
 pub use client::fuzz;

@@ -67,10 +67,7 @@ pub fn send(
     let mut count = |is_present, len| stats.count(is_present, len, progress);
     let repository = &artifact.repository;
     for (digest, bytes) in &artifact.blobs {
-        let is_present = registry.has_blob(repository, digest)?;
-        if !is_present {
-            registry.push_blob(repository, digest, bytes)?;
-        }
+        let is_present = blob(registry, repository, digest, bytes)?;
         count(is_present, bytes.len());
     }
     for (at, (media_type, bytes)) in artifact.manifests.iter().enumerate() {
@@ -88,6 +85,20 @@ pub fn send(
         count(is_present, bytes.len());
     }
     Ok(stats)
+}
+
+/// Sends a blob that the registry does not have; returns whether it had it.
+pub(crate) fn blob(
+    registry: &Registry,
+    repository: &str,
+    digest: &Digest,
+    bytes: &[u8],
+) -> Result<bool, Error> {
+    let is_present = registry.has_blob(repository, digest)?;
+    if !is_present {
+        registry.push_blob(repository, digest, bytes)?;
+    }
+    Ok(is_present)
 }
 
 /// Gives the tag to an artifact that the registry has under another one; returns whether the tag named something else before.

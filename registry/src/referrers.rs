@@ -13,7 +13,10 @@ use archive::{
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::{Error, Registry, push::PushStats};
+use crate::{
+    Error, Registry, optional,
+    push::{self, PushStats},
+};
 
 /// Media type of the configuration of artifacts, which have none.
 const EMPTY: &str = "application/vnd.oci.empty.v1+json";
@@ -111,11 +114,7 @@ pub fn attach(
     let mut manifests = Vec::new();
     for document in documents {
         for bytes in [EMPTY_BYTES, &document.bytes] {
-            let digest = sha256(bytes);
-            let is_present = registry.has_blob(repository, &digest)?;
-            if !is_present {
-                registry.push_blob(repository, &digest, bytes)?;
-            }
+            let is_present = push::blob(registry, repository, &sha256(bytes), bytes)?;
             count(is_present, bytes.len());
         }
         let bytes = manifest(subject, document);
@@ -129,11 +128,7 @@ pub fn attach(
     }
     if !manifests.is_empty() && !registry.lists_referrers(repository, &subject.digest)? {
         let tag = fallback_tag(&subject.digest);
-        let index = match registry.manifest(repository, &tag) {
-            Ok(index) => Some(index),
-            Err(Error::Missing { .. }) => None,
-            Err(error) => return Err(error),
-        };
+        let index = optional(registry.manifest(repository, &tag))?;
         if let Some(index) = with_manifests(index.as_deref(), &manifests) {
             registry.push_manifest(repository, &tag, oci::INDEX, &index)?;
             count(false, index.len());

@@ -45,7 +45,7 @@ pub fn distros() -> impl Iterator<Item = Distro> {
 }
 
 /// Returns the path of a distro's manifest in a release.
-pub fn manifest_path(distro: Distro) -> String {
+pub(crate) fn manifest_path(distro: Distro) -> String {
     format!("manifests/{}/{}", distro.as_str(), manifest::FILE_NAME)
 }
 
@@ -67,24 +67,26 @@ pub fn index(charts: &[Packed], epoch: u64) -> anyhow::Result<String> {
 /// The path of the manifest for `kubectl apply` in a release.
 pub const PLAIN_MANIFEST: &str = "manifests/kubernetes/multus.yaml";
 
-/// Returns everything below `manifests/`.
-pub fn manifests<'a>(settings: impl Into<BuildSettings<'a>>) -> anyhow::Result<Tree> {
-    let settings = settings.into();
+/// Returns everything below `bindata/` and `manifests/`.
+pub fn generated(settings: &BuildSettings<'_>, charts: &[Packed]) -> anyhow::Result<Tree> {
     let mut tree = Tree::default();
     for distro in distros() {
-        let text = manifest::helm_charts(distro, &settings)
+        let text = manifest::helm_charts(distro, settings)
             .with_context(|| format!("cannot make the manifest for {}", distro.as_str()))?;
         tree.add(manifest_path(distro), text);
     }
-    tree.add(PLAIN_MANIFEST, manifest::plain(&settings));
+    tree.add(PLAIN_MANIFEST, manifest::plain(settings));
+    let k3s = tree.get(&manifest_path(Distro::K3s));
+    let bindata = bindata(charts, k3s.context("K3s has a manifest")?);
+    tree.extend(bindata);
     Ok(tree)
 }
 
 /// Returns everything below `bindata/`: K3s' charts and manifest as Go sources and as a tree for `go:embed`. RKE2's tree embeds no charts,
 /// since its manifest carries them.
-pub fn bindata(charts: &[Packed], k3s_manifest: &[u8]) -> Tree {
+pub(crate) fn bindata(charts: &[Packed], k3s_manifest: &[u8]) -> Tree {
     let mut tree = Tree::default();
-    let of_chart = |chart: &Packed| {
+    let asset = |chart: &Packed| {
         let file = chart.path.rsplit('/').next().unwrap_or(&chart.path);
         let name = format!("{}/{file}", manifest::STATIC_DIR);
         (name, chart.bytes.clone())
@@ -93,7 +95,7 @@ pub fn bindata(charts: &[Packed], k3s_manifest: &[u8]) -> Tree {
     let charts: Vec<Asset> = charts
         .iter()
         .filter(|chart| chart.name.starts_with(&own))
-        .map(of_chart)
+        .map(asset)
         .collect();
     let manifest = (manifest::FILE_NAME.to_owned(), k3s_manifest.to_vec());
     for (package, assets) in [(STATIC, charts), (DEPLOY, vec![manifest])] {

@@ -118,7 +118,7 @@ fn manifest(version: &str, archives: &[(Machine, Digest)]) -> String {
     )
 }
 
-/// Checks the archives of a release against its programs, and the manifest against the archives. A release of another commit may have none.
+/// Checks the archives of a release against its programs, and the manifest against the archives.
 pub fn check(
     tree: &Tree,
     version: &str,
@@ -126,9 +126,6 @@ pub fn check(
     is_checkout: bool,
     claimed: &mut BTreeSet<String>,
 ) -> anyhow::Result<()> {
-    if !is_checkout && tree.below(DIR).next().is_none() {
-        return Ok(());
-    }
     let file = |path: &str| {
         let bytes = tree.get(path);
         bytes.with_context(|| format!("{path} is missing"))
@@ -275,9 +272,5 @@ mod tests {
                 "krew/multus.yaml does not follow from the archives",
             );
         }
-        let mut without = sound.clone();
-        without.0.retain(|path, _| !path.starts_with(DIR));
-        outcome(&without, false).unwrap();
-        outcome(&without, true).unwrap_err();
     }
 }

@@ -7,6 +7,7 @@ pub mod arch;
 pub mod build;
 pub mod bundle;
 pub mod charts;
+pub mod compose;
 pub mod description;
 pub mod elf;
 pub mod exports;

@@ -23,16 +23,12 @@ use crate::{
 pub type ProgramsByArch = BTreeMap<String, Vec<u8>>;
 
 /// Returns the files for all these architectures, by their path on the medium.
-pub fn tree(
-    layout: &Layout,
-    architectures: &[&str],
-    programs: &ProgramsByArch,
-) -> anyhow::Result<Tree> {
+pub fn tree(layout: &Layout, arches: &[Arch], programs: &ProgramsByArch) -> anyhow::Result<Tree> {
     let mut tree = Tree::default();
     let all_digests = lists::digests(&layout.images);
-    for architecture in architectures {
+    for architecture in arches.iter().map(|arch| arch.name()) {
         let part = bundle::slice(layout, architecture)?;
-        let program = programs.get(*architecture).map(Vec::as_slice);
+        let program = programs.get(architecture).map(Vec::as_slice);
         let files = files(architecture, &part, &all_digests, program)?;
         add(&mut tree, architecture, files);
     }

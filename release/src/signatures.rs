@@ -43,7 +43,7 @@ pub const MAX_SIZE: u64 = 4 << 20;
 
 /// Returns whether a file of a release is one of its signatures, by its path alone.
 pub(crate) fn is_signature(path: &str) -> bool {
-    let of_digest = |dir: &str, endings: &[&str]| {
+    let is_digest = |dir: &str, endings: &[&str]| {
         let name = path.strip_prefix(dir);
         let stem = name.and_then(|name| endings.iter().find_map(|end| name.strip_suffix(end)));
         stem.is_some_and(|stem| Digest::from_hex(stem).is_ok())
@@ -51,8 +51,8 @@ pub(crate) fn is_signature(path: &str) -> bool {
     let chart = path.strip_prefix("charts/assets/");
     let chart = chart.and_then(|rest| rest.strip_suffix(CHART)?.strip_suffix(".tgz"));
     [sums_signature(SUMS), sums_bundle(), KEYRING.to_owned()].contains(&path.to_owned())
-        || of_digest(PROVENANCE, &[BUNDLE])
-        || of_digest(IMAGES, &[BUNDLE, image::PAYLOAD, image::PAYLOAD_SIGNATURE])
+        || is_digest(PROVENANCE, &[BUNDLE])
+        || is_digest(IMAGES, &[BUNDLE, image::PAYLOAD, image::PAYLOAD_SIGNATURE])
         || path
             .strip_prefix("airgap/")
             .is_some_and(is_medium_signature)

@@ -42,6 +42,17 @@ const UNLIMITED: Limit = Limit {
     bytes: u64::MAX,
 };
 
+impl<Bytes: Into<Vec<u8>>> FromIterator<(String, Bytes)> for Tree {
+    /// Makes a tree of data files.
+    fn from_iter<T: IntoIterator<Item = (String, Bytes)>>(files: T) -> Self {
+        let mut tree = Self::default();
+        for (path, bytes) in files {
+            tree.add(path, bytes);
+        }
+        tree
+    }
+}
+
 impl Tree {
     /// Adds a data file.
     pub fn add(&mut self, path: impl Into<String>, bytes: impl Into<Vec<u8>>) {

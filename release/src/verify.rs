@@ -35,7 +35,7 @@ pub struct Checkout {
     /// The names of the programs of each architecture.
     pub programs: Vec<&'static str>,
     /// Returns everything that has a limit.
-    pub budgets: fn(&Origin, &Tree, &[Image]) -> Vec<Budget>,
+    pub budgets: fn(&[Arch], &Tree, &[Image]) -> Vec<Budget>,
     /// The text of the licence.
     pub licence: &'static str,
     /// Returns the document about advisories that do not apply to a release.
@@ -206,7 +206,7 @@ pub fn check<'a>(
         image_prefix: release.image_prefix.clone(),
     };
     let budgets = match standard {
-        Standard::Checkout(checkout) => (checkout.budgets)(&origin, tree, &images),
+        Standard::Checkout(checkout) => (checkout.budgets)(&origin.architectures, tree, &images),
         Standard::Description => {
             check_sizes(&release, tree)?;
             release.budgets.clone()

@@ -1,5 +1,7 @@
 //! The machines of operators that are not nodes: only the kubectl plugin is built for them, and only on demand.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Context as _, ensure};
 use object::{
     LittleEndian,
@@ -16,6 +18,9 @@ use crate::tree::Tree;
 /// The kubectl plugin in the `bin/` of a release.
 pub const PROGRAM: &str = "kubectl-multus";
 
+/// The plugins by workstation.
+pub type Plugins = BTreeMap<Workstation, Vec<u8>>;
+
 /// A kind of machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Workstation {
@@ -25,7 +30,7 @@ pub enum Workstation {
 }
 
 /// The libraries of Windows that its programs may load: everything else would have to be shipped with them.
-const OF_WINDOWS: &[&str] = &[
+const WINDOWS_LIBRARIES: &[&str] = &[
     "advapi32.dll",
     "api-ms-win-",
     "bcrypt.dll",
@@ -40,7 +45,7 @@ const OF_WINDOWS: &[&str] = &[
 ];
 
 /// The directories of macOS that have the libraries which its programs may load.
-const OF_MACOS: &[&str] = &["/System/Library/Frameworks/", "/usr/lib/"];
+const MACOS_LIBRARY_DIRS: &[&str] = &["/System/Library/Frameworks/", "/usr/lib/"];
 
 impl Workstation {
     pub const ALL: [Self; 3] = [Self::DarwinAmd64, Self::DarwinArm64, Self::WindowsAmd64];
@@ -107,11 +112,22 @@ fn check_windows(bytes: &[u8]) -> anyhow::Result<()> {
         let name = table.name(descriptor.name.get(LittleEndian))?;
         let name = String::from_utf8_lossy(name).to_lowercase();
         ensure!(
-            OF_WINDOWS.iter().any(|known| name.starts_with(known)),
+            WINDOWS_LIBRARIES
+                .iter()
+                .any(|known| name.starts_with(known)),
             "it requires {name}, which Windows does not have"
         );
     }
     Ok(())
+}
+
+/// Returns the plugins under their paths in a release.
+pub fn tree(plugins: &Plugins) -> Tree {
+    let mut tree = Tree::default();
+    for (workstation, bytes) in plugins {
+        tree.add_program(workstation.path(), bytes.clone());
+    }
+    tree
 }
 
 fn check_macos(bytes: &[u8], cpu: macho::CpuType) -> anyhow::Result<()> {
@@ -131,7 +147,7 @@ fn check_macos(bytes: &[u8], cpu: macho::CpuType) -> anyhow::Result<()> {
                 let name = command.string(LittleEndian, library.dylib.name)?;
                 let name = String::from_utf8_lossy(name);
                 ensure!(
-                    OF_MACOS.iter().any(|dir| name.starts_with(dir)),
+                    MACOS_LIBRARY_DIRS.iter().any(|dir| name.starts_with(dir)),
                     "it requires {name}, which macOS does not have"
                 );
             }

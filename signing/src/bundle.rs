@@ -210,7 +210,7 @@ mod tests {
         );
         // The signature still counts, but others may read something else.
         let text = String::from_utf8(blob).unwrap();
-        let of_statement = String::from_utf8(statement.clone()).unwrap();
+        let statement_text = String::from_utf8(statement.clone()).unwrap();
         let key_id = STANDARD.encode(public.id().bytes());
         let other_id = STANDARD.encode(other.public().id().bytes());
         for (from, to) in [
@@ -227,17 +227,17 @@ mod tests {
                 let outcome = verify_blob(changed.as_bytes(), b"x", &public);
                 refused(outcome, "more than the signature");
             }
-            let changed_statement = of_statement.replace(from, to);
-            if changed_statement != of_statement {
+            let changed_statement = statement_text.replace(from, to);
+            if changed_statement != statement_text {
                 let outcome = open_statement(changed_statement.as_bytes(), &public);
                 refused(outcome.map(drop), "more than the signature");
             }
             assert!(
-                changed != text || changed_statement != of_statement,
+                changed != text || changed_statement != statement_text,
                 "{from}"
             );
         }
-        let (open, more) = (text.strip_suffix('}'), of_statement.split_once("}},"));
+        let (open, more) = (text.strip_suffix('}'), statement_text.split_once("}},"));
         let both = format!("{},{}", open.unwrap(), more.unwrap().1);
         refused(
             verify_blob(both.as_bytes(), b"x", &public),

@@ -18,8 +18,8 @@ const KEY_TIME: u32 = 1_577_836_800;
 /// SHA-256 in the tables of the specification.
 const HASH: u8 = 8;
 /// Kinds of signatures: over a text, and over a key with a name.
-const OF_TEXT: u8 = 0x01;
-const OF_NAME: u8 = 0x13;
+const TEXT_SIGNATURE: u8 = 0x01;
+const NAME_SIGNATURE: u8 = 0x13;
 /// Kinds of packets.
 const SIGNATURE: u8 = 2;
 const KEY: u8 = 6;
@@ -37,7 +37,7 @@ pub fn keyring(key: &SecretKey, name: &str) -> Vec<u8> {
         usage: Some(CERTIFIES_AND_SIGNS),
     };
     let signed = signed_name(&public, name);
-    let signature = signature(key, OF_NAME, &times, &signed);
+    let signature = signature(key, NAME_SIGNATURE, &times, &signed);
     [named_key(&public, name), packet(SIGNATURE, &signature)].concat()
 }
 
@@ -45,7 +45,7 @@ pub fn keyring(key: &SecretKey, name: &str) -> Vec<u8> {
 pub fn verify_keyring(ring: &[u8], key: &PublicKey, name: &str) -> Result<(), SignatureError> {
     let rest = ring.strip_prefix(named_key(key, name).as_slice());
     let packet = rest.ok_or(SignatureError::Mismatch)?;
-    verify(packet, key, OF_NAME, &signed_name(key, name))
+    verify(packet, key, NAME_SIGNATURE, &signed_name(key, name))
 }
 
 /// Signs a text, which stays readable. The time is that of the signature, in seconds since 1970.
@@ -55,7 +55,7 @@ pub fn sign_text(text: &str, key: &SecretKey, time: u64) -> String {
         signature: u32::try_from(time).unwrap_or(u32::MAX).max(KEY_TIME),
         usage: None,
     };
-    let signature = signature(key, OF_TEXT, &times, canonical(text).as_bytes());
+    let signature = signature(key, TEXT_SIGNATURE, &times, canonical(text).as_bytes());
     let armor = armor(&packet(SIGNATURE, &signature));
     format!(
         "{TEXT_HEAD}{}\n{SIGNATURE_HEAD}{armor}{SIGNATURE_END}",
@@ -70,7 +70,7 @@ pub fn verify_text(file: &str, text: &str, key: &PublicKey) -> Result<(), Signat
         .strip_prefix(&head)
         .and_then(|rest| rest.strip_suffix(SIGNATURE_END));
     let packet = unarmor(armor.ok_or(SignatureError::Mismatch)?).ok_or(SignatureError::Form)?;
-    verify(&packet, key, OF_TEXT, canonical(text).as_bytes())
+    verify(&packet, key, TEXT_SIGNATURE, canonical(text).as_bytes())
 }
 
 /// Returns the fingerprint of the key, in upper case as `gpg` prints it.

@@ -55,7 +55,7 @@ impl Verifier {
 
     /// Creates a verifier from a list that may have certificates which webpki cannot use, as a machine's own may. Where none is left, all
     /// servers are refused with `without_trusted`.
-    pub fn of_usable(
+    pub fn from_usable(
         trusted: Vec<CertificateDer<'static>>,
         without_trusted: CertificateError,
         provider: Arc<CryptoProvider>,
@@ -229,7 +229,7 @@ mod tests {
         let own = Authority::generate();
         let provider = ring::default_provider().into();
         let broken = vec![CertificateDer::from(vec![0_u8; 4])];
-        let verifier = Verifier::of_usable(broken, CertificateError::Revoked, provider);
+        let verifier = Verifier::from_usable(broken, CertificateError::Revoked, provider);
         let error = verify(&verifier, own.server().0, "127.0.0.1", later(0)).unwrap();
         assert!(error.contains("Revoked"), "{error}");
     }

@@ -1,10 +1,7 @@
 //! The limits of sizes. A limit is raised here, in a commit that says why, or not at all.
 
 use archive::verify::Image;
-use release::{
-    description::{Budget, Origin},
-    tree::Tree,
-};
+use release::{description::Budget, tree::Tree};
 
 use crate::{arch::Arch, programs};
 
@@ -19,8 +16,7 @@ const CHART: u64 = 100_000;
 const MANIFEST: u64 = 1_000_000;
 
 /// Returns everything of a release that has a limit.
-pub(crate) fn of(origin: &Origin, tree: &Tree, images: &[Image]) -> Vec<Budget> {
-    let arches = &origin.architectures;
+pub(crate) fn of(arches: &[Arch], tree: &Tree, images: &[Image]) -> Vec<Budget> {
     let files = tree.0.iter().filter_map(|(path, file)| {
         Some(Budget {
             what: path.clone(),

@@ -150,9 +150,9 @@ pub(crate) fn check_settings(project: &Project, triples: &[&str]) -> anyhow::Res
 fn foreign_settings(settings: &toml::Table, triples: &[&str]) -> Vec<String> {
     let table = |name: &str| settings.get(name).and_then(toml::Value::as_table);
     let mut found = Vec::new();
-    let of_build = ["rustc", "rustc-wrapper", "rustc-workspace-wrapper"];
+    let names = ["rustc", "rustc-wrapper", "rustc-workspace-wrapper"];
     let build = table("build").into_iter().flat_map(toml::Table::keys);
-    for key in build.filter(|key| of_build.contains(&key.as_str())) {
+    for key in build.filter(|key| names.contains(&key.as_str())) {
         found.push(format!("build.{key}"));
     }
     for (target, value) in table("target").into_iter().flatten() {

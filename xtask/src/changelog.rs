@@ -80,8 +80,8 @@ pub(crate) fn cut(text: &str, version: &Version, date: &str) -> anyhow::Result<S
 /// Returns the text of a version's section, as notes of its release.
 pub(crate) fn notes(text: &str, version: &Version) -> anyhow::Result<String> {
     let all = sections(text).into_iter();
-    let mut of_version = all.filter(|section| section.version().as_ref() == Some(version));
-    let section = of_version.next().filter(|section| !section.is_empty());
+    let mut matching = all.filter(|section| section.version().as_ref() == Some(version));
+    let section = matching.next().filter(|section| !section.is_empty());
     let section = section.with_context(|| {
         format!("{FILE} has no section `## {version}{DATED}YYYY-MM-DD` with an entry: `cargo xtask release bump {version}` cuts it")
     })?;

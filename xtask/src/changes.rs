@@ -7,7 +7,10 @@ use clap::ValueEnum as _;
 use serde_json::Value;
 use xshell::cmd;
 
-use crate::{cmd::e2e::Suite, project::Project};
+use crate::{
+    cmd::e2e::Suite,
+    project::{self, Project},
+};
 
 /// The tests of a change.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -89,15 +92,7 @@ struct Package {
 /// Returns the tests of all files that differ from where the branch left a revision.
 pub(crate) fn since(project: &Project, revision: &str) -> anyhow::Result<Selection> {
     let shell = project.shell()?;
-    let git = |args: &[&str]| {
-        cmd!(
-            shell,
-            "git --no-optional-locks -c safe.directory=* {args...}"
-        )
-        .quiet()
-        .ignore_stderr()
-        .read()
-    };
+    let git = |args: &[&str]| project::git(&shell, args).ignore_stderr().read();
     let base = git(&["merge-base", "--end-of-options", revision, "HEAD"]).with_context(|| {
         format!("this checkout has no revision {revision} with a commit in common: fetch it")
     })?;

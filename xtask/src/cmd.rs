@@ -25,7 +25,7 @@ use clap::{Parser, Subcommand};
 
 use ::release::verify::Checkout;
 
-use crate::{budgets, pages, programs, sbom, tree::Tree};
+use crate::{budgets, pages, programs, sbom};
 
 /// Builds, packs and checks a release of multus-rs.
 #[derive(Parser)]
@@ -90,15 +90,10 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<()> {
     }
 }
 
-/// Returns the manual pages and completions of a release.
-pub(crate) fn release_pages() -> Tree {
-    pages::tree()
-}
-
 /// Returns what a release of this checkout is compared with besides its own description.
 pub(crate) fn checkout() -> Checkout {
     Checkout {
-        pages: release_pages(),
+        pages: pages::tree(),
         programs: programs::names().collect(),
         budgets: budgets::of,
         licence: sbom::LICENCE_TEXT,
@@ -120,7 +115,7 @@ mod tests {
 
     #[test]
     fn every_program_has_its_pages() {
-        let tree = release_pages();
+        let tree = pages::tree();
         for path in [
             "man/multus-daemon.1",
             "man/multus-distro-run.1",

@@ -28,7 +28,7 @@ use std::process::ExitCode;
 
 // These modules of the libraries are used everywhere here.
 use airgap::ui;
-use release::{charts, description, elf, plugin_archives, tree};
+use release::{charts, description, elf, tree};
 
 /// The beginning of the line about a failure.
 const PREFIX: &str = "error";

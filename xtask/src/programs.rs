@@ -1,10 +1,7 @@
 //! The programs of a release: how cargo builds them, what they are called, and how large they may be.
 
-use std::collections::BTreeMap;
-
 use anyhow::Context as _;
 pub(crate) use release::arch::Binaries;
-use release::tree::Tree;
 
 use crate::arch::{Arch, Facts};
 
@@ -64,15 +61,4 @@ pub(crate) fn budget(arch: Arch, program: &str) -> Option<u64> {
         "multus-airgap" => Some(AIRGAP_BUDGET),
         _ => None,
     }
-}
-
-/// Returns the programs under their paths in a release.
-pub(crate) fn tree(binaries: &BTreeMap<Arch, Binaries>) -> Tree {
-    let mut tree = Tree::default();
-    for (arch, programs) in binaries {
-        for (name, bytes) in programs {
-            tree.add_program(format!("bin/{}/{name}", arch.name()), bytes.clone());
-        }
-    }
-    tree
 }

@@ -11,7 +11,7 @@ use archive::digest::{Digest, sha256};
 use chart::{BuildSettings, ImagePrefix};
 use release::description;
 use semver::Version;
-use xshell::{Shell, cmd};
+use xshell::{Cmd, Shell, cmd};
 
 use crate::{changelog, release_line};
 
@@ -171,12 +171,7 @@ impl Project {
     }
 
     fn git(&self, args: &[&str]) -> anyhow::Result<String> {
-        let shell = self.shell()?;
-        let command = cmd!(
-            shell,
-            "git --no-optional-locks -c safe.directory=* {args...}"
-        );
-        let text = command.quiet().read();
+        let text = git(&self.shell()?, args).read();
         text.with_context(|| format!("cannot ask git about {}", self.root.display()))
     }
 
@@ -242,17 +237,22 @@ pub(crate) struct ImageNames {
     pub(crate) image_prefix: ImagePrefix,
 }
 
+/// Returns a question for git, which must not refuse a checkout that another user owns, as under sudo.
+pub(crate) fn git<'a>(shell: &'a Shell, args: &[&str]) -> Cmd<'a> {
+    cmd!(
+        shell,
+        "git --no-optional-locks -c safe.directory=* {args...}"
+    )
+    .quiet()
+}
+
 /// Lists the files of a checkout that git has or would add, as paths relative to it.
 pub(crate) fn files(root: &Path) -> anyhow::Result<Vec<String>> {
     let shell = Shell::new()?;
     shell.change_dir(root);
-    let listed = cmd!(
-        shell,
-        "git --no-optional-locks -c safe.directory=* ls-files --cached --others --exclude-standard"
-    )
-    .quiet()
-    .read()
-    .context("cannot list the files of the checkout")?;
+    let args = ["ls-files", "--cached", "--others", "--exclude-standard"];
+    let listed = git(&shell, &args).read();
+    let listed = listed.context("cannot list the files of the checkout")?;
     Ok(listed.lines().map(str::to_owned).collect())
 }
 
@@ -272,16 +272,7 @@ fn version(root: &Path) -> anyhow::Result<String> {
 fn commit(root: &Path) -> anyhow::Result<(String, u64)> {
     let shell = Shell::new()?;
     shell.change_dir(root);
-    // Git must not refuse a checkout that another user owns, as under sudo.
-    let git = |args: &[&str]| {
-        cmd!(
-            shell,
-            "git --no-optional-locks -c safe.directory=* {args...}"
-        )
-        .quiet()
-        .ignore_stderr()
-        .read()
-    };
+    let git = |args: &[&str]| git(&shell, args).ignore_stderr().read();
     let explicit = std::env::var("SOURCE_DATE_EPOCH").ok();
     let explicit = explicit
         .map(|text| {

@@ -1,8 +1,8 @@
 //! `sbom/`, `LICENSE` and `THIRD-PARTY.txt`: what is inside of each program, image and archive of a release, in CycloneDX, and the
 //! licences of it.
 //!
-//! The crates come from cargo's own resolution for each target ([`graph`]). A bill of materials is a value ([`bom`]) that two writers turn
-//! into documents; it names its subject by the digest that the release has. Nothing here reads a clock or makes a random number.
+//! The crates come from cargo's own resolution for each target ([`graph`]). A bill of materials is a value ([`bom`]) that [`cyclonedx`] turns
+//! into a document; it names its subject by the digest that the release has. Nothing here reads a clock or makes a random number.
 
 mod bom;
 mod cyclonedx;
@@ -31,7 +31,7 @@ use self::{
 };
 use crate::{
     arch::{Arch, Facts},
-    description::{FileEntry, ImageEntry, Release},
+    description::{FileEntry, Release},
     project::Project,
     tree::Tree,
     workstations,
@@ -69,8 +69,8 @@ impl Inventory {
         vex::check_is_current(&lock)?;
         let mut graphs = BTreeMap::new();
         for arch in Arch::ALL {
-            let of_arch = graph::arch_graphs(project, arch)?.into_iter();
-            graphs.extend(of_arch.map(|(program, graph)| ((arch, program), graph)));
+            let programs = graph::arch_graphs(project, arch)?.into_iter();
+            graphs.extend(programs.map(|(program, graph)| ((arch, program), graph)));
         }
         let mut workstations = BTreeMap::new();
         for workstation in Workstation::ALL {
@@ -136,50 +136,12 @@ impl Header {
     }
 }
 
-/// The parts of a release that have documents.
-pub(crate) struct Subjects<'a> {
-    pub(crate) version: &'a str,
-    pub(crate) epoch: u64,
-    pub(crate) arches: &'a [Arch],
-    pub(crate) images: &'a [ImageEntry],
-    pub(crate) files: &'a [FileEntry],
-}
-
-impl<'a> Subjects<'a> {
-    pub(crate) fn of(release: &'a Release, arches: &'a [Arch]) -> Self {
-        Self {
-            version: &release.version,
-            epoch: release.epoch,
-            arches,
-            images: &release.images,
-            files: &release.files,
-        }
-    }
-
-    fn digest(&self, path: &str) -> anyhow::Result<Digest> {
-        let file = self.files.iter().find(|file| file.path == path);
-        let file = file.with_context(|| format!("{path} is missing"))?;
-        Ok(Digest::from_hex(&file.sha256)?)
-    }
-
-    /// Returns the programs in `bin/` of an architecture.
-    fn programs(&self, arch: Arch) -> impl Iterator<Item = &'a str> {
-        let prefix = format!("bin/{}/", arch.name());
-        self.files
-            .iter()
-            .filter_map(move |file| file.path.strip_prefix(&prefix))
-    }
-}
-
-/// Returns everything that this module adds to a release.
-pub(crate) fn documents(inventory: &Inventory, subjects: &Subjects<'_>) -> anyhow::Result<Tree> {
-    let header = Header::of(subjects.version, subjects.epoch);
+/// Returns the lists of what is inside of a release that has everything else.
+pub(crate) fn documents(inventory: &Inventory, release: &Release) -> anyhow::Result<Tree> {
+    let header = Header::of(&release.version, release.epoch);
     let mut tree = Tree::default();
-    for (name, text) in inventory.licences() {
-        tree.add(name, text);
-    }
     tree.add(VEX, to_bytes(&vex::document(&header)?)?);
-    for (stem, bom) in bills(inventory, subjects)? {
+    for (stem, bom) in bills(inventory, release)? {
         tree.add(path(&stem), to_bytes(&cyclonedx::write(&bom, &header))?);
     }
     Ok(tree)
@@ -187,18 +149,21 @@ pub(crate) fn documents(inventory: &Inventory, subjects: &Subjects<'_>) -> anyho
 
 /// Compares the documents of a release of this commit with the crates that cargo resolves now.
 pub(crate) fn check_graph(inventory: &Inventory, release: &Release) -> anyhow::Result<()> {
-    let names = release.architectures.iter();
-    let arches: Vec<_> = names.filter_map(|name| Arch::parse(name)).collect();
-    let documents = documents(inventory, &Subjects::of(release, &arches))?;
+    let mut documents = documents(inventory, release)?;
+    documents.extend(inventory.licences().into_iter().collect());
     for (path, file) in &documents.0 {
-        let found = release.files.iter().find(|one| one.path == *path);
-        let found = found.with_context(|| format!("{path} is missing"))?;
+        let found = file_entry(release, path)?;
         ensure!(
             found.sha256 == sha256(&file.bytes).hex(),
             "{path} does not follow from the crates of this checkout"
         );
     }
     Ok(())
+}
+
+fn file_entry<'a>(release: &'a Release, path: &str) -> anyhow::Result<&'a FileEntry> {
+    let found = release.files.iter().find(|file| file.path == path);
+    found.with_context(|| format!("{path} is missing"))
 }
 
 /// Returns the document about advisories that do not apply to a release.
@@ -221,27 +186,34 @@ fn to_bytes(document: &Value) -> anyhow::Result<Vec<u8>> {
 }
 
 /// Returns the bills of all programs, images and archives, by the paths of their documents without endings.
-fn bills(inventory: &Inventory, subjects: &Subjects<'_>) -> anyhow::Result<BTreeMap<String, Bom>> {
+fn bills(inventory: &Inventory, release: &Release) -> anyhow::Result<BTreeMap<String, Bom>> {
+    let digest = |path: &str| anyhow::Ok(Digest::from_hex(&file_entry(release, path)?.sha256)?);
     let mut bills = BTreeMap::new();
-    for &arch in subjects.arches {
+    for arch in release
+        .architectures
+        .iter()
+        .filter_map(|name| Arch::parse(name))
+    {
         let program = |name: &str| {
             let place = Place {
                 inventory,
-                version: subjects.version,
+                version: &release.version,
                 machine: arch.name(),
                 triple: Facts::of(arch).triple,
             };
             let graph = inventory.graphs.get(&(arch, name.to_owned()));
             let graph = graph
                 .with_context(|| format!("{name} for {} is none of this checkout", arch.name()))?;
-            let file = subjects.digest(&format!("bin/{}/{name}", arch.name()))?;
+            let file = digest(&format!("bin/{}/{name}", arch.name()))?;
             anyhow::Ok(bom::program_bom(place, name, graph, file))
         };
-        for name in subjects.programs(arch) {
+        let dir = format!("bin/{}/", arch.name());
+        let paths = release.files.iter().map(|file| &file.path);
+        for name in paths.filter_map(|path| path.strip_prefix(&dir)) {
             bills.insert(stem(arch.name(), name), program(name)?);
         }
         let mut images = Vec::new();
-        for image in subjects.images {
+        for image in &release.images {
             let platform = image
                 .platforms
                 .iter()
@@ -265,18 +237,18 @@ fn bills(inventory: &Inventory, subjects: &Subjects<'_>) -> anyhow::Result<BTree
             images.push(bom);
         }
         let name = lists::archive_name(arch.name());
-        let file = subjects.digest(&format!("airgap/{name}"))?;
-        let bom = bom::archive_bom(subjects.version, &name, file, images);
+        let file = digest(&format!("airgap/{name}"))?;
+        let bom = bom::archive_bom(&release.version, &name, file, images);
         bills.insert(stem(arch.name(), &name), bom);
     }
     for (&workstation, graph) in &inventory.workstations {
-        let Ok(file) = subjects.digest(&workstation.path()) else {
+        let Ok(file) = digest(&workstation.path()) else {
             // The release was made for nodes alone.
             continue;
         };
         let place = Place {
             inventory,
-            version: subjects.version,
+            version: &release.version,
             machine: workstation.name(),
             triple: workstations::Facts::of(workstation).triple,
         };
@@ -330,8 +302,7 @@ pub(crate) mod tests {
                 (built.clone(), usage(true)),
             ]
             .into(),
-            links: [(root.clone(), linked.clone())].into(),
-            builds: [(linked, built)].into(),
+            edges: [(root.clone(), linked.clone()), (linked, built)].into(),
             root,
         }
     }

@@ -3,13 +3,12 @@
 use std::{
     collections::BTreeMap,
     fs,
-    io::Read as _,
     path::{Path, PathBuf},
     sync::{Mutex, PoisonError},
 };
 
 use anyhow::{Context as _, bail, ensure};
-use archive::digest::{Digest, Hasher, sha256};
+use archive::digest::{self, Digest, sha256};
 use release::build::{Build, Target};
 use xshell::{Shell, cmd};
 
@@ -53,7 +52,7 @@ pub(crate) fn record(project: &Project, arches: &[Arch]) -> anyhow::Result<Optio
         };
         targets.insert(arch.name().to_owned(), target);
     }
-    let of_rustc = |name: &str| {
+    let rustc_field = |name: &str| {
         let mut lines = rustc.lines();
         let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
         value
@@ -64,11 +63,11 @@ pub(crate) fn record(project: &Project, arches: &[Arch]) -> anyhow::Result<Optio
     let lock = fs::read(&lock).with_context(|| format!("cannot read {}", lock.display()))?;
     let cargo = cmd!(shell, "cargo --version").quiet().read();
     let sysroot = sysroot_dir(&shell)?;
-    let host = of_rustc("host")?;
+    let host = rustc_field("host")?;
     Ok(Some(Build {
-        rustc: of_rustc("release")?,
-        rustc_commit: of_rustc("commit-hash")?,
-        llvm: of_rustc("LLVM version")?,
+        rustc: rustc_field("release")?,
+        rustc_commit: rustc_field("commit-hash")?,
+        llvm: rustc_field("LLVM version")?,
         cargo: cargo.context("cannot run cargo")?,
         linker: linker_version(&shell, &linker_path(&sysroot, &host))?,
         tool_files: tool_files(&sysroot, &host)?,
@@ -191,15 +190,8 @@ fn files_with(dir: &Path, starts: &[&str], end: &str) -> anyhow::Result<Vec<Path
 
 fn digest_of(path: &Path) -> anyhow::Result<Digest> {
     let context = || format!("cannot read {}", path.display());
-    let mut file = fs::File::open(path).with_context(context)?;
-    let mut hasher = Hasher::default();
-    let mut buffer = vec![0; 1 << 20];
-    loop {
-        match file.read(&mut buffer).with_context(context)? {
-            0 => return Ok(hasher.finish()),
-            length => hasher.update(&buffer[..length]),
-        }
-    }
+    let file = fs::File::open(path).with_context(context)?;
+    digest::hash(file).with_context(context)
 }
 
 /// Gets the crates of this workspace, also those that only the lists of a release name, and those of the standard library where one is built.
@@ -271,7 +263,7 @@ fn check_pinned(rustc: &str, pinned: &str) -> anyhow::Result<()> {
 
 /// Fails unless everything for these architectures is installed; returns the C compiler.
 pub(crate) fn ensure_installed(project: &Project, arches: &[Arch]) -> anyhow::Result<CCompiler> {
-    let missing = find_missing(project, arches)?;
+    let missing = find_missing(project, &arch_targets(arches))?;
     match CCompiler::find(project)? {
         Some(compiler) if missing == Missing::default() => Ok(compiler),
         _ => bail!("{}", complaint(arches, &missing)),
@@ -283,7 +275,7 @@ pub(crate) fn ensure_installed_for_workstations(
     project: &Project,
     workstations: &[Workstation],
 ) -> anyhow::Result<CCompiler> {
-    let missing = find_missing_for_workstations(project, workstations)?;
+    let missing = find_missing(project, &workstation_targets(workstations))?;
     match CCompiler::find(project)? {
         Some(compiler) if missing == Missing::default() => Ok(compiler),
         _ => bail!(
@@ -327,14 +319,26 @@ impl Missing {
     }
 }
 
-fn find_missing(project: &Project, arches: &[Arch]) -> anyhow::Result<Missing> {
+/// Rust's name of a target, and the source of its standard library.
+type TargetStd = (&'static str, Std);
+
+fn arch_targets(arches: &[Arch]) -> Vec<TargetStd> {
+    let facts = arches.iter().map(|arch| Facts::of(*arch));
+    facts.map(|facts| (facts.triple, facts.std)).collect()
+}
+
+fn workstation_targets(workstations: &[Workstation]) -> Vec<TargetStd> {
+    let facts = workstations.iter().map(|one| workstations::Facts::of(*one));
+    facts.map(|facts| (facts.triple, Std::Component)).collect()
+}
+
+fn find_missing(project: &Project, targets: &[TargetStd]) -> anyhow::Result<Missing> {
     let shell = project.shell()?;
     let mut missing = Missing::default();
-    for arch in arches {
-        let facts = Facts::of(*arch);
-        match facts.std {
-            Std::Component if !target_libdir(&shell, facts.triple)?.is_dir() => {
-                missing.targets.push(facts.triple);
+    for &(triple, std) in targets {
+        match std {
+            Std::Component if !target_libdir(&shell, triple)?.is_dir() => {
+                missing.targets.push(triple);
             }
             Std::Built if !sysroot::has_sources(project)? => missing.components.push("rust-src"),
             Std::Component | Std::Built => {}
@@ -346,43 +350,14 @@ fn find_missing(project: &Project, arches: &[Arch]) -> anyhow::Result<Missing> {
     Ok(missing)
 }
 
-fn find_missing_for_workstations(
+/// Installs what rustup has of what is missing for nodes, or for workstations. The C compiler is downloaded.
+pub(crate) fn install(
     project: &Project,
-    workstations: &[Workstation],
-) -> anyhow::Result<Missing> {
-    let shell = project.shell()?;
-    let mut missing = Missing::default();
-    for triple in workstations
-        .iter()
-        .map(|workstation| workstations::Facts::of(*workstation).triple)
-    {
-        if !target_libdir(&shell, triple)?.is_dir() {
-            missing.targets.push(triple);
-        }
-    }
-    if CCompiler::find(project)?.is_none() {
-        missing.c_compiler = Some(c_compiler::lock()?);
-    }
-    Ok(missing)
-}
-
-/// Installs what rustup has of what is missing.
-pub(crate) fn install(project: &Project, arches: &[Arch]) -> anyhow::Result<()> {
-    let missing = find_missing(project, arches)?;
-    install_missing(&project.shell()?, &missing)
-}
-
-/// Installs what rustup has of what is missing for workstations.
-pub(crate) fn install_for_workstations(
-    project: &Project,
+    arches: &[Arch],
     workstations: &[Workstation],
 ) -> anyhow::Result<()> {
-    let missing = find_missing_for_workstations(project, workstations)?;
-    install_missing(&project.shell()?, &missing)
-}
-
-/// Installs all but the C compiler, which is downloaded.
-fn install_missing(shell: &Shell, missing: &Missing) -> anyhow::Result<()> {
+    let targets = [arch_targets(arches), workstation_targets(workstations)].concat();
+    let (shell, missing) = (project.shell()?, find_missing(project, &targets)?);
     let (targets, components) = (&missing.targets, &missing.components);
     if !targets.is_empty() {
         ui::note(&format!("installing Rust targets {}", targets.join(" ")));

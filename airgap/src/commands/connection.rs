@@ -100,8 +100,8 @@ fn login(
         "--user is there twice for {host}: remove one"
     );
     let own = password_variable(host);
-    let of_all = || variable(PASSWORD).filter(|_| users.len() == 1);
-    let password = variable(&own).or_else(of_all).with_context(|| {
+    let shared = || variable(PASSWORD).filter(|_| users.len() == 1);
+    let password = variable(&own).or_else(shared).with_context(|| {
         if users.len() == 1 {
             format!("--user requires its password in {PASSWORD}: set it")
         } else {
@@ -150,9 +150,9 @@ fn login_files() -> Vec<PathBuf> {
     }
     let docker = std::env::home_dir().map(|home| home.join(".docker/config.json"));
     let runtime_dir = variable("XDG_RUNTIME_DIR").unwrap_or_else(|| "/run".into());
-    let of_user = runtime_dir.join("containers/auth.json");
-    let of_root = PathBuf::from("/run/containers/0/auth.json");
-    docker.into_iter().chain([of_user, of_root]).collect()
+    let user_file = runtime_dir.join("containers/auth.json");
+    let root_file = PathBuf::from("/run/containers/0/auth.json");
+    docker.into_iter().chain([user_file, root_file]).collect()
 }
 
 #[cfg(test)]

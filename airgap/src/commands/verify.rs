@@ -93,8 +93,8 @@ pub fn is_medium(dir: &Path) -> bool {
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
     let mut names = entries.filter_map(|entry| entry.file_name().into_string().ok());
     names.any(|name| {
-        let of_sums = lists::architecture_of_sums(&name);
-        of_sums.or(lists::architecture_of_archive(&name)).is_some()
+        let arch = lists::architecture_of_sums(&name);
+        arch.or(lists::architecture_of_archive(&name)).is_some()
     })
 }
 

@@ -8,19 +8,22 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use archive::{image_archive, layout::Layout, lists, verify};
-use chart::Distro;
+use archive::{image_archive, layout::Layout, lists};
+use chart::BuildSettings;
 use release::{
     arch::{Arch, Binaries},
     bundle, charts,
+    compose::{Parts, compose},
     description::{self, Origin, Release},
-    image, medium, plugin_archives,
+    image,
     tree::Tree,
+    workstation::Plugins,
 };
 
 pub(crate) const ARCHES: [Arch; 2] = [Arch::Amd64, Arch::Arm];
 pub(crate) const COMMIT: &str = "0123456789012345678901234567890123456789";
-const PROGRAMS: [&str; 5] = [
+const PROGRAMS: [&str; 6] = [
+    "kubectl-multus",
     "multus-airgap",
     "multus-cni-plugins",
     "multus-daemon",
@@ -73,10 +76,9 @@ fn programs(content: &[u8], daemon: &str) -> BTreeMap<Arch, Binaries> {
 
 /// Returns a release of any version; two of one version differ by the text at the end of two programs.
 pub(crate) fn release(version: &str, commit: &str, daemon: &str) -> Tree {
-    let packed = charts::pack(version).expect("the charts are sound");
-    let mut generated = charts::manifests(version).expect("the charts are sound");
-    let k3s = generated.get(&charts::manifest_path(Distro::K3s));
-    let bindata = charts::bindata(&packed, k3s.expect("K3s has a manifest"));
+    let settings = BuildSettings::from(version);
+    let packed = charts::pack(&settings).expect("the charts are sound");
+    let generated = charts::generated(&settings, &packed).expect("the charts are sound");
     let mut embedded: Vec<u8> = packed
         .iter()
         .flat_map(|chart| chart.bytes.clone())
@@ -84,40 +86,8 @@ pub(crate) fn release(version: &str, commit: &str, daemon: &str) -> Tree {
     for (_, manifest) in generated.below("manifests/") {
         embedded.extend_from_slice(&manifest.bytes);
     }
-    generated.extend(bindata);
     embedded.extend_from_slice(image_of(version).as_bytes());
     let programs = programs(&embedded, daemon);
-    let layout = layout(version, &programs);
-    let mut tree = charts::repository(&packed, 0).expect("the charts are sound");
-    tree.extend(generated);
-    let licences = inside::licences();
-    tree.extend(
-        plugin_archives::tree(version, &programs, &licences).expect("the programs are there"),
-    );
-    for (name, text) in licences {
-        tree.add(name, text);
-    }
-    let operators = programs.iter().map(|(arch, programs)| {
-        let program = programs[release::source::PROGRAM].clone();
-        (arch.name().to_owned(), program)
-    });
-    let operators = operators.collect();
-    for (arch, programs) in programs {
-        for (name, bytes) in programs {
-            tree.add_program(format!("bin/{}/{name}", arch.name()), bytes);
-        }
-    }
-    for (path, bytes) in layout.files() {
-        tree.add(format!("oci/{path}"), bytes);
-    }
-    let names = ARCHES.map(Arch::name);
-    let medium = medium::tree(&layout, &names, &operators);
-    tree.extend_below("airgap/", medium.expect("a sound layout"));
-    let images = verify::images(&layout).expect("a sound layout");
-    for arch in ARCHES {
-        let lists = inside::lists(&tree, &images, arch.name());
-        tree.extend(lists);
-    }
     let origin = Origin {
         version: version.to_owned(),
         commit: commit.to_owned(),
@@ -128,9 +98,18 @@ pub(crate) fn release(version: &str, commit: &str, daemon: &str) -> Tree {
         architectures: ARCHES.to_vec(),
         image_prefix: chart::ImagePrefix::DEFAULT,
     };
-    let release = Release::of(origin, &tree, &images, charts::entries(&packed), Vec::new());
-    release.seal(&mut tree).expect("it is JSON");
-    tree
+    let release = compose(Parts {
+        origin,
+        charts: &packed,
+        programs: &programs,
+        plugins: &Plugins::new(),
+        layout: &layout(version, &programs),
+        licences: inside::licences(),
+        pages: Tree::default(),
+        sbom: &inside::lists,
+        budgets: |_, _, _| Vec::new(),
+    });
+    release.expect("its parts are sound")
 }
 
 /// Rewrites the list of files and all checksums, as a careful attacker would.

@@ -343,7 +343,7 @@ fn signed_all_the_same(tree: &mut Tree, change: impl FnOnce(&mut Tree)) {
     sign(tree);
 }
 
-/// Replaces a text in the documents of both formats about a subject, or in the one that is named.
+/// Replaces a text in the document about a subject.
 fn replace(tree: &mut Tree, path: &str, from: &str, to: &str) {
     let mut count = 0;
     let is_meant = |name: &&String| *name == path || name.starts_with(&format!("{path}."));
@@ -605,7 +605,7 @@ fn missing_and_foreign_statements_are_refused_by_name() {
         (
             &|tree| from_another_release(tree, &other),
             BY_BOTH,
-            "the statement is about airgap/k3s/image-list-multus.txt with the sha256",
+            "the statement is about README.md with the sha256",
         ),
         (
             &|tree| tree.add(&other, "{}"),
@@ -651,8 +651,8 @@ fn statements_of_strangers_are_about_this_release_or_refused_by_name() {
             (&|tree| tree.add(&path, "garbage"), keys, &refused),
             (
                 &|tree| {
-                    let of_image = image(tree, ".sigstore.json");
-                    copy(tree, &of_image, &path);
+                    let from = image(tree, ".sigstore.json");
+                    copy(tree, &from, &path);
                 },
                 keys,
                 &refused,

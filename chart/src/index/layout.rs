@@ -36,7 +36,7 @@ impl RepositoryLayout {
 
     /// Returns the layout of a repository with archives under these paths: what the directories of CRD charts show, or without any the
     /// distros in the names of charts. `None` where they show neither, or both.
-    pub fn of_assets<'a>(paths: impl Iterator<Item = &'a str> + Clone) -> Option<Self> {
+    pub fn from_assets<'a>(paths: impl Iterator<Item = &'a str> + Clone) -> Option<Self> {
         let by_directory = paths.clone().filter_map(Self::by_directory);
         let by_name = paths.filter_map(|path| Self::by_name(path.rsplit('/').next()?));
         let mut found = by_directory.collect::<Vec<_>>();
@@ -98,7 +98,7 @@ mod tests {
     fn paths_of_archives_show_the_layout() {
         use RepositoryLayout::{K3s, Rke2};
         let check = |paths: &[&str], expected| {
-            let found = RepositoryLayout::of_assets(paths.iter().copied());
+            let found = RepositoryLayout::from_assets(paths.iter().copied());
             assert_eq!(found, expected, "{paths:?}");
         };
         for layout in RepositoryLayout::ALL {

@@ -142,10 +142,10 @@ mod tests {
             ("HTTPS_PROXY", "http://me:se@cret@p.example:1/"),
             ("all_proxy", "q.example:2"),
         ];
-        let of_https = Some("the proxy http://p.example:1 of HTTPS_PROXY");
-        check(&both, "https://r.example/v2/", of_https);
-        let of_http = Some("the proxy http://q.example:2 of all_proxy");
-        check(&both, "http://r.example/", of_http);
+        let expected = Some("the proxy http://p.example:1 of HTTPS_PROXY");
+        check(&both, "https://r.example/v2/", expected);
+        let expected = Some("the proxy http://q.example:2 of all_proxy");
+        check(&both, "http://r.example/", expected);
         check(&[("HTTP_PROXY", "")], "http://r.example/", None);
         for value in ["socks5://p.example:1", "http://", "not a proxy"] {
             let Err(error) = proxies(&[("HTTP_PROXY", value)]) else {

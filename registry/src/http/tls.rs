@@ -58,7 +58,7 @@ pub(super) fn config(
         }
     }
     let provider = Arc::new(ring::default_provider());
-    let verifier = Arc::new(Verifier::of_usable(
+    let verifier = Arc::new(Verifier::from_usable(
         trusted,
         without_trusted,
         Arc::clone(&provider),

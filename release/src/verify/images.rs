@@ -187,9 +187,9 @@ fn check_airgap(
     let program = lists::program_name(arch);
     let path = format!("airgap/{program}");
     if standard.is_checkout() || tree.get(&path).is_some() {
-        let of_release = format!("bin/{arch}/{}", source::PROGRAM);
-        let bytes = file(tree, &of_release)?;
-        claim_same(tree, claimed, path, bytes, &of_release)?;
+        let program_path = format!("bin/{arch}/{}", source::PROGRAM);
+        let bytes = file(tree, &program_path)?;
+        claim_same(tree, claimed, path, bytes, &program_path)?;
         sums.push((program, sha256(bytes)));
     }
     let path = format!("airgap/{}", lists::sums_name(arch));

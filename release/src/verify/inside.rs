@@ -85,7 +85,7 @@ fn check_subject(
     let (arch, subject) = place.context("it is in no directory of an architecture")?;
     let program = tree.get(&format!("bin/{arch}/{subject}"));
     let archive = tree.get(&format!("airgap/{subject}"));
-    let of_arch = |image: &Image| {
+    let manifest_digest = |image: &Image| {
         let platforms = image.platforms.iter();
         let mut platforms = platforms.filter(|one| one.platform.architecture == arch);
         platforms.next().map(|platform| platform.manifest.digest)
@@ -95,7 +95,7 @@ fn check_subject(
         sha256(program)
     } else if let Some(archive) = archive {
         for image in images {
-            let manifest = of_arch(image).map(|digest| digest.hex());
+            let manifest = manifest_digest(image).map(|digest| digest.hex());
             ensure!(
                 list.items.iter().any(|item| item.sha256 == manifest),
                 "it has no {}",
@@ -114,7 +114,7 @@ fn check_subject(
             let program = lists.get(&stem);
             needed.push(program.with_context(|| format!("{stem} is missing"))?);
         }
-        of_arch(image).with_context(|| format!("{} is not for {arch}", image.reference))?
+        manifest_digest(image).with_context(|| format!("{} is not for {arch}", image.reference))?
     };
     ensure!(
         list.subject.sha256.as_ref() == Some(&digest.hex()),

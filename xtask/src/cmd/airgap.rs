@@ -7,8 +7,6 @@ use std::path::PathBuf;
 use airgap::commands::{explain, push};
 use release::source::Source;
 
-pub(crate) use self::bundle::tree;
-
 /// Make archives that carry images to nodes without a network
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {

@@ -12,7 +12,7 @@ use std::{
 use anyhow::{Context as _, ensure};
 use api::version;
 use archive::digest::{Digest, sha256};
-use release::build::Build;
+use release::{build::Build, compose, workstation};
 use serde::{Deserialize, Serialize};
 use xshell::cmd;
 
@@ -63,8 +63,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         .map(|name| format!("bin/{name}/"))
         .collect();
     let owned: Vec<_> = owned.iter().map(String::as_str).collect();
-    let mut tree = programs::tree(&binaries);
-    tree.extend(workstations::tree(&plugins));
+    let mut tree = compose::programs(&binaries);
+    tree.extend(workstation::tree(&plugins));
     tree.update(&args.out, &owned)?;
     for (arch, programs) in &binaries {
         for (name, bytes) in programs {
@@ -88,8 +88,7 @@ pub(crate) fn fetch(
 ) -> anyhow::Result<()> {
     toolchain::ensure_pinned(project)?;
     if install {
-        toolchain::install(project, arches)?;
-        toolchain::install_for_workstations(project, workstations.list())?;
+        toolchain::install(project, arches, workstations.list())?;
         install_compiler(project)?;
     }
     toolchain::ensure_installed(project, arches)?;

@@ -92,7 +92,7 @@ fn change(args: &Args) -> anyhow::Result<()> {
     if suites.is_empty() && !is_touched(e2e::Suite::Bench) {
         return Ok(());
     }
-    let dist = e2e::current_dist(&project, args.install)?;
+    let dist = e2e::dist_of(&project, None, args.install)?;
     for suite in suites {
         let runs: &[&[&str]] = match suite {
             e2e::Suite::K3s => &[&["--case", "life"], &["--case", "charts"]],
@@ -158,7 +158,7 @@ fn long(install: bool) -> anyhow::Result<()> {
         install,
     })?;
     let project = Project::open()?;
-    let dist = e2e::current_dist(&project, install)?;
+    let dist = e2e::dist_of(&project, None, install)?;
     let one = |suite, words: &[&str]| e2e::one(&project, suite, &dist, install, words);
     one(e2e::Suite::Chart, &["--long"])?;
     one(e2e::Suite::Faults, &["--long"])?;
@@ -212,7 +212,7 @@ fn again(install: bool) -> anyhow::Result<()> {
     let project = Project::open()?;
     reproduce::run(&reproduce::Args {
         arches: e2e::arches()?,
-        first: Some(e2e::current_dist(&project, install)?),
+        first: Some(e2e::dist_of(&project, None, install)?),
         root: Some(ANOTHER_SYSTEM.parse().context("a system has a release")?),
         install,
         names: ImageNames::default(),
@@ -221,7 +221,7 @@ fn again(install: bool) -> anyhow::Result<()> {
 
 fn bench(install: bool) -> anyhow::Result<()> {
     let project = Project::open()?;
-    let dist = e2e::current_dist(&project, install)?;
+    let dist = e2e::dist_of(&project, None, install)?;
     for row in ["--cni-plugins", "--cluster"] {
         let words = ["--short", row];
         e2e::one(&project, e2e::Suite::Bench, &dist, install, &words)?;

@@ -12,17 +12,15 @@ use anyhow::{Context as _, bail};
 use archive::{
     digest::{Digest, sha256},
     layout::Layout,
-    verify::Image,
 };
-use chart::{BuildSettings, index::Packed};
+use chart::index::Packed;
 use cmdline::counted;
 use release::{
-    exports::{self, Exported},
-    kubectl_archives,
-    parts::{self, README},
+    compose::{self, Parts},
+    parts,
     signatures::{self, Trust},
-    source::PROGRAM,
     verify::{self, Standard},
+    workstation::Plugins,
 };
 use serde::{Deserialize, Serialize};
 
@@ -31,18 +29,14 @@ use crate::{
     arch::{Arch, Arches},
     budgets, charts,
     cmd::{
-        airgap,
-        build::{
-            self,
-            workstations::{self, Plugins, Workstations},
-        },
-        checkout, generate, images, release_pages,
+        build::{self, workstations::Workstations},
+        checkout, images,
     },
-    description::{self, ChartEntry, Origin, Release},
-    plugin_archives,
-    programs::{self, Binaries},
+    description::{self, Origin},
+    pages,
+    programs::Binaries,
     project::{ImageNames, PACKING, PROGRAMS, Project},
-    sbom::{self, Inventory, Subjects},
+    sbom::{self, Inventory},
     toolchain,
     tree::{self, Tree},
     ui,
@@ -69,7 +63,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    make_with_workstations(
+    make(
         &Project::open()?.with_images(&args.names),
         &args.arches,
         args.workstations,
@@ -78,17 +72,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     )
 }
 
-/// Makes a release in `out`, for nodes alone, unless the one there is current.
+/// Makes a release in `out`, unless the one there is current.
 pub(crate) fn make(
-    project: &Project,
-    arches: &Arches,
-    out: &Path,
-    install: bool,
-) -> anyhow::Result<()> {
-    make_with_workstations(project, arches, Workstations::default(), out, install)
-}
-
-fn make_with_workstations(
     project: &Project,
     arches: &Arches,
     workstations: Workstations,
@@ -165,7 +150,7 @@ fn assemble(
     })
 }
 
-/// Returns all files of a release, made from its parts; the second part of the programs are those for workstations.
+/// Returns all files of a release of this checkout; the second part of the programs are those for workstations.
 pub(crate) fn compose(
     origin: Origin,
     charts: &[Packed],
@@ -173,70 +158,17 @@ pub(crate) fn compose(
     layout: &Layout,
     inventory: &Inventory,
 ) -> anyhow::Result<Tree> {
-    let mut tree = charts::repository(charts, origin.epoch)?;
-    tree.extend(programs::tree(programs));
-    tree.extend(workstations::tree(plugins));
-    tree.extend(plugin_archives::tree(
-        &origin.version,
+    compose::compose(Parts {
+        origin,
+        charts,
         programs,
-        &inventory.licences(),
-    )?);
-    let archives = kubectl_archives::tree(
-        &origin.version,
-        &origin.architectures,
-        &tree,
-        &inventory.licences(),
-    )?;
-    tree.extend(archives);
-    tree.extend(images::tree(layout));
-    let settings = BuildSettings {
-        version: origin.version.as_str().into(),
-        images: origin.image_prefix.clone(),
-    };
-    tree.extend(generate::tree(&settings, charts)?);
-    let operators = programs.iter().filter_map(|(arch, programs)| {
-        let program = programs.get(PROGRAM)?;
-        Some((arch.name().to_owned(), program.clone()))
-    });
-    let operators = operators.collect();
-    tree.extend(airgap::tree(layout, &origin.architectures, &operators)?);
-    tree.extend(release_pages());
-    let images = archive::verify::images(layout)?;
-    let names: Vec<_> = images
-        .iter()
-        .map(|image| image.reference.as_str())
-        .collect();
-    tree.extend(exports::tree(&Exported {
-        version: &origin.version,
-        arches: &origin.architectures,
-        images: &names,
-        charts: &charts::entries(charts),
-    }));
-    let subjects = Subjects {
-        version: &origin.version,
-        epoch: origin.epoch,
-        arches: &origin.architectures,
-        images: &description::images(&images),
-        files: &description::files(&tree),
-    };
-    tree.extend(sbom::documents(inventory, &subjects)?);
-    describe(origin, &mut tree, &images, charts::entries(charts))?;
-    Ok(tree)
-}
-
-/// Adds the three files that describe all others.
-pub(crate) fn describe(
-    origin: Origin,
-    tree: &mut Tree,
-    images: &[Image],
-    charts: Vec<ChartEntry>,
-) -> anyhow::Result<()> {
-    let budgets = budgets::of(&origin, tree, images);
-    let mut release = Release::of(origin, tree, images, charts, budgets);
-    release.check_budgets()?;
-    tree.add(README, parts::readme(&release, tree));
-    release.files = description::files(tree);
-    release.seal(tree)
+        plugins,
+        layout,
+        licences: inventory.licences(),
+        pages: pages::tree(),
+        sbom: &|release| sbom::documents(inventory, release),
+        budgets: budgets::of,
+    })
 }
 
 /// Writes the release into the staging directory, verifies it, and swaps; a failure leaves the former release.
@@ -371,35 +303,5 @@ mod tests {
         let former = fs::read_to_string(out.join(description::FILE)).unwrap();
         assert_eq!(former, "former");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
-    }
-
-    #[test]
-    fn file_over_its_budget_is_refused() {
-        let make = |size: usize| {
-            let origin = Origin {
-                version: "5.0.0".to_owned(),
-                commit: String::new(),
-                epoch: 0,
-                toolchain: String::new(),
-                trusted_key: None,
-                build: None,
-                architectures: vec![Arch::Arm],
-                image_prefix: chart::ImagePrefix::DEFAULT,
-            };
-            let mut tree = Tree::default();
-            let name = "airgap/multus-airgap-images-arm.tar";
-            tree.add(name, vec![0; size]);
-            let outcome = describe(origin, &mut tree, &[], Vec::new());
-            (outcome.map_err(|error| error.to_string()), tree)
-        };
-        let (outcome, tree) = make(4_800_000);
-        assert_eq!(outcome, Ok(()));
-        let release = Release::parse(tree.get(description::FILE).unwrap()).unwrap();
-        assert_eq!(release.budgets[0].limit, 4_800_000);
-        let (outcome, tree) = make(4_800_001);
-        let expected =
-            "airgap/multus-airgap-images-arm.tar has 4800001 bytes, its budget is 4800000";
-        assert_eq!(outcome, Err(expected.to_owned()));
-        assert_eq!(tree.0.len(), 1);
     }
 }

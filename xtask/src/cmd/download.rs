@@ -2,13 +2,13 @@
 
 use std::{
     fs::{self, TryLockError},
-    io::{self, Read as _},
+    io,
     path::{Path, PathBuf},
 };
 
 use anyhow::{Context as _, bail};
 use archive::{
-    digest::{Digest, Hasher},
+    digest::{self, Digest},
     durable,
 };
 use registry::http::{Http, download::Address};
@@ -262,19 +262,12 @@ fn locked_dir(dir: &Path) -> anyhow::Result<fs::File> {
 /// Returns the digest of a file, or `None` when there is no file.
 fn digest(path: &Path) -> anyhow::Result<Option<Digest>> {
     let context = || format!("cannot read {}", path.display());
-    let mut file = match fs::File::open(path) {
+    let file = match fs::File::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error).with_context(context),
     };
-    let mut hasher = Hasher::default();
-    let mut buffer = vec![0; 1 << 20];
-    loop {
-        match file.read(&mut buffer).with_context(context)? {
-            0 => return Ok(Some(hasher.finish())),
-            read => hasher.update(&buffer[..read]),
-        }
-    }
+    digest::hash(file).map(Some).with_context(context)
 }
 
 /// Renames the complete file to its path, synced first, so that a power cut leaves no partial file there.

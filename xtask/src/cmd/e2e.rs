@@ -18,7 +18,7 @@ use self::options::Options;
 pub(crate) use self::options::Suite;
 use crate::{
     arch::{Arch, Arches},
-    cmd::{dist, download},
+    cmd::{build::workstations::Workstations, dist, download},
     project::Project,
     ui,
 };
@@ -72,20 +72,15 @@ fn fetch(project: &Project, args: &Args) -> anyhow::Result<()> {
         Suite::Chart | Suite::Rke2 | Suite::Upgrade => download::all(project).map(drop),
         Suite::K3s => {
             download::all(project)?;
-            let of_env = env::var_os(K3S).map(PathBuf::from);
-            let name = args.options.k3s.clone().or(of_env);
+            let variable = env::var_os(K3S).map(PathBuf::from);
+            let name = args.options.k3s.clone().or(variable);
             name.map_or(Ok(()), |name| k3s::Releases::of(project)?.fetch(&name))
         }
         _ => Ok(()),
     }
 }
 
-/// Returns a release for this machine, made again when sources changed.
-pub(crate) fn current_dist(project: &Project, install: bool) -> anyhow::Result<PathBuf> {
-    dist_of(project, None, install)
-}
-
-/// Returns a release for an architecture, or for this machine without one.
+/// Returns a release for an architecture, or for this machine without one, made again when sources changed.
 pub(crate) fn dist_of(
     project: &Project,
     arch: Option<Arch>,
@@ -96,7 +91,7 @@ pub(crate) fn dist_of(
         Some(arch) => (Arches::of(vec![arch]), format!("e2e-dist-{}", arch.name())),
     };
     let out = project.cache_dir().join(name);
-    dist::make(project, &arches, &out, install)?;
+    dist::make(project, &arches, Workstations::default(), &out, install)?;
     Ok(out)
 }
 

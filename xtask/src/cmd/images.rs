@@ -41,7 +41,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     toolchain::fetch_crates(&project, &[])?;
     let inventory = inventory(&project)?;
     let layout = layout(&project, &binaries, &inventory)?;
-    tree(&layout).update(&args.out, &["oci/"])?;
+    let mut tree = Tree::default();
+    tree.extend_below("oci/", layout.files().into_iter().collect());
+    tree.update(&args.out, &["oci/"])?;
     for image in &layout.images {
         ui::json(image)?;
     }
@@ -65,15 +67,6 @@ pub(crate) fn built(out: &Path, arches: &[Arch]) -> anyhow::Result<BTreeMap<Arch
         all.insert(arch, files.map(|(name, file)| (name, file.bytes)).collect());
     }
     Ok(all)
-}
-
-/// Returns the files of the layout below `oci/`.
-pub(crate) fn tree(layout: &Layout) -> Tree {
-    let mut tree = Tree::default();
-    for (path, bytes) in layout.files() {
-        tree.add(format!("oci/{path}"), bytes);
-    }
-    tree
 }
 
 /// Returns the layout of the images that `images/` defines.

@@ -356,8 +356,8 @@ mod tests {
         assert_eq!(rights(publish), ["contents: write"]);
         // The one that may write to the repository checks out the branch with charts, and runs nothing.
         let checkouts = |job: &str| job.matches("checkout@").count();
-        let of_charts = publish.matches("          ref: charts\n").count();
-        assert_eq!((checkouts(publish), of_charts), (1, 1));
+        let chart_branches = publish.matches("          ref: charts\n").count();
+        assert_eq!((checkouts(publish), chart_branches), (1, 1));
         assert!(!publish.contains("cargo"));
         // No other job keeps credentials of a checkout.
         for job in [dist, e2e, sign, registry] {

@@ -15,7 +15,7 @@ use self::root::Suite;
 use crate::{
     arch::{Arch, Arches},
     c_compiler,
-    cmd::dist,
+    cmd::{build::workstations::Workstations, dist},
     description, difference,
     project::{ImageNames, Project},
     tree::Tree,
@@ -59,7 +59,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         std::env::current_dir()?.join(first)
     } else {
         let first = project.cache_dir().join("reproduce-dist");
-        dist::make(&project, &args.arches, &first, args.install)?;
+        dist::make(
+            &project,
+            &args.arches,
+            Workstations::default(),
+            &first,
+            args.install,
+        )?;
         first
     };
     let elsewhere = tempfile::Builder::new()
@@ -107,7 +113,7 @@ fn make_at_another_path(
     );
     copy_compiler(project, &again)?;
     let second = elsewhere.join("dist");
-    dist::make(&again, arches, &second, false)?;
+    dist::make(&again, arches, Workstations::default(), &second, false)?;
     Ok(second)
 }
 

@@ -45,7 +45,7 @@ pub(crate) struct Args {
 }
 
 /// The permissions of users other than the owner of a file.
-const OF_OTHERS: u32 = 0o077;
+const OTHERS_PERMISSIONS: u32 = 0o077;
 /// More than any key.
 const MAX_KEY: u64 = 1 << 16;
 /// The files of a commit that determine what a release consists of.
@@ -134,7 +134,7 @@ pub(super) fn secret_key(path: &Path) -> anyhow::Result<SecretKey> {
         path.display()
     );
     ensure!(
-        mode & OF_OTHERS == 0,
+        mode & OTHERS_PERMISSIONS == 0,
         "cannot use the key {}: other users can read or change it (mode {:04o}): chmod 600 {}",
         path.display(),
         mode & 0o7777,

@@ -81,12 +81,11 @@ fn collect(project: &Project) -> anyhow::Result<Tree> {
 fn pack(name: &str, mut sources: Tree) -> anyhow::Result<Vec<u8>> {
     let settings = sources.get(SETTINGS).unwrap_or_default();
     sources.add(SETTINGS, [settings, VENDORED.as_bytes()].concat());
-    let mut archive = tar::Writer::new(Vec::new());
-    for (path, file) in sources.0 {
+    let entries = sources.0.into_iter().map(|(path, file)| {
         let mode = if file.is_program { 0o755 } else { 0o644 };
-        archive.add(&Entry::file(format!("{name}/{path}"), mode, file.bytes))??;
-    }
-    Ok(gzip::compress(&archive.finish()?))
+        Entry::file(format!("{name}/{path}"), mode, file.bytes)
+    });
+    Ok(gzip::compress(&tar::write_in_order(entries)?))
 }
 
 #[cfg(test)]

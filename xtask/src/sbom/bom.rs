@@ -11,15 +11,16 @@ use super::{
 use crate::arch::Arch;
 
 /// The kind of a component.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Kind {
     Program,
+    #[default]
     Library,
     Image,
     Archive,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Component {
     pub(super) kind: Kind,
     pub(super) name: String,
@@ -39,23 +40,13 @@ pub(super) struct Component {
     pub(super) is_build_only: bool,
 }
 
-/// The relations between components.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Relation {
-    /// The second is a part of the first.
-    Contains,
-    /// The second is linked into the first.
-    Links,
-    /// The first needs the second for its build.
-    Builds,
-}
-
 /// One subject and all that is in it. Components are named by an identifier of letters, digits, dots and dashes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Bom {
     pub(super) subject: String,
     pub(super) components: BTreeMap<String, Component>,
-    pub(super) relations: BTreeSet<(String, Relation, String)>,
+    /// From a component to its parts: those that it contains, that are linked into it, or that its build needs.
+    pub(super) parts: BTreeSet<(String, String)>,
 }
 
 impl Bom {
@@ -63,18 +54,20 @@ impl Bom {
         Self {
             subject: id.clone(),
             components: BTreeMap::from([(id, subject)]),
-            relations: BTreeSet::new(),
+            parts: BTreeSet::new(),
         }
     }
 
-    /// Adds another bill, whose subject is a part of this one's.
-    fn add_part(&mut self, part: Self) {
-        let relation = (self.subject.clone(), Relation::Contains, part.subject);
-        self.relations.insert(relation);
-        self.relations.extend(part.relations);
-        for (id, component) in part.components {
-            self.add(id, component);
+    /// Adds other bills, whose subjects are parts of this one's.
+    fn with(mut self, others: Vec<Self>) -> Self {
+        for other in others {
+            self.parts.insert((self.subject.clone(), other.subject));
+            self.parts.extend(other.parts);
+            for (id, component) in other.components {
+                self.add(id, component);
+            }
         }
+        self
     }
 
     /// Adds a component. One that another program links, or builds with other features, is in both ways the same component.
@@ -116,11 +109,9 @@ pub(super) fn program_bom(place: Place<'_>, name: &str, graph: &Graph, file: Dig
         purl: Some(format!(
             "pkg:generic/multus-rs/{name}@{version}?arch={machine}"
         )),
-        cpe: None,
         sha256: Some(file.hex()),
         source: Some(env!("CARGO_PKG_REPOSITORY").to_owned()),
-        features: BTreeSet::new(),
-        is_build_only: false,
+        ..Component::default()
     };
     let mut bom = Bom::of(identifier("program", name, version), program);
     for (id, usage) in &graph.crates {
@@ -133,21 +124,13 @@ pub(super) fn program_bom(place: Place<'_>, name: &str, graph: &Graph, file: Dig
     }
     let (subject, root) = (bom.subject.clone(), crate_identifier(&graph.root));
     for (id, component) in toolchain(&inventory.toolchain, triple) {
-        let relation = (subject.clone(), Relation::Links, id.clone());
-        bom.relations.insert(relation);
+        bom.parts.insert((subject.clone(), id.clone()));
         bom.add(id, component);
     }
-    bom.relations.insert((subject, Relation::Links, root));
-    let edges = [
-        (Relation::Links, &graph.links),
-        (Relation::Builds, &graph.builds),
-    ];
-    for (relation, edges) in edges {
-        let edges = edges.iter();
-        let edges =
-            edges.map(|(from, to)| (crate_identifier(from), relation, crate_identifier(to)));
-        bom.relations.extend(edges);
-    }
+    bom.parts.insert((subject, root));
+    let edges = graph.edges.iter();
+    let edges = edges.map(|(from, to)| (crate_identifier(from), crate_identifier(to)));
+    bom.parts.extend(edges);
     bom
 }
 
@@ -171,17 +154,10 @@ pub(super) fn image_bom(
             manifest.hex(),
             arch.name()
         )),
-        cpe: None,
         sha256: Some(manifest.hex()),
-        source: None,
-        features: BTreeSet::new(),
-        is_build_only: false,
+        ..Component::default()
     };
-    let mut bom = Bom::of(identifier("image", repository, tag), image);
-    for part in programs {
-        bom.add_part(part);
-    }
-    bom
+    Bom::of(identifier("image", repository, tag), image).with(programs)
 }
 
 /// Returns the bill of an archive, made of those of its images.
@@ -190,19 +166,11 @@ pub(super) fn archive_bom(version: &str, name: &str, file: Digest, images: Vec<B
         kind: Kind::Archive,
         name: name.to_owned(),
         version: Some(version.to_owned()),
-        licence: None,
         purl: Some(format!("pkg:generic/multus-rs/{name}@{version}")),
-        cpe: None,
         sha256: Some(file.hex()),
-        source: None,
-        features: BTreeSet::new(),
-        is_build_only: false,
+        ..Component::default()
     };
-    let mut bom = Bom::of(identifier("archive", name, version), archive);
-    for part in images {
-        bom.add_part(part);
-    }
-    bom
+    Bom::of(identifier("archive", name, version), archive).with(images)
 }
 
 /// Returns a crate as a component, without its relation to a program.
@@ -222,18 +190,15 @@ pub(super) fn crate_component(id: &CrateId, facts: Option<&CrateFacts>) -> Compo
         )
     };
     Component {
-        kind: Kind::Library,
         name: name.clone(),
         version: Some(version.clone()),
         licence: facts
             .and_then(|facts| facts.licence.as_deref())
             .map(licence_expression),
         purl: Some(purl.replace('+', "%2B")),
-        cpe: None,
         sha256: checksum,
         source: Some(source),
-        features: BTreeSet::new(),
-        is_build_only: false,
+        ..Component::default()
     }
 }
 
@@ -242,16 +207,12 @@ fn toolchain(version: &str, triple: &str) -> Vec<(String, Component)> {
     let library = |name: &str, version: Option<&str>, licence: &str, cpe: String| {
         let purl = version.map_or_else(String::new, |version| format!("@{version}"));
         let component = Component {
-            kind: Kind::Library,
             name: name.to_owned(),
             version: version.map(str::to_owned),
             licence: Some(licence.to_owned()),
             purl: Some(format!("pkg:generic/{name}{purl}")),
             cpe: Some(cpe),
-            sha256: None,
-            source: None,
-            features: BTreeSet::new(),
-            is_build_only: false,
+            ..Component::default()
         };
         (
             identifier("toolchain", name, version.unwrap_or_default()),
@@ -288,7 +249,7 @@ fn crate_identifier(id: &CrateId) -> String {
     identifier("crate", &id.name, &id.version)
 }
 
-/// Returns an identifier with the characters that both formats accept.
+/// Returns an identifier of the accepted characters.
 fn identifier(kind: &str, name: &str, version: &str) -> String {
     let text = format!("{kind}-{name}-{version}");
     let is_accepted = |c: char| c.is_ascii_alphanumeric() || c == '.' || c == '-';
@@ -355,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn crate_that_one_program_links_is_no_part_of_the_build_alone() {
+    fn crate_that_one_program_links_is_not_build_only() {
         let linked = program(Arch::Amd64);
         let mut other = linked.clone();
         other.subject = "program-other-9.8.7".into();
@@ -380,8 +341,8 @@ mod tests {
         let other = part("r.example/z:v1", Vec::new());
         let archive = archive_bom("9.8.7", "a.tar", sha256(b"a"), vec![own, other]);
         let contains = |id: &str| {
-            let relation = (archive.subject.clone(), Relation::Contains, id.to_owned());
-            archive.relations.contains(&relation)
+            let part = (archive.subject.clone(), id.to_owned());
+            archive.parts.contains(&part)
         };
         assert!(contains("image-r.example-x-y-v1") && contains("image-r.example-z-v1"));
         assert!(archive.components.contains_key("crate-serde-1.0.229"));

@@ -19,15 +19,13 @@ pub(super) fn write(bom: &Bom, header: &Header) -> Value {
     for id in bom.components.keys() {
         needs.insert(id, Vec::new());
     }
-    for (from, _, to) in &bom.relations {
+    for (from, to) in &bom.parts {
         needs.entry(from).or_default().push(to);
     }
-    let dependencies = needs.into_iter().map(|(from, mut to)| {
-        to.sort_unstable();
-        to.dedup();
-        json!({"ref": from, "dependsOn": to})
-    });
-    let dependencies: Vec<_> = dependencies.collect();
+    let dependencies = needs.into_iter();
+    let dependencies: Vec<_> = dependencies
+        .map(|(from, to)| json!({"ref": from, "dependsOn": to}))
+        .collect();
     let subject = bom.components.get(&bom.subject);
     let subject = subject.map(|one| component(&bom.subject, one));
     let mut document = document(header, &subject.unwrap_or_default(), &bom.subject);

@@ -41,10 +41,8 @@ pub(crate) struct Graph {
     /// The program's own crate.
     pub(crate) root: CrateId,
     pub(crate) crates: BTreeMap<CrateId, Usage>,
-    /// From a crate to those that are linked into it.
-    pub(crate) links: BTreeSet<(CrateId, CrateId)>,
-    /// From a crate to those that it needs for its build alone.
-    pub(crate) builds: BTreeSet<(CrateId, CrateId)>,
+    /// From a crate to those that are linked into it, or that it needs for its build.
+    pub(crate) edges: BTreeSet<(CrateId, CrateId)>,
 }
 
 /// The facts about a crate that do not depend on a program.
@@ -132,9 +130,9 @@ fn graph(linked: &Tree, all: &Tree, root: &CrateId) -> anyhow::Result<Graph> {
         root.name,
         root.version
     );
-    let of_program = linked.reachable(root);
+    let linked_crates = linked.reachable(root);
     let crates = all.reachable(root).into_iter().map(|id| {
-        let is_build_only = !of_program.contains(&id);
+        let is_build_only = !linked_crates.contains(&id);
         let tree = if is_build_only { all } else { linked };
         let features = tree.features.get(&id).cloned().unwrap_or_default();
         let usage = Usage {
@@ -144,17 +142,11 @@ fn graph(linked: &Tree, all: &Tree, root: &CrateId) -> anyhow::Result<Graph> {
         (id, usage)
     });
     let crates: BTreeMap<_, _> = crates.collect();
-    let of_program = |(from, to): &&(CrateId, CrateId)| {
-        let is_linked = |id| crates.get(id).is_some_and(|usage| !usage.is_build_only);
-        is_linked(from) && is_linked(to)
-    };
-    let links: BTreeSet<_> = linked.edges.iter().filter(of_program).cloned().collect();
-    let builds = all.edges.difference(&links);
-    let builds = builds.filter(|(from, _)| crates.contains_key(from));
+    let edges = all.edges.iter();
+    let edges = edges.filter(|(from, _)| crates.contains_key(from));
     Ok(Graph {
         root: root.clone(),
-        builds: builds.cloned().collect(),
-        links,
+        edges: edges.cloned().collect(),
         crates,
     })
 }
@@ -371,28 +363,21 @@ mod tests {
     }
 
     #[test]
-    fn dependencies_of_the_build_are_apart() {
+    fn edges_are_those_of_the_program_and_its_build() {
         let daemon = graph_of("daemon");
-        let pairs = |edges: &BTreeSet<(CrateId, CrateId)>| -> Vec<String> {
-            let pairs = edges.iter();
-            pairs
-                .map(|(from, to)| format!("{} {}", from.name, to.name))
-                .collect()
-        };
-        let links = [
+        let edges = daemon.edges.iter();
+        let edges = edges.map(|(from, to)| format!("{} {}", from.name, to.name));
+        let expected = [
+            "cc time",
             "daemon ring",
             "daemon serde",
             "daemon time",
-            "serde serde_core",
-        ];
-        assert_eq!(pairs(&daemon.links), links);
-        let builds = [
-            "cc time",
             "ring cc",
+            "serde serde_core",
             "serde serde_derive",
             "serde_derive syn",
         ];
-        assert_eq!(pairs(&daemon.builds), builds);
+        assert_eq!(edges.collect::<Vec<_>>(), expected);
     }
 
     #[test]

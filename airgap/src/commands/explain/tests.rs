@@ -7,7 +7,10 @@ use archive::{
     oci::{self, ImageConfig, Index, Manifest, Platform, RootFs, RunConfig},
     tar::{self, Entry},
 };
-use release::medium::{self, ProgramsByArch};
+use release::{
+    arch::Arch,
+    medium::{self, ProgramsByArch},
+};
 
 use super::*;
 
@@ -53,7 +56,7 @@ fn explained(name: &str, bytes: &[u8]) -> String {
 
 #[test]
 fn every_file_of_a_directory_of_archives_is_explained() {
-    let tree = medium::tree(&layout(), &["amd64"], &none()).unwrap();
+    let tree = medium::tree(&layout(), &[Arch::Amd64], &none()).unwrap();
     let text = |name: &str| explained(name, tree.get(name).unwrap());
     let archive = text(ARCHIVE);
     assert!(
@@ -86,7 +89,7 @@ fn every_file_of_a_directory_of_archives_is_explained() {
 
 #[test]
 fn damaged_and_foreign_files_are_refused() {
-    let tree = medium::tree(&layout(), &["amd64"], &none()).unwrap();
+    let tree = medium::tree(&layout(), &[Arch::Amd64], &none()).unwrap();
     let archive = tree.get(ARCHIVE).unwrap();
     let foreign = tar::write(&[Entry::file("notes", 0o644, "x")]).unwrap();
     for (bytes, expected) in [

@@ -51,7 +51,7 @@ impl Attachment {
     }
 }
 
-/// Returns what a release has to attach. A release from before there were such documents has nothing.
+/// Returns what a release has to attach: nothing where it has no lists.
 pub(super) fn attachments(dist: &Path) -> anyhow::Result<Vec<Attachment>> {
     if !dist.join(sbom::DIR).is_dir() {
         return Ok(Vec::new());

@@ -8,7 +8,7 @@ use archive::{
     oci::{self, Descriptor, Manifest},
 };
 use registry::{
-    Error, Registry,
+    Error, Registry, optional,
     push::PushStats,
     referrers::{self, Document},
 };
@@ -84,11 +84,8 @@ fn tag(
     let mut layer = Descriptor::of(PAYLOAD_TYPE, payload);
     layer.annotations.insert(SIGNATURE.to_owned(), signature);
     let tag = format!("{}.sig", referrers::fallback_tag(&subject.digest));
-    let former = match registry.manifest(repository, &tag) {
-        Ok(bytes) => oci::from_bytes::<Manifest>(&bytes).ok(),
-        Err(Error::Missing { .. }) => None,
-        Err(error) => return Err(error),
-    };
+    let former = optional(registry.manifest(repository, &tag))?;
+    let former = former.and_then(|bytes| oci::from_bytes::<Manifest>(&bytes).ok());
     let mut layers = former.map(|manifest| manifest.layers).unwrap_or_default();
     let mut stats = PushStats::default();
     let mut count = |is_present, len| stats.count(is_present, len, progress);

@@ -2,8 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use archive::{digest::sha256, lists, verify::Image};
+use anyhow::Context as _;
+use archive::{digest::sha256, lists};
 use release::{
+    description::Release,
     sbom::{Item, LICENCE, NOTICES, image_stem, path, stem},
     tree::Tree,
 };
@@ -19,33 +21,40 @@ pub(super) fn licences() -> BTreeMap<String, String> {
 }
 
 /// Returns the lists of a release that has everything else.
-pub(super) fn lists(release: &Tree, images: &[Image], arch: &str) -> Tree {
+pub(super) fn lists(release: &Release) -> anyhow::Result<Tree> {
     let mut tree = Tree::default();
-    let mut all = BTreeSet::from([Item {
-        version: Some("1.0.0".to_owned()),
-        purl: Some("pkg:cargo/serde@1.0.0".to_owned()),
-        ..item("serde", sha256(b"a crate").hex())
-    }]);
-    let crates = all.clone();
-    for (name, file) in release.below(&format!("bin/{arch}/")) {
-        let program = item(name, sha256(&file.bytes).hex());
-        write(&mut tree, &stem(arch, name), &program, &crates);
-        all.insert(program);
-    }
-    for image in images {
-        let platforms = image.platforms.iter();
-        for platform in platforms.filter(|one| one.platform.architecture == arch) {
-            let image_item = item(&image.reference, platform.manifest.digest.hex());
-            let stem = image_stem(arch, &image.reference);
-            write(&mut tree, &stem, &image_item, &all);
-            all.insert(image_item);
+    for arch in &release.architectures {
+        let mut all = BTreeSet::from([Item {
+            version: Some("1.0.0".to_owned()),
+            purl: Some("pkg:cargo/serde@1.0.0".to_owned()),
+            ..item("serde", sha256(b"a crate").hex())
+        }]);
+        let crates = all.clone();
+        let bin = format!("bin/{arch}/");
+        for file in &release.files {
+            if let Some(name) = file.path.strip_prefix(&bin) {
+                let program = item(name, file.sha256.clone());
+                write(&mut tree, &stem(arch, name), &program, &crates);
+                all.insert(program);
+            }
         }
+        for image in &release.images {
+            let platforms = image.platforms.iter();
+            for platform in platforms.filter(|one| one.arch == *arch) {
+                let image_item = item(&image.reference, platform.manifest.hex());
+                let stem = image_stem(arch, &image.reference);
+                write(&mut tree, &stem, &image_item, &all);
+                all.insert(image_item);
+            }
+        }
+        let name = lists::archive_name(arch);
+        let path = format!("airgap/{name}");
+        let file = release.files.iter().find(|file| file.path == path);
+        let file = file.context("it has an archive")?;
+        let archive = item(&name, file.sha256.clone());
+        write(&mut tree, &stem(arch, &name), &archive, &all);
     }
-    let name = lists::archive_name(arch);
-    let bytes = release.get(&format!("airgap/{name}"));
-    let archive = item(&name, sha256(bytes.expect("it has an archive")).hex());
-    write(&mut tree, &stem(arch, &name), &archive, &all);
-    tree
+    Ok(tree)
 }
 
 fn item(name: &str, sha256: String) -> Item {

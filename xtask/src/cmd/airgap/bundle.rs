@@ -36,7 +36,9 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let arches = args.arches.list();
     let layout = read(&args.out, &arches)?;
     let programs = programs(&args.out, &arches);
-    let tree = ui::step("airgap", || tree(&layout, &arches, &programs))?;
+    let medium = ui::step("airgap", || medium::tree(&layout, &arches, &programs))?;
+    let mut tree = Tree::default();
+    tree.extend_below("airgap/", medium);
     tree.update(&args.out, &["airgap/"])?;
     if args.json {
         let files = tree.0.iter().map(|(path, file)| {
@@ -50,25 +52,14 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
 fn read(out: &Path, arches: &[Arch]) -> anyhow::Result<Layout> {
     let dir = out.join("oci");
     Layout::read(&dir).with_context(|| {
+        let names: Vec<_> = arches.iter().map(|arch| arch.name()).collect();
         format!(
             "cannot read images from {}, make them with `cargo xtask images --arch {} --out {}`",
             dir.display(),
-            names(arches).join(","),
+            names.join(","),
             out.display()
         )
     })
-}
-
-/// Returns everything below `airgap/`.
-pub(crate) fn tree(
-    layout: &Layout,
-    arches: &[Arch],
-    programs: &ProgramsByArch,
-) -> anyhow::Result<Tree> {
-    let mut tree = Tree::default();
-    let medium = medium::tree(layout, &names(arches), programs)?;
-    tree.extend_below("airgap/", medium);
-    Ok(tree)
 }
 
 /// Returns the programs for operators in a release, and says which are missing.
@@ -84,8 +75,4 @@ fn programs(out: &Path, arches: &[Arch]) -> ProgramsByArch {
         }
     }
     found
-}
-
-fn names(arches: &[Arch]) -> Vec<&'static str> {
-    arches.iter().map(|arch| arch.name()).collect()
 }

@@ -1,10 +1,13 @@
 //! `--workstations`: builds the kubectl plugin for the machines of operators that are not nodes.
 
-use std::{collections::BTreeMap, ffi::OsString, fs};
+use std::{ffi::OsString, fs};
 
 use anyhow::{Context as _, ensure};
 use api::version;
-use release::{kubectl_archives, workstation::Workstation};
+use release::{
+    kubectl_archives,
+    workstation::{Plugins, Workstation},
+};
 use xshell::cmd;
 
 use crate::{
@@ -13,20 +16,15 @@ use crate::{
     c_compiler::CCompiler,
     elf, macos_sdk, programs,
     project::Project,
-    toolchain,
-    tree::Tree,
-    ui,
+    toolchain, ui,
     workstations::{Facts, Linker, OLDEST_MACOS},
 };
-
-/// The plugins by workstation.
-pub(crate) type Plugins = BTreeMap<Workstation, Vec<u8>>;
 
 /// The option `--workstations`, which some commands share.
 #[derive(Debug, Clone, Copy, Default, clap::Args)]
 pub(crate) struct Workstations {
     /// Build kubectl-multus for macOS and Windows too
-    #[arg(long, alias = "desks")]
+    #[arg(long)]
     workstations: bool,
 }
 
@@ -55,15 +53,6 @@ impl Workstations {
         });
         plugins.collect()
     }
-}
-
-/// Returns the plugins under their paths in a release.
-pub(crate) fn tree(plugins: &Plugins) -> Tree {
-    let mut tree = Tree::default();
-    for (workstation, bytes) in plugins {
-        tree.add_program(workstation.path(), bytes.clone());
-    }
-    tree
 }
 
 fn compile(
@@ -156,12 +145,5 @@ mod tests {
     fn workstations_are_built_for_on_demand_alone() {
         assert!(Workstations::default().list().is_empty());
         assert_eq!(Workstations { workstations: true }.list(), Workstation::ALL);
-    }
-
-    #[test]
-    fn plugin_lies_next_to_those_of_nodes() {
-        let plugins = Plugins::from([(Workstation::WindowsAmd64, b"MZ".to_vec())]);
-        let paths: Vec<_> = tree(&plugins).0.into_keys().collect();
-        assert_eq!(paths, ["bin/windows-amd64/kubectl-multus.exe"]);
     }
 }

@@ -255,7 +255,7 @@ fn ensure_layout(
     let unpacked = layout_of_unpacked(dir).with_context(|| format!("cannot read {name}"))?;
     let assets = repository::files(dir, "assets")?;
     let paths = listed.iter().chain(assets.keys()).map(String::as_str);
-    let found = unpacked.or_else(|| RepositoryLayout::of_assets(paths));
+    let found = unpacked.or_else(|| RepositoryLayout::from_assets(paths));
     if let Some(found) = found.filter(|found| *found != layout) {
         let found = found.as_str();
         bail!("{name} is laid out as {found}-charts: give --layout {found}, or another directory");

@@ -57,9 +57,6 @@ pub(super) fn run(project: &Project, args: &Args) -> anyhow::Result<()> {
         ui::data(&format!("{reference} {}\n", descriptor.digest))?;
         layout.images.push(descriptor);
     }
-    let mut tree = Tree::default();
-    for (path, bytes) in layout.files() {
-        tree.add(path, bytes);
-    }
+    let tree: Tree = layout.files().into_iter().collect();
     tree.update(&args.out, &[])
 }

@@ -99,8 +99,8 @@ fn version(project: &Project, is_tagged: bool) -> anyhow::Result<()> {
     let own = version_of(project)?;
     let text = project.changelog()?;
     let mut history = bump::history(project, "")?;
-    let of_changelog = changelog::versions(&text);
-    let others = of_changelog.into_iter().filter(|one| *one != own);
+    let listed = changelog::versions(&text);
+    let others = listed.into_iter().filter(|one| *one != own);
     history.released.extend(others);
     if is_tagged {
         history.released.retain(|one| *one != own);

@@ -4,12 +4,12 @@
 use std::{collections::BTreeMap, path::PathBuf};
 
 use anyhow::{Context as _, ensure};
-use release::signatures::Trust;
+use release::{signatures::Trust, workstation::Plugins};
 
 use crate::{
     arch::Arch,
     charts,
-    cmd::{build::workstations::Plugins, dist, generate, images, verify},
+    cmd::{dist, images, verify},
     description::{self, Origin},
     programs::Binaries,
     project::{ImageNames, Project},
@@ -53,7 +53,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let arches: Vec<_> = arches.collect::<anyhow::Result<_>>()?;
     let settings = project.settings();
     let packed = charts::pack(&settings)?;
-    let generated = generate::tree(&settings, &packed)?;
+    let generated = charts::generated(&settings, &packed)?;
     let manifests = generated.below("manifests/").map(|(_, file)| &file.bytes);
     let carried: Vec<_> = packed
         .iter()

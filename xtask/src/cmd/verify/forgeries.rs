@@ -423,9 +423,7 @@ fn forged_programs_and_layers_are_named() {
         |tree| {
             tree.0.retain(|path, _| !path.starts_with("oci/"));
             let other = ARCHES.map(|arch| (arch, programs(arch, b"evil"))).into();
-            for (path, bytes) in layout(&other).files() {
-                tree.add(format!("oci/{path}"), bytes);
-            }
+            tree.extend_below("oci/", layout(&other).files().into_iter().collect());
         },
         "in its layer is not bin/amd64/multus-cni-plugins",
     );
@@ -507,9 +505,7 @@ fn release_must_have_exactly_the_image_of_its_charts() {
         forged(
             |tree| {
                 tree.0.retain(|path, _| !path.starts_with("oci/"));
-                for (path, bytes) in named(names).files() {
-                    tree.add(format!("oci/{path}"), bytes);
-                }
+                tree.extend_below("oci/", named(names).files().into_iter().collect());
             },
             &expected,
         );

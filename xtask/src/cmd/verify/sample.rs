@@ -6,13 +6,13 @@ use archive::layout::Layout;
 use chart::BuildSettings;
 use release::{
     image::{Definition, Release as ImageRelease},
-    workstation::Workstation,
+    workstation::{Plugins, Workstation},
 };
 
 use crate::{
     arch::Arch,
     charts,
-    cmd::{build::workstations::Plugins, dist, generate},
+    cmd::dist,
     description::{self, Origin, Release},
     programs::{self, Binaries},
     sbom,
@@ -97,7 +97,7 @@ pub(super) fn release() -> Tree {
 pub(super) fn release_of<'a>(settings: impl Into<BuildSettings<'a>>) -> Tree {
     let settings = &settings.into();
     let charts = charts::pack(settings).unwrap();
-    let generated = generate::tree(settings, &charts).unwrap();
+    let generated = charts::generated(settings, &charts).unwrap();
     let mut embedded: Vec<u8> = charts
         .iter()
         .flat_map(|chart| chart.bytes.clone())
