@@ -1,0 +1,8 @@
+//! Addresses of secondary networks for the whole cluster: never one address for two pods.
+//!
+//! [`range`] says which addresses a network may give, and in which block of 32 an address is. Everything here decides without I/O and
+//! without a clock.
+
+pub mod range;
+
+pub use range::{Block, Range, RangeError, Subnet};
