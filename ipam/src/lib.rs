@@ -1,8 +1,11 @@
 //! Addresses of secondary networks for the whole cluster: never one address for two pods.
 //!
-//! [`range`] says which addresses a network may give, and in which block of 32 an address is. Everything here decides without I/O and
+//! [`range`] says which addresses a network may give, and in which block of 32 an address is.
+//! [`config`] reads definitions. Everything here decides without I/O and
 //! without a clock.
 
+pub mod config;
 pub mod range;
 
+pub use config::{ConfigError, Definition, Sticky};
 pub use range::{Block, Range, RangeError, Subnet};

@@ -249,6 +249,12 @@ impl Subnet {
         other.is_ipv4() == self.first.is_ipv4() && self.first <= other && other <= self.last()
     }
 
+    /// Returns the address after the network address, or `None` when the subnet has no network address.
+    pub fn default_gateway(self) -> Option<IpAddr> {
+        self.has_network_address()
+            .then(|| address(bits(self.first) + 1, self.first.is_ipv4()))
+    }
+
     /// A subnet of one or two addresses has neither network nor broadcast address (RFC 3021, RFC 6164).
     fn has_network_address(self) -> bool {
         host_mask(self.length, self.first) > 1
@@ -366,6 +372,8 @@ mod tests {
             .collect();
         assert_eq!(given, [2, 3, 4, 5, 6]);
         assert_eq!(range.count(), 5);
+        let single = super::tests::range("10.0.0.0/30", gateway("10.0.0.1")).unwrap();
+        assert!(single.contains(ip("10.0.0.2")) && single.count() == 1);
     }
 
     #[test]
