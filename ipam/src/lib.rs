@@ -1,11 +1,13 @@
 //! Addresses of secondary networks for the whole cluster: never one address for two pods.
 //!
 //! [`range`] says which addresses a network may give, and in which block of 32 an address is.
-//! [`config`] reads definitions. Everything here decides without I/O and
+//! [`config`] reads definitions, and [`object`] the blocks of the API. Everything here decides without I/O and
 //! without a clock.
 
 pub mod config;
+pub mod object;
 pub mod range;
 
 pub use config::{ConfigError, Definition, Sticky};
+pub use object::{AddressBlock, Holder, Mode, ObjectError, Slot};
 pub use range::{Block, Range, RangeError, Subnet};
