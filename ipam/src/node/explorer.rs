@@ -347,3 +347,18 @@ fn each_rule_is_needed() {
     let useless: Vec<Rule> = rules.into_iter().filter(|rule| !found(rule)).collect();
     assert_eq!(useless, []);
 }
+
+#[test]
+#[ignore = "half a minute with --release"]
+fn no_history_with_two_writes_under_way_gives_an_address_twice() {
+    let larger = Limits {
+        under_way: 2,
+        turns: 3,
+        ..SMALL
+    };
+    let (states, is_complete, is_violated) = explore(larger, None);
+    assert!(
+        is_complete && !is_violated,
+        "{states} states, violated: {is_violated}"
+    );
+}
