@@ -1,0 +1,14 @@
+//! Addresses of secondary networks for the whole cluster: never one address for two pods.
+//!
+//! [`range`] says which addresses a network may give, and in which block of 32 an address is.
+//! [`config`] reads definitions, [`object`] the blocks of the API, and [`node`] is what a node does with one. Everything here decides without I/O and
+//! without a clock.
+
+pub mod config;
+pub mod node;
+pub mod object;
+pub mod range;
+
+pub use config::{ConfigError, Definition, Sticky};
+pub use object::{AddressBlock, Holder, Mode, ObjectError, Slot};
+pub use range::{Block, Range, RangeError, Subnet};

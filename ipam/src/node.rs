@@ -1,0 +1,379 @@
+//! What one node does with one block: it gives addresses of its own block from its record, and those of a shared block by requests.
+//!
+//! Nothing here does I/O, knows the time or draws a number. The caller reads the block, writes the record to disk after each call that
+//! changes it and before it sends a request or answers a grant, and reports each answer. `I` is the type of identities: of nodes, blocks
+//! and pods.
+//!
+//! **Invariant**: each request tests all that its sender relies on, so one that lands late changes nothing.
+
+/// A block as it was read from the API server.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Block<I> {
+    pub uid: I,
+    pub turn: u64,
+    pub mode: Mode<I>,
+}
+
+/// Who gives a block's addresses.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Mode<I> {
+    Node(I),
+    Shared(Owners<I>),
+}
+
+/// The owner of each slot; `None` is a free one.
+pub type Owners<I> = Vec<Option<Owner<I>>>;
+
+/// The pod that has a slot, and its node.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Owner<I> {
+    pub node: I,
+    pub pod: I,
+}
+
+/// A change to a block that the API server makes only when all tests pass.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Request<I> {
+    pub tests: Vec<Test<I>>,
+    pub change: Change<I>,
+}
+
+/// What must be so at the moment of the change.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Test<I> {
+    Absent,
+    Uid(I),
+    Turn(u64),
+    HeldBy(I),
+    Shared,
+    /// The owner of a slot.
+    Slot(usize, Option<Owner<I>>),
+    /// The whole object is as it was read: a precondition on `resourceVersion`.
+    Unchanged(Block<I>),
+}
+
+/// What a request changes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Change<I> {
+    Create { holder: I },
+    Hold { holder: I, turn: u64 },
+    Share { owners: Owners<I>, turn: u64 },
+    Delete,
+    Slot(usize, Option<Owner<I>>),
+}
+
+/// What a node knows of a block that it holds; it is kept on disk.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Record<I> {
+    uid: I,
+    turn: u64,
+    /// Set before the node asks to share the block or to give it back. A frozen block never gives again under this turn.
+    frozen: bool,
+    /// The turn was raised since the machine started.
+    confirmed: bool,
+    /// The pod that has each address.
+    pods: Vec<Option<I>>,
+}
+
+/// What happens with a pod's request for an address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer<I> {
+    /// The pod has the address of this slot.
+    Granted(usize),
+    /// The request has to be sent, and the pod to ask again after its answer, unless that was the grant.
+    Send(Request<I>),
+    /// Each address is in use.
+    Full,
+    /// The node cannot give: an answer is awaited, or another node holds the block.
+    Wait,
+}
+
+/// One node's part in the protocol of one block.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Node<I> {
+    name: I,
+    slots: usize,
+    record: Option<Record<I>>,
+    /// Slots of the shared block that pods of this node use.
+    shared: Vec<(usize, I)>,
+    pending: Option<Request<I>>,
+}
+
+impl<I: Clone + Eq> Node<I> {
+    /// A node that has never had an address of this block.
+    pub fn new(name: I, slots: usize) -> Self {
+        Self {
+            name,
+            slots,
+            record: None,
+            shared: Vec::new(),
+            pending: None,
+        }
+    }
+
+    /// The machine started: every use has ended, and the disk may be an older one, so the turn has to be raised before the block gives.
+    pub fn boot(&mut self) {
+        self.pending = None;
+        self.shared.clear();
+        if let Some(record) = &mut self.record {
+            record.confirmed = false;
+            record.pods.fill(None);
+        }
+    }
+
+    /// Returns what to do for a pod without an address. `is_gone` says of a node that its machine is off for good.
+    pub fn add(
+        &mut self,
+        seen: Option<&Block<I>>,
+        pod: &I,
+        is_gone: impl Fn(&I) -> bool,
+    ) -> Answer<I> {
+        if self.pending.is_some() {
+            return Answer::Wait;
+        }
+        if let Some(record) = &mut self.record {
+            if record.frozen || !record.confirmed {
+                return Answer::Wait;
+            }
+            let free = record.pods.iter().position(Option::is_none);
+            return free.map_or(Answer::Full, |slot| {
+                record.pods[slot] = Some(pod.clone());
+                Answer::Granted(slot)
+            });
+        }
+        let me = self.name.clone();
+        match seen {
+            None => self.send(vec![Test::Absent], Change::Create { holder: me }),
+            Some(Block {
+                uid,
+                mode: Mode::Shared(owners),
+                ..
+            }) => match owners.iter().position(Option::is_none) {
+                None => Answer::Full,
+                Some(slot) => {
+                    let owner = Owner {
+                        node: me,
+                        pod: pod.clone(),
+                    };
+                    let tests = vec![Test::Uid(uid.clone()), Test::Shared, Test::Slot(slot, None)];
+                    self.send(tests, Change::Slot(slot, Some(owner)))
+                }
+            },
+            Some(Block {
+                uid,
+                turn,
+                mode: Mode::Node(holder),
+            }) if *holder != me && is_gone(holder) => {
+                let tests = held(uid, *turn, holder);
+                self.send(
+                    tests,
+                    Change::Hold {
+                        holder: me,
+                        turn: turn + 1,
+                    },
+                )
+            }
+            Some(_) => Answer::Wait,
+        }
+    }
+
+    /// A pod of this node no longer uses its address.
+    pub fn del(&mut self, pod: &I) {
+        self.shared.retain(|(_, user)| user != pod);
+        if let Some(record) = &mut self.record {
+            for user in record
+                .pods
+                .iter_mut()
+                .filter(|user| user.as_ref() == Some(pod))
+            {
+                *user = None;
+            }
+        }
+    }
+
+    /// Returns the request that raises the turn of a block that is this node's and not confirmed since the machine started.
+    pub fn confirm(&mut self, seen: &Block<I>) -> Option<Request<I>> {
+        let needed = self.record.as_ref().is_none_or(|record| !record.confirmed);
+        if self.pending.is_some() || !needed || seen.mode != Mode::Node(self.name.clone()) {
+            return None;
+        }
+        let (tests, holder) = (held(&seen.uid, seen.turn, &self.name), self.name.clone());
+        self.request(
+            tests,
+            Change::Hold {
+                holder,
+                turn: seen.turn + 1,
+            },
+        )
+    }
+
+    /// Freezes the block and returns the request that shares it.
+    pub fn share(&mut self) -> Option<Request<I>> {
+        let (tests, turn, owners) = self.freeze()?;
+        self.request(tests, Change::Share { owners, turn })
+    }
+
+    /// Freezes a block without pods and returns the request that gives it back.
+    pub fn give_back(&mut self) -> Option<Request<I>> {
+        let record = self.record.as_ref()?;
+        if record.pods.iter().any(Option::is_some) {
+            return None;
+        }
+        let (tests, ..) = self.freeze()?;
+        self.request(tests, Change::Delete)
+    }
+
+    fn freeze(&mut self) -> Option<(Vec<Test<I>>, u64, Owners<I>)> {
+        let name = &self.name;
+        let idle = self.pending.is_none();
+        let record = self
+            .record
+            .as_mut()
+            .filter(|record| idle && record.confirmed)?;
+        record.frozen = true;
+        let owner = |pod: &I| Owner {
+            node: name.clone(),
+            pod: pod.clone(),
+        };
+        let owners = record
+            .pods
+            .iter()
+            .map(|pod| pod.as_ref().map(owner))
+            .collect();
+        Some((
+            held(&record.uid, record.turn, name),
+            record.turn + 1,
+            owners,
+        ))
+    }
+
+    /// Returns the requests that free slots of pods that no longer are: of this node, and of nodes that are gone.
+    pub fn free(&self, seen: &Block<I>, is_gone: impl Fn(&I) -> bool) -> Vec<Request<I>> {
+        let Mode::Shared(owners) = &seen.mode else {
+            return Vec::new();
+        };
+        let is_unused = |slot: usize, owner: &Owner<I>| {
+            let used = (slot, owner.pod.clone());
+            if owner.node == self.name {
+                // The answer to a request that is under way may still be a grant.
+                self.pending.is_none() && !self.shared.contains(&used) && !self.has_recorded(&used)
+            } else {
+                is_gone(&owner.node)
+            }
+        };
+        let unused = owners
+            .iter()
+            .enumerate()
+            .filter_map(|(slot, owner)| Some((slot, owner.as_ref()?)));
+        unused
+            .filter(|(slot, owner)| is_unused(*slot, owner))
+            .map(|(slot, owner)| Request {
+                tests: vec![
+                    Test::Uid(seen.uid.clone()),
+                    Test::Shared,
+                    Test::Slot(slot, Some(owner.clone())),
+                ],
+                change: Change::Slot(slot, None),
+            })
+            .collect()
+    }
+
+    /// The block was read: a record of a block that is no longer this node's ends, and pods keep their shared addresses.
+    pub fn read(&mut self, seen: Option<&Block<I>>) {
+        let mine = seen.is_some_and(|block| block.mode == Mode::Node(self.name.clone()));
+        if self.pending.is_some() || mine {
+            return;
+        }
+        if let Some(record) = self.record.take() {
+            self.keep_shared(record.pods);
+        }
+    }
+
+    /// The outcome of the pending request is unknown and will not be told any more.
+    pub fn give_up(&mut self) {
+        self.pending = None;
+    }
+
+    /// The pending request was answered. Returns the slot that a pod got.
+    pub fn answered(&mut self, outcome: Outcome<'_, I>) -> Option<usize> {
+        let request = self.pending.take()?;
+        match (request.change, outcome) {
+            (Change::Create { .. } | Change::Hold { .. }, Outcome::Made(block)) => {
+                let known = self.record.take().filter(|record| record.uid == block.uid);
+                let pods = known.map_or_else(|| vec![None; self.slots], |record| record.pods);
+                let (uid, turn) = (block.uid.clone(), block.turn);
+                self.record = Some(Record {
+                    uid,
+                    turn,
+                    frozen: false,
+                    confirmed: true,
+                    pods,
+                });
+            }
+            (Change::Share { .. } | Change::Delete, Outcome::Made(_) | Outcome::Removed) => {
+                let pods = self.record.take().map(|record| record.pods);
+                self.keep_shared(pods.unwrap_or_default());
+            }
+            (Change::Slot(slot, Some(owner)), Outcome::Made(_)) => {
+                self.shared.push((slot, owner.pod));
+                return Some(slot);
+            }
+            _ => {}
+        }
+        None
+    }
+
+    /// The record keeps a pod's address until the node has read that the block is shared.
+    fn has_recorded(&self, (slot, pod): &(usize, I)) -> bool {
+        let pods = self.record.as_ref().map(|record| &record.pods);
+        pods.is_some_and(|pods| pods[*slot].as_ref() == Some(pod))
+    }
+
+    fn keep_shared(&mut self, pods: Vec<Option<I>>) {
+        let used = pods.into_iter().enumerate();
+        self.shared
+            .extend(used.filter_map(|(slot, pod)| Some((slot, pod?))));
+    }
+
+    fn send(&mut self, tests: Vec<Test<I>>, change: Change<I>) -> Answer<I> {
+        self.request(tests, change)
+            .map_or(Answer::Wait, Answer::Send)
+    }
+
+    fn request(&mut self, tests: Vec<Test<I>>, change: Change<I>) -> Option<Request<I>> {
+        self.pending = Some(Request { tests, change });
+        self.pending.clone()
+    }
+}
+
+/// The API server's answer to a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome<'a, I> {
+    /// The block as the request made it.
+    Made(&'a Block<I>),
+    /// The request removed the block.
+    Removed,
+    /// A test failed, and nothing changed.
+    Refused,
+}
+
+/// Returns the request that removes a shared block without owners.
+pub fn remove_unused<I: Clone>(seen: &Block<I>) -> Option<Request<I>> {
+    let is_unused =
+        matches!(&seen.mode, Mode::Shared(owners) if owners.iter().all(Option::is_none));
+    is_unused.then(|| Request {
+        tests: vec![Test::Unchanged(seen.clone())],
+        change: Change::Delete,
+    })
+}
+
+fn held<I: Clone>(uid: &I, turn: u64, holder: &I) -> Vec<Test<I>> {
+    vec![
+        Test::Uid(uid.clone()),
+        Test::Turn(turn),
+        Test::HeldBy(holder.clone()),
+    ]
+}
+
+#[cfg(test)]
+mod explorer;

@@ -1,0 +1,362 @@
+//! The `AddressBlock` as the API has it, parsed by hand.
+//!
+//! A block that somebody edited into something that is none is an error and is never used. A block of a newer schema is an error of its
+//! own: this release must not write it.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
+
+use crate::range::{self, BLOCK_SIZE, Block, RangeError};
+
+/// The schema that this release writes.
+pub const SCHEMA: u64 = 1;
+
+/// Why an object is not used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ObjectError {
+    #[error(
+        "block {name}: {field} is missing or not {expected}; restore it, or delete the block once no pod uses it"
+    )]
+    Field {
+        name: String,
+        field: &'static str,
+        expected: &'static str,
+    },
+    #[error("block {name}: spec.first: {source}")]
+    First { name: String, source: RangeError },
+    #[error("block {name}: spec.first {first} does not begin a block; write {block}")]
+    NotAligned {
+        name: String,
+        first: IpAddr,
+        block: IpAddr,
+    },
+    #[error(
+        "block {name}: its space and first address belong to the name {expected}; restore them"
+    )]
+    Name { name: String, expected: String },
+    #[error("block {name}: spec.slots has {found} entries; restore its {BLOCK_SIZE}")]
+    Slots { name: String, found: usize },
+    #[error("block {name}: schema {schema} is of a newer release; upgrade this node's daemon")]
+    Newer { name: String, schema: u64 },
+}
+
+/// A block that may be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AddressBlock {
+    pub uid: Arc<str>,
+    pub resource_version: Arc<str>,
+    /// Somebody asked for its deletion: no address of it may be given any more.
+    pub is_deleted: bool,
+    pub space: String,
+    pub block: Block,
+    pub turn: u64,
+    pub mode: Mode,
+    /// Nodes that ask its holder to share it.
+    pub wanted: Vec<Arc<str>>,
+}
+
+/// Who gives addresses of a block.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// One node, which has the truth on its disk.
+    Node(Holder),
+    /// Each node, by writing a slot; there are [`BLOCK_SIZE`].
+    Shared(Vec<Slot>),
+    /// Nobody: the pools go back to `whereabouts`.
+    Closed(Vec<Slot>),
+}
+
+/// The node that has a block.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Holder {
+    pub node: Arc<str>,
+    pub uid: Arc<str>,
+    pub incarnation: Arc<str>,
+}
+
+/// An address of a block that is not one node's. An empty owner means that it is free.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Slot {
+    /// `pod/<uid>/<container>/<ifname>` or `claim/<uid>`.
+    pub owner: String,
+    pub pods: Vec<SlotPod>,
+}
+
+/// A pod that uses a slot's address.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct SlotPod {
+    pub namespace: String,
+    pub name: String,
+    pub uid: String,
+    pub node: String,
+}
+
+/// Returns the name of a block's object: its first address, behind 8 digits of the space's SHA-256 where the space has a name.
+///
+/// IPv6 is written with all its groups, because a name must neither have colons nor end in a dash.
+pub fn name(space: &str, block: Block) -> String {
+    let first = match block.first() {
+        IpAddr::V4(first) => first.to_string(),
+        IpAddr::V6(first) => {
+            let groups = first.segments().map(|group| format!("{group:x}"));
+            groups.join("-")
+        }
+    };
+    if space.is_empty() {
+        return first;
+    }
+    let [a, b, c, d, ..] = <[u8; 32]>::from(Sha256::digest(space.as_bytes()));
+    format!("{:08x}.{first}", u32::from_be_bytes([a, b, c, d]))
+}
+
+impl AddressBlock {
+    /// Reads an object of the API.
+    pub fn parse(object: &Value) -> Result<Self, ObjectError> {
+        let empty = Map::new();
+        let map = |key| object.get(key).and_then(Value::as_object).unwrap_or(&empty);
+        let (metadata, spec) = (map("metadata"), map("spec"));
+        let named = text(metadata, "name").unwrap_or_default().to_owned();
+        let wrong = |field, expected| ObjectError::Field {
+            name: named.clone(),
+            field,
+            expected,
+        };
+        let schema = spec
+            .get("schema")
+            .and_then(Value::as_u64)
+            .ok_or_else(|| wrong("spec.schema", "a number"))?;
+        if schema > SCHEMA {
+            return Err(ObjectError::Newer {
+                name: named,
+                schema,
+            });
+        }
+        let uid = text(metadata, "uid").ok_or_else(|| wrong("metadata.uid", "a text"))?;
+        let version = text(metadata, "resourceVersion")
+            .ok_or_else(|| wrong("metadata.resourceVersion", "a text"))?;
+        let space = spec
+            .get("space")
+            .and_then(Value::as_str)
+            .ok_or_else(|| wrong("spec.space", "a text"))?;
+        let first = text(spec, "first").ok_or_else(|| wrong("spec.first", "an address"))?;
+        let first = range::parse_address(first).map_err(|source| ObjectError::First {
+            name: named.clone(),
+            source,
+        })?;
+        let block = Block::of(first);
+        if block.first() != first {
+            let block = block.first();
+            return Err(ObjectError::NotAligned {
+                name: named,
+                first,
+                block,
+            });
+        }
+        let expected = name(space, block);
+        if named != expected {
+            return Err(ObjectError::Name {
+                name: named,
+                expected,
+            });
+        }
+        let slots = || -> Result<Vec<Slot>, ObjectError> {
+            let list = spec
+                .get("slots")
+                .and_then(Value::as_array)
+                .map_or(&[][..], Vec::as_slice);
+            if list.len() != BLOCK_SIZE as usize {
+                let found = list.len();
+                return Err(ObjectError::Slots {
+                    name: named.clone(),
+                    found,
+                });
+            }
+            let slots: Option<_> = list.iter().map(slot).collect();
+            slots.ok_or_else(|| wrong("spec.slots", "a list of slots"))
+        };
+        let mode = match text(spec, "mode") {
+            Some("node") => Mode::Node(
+                holder(spec)
+                    .ok_or_else(|| wrong("spec.holder", "a node with its uid and incarnation"))?,
+            ),
+            Some("shared") => Mode::Shared(slots()?),
+            Some("closed") => Mode::Closed(slots()?),
+            _ => return Err(wrong("spec.mode", "\"node\", \"shared\" or \"closed\"")),
+        };
+        let wanted = match spec.get("wanted") {
+            None => Some(Vec::new()),
+            Some(list) => list.as_array().and_then(|list| {
+                list.iter()
+                    .map(|node| node.as_str().map(Arc::from))
+                    .collect()
+            }),
+        };
+        Ok(Self {
+            uid: uid.into(),
+            resource_version: version.into(),
+            is_deleted: metadata.contains_key("deletionTimestamp"),
+            space: space.to_owned(),
+            block,
+            turn: spec
+                .get("turn")
+                .and_then(Value::as_u64)
+                .ok_or_else(|| wrong("spec.turn", "a number"))?,
+            mode,
+            wanted: wanted.ok_or_else(|| wrong("spec.wanted", "a list of nodes"))?,
+        })
+    }
+}
+
+fn holder(spec: &Map<String, Value>) -> Option<Holder> {
+    let holder = spec.get("holder")?.as_object()?;
+    Some(Holder {
+        node: text(holder, "node")?.into(),
+        uid: text(holder, "uid")?.into(),
+        incarnation: text(holder, "incarnation")?.into(),
+    })
+}
+
+fn slot(value: &Value) -> Option<Slot> {
+    let owner = value.get("owner")?.as_str()?.to_owned();
+    let is_owner = ["pod/", "claim/"]
+        .iter()
+        .any(|kind| owner.starts_with(kind));
+    let pods = match value.get("pods") {
+        None => Vec::new(),
+        Some(pods) => pods
+            .as_array()?
+            .iter()
+            .map(slot_pod)
+            .collect::<Option<_>>()?,
+    };
+    (owner.is_empty() || is_owner).then_some(Slot { owner, pods })
+}
+
+fn slot_pod(value: &Value) -> Option<SlotPod> {
+    let map = value.as_object()?;
+    let field = |key| text(map, key).map(str::to_owned);
+    Some(SlotPod {
+        namespace: field("namespace")?,
+        name: field("name")?,
+        uid: field("uid")?,
+        node: field("node")?,
+    })
+}
+
+/// Returns a text that is not empty.
+fn text<'a>(map: &'a Map<String, Value>, key: &str) -> Option<&'a str> {
+    map.get(key)?.as_str().filter(|text| !text.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn object() -> Value {
+        json!({
+            "metadata": {"name": "10.20.3.0", "uid": "u", "resourceVersion": "7"},
+            "spec": {"schema": 1, "space": "", "first": "10.20.3.0", "mode": "node", "turn": 4,
+                "holder": {"node": "b", "uid": "n", "incarnation": "i"}, "wanted": ["a"]}
+        })
+    }
+
+    fn check_error(pointer: &str, value: Value, message: &str) {
+        let mut object = object();
+        let (parent, key) = pointer.rsplit_once('/').unwrap();
+        object.pointer_mut(parent).unwrap()[key] = value;
+        assert_eq!(
+            AddressBlock::parse(&object).unwrap_err().to_string(),
+            message
+        );
+    }
+
+    #[test]
+    fn names_are_those_of_the_first_address_and_the_space() {
+        let block = |text: &str| Block::of(text.parse().unwrap());
+        assert_eq!(name("", block("10.20.3.7")), "10.20.3.0");
+        assert_eq!(name("", block("fd00:20::41")), "fd00-20-0-0-0-0-0-40");
+        // The first digits of `printf abc | sha256sum`.
+        assert_eq!(name("abc", block("10.20.3.7")), "ba7816bf.10.20.3.0");
+    }
+
+    #[test]
+    fn a_nodes_block_is_read() {
+        let block = AddressBlock::parse(&object()).unwrap();
+        assert_eq!((block.turn, block.is_deleted), (4, false));
+        assert_eq!(block.wanted, ["a".into()]);
+        assert!(matches!(block.mode, Mode::Node(holder) if &*holder.node == "b"));
+    }
+
+    #[test]
+    fn a_shared_block_is_read_with_its_pods() {
+        let mut object = object();
+        let mut slots = vec![json!({"owner": "", "pods": []}); 32];
+        let pod = json!({"namespace": "shop", "name": "web-0", "uid": "p", "node": "b"});
+        slots[5] = json!({"owner": "claim/c", "pods": [pod]});
+        object["spec"]["mode"] = json!("shared");
+        object["spec"]["slots"] = json!(slots);
+        let Mode::Shared(slots) = AddressBlock::parse(&object).unwrap().mode else {
+            panic!("the block is shared");
+        };
+        assert_eq!(
+            (slots[5].owner.as_str(), slots[5].pods[0].name.as_str()),
+            ("claim/c", "web-0")
+        );
+        assert_eq!(slots[4], Slot::default());
+        object["spec"]["slots"].as_array_mut().unwrap().pop();
+        let error = AddressBlock::parse(&object).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "block 10.20.3.0: spec.slots has 31 entries; restore its 32"
+        );
+    }
+
+    #[test]
+    fn edited_blocks_are_refused() {
+        let cure = "restore it, or delete the block once no pod uses it";
+        check_error(
+            "/spec/mode",
+            json!("mine"),
+            &format!(
+                "block 10.20.3.0: spec.mode is missing or not \"node\", \"shared\" or \"closed\"; {cure}"
+            ),
+        );
+        check_error(
+            "/spec/holder",
+            json!({"uid": "n", "incarnation": "i"}),
+            &format!(
+                "block 10.20.3.0: spec.holder is missing or not a node with its uid and incarnation; {cure}"
+            ),
+        );
+        check_error(
+            "/spec/turn",
+            json!(-1),
+            &format!("block 10.20.3.0: spec.turn is missing or not a number; {cure}"),
+        );
+        check_error(
+            "/spec/wanted",
+            json!([1]),
+            &format!("block 10.20.3.0: spec.wanted is missing or not a list of nodes; {cure}"),
+        );
+        check_error(
+            "/spec/first",
+            json!("10.20.3.1"),
+            "block 10.20.3.0: spec.first 10.20.3.1 does not begin a block; write 10.20.3.0",
+        );
+        check_error(
+            "/spec/first",
+            json!("10.20.3.32"),
+            "block 10.20.3.0: its space and first address belong to the name 10.20.3.32; restore them",
+        );
+        check_error(
+            "/spec/schema",
+            json!(2),
+            "block 10.20.3.0: schema 2 is of a newer release; upgrade this node's daemon",
+        );
+    }
+}
