@@ -13,6 +13,17 @@ use crate::range::{self, BLOCK_SIZE, Block, RangeError};
 
 /// The schema that this release writes.
 pub const SCHEMA: u64 = 1;
+/// The group of the API, its version, and the resource.
+pub const GROUP: &str = "ipam.multus-rs.cni.cncf.io";
+pub const VERSION: &str = "v1alpha1";
+pub const RESOURCE: &str = "addressblocks";
+pub const KIND: &str = "AddressBlock";
+/// The label with the name of the node that holds a block.
+pub const NODE_LABEL: &str = "ipam.multus-rs.cni.cncf.io/node";
+/// The label with the space's part of a block's name; empty for the space that all definitions share.
+pub const SPACE_LABEL: &str = "ipam.multus-rs.cni.cncf.io/space";
+/// Only the holder of a block, or whoever found all of its slots free, removes it.
+pub const FINALIZER: &str = "ipam.multus-rs.cni.cncf.io/in-use";
 
 /// Why an object is not used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
