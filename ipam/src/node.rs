@@ -6,7 +6,7 @@
 //!
 //! **Invariant**: each request tests all that its sender relies on, so one that lands late changes nothing.
 
-/// A block as it was read from the API server.
+/// A block as it was read from the API server, or as a request makes it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Block<I> {
     pub uid: I,
@@ -55,7 +55,7 @@ pub enum Test<I> {
 /// What a request changes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Change<I> {
-    Create { holder: I },
+    Create(Mode<I>),
     Hold { holder: I, turn: u64 },
     Share { owners: Owners<I>, turn: u64 },
     Delete,
@@ -65,14 +65,14 @@ pub enum Change<I> {
 /// What a node knows of a block that it holds; it is kept on disk.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Record<I> {
-    uid: I,
-    turn: u64,
+    pub uid: I,
+    pub turn: u64,
     /// Set before the node asks to share the block or to give it back. A frozen block never gives again under this turn.
-    frozen: bool,
+    pub frozen: bool,
     /// The turn was raised since the machine started.
-    confirmed: bool,
+    pub confirmed: bool,
     /// The pod that has each address.
-    pods: Vec<Option<I>>,
+    pub pods: Vec<Option<I>>,
 }
 
 /// What happens with a pod's request for an address.
@@ -91,12 +91,12 @@ pub enum Answer<I> {
 /// One node's part in the protocol of one block.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Node<I> {
-    name: I,
-    slots: usize,
-    record: Option<Record<I>>,
+    pub name: I,
+    pub slots: usize,
+    pub record: Option<Record<I>>,
     /// Slots of the shared block that pods of this node use.
-    shared: Vec<(usize, I)>,
-    pending: Option<Request<I>>,
+    pub shared: Vec<(usize, I)>,
+    pub pending: Option<Request<I>>,
 }
 
 impl<I: Clone + Eq> Node<I> {
@@ -121,11 +121,14 @@ impl<I: Clone + Eq> Node<I> {
         }
     }
 
-    /// Returns what to do for a pod without an address. `is_gone` says of a node that its machine is off for good.
+    /// Returns what to do for a pod without an address. It may get one of these slots, the first that is free, of a block that is shared from
+    /// the start where `shares` says so. `is_gone` says of a node that its machine is off for good.
     pub fn add(
         &mut self,
         seen: Option<&Block<I>>,
         pod: &I,
+        slots: &[usize],
+        shares: bool,
         is_gone: impl Fn(&I) -> bool,
     ) -> Answer<I> {
         if self.pending.is_some() {
@@ -135,7 +138,8 @@ impl<I: Clone + Eq> Node<I> {
             if record.frozen || !record.confirmed {
                 return Answer::Wait;
             }
-            let free = record.pods.iter().position(Option::is_none);
+            let mut slots = slots.iter().copied();
+            let free = slots.find(|slot| record.pods[*slot].is_none());
             return free.map_or(Answer::Full, |slot| {
                 record.pods[slot] = Some(pod.clone());
                 Answer::Granted(slot)
@@ -143,18 +147,25 @@ impl<I: Clone + Eq> Node<I> {
         }
         let me = self.name.clone();
         match seen {
-            None => self.send(vec![Test::Absent], Change::Create { holder: me }),
+            None => {
+                let mode = match slots.first() {
+                    Some(slot) if shares => {
+                        let mut owners = vec![None; self.slots];
+                        owners[*slot] = Some(self.owner(pod));
+                        Mode::Shared(owners)
+                    }
+                    _ => Mode::Node(me),
+                };
+                self.send(vec![Test::Absent], Change::Create(mode))
+            }
             Some(Block {
                 uid,
                 mode: Mode::Shared(owners),
                 ..
-            }) => match owners.iter().position(Option::is_none) {
+            }) => match slots.iter().copied().find(|slot| owners[*slot].is_none()) {
                 None => Answer::Full,
                 Some(slot) => {
-                    let owner = Owner {
-                        node: me,
-                        pod: pod.clone(),
-                    };
+                    let owner = self.owner(pod);
                     let tests = vec![Test::Uid(uid.clone()), Test::Shared, Test::Slot(slot, None)];
                     self.send(tests, Change::Slot(slot, Some(owner)))
                 }
@@ -247,7 +258,8 @@ impl<I: Clone + Eq> Node<I> {
         ))
     }
 
-    /// Returns the requests that free slots of pods that no longer are: of this node, and of nodes that are gone.
+    /// Returns the requests that free slots of pods that no longer are: of this node, which knows all of its pods since the machine
+    /// started, and of nodes that are gone.
     pub fn free(&self, seen: &Block<I>, is_gone: impl Fn(&I) -> bool) -> Vec<Request<I>> {
         let Mode::Shared(owners) = &seen.mode else {
             return Vec::new();
@@ -298,7 +310,13 @@ impl<I: Clone + Eq> Node<I> {
     pub fn answered(&mut self, outcome: Outcome<'_, I>) -> Option<usize> {
         let request = self.pending.take()?;
         match (request.change, outcome) {
-            (Change::Create { .. } | Change::Hold { .. }, Outcome::Made(block)) => {
+            (Change::Create(Mode::Shared(owners)), Outcome::Made(_)) => {
+                let mut owners = owners.into_iter().enumerate();
+                let (slot, owner) = owners.find_map(|(slot, owner)| Some((slot, owner?)))?;
+                self.shared.push((slot, owner.pod));
+                return Some(slot);
+            }
+            (Change::Create(Mode::Node(_)) | Change::Hold { .. }, Outcome::Made(block)) => {
                 let known = self.record.take().filter(|record| record.uid == block.uid);
                 let pods = known.map_or_else(|| vec![None; self.slots], |record| record.pods);
                 let (uid, turn) = (block.uid.clone(), block.turn);
@@ -321,6 +339,13 @@ impl<I: Clone + Eq> Node<I> {
             _ => {}
         }
         None
+    }
+
+    fn owner(&self, pod: &I) -> Owner<I> {
+        Owner {
+            node: self.name.clone(),
+            pod: pod.clone(),
+        }
     }
 
     /// The record keeps a pod's address until the node has read that the block is shared.

@@ -90,7 +90,7 @@ fn apply(
         mode: Mode::Shared(vec![None; slots]),
     });
     match &request.change {
-        Change::Create { holder } => block.mode = Mode::Node(*holder),
+        Change::Create(mode) => block.mode = mode.clone(),
         Change::Hold { holder, turn } => {
             let is_same = block.mode == Mode::Node(*holder);
             block.turn = if broken == Some(Rule::Raise) && is_same {
@@ -129,6 +129,16 @@ fn post(
     }
 }
 
+/// Returns the pod that a request takes an address for.
+fn pod(change: &Change<u8>) -> u8 {
+    let owner = match change {
+        Change::Slot(_, owner) => owner.as_ref(),
+        Change::Create(Mode::Shared(owners)) => owners.iter().flatten().next(),
+        _ => None,
+    };
+    owner.expect("it takes an address").pod
+}
+
 fn deliver(next: &mut Vec<State>, state: &State, broken: Option<Rule>, limits: Limits) {
     for index in 0..state.messages.len() {
         let mut lost = state.clone();
@@ -152,10 +162,8 @@ fn deliver(next: &mut Vec<State>, state: &State, broken: Option<Rule>, limits: L
                 Ok(None) => Outcome::Removed,
                 Err(Refused) => Outcome::Refused,
             };
-            if let Some(slot) = told.machines[usize::from(name)].node.answered(outcome)
-                && let Change::Slot(_, Some(owner)) = request.change
-            {
-                told.uses.push((slot, owner.pod, name));
+            if let Some(slot) = told.machines[usize::from(name)].node.answered(outcome) {
+                told.uses.push((slot, pod(&request.change), name));
                 told.uses.sort_unstable();
             }
             next.push(told);
@@ -221,9 +229,14 @@ fn work(next: &mut Vec<State>, state: &State, name: u8, broken: Option<Rule>, li
         deleted.uses.remove(at);
         next.push(deleted);
     }
-    if state.pods < limits.pods {
+    let slots: Vec<usize> = (0..limits.slots).collect();
+    for shares in [false, true] {
+        if state.pods >= limits.pods || (shares && seen.is_some()) {
+            continue;
+        }
         let mut answer = Answer::Wait;
-        let mut added = variant(&mut |node| answer = node.add(seen, &state.pods, is_gone));
+        let mut added =
+            variant(&mut |node| answer = node.add(seen, &state.pods, &slots, shares, is_gone));
         match answer {
             Answer::Granted(slot) => {
                 added.uses.push((slot, state.pods, name));
@@ -232,7 +245,11 @@ fn work(next: &mut Vec<State>, state: &State, name: u8, broken: Option<Rule>, li
                 next.push(added);
             }
             Answer::Send(request) => {
-                added.pods += u8::from(matches!(request.change, Change::Slot(..)));
+                let takes = matches!(
+                    request.change,
+                    Change::Slot(..) | Change::Create(Mode::Shared(_))
+                );
+                added.pods += u8::from(takes);
                 post(next, added, Some(name), Some(request), limits);
             }
             Answer::Full | Answer::Wait => {}
