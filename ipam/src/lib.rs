@@ -8,6 +8,10 @@ pub mod config;
 pub mod node;
 pub mod object;
 pub mod range;
+pub mod request;
+pub mod service;
+pub mod store;
+pub mod wire;
 
 pub use config::{ConfigError, Definition, Sticky};
 pub use object::{AddressBlock, Holder, Mode, ObjectError, Slot};

@@ -65,6 +65,8 @@ pub struct AddressBlock {
     pub block: Block,
     pub turn: u64,
     pub mode: Mode,
+    /// The addresses of a node's block that were in use lately, for those who read it: the lowest bit is the first address.
+    pub used: Option<u32>,
     /// Nodes that ask its holder to share it.
     pub wanted: Vec<Arc<str>>,
 }
@@ -119,8 +121,16 @@ pub fn name(space: &str, block: Block) -> String {
     if space.is_empty() {
         return first;
     }
+    format!("{}.{first}", space_label(space))
+}
+
+/// Returns the value of the label by which the blocks of a space are found: empty for the space that all definitions share.
+pub fn space_label(space: &str) -> String {
+    if space.is_empty() {
+        return String::new();
+    }
     let [a, b, c, d, ..] = <[u8; 32]>::from(Sha256::digest(space.as_bytes()));
-    format!("{:08x}.{first}", u32::from_be_bytes([a, b, c, d]))
+    format!("{:08x}", u32::from_be_bytes([a, b, c, d]))
 }
 
 impl AddressBlock {
@@ -216,6 +226,7 @@ impl AddressBlock {
                 .and_then(Value::as_u64)
                 .ok_or_else(|| wrong("spec.turn", "a number"))?,
             mode,
+            used: text(spec, "used").and_then(|used| u32::from_str_radix(used, 16).ok()),
             wanted: wanted.ok_or_else(|| wrong("spec.wanted", "a list of nodes"))?,
         })
     }

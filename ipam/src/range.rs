@@ -181,18 +181,36 @@ impl Range {
             .fold(0, |set, slot| set | 1 << slot)
     }
 
-    /// Returns the blocks that have an address of the range, in ascending order.
-    pub fn blocks(&self) -> impl Iterator<Item = Block> + '_ {
+    /// Returns how many blocks have an address of the range.
+    pub fn block_count(&self) -> u128 {
+        self.block_runs()
+            .map(|(first, last)| last - first + 1)
+            .sum()
+    }
+
+    /// Returns a block by its place among those of the range, which are in ascending order.
+    pub fn block_at(&self, mut place: u128) -> Option<Block> {
+        for (first, last) in self.block_runs() {
+            if place <= last - first {
+                let value = (first + place) * u128::from(BLOCK_SIZE);
+                return Some(Block {
+                    first: address(value, self.subnet.first.is_ipv4()),
+                });
+            }
+            place -= last - first + 1;
+        }
+        None
+    }
+
+    /// Returns the first and last numbers of blocks that follow each other, each block once.
+    fn block_runs(&self) -> impl Iterator<Item = (u128, u128)> + '_ {
         let size = u128::from(BLOCK_SIZE);
-        let is_ipv4 = self.subnet.first.is_ipv4();
-        let mut previous = None;
-        self.parts
-            .iter()
-            .flat_map(move |(first, last)| first / size..=last / size)
-            .filter(move |index| previous.replace(*index) != Some(*index))
-            .map(move |index| Block {
-                first: address(index * size, is_ipv4),
-            })
+        let mut next = 0;
+        self.parts.iter().filter_map(move |(first, last)| {
+            let (first, last) = ((first / size).max(next), last / size);
+            next = last + 1;
+            (first <= last).then_some((first, last))
+        })
     }
 }
 
@@ -406,9 +424,8 @@ mod tests {
         ] {
             assert_eq!(range.contains(ip(address)), given, "{address}");
         }
-        let blocks: Vec<_> = range
-            .blocks()
-            .map(|block| block.first().to_string())
+        let blocks: Vec<_> = (0..range.block_count())
+            .map(|place| range.block_at(place).unwrap().first().to_string())
             .collect();
         let expected = [
             "10.0.0.0",

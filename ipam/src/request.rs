@@ -1,0 +1,266 @@
+//! The protocol's blocks and requests as objects and JSON patches (RFC 6902) of the API.
+//!
+//! The API server applies a patch to the object as it is then, all of it or nothing. So the tests of a patch are what makes two nodes that
+//! write at once one after the other.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::node::{self, Change, Mode, Owner, Test};
+use crate::object::{self, AddressBlock, Holder, SCHEMA, Slot, SlotPod};
+use crate::range::{BLOCK_SIZE, Block};
+
+/// An identity in the protocol: a node by its name, a block by its uid, a pod as the owner of a slot.
+pub type Id = Arc<str>;
+
+/// This node in the protocol.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Own {
+    pub holder: Holder,
+    /// Whether the machine was started since its directory of records was made: blocks that it has no record of have no use either.
+    pub is_complete: bool,
+}
+
+impl Own {
+    /// Returns whether this node holds the block of a holder: its directory says so, or the machine of this very Node was started since.
+    fn is(&self, holder: &Holder) -> bool {
+        let is_node = self.holder.node == holder.node;
+        is_node
+            && (self.holder.incarnation == holder.incarnation
+                || (self.is_complete && self.holder.uid == holder.uid))
+    }
+
+    /// Returns a block as the protocol sees it. A holder that is not this node has a name that no node has.
+    pub fn view(&self, block: &AddressBlock) -> node::Block<Id> {
+        let mode = match &block.mode {
+            object::Mode::Node(holder) if self.is(holder) => Mode::Node(holder.node.clone()),
+            object::Mode::Node(holder) => Mode::Node(foreign(holder)),
+            // Nobody gives an address of it, and nobody takes it.
+            object::Mode::Closed(_) => Mode::Node("/closed".into()),
+            object::Mode::Shared(slots) => Mode::Shared(slots.iter().map(owner).collect()),
+        };
+        node::Block {
+            uid: block.uid.clone(),
+            turn: block.turn,
+            mode,
+        }
+    }
+}
+
+fn foreign(holder: &Holder) -> Id {
+    let Holder {
+        node,
+        uid,
+        incarnation,
+    } = holder;
+    format!("{node}/{uid}/{incarnation}").into()
+}
+
+fn owner(slot: &Slot) -> Option<Owner<Id>> {
+    let node = slot
+        .pods
+        .first()
+        .map(|pod| pod.node.as_str())
+        .unwrap_or_default();
+    (!slot.owner.is_empty()).then(|| Owner {
+        node: node.into(),
+        pod: slot.owner.as_str().into(),
+    })
+}
+
+/// Returns the owner of a slot for a pod's interface.
+pub fn pod_owner(uid: &str, container: &str, ifname: &str) -> Id {
+    format!("pod/{uid}/{container}/{ifname}").into()
+}
+
+/// Everything that the text of a request needs besides the request.
+pub struct Context<'a> {
+    pub own: &'a Own,
+    pub space: &'a str,
+    pub block: Block,
+    /// The block as it was read, unless the request creates it.
+    pub seen: Option<&'a AddressBlock>,
+    /// Returns the pod of an owner of this node.
+    pub pod: &'a dyn Fn(&str) -> Option<SlotPod>,
+}
+
+impl Context<'_> {
+    /// Returns the object that a request creates.
+    pub fn object(&self, mode: &Mode<Id>) -> Value {
+        let mut spec = json!({
+            "schema": SCHEMA,
+            "space": self.space,
+            "first": self.block.first().to_string(),
+            "turn": 1,
+            "wanted": [],
+        });
+        let node = match mode {
+            Mode::Node(node) => {
+                spec["mode"] = "node".into();
+                spec["holder"] = holder(&self.own.holder);
+                spec["used"] = used(0).into();
+                &**node
+            }
+            Mode::Shared(owners) => {
+                spec["mode"] = "shared".into();
+                spec["slots"] = self.slots(owners);
+                ""
+            }
+        };
+        json!({
+            "apiVersion": format!("{}/{}", object::GROUP, object::VERSION),
+            "kind": object::KIND,
+            "metadata": {
+                "name": object::name(self.space, self.block),
+                "labels": {object::NODE_LABEL: node, object::SPACE_LABEL: object::space_label(self.space)},
+                "finalizers": [object::FINALIZER],
+            },
+            "spec": spec,
+        })
+    }
+
+    /// Returns the patch of a request that changes a block. A request that creates or removes one has no patch.
+    pub fn patch(&self, request: &node::Request<Id>) -> Option<Value> {
+        let mut patch = self.tests(&request.tests)?;
+        match &request.change {
+            Change::Create(_) | Change::Delete => return None,
+            Change::Hold { turn, .. } => {
+                let own = &self.own.holder;
+                patch.push(replace("/spec/holder", holder(own)));
+                patch.push(replace("/spec/turn", *turn));
+                patch.push(add("/spec/used", used(0)));
+                patch.push(label(&own.node));
+            }
+            Change::Share { owners, turn } => {
+                patch.push(replace("/spec/mode", "shared"));
+                patch.push(json!({"op": "remove", "path": "/spec/holder"}));
+                patch.push(replace("/spec/turn", *turn));
+                patch.push(add("/spec/slots", self.slots(owners)));
+                patch.push(add("/spec/used", ""));
+                patch.push(add("/spec/wanted", json!([])));
+                patch.push(label(""));
+            }
+            Change::Slot(slot, owner) => {
+                patch.push(replace(
+                    &format!("/spec/slots/{slot}"),
+                    self.slot(owner.as_ref()),
+                ));
+            }
+        }
+        Some(Value::Array(patch))
+    }
+
+    fn tests(&self, tests: &[Test<Id>]) -> Option<Vec<Value>> {
+        let mut patch = Vec::new();
+        for one in tests {
+            let next = match one {
+                Test::Absent | Test::Unchanged(_) => return None,
+                Test::Uid(uid) => test("/metadata/uid", &**uid),
+                Test::Turn(turn) => test("/spec/turn", *turn),
+                Test::HeldBy(_) => {
+                    let object::Mode::Node(seen) = &self.seen?.mode else {
+                        return None;
+                    };
+                    patch.push(test("/spec/mode", "node"));
+                    test("/spec/holder", holder(seen))
+                }
+                Test::Shared => test("/spec/mode", "shared"),
+                Test::Slot(slot, owner) => {
+                    let owner = owner.as_ref().map_or("", |owner| &owner.pod);
+                    test(&format!("/spec/slots/{slot}/owner"), owner)
+                }
+            };
+            patch.push(next);
+        }
+        Some(patch)
+    }
+
+    fn slots(&self, owners: &[Option<Owner<Id>>]) -> Value {
+        owners
+            .iter()
+            .map(|owner| self.slot(owner.as_ref()))
+            .collect()
+    }
+
+    fn slot(&self, owner: Option<&Owner<Id>>) -> Value {
+        let Some(owner) = owner else {
+            return json!({"owner": "", "pods": []});
+        };
+        let pods: Vec<Value> = (self.pod)(&owner.pod).iter().map(slot_pod).collect();
+        json!({"owner": &*owner.pod, "pods": pods})
+    }
+}
+
+/// Returns the patch that says how many addresses of a held block are in use. Nothing is decided by it.
+pub fn report(uid: &str, turn: u64, slots: u32) -> Value {
+    json!([
+        test("/metadata/uid", uid),
+        test("/spec/turn", turn),
+        add("/spec/used", used(slots))
+    ])
+}
+
+/// Returns the patch by which a node asks the holder of a block to share it.
+pub fn want(block: &AddressBlock, node: &str) -> Value {
+    let wanted: Vec<&str> = block.wanted.iter().map(|node| &**node).collect();
+    let all: Vec<&str> = wanted.iter().copied().chain([node]).collect();
+    json!([
+        test("/metadata/uid", &*block.uid),
+        test("/spec/turn", block.turn),
+        test("/spec/mode", "node"),
+        add("/spec/wanted", json!(all))
+    ])
+}
+
+/// Returns the patch that lets a deleted block go that has no use: of a node's block its holder sends it, of a shared one anybody.
+pub fn let_go(block: &AddressBlock) -> Value {
+    let mut patch = vec![
+        test("/metadata/uid", &*block.uid),
+        test("/spec/turn", block.turn),
+    ];
+    if let object::Mode::Shared(slots) = &block.mode {
+        let owner = |slot: usize| test(&format!("/spec/slots/{slot}/owner"), "");
+        patch.push(test("/spec/mode", "shared"));
+        patch.extend((0..slots.len()).map(owner));
+    }
+    patch.push(json!({"op": "remove", "path": "/metadata/finalizers"}));
+    Value::Array(patch)
+}
+
+fn holder(of: &Holder) -> Value {
+    json!({"node": &*of.node, "uid": &*of.uid, "incarnation": &*of.incarnation})
+}
+
+fn slot_pod(pod: &SlotPod) -> Value {
+    let SlotPod {
+        namespace,
+        name,
+        uid,
+        node,
+    } = pod;
+    json!({"namespace": namespace, "name": name, "uid": uid, "node": node})
+}
+
+/// The lowest bit is the block's first address.
+fn used(slots: u32) -> String {
+    format!("{slots:0width$x}", width = BLOCK_SIZE as usize / 4)
+}
+
+fn label(node: &str) -> Value {
+    let key = object::NODE_LABEL.replace('~', "~0").replace('/', "~1");
+    add(&format!("/metadata/labels/{key}"), node)
+}
+
+fn test(path: &str, value: impl Into<Value>) -> Value {
+    json!({"op": "test", "path": path, "value": value.into()})
+}
+
+fn replace(path: &str, value: impl Into<Value>) -> Value {
+    json!({"op": "replace", "path": path, "value": value.into()})
+}
+
+/// Sets a member, whether there is one or not.
+fn add(path: &str, value: impl Into<Value>) -> Value {
+    json!({"op": "add", "path": path, "value": value.into()})
+}

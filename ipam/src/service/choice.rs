@@ -1,0 +1,462 @@
+//! What is to be done next for a pod without an address. Nothing here waits or asks anybody.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt::Write as _;
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+
+use super::entry::Entry;
+use super::{State, Take, Times};
+use crate::node::{self, Request};
+use crate::object::{self, Holder, Mode};
+use crate::range::{Block, Range};
+use crate::request::{Id, Own, want};
+
+/// Blocks of a range of up to so many addresses are shared from the start.
+const SMALL: u128 = 256;
+
+/// So many holders may leave a pod without an answer until it fails.
+const SILENT: u32 = 2;
+
+/// The next step of an ADD.
+#[derive(Debug)]
+pub(super) enum Step {
+    /// The pod had this address before.
+    Had(IpAddr),
+    /// The pod has this address of this block now.
+    Granted(String, IpAddr),
+    /// The request that the block's entry has pending is to be sent.
+    Exchange(String, Request<Id>),
+    /// A slot whose node is gone is to be freed.
+    Free(String, Request<Id>),
+    /// The block is to be read.
+    Read(String),
+    /// All blocks of the space are to be read.
+    List,
+    /// The holder of the block is to be asked to share it.
+    Want(String, Value),
+    /// The block is to be read after a pause.
+    LookAgain(String),
+    /// The Nodes of these names are to be read.
+    AskForNodes(BTreeSet<Id>),
+    /// Another ADD has a request under way for such a block.
+    Wait,
+    /// There is no address.
+    Full(String),
+}
+
+impl State {
+    pub(super) fn next(&mut self, take: &mut Take<'_>, own: &Own, times: &Times) -> Step {
+        if let Some(step) = self.has_already(take) {
+            return step;
+        }
+        if let Some(step) = self.take_held(take, own, times) {
+            return step;
+        }
+        let total: u128 = take.list.iter().map(Range::block_count).sum();
+        let is_small = take.list.iter().map(Range::count).sum::<u128>() <= SMALL;
+        if !is_small && !take.is_listed && !take.has_tried {
+            take.has_tried = true;
+            if let Some(step) = self.create(take, own, total, false) {
+                return step;
+            }
+        }
+        if is_small && let Some(step) = self.take_shared(take, own) {
+            return step;
+        }
+        if !take.is_listed {
+            take.is_listed = true;
+            return Step::List;
+        }
+        let taken = self.blocks(take).len() as u128;
+        if !is_small
+            && taken * 4 < total * 3
+            && let Some(step) = self.create(take, own, total, false)
+        {
+            return step;
+        }
+        if let Some(step) = self.take_shared(take, own) {
+            return step;
+        }
+        if let Some(step) = self.create(take, own, total, true) {
+            return step;
+        }
+        if let Some(step) = self.take_what_is_left(take, own, times) {
+            return step;
+        }
+        if let Some(step) = self.want_others(take, own, times) {
+            return step;
+        }
+        Step::Full(self.text(take, times))
+    }
+
+    /// An ADD that is repeated has its address.
+    fn has_already(&self, take: &Take<'_>) -> Option<Step> {
+        self.entries.values().find_map(|entry| {
+            let slot = entry
+                .slot(&take.owner)
+                .filter(|_| entry.space == take.space)?;
+            let address = entry.block.address(slot);
+            let is_listed = take.list.iter().any(|range| range.contains(address));
+            is_listed.then_some(Step::Had(address))
+        })
+    }
+
+    fn take_held(&mut self, take: &mut Take<'_>, own: &Own, times: &Times) -> Option<Step> {
+        let report = Instant::now() + times.report;
+        let (mut is_pending, mut open) = (false, None);
+        for (name, entry) in &mut self.entries {
+            let slots = take.slots(&entry.space, entry.block);
+            let known = self.known.get(name);
+            let is_deleted = known.is_some_and(|known| known.is_deleted);
+            if slots == 0 || is_deleted || self.unusable.contains_key(name) {
+                continue;
+            }
+            let is_shared = known.is_some_and(|known| matches!(known.mode, Mode::Shared(_)));
+            match &entry.node {
+                // Other blocks are shared, too.
+                node if node.pending.is_some() && is_shared => {}
+                node if node.pending.is_some() => is_pending = true,
+                node if node.record.is_none() && entry.open_until.is_none() => {}
+                node if node
+                    .record
+                    .as_ref()
+                    .is_some_and(|record| record.confirmed && !record.frozen) =>
+                {
+                    if let Some(slot) = entry.grant(&take.owner, take.allocation, slots, report) {
+                        return Some(Step::Granted(name.clone(), entry.address(slot)));
+                    }
+                }
+                _ => open = open.or(Some(name.clone())),
+            }
+        }
+        if is_pending {
+            return Some(Step::Wait);
+        }
+        let name = open?;
+        if take.read.insert(name.clone()) {
+            return Some(Step::Read(name));
+        }
+        let view = own.view(self.known.get(&name)?);
+        let entry = self.entries.get_mut(&name)?;
+        let is_frozen = entry
+            .node
+            .record
+            .as_ref()
+            .is_some_and(|record| record.frozen);
+        let request = if is_frozen {
+            // It was to be shared, and the outcome is that it was not.
+            entry.node.share()
+        } else {
+            entry.node.confirm(&view)
+        };
+        Some(Step::Exchange(name, request?))
+    }
+
+    /// Takes a slot of a shared block. Nodes and pods begin at different blocks and slots, so that they seldom meet.
+    fn take_shared(&mut self, take: &mut Take<'_>, own: &Own) -> Option<Step> {
+        let mut is_pending = false;
+        let names = self.blocks(take);
+        for name in rotated(&names, &take.owner) {
+            let block = &self.known[name];
+            let Mode::Shared(slots) = &block.mode else {
+                continue;
+            };
+            let free = slots.iter().enumerate();
+            let free = free.filter(|(_, slot)| slot.owner.is_empty());
+            let free = free.fold(0, |set, (slot, _)| set | 1 << slot);
+            let free = free & take.slots(&block.space, block.block);
+            if free == 0 || block.is_deleted {
+                continue;
+            }
+            let view = own.view(block);
+            let entry = self.entries.entry(name.clone());
+            let entry = entry
+                .or_insert_with(|| Entry::new(own.holder.node.clone(), take.space, block.block));
+            if entry.node.pending.is_some() {
+                is_pending = true;
+                continue;
+            }
+            let first = u32::try_from(hash(&[&take.owner]) % 32).expect("it is small");
+            let free = spread(free, first);
+            let asked = entry.ask(Some(&view), &take.owner, take.allocation, free, true, false);
+            if let Some(request) = asked {
+                return Some(Step::Exchange(name.clone(), request));
+            }
+        }
+        is_pending.then_some(Step::Wait)
+    }
+
+    /// Creates a block at a place that is free as far as this node knows.
+    fn create(&mut self, take: &Take<'_>, own: &Own, total: u128, shares: bool) -> Option<Step> {
+        let known = self.known.len() as u128;
+        let start = hash(&[&own.holder.node]) % total.max(1);
+        for offset in 0..total.min(known + 1) {
+            let block = place(take.list, (start + offset) % total)?;
+            let name = object::name(take.space, block);
+            if self.known.contains_key(&name) || self.unusable.contains_key(&name) {
+                continue;
+            }
+            let slots = take.slots(take.space, block);
+            let entry = self.entries.entry(name.clone());
+            let entry =
+                entry.or_insert_with(|| Entry::new(own.holder.node.clone(), take.space, block));
+            if entry.node.pending.is_some() {
+                return Some(Step::Wait);
+            }
+            if entry.node.record.is_some() {
+                continue;
+            }
+            let asked = entry.ask(None, &take.owner, take.allocation, slots, shares, false);
+            if let Some(request) = asked {
+                return Some(Step::Exchange(name, request));
+            }
+        }
+        None
+    }
+
+    /// Takes what nodes have left behind whose Nodes are gone for long enough.
+    fn take_what_is_left(&mut self, take: &mut Take<'_>, own: &Own, times: &Times) -> Option<Step> {
+        let names = self.blocks(take);
+        if !std::mem::replace(&mut take.has_asked_for_nodes, true) {
+            let blocks = names.iter().map(|name| &self.known[name].mode);
+            let nodes: BTreeSet<Id> = blocks.flat_map(nodes).collect();
+            let others: BTreeSet<_> = nodes
+                .into_iter()
+                .filter(|node| *node != own.holder.node)
+                .collect();
+            return (!others.is_empty()).then_some(Step::AskForNodes(others));
+        }
+        for name in &names {
+            let block = &self.known[name];
+            let slots = take.slots(&block.space, block.block);
+            let view = own.view(block);
+            match &block.mode {
+                Mode::Node(holder) if self.is_gone(holder, times.gone) && !block.is_deleted => {
+                    let entry = self.entries.entry(name.clone());
+                    let entry = entry.or_insert_with(|| {
+                        Entry::new(own.holder.node.clone(), take.space, block.block)
+                    });
+                    let view = Some(&view);
+                    let asked = entry.ask(view, &take.owner, take.allocation, slots, false, true);
+                    if let Some(request) = asked {
+                        return Some(Step::Exchange(name.clone(), request));
+                    }
+                }
+                Mode::Shared(_) => {
+                    let none = node::Node::new(own.holder.node.clone(), 32);
+                    let is_gone =
+                        |node: &Id| *node != own.holder.node && self.is_name_gone(node, times.gone);
+                    let mut requests = none.free(&view, is_gone).into_iter();
+                    let others = requests.find(|request| !is_of(request, &own.holder.node));
+                    if let Some(request) = others {
+                        return Some(Step::Free(name.clone(), request));
+                    }
+                }
+                _ => {}
+            }
+        }
+        None
+    }
+
+    /// Asks another node to share a block that has free addresses.
+    fn want_others(&mut self, take: &mut Take<'_>, own: &Own, times: &Times) -> Option<Step> {
+        if let Some((until, name)) = &take.wanted {
+            let known = self.known.get(name).map(|block| &block.mode);
+            let is_awaited = matches!(known, Some(Mode::Node(_)));
+            if is_awaited && Instant::now() < *until {
+                return Some(Step::LookAgain(name.clone()));
+            }
+            take.silent += u32::from(is_awaited);
+            take.wanted = None;
+        }
+        if take.silent > SILENT {
+            return None;
+        }
+        let names = self.blocks(take);
+        let has_free = |name: &&String| {
+            let block = &self.known[*name];
+            let slots = take.slots(&block.space, block.block);
+            let is_other =
+                !matches!(own.view(block).mode, node::Mode::Node(node) if node == own.holder.node);
+            matches!(block.mode, Mode::Node(_))
+                && is_other
+                && !take.asked.contains(*name)
+                && !block.is_deleted
+                && block.used.is_none_or(|used| used & slots != slots)
+        };
+        let name = rotated(&names, &take.owner).find(has_free)?.clone();
+        let patch = want(&self.known[&name], &own.holder.node);
+        take.asked.insert(name.clone());
+        take.wanted = Some((Instant::now() + times.sharing, name.clone()));
+        Some(Step::Want(name, patch))
+    }
+
+    /// Returns whether the Node of a holder is gone for so long.
+    fn is_gone(&self, holder: &Holder, time: Duration) -> bool {
+        let key = holder_key(holder);
+        self.missing
+            .get(&key)
+            .is_some_and(|since| since.elapsed() >= time)
+    }
+
+    fn is_name_gone(&self, node: &Id, time: Duration) -> bool {
+        self.missing
+            .get(node)
+            .is_some_and(|since| since.elapsed() >= time)
+    }
+
+    /// Returns the names of the known blocks with an address for this ADD.
+    fn blocks(&self, take: &Take<'_>) -> Vec<String> {
+        let known = self.known.iter();
+        let usable = known.filter(|(_, block)| take.slots(&block.space, block.block) != 0);
+        let names: BTreeSet<_> = usable.map(|(name, _)| name.clone()).collect();
+        names.into_iter().collect()
+    }
+
+    /// Returns why there is no address: which are in use, and what could be freed.
+    fn text(&self, take: &Take<'_>, times: &Times) -> String {
+        let mut held: BTreeMap<Id, u32> = BTreeMap::new();
+        let mut used = 0;
+        let names = self.blocks(take);
+        for name in &names {
+            let block = &self.known[name];
+            let slots = take.slots(&block.space, block.block);
+            match &block.mode {
+                Mode::Node(holder) => {
+                    let count = match self.entries.get(name) {
+                        Some(entry) => (entry.used() & slots).count_ones(),
+                        None => block.used.map_or(32, |used| (used & slots).count_ones()),
+                    };
+                    used += count;
+                    *held.entry(holder.node.clone()).or_default() += count;
+                }
+                Mode::Shared(all) | Mode::Closed(all) => {
+                    let owned = all.iter().enumerate();
+                    let owned = owned
+                        .filter(|(slot, one)| slots & (1 << slot) != 0 && !one.owner.is_empty());
+                    for (_, one) in owned {
+                        used += 1;
+                        for pod in one.pods.iter().take(1) {
+                            *held.entry(pod.node.as_str().into()).or_default() += 1;
+                        }
+                    }
+                }
+            }
+        }
+        let mut text = format!("{} has no free address: {used} in use", take.text());
+        let missing = held
+            .iter()
+            .filter_map(|(node, count)| Some((node, count, self.missing_since(node)?)));
+        for (node, count, since) in missing {
+            let left = times.gone.saturating_sub(since).as_secs().div_ceil(60);
+            let _ = write!(
+                text,
+                ", {count} of them by node {node}, whose Node is gone: they are free in {left} min"
+            );
+        }
+        for (name, why) in &self.unusable {
+            if names.contains(name) || take.names(name) {
+                let _ = write!(text, "; {why}");
+            }
+        }
+        text
+    }
+
+    fn missing_since(&self, node: &Id) -> Option<Duration> {
+        let prefix = format!("{node}/");
+        let of_node = |key: &&Id| **key == *node || key.starts_with(&prefix);
+        let mut keys = self.missing.keys();
+        let key = keys.find(of_node)?;
+        Some(self.missing[key].elapsed())
+    }
+}
+
+impl Take<'_> {
+    /// Returns the slots of a block that the ADD may have.
+    fn slots(&self, space: &str, block: Block) -> u32 {
+        let ranges = self.list.iter().filter(|_| space == self.space);
+        ranges.fold(0, |set, range| set | range.slots(block))
+    }
+
+    /// Returns whether the name of an object is that of a block for this ADD.
+    fn names(&self, name: &str) -> bool {
+        let first = name.rsplit_once('.').filter(|(space, _)| space.len() == 8);
+        let first = first.map_or(name, |(_, first)| first);
+        let address = first.replace('-', ":").parse().ok();
+        address.is_some_and(|address| self.slots(self.space, Block::of(address)) != 0)
+    }
+
+    pub(super) fn text(&self) -> String {
+        let subnets = self.list.iter().map(|range| range.subnet().to_string());
+        let subnets: Vec<_> = subnets.collect();
+        format!(
+            "network {}: {}",
+            self.allocation.network,
+            subnets.join(", ")
+        )
+    }
+}
+
+/// The key of a holder among the missing ones: a Node that is made again under its name is another one.
+pub(super) fn holder_key(holder: &Holder) -> Id {
+    format!("{}/{}", holder.node, holder.uid).into()
+}
+
+/// Returns the nodes that have something of a block: holders with their uid.
+fn nodes(mode: &Mode) -> Vec<Id> {
+    match mode {
+        Mode::Node(holder) => vec![holder.node.clone()],
+        Mode::Shared(slots) | Mode::Closed(slots) => {
+            let pods = slots.iter().flat_map(|slot| &slot.pods);
+            pods.map(|pod| pod.node.as_str().into()).collect()
+        }
+    }
+}
+
+/// Returns whether a request frees a slot of this node.
+fn is_of(request: &Request<Id>, node: &Id) -> bool {
+    request
+        .tests
+        .iter()
+        .any(|test| matches!(test, node::Test::Slot(_, Some(owner)) if owner.node == *node))
+}
+
+/// Returns the block at a place among those of all ranges.
+fn place(list: &[Range], mut place: u128) -> Option<Block> {
+    for range in list {
+        if let Some(block) = range.block_at(place) {
+            return Some(block);
+        }
+        place -= range.block_count();
+    }
+    None
+}
+
+/// Returns all names, beginning at a place that the seed chooses.
+fn rotated<'a>(names: &'a [String], seed: &str) -> impl Iterator<Item = &'a String> {
+    let start = hash(&[seed]) % (names.len() as u128).max(1);
+    let (before, after) = names.split_at(usize::try_from(start).unwrap_or_default());
+    after.iter().chain(before)
+}
+
+/// Returns the slots of a set from the first one on, or all where there are none.
+fn spread(slots: u32, first: u32) -> u32 {
+    match slots & (u32::MAX << first) {
+        0 => slots,
+        later => later,
+    }
+}
+
+fn hash(parts: &[&str]) -> u128 {
+    let digest = <[u8; 32]>::from(Sha256::digest(parts.concat()));
+    let mut first = [0; 16];
+    first.copy_from_slice(&digest[..16]);
+    u128::from_be_bytes(first)
+}
+
+/// Blocks that are not used, by name, and why.
+pub(super) type Unusable = HashMap<String, String>;

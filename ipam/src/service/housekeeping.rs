@@ -1,0 +1,392 @@
+//! What the service does without a pod that waits for it: frees slots, tells how much is used, shares what others want, takes over its own
+//! blocks after a boot, and finds out which nodes are gone. None of it is done while nothing happens.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::choice::holder_key;
+use super::entry::Entry;
+use super::{Api, ApiError, Context, Failure, Service};
+use crate::node::{Change, Mode, Request, Test};
+use crate::object::{self, AddressBlock};
+use crate::request::{Id, Own, let_go, report};
+
+impl<A: Api> Service<A> {
+    /// Does what is due. Returns when there is more to do, or `None` when nothing is.
+    pub fn work(&self) -> Option<Duration> {
+        let now = Instant::now();
+        if self.has_to_adopt() && self.adopt().is_err() {
+            return Some(self.times.again);
+        }
+        let (mut sweeps, mut reports, mut deleted) = (Vec::new(), Vec::new(), Vec::new());
+        {
+            let state = self.lock();
+            for (name, entry) in &state.entries {
+                if entry.sweep_due.is_some_and(|due| due <= now) {
+                    sweeps.push(name.clone());
+                }
+                if entry.report_due.is_some_and(|due| due <= now) {
+                    reports.push(name.clone());
+                }
+                if state.known.get(name).is_some_and(|known| known.is_deleted) {
+                    deleted.push(name.clone());
+                }
+            }
+        }
+        for name in sweeps {
+            if self.sweep(&name).is_err() {
+                self.postpone(&name, |entry, again| entry.sweep_due = Some(again));
+            }
+        }
+        for name in reports {
+            if self.report(&name).is_err() {
+                self.postpone(&name, |entry, again| entry.report_due = Some(again));
+            }
+        }
+        for name in deleted {
+            // It is tried again with the next change of the block.
+            let _ = self.let_go(&name);
+        }
+        let state = self.lock();
+        let due = state.entries.values();
+        let due = due.flat_map(|entry| [entry.sweep_due, entry.report_due]);
+        let next = due.flatten().min()?;
+        Some(next.saturating_duration_since(Instant::now()))
+    }
+
+    fn postpone(&self, name: &str, set: impl Fn(&mut Entry, Instant)) {
+        if let Some(entry) = self.lock().entries.get_mut(name) {
+            set(entry, Instant::now() + self.times.again);
+        }
+    }
+
+    /// Frees the slots of owners whose use has ended.
+    pub(super) fn sweep(&self, name: &str) -> Result<(), Failure> {
+        let own = self.own()?;
+        let mut has_read = false;
+        loop {
+            let request = {
+                let mut state = self.lock();
+                let known = state.known.get(name).cloned();
+                let Some(entry) = state.entries.get_mut(name) else {
+                    return Ok(());
+                };
+                let view = known.as_ref().map(|known| own.view(known));
+                let ended = |request: &Request<Id>| {
+                    let owner = freed(request).is_some_and(|(_, owner)| {
+                        entry.ended.iter().any(|ended| **ended == *owner)
+                    });
+                    owner && matches!(request.change, Change::Slot(_, None))
+                };
+                let frees = view.as_ref().map(|view| entry.node.free(view, |_| false));
+                let request = frees.into_iter().flatten().find(|request| ended(request));
+                let is_done = entry.ended.is_empty() && entry.open_until.is_none();
+                if request.is_none() && (has_read || is_done) {
+                    let now = Instant::now();
+                    entry.open_until = entry.open_until.filter(|until| *until > now);
+                    entry.sweep_due = entry.open_until;
+                    if entry.open_until.is_none() {
+                        entry.ended.clear();
+                    }
+                    // A request to create the block, whose outcome nobody knew, was granted.
+                    let is_unconfirmed = entry.node.record.is_none() && entry.open_until.is_none();
+                    let confirm = view.filter(|_| is_unconfirmed);
+                    let confirm = confirm.and_then(|view| entry.node.confirm(&view));
+                    self.note(&mut state, name)?;
+                    drop(state);
+                    let outcome = confirm.map(|request| self.exchange(&own, name, &request));
+                    return outcome.transpose().map(|_| ());
+                }
+                request
+            };
+            if let Some(request) = request {
+                self.free(&own, name, &request)?;
+            } else {
+                has_read = true;
+                self.read(&own, name)?;
+            }
+        }
+    }
+
+    /// Frees a slot of a shared block, if its owner is still the one that was read.
+    pub(super) fn free(&self, own: &Own, name: &str, request: &Request<Id>) -> Result<(), Failure> {
+        let answers = self.answers();
+        let patch = {
+            let state = self.lock();
+            let Some(seen) = state.known.get(name) else {
+                return Ok(());
+            };
+            let context = Context {
+                own,
+                space: &seen.space,
+                block: seen.block,
+                seen: Some(seen),
+                pod: &|_| None,
+            };
+            context.patch(request)
+        };
+        match patch.map(|patch| self.api.patch(name, &patch)) {
+            Some(Ok(object)) => {
+                let (_, owner) = freed(request).unzip();
+                if let Some(entry) = self.lock().entries.get_mut(name) {
+                    entry.ended.retain(|ended| Some(ended.as_str()) != owner);
+                }
+                self.seen(own, name, Some(&object), answers)?;
+                self.let_go(name)
+            }
+            Some(Err(ApiError::Refused(_))) | None => self.read(own, name),
+            Some(Err(error)) => Err(error.into()),
+        }
+    }
+
+    /// Writes how many addresses of a held block are used, for those who read it.
+    fn report(&self, name: &str) -> Result<(), Failure> {
+        let own = self.own()?;
+        let patch = {
+            let mut state = self.lock();
+            let Some(entry) = state.entries.get_mut(name) else {
+                return Ok(());
+            };
+            entry.report_due = None;
+            let Some(record) = entry.node.record.as_ref() else {
+                return Ok(());
+            };
+            report(&record.uid, record.turn, entry.used())
+        };
+        let answers = self.answers();
+        match self.api.patch(name, &patch) {
+            Ok(object) => self.seen(&own, name, Some(&object), answers),
+            Err(ApiError::Refused(_)) => self.read(&own, name),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// A block of this node has changed; what others want of it is shared.
+    pub fn changed(&self, object: &Value) {
+        let Ok(own) = self.own() else { return };
+        let Ok(block) = AddressBlock::parse(object) else {
+            return;
+        };
+        let name = object::name(&block.space, block.block);
+        // An event may be older than the last answer. The block is read where something is to be done.
+        let is_wanted = {
+            let state = self.lock();
+            let known = state
+                .entries
+                .get(&name)
+                .is_some_and(|entry| entry.node.record.is_some());
+            known && (!block.wanted.is_empty() || block.is_deleted)
+        };
+        if !is_wanted || self.read(&own, &name).is_err() {
+            return;
+        }
+        let outcome = if block.is_deleted {
+            self.let_go(&name)
+        } else {
+            self.share(&own, &name)
+        };
+        // Whoever wants it asks again.
+        let _ = outcome;
+    }
+
+    fn share(&self, own: &Own, name: &str) -> Result<(), Failure> {
+        let request = {
+            let mut state = self.lock();
+            let is_wanted = state
+                .known
+                .get(name)
+                .is_some_and(|known| !known.wanted.is_empty());
+            let Some(entry) = state.entries.get_mut(name).filter(|_| is_wanted) else {
+                return Ok(());
+            };
+            let before = entry.clone();
+            let Some(request) = entry.node.share() else {
+                return Ok(());
+            };
+            if let Err(failure) = self.note(&mut state, name) {
+                state.entries.insert(name.to_owned(), before);
+                return Err(failure);
+            }
+            request
+        };
+        self.exchange(own, name, &request).map(|_| ())
+    }
+
+    /// Lets a block go that was deleted, once nobody uses it.
+    fn let_go(&self, name: &str) -> Result<(), Failure> {
+        let own = self.own()?;
+        let patch = {
+            let mut state = self.lock();
+            let Some(known) = state
+                .known
+                .get(name)
+                .filter(|known| known.is_deleted)
+                .cloned()
+            else {
+                return Ok(());
+            };
+            let entry = state.entries.get_mut(name);
+            let is_free = match (&known.mode, entry) {
+                (object::Mode::Shared(slots), _) => slots.iter().all(|slot| slot.owner.is_empty()),
+                (object::Mode::Node(_), Some(entry)) => {
+                    let is_unused = entry.uses.is_empty() && entry.node.pending.is_none();
+                    let record = entry.node.record.as_mut().filter(|_| is_unused);
+                    record.is_some_and(|record| {
+                        record.frozen = true;
+                        record.turn == known.turn && record.uid == known.uid
+                    })
+                }
+                _ => false,
+            };
+            if !is_free {
+                return Ok(());
+            }
+            self.note(&mut state, name)?;
+            let_go(&known)
+        };
+        match self.api.patch(name, &patch) {
+            Ok(_) | Err(ApiError::Refused(_)) => self.read(&own, name),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn has_to_adopt(&self) -> bool {
+        let store = self
+            .store
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        store.may_adopt()
+    }
+
+    /// After a boot nothing has a use: the node takes its blocks without a record, and frees the slots that its pods had.
+    fn adopt(&self) -> Result<(), Failure> {
+        let own = self.own()?;
+        let is_new = {
+            let store = self
+                .store
+                .lock()
+                .unwrap_or_else(std::sync::PoisonError::into_inner);
+            store.is_new()
+        };
+        // A directory that was made in place of another one does not know which shared blocks have slots of this node.
+        let objects = if is_new {
+            self.api.list("", "")?
+        } else {
+            self.api.list(object::NODE_LABEL, &own.holder.node)?
+        };
+        for object in &objects {
+            let Ok(block) = AddressBlock::parse(object) else {
+                continue;
+            };
+            let name = object::name(&block.space, block.block);
+            let mut state = self.lock();
+            let former = state.entries.get(&name).cloned();
+            let is_known = former.is_some();
+            let new = || Entry::new(own.holder.node.clone(), &block.space, block.block);
+            let mut entry = former.unwrap_or_else(new);
+            match (&block.mode, own.view(&block).mode) {
+                (_, Mode::Node(node)) if node == own.holder.node && !is_known => {}
+                (object::Mode::Shared(slots), _) => {
+                    let before = entry.ended.len();
+                    for slot in slots {
+                        let pod = slot.pods.first();
+                        let is_own = pod.is_some_and(|pod| *pod.node == *own.holder.node);
+                        if is_own && entry.uses.iter().all(|one| one.owner != slot.owner) {
+                            entry.ended.push(slot.owner.clone());
+                        }
+                    }
+                    if entry.ended.len() == before {
+                        continue;
+                    }
+                }
+                _ => continue,
+            }
+            let now = Instant::now();
+            (entry.open_until, entry.sweep_due) = (Some(now), Some(now));
+            state.known.insert(name.clone(), block);
+            state.entries.insert(name.clone(), entry);
+            self.note(&mut state, &name)?;
+        }
+        let names: Vec<String> = self.lock().entries.keys().cloned().collect();
+        for name in names {
+            self.hold_again(&own, &name)?;
+        }
+        let mut store = self
+            .store
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        store.set_adopted().map_err(|source| Failure::Record {
+            name: "of this node".to_owned(),
+            source,
+        })?;
+        drop(store);
+        // From now on a block without a record is not this node's.
+        self.lock().own = None;
+        Ok(())
+    }
+
+    /// Raises the turn of a block that was held by an earlier directory of this node, under the new one's name.
+    fn hold_again(&self, own: &Own, name: &str) -> Result<(), Failure> {
+        let request = {
+            let mut state = self.lock();
+            let Some(known) = state.known.get(name).cloned() else {
+                return Ok(());
+            };
+            let is_former = matches!(&known.mode, object::Mode::Node(holder) if holder.incarnation != own.holder.incarnation);
+            let Some(entry) = state.entries.get_mut(name).filter(|_| is_former) else {
+                return Ok(());
+            };
+            let Some(request) = entry.node.confirm(&own.view(&known)) else {
+                return Ok(());
+            };
+            self.note(&mut state, name)?;
+            request
+        };
+        self.exchange(own, name, &request).map(|_| ())
+    }
+
+    /// Reads Nodes, and notes since when one is missing whose blocks or pods are still there.
+    pub(super) fn look_for(&self, nodes: &BTreeSet<Id>) -> Result<(), Failure> {
+        for node in nodes {
+            let uid = self.api.node(node)?;
+            let is_bound = self.api.has_pods(node)?;
+            let mut state = self.lock();
+            let holders: BTreeSet<Id> = {
+                let known = state.known.values();
+                let modes = known.filter_map(|block| match &block.mode {
+                    object::Mode::Node(holder) if holder.node == *node => Some(holder),
+                    _ => None,
+                });
+                let others = modes.filter(|holder| uid.as_deref() != Some(&*holder.uid));
+                others.map(holder_key).collect()
+            };
+            let now = Instant::now();
+            let prefix = format!("{node}/");
+            state.missing.retain(|key, _| {
+                let is_of_node = *key == *node || key.starts_with(&prefix);
+                !is_of_node
+                    || (!is_bound && (holders.contains(key) || (*key == *node && uid.is_none())))
+            });
+            if is_bound {
+                continue;
+            }
+            for key in holders
+                .into_iter()
+                .chain(uid.is_none().then(|| node.clone()))
+            {
+                state.missing.entry(key).or_insert(now);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns the slot and the owner that a request frees.
+fn freed(request: &Request<Id>) -> Option<(usize, &str)> {
+    request.tests.iter().find_map(|test| match test {
+        Test::Slot(slot, Some(owner)) => Some((*slot, &*owner.pod)),
+        _ => None,
+    })
+}

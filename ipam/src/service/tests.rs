@@ -1,0 +1,828 @@
+//! Nodes with an API server in memory, which applies patches as the real one does, and loses answers and delays writes on demand.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::thread;
+
+use serde_json::{Map, json};
+
+use super::*;
+use crate::wire::Pod;
+
+/// What becomes of a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    Made,
+    /// It is made, and nobody is told.
+    Lost,
+    /// It is made when [`Server::land`] is called.
+    Late,
+    /// The server cannot be reached.
+    Away,
+}
+
+#[derive(Default)]
+struct Server {
+    objects: Mutex<BTreeMap<String, Value>>,
+    /// Node and uid.
+    nodes: Mutex<BTreeMap<String, String>>,
+    /// Nodes with pods.
+    bound: Mutex<BTreeSet<String>>,
+    fates: Mutex<Vec<Fate>>,
+    late: Mutex<Vec<(String, Value)>>,
+    requests: Mutex<Vec<String>>,
+    count: AtomicU64,
+    watchers: Mutex<Vec<(String, mpsc::Sender<Value>)>>,
+}
+
+fn child<'a>(value: &'a mut Value, key: &str) -> &'a mut Value {
+    match value {
+        Value::Array(list) => &mut list[key.parse::<usize>().unwrap()],
+        other => other
+            .as_object_mut()
+            .unwrap()
+            .entry(key)
+            .or_insert(Value::Null),
+    }
+}
+
+/// Applies a JSON patch; `None` when a test fails.
+fn patched(object: &Value, patch: &Value) -> Option<Value> {
+    let mut object = object.clone();
+    for step in patch.as_array().unwrap() {
+        let place = step["path"].as_str().unwrap();
+        match step["op"].as_str().unwrap() {
+            "test" if object.pointer(place) != Some(&step["value"]) => return None,
+            "test" => {}
+            op => {
+                let (parent, key) = place.rsplit_once('/').unwrap();
+                let key = key.replace("~1", "/").replace("~0", "~");
+                let parent = object.pointer_mut(parent)?;
+                match op {
+                    "remove" => drop(parent.as_object_mut().unwrap().remove(&key)?),
+                    "replace" | "add" => *child(parent, &key) = step["value"].clone(),
+                    other => panic!("unknown operation {other}"),
+                }
+            }
+        }
+    }
+    Some(object)
+}
+
+impl Server {
+    fn with_nodes(nodes: &[&str]) -> Arc<Self> {
+        let server = Self::default();
+        for node in nodes {
+            server.register(node, "1");
+        }
+        Arc::new(server)
+    }
+
+    fn register(&self, node: &str, uid: &str) {
+        self.nodes
+            .lock()
+            .unwrap()
+            .insert(node.to_owned(), uid.to_owned());
+    }
+
+    fn fate(&self, what: &str, name: &str) -> Fate {
+        self.requests.lock().unwrap().push(format!("{what} {name}"));
+        self.fates.lock().unwrap().pop().unwrap_or(Fate::Made)
+    }
+
+    fn requests(&self) -> Vec<String> {
+        std::mem::take(&mut self.requests.lock().unwrap())
+    }
+
+    fn store(&self, objects: &mut BTreeMap<String, Value>, name: &str, mut object: Value) -> Value {
+        let version = self.count.fetch_add(1, Ordering::Relaxed).to_string();
+        object["metadata"]["resourceVersion"] = version.into();
+        let is_over = object["metadata"].get("deletionTimestamp").is_some()
+            && object["metadata"].get("finalizers").is_none();
+        if is_over {
+            objects.remove(name);
+        } else {
+            objects.insert(name.to_owned(), object.clone());
+        }
+        for (node, watcher) in self.watchers.lock().unwrap().iter() {
+            if object["metadata"]["labels"][object::NODE_LABEL] == **node {
+                let _ = watcher.send(object.clone());
+            }
+        }
+        object
+    }
+
+    fn apply(&self, name: &str, patch: &Value) -> Result<Value, ApiError> {
+        let mut objects = self.objects.lock().unwrap();
+        let refused = || ApiError::Refused("a test failed".to_owned());
+        let object = objects.get(name).ok_or_else(refused)?;
+        let changed = patched(object, patch).ok_or_else(refused)?;
+        Ok(self.store(&mut objects, name, changed))
+    }
+
+    /// Makes the writes that were delayed.
+    fn land(&self) {
+        for (name, patch) in self.late.lock().unwrap().drain(..) {
+            let _ = self.apply(&name, &patch);
+        }
+    }
+
+    fn delete(&self, name: &str) {
+        let mut objects = self.objects.lock().unwrap();
+        let mut object = objects[name].clone();
+        object["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+        self.store(&mut objects, name, object);
+    }
+}
+
+fn lost() -> ApiError {
+    ApiError::Unknown("no answer".to_owned())
+}
+
+impl Api for Arc<Server> {
+    fn get(&self, name: &str) -> Result<Option<Value>, ApiError> {
+        match self.fate("get", name) {
+            Fate::Made => Ok(self.objects.lock().unwrap().get(name).cloned()),
+            _ => Err(lost()),
+        }
+    }
+
+    fn list(&self, label: &str, value: &str) -> Result<Vec<Value>, ApiError> {
+        self.fate("list", value);
+        let objects = self.objects.lock().unwrap();
+        let all = objects.values();
+        let is_meant =
+            |object: &&Value| label.is_empty() || object["metadata"]["labels"][label] == *value;
+        Ok(all.filter(is_meant).cloned().collect())
+    }
+
+    fn create(&self, object: &Value) -> Result<Value, ApiError> {
+        let name = object["metadata"]["name"].as_str().unwrap();
+        let fate = self.fate("create", name);
+        if matches!(fate, Fate::Away | Fate::Late) {
+            return Err(lost());
+        }
+        let mut objects = self.objects.lock().unwrap();
+        if objects.contains_key(name) {
+            return Err(ApiError::Refused("it exists".to_owned()));
+        }
+        let mut object = object.clone();
+        object["metadata"]["uid"] = format!("uid-{}", self.count.load(Ordering::Relaxed)).into();
+        let made = self.store(&mut objects, name, object);
+        if fate == Fate::Lost {
+            Err(lost())
+        } else {
+            Ok(made)
+        }
+    }
+
+    fn patch(&self, name: &str, patch: &Value) -> Result<Value, ApiError> {
+        match self.fate("patch", name) {
+            Fate::Made => self.apply(name, patch),
+            Fate::Lost => self.apply(name, patch).and(Err(lost())),
+            Fate::Away => Err(lost()),
+            Fate::Late => {
+                self.late
+                    .lock()
+                    .unwrap()
+                    .push((name.to_owned(), patch.clone()));
+                Err(lost())
+            }
+        }
+    }
+
+    fn node(&self, name: &str) -> Result<Option<String>, ApiError> {
+        self.fate("node", name);
+        Ok(self.nodes.lock().unwrap().get(name).cloned())
+    }
+
+    fn has_pods(&self, node: &str) -> Result<bool, ApiError> {
+        Ok(self.bound.lock().unwrap().contains(node))
+    }
+}
+
+/// The times of tests: nothing has to be awaited.
+const TIMES: Times = Times {
+    patience: Duration::from_secs(20),
+    sharing: Duration::from_secs(5),
+    look_again: Duration::from_millis(1),
+    gone: Duration::ZERO,
+    settled: Duration::ZERO,
+    report: Duration::ZERO,
+    again: Duration::ZERO,
+};
+
+struct Machine {
+    dir: tempfile::TempDir,
+    boot: u32,
+    times: Times,
+    name: &'static str,
+    server: Arc<Server>,
+    service: Arc<Service<Arc<Server>>>,
+}
+
+impl Machine {
+    fn new(server: &Arc<Server>, name: &'static str) -> Self {
+        Self::with_times(server, name, TIMES)
+    }
+
+    fn with_times(server: &Arc<Server>, name: &'static str, times: Times) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let service = Self::start(server, name, &dir, 0, times);
+        Self {
+            dir,
+            boot: 0,
+            times,
+            name,
+            server: Arc::clone(server),
+            service,
+        }
+    }
+
+    fn start(
+        server: &Arc<Server>,
+        name: &str,
+        dir: &tempfile::TempDir,
+        boot: u32,
+        times: Times,
+    ) -> Arc<Service<Arc<Server>>> {
+        let store = Store::open_in_boot(dir.path(), &boot.to_string()).unwrap();
+        Arc::new(Service::resume(Arc::clone(server), store, name, times).unwrap())
+    }
+
+    /// Ends the process and starts the next one.
+    fn restart(&mut self) {
+        self.service = Self::start(&self.server, self.name, &self.dir, self.boot, self.times);
+    }
+
+    /// Cuts the power and starts the machine.
+    fn boot(&mut self) {
+        self.boot += 1;
+        self.restart();
+    }
+
+    fn add(&self, pod: &str, ipam: &Value) -> Result<Vec<String>, String> {
+        let grants = self.service.add(&allocation(pod, ipam));
+        let addresses = |grants: Vec<Grant>| grants.into_iter().map(|grant| grant.address);
+        let grants = grants.map(|grants| addresses(grants).collect());
+        grants.map_err(|failure| failure.to_string())
+    }
+
+    fn del(&self, pod: &str) {
+        self.service.del(&attachment(pod)).unwrap();
+    }
+
+    /// Does all that is due.
+    fn work(&self) {
+        for _ in 0..100 {
+            if self.service.work() != Some(Duration::ZERO) {
+                return;
+            }
+        }
+        panic!("there is always more to do");
+    }
+
+    /// Follows its own blocks, as the daemon does.
+    fn follow(&self) {
+        let (sender, events) = mpsc::channel();
+        let watcher = (self.name.to_owned(), sender);
+        self.server.watchers.lock().unwrap().push(watcher);
+        let service = Arc::clone(&self.service);
+        thread::spawn(move || events.iter().for_each(|object| service.changed(&object)));
+    }
+}
+
+fn attachment(pod: &str) -> Attachment {
+    Attachment {
+        container: format!("c-{pod}"),
+        ifname: "net1".to_owned(),
+    }
+}
+
+fn allocation(pod: &str, ipam: &Value) -> Allocation {
+    Allocation {
+        attachment: attachment(pod),
+        pod: Pod {
+            namespace: "shop".to_owned(),
+            name: pod.to_owned(),
+            uid: format!("u-{pod}"),
+        },
+        network: "lan".to_owned(),
+        ipam: ipam.as_object().unwrap().clone(),
+    }
+}
+
+fn ipam(subnet: &str) -> Value {
+    json!({"type": "multus-ipam", "subnet": subnet})
+}
+
+#[test]
+fn address_of_a_held_block_costs_no_request() {
+    let server = Server::with_nodes(&["a"]);
+    let machine = Machine::new(&server, "a");
+    let lan = ipam("10.20.0.0/16");
+    let mut given = BTreeSet::new();
+    assert!(given.insert(machine.add("0", &lan).unwrap()));
+    let first = server.requests();
+    assert_eq!(first.len(), 2, "the Node and the block: {first:?}");
+    for pod in 1..32 {
+        assert!(given.insert(machine.add(&pod.to_string(), &lan).unwrap()));
+    }
+    assert_eq!(server.requests(), Vec::<String>::new());
+    // The block is full now, unless it is the one with the subnet's own address and its gateway.
+    for pod in 32..34 {
+        assert!(given.insert(machine.add(&pod.to_string(), &lan).unwrap()));
+    }
+    assert_eq!(server.requests().len(), 1, "one more block");
+    assert_eq!(
+        machine.add("5", &lan).unwrap(),
+        machine.add("5", &lan).unwrap()
+    );
+    assert_eq!(machine.service.counts().held_blocks, 2);
+    machine.work();
+    let objects = server.objects.lock().unwrap();
+    let blocks = objects
+        .values()
+        .map(|object| AddressBlock::parse(object).unwrap());
+    let used: u32 = blocks.map(|block| block.used.unwrap().count_ones()).sum();
+    assert_eq!(used, 34);
+}
+
+#[test]
+fn small_range_serves_as_many_pods_as_it_has_addresses() {
+    let server = Server::with_nodes(&["a", "b"]);
+    let machines = [Machine::new(&server, "a"), Machine::new(&server, "b")];
+    let lan = json!({"type": "multus-ipam", "ranges": [[{"subnet": "10.30.0.0/28"}], [{"subnet": "fd00::/64"}]]});
+    let mut given = BTreeSet::new();
+    for pod in 0..13 {
+        let machine = &machines[pod % 2];
+        let addresses = machine.add(&pod.to_string(), &lan).unwrap();
+        assert_eq!(addresses.len(), 2);
+        assert!(addresses[0].ends_with("/28") && addresses[1].ends_with("/64"));
+        assert!(addresses.into_iter().all(|address| given.insert(address)));
+    }
+    let full = machines[0].add("13", &lan).unwrap_err();
+    assert_eq!(
+        full,
+        "network lan: 10.30.0.0/28 has no free address: 13 in use"
+    );
+    assert_eq!(
+        machines[0].service.counts().addresses,
+        14,
+        "none is left of the pod that failed"
+    );
+    server.requests();
+    machines[1].del("3");
+    machines[1].del("3");
+    assert_eq!(server.requests().len(), 1, "one request frees the slot");
+    machines[0].add("13", &lan).unwrap();
+}
+
+#[test]
+fn range_is_used_up_by_nodes_that_compete() {
+    let nodes = ["a", "b", "c"];
+    for (subnet, count) in [("10.40.0.0/25", 125), ("10.41.0.0/23", 509)] {
+        let server = Server::with_nodes(&nodes);
+        let machines = nodes.map(|name| Machine::new(&server, name));
+        machines.iter().for_each(Machine::follow);
+        let given = Mutex::new(BTreeSet::new());
+        let next = AtomicU64::new(0);
+        thread::scope(|scope| {
+            for machine in machines.iter().cycle().take(6) {
+                scope.spawn(|| {
+                    loop {
+                        let pod = next.fetch_add(1, Ordering::Relaxed);
+                        if pod >= count {
+                            return;
+                        }
+                        let addresses = machine.add(&pod.to_string(), &ipam(subnet)).unwrap();
+                        assert!(given.lock().unwrap().insert(addresses));
+                    }
+                });
+            }
+        });
+        assert_eq!(given.lock().unwrap().len() as u64, count);
+        let full = machines[0].add("full", &ipam(subnet)).unwrap_err();
+        assert!(full.contains("has no free address"), "{full}");
+    }
+}
+
+#[test]
+fn next_daemon_knows_all_addresses() {
+    let server = Server::with_nodes(&["a", "b"]);
+    let (mut a, b) = (Machine::new(&server, "a"), Machine::new(&server, "b"));
+    for lan in [ipam("10.20.0.0/16"), ipam("10.30.0.0/29")] {
+        let first = a.add("1", &lan).unwrap();
+        a.restart();
+        assert_eq!(a.add("1", &lan).unwrap(), first, "an ADD that is repeated");
+        assert_ne!(a.add("2", &lan).unwrap(), first);
+        a.service.check(&attachment("1")).unwrap();
+        a.restart();
+        a.del("1");
+        a.service.check(&attachment("1")).unwrap_err();
+        a.work();
+        assert_ne!(b.add("3", &lan).unwrap(), a.add("2", &lan).unwrap());
+        for pod in ["2", "3"] {
+            a.del(pod);
+            b.del(pod);
+        }
+    }
+}
+
+#[test]
+fn nothing_is_given_after_a_boot_before_the_turn_was_raised() {
+    let server = Server::with_nodes(&["a"]);
+    let mut a = Machine::new(&server, "a");
+    let lan = ipam("10.20.0.0/16");
+    let first = a.add("1", &lan).unwrap();
+    a.boot();
+    server.requests();
+    server.fates.lock().unwrap().push(Fate::Made);
+    a.work();
+    *server.fates.lock().unwrap() = vec![Fate::Away, Fate::Made, Fate::Made];
+    let failed = a.add("2", &lan).unwrap_err();
+    assert!(failed.contains("no answer"), "{failed}");
+    let mut given = BTreeSet::new();
+    for pod in 0..32 {
+        given.extend(a.add(&pod.to_string(), &lan).unwrap());
+    }
+    assert!(given.contains(&first[0]), "the boot has ended its use");
+    let objects = server.objects.lock().unwrap();
+    let turns: BTreeSet<_> = objects
+        .values()
+        .map(|object| object["spec"]["turn"].as_u64())
+        .collect();
+    assert!(turns.contains(&Some(2)), "{turns:?}");
+}
+
+#[test]
+fn slot_whose_grant_nobody_heard_of_is_freed() {
+    let lan = ipam("10.30.0.0/28");
+    for fate in [Fate::Lost, Fate::Late, Fate::Away] {
+        let server = Server::with_nodes(&["a", "b"]);
+        let (mut a, b) = (Machine::new(&server, "a"), Machine::new(&server, "b"));
+        a.add("0", &lan).unwrap();
+        *server.fates.lock().unwrap() = vec![fate];
+        a.add("1", &lan).unwrap_err();
+        if fate == Fate::Lost {
+            // The process ends before it has freed the slot.
+            a.restart();
+        }
+        a.del("1");
+        server.land();
+        a.work();
+        let mut given = BTreeSet::new();
+        for pod in 1..13 {
+            given.extend(b.add(&format!("b{pod}"), &lan).unwrap());
+        }
+        assert_eq!(given.len(), 12, "{fate:?}");
+        assert!(!given.contains(&a.add("0", &lan).unwrap()[0]), "{fate:?}");
+    }
+}
+
+#[test]
+fn block_whose_creation_nobody_heard_of_is_used() {
+    for restarts in [false, true] {
+        let server = Server::with_nodes(&["a"]);
+        let mut a = Machine::new(&server, "a");
+        let lan = ipam("10.20.0.0/16");
+        *server.fates.lock().unwrap() = vec![Fate::Lost, Fate::Made];
+        a.add("1", &lan).unwrap_err();
+        if restarts {
+            a.restart();
+        }
+        a.work();
+        a.add("1", &lan).unwrap();
+        assert_eq!(server.objects.lock().unwrap().len(), 1);
+    }
+}
+
+#[test]
+fn block_of_a_node_that_is_gone_is_taken_when_nothing_is_left_of_it() {
+    let lan = json!({"type": "multus-ipam", "subnet": "10.20.0.0/23", "rangeEnd": "10.20.1.3"});
+    let server = Server::with_nodes(&["a", "b"]);
+    let a = Machine::new(&server, "a");
+    let b = Machine::with_times(
+        &server,
+        "b",
+        Times {
+            sharing: Duration::ZERO,
+            ..TIMES
+        },
+    );
+    let fill = |machine: &Machine, name: &str| {
+        (0..1_000)
+            .take_while(|pod| machine.add(&format!("{name}{pod}"), &lan).is_ok())
+            .count()
+    };
+    let of_a = fill(&a, "a");
+    assert_eq!(of_a, 258, "all of the range");
+    assert!(b.add("x", &lan).is_err(), "the Node is there");
+    server.nodes.lock().unwrap().remove("a");
+    server.bound.lock().unwrap().insert("a".to_owned());
+    assert!(b.add("x", &lan).is_err(), "a pod is bound to it");
+    server.bound.lock().unwrap().clear();
+    let long = Machine::with_times(
+        &server,
+        "b",
+        Times {
+            gone: Duration::from_mins(10),
+            sharing: Duration::ZERO,
+            ..TIMES
+        },
+    );
+    let failed = long.add("x", &lan).unwrap_err();
+    assert!(
+        failed.contains("of them by node a, whose Node is gone: they are free in 10 min"),
+        "{failed}"
+    );
+    let of_b = fill(&b, "b");
+    assert_eq!(of_b, 258, "what the node has left, held and shared");
+}
+
+#[test]
+fn emptied_directory_gives_nothing_of_its_blocks_before_a_boot() {
+    for (first, count) in [("10.20.1.0", 255), ("10.20.0.2", 509)] {
+        let server = Server::with_nodes(&["a"]);
+        let mut a = Machine::new(&server, "a");
+        let lan = json!({"type": "multus-ipam", "subnet": "10.20.0.0/23", "rangeStart": first});
+        let pods: Vec<String> = (0..6).map(|pod| format!("p{pod}")).collect();
+        let before: BTreeSet<_> = pods.iter().map(|pod| a.add(pod, &lan).unwrap()).collect();
+        std::fs::remove_dir_all(a.dir.path()).unwrap();
+        a.restart();
+        a.work();
+        let after = a.add("new", &lan).unwrap();
+        assert!(!before.contains(&after), "{after:?} is in use");
+        a.boot();
+        a.work();
+        let mut given = BTreeSet::new();
+        for pod in 0..count {
+            given.extend(a.add(&format!("b{pod}"), &lan).unwrap());
+        }
+        assert_eq!(given.len(), count, "the boot has ended every use");
+    }
+}
+
+#[test]
+fn record_that_cannot_be_written_is_no_address() {
+    let server = Server::with_nodes(&["a"]);
+    let mut a = Machine::new(&server, "a");
+    for lan in [ipam("10.20.0.0/16"), ipam("10.30.0.0/29")] {
+        let first = a.add("1", &lan).unwrap();
+        let blocks = a.dir.path().join("blocks");
+        let away = a.dir.path().join("away");
+        std::fs::rename(&blocks, &away).unwrap();
+        let failed = a.add("2", &lan).unwrap_err();
+        assert!(
+            failed.starts_with("cannot write the record of block 10."),
+            "{failed}"
+        );
+        a.service.del(&attachment("1")).unwrap_err();
+        std::fs::rename(&away, &blocks).unwrap();
+        a.service.check(&attachment("1")).unwrap();
+        assert_ne!(a.add("2", &lan).unwrap(), first);
+        a.del("1");
+        a.restart();
+        a.service.check(&attachment("1")).unwrap_err();
+        a.del("2");
+    }
+}
+
+#[test]
+fn edited_and_deleted_blocks_are_not_used() {
+    let server = Server::with_nodes(&["a", "b"]);
+    let (a, b) = (Machine::new(&server, "a"), Machine::new(&server, "b"));
+    let lan = ipam("10.30.0.0/28");
+    a.add("1", &lan).unwrap();
+    let spoil = json!([{"op": "replace", "path": "/spec/slots", "value": []}]);
+    let sound = server.objects.lock().unwrap()["10.30.0.0"]["spec"]["slots"].clone();
+    server.apply("10.30.0.0", &spoil).unwrap();
+    let failed = b.add("2", &lan).unwrap_err();
+    assert!(failed.contains("spec.slots has 0 entries"), "{failed}");
+    let mend = json!([{"op": "replace", "path": "/spec/slots", "value": sound}]);
+    server.apply("10.30.0.0", &mend).unwrap();
+    b.add("2", &lan).unwrap();
+    server.delete("10.30.0.0");
+    let (first, second) = (b.add("3", &lan), a.add("1", &lan));
+    // The one that has not heard of it may still give until it reads the block.
+    assert!(second.is_ok() && first.is_ok());
+    a.service
+        .read(&a.service.own().unwrap(), "10.30.0.0")
+        .unwrap();
+    assert!(a.add("4", &lan).is_err());
+    a.del("1");
+    b.del("2");
+    b.del("3");
+    b.work();
+    assert!(
+        server.objects.lock().unwrap().is_empty(),
+        "the last one lets it go"
+    );
+}
+
+#[test]
+fn deleted_block_of_a_node_goes_with_its_last_pod() {
+    let server = Server::with_nodes(&["a"]);
+    let a = Machine::new(&server, "a");
+    let lan = ipam("10.20.0.0/16");
+    let first = a.add("1", &lan).unwrap();
+    let name = server
+        .objects
+        .lock()
+        .unwrap()
+        .keys()
+        .next()
+        .unwrap()
+        .clone();
+    server.delete(&name);
+    let deleted = server.objects.lock().unwrap()[&name].clone();
+    a.service.changed(&deleted);
+    assert_ne!(
+        a.add("2", &lan).unwrap()[0].split('.').nth(3),
+        first[0].split('.').nth(3)
+    );
+    assert!(
+        server.objects.lock().unwrap().contains_key(&name),
+        "it is in use"
+    );
+    a.del("1");
+    a.work();
+    assert!(!server.objects.lock().unwrap().contains_key(&name));
+}
+
+#[test]
+fn gc_frees_what_no_attachment_of_the_network_has() {
+    let server = Server::with_nodes(&["a"]);
+    let a = Machine::new(&server, "a");
+    for pod in ["1", "2"] {
+        a.add(pod, &ipam("10.20.0.0/16")).unwrap();
+    }
+    a.service.collect("other", &[]).unwrap();
+    assert_eq!(a.service.counts().addresses, 2);
+    a.service.collect("lan", &[attachment("2")]).unwrap();
+    a.service.check(&attachment("1")).unwrap_err();
+    a.service.check(&attachment("2")).unwrap();
+}
+
+#[test]
+fn del_ends_an_add_that_is_under_way() {
+    let server = Server::with_nodes(&["a"]);
+    let a = Machine::new(&server, "a");
+    let lan = ipam("10.30.0.0/28");
+    a.add("1", &lan).unwrap();
+    let blocks = server.objects.lock().unwrap();
+    thread::scope(|scope| {
+        // The server answers when its lock is free.
+        let add = scope.spawn(|| a.add("2", &lan));
+        while !a.service.lock().active.contains_key(&attachment("2")) {
+            thread::yield_now();
+        }
+        scope.spawn(|| a.del("2"));
+        while a.service.lock().active.get(&attachment("2")) == Some(&false) {
+            thread::yield_now();
+        }
+        drop(blocks);
+        let outcome = add.join().unwrap();
+        assert_eq!(outcome.unwrap_err(), "the container was deleted meanwhile");
+    });
+    a.work();
+    assert_eq!(a.service.counts().addresses, 1);
+    let objects = server.objects.lock().unwrap();
+    let slots = objects["10.30.0.0"]["spec"]["slots"].as_array().unwrap();
+    let owned = slots.iter().filter(|slot| slot["owner"] != "").count();
+    assert_eq!(owned, 1);
+}
+
+#[test]
+fn bad_requests_say_what_is_wrong() {
+    let server = Server::with_nodes(&[]);
+    let a = Machine::new(&server, "a");
+    let failed = a.add("1", &ipam("10.20.0.0/16")).unwrap_err();
+    assert_eq!(
+        failed,
+        "cannot reach the API server: the cluster has no Node \"a\""
+    );
+    let answer = a.service.serve(&Ask::Allocate(Allocation {
+        pod: Pod::default(),
+        ..allocation("1", &ipam("10.20.0.0/16"))
+    }));
+    let Answer::Failed {
+        reason,
+        is_temporary,
+    } = answer
+    else {
+        panic!("{answer:?}")
+    };
+    assert!(reason.contains("K8S_POD_UID") && !is_temporary, "{reason}");
+    let answer = a.service.serve(&Ask::Allocate(Allocation {
+        ipam: Map::new(),
+        ..allocation("1", &ipam("10.20.0.0/16"))
+    }));
+    assert!(matches!(
+        answer,
+        Answer::Failed {
+            is_temporary: false,
+            ..
+        }
+    ));
+}
+
+/// A sequence of numbers that a seed decides (xorshift).
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % sides
+    }
+}
+
+/// Lets nodes get and free addresses, lose answers, end their processes and their power, and delays writes. No address is used twice, and
+/// none is lost.
+fn random_history(seed: u64, steps: u32) {
+    let mut dice = Dice(seed);
+    let names = ["a", "b", "c"];
+    let server = Server::with_nodes(&names);
+    // Nobody follows the blocks here, so nothing is shared on demand. A delayed write may be made until the end.
+    let times = Times {
+        sharing: Duration::ZERO,
+        settled: Duration::from_hours(1),
+        ..TIMES
+    };
+    let mut machines = names.map(|name| Machine::with_times(&server, name, times));
+    let lans = [
+        ipam("10.30.0.0/28"),
+        json!({"type": "multus-ipam", "subnet": "10.20.0.0/23", "rangeEnd": "10.20.1.40"}),
+    ];
+    // Network and address, and who has it.
+    let mut uses: BTreeMap<(usize, String), (usize, String)> = BTreeMap::new();
+    for step in 0..steps {
+        let at = usize::try_from(dice.roll(3)).unwrap();
+        let fate = match dice.roll(12) {
+            0 => Fate::Lost,
+            1 => Fate::Late,
+            2 => Fate::Away,
+            _ => Fate::Made,
+        };
+        let before = usize::try_from(dice.roll(3)).unwrap();
+        *server.fates.lock().unwrap() = [vec![fate], vec![Fate::Made; before]].concat();
+        match dice.roll(20) {
+            0..10 => {
+                let lan = usize::try_from(dice.roll(2)).unwrap();
+                let pod = format!("{seed}-{step}");
+                match machines[at].add(&pod, &lans[lan]) {
+                    Ok(addresses) => {
+                        let key = (lan, addresses[0].clone());
+                        let other = uses.insert(key, (at, pod.clone()));
+                        assert_eq!(other, None, "{addresses:?} in step {step} of {seed}");
+                    }
+                    // The runtime deletes a container that has failed.
+                    Err(_) => machines[at].del(&pod),
+                }
+            }
+            10..15 => {
+                let own: Vec<_> = uses.iter().filter(|(_, (on, _))| *on == at).collect();
+                if own.is_empty() {
+                    continue;
+                }
+                let chosen = usize::try_from(dice.roll(own.len() as u64)).unwrap();
+                let (key, (_, pod)) = own[chosen];
+                let (key, pod) = (key.clone(), pod.clone());
+                uses.remove(&key);
+                machines[at].del(&pod);
+            }
+            15 => machines[at].restart(),
+            16 => {
+                uses.retain(|_, (on, _)| *on != at);
+                machines[at].boot();
+            }
+            17 => server.land(),
+            _ => drop(machines[at].service.work()),
+        }
+    }
+    // What nobody uses can be given again.
+    server.fates.lock().unwrap().clear();
+    server.land();
+    for machine in &mut machines {
+        machine.times = TIMES;
+        machine.restart();
+        machine.work();
+    }
+    let of_small = uses.keys().filter(|(lan, _)| *lan == 0).count();
+    let mut free = 0;
+    while machines[0].add(&format!("last-{free}"), &lans[0]).is_ok() {
+        free += 1;
+    }
+    assert_eq!(of_small + free, 13, "{seed}");
+}
+
+#[test]
+fn random_histories_give_no_address_twice_and_lose_none() {
+    thread::scope(|scope| {
+        for seed in 1..=8_u64 {
+            scope.spawn(move || random_history(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15), 1_500));
+        }
+    });
+}
