@@ -42,6 +42,13 @@ impl Cluster {
         requests.map(|request| request.user).collect()
     }
 
+    /// How many requests of this method and path there were.
+    pub(crate) fn requests(&self, method_and_path: &str) -> usize {
+        let requests = self.api.requests().into_iter();
+        let of_path = requests.filter(|one| one.method_and_path == method_and_path);
+        of_path.count()
+    }
+
     pub(crate) fn kubeconfig(&self) -> PathBuf {
         self.dir.path().join("kubeconfig")
     }

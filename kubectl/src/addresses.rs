@@ -1,0 +1,61 @@
+//! `kubectl multus ipam`: who has which address of the ranges that all nodes share, and what is wrong with them.
+//!
+//! `gather` reads the cluster into a `snapshot`; `ranges`, `lookup` and `check` decide over it.
+
+mod check;
+mod gather;
+mod lookup;
+mod ranges;
+mod snapshot;
+
+use std::net::IpAddr;
+
+use clap::Subcommand;
+
+use crate::{
+    CommandStatus, Output, STATUSES,
+    cluster::{Cluster, Options},
+};
+
+/// Arguments of `ipam`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Show which pod has an address
+    #[command(
+        after_help = format!("Examples:\n  kubectl multus ipam who 10.20.3.7\n  kubectl multus ipam who fd00:20::7 -o json\n\nNodes know the addresses of their own blocks, so the pod is found by the network status of all pods.\n\n{STATUSES}")
+    )]
+    Who {
+        /// The address, without a prefix length
+        #[arg(value_parser = address)]
+        address: IpAddr,
+    },
+    /// Compare blocks, definitions, claims and the network status of all pods
+    #[command(
+        after_help = format!("Examples:\n  kubectl multus ipam check\n  kubectl multus ipam check -o json\n\nFindings:\n  twice         two running pods have one address\n  unrecorded    a pod has an address that is not taken in its block\n  leaked        an address is taken for a pod or claim that no longer exists\n  orphaned      a block is held by a node that no longer exists\n  unusable      a block or definition cannot be read, so nothing is given from it\n\n{STATUSES}")
+    )]
+    Check(check::Args),
+}
+
+/// Runs a command about addresses; without one, prints the ranges.
+pub(crate) async fn run(
+    args: &Args,
+    options: &Options,
+    output: Output,
+) -> anyhow::Result<CommandStatus> {
+    let cluster = Cluster::new(options).await?;
+    match &args.command {
+        None => ranges::run(&cluster, output).await,
+        Some(Command::Who { address }) => lookup::run(&cluster, *address, output).await,
+        Some(Command::Check(args)) => check::run(args, &cluster, output).await,
+    }
+}
+
+fn address(text: &str) -> Result<IpAddr, String> {
+    ipam::range::parse_address(text).map_err(|error| error.to_string())
+}
