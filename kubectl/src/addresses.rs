@@ -1,8 +1,10 @@
-//! `kubectl multus ipam`: who has which address of the ranges that all nodes share, and what is wrong with them.
+//! `kubectl multus ipam`: who has which address of the ranges that all nodes share, what is wrong with them, and how to free those of a
+//! machine that is off for good.
 //!
-//! `gather` reads the cluster into a `snapshot`; `ranges`, `lookup` and `check` decide over it.
+//! `gather` reads the cluster into a `snapshot`; `ranges`, `lookup`, `check` and `free` decide over it.
 
 mod check;
+mod free;
 mod gather;
 mod lookup;
 mod ranges;
@@ -40,6 +42,11 @@ enum Command {
         after_help = format!("Examples:\n  kubectl multus ipam check\n  kubectl multus ipam check -o json\n\nFindings:\n  twice         two running pods have one address\n  unrecorded    a pod has an address that is not taken in its block\n  leaked        an address is taken for a pod or claim that no longer exists\n  orphaned      a block is held by a node that no longer exists\n  unusable      a block or definition cannot be read, so nothing is given from it\n\n{STATUSES}")
     )]
     Check(check::Args),
+    /// Free the addresses of a node whose machine is off for good
+    #[command(
+        after_help = format!("Examples:\n  kubectl multus ipam free --node c            what would be freed\n  kubectl multus ipam free --node c --yes\n\nPods that still run on that machine would share their addresses with others, so nothing is freed while the node's kubelet\nreports, not even with --yes. To delete the Node also frees them, ten minutes after no pod is bound to its name.\n\n{STATUSES}")
+    )]
+    Free(free::Args),
 }
 
 /// Runs a command about addresses; without one, prints the ranges.
@@ -53,6 +60,7 @@ pub(crate) async fn run(
         None => ranges::run(&cluster, output).await,
         Some(Command::Who { address }) => lookup::run(&cluster, *address, output).await,
         Some(Command::Check(args)) => check::run(args, &cluster, output).await,
+        Some(Command::Free(args)) => free::run(args, &cluster, output).await,
     }
 }
 

@@ -86,7 +86,7 @@ enum Command {
     Lint(lint::Args),
     /// Show the addresses of ranges that all nodes share, and who has them
     #[command(
-        after_help = format!("Examples:\n  kubectl multus ipam                          all ranges: used, free, and by whom they are held\n  kubectl multus ipam who 10.20.3.7            the pod that has an address\n  kubectl multus ipam check                    addresses that are given twice, leaked or not recorded\n\nRanges are those of definitions with ipam of type multus-ipam or whereabouts. Nodes hold them in blocks of 32 addresses; what a\nnode reports about its own blocks is up to 5 s old.\n\n{STATUSES}")
+        after_help = format!("Examples:\n  kubectl multus ipam                          all ranges: used, free, and by whom they are held\n  kubectl multus ipam who 10.20.3.7            the pod that has an address\n  kubectl multus ipam check                    addresses that are given twice, leaked or not recorded\n  kubectl multus ipam free --node c            what a machine had that is off for good\n\nRanges are those of definitions with ipam of type multus-ipam or whereabouts. Nodes hold them in blocks of 32 addresses; what a\nnode reports about its own blocks is up to 5 s old.\n\n{STATUSES}")
     )]
     Ipam(addresses::Args),
     /// Report what would fail or change when this release is installed

@@ -37,6 +37,9 @@ _kubectl__multus() {
             kubectl__multus__subcmd__ipam,check)
                 cmd="kubectl__multus__subcmd__ipam__subcmd__check"
                 ;;
+            kubectl__multus__subcmd__ipam,free)
+                cmd="kubectl__multus__subcmd__ipam__subcmd__free"
+                ;;
             kubectl__multus__subcmd__ipam,who)
                 cmd="kubectl__multus__subcmd__ipam__subcmd__who"
                 ;;
@@ -85,7 +88,7 @@ _kubectl__multus() {
             return 0
             ;;
         kubectl__subcmd__multus__subcmd__ipam)
-            opts="-n -o -h --kubeconfig --context --namespace --output --help who check"
+            opts="-n -o -h --kubeconfig --context --namespace --output --help who check free"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -130,6 +133,48 @@ _kubectl__multus() {
             fi
             case "${prev}" in
                 --recheck)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --kubeconfig)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --context)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --namespace)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -n)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --output)
+                    COMPREPLY=($(compgen -W "text json" -- "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -W "text json" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        kubectl__subcmd__multus__subcmd__ipam__subcmd__free)
+            opts="-n -o -h --node --yes --kubeconfig --context --namespace --output --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --node)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -61,14 +61,15 @@ json\t''"
 complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand lint" -l cluster -d 'Read networks that are not among the files from the cluster'
 complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand lint" -l strict -d 'Also fail on warnings'
 complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand lint" -s h -l help -d 'Print help'
-complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and not __fish_seen_subcommand_from who check" -l kubeconfig -d 'Path of the kubeconfig [default: KUBECONFIG, then ~/.kube/config]' -r -F
-complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and not __fish_seen_subcommand_from who check" -l context -d 'Context of the kubeconfig [default: the current one]' -r
-complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and not __fish_seen_subcommand_from who check" -s n -l namespace -d 'Namespace [default: that of the context]' -r
-complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and not __fish_seen_subcommand_from who check" -s o -l output -d 'Output format' -r -f -a "text\t''
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and not __fish_seen_subcommand_from who check free" -l kubeconfig -d 'Path of the kubeconfig [default: KUBECONFIG, then ~/.kube/config]' -r -F
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and not __fish_seen_subcommand_from who check free" -l context -d 'Context of the kubeconfig [default: the current one]' -r
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and not __fish_seen_subcommand_from who check free" -s n -l namespace -d 'Namespace [default: that of the context]' -r
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and not __fish_seen_subcommand_from who check free" -s o -l output -d 'Output format' -r -f -a "text\t''
 json\t''"
-complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and not __fish_seen_subcommand_from who check" -s h -l help -d 'Print help'
-complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and not __fish_seen_subcommand_from who check" -f -a "who" -d 'Show which pod has an address'
-complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and not __fish_seen_subcommand_from who check" -f -a "check" -d 'Compare blocks, definitions, claims and the network status of all pods'
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and not __fish_seen_subcommand_from who check free" -s h -l help -d 'Print help'
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and not __fish_seen_subcommand_from who check free" -f -a "who" -d 'Show which pod has an address'
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and not __fish_seen_subcommand_from who check free" -f -a "check" -d 'Compare blocks, definitions, claims and the network status of all pods'
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and not __fish_seen_subcommand_from who check free" -f -a "free" -d 'Free the addresses of a node whose machine is off for good'
 complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and __fish_seen_subcommand_from who" -l kubeconfig -d 'Path of the kubeconfig [default: KUBECONFIG, then ~/.kube/config]' -r -F
 complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and __fish_seen_subcommand_from who" -l context -d 'Context of the kubeconfig [default: the current one]' -r
 complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and __fish_seen_subcommand_from who" -s n -l namespace -d 'Namespace [default: that of the context]' -r
@@ -82,6 +83,14 @@ complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and 
 complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and __fish_seen_subcommand_from check" -s o -l output -d 'Output format' -r -f -a "text\t''
 json\t''"
 complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and __fish_seen_subcommand_from check" -s h -l help -d 'Print help'
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and __fish_seen_subcommand_from free" -l node -d 'The node' -r
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and __fish_seen_subcommand_from free" -l kubeconfig -d 'Path of the kubeconfig [default: KUBECONFIG, then ~/.kube/config]' -r -F
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and __fish_seen_subcommand_from free" -l context -d 'Context of the kubeconfig [default: the current one]' -r
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and __fish_seen_subcommand_from free" -s n -l namespace -d 'Namespace [default: that of the context]' -r
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and __fish_seen_subcommand_from free" -s o -l output -d 'Output format' -r -f -a "text\t''
+json\t''"
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and __fish_seen_subcommand_from free" -l yes -d 'Free them; without it nothing is changed'
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and __fish_seen_subcommand_from free" -s h -l help -d 'Print help'
 complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand preflight" -l values -d 'Values of the planned installation, as `helm get values` prints them; may be repeated, and the last file wins' -r -F
 complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand preflight" -s f -l filename -d 'Read objects from files and directories instead of a cluster; - is stdin' -r
 complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand preflight" -l kubeconfig -d 'Path of the kubeconfig [default: KUBECONFIG, then ~/.kube/config]' -r -F

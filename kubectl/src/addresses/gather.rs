@@ -4,7 +4,7 @@ use anyhow::{Context as _, anyhow};
 use ipam::object::{GROUP, KIND, RESOURCE, VERSION};
 use serde_json::{Map, Value};
 
-use super::snapshot::Snapshot;
+use super::snapshot::{self, Node, Snapshot};
 use crate::{cluster::Cluster, object::DEFINITION, validate};
 
 const NETWORKS: &str = "k8s.cni.cncf.io";
@@ -55,7 +55,7 @@ pub(super) async fn all(cluster: &Cluster) -> anyhow::Result<Snapshot> {
 }
 
 /// Reads the blocks.
-async fn blocks(cluster: &Cluster) -> anyhow::Result<Snapshot> {
+pub(super) async fn blocks(cluster: &Cluster) -> anyhow::Result<Snapshot> {
     let mut snapshot = Snapshot::default();
     let blocks = cluster.all((GROUP, VERSION), KIND, RESOURCE).await;
     let blocks = blocks.map_err(|reason| anyhow!("cannot list {RESOURCE}: {reason}"))?;
@@ -64,9 +64,16 @@ async fn blocks(cluster: &Cluster) -> anyhow::Result<Snapshot> {
         snapshot.gaps.push(gap);
     }
     for object in blocks.into_iter().flatten() {
-        snapshot.add_block(&object);
+        snapshot.add_block(object);
     }
     Ok(snapshot)
+}
+
+/// Reads one node; `None` when it does not exist.
+pub(super) async fn node(cluster: &Cluster, name: &str) -> anyhow::Result<Option<Node>> {
+    let found = cluster.object(("", "v1"), "Node", "nodes", "", name).await;
+    let found = found.map_err(|reason| anyhow!("cannot read node {name}: {reason}"))?;
+    Ok(found.as_ref().map(snapshot::node))
 }
 
 async fn list(

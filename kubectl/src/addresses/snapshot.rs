@@ -50,11 +50,12 @@ pub(super) struct Network {
     pub(super) is_own: bool,
 }
 
-/// A block and its name.
+/// A block, and the object that it was read from.
 #[derive(Debug)]
 pub(super) struct StoredBlock {
     pub(super) name: String,
     pub(super) content: AddressBlock,
+    pub(super) object: Value,
 }
 
 /// A block or definition that cannot be used.
@@ -133,12 +134,16 @@ impl Snapshot {
         }
     }
 
-    pub(super) fn add_block(&mut self, object: &Value) {
-        let name = text(object, "/metadata/name");
-        match AddressBlock::parse(object) {
+    pub(super) fn add_block(&mut self, object: Value) {
+        let name = text(&object, "/metadata/name");
+        match AddressBlock::parse(&object) {
             Ok(content) => {
                 self.blocks_by_name.insert(name.clone(), self.blocks.len());
-                self.blocks.push(StoredBlock { name, content });
+                self.blocks.push(StoredBlock {
+                    name,
+                    content,
+                    object,
+                });
             }
             Err(ObjectError::Newer { .. }) => self.gaps.push(format!(
                 "block {name} is of a newer release: use its kubectl-multus"

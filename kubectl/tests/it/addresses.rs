@@ -165,3 +165,71 @@ fn check_reads_again_before_it_reports() {
         assert_eq!(wrong.requests("GET /api/v1/pods") - before, readings);
     }
 }
+
+#[test]
+fn free_changes_nothing_without_yes() {
+    let server = cluster(&json!([]), &[]);
+    let (status, text, _) = text_on(&server, &["free", "--node", "c"]);
+    assert_eq!(status, 1, "{text}");
+    assert!(
+        text.contains("has        block 10.20.3.32, 1 of 32 in use") && text.contains("add --yes"),
+        "{text}"
+    );
+    assert_eq!(server.patches(), []);
+}
+
+#[test]
+fn free_patches_the_blocks_of_the_node() {
+    let path = format!("{BLOCKS}/10.20.3.32");
+    let server = cluster(&json!([]), &[(&path, 200, block("10.20.3.32", "c"))]);
+    let (status, report) = run_on(&server, &["free", "--node", "c", "--yes"]);
+    assert_eq!(status, 0, "{report}");
+    assert_eq!(report["steps"][0]["outcome"], "freed");
+    let patches = server.patches();
+    assert_eq!(patches.len(), 1);
+    assert_eq!(patches[0].method_and_path, format!("PATCH {path}"));
+    assert_eq!(patches[0].content_type, "application/json-patch+json");
+    let tests: Vec<_> = patches[0]
+        .body
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|operation| operation["op"] == "test")
+        .map(|operation| operation["path"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        tests,
+        ["/metadata/uid", "/spec/mode", "/spec/turn", "/spec/holder"]
+    );
+}
+
+#[test]
+fn a_refused_patch_is_reported() {
+    let path = format!("{BLOCKS}/10.20.3.32");
+    let refusal = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 422, "reason": "Invalid", "message": "a test failed"});
+    let server = cluster(&json!([]), &[(&path, 422, refusal)]);
+    let (status, text, _) = text_on(&server, &["free", "--node", "c", "--yes"]);
+    let expected = "not freed  block 10.20.3.32, 1 of 32 in use: it has changed meanwhile (a test failed); run the command again\n\n\
+        0 of 1 entry of node c freed\n";
+    assert_eq!((status, text.as_str()), (1, expected));
+}
+
+#[test]
+fn yes_does_not_free_what_a_running_node_has() {
+    let server = cluster(&json!([]), &[]);
+    let (status, report) = run_on(&server, &["free", "--node", "b", "--yes"]);
+    assert_eq!(
+        (status, &report["steps"][0]["outcome"]),
+        (1, &json!("planned"))
+    );
+    let refusal = report["refusal"].as_str().unwrap();
+    assert!(refusal.starts_with("node b is Ready"), "{refusal}");
+    let hidden = ("/api/v1/nodes/c", 403, forbidden("nodes"));
+    let blind = cluster(&json!([]), &[hidden]);
+    let (status, _, error) = text_on(&blind, &["free", "--node", "c", "--yes"]);
+    assert!(
+        status == 3 && error.contains("nothing was freed: cannot read node c"),
+        "{error}"
+    );
+    assert_eq!((server.patches(), blind.patches()), (vec![], vec![]));
+}

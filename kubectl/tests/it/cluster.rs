@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use testkit::api_server::ApiServer;
+use testkit::api_server::{ApiServer, ReceivedRequest};
 
 /// A cluster that runs until it is dropped.
 pub(crate) struct Cluster {
@@ -47,6 +47,13 @@ impl Cluster {
         let requests = self.api.requests().into_iter();
         let of_path = requests.filter(|one| one.method_and_path == method_and_path);
         of_path.count()
+    }
+
+    /// Every patch so far.
+    pub(crate) fn patches(&self) -> Vec<ReceivedRequest> {
+        let requests = self.api.requests().into_iter();
+        let is_patch = |one: &ReceivedRequest| one.method_and_path.starts_with("PATCH ");
+        requests.filter(is_patch).collect()
     }
 
     pub(crate) fn kubeconfig(&self) -> PathBuf {

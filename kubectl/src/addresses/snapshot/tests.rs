@@ -125,7 +125,7 @@ impl Fixture {
             snapshot.add_definition(object.clone(), &netconf);
         }
         for object in &self.blocks {
-            snapshot.add_block(object);
+            snapshot.add_block(object.clone());
         }
         self.nodes
             .iter()
