@@ -30,7 +30,7 @@ pub(crate) struct Args {
 enum Command {
     /// Show which pod has an address
     #[command(
-        after_help = format!("Examples:\n  kubectl multus ipam who 10.20.3.7\n  kubectl multus ipam who fd00:20::7 -o json\n\nNodes know the addresses of their own blocks, so the pod is found by the network status of all pods.\n\n{STATUSES}")
+        after_help = "Examples:\n  kubectl multus ipam who 10.20.3.7\n  kubectl multus ipam who fd00:20::7 -o json\n\nNodes know the addresses of their own blocks, so the pod is found by the network status of all pods.\n\nExit status: 0 a pod or claim has it, 1 none has it, 2 wrong command line, 3 the cluster could not be read"
     )]
     Who {
         /// The address, without a prefix length
@@ -44,7 +44,7 @@ enum Command {
     Check(check::Args),
     /// Free the addresses of a node whose machine is off for good
     #[command(
-        after_help = format!("Examples:\n  kubectl multus ipam free --node c            what would be freed\n  kubectl multus ipam free --node c --yes\n\nPods that still run on that machine would share their addresses with others, so nothing is freed while the node's kubelet\nreports, not even with --yes. To delete the Node also frees them, ten minutes after no pod is bound to its name.\n\n{STATUSES}")
+        after_help = "Examples:\n  kubectl multus ipam free --node c            what would be freed\n  kubectl multus ipam free --node c --yes\n\nPods that still run on that machine would share their addresses with others, so nothing is freed while the node's kubelet\nreports, not even with --yes. Deleting the Node frees them as well, ten minutes after no pod is bound to its name.\n\nExit status: 0 everything is freed, 1 something is not, also without --yes, 2 wrong command line, 3 the cluster could not be read"
     )]
     Free(free::Args),
 }
