@@ -65,7 +65,8 @@ pub struct AddressBlock {
     pub block: Block,
     pub turn: u64,
     pub mode: Mode,
-    /// The addresses of a node's block that were in use lately, for those who read it: the lowest bit is the first address.
+    /// The slots that its node has given, as a set of bits: bit 0 is the block's first address. It is for readers and up to 5 s old, so it
+    /// decides nothing, and one that cannot be read is `None`.
     pub used: Option<u32>,
     /// Nodes that ask its holder to share it.
     pub wanted: Vec<Arc<str>>,
@@ -226,10 +227,16 @@ impl AddressBlock {
                 .and_then(Value::as_u64)
                 .ok_or_else(|| wrong("spec.turn", "a number"))?,
             mode,
-            used: text(spec, "used").and_then(|used| u32::from_str_radix(used, 16).ok()),
+            used: used(spec),
             wanted: wanted.ok_or_else(|| wrong("spec.wanted", "a list of nodes"))?,
         })
     }
+}
+
+fn used(spec: &Map<String, Value>) -> Option<u32> {
+    let digits = text(spec, "used")?;
+    let is_hex = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    u32::from_str_radix(digits, 16).ok().filter(|_| is_hex)
 }
 
 fn holder(spec: &Map<String, Value>) -> Option<Holder> {
@@ -312,6 +319,26 @@ mod tests {
         assert_eq!((block.turn, block.is_deleted), (4, false));
         assert_eq!(block.wanted, ["a".into()]);
         assert!(matches!(block.mode, Mode::Node(holder) if &*holder.node == "b"));
+    }
+
+    #[test]
+    fn used_slots_are_read_from_hexadecimal_digits() {
+        for (written, expected) in [
+            (json!("000000ff"), Some(0xff)),
+            (json!("80000001"), Some(0x8000_0001)),
+            (json!("100000000"), None),
+            (json!("+f"), None),
+            (json!(255), None),
+            (Value::Null, None),
+        ] {
+            let mut object = object();
+            object["spec"]["used"] = written.clone();
+            assert_eq!(
+                AddressBlock::parse(&object).unwrap().used,
+                expected,
+                "{written}"
+            );
+        }
     }
 
     #[test]

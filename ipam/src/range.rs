@@ -149,6 +149,21 @@ impl Range {
         self.gateway
     }
 
+    /// Returns the first address that the range may give.
+    pub fn first(&self) -> IpAddr {
+        self.end(self.parts.first().map(|(first, _)| *first))
+    }
+
+    /// Returns the last address that the range may give.
+    pub fn last(&self) -> IpAddr {
+        self.end(self.parts.last().map(|(_, last)| *last))
+    }
+
+    fn end(&self, bits: Option<u128>) -> IpAddr {
+        let is_ipv4 = self.subnet.first.is_ipv4();
+        bits.map_or(self.subnet.first, |bits| address(bits, is_ipv4))
+    }
+
     /// Returns whether the range may give this address.
     pub fn contains(&self, address: IpAddr) -> bool {
         let value = bits(address);
@@ -415,6 +430,10 @@ mod tests {
         let exclude: [Subnet; 2] = ["10.0.0.64/26".parse().unwrap(), ip("10.0.0.200").into()];
         let range = whole("10.0.0.0/24").without(&exclude).unwrap();
         assert_eq!(range.count(), 254 - 64 - 1);
+        assert_eq!(
+            (range.first(), range.last()),
+            (ip("10.0.0.1"), ip("10.0.0.254"))
+        );
         for (address, given) in [
             ("10.0.0.63", true),
             ("10.0.0.64", false),

@@ -7,11 +7,12 @@ use api::cause::{self, Cause};
 use cmdline::error_line;
 use kube::{
     Api, Client, Config,
-    api::{ApiResource, DynamicObject, ListParams},
+    api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams},
     config::{KubeConfigOptions, Kubeconfig},
-    core::GroupVersionKind,
+    core::{GroupVersionKind, Request},
 };
 use plan::{Nad, objects};
+use serde::de::IgnoredAny;
 use serde_json::Value;
 
 use crate::{object::DEFINITION, pod_state::seconds, validate::KnownDefinitions};
@@ -21,6 +22,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// No answer takes longer.
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
 const NOT_FOUND: u16 = 404;
+/// The statuses of a patch of an object that is another one than the client has read.
+const CHANGED: [u16; 3] = [NOT_FOUND, 409, 422];
+const JSON_PATCH: &str = "application/json-patch+json";
 /// The number of objects in one page of a list.
 const PAGE_SIZE: u32 = 500;
 
@@ -220,6 +224,30 @@ impl Cluster {
         self.list(&kind, Some(namespace), &params).await
     }
 
+    /// Changes an object of the whole cluster by a JSON patch, whose tests must hold for the object as it is then.
+    pub(crate) async fn patch(
+        &self,
+        (group, version): (&str, &str),
+        plural: &str,
+        name: &str,
+        operations: &Value,
+    ) -> Result<(), PatchError> {
+        let resource = format!("/apis/{group}/{version}/{plural}");
+        // Kube's own JSON patches are behind a feature with another crate.
+        let patch = Patch::Merge(operations);
+        let request = Request::new(resource).patch(name, &PatchParams::default(), &patch);
+        let mut request = request.map_err(|error| PatchError::Failed(error_line(&error)))?;
+        let json_patch = JSON_PATCH.parse().expect("a constant of ASCII");
+        request.headers_mut().insert("content-type", json_patch);
+        let answer = self.client.request::<IgnoredAny>(request).await;
+        answer.map(drop).map_err(|error| match &error {
+            kube::Error::Api(status) if CHANGED.contains(&status.code) => {
+                PatchError::Changed(refusal(&error))
+            }
+            _ => PatchError::Failed(refusal(&error)),
+        })
+    }
+
     /// Reads the version of the API server, such as `v1.32.3+k3s1`.
     pub(crate) async fn version(&self) -> Result<String, String> {
         let info = self.client.apiserver_version().await;
@@ -280,6 +308,14 @@ async fn pages(api: &Api<DynamicObject>) -> Result<Option<Vec<Value>>, String> {
             .limit(PAGE_SIZE)
             .continue_token(&token);
     }
+}
+
+/// Why a patch changed nothing, with the API server's message or the error of the connection.
+#[derive(Debug)]
+pub(crate) enum PatchError {
+    /// A test of the patch did not hold, or the object no longer exists.
+    Changed(String),
+    Failed(String),
 }
 
 /// The reason why a request failed, as [`refusal`] words it.

@@ -1,5 +1,6 @@
 //! `kubectl-multus`, a plugin of kubectl: parses the arguments, runs a command and returns its exit status.
 
+mod addresses;
 mod cluster;
 mod cluster_health;
 mod diagnostic;
@@ -52,7 +53,7 @@ const PREFLIGHT_STATUSES: &str = "Exit status: 0 nothing to do, 1 pods or the in
     disable_version_flag = true,
     disable_help_subcommand = true,
     arg_required_else_help = true,
-    after_help = format!("Examples:\n  kubectl multus status cart-0                 attachments, addresses, plugins and their age\n  kubectl multus why -n shop cart-0            what keeps a pod from its networks, and what helps\n  kubectl multus lint manifests/               validate definitions and pods before they are applied\n  kubectl multus preflight --values values.yaml    what would fail or change when this release is installed\n\n{STATUSES},\n4 nothing would fail, but something would change (preflight)")
+    after_help = format!("Examples:\n  kubectl multus status cart-0                 attachments, addresses, plugins and their age\n  kubectl multus why -n shop cart-0            what keeps a pod from its networks, and what helps\n  kubectl multus lint manifests/               validate definitions and pods before they are applied\n  kubectl multus ipam                          addresses of ranges that all nodes share\n  kubectl multus preflight --values values.yaml    what would fail or change when this release is installed\n\n{STATUSES},\n4 nothing would fail, but something would change (preflight)")
 )]
 struct Arguments {
     #[command(flatten)]
@@ -83,6 +84,11 @@ enum Command {
         after_help = format!("Examples:\n  kubectl multus lint network.yaml pod.yaml\n  helm template my-chart | kubectl multus lint -\n  kubectl multus lint manifests/ --cluster     networks may also be in the cluster\n\n{STATUSES}")
     )]
     Lint(lint::Args),
+    /// Show the addresses of ranges that all nodes share, and who has them
+    #[command(
+        after_help = format!("Examples:\n  kubectl multus ipam                          all ranges: used, free, and by whom they are held\n  kubectl multus ipam who 10.20.3.7            the pod that has an address\n  kubectl multus ipam check                    addresses that are given twice, leaked or not recorded\n  kubectl multus ipam free --node c            what a machine had that is off for good\n\nRanges are those of definitions with ipam of type multus-ipam or whereabouts. Nodes hold them in blocks of 32 addresses; what a\nnode reports about its own blocks is up to 5 s old.\n\n{STATUSES}")
+    )]
+    Ipam(addresses::Args),
     /// Report what would fail or change when this release is installed
     #[command(
         after_help = format!("Examples:\n  kubectl multus preflight\n  kubectl multus preflight --values values.yaml      values of the planned installation\n  helm get values -n kube-system rke2-multus -o yaml > values.yaml\n  kubectl get pods,nodes,daemonsets,configmaps,net-attach-def -A -o yaml | kubectl multus preflight -f -\n\nIt reads all pods, Deployments, StatefulSets and CronJobs, network definitions, nodes and DaemonSets, and the ConfigMap and\nvalues of the installed Multus; it reports what you may not read. Nothing is written.\n\n{PREFLIGHT_STATUSES}")
@@ -200,6 +206,7 @@ fn start(arguments: Arguments) -> anyhow::Result<CommandStatus> {
     let command = arguments.command;
     runtime.block_on(async {
         match command {
+            Command::Ipam(args) => addresses::run(&args, options, output).await,
             Command::Lint(args) => lint::run(&args, options, output).await,
             Command::Preflight(args) => preflight::run(&args, options, output).await,
             Command::Status(StatusArgs {

@@ -216,13 +216,21 @@ fn is_tunnel_name(name: &str) -> bool {
 
 /// Returns the types of a definition's IPAM plugins.
 pub(crate) fn ipam_types(nad: &Nad, netconf: &Netconf) -> Vec<String> {
-    let attachment =
-        plan::definition_attachment(nad, inputs(netconf, &KnownDefinitions::default()));
-    let plugins = attachment.map_or_else(|_| Vec::new(), |one| one.config.plugins.clone());
-    let kinds = plugins
-        .iter()
-        .filter_map(|plugin| plugin.value.get("ipam")?.get("type")?.as_str());
+    let objects = ipam_objects(nad, netconf).unwrap_or_default();
+    let kinds = objects.iter().filter_map(|ipam| ipam.get("type")?.as_str());
     kinds.map(str::to_owned).collect()
+}
+
+/// Returns the `ipam` objects of a definition's plugins, in their order.
+pub(crate) fn ipam_objects(
+    nad: &Nad,
+    netconf: &Netconf,
+) -> Result<Vec<Map<String, Value>>, PlanError> {
+    let attachment =
+        plan::definition_attachment(nad, inputs(netconf, &KnownDefinitions::default()))?;
+    let plugins = attachment.config.plugins.iter();
+    let objects = plugins.filter_map(|plugin| plugin.value.get("ipam")?.as_object());
+    Ok(objects.cloned().collect())
 }
 
 /// Returns the types of a definition's plugins.

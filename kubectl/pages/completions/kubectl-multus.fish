@@ -34,6 +34,7 @@ complete -c kubectl-multus -n "__fish_kubectl_multus_needs_command" -s h -l help
 complete -c kubectl-multus -n "__fish_kubectl_multus_needs_command" -f -a "status" -d 'Show the networks that a pod has, or the additional networks of all pods'
 complete -c kubectl-multus -n "__fish_kubectl_multus_needs_command" -f -a "why" -d 'Diagnose what keeps a pod from its networks, and say what helps'
 complete -c kubectl-multus -n "__fish_kubectl_multus_needs_command" -f -a "lint" -d 'Validate network definitions and pods with the daemon\'s own rules, before they are applied'
+complete -c kubectl-multus -n "__fish_kubectl_multus_needs_command" -f -a "ipam" -d 'Show the addresses of ranges that all nodes share, and who has them'
 complete -c kubectl-multus -n "__fish_kubectl_multus_needs_command" -f -a "preflight" -d 'Report what would fail or change when this release is installed'
 complete -c kubectl-multus -n "__fish_kubectl_multus_needs_command" -f -a "version" -d 'Print the version, with the commit and date of the release'
 complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand status" -l daemon-namespace -d 'Namespace of the daemons\' pods [default: all namespaces are searched]' -r
@@ -60,6 +61,36 @@ json\t''"
 complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand lint" -l cluster -d 'Read networks that are not among the files from the cluster'
 complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand lint" -l strict -d 'Also fail on warnings'
 complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand lint" -s h -l help -d 'Print help'
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and not __fish_seen_subcommand_from who check free" -l kubeconfig -d 'Path of the kubeconfig [default: KUBECONFIG, then ~/.kube/config]' -r -F
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and not __fish_seen_subcommand_from who check free" -l context -d 'Context of the kubeconfig [default: the current one]' -r
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and not __fish_seen_subcommand_from who check free" -s n -l namespace -d 'Namespace [default: that of the context]' -r
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and not __fish_seen_subcommand_from who check free" -s o -l output -d 'Output format' -r -f -a "text\t''
+json\t''"
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and not __fish_seen_subcommand_from who check free" -s h -l help -d 'Print help'
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and not __fish_seen_subcommand_from who check free" -f -a "who" -d 'Show which pod has an address'
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and not __fish_seen_subcommand_from who check free" -f -a "check" -d 'Compare blocks, definitions, claims and the network status of all pods'
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and not __fish_seen_subcommand_from who check free" -f -a "free" -d 'Free the addresses of a node whose machine is off for good'
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and __fish_seen_subcommand_from who" -l kubeconfig -d 'Path of the kubeconfig [default: KUBECONFIG, then ~/.kube/config]' -r -F
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and __fish_seen_subcommand_from who" -l context -d 'Context of the kubeconfig [default: the current one]' -r
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and __fish_seen_subcommand_from who" -s n -l namespace -d 'Namespace [default: that of the context]' -r
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and __fish_seen_subcommand_from who" -s o -l output -d 'Output format' -r -f -a "text\t''
+json\t''"
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and __fish_seen_subcommand_from who" -s h -l help -d 'Print help'
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and __fish_seen_subcommand_from check" -l recheck -d 'Read again after this time and report only what is still so, since pods come and go; 0 reads once' -r
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and __fish_seen_subcommand_from check" -l kubeconfig -d 'Path of the kubeconfig [default: KUBECONFIG, then ~/.kube/config]' -r -F
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and __fish_seen_subcommand_from check" -l context -d 'Context of the kubeconfig [default: the current one]' -r
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and __fish_seen_subcommand_from check" -s n -l namespace -d 'Namespace [default: that of the context]' -r
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and __fish_seen_subcommand_from check" -s o -l output -d 'Output format' -r -f -a "text\t''
+json\t''"
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and __fish_seen_subcommand_from check" -s h -l help -d 'Print help'
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and __fish_seen_subcommand_from free" -l node -d 'The node' -r
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and __fish_seen_subcommand_from free" -l kubeconfig -d 'Path of the kubeconfig [default: KUBECONFIG, then ~/.kube/config]' -r -F
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and __fish_seen_subcommand_from free" -l context -d 'Context of the kubeconfig [default: the current one]' -r
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and __fish_seen_subcommand_from free" -s n -l namespace -d 'Namespace [default: that of the context]' -r
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and __fish_seen_subcommand_from free" -s o -l output -d 'Output format' -r -f -a "text\t''
+json\t''"
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and __fish_seen_subcommand_from free" -l yes -d 'Free them; without it nothing is changed'
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and __fish_seen_subcommand_from free" -s h -l help -d 'Print help'
 complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand preflight" -l values -d 'Values of the planned installation, as `helm get values` prints them; may be repeated, and the last file wins' -r -F
 complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand preflight" -s f -l filename -d 'Read objects from files and directories instead of a cluster; - is stdin' -r
 complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand preflight" -l kubeconfig -d 'Path of the kubeconfig [default: KUBECONFIG, then ~/.kube/config]' -r -F

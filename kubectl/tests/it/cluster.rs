@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use testkit::api_server::ApiServer;
+use testkit::api_server::{ApiServer, ReceivedRequest};
 
 /// A cluster that runs until it is dropped.
 pub(crate) struct Cluster {
@@ -40,6 +40,20 @@ impl Cluster {
     pub(crate) fn users(&self) -> Vec<String> {
         let requests = self.api.requests().into_iter();
         requests.map(|request| request.user).collect()
+    }
+
+    /// How many requests of this method and path there were.
+    pub(crate) fn requests(&self, method_and_path: &str) -> usize {
+        let requests = self.api.requests().into_iter();
+        let of_path = requests.filter(|one| one.method_and_path == method_and_path);
+        of_path.count()
+    }
+
+    /// Every patch so far.
+    pub(crate) fn patches(&self) -> Vec<ReceivedRequest> {
+        let requests = self.api.requests().into_iter();
+        let is_patch = |one: &ReceivedRequest| one.method_and_path.starts_with("PATCH ");
+        requests.filter(is_patch).collect()
     }
 
     pub(crate) fn kubeconfig(&self) -> PathBuf {

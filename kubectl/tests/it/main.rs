@@ -1,8 +1,10 @@
-//! Tests of the built program: `lint` with files and pipes; `status`, `why` and `preflight` with a fake API server.
+//! Tests of the built program: `lint` with files and pipes; `status`, `why`, `ipam` and `preflight` with a fake
+//! API server.
 //! Exec needs a kubelet and is tested on a real cluster (e2e).
 
 #![cfg(test)]
 
+mod addresses;
 mod cluster;
 mod lint;
 mod pod;

@@ -7,7 +7,7 @@ use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
 use hyper::{
     Method, Request, Response, StatusCode,
     body::{Bytes, Frame, Incoming},
-    header::{ACCEPT, RETRY_AFTER},
+    header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER},
     server::conn::{http1, http2},
     service::service_fn,
 };
@@ -107,12 +107,17 @@ async fn route(
         } else {
             head.method.as_str()
         };
-        let accept = head.headers.get(ACCEPT);
+        let header = |name| {
+            let value = head.headers.get(name);
+            value.map_or("", |text| text.to_str().unwrap()).to_owned()
+        };
         let received = ReceivedRequest {
             user,
             method_and_path: format!("{method} {path}"),
             query: query.to_owned(),
-            accept: accept.map_or("", |text| text.to_str().unwrap()).to_owned(),
+            accept: header(ACCEPT),
+            content_type: header(CONTENT_TYPE),
+            body: body.clone(),
             connection,
         };
         store.requests.push(received.clone());

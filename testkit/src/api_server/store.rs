@@ -49,6 +49,10 @@ pub struct ReceivedRequest {
     pub query: String,
     /// The header `Accept`.
     pub accept: String,
+    /// The header `Content-Type`.
+    pub content_type: String,
+    /// The body; `null` without one.
+    pub body: Value,
     /// The number of the connection, from 1.
     pub connection: usize,
 }

@@ -1,0 +1,69 @@
+//! `kubectl multus ipam`: who has which address of the ranges that all nodes share, what is wrong with them, and how to free those of a
+//! machine that is off for good.
+//!
+//! `gather` reads the cluster into a `snapshot`; `ranges`, `lookup`, `check` and `free` decide over it.
+
+mod check;
+mod free;
+mod gather;
+mod lookup;
+mod ranges;
+mod snapshot;
+
+use std::net::IpAddr;
+
+use clap::Subcommand;
+
+use crate::{
+    CommandStatus, Output, STATUSES,
+    cluster::{Cluster, Options},
+};
+
+/// Arguments of `ipam`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Show which pod has an address
+    #[command(
+        after_help = "Examples:\n  kubectl multus ipam who 10.20.3.7\n  kubectl multus ipam who fd00:20::7 -o json\n\nNodes know the addresses of their own blocks, so the pod is found by the network status of all pods.\n\nExit status: 0 a pod or claim has it, 1 none has it, 2 wrong command line, 3 the cluster could not be read"
+    )]
+    Who {
+        /// The address, without a prefix length
+        #[arg(value_parser = address)]
+        address: IpAddr,
+    },
+    /// Compare blocks, definitions, claims and the network status of all pods
+    #[command(
+        after_help = format!("Examples:\n  kubectl multus ipam check\n  kubectl multus ipam check -o json\n\nFindings:\n  twice         two running pods have one address\n  unrecorded    a pod has an address that is not taken in its block\n  leaked        an address is taken for a pod or claim that no longer exists\n  orphaned      a block is held by a node that no longer exists\n  unusable      a block or definition cannot be read, so nothing is given from it\n\n{STATUSES}")
+    )]
+    Check(check::Args),
+    /// Free the addresses of a node whose machine is off for good
+    #[command(
+        after_help = "Examples:\n  kubectl multus ipam free --node c            what would be freed\n  kubectl multus ipam free --node c --yes\n\nPods that still run on that machine would share their addresses with others, so nothing is freed while the node's kubelet\nreports, not even with --yes. Deleting the Node frees them as well, ten minutes after no pod is bound to its name.\n\nExit status: 0 everything is freed, 1 something is not, also without --yes, 2 wrong command line, 3 the cluster could not be read"
+    )]
+    Free(free::Args),
+}
+
+/// Runs a command about addresses; without one, prints the ranges.
+pub(crate) async fn run(
+    args: &Args,
+    options: &Options,
+    output: Output,
+) -> anyhow::Result<CommandStatus> {
+    let cluster = Cluster::new(options).await?;
+    match &args.command {
+        None => ranges::run(&cluster, output).await,
+        Some(Command::Who { address }) => lookup::run(&cluster, *address, output).await,
+        Some(Command::Check(args)) => check::run(args, &cluster, output).await,
+        Some(Command::Free(args)) => free::run(args, &cluster, output).await,
+    }
+}
+
+fn address(text: &str) -> Result<IpAddr, String> {
+    ipam::range::parse_address(text).map_err(|error| error.to_string())
+}
