@@ -104,7 +104,7 @@ pub static OPTIONS: &[Opt] = &[
     opt("name", Text, Some("\"multus-cni-network\""), Both, "Name of the network; the generated configuration has its own."),
     opt("type", Text, Some("\"multus-shim\""), Netconf, "The plugin that the runtime starts."),
     opt("capabilities", Object, None, Both, "Capabilities to declare to the runtime, in addition to those of the default network."),
-    opt("ipam", Object, None, Netconf, "Passed on for the runtime; not used."),
+    opt("ipam", Bool, Some("false"), Both, "In the daemon's file, whether the daemon gives addresses that are unique in the cluster, for networks with the IPAM plugin multus-ipam; in the network configuration an object that is passed on for the runtime and not used."),
     opt("dns", Object, None, Netconf, "Passed on for the runtime; not used."),
     opt("prevResult", Object, None, Netconf, "Result of an earlier plugin of the chain."),
     opt("runtimeConfig", Object, None, Netconf, "Capability arguments from the runtime."),

@@ -25,7 +25,7 @@ pub(crate) fn chart_yaml(
     let name = chart.name(identity);
     let description = match chart {
         Chart::Main => "Several network interfaces for pods, on every node of a mixed cluster",
-        Chart::Crd => "The CRD of NetworkAttachmentDefinition",
+        Chart::Crd => "The CRDs of NetworkAttachmentDefinition and AddressBlock",
     };
     let mut text = format!(
         "apiVersion: v2
@@ -113,7 +113,7 @@ fn annotations(
         Chart::Crd => found.extend([
             (
                 "artifacthub.io/crds",
-                "- kind: NetworkAttachmentDefinition\n  version: v1\n  name: network-attachment-definitions.k8s.cni.cncf.io\n  displayName: Network attachment definition\n  description: A network that pods can request by name\n"
+                "- kind: NetworkAttachmentDefinition\n  version: v1\n  name: network-attachment-definitions.k8s.cni.cncf.io\n  displayName: Network attachment definition\n  description: A network that pods can request by name\n- kind: AddressBlock\n  version: v1alpha1\n  name: addressblocks.ipam.multus-rs.cni.cncf.io\n  displayName: Address block\n  description: Addresses of secondary networks that one node gives, or all nodes share\n"
                     .to_owned(),
             ),
             ("catalog.cattle.io/display-name", "Multus CRD".to_owned()),

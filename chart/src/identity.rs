@@ -61,7 +61,7 @@ impl Identity {
         }
     }
 
-    /// Returns the name of the chart that installs the CRD.
+    /// Returns the name of the chart that installs the CRDs.
     pub fn crd_name(self) -> String {
         format!("{}-crd", self.name)
     }
@@ -70,7 +70,7 @@ impl Identity {
 /// One of the two charts of an identity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Chart {
-    /// The CRD of `NetworkAttachmentDefinition`.
+    /// The CRDs of `NetworkAttachmentDefinition` and `AddressBlock`.
     Crd,
     /// Everything else.
     Main,

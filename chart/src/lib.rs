@@ -27,6 +27,8 @@ mod edit;
 pub mod index;
 pub mod oci;
 
+#[cfg(test)]
+mod address_block;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 #[cfg(test)]

@@ -68,6 +68,8 @@ pub struct Config {
     pub own_plugins: OwnPlugins,
     /// Whether the daemon holds DHCP leases.
     pub dhcp: bool,
+    /// Whether the daemon gives addresses that are unique in the cluster.
+    pub ipam: bool,
     /// The limit of concurrent connections to the socket; `None` means no limit.
     pub connection_limit: Option<usize>,
     /// The limit of concurrent ADDs and DELs; `None` derives it from the node's processors.
@@ -192,6 +194,7 @@ impl Config {
             detach_on_uninstall: json::boolean(&raw, "detachOnUninstall")?,
             own_plugins: OwnPlugins::read(&raw)?,
             dhcp: json::boolean(&raw, "dhcp")?,
+            ipam: json::boolean(&raw, "ipam")?,
             dynamic_networks: json::boolean(&raw, "dynamicNetworks")?,
             connection_limit: number(&raw, "connectionLimit", usize::MAX)?,
             verbs_at_once: number(&raw, "verbsAtOnce", MAX_VERBS)?,
@@ -338,6 +341,16 @@ mod tests {
         assert_eq!(config.cni_dir, Path::new("/var/lib/cni/multus"));
     }
 
+    #[test]
+    fn addresses_are_off_by_default_and_no_request_needs_the_key() {
+        assert!(!config(json!({})).unwrap().ipam);
+        let config = config(json!({"ipam": true})).unwrap();
+        assert!(config.ipam);
+        // Upstream's configuration may have an object under this key.
+        let request = br#"{"name": "n", "clusterNetwork": "a", "ipam": {"type": "host-local"}}"#;
+        config.netconf(request).unwrap();
+    }
+
     #[track_caller]
     fn refused(value: Value, expected: &str) {
         let error = config(value).unwrap_err().to_string();
@@ -357,6 +370,10 @@ mod tests {
         refused(
             json!({"namespaceIsolation": "yes"}),
             "key \"namespaceIsolation\" must be true or false",
+        );
+        refused(
+            json!({"ipam": {"type": "multus-ipam"}}),
+            "key \"ipam\" must be true or false",
         );
         refused(
             json!({"logLevel": "verbos"}),
