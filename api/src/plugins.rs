@@ -21,6 +21,7 @@ pub const NAMES: &[&str] = &[
     "ipvlan",
     "loopback",
     "macvlan",
+    "multus-ipam",
     "portmap",
     "ptp",
     "sbr",

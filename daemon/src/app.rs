@@ -38,7 +38,7 @@ use crate::{
     hotplug::{self, PodReconciler},
     metrics::Metrics,
     readiness::{Gate, Purpose, Readiness},
-    reconcile::{dhcp, node::NodeReconciler, stale},
+    reconcile::{dhcp, ipam, node::NodeReconciler, stale},
     serving::{
         self, Bodies, Queue, metrics_port, replay, server,
         service::Service,
@@ -260,6 +260,12 @@ impl App {
             Arc::clone(reconciler),
             Arc::clone(&self.cluster),
             self.config.dhcp,
+        ));
+        tokio::spawn(ipam::run(
+            Arc::clone(reconciler),
+            Arc::clone(&self.cluster),
+            self.identity.node.clone(),
+            self.config.ipam,
         ));
         if let Some(port) = self.config.metrics_port {
             tokio::spawn(metrics_port::serve(Arc::clone(service), port));

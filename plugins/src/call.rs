@@ -77,6 +77,16 @@ impl Call {
         Ok(chain::valid_attachments(&config))
     }
 
+    /// Returns the attachments that GC leaves alone; a configuration without them is wrong.
+    pub(crate) fn require_valid_attachments(&self) -> Result<Vec<Attachment>> {
+        self.valid_attachments()?.ok_or_else(|| {
+            CniError::new(
+                CniError::INVALID_NETWORK_CONFIG,
+                "GC needs cni.dev/valid-attachments, a list of objects with containerID and ifname",
+            )
+        })
+    }
+
     /// Reads `CNI_ARGS`. A key that the plugin does not know is an error, unless `IgnoreUnknown` is set.
     pub(crate) fn known_args(&self, known: &[&str]) -> Result<Args> {
         let mut args = Args::default();

@@ -81,6 +81,7 @@ pub(crate) const PLUGINS: &[Plugin] = &[
         gc: crate::interface::single::gc,
         ..Plugin::named("macvlan")
     },
+    ipam::MULTUS_IPAM,
     Plugin {
         add: crate::meta::portmap::add,
         del: crate::meta::portmap::del,

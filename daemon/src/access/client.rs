@@ -94,6 +94,13 @@ impl ApiRequest {
         request
     }
 
+    /// A JSON patch (RFC 6902).
+    pub(crate) fn json_patch(path: impl Into<String>, steps: &impl Serialize) -> Self {
+        let mut request = Self::new(Method::PATCH, path).with(steps);
+        request.content_type = "application/json-patch+json";
+        request
+    }
+
     fn with(mut self, object: &impl Serialize) -> Self {
         let bytes = serde_json::to_vec(object);
         self.body = bytes

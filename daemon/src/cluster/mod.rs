@@ -44,6 +44,7 @@ use crate::{
 };
 use event::event;
 use event_queue::EventQueue;
+use reflector::{Event, Resource};
 use retry::with_retries;
 
 /// How long an ADD waits for the watch to show a pod that the runtime already knows.
@@ -164,6 +165,31 @@ impl Cluster {
             Err(failure) if failure.code() == Some(404) => Ok(None),
             Err(failure) => Err(format!("cannot read {path}: {failure}")),
         }
+    }
+
+    /// Sends a request once.
+    pub(crate) fn request(&self, request: &ApiRequest) -> Result<Value, ApiError> {
+        self.runtime
+            .block_on(self.client.object(request, READ_TIMEOUT))
+    }
+
+    /// Follows objects with a selector for ever, and passes each that is there or changes to `handle`, on threads that may block.
+    pub(crate) fn follow(
+        &self,
+        resource: Resource,
+        handle: impl Fn(&Value) + Clone + Send + Sync + 'static,
+    ) {
+        let client = self.client.clone();
+        self.runtime
+            .spawn(reflector::run(client, resource, move |event| {
+                let objects = match event {
+                    Event::All(all) => all,
+                    Event::Put(object) => vec![object],
+                    Event::Remove(_) | Event::UnknownKind => return,
+                };
+                let handle = handle.clone();
+                tokio::task::spawn_blocking(move || objects.iter().for_each(handle));
+            }));
     }
 
     /// Writes the network status into the pod. A deleted pod is not an error.

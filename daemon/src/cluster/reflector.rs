@@ -50,10 +50,17 @@ pub(crate) struct Resource {
     pub(crate) what: &'static str,
     /// The path of the list in the API.
     pub(crate) path: &'static str,
-    /// Selects some of the objects; `None` selects all. Characters that a query cannot have are encoded already.
-    pub(crate) field_selector: Option<String>,
+    /// Selects some of the objects; `None` selects all.
+    pub(crate) selector: Option<Selector>,
     /// Whether to request metadata only.
     pub(crate) metadata_only: bool,
+}
+
+/// A selector of objects. Characters that a query cannot have are encoded already.
+#[derive(Debug, Clone)]
+pub(crate) enum Selector {
+    Field(String),
+    Label(String),
 }
 
 /// A change of the objects.
@@ -444,9 +451,11 @@ pub(super) fn parse_line<T: DeserializeOwned>(
 
 impl Resource {
     fn path_with(&self, query: &str) -> String {
-        match &self.field_selector {
-            Some(selector) => format!("{}?fieldSelector={selector}&{query}", self.path),
-            None => format!("{}?{query}", self.path),
+        let path = self.path;
+        match &self.selector {
+            Some(Selector::Field(selector)) => format!("{path}?fieldSelector={selector}&{query}"),
+            Some(Selector::Label(selector)) => format!("{path}?labelSelector={selector}&{query}"),
+            None => format!("{path}?{query}"),
         }
     }
 
@@ -471,9 +480,9 @@ impl Resource {
     }
 }
 
-/// Returns a field selector `key=value`, encoded for a query.
+/// Returns a selector `key=value`, encoded for a query.
 pub(crate) fn selector(key: &str, value: &str) -> String {
-    format!("{key}%3D{}", encoded(value))
+    format!("{}%3D{}", encoded(key), encoded(value))
 }
 
 /// Returns a field selector `key!=value`, encoded for a query.

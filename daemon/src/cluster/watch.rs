@@ -5,7 +5,7 @@ use std::sync::Arc;
 use plan::objects::{self, Definition, PodMetadata};
 
 use super::{
-    reflector::{self, Event, Resource, selector, unequal},
+    reflector::{self, Event, Resource, Selector, selector, unequal},
     store::{Definitions, Pods},
 };
 use crate::access::Client;
@@ -18,7 +18,7 @@ pub async fn watch_pods(client: Client, node: &str, pods: Arc<Pods>, synced: imp
     let resource = Resource {
         what: "pods",
         path: "/api/v1/pods",
-        field_selector: Some(pods_of(node)),
+        selector: Some(Selector::Field(pods_of(node))),
         metadata_only: true,
     };
     reflector::run(client, resource, |event| match event {
@@ -45,7 +45,7 @@ pub async fn watch_definitions(client: Client, definitions: Arc<Definitions>, sy
     let resource = Resource {
         what: "network-attachment-definitions",
         path: "/apis/k8s.cni.cncf.io/v1/network-attachment-definitions",
-        field_selector: None,
+        selector: None,
         metadata_only: false,
     };
     reflector::run(client, resource, |event: Event<Definition>| match event {

@@ -28,7 +28,7 @@ use crate::{
     cluster::{
         api_path::{self, SIGNING_REQUESTS},
         event::{CLUSTER_WIDE, event},
-        reflector::{self, Event, Resource, selector},
+        reflector::{self, Event, Resource, Selector, selector},
         retry::with_retries,
     },
 };
@@ -75,7 +75,7 @@ impl Approver {
             let resource = Resource {
                 what: "certificatesigningrequests",
                 path: SIGNING_REQUESTS,
-                field_selector: Some(selector("spec.signerName", SIGNER)),
+                selector: Some(Selector::Field(selector("spec.signerName", SIGNER))),
                 metadata_only: false,
             };
             let (sender, mut waiting) = mpsc::unbounded_channel();

@@ -1,36 +1,18 @@
-//! The DHCP service of this daemon: a thread that serves our plugin `dhcp` and holds the leases of the node's pods.
-//!
-//! Its socket has one name for all daemons of a node, in the runtime's file tree. A daemon takes the name with a rename, so that plugins
-//! always find a listener, and then waits for the lock on the leases, which the daemon before it holds for as long as it serves. Requests
-//! wait in the new socket meanwhile. The lock ends with its process, however that ends.
+//! The DHCP service of this daemon: serves our plugin `dhcp` and holds the leases of the node's pods.
 
 use std::{
-    io::{self, PipeWriter},
-    os::{
-        fd::{AsFd, OwnedFd},
-        unix::{
-            fs::PermissionsExt as _,
-            net::{UnixListener, UnixStream},
-        },
-    },
+    io,
+    os::{fd::OwnedFd, unix::net::UnixStream},
     path::{Path, PathBuf},
     sync::{Arc, OnceLock},
-    thread,
-    time::Duration,
 };
 
-use anyhow::Context as _;
 use cni::env::IfName;
 use dhcp::{
     service::{Event, Host, Options, Service},
     store::Store,
 };
-use node::root::{Directory, Kind, Root, proc_path};
-use rustix::{
-    event::{PollFd, PollFlags, Timespec, poll},
-    fs::{AtFlags, FlockOperation, flock, statat},
-};
-use tokio::sync::oneshot;
+use node::root::{Directory, Root, proc_path};
 use tracing::{debug, info, warn};
 
 use crate::{
@@ -38,18 +20,14 @@ use crate::{
     host::{
         dhcp_server,
         exec::{RuntimeExec, open_netns},
+        node_service::{DIR_MODE, NodeService, Turn, remove_socket},
     },
     metrics::Metrics,
     state::{self, PodRef},
 };
 
-/// The mode of the directories of socket and leases, and of the socket.
-const DIR_MODE: u32 = 0o700;
-const SOCKET_MODE: u32 = 0o600;
 /// How many characters of the cause an event has.
 const CAUSE_LENGTH: usize = 300;
-/// The pause before the lock on the leases is tried again.
-const LOCK_PAUSE: Duration = Duration::from_millis(50);
 
 /// The paths of the service on the node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,10 +54,7 @@ impl Paths {
     /// running pods stay.
     pub fn remove(&self, seen: &Root, root: &Root) {
         // Best effort: what stays is refused connections and an empty directory.
-        let is_socket = matches!(seen.kind(&self.socket), Ok(Some(Kind::Socket)));
-        if is_socket {
-            let _ = seen.remove(&self.socket);
-        }
+        remove_socket(seen, &self.socket);
         let _ = root.remove_dir(&self.leases);
     }
 }
@@ -99,74 +74,17 @@ pub struct Parts {
     pub cluster: Arc<OnceLock<Cluster>>,
 }
 
-/// A running service. It ends when this is dropped, or with the process.
-#[derive(Debug)]
-pub struct DhcpService {
-    _stop: PipeWriter,
-    ended: oneshot::Receiver<io::Result<()>>,
-    name: SocketName,
-}
-
-/// The name of a service's socket, which another daemon may take.
-#[derive(Debug, Clone)]
-pub struct SocketName {
-    path: PathBuf,
-    identity: Identity,
-}
-
-/// Device and inode.
-type Identity = (u64, u64);
-
-impl DhcpService {
-    /// Takes the socket and starts the thread, which serves as soon as no other daemon does. `seen` is the file tree of plugins.
-    pub fn start(parts: Parts, paths: &Paths, seen: &Root) -> anyhow::Result<Self> {
-        let former_dir = seen.parent(&paths.former_socket).ok();
-        let leases = parts.root.make_directory(&paths.leases, DIR_MODE)?;
-        let (listener, identity) = listen(seen, &paths.socket)?;
-        let (stopped, stop) = io::pipe()?;
-        let (sender, ended) = oneshot::channel();
-        let former = former_dir.map(|(dir, name)| Former {
-            socket: proc_path(&dir).join(name),
-            _dir: dir,
-        });
-        let serve = move || {
-            // The receiver is dropped when the service is no longer wanted.
-            let _ = sender.send(serve(parts, &leases, former, &listener, &stopped));
-        };
-        thread::Builder::new()
-            .name("dhcp".to_owned())
-            .spawn(serve)
-            .context("cannot start the thread of the DHCP service")?;
-        Ok(Self {
-            _stop: stop,
-            ended,
-            name: SocketName {
-                path: paths.socket.clone(),
-                identity,
-            },
-        })
-    }
-
-    /// Returns the name of the socket.
-    pub fn name(&self) -> SocketName {
-        self.name.clone()
-    }
-
-    /// Returns why the service has ended.
-    pub async fn ended(&mut self) -> anyhow::Error {
-        match (&mut self.ended).await {
-            Ok(Ok(())) => anyhow::anyhow!("it was stopped"),
-            Ok(Err(error)) => error.into(),
-            Err(_) => anyhow::anyhow!("its thread panicked"),
-        }
-    }
-}
-
-impl SocketName {
-    /// Returns whether plugins still find the service under the name.
-    pub fn is_ours(&self, seen: &Root) -> bool {
-        seen.identity(&self.path) == Some(self.identity)
-    }
+/// Takes the socket and starts the thread, which serves as soon as no other daemon does. `seen` is the file tree of plugins.
+pub fn start(parts: Parts, paths: &Paths, seen: &Root) -> anyhow::Result<NodeService> {
+    let former_dir = seen.parent(&paths.former_socket).ok();
+    let leases = parts.root.make_directory(&paths.leases, DIR_MODE)?;
+    let former = former_dir.map(|(dir, name)| Former {
+        socket: proc_path(&dir).join(name),
+        _dir: dir,
+    });
+    NodeService::start("dhcp", seen, &paths.socket, leases, move |turn| {
+        serve(parts, &turn, former)
+    })
 }
 
 /// The socket of the process in which an earlier daemon kept our plugin, by a path of this process.
@@ -175,66 +93,18 @@ struct Former {
     _dir: Directory,
 }
 
-/// Listens on a new socket, and gives it the name. The name of a daemon that has ended or still serves is replaced.
-fn listen(seen: &Root, path: &Path) -> anyhow::Result<(UnixListener, Identity)> {
-    let name = path.file_name().context("the socket has a name")?;
-    match seen.kind(path)? {
-        None | Some(Kind::Socket) => {}
-        Some(_) => anyhow::bail!("{} is not a socket: move it away", path.display()),
-    }
-    let dir = seen.make_directory(path.parent().unwrap_or(Path::new("/")), DIR_MODE)?;
-    let new = format!(".multus-dhcp-{}.new", std::process::id());
-    let usable = proc_path(&dir).join(&new);
-    let take = || -> io::Result<_> {
-        dir.remove(&new).map_err(|error| error.source)?;
-        let listener = UnixListener::bind(&usable)?;
-        std::fs::set_permissions(&usable, std::fs::Permissions::from_mode(SOCKET_MODE))?;
-        // A caller that has gone again must not hold up the leases.
-        listener.set_nonblocking(true)?;
-        let stat = statat(&dir, &new, AtFlags::SYMLINK_NOFOLLOW)?;
-        dir.rename(&new, name).map_err(|error| error.source)?;
-        Ok((listener, (stat.st_dev, stat.st_ino)))
-    };
-    take().with_context(|| format!("cannot listen on {}", path.display()))
-}
-
-/// Serves until `stopped` has an event.
-fn serve(
-    parts: Parts,
-    leases: &Directory,
-    former: Option<Former>,
-    listener: &UnixListener,
-    stopped: &impl AsFd,
-) -> io::Result<()> {
-    if !lock(leases, stopped)? {
-        return Ok(());
-    }
-    let store = Store::new(proc_path(leases));
+/// Serves until the service is stopped.
+fn serve(parts: Parts, turn: &Turn, former: Option<Former>) -> io::Result<()> {
+    let store = Store::new(proc_path(&turn.dir));
     if let Some(former) = former {
         take_over(&store, &former);
     }
     let metrics = Arc::clone(&parts.metrics);
     let service = Service::resume(Options::default(), store, NodeHost(parts))?;
     info!("the DHCP service holds the leases of this node");
-    let outcome = service.run(listener, stopped);
+    let outcome = service.run(&turn.listener, &turn.stopped);
     metrics.set_dhcp_leases(0);
     outcome
-}
-
-/// Waits for the lock on the leases; returns false when the service is stopped first.
-fn lock(leases: &Directory, stopped: &impl AsFd) -> io::Result<bool> {
-    let pause = Timespec::try_from(LOCK_PAUSE).expect("the pause is within the clock's range");
-    loop {
-        match flock(leases, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Ok(true),
-            Err(rustix::io::Errno::WOULDBLOCK | rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-        let mut fds = [PollFd::new(stopped, PollFlags::IN)];
-        if poll(&mut fds, Some(&pause)).is_ok_and(|events| events > 0) {
-            return Ok(false);
-        }
-    }
 }
 
 /// Takes over the leases of the process in which an earlier daemon kept our plugin. The reference's plugin has no such leases on disk, and
@@ -337,13 +207,19 @@ fn pod_event(client: &str, event: &Event<'_>) -> Option<(bool, &'static str, Str
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, io::Write as _, net::Shutdown, os::unix::fs::MetadataExt as _};
+    use std::{
+        fs,
+        io::Write as _,
+        net::Shutdown,
+        os::unix::{fs::MetadataExt as _, net::UnixListener},
+    };
 
     use dhcp::{
         Failure, Kind as MessageKind, Message,
         options::code,
         wire::{Answer, Ask, Verb},
     };
+    use rustix::fs::{FlockOperation, flock};
     use serde_json::json;
 
     use super::*;
@@ -370,12 +246,12 @@ mod tests {
             }
         }
 
-        fn start(&self) -> anyhow::Result<DhcpService> {
+        fn start(&self) -> anyhow::Result<NodeService> {
             self.start_with(Arc::default())
         }
 
-        fn start_with(&self, metrics: Arc<Metrics>) -> anyhow::Result<DhcpService> {
-            DhcpService::start(self.parts(metrics), &self.paths, &self.root)
+        fn start_with(&self, metrics: Arc<Metrics>) -> anyhow::Result<NodeService> {
+            start(self.parts(metrics), &self.paths, &self.root)
         }
 
         fn parts(&self, metrics: Arc<Metrics>) -> Parts {
@@ -474,7 +350,7 @@ mod tests {
         let text = "the DHCP daemon holds no lease for c/n/net1";
         assert_eq!(answer(fixture.send()), Answer::Failed(text.to_owned()));
         let mode = fs::metadata(&fixture.paths.socket).unwrap().mode();
-        assert_eq!(mode & 0o777, SOCKET_MODE);
+        assert_eq!(mode & 0o777, 0o600);
 
         // The next service creates a name again that was removed.
         fs::remove_file(&fixture.paths.socket).unwrap();

@@ -5,6 +5,8 @@ pub mod dhcp_server;
 pub mod dhcp_service;
 pub mod dir_watch;
 pub mod exec;
+pub mod ipam_service;
 pub mod limits;
 pub mod links;
+pub mod node_service;
 pub mod orphans;

@@ -3,35 +3,24 @@
 
 mod keeper;
 
-use std::{
-    path::Path,
-    sync::{Arc, OnceLock},
-    time::{Duration, Instant},
-};
+use std::sync::{Arc, OnceLock};
 
 use node::root::Root;
-use tracing::{info, warn};
 
 use crate::{
     cluster::Cluster,
     host::{
         dhcp_server,
-        dhcp_service::{DhcpService, Parts, Paths, SocketName},
-        dir_watch::{DirectoryWatch, changed_or_never},
-        exec::ExecContext,
+        dhcp_service::{self, Parts, Paths},
     },
     readiness::Gate,
-    reconcile::node::NodeReconciler,
+    reconcile::{
+        node::NodeReconciler,
+        node_service::{self, Seen},
+    },
 };
 
 use self::keeper::Keeper;
-
-/// The pause before a service that failed is started again, or one whose name another daemon has taken. It doubles with each failure.
-const START_AGAIN: Duration = Duration::from_secs(1);
-/// The longest pause; a service that ran for so long has not failed at its start.
-const LONGEST_PAUSE: Duration = Duration::from_secs(15);
-/// The pause between two checks of the socket's name where no event reports its loss.
-const CHECK_PERIOD: Duration = Duration::from_secs(30);
 
 /// Runs for ever. Of two daemons only the one that serves the node takes part. `cluster` gets events about pods.
 pub async fn run(
@@ -58,116 +47,24 @@ pub fn remove(reconciler: &NodeReconciler, paths: &Paths) {
     }
 }
 
-/// Keeps a service running. One whose socket has lost its name ends: the next daemon serves.
+/// Keeps the service running that holds the leases.
 async fn hold_leases(
     reconciler: Arc<NodeReconciler>,
     cluster: Arc<OnceLock<Cluster>>,
     paths: Paths,
 ) {
-    let mut last_logged = None;
-    let mut pause = START_AGAIN;
-    loop {
-        let gates = [Gate::Discovery, Gate::Socket];
-        reconciler.readiness.wait_open(&gates).await;
-        match start(&reconciler, &cluster, &paths).await {
-            Ok(mut service) => {
-                let (name, started) = (service.name(), Instant::now());
-                let failure = tokio::select! {
-                    () = name_is_lost(&reconciler, &paths, &name) => {
-                        info!("the DHCP service ends: its socket has lost its name");
-                        None
-                    }
-                    error = service.ended() => Some(format!("{error:#}")),
-                };
-                if failure.is_none() || started.elapsed() > LONGEST_PAUSE {
-                    last_logged = None;
-                    pause = START_AGAIN;
-                }
-                if let Some(error) = failure
-                    && last_logged.as_ref() != Some(&error)
-                {
-                    warn!(error, "the DHCP service has ended; it is started again");
-                    last_logged = Some(error);
-                }
-            }
-            Err(error) => {
-                let error = format!("{error:#}");
-                if last_logged.as_ref() != Some(&error) {
-                    warn!(
-                        error,
-                        "cannot start the DHCP service: networks get no addresses by DHCP"
-                    );
-                }
-                last_logged = Some(error);
-            }
-        }
-        tokio::time::sleep(pause).await;
-        pause = (2 * pause).min(LONGEST_PAUSE);
-    }
-}
-
-async fn start(
-    reconciler: &Arc<NodeReconciler>,
-    cluster: &Arc<OnceLock<Cluster>>,
-    paths: &Paths,
-) -> anyhow::Result<DhcpService> {
-    let (reconciler, paths) = (Arc::clone(reconciler), paths.clone());
-    let cluster = Arc::clone(cluster);
-    let start = move || {
+    let socket = paths.socket.clone();
+    let start = move |reconciler: &NodeReconciler, seen: &Root| {
         let parts = Parts {
             root: Arc::clone(&reconciler.root),
             exec: Arc::clone(&reconciler.exec),
             metrics: Arc::clone(&reconciler.metrics),
             cni_dir: reconciler.config.cni_dir.clone(),
-            cluster,
+            cluster: Arc::clone(&cluster),
         };
-        let seen = Seen::by_plugins(&reconciler.exec.context())?;
-        DhcpService::start(parts, &paths, seen.root())
+        dhcp_service::start(parts, &paths, seen)
     };
-    tokio::task::spawn_blocking(start).await?
-}
-
-/// Returns once plugins no longer find the service under its name.
-async fn name_is_lost(reconciler: &NodeReconciler, paths: &Paths, name: &SocketName) {
-    let dir = paths.socket.parent().unwrap_or(Path::new("/"));
-    loop {
-        let watch = {
-            // A runtime that was restarted may have another file tree.
-            let Ok(seen) = Seen::by_plugins(&reconciler.exec.context()) else {
-                return;
-            };
-            let watch = DirectoryWatch::new(seen.root(), &[dir]);
-            if !name.is_ours(seen.root()) {
-                return;
-            }
-            watch
-        };
-        let _ = tokio::time::timeout(CHECK_PERIOD, changed_or_never(watch)).await;
-    }
-}
-
-/// The file tree in which plugins find their files.
-enum Seen {
-    Runtime(Arc<node::process::Process>),
-    Opened(Root),
-}
-
-impl Seen {
-    fn by_plugins(context: &ExecContext) -> Result<Self, node::root::RootError> {
-        match (&context.chroot, &context.runtime) {
-            (None, Some(runtime)) => Ok(Self::Runtime(Arc::clone(runtime))),
-            (chroot, _) => {
-                Root::open(chroot.as_deref().unwrap_or(Path::new("/"))).map(Self::Opened)
-            }
-        }
-    }
-
-    fn root(&self) -> &Root {
-        match self {
-            Self::Runtime(runtime) => &runtime.tree,
-            Self::Opened(root) => root,
-        }
-    }
+    node_service::keep(reconciler, "DHCP", &socket, start).await;
 }
 
 #[cfg(test)]
@@ -176,10 +73,15 @@ mod tests {
         io::{Read as _, Write as _},
         net::Shutdown,
         os::unix::net::UnixStream,
+        path::Path,
+        time::{Duration, Instant},
     };
 
     use super::*;
-    use crate::{host::exec::RuntimeExec, readiness::Readiness};
+    use crate::{
+        host::exec::{ExecContext, RuntimeExec},
+        readiness::Readiness,
+    };
     use plan::daemon_config::Config;
 
     /// The node's part of a daemon that finds its plugins in this directory.

@@ -2,6 +2,8 @@
 //! directories, or only plugins, the DHCP plugin's server, no state of containers that are deleted.
 
 pub mod dhcp;
+pub mod ipam;
 pub mod node;
+mod node_service;
 pub mod stale;
 mod standalone;

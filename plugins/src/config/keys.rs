@@ -16,6 +16,7 @@ host-device device hwaddr kernelpath pciBusID dpdkMode
 host-local ranges subnet rangeStart rangeEnd gateway routes dataDir resolvConf
 ipvlan master linkInContainer mode
 macvlan master mode mac linkInContainer bcqueuelen
+multus-ipam ranges subnet rangeStart rangeEnd gateway exclude space sticky routes dns resolvConf
 portmap backend snat conditionsV4 conditionsV6 masqAll markMasqBit externalSetMarkChain
 ptp ipMasq ipMasqBackend
 sbr table

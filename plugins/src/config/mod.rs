@@ -14,6 +14,7 @@ pub(crate) mod ipvlan;
 pub mod keys;
 pub(crate) mod macvlan;
 mod misplaced;
+pub(crate) mod multus_ipam;
 pub(crate) mod portmap;
 pub(crate) mod ptp;
 pub(crate) mod range;
@@ -193,6 +194,9 @@ pub(crate) const CHECKS: &[(&str, Check)] = &[
     }),
     ("ipvlan", ipvlan::check),
     ("macvlan", macvlan::check),
+    ("multus-ipam", |call| {
+        multus_ipam::Config::load(call).map(drop)
+    }),
     ("portmap", portmap::check),
     ("ptp", ptp::check),
     ("sbr", |call| call.config::<sbr::Config>().map(drop)),

@@ -1,8 +1,10 @@
 //! IPAM: the plugins that hand out addresses, and the way in which a plugin calls one.
 
+pub(crate) mod cluster;
 pub(crate) mod dhcp;
 pub(crate) mod fixed;
 pub(crate) mod host_local;
+mod service;
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -35,6 +37,16 @@ pub(crate) const HOST_LOCAL: Plugin = Plugin {
     ..Plugin::named("host-local")
 };
 
+/// multus-ipam in the table of plugins.
+pub(crate) const MULTUS_IPAM: Plugin = Plugin {
+    add: cluster::add,
+    del: cluster::del,
+    check: cluster::check,
+    status: cluster::status,
+    gc: cluster::gc,
+    ..Plugin::named("multus-ipam")
+};
+
 /// static in the table of plugins.
 pub(crate) const STATIC: Plugin = Plugin {
     add: fixed::add,
@@ -43,7 +55,7 @@ pub(crate) const STATIC: Plugin = Plugin {
 };
 
 /// The plugins that need not be started.
-const OWN: [&Plugin; 3] = [&DHCP, &HOST_LOCAL, &STATIC];
+const OWN: [&Plugin; 4] = [&DHCP, &HOST_LOCAL, &MULTUS_IPAM, &STATIC];
 
 impl IpamConfig {
     /// STATUS of a plugin that cannot do without an IPAM plugin.

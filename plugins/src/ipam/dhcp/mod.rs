@@ -3,27 +3,18 @@
 
 pub(crate) mod daemon;
 
-use std::io::{self, Read, Write};
-use std::net::Shutdown;
-use std::os::unix::net::UnixStream;
-use std::thread;
-use std::time::{Duration, Instant};
-
+use cni::CniResult;
 use cni::types::{IpConfig, Route as ResultRoute};
-use cni::{CniError, CniResult};
 use dhcp::options::{code, code_of};
 use dhcp::wire::{self, Answer, Ask, Grant, Verb};
 
 use crate::call::Call;
 use crate::config::dhcp::{Ipam, Provide, Request, load};
-use crate::error::{Cause, Context, Result, failure, warn};
+use crate::error::{Context, Result, failure, warn};
 use crate::ip::Cidr;
+use crate::ipam::service::{Service, Unserved};
 use crate::kernel::route::RT_SCOPE_LINK;
 
-/// How long a service that has ended may take to be replaced by the next one: that of `multus-daemon` ends with its daemon.
-const REPLACEMENT_TIME: Duration = Duration::from_secs(10);
-/// The pause between two attempts to reach the next service.
-const REPLACEMENT_PAUSE: Duration = Duration::from_millis(50);
 /// The options that are requested unless the configuration says otherwise.
 const DEFAULT_REQUEST: [u8; 2] = [code::ROUTER, code::SUBNET_MASK];
 /// The options that are requested when a configuration skips those and names none: a client that requests nothing gets whatever the
@@ -67,137 +58,21 @@ pub(crate) fn check(call: &Call) -> Result<()> {
 
 /// Fails unless the daemon accepts requests.
 pub(crate) fn status(call: &Call) -> Result<()> {
-    connect(&load(call)?.sockets())
-        .map(|_| ())
-        .map_err(|refusal| super::unavailable(refusal.unserved().into_error()))
+    load(call)?.service().status()
 }
 
 impl Ipam {
     /// Returns the sockets to try, the most important one first. A definition that names the reference's own path names the default.
-    fn sockets(&self) -> Vec<&str> {
-        match self.socket.as_str() {
+    fn service(&self) -> Service<'_> {
+        let sockets = match self.socket.as_str() {
             "" | wire::REFERENCE_SOCKET => vec![wire::SOCKET, wire::REFERENCE_SOCKET],
             named => vec![named],
-        }
-    }
-}
-
-/// Why a request was not served.
-#[derive(Debug)]
-enum Unserved {
-    /// No service runs.
-    NoService(CniError),
-    /// Any other reason.
-    Failed(CniError),
-}
-
-impl Unserved {
-    fn into_error(self) -> CniError {
-        match self {
-            Self::NoService(error) | Self::Failed(error) => error,
-        }
-    }
-}
-
-impl From<CniError> for Unserved {
-    fn from(error: CniError) -> Self {
-        Self::Failed(error)
-    }
-}
-
-/// Why a connection was refused.
-#[derive(Debug)]
-struct Refusal {
-    path: String,
-    source: io::Error,
-    /// Whether the daemon's service listened before, so that the next one is to be expected.
-    has_ended: bool,
-}
-
-impl Refusal {
-    fn unserved(self) -> Unserved {
-        use io::ErrorKind::{ConnectionRefused, NotFound};
-        let is_absent = matches!(self.source.kind(), NotFound | ConnectionRefused);
-        let what = format!(
-            "error dialing DHCP daemon: dial unix {}: connect",
-            self.path
-        );
-        let error = self.source.with(&what);
-        if is_absent {
-            Unserved::NoService(error)
-        } else {
-            Unserved::Failed(error)
-        }
-    }
-}
-
-/// Connects to the first socket behind which a service listens.
-fn connect(sockets: &[&str]) -> std::result::Result<UnixStream, Refusal> {
-    let mut has_ended = false;
-    let mut refusal = None;
-    for path in sockets {
-        match UnixStream::connect(path) {
-            Ok(stream) => return Ok(stream),
-            Err(source) => {
-                has_ended |=
-                    *path == wire::SOCKET && source.kind() == io::ErrorKind::ConnectionRefused;
-                refusal = Some((*path, source));
-            }
-        }
-    }
-    let (path, source) = refusal.expect("there is a path");
-    Err(Refusal {
-        path: path.to_owned(),
-        source,
-        has_ended,
-    })
-}
-
-/// Sends a request and returns the answer, which is empty when the service ended before it answered.
-fn converse(mut stream: UnixStream, request: &[u8]) -> io::Result<Vec<u8>> {
-    use io::ErrorKind::{BrokenPipe, ConnectionReset, NotConnected};
-    let mut answer = Vec::new();
-    let outcome = stream
-        .write_all(request)
-        .and_then(|()| stream.shutdown(Shutdown::Write))
-        .and_then(|()| stream.read_to_end(&mut answer));
-    match outcome {
-        Err(error) if matches!(error.kind(), BrokenPipe | ConnectionReset | NotConnected) => {
-            Ok(Vec::new())
-        }
-        other => other.map(|_| answer),
-    }
-}
-
-/// Sends a request to the service, and again to the next one when the service ends before it answers: each verb may be repeated.
-fn request(
-    ipam: &Ipam,
-    verb: Verb,
-    bytes: &[u8],
-    what: impl Fn() -> String,
-) -> std::result::Result<Vec<u8>, Unserved> {
-    let sockets = ipam.sockets();
-    let deadline = Instant::now() + REPLACEMENT_TIME;
-    let mut is_next_expected = false;
-    loop {
-        let unserved = match connect(&sockets) {
-            Ok(stream) => {
-                let answer = converse(stream, bytes).context(&what)?;
-                if !answer.is_empty() {
-                    return Ok(answer);
-                }
-                is_next_expected = true;
-                Unserved::NoService(failure!("{}: the daemon has ended", what()))
-            }
-            Err(refusal) => {
-                is_next_expected |= refusal.has_ended;
-                refusal.unserved()
-            }
         };
-        if !is_next_expected || verb == Verb::Check || Instant::now() >= deadline {
-            return Err(unserved);
+        Service {
+            name: "DHCP",
+            own: wire::SOCKET,
+            sockets,
         }
-        thread::sleep(REPLACEMENT_PAUSE);
     }
 }
 
@@ -223,7 +98,7 @@ fn exchange(call: &Call, ipam: &Ipam, verb: Verb) -> std::result::Result<Option<
         ask.request = requested(&ipam.request).context(what)?;
     }
     let bytes = serde_json::to_vec(&ask).context(what)?;
-    let answer = request(ipam, verb, &bytes, what)?;
+    let answer = ipam.service().request(&bytes, verb != Verb::Check, what)?;
     if answer.starts_with(b"HTTP/") {
         // The reference's daemon holds a lease of a pod that is older than this plugin. It ends when the interface does.
         if verb == Verb::Release {
@@ -338,6 +213,9 @@ fn result(grant: Grant, ipam: &Ipam) -> CniResult {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::thread;
+
     use super::*;
 
     #[test]
@@ -403,46 +281,9 @@ mod tests {
     #[test]
     fn service_of_the_daemon_comes_before_that_of_the_reference() {
         let default = ["/run/cni/multus-dhcp.sock", "/run/cni/dhcp.sock"];
-        assert_eq!(named("").sockets(), default);
-        assert_eq!(named("/run/cni/dhcp.sock").sockets(), default);
-        assert_eq!(named("/run/x.sock").sockets(), ["/run/x.sock"]);
-    }
-
-    #[test]
-    fn request_is_sent_again_to_the_next_service() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("dhcp.sock");
-        let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
-        let services = thread::spawn(move || {
-            let mut received = Vec::new();
-            // The first service ends before it reads, the second one before it answers.
-            drop(listener.accept().unwrap());
-            for answer in [&b""[..], b"\"done\""] {
-                let (mut stream, _) = listener.accept().unwrap();
-                let mut request = String::new();
-                stream.read_to_string(&mut request).unwrap();
-                received.push(request);
-                stream.write_all(answer).unwrap();
-            }
-            received
-        });
-        let ipam = named(&path.to_string_lossy());
-        let answer = request(&ipam, Verb::Release, b"release", String::new).unwrap();
-        assert_eq!(answer, b"\"done\"");
-        assert_eq!(services.join().unwrap(), ["release", "release"]);
-
-        // The path stays behind, but it is not known whether another service will come.
-        let begin = Instant::now();
-        let unserved = request(&ipam, Verb::Release, b"release", String::new).unwrap_err();
-        let Unserved::NoService(error) = unserved else {
-            panic!("{unserved:?}");
-        };
-        let expected = format!(
-            "error dialing DHCP daemon: dial unix {}: connect: connection refused",
-            path.display()
-        );
-        assert_eq!(error.msg, expected);
-        assert!(begin.elapsed() < REPLACEMENT_TIME);
+        assert_eq!(named("").service().sockets, default);
+        assert_eq!(named("/run/cni/dhcp.sock").service().sockets, default);
+        assert_eq!(named("/run/x.sock").service().sockets, ["/run/x.sock"]);
     }
 
     #[test]

@@ -7,8 +7,8 @@ mod store;
 use std::collections::HashSet;
 use std::net::IpAddr;
 
+use cni::CniResult;
 use cni::types::{Dns, IpConfig};
-use cni::{CniError, CniResult};
 
 use self::allocation::candidates;
 use self::lease::{Holder, Lease};
@@ -189,12 +189,7 @@ pub(crate) fn status(call: &Call) -> Result<()> {
 /// Gives the addresses back that none of the valid attachments has.
 pub(crate) fn gc(call: &Call) -> Result<()> {
     let config = Config::load(call)?;
-    let valid = call.valid_attachments()?.ok_or_else(|| {
-        CniError::new(
-            CniError::INVALID_NETWORK_CONFIG,
-            "GC needs cni.dev/valid-attachments, a list of objects with containerID and ifname",
-        )
-    })?;
+    let valid = call.require_valid_attachments()?;
     let Some(store) = Store::open_if_present(&config.data_dir, &call.network)? else {
         return Ok(());
     };
@@ -225,7 +220,7 @@ fn release<'a>(store: &Store, leases: impl Iterator<Item = &'a Lease>) -> Result
     join_failures(&errors, ";")
 }
 
-fn read_resolv_conf(path: &str) -> Result<Dns> {
+pub(super) fn read_resolv_conf(path: &str) -> Result<Dns> {
     if path.is_empty() {
         return Ok(Dns::default());
     }
