@@ -39,6 +39,8 @@ pub(crate) enum Suite {
     Published,
     /// Nodes that meet over a VPN: tailscale, flannel and a cluster on a LAN that is blocked
     Vpn,
+    /// Addresses for the whole cluster: nodes that compete for them while everything fails
+    Ipam,
     /// Hundreds of daemons and one API server, whose load is measured
     Scale,
     /// Upgrade from the published chart and from upstream's manifests to ours, and back, under running pods

@@ -7,7 +7,8 @@ mod cluster;
 mod cri;
 mod devices;
 mod discover;
-mod faults;
+pub(crate) mod faults;
+mod ipam;
 mod k3s;
 mod load;
 mod netns;
@@ -57,6 +58,7 @@ impl Suite {
             Self::Cri => &cri::NEEDS,
             Self::Devices => &devices::NEEDS,
             Self::Cluster => &cluster::NEEDS,
+            Self::Ipam => &ipam::NEEDS,
             Self::K3s => &k3s::NEEDS,
             Self::Published => &published::NEEDS,
             Self::Rke2 => &rke2::NEEDS,
@@ -91,6 +93,7 @@ impl Suite {
             Self::Published => published::run(env, report),
             Self::Rke2 => rke2::run(env, options, report),
             Self::Vpn => vpn::run(env, options, report),
+            Self::Ipam => ipam::run(env, options, report),
             Self::Scale => scale::run(env, options, report),
             Self::Upgrade => upgrade::run(env, options, report),
             Self::Bench => bench::run(env, &options.bench, options.peer.as_deref(), report),

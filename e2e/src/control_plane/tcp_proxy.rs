@@ -40,14 +40,21 @@ pub(crate) enum Condition {
 pub(crate) struct TcpProxy(Arc<Shared>);
 
 struct Shared {
+    server: Ipv4Addr,
     condition: Mutex<(Condition, Instant)>,
     changed: Condvar,
 }
 
 impl TcpProxy {
-    /// Listens on the node's loopback.
+    /// Listens on the loopback of the node that has the API server.
     pub(crate) fn start(node: &Node) -> anyhow::Result<Self> {
+        Self::start_to(node, Ipv4Addr::LOCALHOST)
+    }
+
+    /// Listens on the node's loopback; the API server is at this address.
+    pub(crate) fn start_to(node: &Node, server: Ipv4Addr) -> anyhow::Result<Self> {
         let shared = Arc::new(Shared {
+            server,
             condition: Mutex::new((Condition::Open, Instant::now())),
             changed: Condvar::new(),
         });
@@ -120,7 +127,7 @@ fn accept(shared: &Arc<Shared>, listener: TcpListener) {
 
 fn connect(shared: &Arc<Shared>, client: TcpStream) -> io::Result<()> {
     client.set_nonblocking(false)?;
-    let server = TcpStream::connect((Ipv4Addr::LOCALHOST, SERVER))?;
+    let server = TcpStream::connect((shared.server, SERVER))?;
     let (from, to, own) = (server.try_clone()?, client.try_clone()?, Arc::clone(shared));
     thread::spawn(move || pump(&own, from, to));
     pump(shared, client, server);

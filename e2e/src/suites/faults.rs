@@ -13,7 +13,7 @@ mod container;
 mod fixture;
 mod outage;
 mod process_fault;
-pub(super) mod random;
+pub(crate) mod random;
 mod vdso;
 
 use std::time::{SystemTime, UNIX_EPOCH};

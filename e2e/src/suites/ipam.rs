@@ -1,0 +1,414 @@
+//! Suite `ipam`: several nodes get addresses from common ranges, on a real API server and etcd, while daemons, connections, the API server
+//! and machines fail. A history that knows nothing of blocks says whether an address was ever used twice, and at the end nothing is left.
+
+mod fleet;
+mod history;
+
+use std::{
+    collections::BTreeSet,
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, ensure};
+use serde_json::{Value, json};
+
+use self::{
+    fleet::{Fleet, Member, Outcome},
+    history::History,
+};
+use crate::{
+    control_plane::tcp_proxy::Condition,
+    options::Options,
+    programs::{Module, Needs},
+    report::{CheckFailed, Report, say},
+    sh,
+    suites::faults::random::Random,
+    test_env::TestEnv,
+};
+
+pub(crate) const NEEDS: Needs = Needs {
+    debian: crate::single_node::NEEDS.debian,
+    modules: &[Module::Helm, Module::Kubernetes],
+};
+
+/// How many addresses are given while everything fails; `--long` gives ten times as many.
+const GIVEN: usize = 3_000;
+const LONG: usize = 10;
+/// How many containers of a node ask at once.
+const AT_ONCE: usize = 4;
+/// The pause between two faults.
+const PAUSE: Duration = Duration::from_millis(400);
+/// Two minutes after the last fault nothing is left.
+const CLEAN_WITHIN: u64 = 120;
+
+/// A range that is shared from the start, and one of blocks that nodes hold.
+fn small() -> Value {
+    json!({"type": "multus-ipam", "subnet": "10.30.0.0/25"})
+}
+
+fn large() -> Value {
+    json!({"type": "multus-ipam", "subnet": "10.20.0.0/22"})
+}
+
+pub(crate) fn run(
+    env: &TestEnv,
+    options: &Options,
+    report: &mut Report,
+) -> Result<(), CheckFailed> {
+    let fleet = report.check("four nodes with daemons that may give addresses", || {
+        Fleet::new(env)
+    })?;
+    report.check("the plugin gives, checks and frees an address", || {
+        plugin(&fleet)
+    })?;
+    report.check("a held block gives addresses without a request", || {
+        without_requests(&fleet)
+    })?;
+    report.check("a range serves as many pods as it has addresses", || {
+        all_of_a_range(&fleet)
+    })?;
+    report.check("another node's block is shared when a range is used up", || {
+        shared_on_demand(&fleet)
+    })?;
+    report.check("a pod of a cluster without its API server keeps working", || {
+        server_away(&fleet)
+    })?;
+    report.check("a node cannot write the block of another one", || {
+        foreign_block(&fleet)
+    })?;
+    let seed = options.seed();
+    let count = if options.long { GIVEN * LONG } else { GIVEN };
+    say(&format!("seed    {seed}"));
+    report.check(
+        &format!("{count} addresses while daemons, connections, API server and machines fail"),
+        || under_faults(&fleet, seed, count),
+    )?;
+    report.check("nothing is left of what was given", || nothing_left(&fleet))
+}
+
+fn plugin(fleet: &Fleet) -> anyhow::Result<()> {
+    let [node, ..] = &fleet.members[..] else {
+        anyhow::bail!("the fleet has nodes")
+    };
+    let config = json!({"cniVersion": "1.1.0", "name": "lan", "type": "macvlan", "ipam": small()});
+    let result = node.plugin("ADD", "plugin", &config)?;
+    let address = result["ips"][0]["address"].as_str().unwrap_or_default();
+    ensure!(
+        address.starts_with("10.30.0.") && address.ends_with("/25"),
+        "{result}"
+    );
+    ensure!(result["ips"][0]["gateway"] == "10.30.0.1", "{result}");
+    node.plugin("CHECK", "plugin", &config)?;
+    let asked = json!({"ips": ["10.30.0.9"]});
+    let mut with_request = config.clone();
+    with_request["runtimeConfig"] = asked;
+    let refused = node.plugin("ADD", "other", &with_request).unwrap_err();
+    ensure!(
+        refused.to_string().contains("does not give requested addresses"),
+        "{refused:#}"
+    );
+    for _ in 0..2 {
+        node.plugin("DEL", "plugin", &config)?;
+    }
+    let missing = node.plugin("CHECK", "plugin", &config).unwrap_err();
+    ensure!(missing.to_string().contains("has no address"), "{missing:#}");
+    Ok(())
+}
+
+/// Gives a pod an address, or fails with the service's reason.
+fn add(member: &Member, pod: &str, ipam: &Value) -> anyhow::Result<String> {
+    match member.add(pod, ipam)? {
+        Outcome::Given(address) => Ok(address),
+        Outcome::Refused(reason) => anyhow::bail!("{}: {pod}: {reason}", member.node.name),
+        Outcome::Lost => anyhow::bail!("{}: {pod}: no answer", member.node.name),
+    }
+}
+
+fn without_requests(fleet: &Fleet) -> anyhow::Result<()> {
+    let member = &fleet.members[0];
+    let mut given = BTreeSet::new();
+    given.insert(add(member, "0", &large())?);
+    let before = fleet.requests(member)?;
+    let begin = Instant::now();
+    for pod in 1..25 {
+        let pod = pod.to_string();
+        ensure!(given.insert(add(member, &pod, &large())?), "twice: {given:?}");
+    }
+    let time = begin.elapsed() / 24;
+    let requests = fleet.requests(member)? - before;
+    say(&format!("        {} us for an address of a held block", time.as_micros()));
+    ensure!(requests == 0, "{requests} requests for addresses of a held block");
+    for pod in 0..25 {
+        member.del(&pod.to_string())?;
+    }
+    Ok(())
+}
+
+/// Lets all nodes take every address of a range at once.
+fn all_of_a_range(fleet: &Fleet) -> anyhow::Result<()> {
+    let next = AtomicUsize::new(0);
+    let given = std::sync::Mutex::new(BTreeSet::new());
+    let begin = Instant::now();
+    take_all(fleet, &next, &given, 125, &small())?;
+    say(&format!(
+        "        125 addresses of a shared range by {} nodes in {} ms",
+        fleet.members.len(),
+        begin.elapsed().as_millis()
+    ));
+    let full = match fleet.members[1].add("full", &small())? {
+        Outcome::Refused(reason) => reason,
+        other => anyhow::bail!("the range is used up, and yet: {other:?}"),
+    };
+    ensure!(
+        full.contains("10.30.0.0/25 has no free address: 125 in use"),
+        "{full}"
+    );
+    free_all(fleet)
+}
+
+fn take_all(
+    fleet: &Fleet,
+    next: &AtomicUsize,
+    given: &std::sync::Mutex<BTreeSet<String>>,
+    count: usize,
+    ipam: &Value,
+) -> anyhow::Result<()> {
+    thread::scope(|scope| {
+        let all = fleet.members.iter().flat_map(|member| vec![member; AT_ONCE]);
+        let takers: Vec<_> = all
+            .map(|member| {
+                scope.spawn(move || {
+                    loop {
+                        let pod = next.fetch_add(1, Ordering::Relaxed);
+                        if pod >= count {
+                            return anyhow::Ok(());
+                        }
+                        let address = add(member, &format!("all-{pod}"), ipam)?;
+                        let is_new = given.lock().expect("no thread panics").insert(address.clone());
+                        ensure!(is_new, "{address} was given twice");
+                    }
+                })
+            })
+            .collect();
+        for taker in takers {
+            taker.join().map_err(|_| anyhow::anyhow!("a thread panicked"))??;
+        }
+        Ok(())
+    })
+}
+
+fn free_all(fleet: &Fleet) -> anyhow::Result<()> {
+    for member in &fleet.members {
+        for (container, _) in member.records()? {
+            member.del_container(&container)?;
+        }
+    }
+    Ok(())
+}
+
+fn shared_on_demand(fleet: &Fleet) -> anyhow::Result<()> {
+    // 1,021 addresses in 32 blocks, of which nodes hold 24: the last ones are those of others.
+    let next = AtomicUsize::new(0);
+    let given = std::sync::Mutex::new(BTreeSet::new());
+    take_all(fleet, &next, &given, 1_021, &large())?;
+    ensure!(
+        matches!(fleet.members[2].add("full", &large())?, Outcome::Refused(_)),
+        "the range is used up"
+    );
+    free_all(fleet)
+}
+
+/// A node gives addresses of its block while nobody answers, and gives none twice afterwards.
+fn server_away(fleet: &Fleet) -> anyhow::Result<()> {
+    let member = &fleet.members[3];
+    let lan = json!({"type": "multus-ipam", "space": "away", "subnet": "10.20.0.0/22"});
+    let first = add(member, "away-0", &lan)?;
+    member.proxy.set(Condition::Refusing);
+    let outcome = (1..20).map(|pod| add(member, &format!("away-{pod}"), &lan));
+    let given = outcome.collect::<anyhow::Result<BTreeSet<_>>>();
+    let freed = member.del("away-0");
+    member.proxy.set(Condition::Open);
+    let given = given.context("with a block at hand, and no API server")?;
+    freed?;
+    ensure!(given.len() == 19 && !given.contains(&first), "{given:?}");
+    for pod in 1..20 {
+        member.del(&format!("away-{pod}"))?;
+    }
+    Ok(())
+}
+
+/// What a taken node's account could write is refused by the policy.
+fn foreign_block(fleet: &Fleet) -> anyhow::Result<()> {
+    let (own, other) = (&fleet.members[0], &fleet.members[1]);
+    let lan = json!({"type": "multus-ipam", "space": "policy", "subnet": "10.20.0.0/22"});
+    add(other, "policy", &lan)?;
+    let blocks = fleet.blocks()?;
+    let block = blocks.iter().find(|block| block["spec"]["space"] == "policy");
+    let name = block.and_then(|block| block["metadata"]["name"].as_str());
+    let name = name.context("the node has a block")?;
+    let patch = r#"[{"op": "replace", "path": "/spec/used", "value": "ffffffff"}]"#;
+    let refused = fleet.patch_as(own, name, patch).unwrap_err().to_string();
+    ensure!(
+        refused.contains("ValidatingAdmissionPolicy"),
+        "another node's block: {refused}"
+    );
+    fleet.patch_as(other, name, patch)?;
+    other.del("policy")
+}
+
+/// Lets containers come and go on all nodes while faults hit them.
+fn under_faults(fleet: &Fleet, seed: u64, count: usize) -> anyhow::Result<()> {
+    let history = History::default();
+    let next = AtomicUsize::new(0);
+    let is_over = AtomicBool::new(false);
+    let begin = Instant::now();
+    let faults = thread::scope(|scope| {
+        let mut workers = Vec::new();
+        for (at, member) in fleet.members.iter().enumerate() {
+            for worker in 0..AT_ONCE {
+                let (history, next) = (&history, &next);
+                let number = u32::try_from(at * AT_ONCE + worker).expect("a handful");
+                workers.push(scope.spawn(move || {
+                    come_and_go(member, history, next, count, Random::new(seed, number))
+                }));
+            }
+        }
+        let breaker = scope.spawn(|| break_things(fleet, &history, &is_over, Random::new(seed, 99)));
+        let mut outcome = Ok(());
+        for worker in workers {
+            let joined = worker.join().map_err(|_| anyhow::anyhow!("a thread panicked"));
+            outcome = outcome.and(joined.flatten());
+        }
+        is_over.store(true, Ordering::Relaxed);
+        let faults = breaker.join().map_err(|_| anyhow::anyhow!("a thread panicked"));
+        outcome.and(faults.flatten())
+    })?;
+    fleet.heal()?;
+    let seconds = begin.elapsed().as_secs();
+    let (given, refused) = history.counts();
+    say(&format!(
+        "        {given} addresses in {seconds} s, {refused} requests failed, {faults}"
+    ));
+    ensure!(given > count / 2, "only {given} of {count} pods got an address");
+    history.check()
+}
+
+/// Adds containers, lets them live for a while and deletes them, as a runtime does: a DEL is repeated until it succeeds.
+fn come_and_go(
+    member: &Member,
+    history: &History,
+    next: &AtomicUsize,
+    count: usize,
+    mut random: Random,
+) -> anyhow::Result<()> {
+    let mut living: Vec<String> = Vec::new();
+    loop {
+        let number = next.fetch_add(1, Ordering::Relaxed);
+        if number >= count {
+            break;
+        }
+        let pod = format!("f{number}");
+        let (name, ipam) = match random.below(2) {
+            0 => ("small", small()),
+            _ => ("large", large()),
+        };
+        let boot = history.boot(&member.node.name);
+        match member.add(&pod, &ipam)? {
+            Outcome::Given(address) => {
+                if history.begin(name, &address, &member.node.name, boot, &pod) {
+                    living.push(pod);
+                }
+            }
+            // The runtime deletes a container that has failed.
+            Outcome::Refused(_) | Outcome::Lost => {
+                history.failed();
+                del_until_done(member, &pod)?;
+            }
+        }
+        while living.len() > 12 || (!living.is_empty() && random.below(3) == 0) {
+            let chosen = random.below(u32::try_from(living.len())?);
+            let pod = living.swap_remove(chosen as usize);
+            history.end(&member.node.name, &pod);
+            del_until_done(member, &pod)?;
+        }
+    }
+    for pod in living {
+        history.end(&member.node.name, &pod);
+        del_until_done(member, &pod)?;
+    }
+    Ok(())
+}
+
+fn del_until_done(member: &Member, pod: &str) -> anyhow::Result<()> {
+    sh::until(60, "a DEL succeeds", || member.del(pod))
+}
+
+/// Breaks one thing after the other. Returns what it has done.
+fn break_things(
+    fleet: &Fleet,
+    history: &History,
+    is_over: &AtomicBool,
+    mut random: Random,
+) -> anyhow::Result<String> {
+    let (mut killed, mut cut, mut booted, mut servers) = (0, 0, 0, 0);
+    while !is_over.load(Ordering::Relaxed) {
+        let members: Vec<usize> = (0..fleet.members.len()).collect();
+        let member = &fleet.members[random.one_of(&members)];
+        match random.below(12) {
+            0..4 => {
+                killed += 1;
+                member.crash()?;
+            }
+            4..9 => {
+                cut += 1;
+                let conditions = [
+                    Condition::Refusing,
+                    Condition::Silent,
+                    Condition::Slow,
+                    Condition::Flapping,
+                    Condition::Open,
+                ];
+                member.proxy.set(random.one_of(&conditions));
+            }
+            9..11 => {
+                booted += 1;
+                member.stop()?;
+                history.power_cut(&member.node.name);
+                member.boot()?;
+            }
+            _ => {
+                servers += 1;
+                fleet.restart_server()?;
+            }
+        }
+        // It is the time in which the fault has an effect.
+        thread::sleep(PAUSE);
+        if random.below(2) == 0 {
+            member.proxy.set(Condition::Open);
+        }
+    }
+    Ok(format!("{killed} daemons killed, {cut} connections changed, {booted} machines and {servers} API servers restarted"))
+}
+
+/// Fails unless all that was given is free again in the API and on the nodes.
+fn nothing_left(fleet: &Fleet) -> anyhow::Result<()> {
+    free_all(fleet)?;
+    sh::until(CLEAN_WITHIN, "all addresses are free", || {
+        for member in &fleet.members {
+            let records = member.records()?;
+            ensure!(records.is_empty(), "{}: {records:?}", member.node.name);
+        }
+        for block in fleet.blocks()? {
+            let spec = &block["spec"];
+            let slots = spec["slots"].as_array().into_iter().flatten();
+            let owned: Vec<_> = slots.filter(|slot| slot["owner"] != "").collect();
+            ensure!(owned.is_empty(), "{}: {owned:?}", spec["first"]);
+            if spec["mode"] == "node" {
+                ensure!(spec["used"] == "00000000", "{spec}");
+            }
+        }
+        Ok(())
+    })
+}

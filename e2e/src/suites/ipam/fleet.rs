@@ -1,0 +1,361 @@
+//! Nodes of one API server, each with a daemon that reaches it through a connection which can fail.
+
+use std::{
+    fs,
+    io::{Read as _, Write as _},
+    net::{Ipv4Addr, Shutdown},
+    os::unix::net::UnixStream,
+    path::PathBuf,
+    process::Command,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use anyhow::{Context as _, ensure};
+use ipam::{
+    object::{GROUP, RESOURCE, VERSION},
+    wire::{Allocation, Answer, Ask, Attachment, Pod, SOCKET},
+};
+use serde::Deserialize as _;
+use serde_json::{Value, json};
+
+use crate::{
+    control_plane::{
+        Components, ControlPlane,
+        api_client::ApiClient,
+        objects,
+        tcp_proxy::{Condition, PORT, TcpProxy},
+    },
+    daemon::{self, ACCOUNT_DIR, Access, STATE_DIR},
+    node::{Node, Service, layout, network::NodeNetwork},
+    sandbox::Running,
+    sh,
+    single_node::{BIN_DIR, CONF_DIR, DAEMON_CONFIG, PRIMARY},
+    test_env::TestEnv,
+};
+
+const NODES: u8 = 4;
+const NAMESPACE: &str = "kube-system";
+/// Longer than an ADD takes whose API server does not answer.
+const ANSWER_TIME: Duration = Duration::from_secs(60);
+/// The kernel's name of its boot, over which each node has a file of its own.
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+const OWN_BOOT_ID: &str = "/run/boot_id";
+
+pub(super) struct Fleet {
+    pub(super) members: Vec<Member>,
+    control: ControlPlane,
+    server: Node,
+    api: ApiClient,
+    _network: NodeNetwork,
+}
+
+/// A node with its daemon.
+pub(super) struct Member {
+    pub(super) node: Node,
+    pub(super) proxy: TcpProxy,
+    program: PathBuf,
+    plugins: PathBuf,
+    daemon: Mutex<Option<Service>>,
+    boots: AtomicU32,
+}
+
+/// What became of an ADD.
+#[derive(Debug)]
+pub(super) enum Outcome {
+    Given(String),
+    Refused(String),
+    /// The service ended before it answered.
+    Lost,
+}
+
+impl Fleet {
+    pub(super) fn new(env: &TestEnv) -> anyhow::Result<Self> {
+        let network = NodeNetwork::new()?;
+        let server = Node::start(env, &network, NODES + 1, &[&env.bin])?;
+        let control = ControlPlane::start(&server, Components::ApiServer)?;
+        let api = ApiClient::start(&server, &control.admin())?;
+        objects::definitions(env, &control, &server, &[])?;
+        let names: Vec<_> = (1..=NODES).map(|number| format!("n{number}")).collect();
+        let nodes = names.iter().map(|name| {
+            json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
+        });
+        control.apply(&server, &nodes.collect::<Vec<_>>())?;
+        control.apply(&server, &rights(env)?)?;
+        // The daemons' own pods: a token that is bound to one says on which node it is.
+        let pods: Vec<_> = names.iter().map(|node| daemon_pod(node)).collect();
+        control.apply(&server, &pods)?;
+        let address: Ipv4Addr = server.address().parse()?;
+        let mut members = Vec::new();
+        for number in 1..=NODES {
+            let node = Node::start(env, &network, number, &[&env.bin])?;
+            members.push(Member::new(env, &control, &server, node, address)?);
+        }
+        let fleet = Self {
+            members,
+            control,
+            server,
+            api,
+            _network: network,
+        };
+        for member in &fleet.members {
+            member.start()?;
+        }
+        fleet.wait()?;
+        Ok(fleet)
+    }
+
+    /// Waits until the services of all nodes answer.
+    fn wait(&self) -> anyhow::Result<()> {
+        for member in &self.members {
+            let name = &member.node.name;
+            sh::until(60, &format!("the IPAM service of {name} answers"), || {
+                member.del("nobody")
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Ends all faults.
+    pub(super) fn heal(&self) -> anyhow::Result<()> {
+        for member in &self.members {
+            member.proxy.set(Condition::Open);
+        }
+        self.wait()
+    }
+
+    pub(super) fn blocks(&self) -> anyhow::Result<Vec<Value>> {
+        let path = format!("/apis/{GROUP}/{VERSION}/{RESOURCE}");
+        let list = self.api.request("GET", &path, &Value::Null)?.json()?;
+        Ok(list["items"].as_array().cloned().unwrap_or_default())
+    }
+
+    /// Returns how many requests of a node's daemon about blocks have got an answer.
+    pub(super) fn requests(&self, member: &Member) -> anyhow::Result<u64> {
+        let socket = member.node.path(daemon::SOCKET);
+        let metrics = crate::http::send(&socket, "GET", "/metrics", "", b"")?.well()?.text();
+        let lines = metrics.lines().filter(|line| {
+            line.starts_with("multus_api_requests_total") && line.contains(RESOURCE)
+        });
+        let values = lines.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok());
+        Ok(values.sum())
+    }
+
+    /// Sends a patch of a block with the account of a node's daemon.
+    pub(super) fn patch_as(&self, member: &Member, name: &str, patch: &str) -> anyhow::Result<()> {
+        let token = fs::read_to_string(member.node.path(&format!("{ACCOUNT_DIR}/token")))?;
+        let resource = format!("{RESOURCE}.{GROUP}");
+        let mut command = self.server.command("kubectl");
+        let file = self.server.dir.join("token.conf");
+        let config = json!({"apiVersion": "v1", "kind": "Config", "current-context": "a",
+            "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],
+            "clusters": [{"name": "a", "cluster": {"server": "https://127.0.0.1:6443", "insecure-skip-tls-verify": true}}],
+            "users": [{"name": "a", "user": {"token": token}}]});
+        fs::write(&file, config.to_string())?;
+        sh::run(command.arg("--kubeconfig").arg(file).args([
+            "patch", &resource, name, "--type=json", "--patch", patch,
+        ]))
+        .map(drop)
+    }
+
+    /// Kills the API server and starts it again.
+    pub(super) fn restart_server(&self) -> anyhow::Result<()> {
+        self.control.stop_server(&self.server)?;
+        self.control.start_server(&self.server, Components::ApiServer)
+    }
+}
+
+impl Member {
+    fn new(
+        env: &TestEnv,
+        control: &ControlPlane,
+        server: &Node,
+        node: Node,
+        address: Ipv4Addr,
+    ) -> anyhow::Result<Self> {
+        let config = json!({"cniConfigDir": CONF_DIR, "binDir": BIN_DIR, "ipam": true});
+        node.write(DAEMON_CONFIG, config.to_string())?;
+        node.write(PRIMARY, layout::default_network("1.1.0", node.number))?;
+        fs::create_dir_all(node.path(BIN_DIR))?;
+        let pod = format!("multus-{}", node.name);
+        let token = control.kubectl(
+            server,
+            &["create", "token", "rke2-multus", "--namespace", NAMESPACE, "--bound-object-kind=Pod", "--bound-object-name", &pod],
+        )?;
+        daemon::write_account_with(&node, &control.pki, token.trim())?;
+        let member = Self {
+            proxy: TcpProxy::start_to(&node, address)?,
+            program: env.program("multus-daemon"),
+            plugins: env.program("multus-cni-plugins"),
+            daemon: Mutex::default(),
+            boots: AtomicU32::new(0),
+            node,
+        };
+        member.new_boot()?;
+        member.node.run(&["mount", "--bind", OWN_BOOT_ID, BOOT_ID])?;
+        Ok(member)
+    }
+
+    fn new_boot(&self) -> anyhow::Result<()> {
+        let boot = self.boots.fetch_add(1, Ordering::Relaxed);
+        fs::write(self.node.path(OWN_BOOT_ID), format!("boot-{boot}\n"))?;
+        Ok(())
+    }
+
+    fn start(&self) -> anyhow::Result<()> {
+        let service = daemon::launch(&self.node, "daemon", &self.program, Access::Account(PORT), |command| {
+            command.args(["run", "--root", "/", "--config", DAEMON_CONFIG])
+        })?;
+        *self.daemon.lock().unwrap_or_else(PoisonError::into_inner) = Some(service);
+        Ok(())
+    }
+
+    /// Kills the daemon.
+    pub(super) fn stop(&self) -> anyhow::Result<()> {
+        let daemon = self.daemon.lock().unwrap_or_else(PoisonError::into_inner).take();
+        daemon.map_or(Ok(()), |daemon| self.node.end(&daemon, "KILL"))
+    }
+
+    /// Kills the daemon and starts the next one.
+    pub(super) fn crash(&self) -> anyhow::Result<()> {
+        self.stop()?;
+        self.start()
+    }
+
+    /// Starts the machine again, whose daemon was killed.
+    pub(super) fn boot(&self) -> anyhow::Result<()> {
+        self.new_boot()?;
+        self.start()
+    }
+
+    /// Asks the service as the plugin does; `None` when it ended before it answered.
+    fn ask(&self, ask: &Ask) -> anyhow::Result<Option<Answer>> {
+        let socket = self.node.path(SOCKET);
+        let exchange = || -> std::io::Result<Vec<u8>> {
+            let mut stream = UnixStream::connect(&socket)?;
+            stream.set_read_timeout(Some(ANSWER_TIME))?;
+            stream.write_all(&serde_json::to_vec(ask)?)?;
+            stream.shutdown(Shutdown::Write)?;
+            let mut answer = Vec::new();
+            stream.read_to_end(&mut answer)?;
+            Ok(answer)
+        };
+        let answer = exchange().unwrap_or_default();
+        if answer.is_empty() {
+            return Ok(None);
+        }
+        serde_json::from_slice(&answer).map(Some).context("an answer is JSON")
+    }
+
+    pub(super) fn add(&self, pod: &str, ipam: &Value) -> anyhow::Result<Outcome> {
+        let ipam = ipam.as_object().context("it is an object")?.clone();
+        let ask = Ask::Allocate(Allocation {
+            attachment: attachment(pod),
+            pod: Pod {
+                namespace: "default".to_owned(),
+                name: pod.to_owned(),
+                uid: format!("uid-{pod}"),
+            },
+            network: "lan".to_owned(),
+            ipam,
+        });
+        Ok(match self.ask(&ask)? {
+            Some(Answer::Done(grants)) => {
+                let grant = grants.into_iter().next().context("there is one list")?;
+                Outcome::Given(grant.address)
+            }
+            Some(Answer::Failed { reason, .. }) => Outcome::Refused(reason),
+            None => Outcome::Lost,
+        })
+    }
+
+    /// Frees the addresses of a pod.
+    pub(super) fn del(&self, pod: &str) -> anyhow::Result<()> {
+        self.del_container(&attachment(pod).container)
+    }
+
+    pub(super) fn del_container(&self, container: &str) -> anyhow::Result<()> {
+        let ask = Ask::Release(Attachment {
+            container: container.to_owned(),
+            ifname: "net1".to_owned(),
+        });
+        let answer = self.ask(&ask)?.context("the service does not answer")?;
+        ensure!(matches!(answer, Answer::Done(_)), "{answer:?}");
+        Ok(())
+    }
+
+    /// Returns the containers and addresses that the node has a record of.
+    pub(super) fn records(&self) -> anyhow::Result<Vec<(String, String)>> {
+        let dir = self.node.path(&format!("{STATE_DIR}/.multus-rs/ipam/blocks"));
+        let mut all = Vec::new();
+        for entry in fs::read_dir(&dir).with_context(|| dir.display().to_string())? {
+            let Ok(text) = fs::read(entry?.path()) else {
+                continue;
+            };
+            let Ok(record) = serde_json::from_slice::<Value>(&text) else {
+                continue;
+            };
+            let uses = record["uses"].as_array().into_iter().flatten();
+            all.extend(uses.map(|one| {
+                let container = one["container"].as_str().unwrap_or_default();
+                (container.to_owned(), format!("{} {}", record["first"], one["slot"]))
+            }));
+        }
+        Ok(all)
+    }
+
+    /// Runs the plugin `multus-ipam` for a container.
+    pub(super) fn plugin(&self, verb: &str, container: &str, config: &Value) -> anyhow::Result<Value> {
+        let link = self.node.path("/opt/cni/multus-ipam");
+        let _ = fs::remove_file(&link);
+        std::os::unix::fs::symlink(&self.plugins, &link)?;
+        let mut config = config.clone();
+        if verb == "CHECK" {
+            config["prevResult"] = json!({"cniVersion": "1.1.0"});
+        }
+        let args = format!("K8S_POD_NAMESPACE=default;K8S_POD_NAME={container};K8S_POD_UID=uid-{container}");
+        let variables = [
+            ("CNI_COMMAND", verb),
+            ("CNI_CONTAINERID", container),
+            ("CNI_NETNS", "/proc/self/ns/net"),
+            ("CNI_NETNS_OVERRIDE", "1"),
+            ("CNI_IFNAME", "net1"),
+            ("CNI_ARGS", &args),
+            ("CNI_PATH", "/opt/cni"),
+        ];
+        let command = self.node.command("/opt/cni/multus-ipam");
+        let answer = Running::start(command, &variables, config.to_string().as_bytes())?.answer()?;
+        answer.success()
+    }
+}
+
+fn attachment(pod: &str) -> Attachment {
+    Attachment {
+        container: format!("container-{pod}"),
+        ifname: "net1".to_owned(),
+    }
+}
+
+/// Returns the rights of the chart's daemons, and the policy about blocks.
+fn rights(env: &TestEnv) -> anyhow::Result<Vec<Value>> {
+    let mut helm = Command::new(env.bin.join("helm"));
+    helm.args(["template", "rke2-multus", "--namespace", NAMESPACE, "--set=ipam.enabled=true", "--kube-version=1.36.0"]);
+    let text = sh::run(helm.arg(env.chart("rke2-multus")?))?;
+    let documents = serde_yaml::Deserializer::from_str(&text).map(Value::deserialize);
+    let mut objects = documents.collect::<Result<Vec<_>, _>>()?;
+    objects.retain(|object| {
+        let kind = object["kind"].as_str().unwrap_or_default();
+        kind == "ServiceAccount" || kind.contains("Role") || kind.contains("Policy")
+    });
+    Ok(objects)
+}
+
+fn daemon_pod(node: &str) -> Value {
+    let mut pod = objects::pod(&format!("multus-{node}"), node, None);
+    pod["metadata"]["namespace"] = NAMESPACE.into();
+    pod["spec"]["serviceAccountName"] = "rke2-multus".into();
+    pod
+}

@@ -1,0 +1,134 @@
+//! Who used which address when. It knows nothing of blocks, nodes' records or the API.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Instant,
+};
+
+use anyhow::ensure;
+
+/// A use of an address: it begins when the answer has come, and ends before the DEL is sent or when the machine loses its power.
+#[derive(Debug, Clone)]
+struct Use {
+    network: &'static str,
+    address: String,
+    node: String,
+    pod: String,
+    begin: Instant,
+    end: Option<Instant>,
+}
+
+#[derive(Debug, Default)]
+struct Events {
+    uses: Vec<Use>,
+    failed: usize,
+    /// How often a node has lost its power.
+    boots: BTreeMap<String, u32>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct History(Mutex<Events>);
+
+impl History {
+    /// Returns the number of the node's boot.
+    pub(super) fn boot(&self, node: &str) -> u32 {
+        self.lock().boots.get(node).copied().unwrap_or_default()
+    }
+
+    /// A pod of a node got an address. Returns false when the machine has lost its power since `boot`: nobody uses it.
+    pub(super) fn begin(
+        &self,
+        network: &'static str,
+        address: &str,
+        node: &str,
+        boot: u32,
+        pod: &str,
+    ) -> bool {
+        let mut events = self.lock();
+        if events.boots.get(node).copied().unwrap_or_default() != boot {
+            return false;
+        }
+        events.uses.push(Use {
+            network,
+            address: address.to_owned(),
+            node: node.to_owned(),
+            pod: pod.to_owned(),
+            begin: Instant::now(),
+            end: None,
+        });
+        true
+    }
+
+    pub(super) fn failed(&self) {
+        self.lock().failed += 1;
+    }
+
+    /// A pod is about to be deleted.
+    pub(super) fn end(&self, node: &str, pod: &str) {
+        let mut events = self.lock();
+        let open = events.uses.iter_mut().rev();
+        let mut open = open.filter(|one| one.end.is_none() && one.node == node && one.pod == pod);
+        if let Some(one) = open.next() {
+            one.end = Some(Instant::now());
+        }
+    }
+
+    /// A machine has lost its power.
+    pub(super) fn power_cut(&self, node: &str) {
+        let mut events = self.lock();
+        *events.boots.entry(node.to_owned()).or_default() += 1;
+        let now = Instant::now();
+        for one in &mut events.uses {
+            if one.node == node && one.end.is_none() {
+                one.end = Some(now);
+            }
+        }
+    }
+
+    /// Returns how many addresses were given, and how many requests have failed.
+    pub(super) fn counts(&self) -> (usize, usize) {
+        let events = self.lock();
+        (events.uses.len(), events.failed)
+    }
+
+    /// Fails when two uses of one address overlap.
+    pub(super) fn check(&self) -> anyhow::Result<()> {
+        let events = self.lock();
+        let mut uses: Vec<&Use> = events.uses.iter().collect();
+        uses.sort_by_key(|one| (one.network, &one.address, one.begin));
+        let twice: Vec<_> = uses
+            .windows(2)
+            .filter(|pair| pair[0].network == pair[1].network && pair[0].address == pair[1].address)
+            .filter(|pair| pair[0].end.is_none_or(|end| end > pair[1].begin))
+            .collect();
+        ensure!(twice.is_empty(), "an address was used twice: {twice:#?}");
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Events> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uses_that_overlap_are_found() {
+        let history = History::default();
+        assert!(history.begin("small", "10.0.0.2", "n1", 0, "a"));
+        history.end("n1", "a");
+        assert!(history.begin("small", "10.0.0.2", "n2", 0, "b"));
+        assert!(history.begin("large", "10.0.0.2", "n1", 0, "c"));
+        history.check().unwrap();
+        history.power_cut("n2");
+        assert!(!history.begin("small", "10.0.0.9", "n2", 0, "late"));
+        assert!(history.begin("small", "10.0.0.2", "n2", 1, "d"));
+        history.check().unwrap();
+        assert!(history.begin("small", "10.0.0.2", "n1", 0, "e"));
+        let error = history.check().unwrap_err().to_string();
+        assert!(error.contains("10.0.0.2") && error.contains("\"d\""), "{error}");
+    }
+}
