@@ -103,6 +103,8 @@ pub static VALUES: &[Row] = &[
     group("definitionValidation", "Validation of network definitions when they are applied (from Kubernetes 1.30)."),
     row("definitionValidation.enabled", Switch, Some("false"), "Refuse definitions that no daemon could use."),
     row("definitionValidation.actions", Texts, Some(r#"["Deny"]"#), "The action on such a definition: Deny, or Warn and Audit, which accept it."),
+    group("ipam", "Addresses of additional networks for the whole cluster."),
+    row("ipam.enabled", Switch, Some("false"), "Let daemons give addresses that are unique in the cluster, to pods of networks with the IPAM plugin multus-ipam. They are counted in AddressBlocks, whose CRD is in the CRD chart. From Kubernetes 1.30 on, a policy keeps each daemon from the blocks of other nodes."),
     group("metrics", "Metrics for Prometheus, a dashboard for Grafana, and alerts."),
     row("metrics.enabled", Switch, Some("false"), "Let each daemon serve /metrics on all addresses of its node."),
     row("metrics.port", Port, Some("9091"), "Port of the node for the metrics; config.daemon_conf.metricsPort takes precedence, also if metrics.enabled is false. The pod does not declare the port, because then the new daemon of an update could not start next to the old one."),

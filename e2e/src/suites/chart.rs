@@ -1,6 +1,7 @@
 //! Suite `chart`: the packed charts with real Helm, compared with the published ones and on a real API server; the bindata with a real Go
 //! toolchain.
 
+mod address_policy;
 mod admission;
 mod bindata;
 mod consumers;
@@ -153,6 +154,7 @@ pub(crate) fn run(
     )?;
     notes::run(env, &server, report)?;
     admission::run(env, &server, report)?;
+    address_policy::run(env, &server, report)?;
     oci::run(env, &server, report)?;
     upgrade::run(env, &server, report)?;
     if options.long {

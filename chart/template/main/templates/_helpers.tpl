@@ -205,6 +205,7 @@ rollingUpdate:
 {{- if $plugins }}{{ $_ := set $out "ownPlugins" $plugins }}{{ end -}}
 {{- if include "multus.true" (.Values.dynamicNetworksController | default dict).enabled }}{{ $_ := set $out "dynamicNetworks" true }}{{ end -}}
 {{- if include "multus.true" .Values.manifests.dhcpDaemonSet }}{{ $_ := set $out "dhcp" true }}{{ end -}}
+{{- if include "multus.true" (.Values.ipam | default dict).enabled }}{{ $_ := set $out "ipam" true }}{{ end -}}
 {{- range $key, $value := .Values.config.daemon_conf | default dict -}}
 {{- if not (kindIs "invalid" $value) }}{{ $_ := set $out $key $value }}{{ end -}}
 {{- end -}}

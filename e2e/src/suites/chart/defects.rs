@@ -21,6 +21,7 @@ const NAME: &str = "rke2-multus";
 pub(super) const EVERYTHING: &[&str] = &[
     "--set=perNodeCertificate.enabled=true",
     "--set=definitionValidation.enabled=true",
+    "--set=ipam.enabled=true",
     "--set=podDisruptionBudget.enabled=true",
 ];
 

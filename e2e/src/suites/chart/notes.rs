@@ -122,6 +122,15 @@ fn notes(env: &TestEnv, server: &Server) -> anyhow::Result<()> {
         before.iter().any(|line| line.contains(missing)),
         "{before:?}"
     );
+    let missing = "this cluster has no AddressBlock yet: install rke2-multus-crd of this version";
+    let addresses: Vec<_> = said(&["--set=ipam.enabled=true"])?
+        .difference(&before)
+        .cloned()
+        .collect();
+    ensure!(
+        addresses.len() == 1 && addresses[0].contains(missing),
+        "{addresses:?}"
+    );
     server.release("install", CRD, &env.chart(CRD)?, &[])?;
     let plain = sh::until(30, "Helm finds the CRD", || {
         let plain = said(&[])?;

@@ -40,7 +40,7 @@ use crate::{
 const NODES: u8 = 4;
 const NAMESPACE: &str = "kube-system";
 /// Longer than an ADD takes whose API server does not answer.
-const ANSWER_TIME: Duration = Duration::from_secs(60);
+const ANSWER_TIME: Duration = Duration::from_mins(1);
 /// The kernel's name of its boot, over which each node has a file of its own.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 const OWN_BOOT_ID: &str = "/run/boot_id";
@@ -80,9 +80,9 @@ impl Fleet {
         let api = ApiClient::start(&server, &control.admin())?;
         objects::definitions(env, &control, &server, &[])?;
         let names: Vec<_> = (1..=NODES).map(|number| format!("n{number}")).collect();
-        let nodes = names.iter().map(|name| {
-            json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
-        });
+        let nodes = names
+            .iter()
+            .map(|name| json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}));
         control.apply(&server, &nodes.collect::<Vec<_>>())?;
         control.apply(&server, &rights(env)?)?;
         // The daemons' own pods: a token that is bound to one says on which node it is.
@@ -133,17 +133,6 @@ impl Fleet {
         Ok(list["items"].as_array().cloned().unwrap_or_default())
     }
 
-    /// Returns how many requests of a node's daemon about blocks have got an answer.
-    pub(super) fn requests(&self, member: &Member) -> anyhow::Result<u64> {
-        let socket = member.node.path(daemon::SOCKET);
-        let metrics = crate::http::send(&socket, "GET", "/metrics", "", b"")?.well()?.text();
-        let lines = metrics.lines().filter(|line| {
-            line.starts_with("multus_api_requests_total") && line.contains(RESOURCE)
-        });
-        let values = lines.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok());
-        Ok(values.sum())
-    }
-
     /// Sends a patch of a block with the account of a node's daemon.
     pub(super) fn patch_as(&self, member: &Member, name: &str, patch: &str) -> anyhow::Result<()> {
         let token = fs::read_to_string(member.node.path(&format!("{ACCOUNT_DIR}/token")))?;
@@ -156,7 +145,12 @@ impl Fleet {
             "users": [{"name": "a", "user": {"token": token}}]});
         fs::write(&file, config.to_string())?;
         sh::run(command.arg("--kubeconfig").arg(file).args([
-            "patch", &resource, name, "--type=json", "--patch", patch,
+            "patch",
+            &resource,
+            name,
+            "--type=json",
+            "--patch",
+            patch,
         ]))
         .map(drop)
     }
@@ -164,7 +158,8 @@ impl Fleet {
     /// Kills the API server and starts it again.
     pub(super) fn restart_server(&self) -> anyhow::Result<()> {
         self.control.stop_server(&self.server)?;
-        self.control.start_server(&self.server, Components::ApiServer)
+        self.control
+            .start_server(&self.server, Components::ApiServer)
     }
 }
 
@@ -183,7 +178,16 @@ impl Member {
         let pod = format!("multus-{}", node.name);
         let token = control.kubectl(
             server,
-            &["create", "token", "rke2-multus", "--namespace", NAMESPACE, "--bound-object-kind=Pod", "--bound-object-name", &pod],
+            &[
+                "create",
+                "token",
+                "rke2-multus",
+                "--namespace",
+                NAMESPACE,
+                "--bound-object-kind=Pod",
+                "--bound-object-name",
+                &pod,
+            ],
         )?;
         daemon::write_account_with(&node, &control.pki, token.trim())?;
         let member = Self {
@@ -195,8 +199,23 @@ impl Member {
             node,
         };
         member.new_boot()?;
-        member.node.run(&["mount", "--bind", OWN_BOOT_ID, BOOT_ID])?;
+        member
+            .node
+            .run(&["mount", "--bind", OWN_BOOT_ID, BOOT_ID])?;
         Ok(member)
+    }
+
+    /// Returns how many requests of the daemon about blocks have got an answer.
+    pub(super) fn requests(&self) -> anyhow::Result<u64> {
+        let socket = self.node.path(daemon::SOCKET);
+        let metrics = crate::http::send(&socket, "GET", "/metrics", "", b"")?
+            .well()?
+            .text();
+        let lines = metrics.lines().filter(|line| {
+            line.starts_with("multus_api_requests_total") && line.contains(RESOURCE)
+        });
+        let values = lines.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok());
+        Ok(values.sum())
     }
 
     fn new_boot(&self) -> anyhow::Result<()> {
@@ -206,16 +225,24 @@ impl Member {
     }
 
     fn start(&self) -> anyhow::Result<()> {
-        let service = daemon::launch(&self.node, "daemon", &self.program, Access::Account(PORT), |command| {
-            command.args(["run", "--root", "/", "--config", DAEMON_CONFIG])
-        })?;
+        let service = daemon::launch(
+            &self.node,
+            "daemon",
+            &self.program,
+            Access::Account(PORT),
+            |command| command.args(["run", "--root", "/", "--config", DAEMON_CONFIG]),
+        )?;
         *self.daemon.lock().unwrap_or_else(PoisonError::into_inner) = Some(service);
         Ok(())
     }
 
     /// Kills the daemon.
     pub(super) fn stop(&self) -> anyhow::Result<()> {
-        let daemon = self.daemon.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let daemon = self
+            .daemon
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
         daemon.map_or(Ok(()), |daemon| self.node.end(&daemon, "KILL"))
     }
 
@@ -247,7 +274,9 @@ impl Member {
         if answer.is_empty() {
             return Ok(None);
         }
-        serde_json::from_slice(&answer).map(Some).context("an answer is JSON")
+        serde_json::from_slice(&answer)
+            .map(Some)
+            .context("an answer is JSON")
     }
 
     pub(super) fn add(&self, pod: &str, ipam: &Value) -> anyhow::Result<Outcome> {
@@ -289,7 +318,9 @@ impl Member {
 
     /// Returns the containers and addresses that the node has a record of.
     pub(super) fn records(&self) -> anyhow::Result<Vec<(String, String)>> {
-        let dir = self.node.path(&format!("{STATE_DIR}/.multus-rs/ipam/blocks"));
+        let dir = self
+            .node
+            .path(&format!("{STATE_DIR}/.multus-rs/ipam/blocks"));
         let mut all = Vec::new();
         for entry in fs::read_dir(&dir).with_context(|| dir.display().to_string())? {
             let Ok(text) = fs::read(entry?.path()) else {
@@ -301,14 +332,22 @@ impl Member {
             let uses = record["uses"].as_array().into_iter().flatten();
             all.extend(uses.map(|one| {
                 let container = one["container"].as_str().unwrap_or_default();
-                (container.to_owned(), format!("{} {}", record["first"], one["slot"]))
+                (
+                    container.to_owned(),
+                    format!("{} {}", record["first"], one["slot"]),
+                )
             }));
         }
         Ok(all)
     }
 
     /// Runs the plugin `multus-ipam` for a container.
-    pub(super) fn plugin(&self, verb: &str, container: &str, config: &Value) -> anyhow::Result<Value> {
+    pub(super) fn plugin(
+        &self,
+        verb: &str,
+        container: &str,
+        config: &Value,
+    ) -> anyhow::Result<Value> {
         let link = self.node.path("/opt/cni/multus-ipam");
         let _ = fs::remove_file(&link);
         std::os::unix::fs::symlink(&self.plugins, &link)?;
@@ -316,7 +355,9 @@ impl Member {
         if verb == "CHECK" {
             config["prevResult"] = json!({"cniVersion": "1.1.0"});
         }
-        let args = format!("K8S_POD_NAMESPACE=default;K8S_POD_NAME={container};K8S_POD_UID=uid-{container}");
+        let args = format!(
+            "K8S_POD_NAMESPACE=default;K8S_POD_NAME={container};K8S_POD_UID=uid-{container}"
+        );
         let variables = [
             ("CNI_COMMAND", verb),
             ("CNI_CONTAINERID", container),
@@ -327,7 +368,8 @@ impl Member {
             ("CNI_PATH", "/opt/cni"),
         ];
         let command = self.node.command("/opt/cni/multus-ipam");
-        let answer = Running::start(command, &variables, config.to_string().as_bytes())?.answer()?;
+        let answer =
+            Running::start(command, &variables, config.to_string().as_bytes())?.answer()?;
         answer.success()
     }
 }
@@ -342,7 +384,14 @@ fn attachment(pod: &str) -> Attachment {
 /// Returns the rights of the chart's daemons, and the policy about blocks.
 fn rights(env: &TestEnv) -> anyhow::Result<Vec<Value>> {
     let mut helm = Command::new(env.bin.join("helm"));
-    helm.args(["template", "rke2-multus", "--namespace", NAMESPACE, "--set=ipam.enabled=true", "--kube-version=1.36.0"]);
+    helm.args([
+        "template",
+        "rke2-multus",
+        "--namespace",
+        NAMESPACE,
+        "--set=ipam.enabled=true",
+        "--kube-version=1.36.0",
+    ]);
     let text = sh::run(helm.arg(env.chart("rke2-multus")?))?;
     let documents = serde_yaml::Deserializer::from_str(&text).map(Value::deserialize);
     let mut objects = documents.collect::<Result<Vec<_>, _>>()?;

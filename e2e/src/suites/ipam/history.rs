@@ -129,6 +129,9 @@ mod tests {
         history.check().unwrap();
         assert!(history.begin("small", "10.0.0.2", "n1", 0, "e"));
         let error = history.check().unwrap_err().to_string();
-        assert!(error.contains("10.0.0.2") && error.contains("\"d\""), "{error}");
+        assert!(
+            error.contains("10.0.0.2") && error.contains("\"d\""),
+            "{error}"
+        );
     }
 }
