@@ -7,16 +7,16 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 use crate::range::BLOCK_SIZE;
-use crate::wire::{Attachment, Pod};
+use crate::wire::{Attachment, Pod, all, text};
 
 /// The kernel's name of the time since it was started.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 /// A name that no two directories share.
 const UUID: &str = "/proc/sys/kernel/random/uuid";
-const SCHEMA: u32 = 1;
+const SCHEMA: u64 = 1;
 const IDENTITY: &str = "identity.json";
 const BLOCKS: &str = "blocks";
 /// The ending of a file that is being written, and of the note that a record could not be read.
@@ -32,63 +32,53 @@ pub struct Store {
 }
 
 /// What tells this directory from every other one.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug)]
 struct Identity {
-    schema: u32,
     incarnation: String,
     /// The boot in which the directory was made.
     boot: String,
     /// The last boot after which the node has taken its blocks without a record.
-    #[serde(default)]
     adopted: Option<String>,
 }
 
 /// The record of a block.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    schema: u32,
     /// The boot in which the uses below mean something, and in which the turn was raised.
-    #[serde(default)]
     boot: String,
     pub name: String,
     pub space: String,
     /// The block's first address.
     pub first: String,
     /// What the node knows of a block that it holds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<Held>,
     pub uses: Vec<Use>,
     /// Owners that may still have a slot of the shared block although their use has ended.
-    #[serde(default)]
     pub ended: Vec<String>,
 }
 
 /// A block that this node holds.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
     pub uid: String,
     pub turn: u64,
-    #[serde(default)]
     pub frozen: bool,
 }
 
 /// A pod's use of an address.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Use {
     pub slot: u32,
     /// The owner as slots of shared blocks name it.
     pub owner: String,
-    #[serde(flatten)]
     pub attachment: Attachment,
     pub pod: Pod,
     pub network: String,
     /// In seconds since 1970.
     pub since: u64,
     /// Whether the address is one of a shared block.
-    #[serde(default)]
     pub is_shared: bool,
     /// Whether the request for the address is under way: no pod has it yet.
-    #[serde(default)]
     pub is_asked: bool,
 }
 
@@ -106,7 +96,6 @@ pub enum Read {
 impl Record {
     pub fn new(name: &str, space: &str, first: &str) -> Self {
         Self {
-            schema: SCHEMA,
             boot: String::new(),
             name: name.to_owned(),
             space: space.to_owned(),
@@ -115,6 +104,41 @@ impl Record {
             uses: Vec::new(),
             ended: Vec::new(),
         }
+    }
+
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        let value = document(bytes)?;
+        let held = match value.get("held") {
+            None | Some(Value::Null) => None,
+            Some(held) => Some(Held {
+                uid: text(held, "uid")?,
+                turn: held.get("turn")?.as_u64()?,
+                frozen: held.get("frozen")?.as_bool()?,
+            }),
+        };
+        let ended = |value: &Value| value.as_str().map(str::to_owned);
+        Some(Self {
+            boot: text(&value, "boot")?,
+            name: text(&value, "name")?,
+            space: text(&value, "space")?,
+            first: text(&value, "first")?,
+            held,
+            uses: all(value.get("uses")?, Use::read)?,
+            ended: all(value.get("ended")?, ended)?,
+        })
+    }
+
+    fn document(&self, boot: &str) -> Vec<u8> {
+        let held = self
+            .held
+            .as_ref()
+            .map(|held| json!({"uid": held.uid, "turn": held.turn, "frozen": held.frozen}));
+        let uses: Vec<Value> = self.uses.iter().map(Use::value).collect();
+        let document = json!({
+            "schema": SCHEMA, "boot": boot, "name": self.name, "space": self.space, "first": self.first,
+            "held": held, "uses": uses, "ended": self.ended,
+        });
+        document.to_string().into_bytes()
     }
 
     /// Ends the uses of a former boot, and those that were only asked for. Of shared blocks their owners may still have slots.
@@ -127,15 +151,64 @@ impl Record {
     }
 }
 
+impl Use {
+    fn read(value: &Value) -> Option<Self> {
+        let is = |key: &str| value.get(key).and_then(Value::as_bool) == Some(true);
+        Some(Self {
+            slot: u32::try_from(value.get("slot")?.as_u64()?).ok()?,
+            owner: text(value, "owner")?,
+            attachment: Attachment::read(value)?,
+            pod: Pod::read(value.get("pod")?)?,
+            network: text(value, "network")?,
+            since: value.get("since")?.as_u64()?,
+            is_shared: is("shared"),
+            is_asked: is("asked"),
+        })
+    }
+
+    fn value(&self) -> Value {
+        let Attachment { container, ifname } = &self.attachment;
+        json!({
+            "slot": self.slot, "owner": self.owner, "container": container, "ifname": ifname, "pod": self.pod.value(),
+            "network": self.network, "since": self.since, "shared": self.is_shared, "asked": self.is_asked,
+        })
+    }
+}
+
+/// Reads a document of this schema.
+fn document(bytes: &[u8]) -> Option<Value> {
+    let value: Value = serde_json::from_slice(bytes).ok()?;
+    (value.get("schema")?.as_u64()? == SCHEMA).then_some(value)
+}
+
 impl Identity {
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        let value = document(bytes)?;
+        Some(Self {
+            incarnation: text(&value, "incarnation")?,
+            boot: text(&value, "boot")?,
+            adopted: text(&value, "adopted"),
+        })
+    }
+
+    fn document(&self) -> Vec<u8> {
+        let Self {
+            incarnation,
+            boot,
+            adopted,
+        } = self;
+        let document =
+            json!({"schema": SCHEMA, "incarnation": incarnation, "boot": boot, "adopted": adopted});
+        document.to_string().into_bytes()
+    }
+
     fn make(path: &Path, boot: &str) -> io::Result<Self> {
         let identity = Self {
-            schema: SCHEMA,
             incarnation: fs::read_to_string(UUID)?.trim().to_owned(),
             boot: boot.to_owned(),
             adopted: None,
         };
-        write(path, &serde_json::to_vec(&identity)?)?;
+        write(path, &identity.document())?;
         Ok(identity)
     }
 }
@@ -153,12 +226,11 @@ impl Store {
         fs::create_dir_all(dir.join(BLOCKS))?;
         let path = dir.join(IDENTITY);
         let known = match fs::read(&path) {
-            Ok(text) => serde_json::from_slice::<Identity>(&text).ok(),
+            Ok(text) => Identity::parse(&text),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(error),
         };
         // Without its identity the directory may have lost records, too: it is a new one.
-        let known = known.filter(|known| known.schema == SCHEMA);
         let identity = known.map_or_else(|| Identity::make(&path, boot), Ok)?;
         Ok(Self {
             dir,
@@ -186,20 +258,13 @@ impl Store {
     /// Notes that the node has taken its blocks without a record: one that loses its record from now on gives nothing until the next boot.
     pub fn set_adopted(&mut self) -> io::Result<()> {
         self.identity.adopted = Some(self.boot.clone());
-        write(
-            &self.dir.join(IDENTITY),
-            &serde_json::to_vec(&self.identity)?,
-        )
+        write(&self.dir.join(IDENTITY), &self.identity.document())
     }
 
     /// Writes the record of a block in this boot.
     pub fn keep(&self, record: &Record) -> io::Result<()> {
-        let boot = self.boot.clone();
-        let record = Record {
-            boot,
-            ..record.clone()
-        };
-        write(&self.path(&record.name), &serde_json::to_vec(&record)?)
+        let document = record.document(&self.boot);
+        write(&self.path(&record.name), &document)
     }
 
     /// Forgets a block of which nothing of this node is left.
@@ -228,10 +293,10 @@ impl Store {
 
     /// Reads a record; `None` is one that could not be read before the machine was started.
     fn read(&self, name: &str, path: &Path) -> io::Result<Option<Read>> {
-        let record = serde_json::from_slice::<Record>(&fs::read(path)?).ok();
+        let record = Record::parse(&fs::read(path)?);
         let is_sound = |record: &Record| {
             let slots = record.uses.iter().all(|one| one.slot < BLOCK_SIZE);
-            record.schema == SCHEMA && record.name == name && slots
+            record.name == name && slots
         };
         if let Some(mut record) = record.filter(is_sound) {
             let is_current = record.boot == self.boot;
@@ -350,7 +415,7 @@ mod tests {
     fn damaged_record_blocks_its_block_until_the_next_boot() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open_in_boot(dir.path(), "a").unwrap();
-        let newer = serde_json::to_string(&record("10.0.0.0")).unwrap();
+        let newer = String::from_utf8(record("10.0.0.0").document("a")).unwrap();
         let newer = newer.replace("\"schema\":1", "\"schema\":2");
         for text in ["{", "", newer.as_str()] {
             fs::write(store.path("10.0.0.0"), text).unwrap();

@@ -1,14 +1,14 @@
 //! The protocol of plugin and service: one JSON document each way over a connection.
+//!
+//! Both are written and read by hand: derived code for enums with a tag is many times as large, and is in every program of a node.
 
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 /// The socket of the service of `multus-daemon`.
 pub const SOCKET: &str = "/run/cni/multus-ipam.sock";
 
 /// The request of a plugin. Keys that the service does not know come from the plugin of another release, during an update.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "verb", rename_all = "lowercase")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ask {
     /// ADD: an address of each list of ranges.
     Allocate(Allocation),
@@ -24,16 +24,15 @@ pub enum Ask {
 }
 
 /// An interface of a container.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Attachment {
     pub container: String,
     pub ifname: String,
 }
 
 /// What an ADD asks for.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Allocation {
-    #[serde(flatten)]
     pub attachment: Attachment,
     pub pod: Pod,
     /// The network's name, as its configuration has it.
@@ -43,7 +42,7 @@ pub struct Allocation {
 }
 
 /// The pod of a container.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pod {
     pub namespace: String,
     pub name: String,
@@ -51,8 +50,7 @@ pub struct Pod {
 }
 
 /// The answer of the service.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// It is done; the addresses of an ADD, one for each list of ranges in their order.
     Done(Vec<Grant>),
@@ -60,18 +58,139 @@ pub enum Answer {
     Failed {
         reason: String,
         /// Whether the same request may succeed later.
-        #[serde(default)]
         is_temporary: bool,
     },
 }
 
 /// An address of a pod.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
     /// The address with the length of its subnet's prefix.
     pub address: String,
     /// Empty for none.
     pub gateway: String,
+}
+
+impl Ask {
+    /// Reads a request; `None` for something else.
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
+        let value: Value = serde_json::from_slice(bytes).ok()?;
+        Some(match value.get("verb")?.as_str()? {
+            "allocate" => Self::Allocate(Allocation {
+                attachment: Attachment::read(&value)?,
+                pod: Pod::read(value.get("pod")?)?,
+                network: text(&value, "network")?,
+                ipam: value.get("ipam")?.as_object()?.clone(),
+            }),
+            "check" => Self::Check(Attachment::read(&value)?),
+            "release" => Self::Release(Attachment::read(&value)?),
+            "collect" => Self::Collect {
+                network: text(&value, "network")?,
+                valid: all(value.get("valid")?, Attachment::read)?,
+            },
+            _ => return None,
+        })
+    }
+
+    /// Returns the document of the request.
+    pub fn document(&self) -> Vec<u8> {
+        let document = match self {
+            Self::Allocate(allocation) => {
+                let Attachment { container, ifname } = &allocation.attachment;
+                json!({
+                    "verb": "allocate", "container": container, "ifname": ifname, "pod": allocation.pod.value(),
+                    "network": allocation.network, "ipam": allocation.ipam,
+                })
+            }
+            Self::Check(attachment) => of_attachment("check", attachment),
+            Self::Release(attachment) => of_attachment("release", attachment),
+            Self::Collect { network, valid } => {
+                let valid: Vec<Value> = valid.iter().map(Attachment::value).collect();
+                json!({"verb": "collect", "network": network, "valid": valid})
+            }
+        };
+        document.to_string().into_bytes()
+    }
+}
+
+impl Answer {
+    /// Reads an answer; `None` for something else.
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
+        let value: Value = serde_json::from_slice(bytes).ok()?;
+        if let Some(failed) = value.get("failed") {
+            return Some(Self::Failed {
+                reason: text(failed, "reason")?,
+                is_temporary: failed.get("temporary").and_then(Value::as_bool) == Some(true),
+            });
+        }
+        let grant = |value: &Value| {
+            Some(Grant {
+                address: text(value, "address")?,
+                gateway: text(value, "gateway")?,
+            })
+        };
+        all(value.get("done")?, grant).map(Self::Done)
+    }
+
+    /// Returns the document of the answer.
+    pub fn document(&self) -> Vec<u8> {
+        let document = match self {
+            Self::Done(grants) => {
+                let grants = grants.iter();
+                let grants: Vec<Value> = grants
+                    .map(|grant| json!({"address": grant.address, "gateway": grant.gateway}))
+                    .collect();
+                json!({"done": grants})
+            }
+            Self::Failed {
+                reason,
+                is_temporary,
+            } => json!({"failed": {"reason": reason, "temporary": is_temporary}}),
+        };
+        document.to_string().into_bytes()
+    }
+}
+
+fn of_attachment(verb: &str, attachment: &Attachment) -> Value {
+    let Attachment { container, ifname } = attachment;
+    json!({"verb": verb, "container": container, "ifname": ifname})
+}
+
+impl Attachment {
+    pub(crate) fn read(value: &Value) -> Option<Self> {
+        Some(Self {
+            container: text(value, "container")?,
+            ifname: text(value, "ifname")?,
+        })
+    }
+
+    fn value(&self) -> Value {
+        json!({"container": self.container, "ifname": self.ifname})
+    }
+}
+
+impl Pod {
+    pub(crate) fn read(value: &Value) -> Option<Self> {
+        Some(Self {
+            namespace: text(value, "namespace")?,
+            name: text(value, "name")?,
+            uid: text(value, "uid")?,
+        })
+    }
+
+    pub(crate) fn value(&self) -> Value {
+        json!({"namespace": self.namespace, "name": self.name, "uid": self.uid})
+    }
+}
+
+/// Returns the text of a key.
+pub(crate) fn text(value: &Value, key: &str) -> Option<String> {
+    value.get(key)?.as_str().map(str::to_owned)
+}
+
+/// Reads all entries of a list.
+pub(crate) fn all<T>(list: &Value, read: impl Fn(&Value) -> Option<T>) -> Option<Vec<T>> {
+    list.as_array()?.iter().map(read).collect()
 }
 
 #[cfg(test)]
@@ -94,20 +213,39 @@ mod tests {
         };
         let written = json!({"verb": "allocate", "container": "c", "ifname": "net1", "network": "lan", "ipam": {},
             "pod": {"namespace": "", "name": "", "uid": ""}, "later": 1});
-        assert_eq!(
-            serde_json::from_value::<Ask>(written).unwrap(),
-            Ask::Allocate(allocation)
-        );
-        let release = Ask::Release(attachment);
-        assert_eq!(
-            serde_json::to_value(&release).unwrap(),
-            json!({"verb": "release", "container": "c", "ifname": "net1"})
-        );
-        let failed = r#"{"failed": {"reason": "full"}}"#;
-        let expected = Answer::Failed {
-            reason: "full".to_owned(),
-            is_temporary: false,
+        let read = |value: &Value| Ask::parse(value.to_string().as_bytes());
+        assert_eq!(read(&written), Some(Ask::Allocate(allocation.clone())));
+        let collect = Ask::Collect {
+            network: "lan".to_owned(),
+            valid: vec![attachment.clone()],
         };
-        assert_eq!(serde_json::from_str::<Answer>(failed).unwrap(), expected);
+        for ask in [
+            Ask::Allocate(allocation),
+            Ask::Check(attachment.clone()),
+            Ask::Release(attachment),
+            collect,
+        ] {
+            assert_eq!(Ask::parse(&ask.document()), Some(ask));
+        }
+        for wrong in [
+            json!({}),
+            json!({"verb": "allocate"}),
+            json!({"verb": "other"}),
+            json!(1),
+        ] {
+            assert_eq!(read(&wrong), None, "{wrong}");
+        }
+        let failed = Answer::Failed {
+            reason: "full".to_owned(),
+            is_temporary: true,
+        };
+        let done = Answer::Done(vec![Grant {
+            address: "10.0.0.2/24".to_owned(),
+            gateway: String::new(),
+        }]);
+        for answer in [failed, done] {
+            assert_eq!(Answer::parse(&answer.document()), Some(answer));
+        }
+        assert_eq!(Answer::parse(b"{}"), None);
     }
 }

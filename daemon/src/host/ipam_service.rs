@@ -165,8 +165,7 @@ fn serve_caller(service: &NodeIpam, metrics: &Metrics, mut stream: UnixStream) {
         warn!(verb, reason, "a request for addresses has failed");
     }
     metrics.ipam_request(verb, matches!(answer, Answer::Done(_)));
-    let bytes = serde_json::to_vec(&answer).expect("answers have string keys");
-    let is_told = stream.write_all(&bytes).is_ok();
+    let is_told = stream.write_all(&answer.document()).is_ok();
     if let Ask::Allocate(allocation) = ask
         && !is_told
     {
@@ -181,7 +180,7 @@ fn read(stream: &mut UnixStream) -> io::Result<Ask> {
     stream.set_read_timeout(Some(REQUEST_TIME))?;
     let mut text = Vec::new();
     stream.take(MAX_REQUEST).read_to_end(&mut text)?;
-    Ok(serde_json::from_slice(&text)?)
+    Ask::parse(&text).ok_or_else(|| io::Error::other("it is not a request of multus-ipam"))
 }
 
 /// Does what is due, whenever something is, and follows this node's blocks from the first one on.

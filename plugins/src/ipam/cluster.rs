@@ -7,7 +7,7 @@ use ipam::wire::{self, Allocation, Answer, Ask, Attachment, Grant, Pod};
 
 use crate::call::Call;
 use crate::config::multus_ipam::Config;
-use crate::error::{Context as _, Result, failure};
+use crate::error::{Result, failure};
 use crate::ipam::host_local::read_resolv_conf;
 use crate::ipam::service::Service;
 
@@ -102,14 +102,13 @@ fn service() -> Service<'static> {
 
 fn exchange(ask: &Ask) -> Result<Vec<Grant>> {
     let what = || "error asking the IPAM service of multus-daemon".to_owned();
-    let bytes = serde_json::to_vec(ask).context(what)?;
-    let answer = service().request(&bytes, !matches!(ask, Ask::Check(_)), what);
+    let answer = service().request(&ask.document(), !matches!(ask, Ask::Check(_)), what);
     let answer = answer.map_err(|unserved| {
         let error = unserved.into_error();
         let hint = "set ipam.enabled in Multus' chart, or wait for its daemon";
         later(failure!("{}: {hint}", error.msg))
     })?;
-    match serde_json::from_slice(&answer).context(what)? {
+    match Answer::parse(&answer).ok_or_else(|| failure!("{}: its answer cannot be read", what()))? {
         Answer::Done(grants) => Ok(grants),
         Answer::Failed {
             reason,

@@ -264,7 +264,7 @@ impl Member {
         let exchange = || -> std::io::Result<Vec<u8>> {
             let mut stream = UnixStream::connect(&socket)?;
             stream.set_read_timeout(Some(ANSWER_TIME))?;
-            stream.write_all(&serde_json::to_vec(ask)?)?;
+            stream.write_all(&ask.document())?;
             stream.shutdown(Shutdown::Write)?;
             let mut answer = Vec::new();
             stream.read_to_end(&mut answer)?;
@@ -274,9 +274,9 @@ impl Member {
         if answer.is_empty() {
             return Ok(None);
         }
-        serde_json::from_slice(&answer)
+        Answer::parse(&answer)
             .map(Some)
-            .context("an answer is JSON")
+            .context("an answer cannot be read")
     }
 
     pub(super) fn add(&self, pod: &str, ipam: &Value) -> anyhow::Result<Outcome> {
