@@ -292,8 +292,14 @@ impl<I: Clone + Eq> Node<I> {
 
     /// The block was read: a record of a block that is no longer this node's ends, and pods keep their shared addresses.
     pub fn read(&mut self, seen: Option<&Block<I>>) {
-        let mine = seen.is_some_and(|block| block.mode == Mode::Node(self.name.clone()));
-        if self.pending.is_some() || mine {
+        if self.pending.is_some() {
+            return;
+        }
+        if let Some(mine) = seen.filter(|block| block.mode == Mode::Node(self.name.clone())) {
+            if let Some(record) = &mut self.record {
+                // A request of this node was made whose outcome it did not know.
+                record.confirmed &= record.uid == mine.uid && record.turn == mine.turn;
+            }
             return;
         }
         if let Some(record) = self.record.take() {
@@ -317,8 +323,11 @@ impl<I: Clone + Eq> Node<I> {
                 return Some(slot);
             }
             (Change::Create(Mode::Node(_)) | Change::Hold { .. }, Outcome::Made(block)) => {
-                let known = self.record.take().filter(|record| record.uid == block.uid);
-                let pods = known.map_or_else(|| vec![None; self.slots], |record| record.pods);
+                let known = self.record.take();
+                let mut pods = known.map_or_else(|| vec![None; self.slots], |record| record.pods);
+                for (slot, pod) in self.shared.drain(..) {
+                    pods[slot] = Some(pod);
+                }
                 let (uid, turn) = (block.uid.clone(), block.turn);
                 self.record = Some(Record {
                     uid,

@@ -44,7 +44,7 @@ struct Identity {
 /// The record of a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// The boot in which the uses below mean something, and in which the turn was raised.
+    /// The boot in which the uses below mean something.
     boot: String,
     pub name: String,
     pub space: String,
@@ -63,6 +63,8 @@ pub struct Held {
     pub uid: String,
     pub turn: u64,
     pub frozen: bool,
+    /// Whether the turn was raised in the boot of the record.
+    pub confirmed: bool,
 }
 
 /// A pod's use of an address.
@@ -114,6 +116,7 @@ impl Record {
                 uid: text(held, "uid")?,
                 turn: held.get("turn")?.as_u64()?,
                 frozen: held.get("frozen")?.as_bool()?,
+                confirmed: held.get("confirmed")?.as_bool()?,
             }),
         };
         let ended = |value: &Value| value.as_str().map(str::to_owned);
@@ -132,7 +135,7 @@ impl Record {
         let held = self
             .held
             .as_ref()
-            .map(|held| json!({"uid": held.uid, "turn": held.turn, "frozen": held.frozen}));
+            .map(|held| json!({"uid": held.uid, "turn": held.turn, "frozen": held.frozen, "confirmed": held.confirmed}));
         let uses: Vec<Value> = self.uses.iter().map(Use::value).collect();
         let document = json!({
             "schema": SCHEMA, "boot": boot, "name": self.name, "space": self.space, "first": self.first,
@@ -141,11 +144,14 @@ impl Record {
         document.to_string().into_bytes()
     }
 
-    /// Ends the uses of a former boot, and those that were only asked for. Of shared blocks their owners may still have slots.
+    /// Ends the uses of a former boot, and those that were only asked for. Of blocks that are shared, or may be, their owners may still
+    /// have slots.
     fn end(&mut self, all: bool) {
+        let is_frozen = self.held.as_ref().is_some_and(|held| held.frozen);
         let (over, kept): (Vec<_>, Vec<_>) =
             self.uses.drain(..).partition(|one| all || one.is_asked);
-        let over = over.into_iter().filter(|one| one.is_shared);
+        let over = over.into_iter();
+        let over = over.filter(|one| one.is_shared || is_frozen);
         self.ended.extend(over.map(|one| one.owner));
         self.uses = kept;
     }
@@ -250,11 +256,6 @@ impl Store {
         self.identity.boot != self.boot && self.identity.adopted.as_ref() != Some(&self.boot)
     }
 
-    /// Returns whether the node has never taken blocks without a record: another directory may have been here.
-    pub fn is_new(&self) -> bool {
-        self.identity.adopted.is_none()
-    }
-
     /// Notes that the node has taken its blocks without a record: one that loses its record from now on gives nothing until the next boot.
     pub fn set_adopted(&mut self) -> io::Result<()> {
         self.identity.adopted = Some(self.boot.clone());
@@ -344,6 +345,7 @@ mod tests {
             uid: "u".to_owned(),
             turn: 4,
             frozen: false,
+            confirmed: true,
         });
         record.uses.push(Use {
             slot: 3,
@@ -372,10 +374,10 @@ mod tests {
         };
         assert_eq!((read.uses.len(), &read.held), (1, &record("").held));
         let mut booted = Store::open_in_boot(dir.path(), "b").unwrap();
-        assert!(booted.may_adopt() && booted.is_new());
+        assert!(booted.may_adopt());
         booted.set_adopted().unwrap();
         let again = Store::open_in_boot(dir.path(), "b").unwrap();
-        assert!(!again.may_adopt() && !again.is_new());
+        assert!(!again.may_adopt());
         let all = booted.all().unwrap();
         let [Read::Former(read)] = &all[..] else {
             panic!("{all:?}")

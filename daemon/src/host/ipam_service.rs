@@ -274,11 +274,7 @@ impl Api for NodeApi {
     }
 
     fn list(&self, label: &str, value: &str) -> Result<Vec<Value>, ApiError> {
-        let path = if label.is_empty() {
-            BLOCKS.to_owned()
-        } else {
-            format!("{BLOCKS}?labelSelector={}", selector(label, value))
-        };
+        let path = format!("{BLOCKS}?labelSelector={}", selector(label, value));
         let mut list = self.read(&path)?.ok_or_else(no_kind)?;
         match list.get_mut("items").map(Value::take) {
             Some(Value::Array(items)) => Ok(items),

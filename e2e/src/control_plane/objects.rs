@@ -54,18 +54,24 @@ pub(crate) fn definitions(
     node: &Node,
     definitions: &[Value],
 ) -> anyhow::Result<()> {
-    let crd = sh::run(
-        Command::new("tar")
-            .args([
-                "--extract",
-                "--gzip",
-                "--to-stdout",
-                "--wildcards",
-                "--file",
-            ])
-            .arg(env.chart("rke2-multus-crd")?)
-            .arg("*/templates/*.yaml"),
-    )?;
+    let chart = env.chart("rke2-multus-crd")?;
+    let template = |name: &str| {
+        let options = [
+            "--extract",
+            "--gzip",
+            "--to-stdout",
+            "--wildcards",
+            "--file",
+        ];
+        let mut tar = Command::new("tar");
+        tar.args(options).arg(&chart);
+        sh::run(tar.arg(format!("*/templates/{name}.yaml")))
+    };
+    let crds = [
+        template("networkAttachmentDefinition")?,
+        template("addressBlock")?,
+    ];
+    let crd = crds.join("\n---\n");
     apply_definitions(&crd, control, node, definitions)
 }
 

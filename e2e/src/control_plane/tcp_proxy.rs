@@ -128,6 +128,9 @@ fn accept(shared: &Arc<Shared>, listener: TcpListener) {
 fn connect(shared: &Arc<Shared>, client: TcpStream) -> io::Result<()> {
     client.set_nonblocking(false)?;
     let server = TcpStream::connect((shared.server, SERVER))?;
+    // Otherwise the second part of a request waits for the acknowledgement of the first one.
+    client.set_nodelay(true)?;
+    server.set_nodelay(true)?;
     let (from, to, own) = (server.try_clone()?, client.try_clone()?, Arc::clone(shared));
     thread::spawn(move || pump(&own, from, to));
     pump(shared, client, server);

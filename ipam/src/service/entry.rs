@@ -78,7 +78,7 @@ impl Entry {
             uid: held.uid.as_str().into(),
             turn: held.turn,
             frozen: held.frozen,
-            confirmed: is_current,
+            confirmed: is_current && held.confirmed,
             pods,
         });
         entry.uses.clone_from(&record.uses);
@@ -86,7 +86,7 @@ impl Entry {
         // Without a use the file says that the block was asked for.
         if !entry.ended.is_empty() || (record.held.is_none() && record.uses.is_empty()) {
             entry.open_until = Some(settled);
-            entry.sweep_due = Some(settled);
+            entry.sweep_due = Some(Instant::now());
         }
         Some(entry)
     }
@@ -98,6 +98,7 @@ impl Entry {
             uid: held.uid.to_string(),
             turn: held.turn,
             frozen: held.frozen,
+            confirmed: held.confirmed,
         });
         record.uses.clone_from(&self.uses);
         record.ended.clone_from(&self.ended);
@@ -190,6 +191,9 @@ impl Entry {
         }
         // What was asked for and refused has nothing.
         self.uses.retain(|one| !one.is_asked);
+        if !self.ended.is_empty() {
+            self.sweep_due = Some(Instant::now());
+        }
         self.assign();
         slot
     }
@@ -224,10 +228,13 @@ impl Entry {
         let is_over = |one: &Use| one.attachment == *attachment && !one.is_asked;
         let (over, uses): (Vec<_>, Vec<_>) = self.uses.drain(..).partition(is_over);
         self.uses = uses;
+        let record = self.node.record.as_ref();
+        // The request to share it has the owners of before.
+        let is_frozen = record.is_some_and(|record| record.frozen);
         let mut is_shared = None;
         for one in over {
             self.node.del(&one.owner.as_str().into());
-            if one.is_shared {
+            if one.is_shared || is_frozen {
                 is_shared = Some(true);
                 self.ended.push(one.owner);
             } else {

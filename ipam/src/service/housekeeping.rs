@@ -24,7 +24,8 @@ impl<A: Api> Service<A> {
         {
             let state = self.lock();
             for (name, entry) in &state.entries {
-                if entry.sweep_due.is_some_and(|due| due <= now) {
+                let is_pending = entry.node.pending.is_some();
+                if entry.sweep_due.is_some_and(|due| due <= now) && !is_pending {
                     sweeps.push(name.clone());
                 }
                 if entry.report_due.is_some_and(|due| due <= now) {
@@ -50,7 +51,10 @@ impl<A: Api> Service<A> {
             let _ = self.let_go(&name);
         }
         let state = self.lock();
-        let due = state.entries.values();
+        let due = state
+            .entries
+            .values()
+            .filter(|entry| entry.node.pending.is_none());
         let due = due.flat_map(|entry| [entry.sweep_due, entry.report_due]);
         let next = due.flatten().min()?;
         Some(next.saturating_duration_since(Instant::now()))
@@ -73,6 +77,10 @@ impl<A: Api> Service<A> {
                 let Some(entry) = state.entries.get_mut(name) else {
                     return Ok(());
                 };
+                if entry.node.pending.is_some() {
+                    // Its outcome says whether there is something to free.
+                    return Ok(());
+                }
                 let view = known.as_ref().map(|known| own.view(known));
                 let ended = |request: &Request<Id>| {
                     let owner = freed(request).is_some_and(|(_, owner)| {
@@ -173,11 +181,7 @@ impl<A: Api> Service<A> {
         // An event may be older than the last answer. The block is read where something is to be done.
         let is_wanted = {
             let state = self.lock();
-            let known = state
-                .entries
-                .get(&name)
-                .is_some_and(|entry| entry.node.record.is_some());
-            known && (!block.wanted.is_empty() || block.is_deleted)
+            state.entries.contains_key(&name) && (!block.wanted.is_empty() || block.is_deleted)
         };
         if !is_wanted || self.read(&own, &name).is_err() {
             return;
@@ -191,27 +195,32 @@ impl<A: Api> Service<A> {
         let _ = outcome;
     }
 
+    /// Shares a block that others want. After a boot its turn is raised first.
     fn share(&self, own: &Own, name: &str) -> Result<(), Failure> {
-        let request = {
-            let mut state = self.lock();
-            let is_wanted = state
-                .known
-                .get(name)
-                .is_some_and(|known| !known.wanted.is_empty());
-            let Some(entry) = state.entries.get_mut(name).filter(|_| is_wanted) else {
-                return Ok(());
+        loop {
+            let request = {
+                let mut state = self.lock();
+                let known = state.known.get(name);
+                let Some(known) = known.filter(|known| !known.wanted.is_empty()) else {
+                    return Ok(());
+                };
+                let view = own.view(known);
+                let Some(entry) = state.entries.get_mut(name) else {
+                    return Ok(());
+                };
+                let before = entry.clone();
+                let request = entry.node.confirm(&view).or_else(|| entry.node.share());
+                let Some(request) = request else {
+                    return Ok(());
+                };
+                if let Err(failure) = self.note(&mut state, name) {
+                    state.entries.insert(name.to_owned(), before);
+                    return Err(failure);
+                }
+                request
             };
-            let before = entry.clone();
-            let Some(request) = entry.node.share() else {
-                return Ok(());
-            };
-            if let Err(failure) = self.note(&mut state, name) {
-                state.entries.insert(name.to_owned(), before);
-                return Err(failure);
-            }
-            request
-        };
-        self.exchange(own, name, &request).map(|_| ())
+            self.exchange(own, name, &request)?;
+        }
     }
 
     /// Lets a block go that was deleted, once nobody uses it.
@@ -263,19 +272,10 @@ impl<A: Api> Service<A> {
     /// After a boot nothing has a use: the node takes its blocks without a record, and frees the slots that its pods had.
     fn adopt(&self) -> Result<(), Failure> {
         let own = self.own()?;
-        let is_new = {
-            let store = self
-                .store
-                .lock()
-                .unwrap_or_else(std::sync::PoisonError::into_inner);
-            store.is_new()
-        };
-        // A directory that was made in place of another one does not know which shared blocks have slots of this node.
-        let objects = if is_new {
-            self.api.list("", "")?
-        } else {
-            self.api.list(object::NODE_LABEL, &own.holder.node)?
-        };
+        // The disk may be an older one, or another directory: it does not say which shared blocks have slots of this node.
+        let nodes = [&own.holder.node, ""];
+        let lists = nodes.map(|node| self.api.list(object::NODE_LABEL, node));
+        let objects = lists.into_iter().collect::<Result<Vec<_>, _>>()?.concat();
         for object in &objects {
             let Ok(block) = AddressBlock::parse(object) else {
                 continue;

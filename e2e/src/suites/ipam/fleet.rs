@@ -11,7 +11,7 @@ use std::{
         Mutex, PoisonError,
         atomic::{AtomicU32, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, ensure};
@@ -29,7 +29,7 @@ use crate::{
         objects,
         tcp_proxy::{Condition, PORT, TcpProxy},
     },
-    daemon::{self, ACCOUNT_DIR, Access, STATE_DIR},
+    daemon::{self, Access, STATE_DIR},
     node::{Node, Service, layout, network::NodeNetwork},
     sandbox::Running,
     sh,
@@ -41,6 +41,9 @@ const NODES: u8 = 4;
 const NAMESPACE: &str = "kube-system";
 /// Longer than an ADD takes whose API server does not answer.
 const ANSWER_TIME: Duration = Duration::from_mins(1);
+/// How long the plugin waits for the next service, and the pause between two attempts.
+const REPLACEMENT_TIME: Duration = Duration::from_secs(10);
+const REPLACEMENT_PAUSE: Duration = Duration::from_millis(50);
 /// The kernel's name of its boot, over which each node has a file of its own.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 const OWN_BOOT_ID: &str = "/run/boot_id";
@@ -78,7 +81,7 @@ impl Fleet {
         let server = Node::start(env, &network, NODES + 1, &[&env.bin])?;
         let control = ControlPlane::start(&server, Components::ApiServer)?;
         let api = ApiClient::start(&server, &control.admin())?;
-        objects::definitions(env, &control, &server, &[])?;
+        objects::definitions(env, &control, &server, &[objects::storage()])?;
         let names: Vec<_> = (1..=NODES).map(|number| format!("n{number}")).collect();
         let nodes = names
             .iter()
@@ -101,6 +104,7 @@ impl Fleet {
             api,
             _network: network,
         };
+        sh::until(30, "blocks can be made", || fleet.blocks())?;
         for member in &fleet.members {
             member.start()?;
         }
@@ -133,28 +137,6 @@ impl Fleet {
         Ok(list["items"].as_array().cloned().unwrap_or_default())
     }
 
-    /// Sends a patch of a block with the account of a node's daemon.
-    pub(super) fn patch_as(&self, member: &Member, name: &str, patch: &str) -> anyhow::Result<()> {
-        let token = fs::read_to_string(member.node.path(&format!("{ACCOUNT_DIR}/token")))?;
-        let resource = format!("{RESOURCE}.{GROUP}");
-        let mut command = self.server.command("kubectl");
-        let file = self.server.dir.join("token.conf");
-        let config = json!({"apiVersion": "v1", "kind": "Config", "current-context": "a",
-            "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],
-            "clusters": [{"name": "a", "cluster": {"server": "https://127.0.0.1:6443", "insecure-skip-tls-verify": true}}],
-            "users": [{"name": "a", "user": {"token": token}}]});
-        fs::write(&file, config.to_string())?;
-        sh::run(command.arg("--kubeconfig").arg(file).args([
-            "patch",
-            &resource,
-            name,
-            "--type=json",
-            "--patch",
-            patch,
-        ]))
-        .map(drop)
-    }
-
     /// Kills the API server and starts it again.
     pub(super) fn restart_server(&self) -> anyhow::Result<()> {
         self.control.stop_server(&self.server)?;
@@ -181,7 +163,7 @@ impl Member {
             &[
                 "create",
                 "token",
-                "rke2-multus",
+                "multus",
                 "--namespace",
                 NAMESPACE,
                 "--bound-object-kind=Pod",
@@ -270,13 +252,19 @@ impl Member {
             stream.read_to_end(&mut answer)?;
             Ok(answer)
         };
-        let answer = exchange().unwrap_or_default();
-        if answer.is_empty() {
-            return Ok(None);
+        // A service that has ended is replaced, and the plugin asks the next one.
+        let deadline = Instant::now() + REPLACEMENT_TIME;
+        loop {
+            let answer = exchange().unwrap_or_default();
+            if !answer.is_empty() {
+                let answer = Answer::parse(&answer);
+                return answer.map(Some).context("an answer cannot be read");
+            }
+            if Instant::now() >= deadline {
+                return Ok(None);
+            }
+            std::thread::sleep(REPLACEMENT_PAUSE);
         }
-        Answer::parse(&answer)
-            .map(Some)
-            .context("an answer cannot be read")
     }
 
     pub(super) fn add(&self, pod: &str, ipam: &Value) -> anyhow::Result<Outcome> {
@@ -405,6 +393,6 @@ fn rights(env: &TestEnv) -> anyhow::Result<Vec<Value>> {
 fn daemon_pod(node: &str) -> Value {
     let mut pod = objects::pod(&format!("multus-{node}"), node, None);
     pod["metadata"]["namespace"] = NAMESPACE.into();
-    pod["spec"]["serviceAccountName"] = "rke2-multus".into();
+    pod["spec"]["serviceAccountName"] = "multus".into();
     pod
 }

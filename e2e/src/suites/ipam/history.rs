@@ -22,7 +22,8 @@ struct Use {
 #[derive(Debug, Default)]
 struct Events {
     uses: Vec<Use>,
-    failed: usize,
+    /// Why requests have failed, and how many.
+    failed: BTreeMap<String, usize>,
     /// How often a node has lost its power.
     boots: BTreeMap<String, u32>,
 }
@@ -60,8 +61,8 @@ impl History {
         true
     }
 
-    pub(super) fn failed(&self) {
-        self.lock().failed += 1;
+    pub(super) fn failed(&self, reason: &str) {
+        *self.lock().failed.entry(reason.to_owned()).or_default() += 1;
     }
 
     /// A pod is about to be deleted.
@@ -86,10 +87,18 @@ impl History {
         }
     }
 
-    /// Returns how many addresses were given, and how many requests have failed.
-    pub(super) fn counts(&self) -> (usize, usize) {
+    /// Returns how many addresses were given.
+    pub(super) fn given(&self) -> usize {
+        self.lock().uses.len()
+    }
+
+    /// Returns how many addresses were given, and why requests have failed, the most frequent reason first.
+    pub(super) fn counts(&self) -> (usize, Vec<(String, usize)>) {
         let events = self.lock();
-        (events.uses.len(), events.failed)
+        let failed = events.failed.clone().into_iter();
+        let mut failed: Vec<_> = failed.collect();
+        failed.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        (events.uses.len(), failed)
     }
 
     /// Fails when two uses of one address overlap.
