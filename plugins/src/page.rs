@@ -58,7 +58,7 @@ fn configuration(row: &Row) -> Value {
     if row.is_ipam {
         config["type"] = "bridge".into();
         config["ipam"] = json!({"type": row.plugin});
-        if row.plugin == "host-local" {
+        if ["host-local", "multus-ipam"].contains(&row.plugin.as_str()) {
             config["ipam"]["ranges"] = json!([[{"subnet": "10.65.0.0/24"}]]);
         }
         for (key, value) in example {

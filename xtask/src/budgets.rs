@@ -8,7 +8,7 @@ use crate::{arch::Arch, programs};
 /// The uncompressed layers of one platform of the image.
 const IMAGE: u64 = 12_000_000;
 /// An architecture's archive. Its layers are gzip, a quarter larger than zstd, since Docker 20.10 loads no other compression; the one file is
-/// smaller than the two twins that a medium had with zstd.
+/// smaller than the two twins that a medium had with zstd. Addresses for the whole cluster made it 0.23 MB larger.
 const ARCHIVE: u64 = 5_000_000;
 /// A packed chart: with what Helm stores of a release, it must fit into one Secret of a megabyte many times over.
 const CHART: u64 = 100_000;

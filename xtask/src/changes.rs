@@ -31,7 +31,7 @@ const EVERYTHING: [&str; 5] = [
 ];
 
 /// The suites that run what a package is in.
-const SUITES: [(&str, &[Suite]); 7] = [
+const SUITES: [(&str, &[Suite]); 8] = [
     (
         "daemon",
         &[
@@ -46,6 +46,7 @@ const SUITES: [(&str, &[Suite]); 7] = [
             Suite::K3s,
         ],
     ),
+    ("ipam", &[Suite::Ipam]),
     (
         "shim",
         &[

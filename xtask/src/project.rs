@@ -18,8 +18,8 @@ use crate::{changelog, release_line};
 /// Directories with the sources of the programs.
 pub(crate) const PROGRAMS: &[&str] = &[
     "airgap", "api", "archive", "chart", "cmdline", "cni", "daemon", "dhcp", "distro", "features",
-    "kubectl", "netlink", "node", "plan", "plugins", "registry", "release", "shim", "signing",
-    "trust", "vpn",
+    "ipam", "kubectl", "netlink", "node", "plan", "plugins", "registry", "release", "shim",
+    "signing", "trust", "vpn",
 ];
 /// Directories that affect a release, besides [`PROGRAMS`].
 pub(crate) const PACKING: &[&str] = &["docs", "images", "xtask"];

@@ -81,6 +81,8 @@ impl Entry {
             confirmed: is_current && held.confirmed,
             pods,
         });
+        // What was given last was perhaps not reported.
+        entry.report_due = record.held.as_ref().map(|_| Instant::now());
         entry.uses.clone_from(&record.uses);
         entry.ended.clone_from(&record.ended);
         // Without a use the file says that the block was asked for.

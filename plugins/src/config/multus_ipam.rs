@@ -36,6 +36,9 @@ impl Config {
         let object = document.get("ipam").and_then(Value::as_object);
         let object = object.ok_or_else(|| failure!("IPAM config missing 'ipam' key"))?;
         let definition = ipam::config::parse(object).map_err(|error| failure!("{error}"))?;
+        if definition.sticky == ipam::Sticky::Owner {
+            bail!("ipam.sticky: \"owner\" is not supported yet: leave it out");
+        }
         let requests: Requests = call.config()?;
         let args = call.args.split(';').filter_map(|pair| pair.split_once('='));
         let mut from_args = args.filter(|(key, value)| *key == "IP" && !value.is_empty());
@@ -107,6 +110,12 @@ mod tests {
                 "",
                 "",
                 "ipam.routes",
+            ),
+            (
+                json!({"type": "multus-ipam", "subnet": "10.20.0.0/16", "sticky": "owner"}),
+                "",
+                "",
+                "ipam.sticky: \"owner\" is not supported yet",
             ),
             (
                 lan.clone(),
