@@ -256,17 +256,20 @@ impl App {
             };
             tokio::spawn(hotplug::run(pod_reconciler, self.pods.listen()));
         }
-        let leasing = tokio::spawn(dhcp::run(
+        let leases = dhcp::run(
             Arc::clone(reconciler),
             Arc::clone(&self.cluster),
             self.config.dhcp,
-        ));
-        tokio::spawn(ipam::run(
+        );
+        let addresses = ipam::run(
             Arc::clone(reconciler),
             Arc::clone(&self.cluster),
             self.identity.node.clone(),
             self.config.ipam,
-        ));
+        );
+        let leasing = tokio::spawn(async move {
+            tokio::join!(leases, addresses);
+        });
         if let Some(port) = self.config.metrics_port {
             tokio::spawn(metrics_port::serve(Arc::clone(service), port));
         }

@@ -9,11 +9,7 @@ use node::{
 };
 
 use super::CommandContext;
-use crate::{
-    app, certificate, config_manager,
-    host::{dhcp_server, dhcp_service::Paths},
-    state,
-};
+use crate::{app, certificate, config_manager, host, state};
 
 /// Removes the CNI configuration first, then the installed files. A failure to detach does not stop the removal, but is returned at its end.
 pub async fn run(context: &CommandContext, detach: bool) -> anyhow::Result<()> {
@@ -66,10 +62,9 @@ pub async fn run(context: &CommandContext, detach: bool) -> anyhow::Result<()> {
             writeln!(out, "removed {path}")?;
         }
     }
-    if dhcp_server::end() > 0 {
+    if host::end_services(&config.cni_dir, &root) > 0 {
         writeln!(out, "ended the plugin dhcp that held leases")?;
     }
-    Paths::new(&config.cni_dir).remove(&root, &root);
     state::remove_locks(&root, &config.cni_dir)?;
     if let Some(settings) = &config.certificate
         && certificate::remove(&root, settings)?

@@ -10,3 +10,15 @@ pub mod limits;
 pub mod links;
 pub mod node_service;
 pub mod orphans;
+
+use std::path::Path;
+
+use node::root::Root;
+
+/// Removes what nothing needs while no daemon serves plugins; leases and records of running pods stay. Returns how many processes it ended.
+pub fn end_services(state_dir: &Path, root: &Root) -> usize {
+    let ended = dhcp_server::end();
+    dhcp_service::Paths::new(state_dir).remove(root, root);
+    ipam_service::Paths::new(state_dir).remove(root);
+    ended
+}

@@ -26,8 +26,7 @@ use crate::{
     certificate,
     config_manager::{self, Target},
     host::{
-        dhcp_server,
-        dhcp_service::Paths,
+        self,
         dir_watch::{DirectoryWatch, changed_or_never},
         exec::RuntimeExec,
     },
@@ -424,8 +423,7 @@ impl NodeReconciler {
             Ok(removed) => info!(?removed, "removed installed files"),
             Err(error) => warn!(%error, "cannot remove all installed files"),
         }
-        dhcp_server::end();
-        Paths::new(&self.config.cni_dir).remove(&self.root, &self.root);
+        host::end_services(&self.config.cni_dir, &self.root);
         let certificate = self.config.certificate.as_ref();
         match certificate.map(|settings| certificate::remove(&self.root, settings)) {
             None | Some(Ok(false)) => {}

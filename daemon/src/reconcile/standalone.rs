@@ -13,11 +13,7 @@ use node::{
 use tracing::{info, warn};
 
 use super::node::{NodeReconciler, shipped};
-use crate::{
-    config_manager,
-    host::{dhcp_server, dhcp_service::Paths},
-    serving::socket,
-};
+use crate::{config_manager, host, serving::socket};
 
 impl NodeReconciler {
     /// Installs the plugins: one program, and a link for each name that no other program has in a directory of the runtime. Names that are
@@ -101,8 +97,7 @@ impl NodeReconciler {
             Ok(removed) => info!(?removed, "removed the plugins"),
             Err(error) => warn!(%error, "cannot remove all plugins"),
         }
-        dhcp_server::end();
-        Paths::new(&self.config.cni_dir).remove(&self.root, &self.root);
+        host::end_services(&self.config.cni_dir, &self.root);
     }
 }
 

@@ -60,13 +60,14 @@ pub(crate) fn pod_artifacts(node: &Node) -> anyhow::Result<Vec<String>> {
     Ok(left)
 }
 
-/// Lists every file below a directory, also temporary ones that a crash left. The daemon never deletes its file of locks.
+/// Lists every file below a directory, also temporary ones that a crash left. The daemon never deletes its file of locks, and what tells its
+/// records of addresses from those of another installation.
 fn files(node: &Node, directory: &str, found: &mut Vec<String>) -> anyhow::Result<()> {
     for name in node.list(directory)? {
         let path = format!("{directory}/{name}");
         if node.path(&path).is_dir() {
             files(node, &path, found)?;
-        } else if name != "container.locks" {
+        } else if !["container.locks", "identity.json"].contains(&name.as_str()) {
             found.push(path);
         }
     }

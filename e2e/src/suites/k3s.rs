@@ -3,6 +3,7 @@
 //! systemd does not start them, because K3s needs the controllers of control groups, which a systemd inside a node does not have on every
 //! machine; suite `service` has the units on a real systemd.
 
+mod addresses;
 pub(super) mod charts;
 mod compiled;
 pub(super) mod documented;
@@ -181,6 +182,7 @@ fn life(env: &TestEnv, k3s: &K3s, report: &mut Report) -> Result<(), CheckFailed
         },
     )?;
     cluster.pods(report)?;
+    cluster.addresses(env, report)?;
 
     report.check(
         "docs/first-network.md: uninstall on every node, and a restart",
@@ -637,7 +639,8 @@ impl DistroCluster {
             let objects = self.kubectl(&["get", kinds, ALL, "--output=name"])?;
             let ours: Vec<_> = objects
                 .lines()
-                .filter(|name| name.contains("multus"))
+                // A CRD stays with its objects.
+                .filter(|name| name.contains("multus") && !name.contains("/addressblocks.ipam."))
                 .collect();
             ensure!(ours.is_empty(), "there are {ours:?}");
             Ok(())
@@ -677,6 +680,8 @@ impl DistroCluster {
             // The state of a job that ended after the daemon, where it has a network of its own.
             let jobs = containers_of(&member.node, "helm-delete-")?;
             found.retain(|path| !jobs.iter().any(|id| path.contains(id)));
+            // The next daemon has to know what this node has given.
+            found.retain(|path| !path.contains("/.multus-rs/ipam/"));
             found.sort_unstable();
             ensure!(found == member.left(), "there are {found:?}");
             Ok(())

@@ -435,10 +435,10 @@ fn nothing_is_given_after_a_boot_before_the_turn_was_raised() {
     let lan = ipam("10.20.0.0/16");
     let first = a.add("1", &lan).unwrap();
     a.boot();
-    server.requests();
-    server.fates.lock().unwrap().push(Fate::Made);
     a.work();
-    *server.fates.lock().unwrap() = vec![Fate::Away, Fate::Made, Fate::Made];
+    a.service.own().unwrap();
+    // The block is read, and the patch that raises its turn gets no answer.
+    *server.fates.lock().unwrap() = vec![Fate::Away, Fate::Made];
     let failed = a.add("2", &lan).unwrap_err();
     assert!(failed.contains("no answer"), "{failed}");
     let mut given = BTreeSet::new();
