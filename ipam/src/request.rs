@@ -23,12 +23,11 @@ pub struct Own {
 }
 
 impl Own {
-    /// Returns whether this node holds the block of a holder: its directory says so, or the machine of this very Node was started since.
+    /// Returns whether this node holds the block of a holder: its directory says so, or the machine was started since another directory was
+    /// there, and a Node of this name that was deleted says that its machine is off.
     fn is(&self, holder: &Holder) -> bool {
         let is_node = self.holder.node == holder.node;
-        is_node
-            && (self.holder.incarnation == holder.incarnation
-                || (self.is_complete && self.holder.uid == holder.uid))
+        is_node && (self.is_complete || self.holder.incarnation == holder.incarnation)
     }
 
     /// Returns a block as the protocol sees it. A holder that is not this node has a name that no node has.
@@ -204,7 +203,8 @@ pub fn report(uid: &str, turn: u64, slots: u32) -> Value {
 /// Returns the patch by which a node asks the holder of a block to share it.
 pub fn want(block: &AddressBlock, node: &str) -> Value {
     let wanted: Vec<&str> = block.wanted.iter().map(|node| &**node).collect();
-    let all: Vec<&str> = wanted.iter().copied().chain([node]).collect();
+    let others = wanted.into_iter().filter(|one| *one != node);
+    let all: Vec<&str> = others.chain([node]).collect();
     json!([
         test("/metadata/uid", &*block.uid),
         test("/spec/turn", block.turn),

@@ -541,7 +541,12 @@ fn block_of_a_node_that_is_gone_is_taken_when_nothing_is_left_of_it() {
 
 #[test]
 fn emptied_directory_gives_nothing_of_its_blocks_before_a_boot() {
-    for (first, count) in [("10.20.1.0", 255), ("10.20.0.2", 509)] {
+    // Also where the Node was made again under its name.
+    for (first, count, uid) in [
+        ("10.20.1.0", 255, "1"),
+        ("10.20.0.2", 509, "1"),
+        ("10.20.0.2", 509, "2"),
+    ] {
         let server = Server::with_nodes(&["a"]);
         let mut a = Machine::new(&server, "a");
         let lan = json!({"type": "multus-ipam", "subnet": "10.20.0.0/23", "rangeStart": first});
@@ -552,6 +557,7 @@ fn emptied_directory_gives_nothing_of_its_blocks_before_a_boot() {
         a.work();
         let after = a.add("new", &lan).unwrap();
         assert!(!before.contains(&after), "{after:?} is in use");
+        server.register("a", uid);
         a.boot();
         a.work();
         let mut given = BTreeSet::new();
