@@ -13,6 +13,9 @@ pub mod service;
 pub mod store;
 pub mod wire;
 
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
+
 pub use config::{ConfigError, Definition, Sticky};
 pub use object::{AddressBlock, Holder, Mode, ObjectError, Slot};
 pub use range::{Block, Range, RangeError, Subnet};

@@ -264,3 +264,160 @@ fn replace(path: &str, value: impl Into<Value>) -> Value {
 fn add(path: &str, value: impl Into<Value>) -> Value {
     json!({"op": "add", "path": path, "value": value.into()})
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::{Answer, Node, Outcome};
+
+    fn own() -> Own {
+        Own {
+            holder: Holder {
+                node: "a".into(),
+                uid: "1".into(),
+                incarnation: "i".into(),
+            },
+            is_complete: false,
+        }
+    }
+
+    fn pod(owner: &str) -> Option<SlotPod> {
+        Some(SlotPod {
+            namespace: "shop".to_owned(),
+            name: owner.to_owned(),
+            uid: "u".to_owned(),
+            node: "a".to_owned(),
+        })
+    }
+
+    fn block() -> Block {
+        Block::of([10, 20, 3, 0].into())
+    }
+
+    /// Returns the block that the API server makes of an object.
+    fn stored(mut object: Value) -> AddressBlock {
+        object["metadata"]["uid"] = "block".into();
+        object["metadata"]["resourceVersion"] = "1".into();
+        AddressBlock::parse(&object).unwrap()
+    }
+
+    fn context<'a>(own: &'a Own, seen: Option<&'a AddressBlock>) -> Context<'a> {
+        Context {
+            own,
+            space: "",
+            block: block(),
+            seen,
+            pod: &pod,
+        }
+    }
+
+    fn sent(answer: Answer<Id>) -> node::Request<Id> {
+        match answer {
+            Answer::Send(request) => request,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Everything that a request relies on is tested at the moment of the change.
+    #[test]
+    fn each_patch_has_all_tests_of_its_request() {
+        let own = own();
+        let mut node: Node<Id> = Node::new("a".into(), 32);
+        let all: Vec<usize> = (0..32).collect();
+        let create = sent(node.add(None, &"pod/1".into(), &all, false, |_| false));
+        let Change::Create(mode) = &create.change else {
+            panic!("{create:?}")
+        };
+        let object = context(&own, None).object(mode);
+        assert_eq!(object["metadata"]["finalizers"], json!([object::FINALIZER]));
+        let held = stored(object);
+        node.answered(Outcome::Made(&own.view(&held)));
+        let granted = node.add(None, &"pod/1".into(), &[5], false, |_| false);
+        assert_eq!(granted, Answer::Granted(5));
+
+        let label = "/metadata/labels/ipam.multus-rs.cni.cncf.io~1node";
+        let holder = json!({"node": "a", "uid": "1", "incarnation": "i"});
+        let tests = [
+            test("/metadata/uid", "block"),
+            test("/spec/turn", 1),
+            test("/spec/mode", "node"),
+            test("/spec/holder", holder.clone()),
+        ];
+        node.boot();
+        let confirm = node.confirm(&own.view(&held)).unwrap();
+        let expected = [
+            &tests[..],
+            &[
+                replace("/spec/holder", holder),
+                replace("/spec/turn", 2),
+                add("/spec/used", "00000000"),
+                add(label, "a"),
+            ],
+        ];
+        let patch = |request, seen| context(&own, Some(seen)).patch(request).unwrap();
+        assert_eq!(patch(&confirm, &held), json!(expected.concat()));
+        node.answered(Outcome::Made(&own.view(&held)));
+        node.add(None, &"pod/2".into(), &[7], false, |_| false);
+
+        let share = node.share().unwrap();
+        let patch_of_share = patch(&share, &held);
+        let mut slots = vec![json!({"owner": "", "pods": []}); 32];
+        slots[7] = json!({"owner": "pod/2", "pods": [{"namespace": "shop", "name": "pod/2", "uid": "u", "node": "a"}]});
+        let expected = [
+            &tests[..],
+            &[
+                replace("/spec/mode", "shared"),
+                json!({"op": "remove", "path": "/spec/holder"}),
+                replace("/spec/turn", 2),
+                add("/spec/slots", slots.clone()),
+                add("/spec/used", ""),
+                add("/spec/wanted", json!([])),
+                add(label, ""),
+            ],
+        ];
+        assert_eq!(patch_of_share, json!(expected.concat()));
+
+        let spec = json!({"schema": 1, "space": "", "first": "10.20.3.0", "turn": 2, "mode": "shared", "slots": slots});
+        let shared = stored(json!({"metadata": {"name": "10.20.3.0"}, "spec": spec}));
+        let mut other: Node<Id> = Node::new("b".into(), 32);
+        let view = own.view(&shared);
+        let take = sent(other.add(Some(&view), &"pod/3".into(), &[9], true, |_| false));
+        let taken = json!({"owner": "pod/3", "pods": [{"namespace": "shop", "name": "pod/3", "uid": "u", "node": "a"}]});
+        let expected = json!([
+            test("/metadata/uid", "block"),
+            test("/spec/mode", "shared"),
+            test("/spec/slots/9/owner", ""),
+            replace("/spec/slots/9", taken),
+        ]);
+        assert_eq!(patch(&take, &shared), expected);
+        let free = node::Node::new("a".into(), 32).free(&view, |_| false);
+        let expected = json!([
+            test("/metadata/uid", "block"),
+            test("/spec/mode", "shared"),
+            test("/spec/slots/7/owner", "pod/2"),
+            replace("/spec/slots/7", json!({"owner": "", "pods": []})),
+        ]);
+        assert_eq!(patch(&free[0], &shared), expected);
+    }
+
+    #[test]
+    fn deleted_block_goes_only_while_nobody_has_an_address() {
+        let slots = vec![json!({"owner": ""}); 32];
+        let spec = json!({"schema": 1, "space": "", "first": "10.20.3.0", "turn": 2, "mode": "shared", "slots": slots});
+        let shared = stored(json!({"metadata": {"name": "10.20.3.0"}, "spec": spec}));
+        let patch = let_go(&shared);
+        let tests = patch.as_array().unwrap().iter();
+        let tests = tests.filter(|step| step["op"] == "test").count();
+        assert_eq!(tests, 3 + 32);
+        assert_eq!(patch[3], test("/spec/slots/0/owner", ""));
+    }
+
+    #[test]
+    fn wish_is_written_once_for_each_node() {
+        let spec = json!({"schema": 1, "space": "", "first": "10.20.3.0", "turn": 2, "mode": "node", "wanted": ["b", "c"],
+            "holder": {"node": "x", "uid": "1", "incarnation": "i"}});
+        let block = stored(json!({"metadata": {"name": "10.20.3.0"}, "spec": spec}));
+        let patch = want(&block, "b");
+        assert_eq!(patch[3], add("/spec/wanted", json!(["c", "b"])));
+    }
+}

@@ -108,7 +108,7 @@ impl Record {
         }
     }
 
-    fn parse(bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
         let value = document(bytes)?;
         let held = match value.get("held") {
             None | Some(Value::Null) => None,
@@ -131,7 +131,7 @@ impl Record {
         })
     }
 
-    fn document(&self, boot: &str) -> Vec<u8> {
+    pub(crate) fn document(&self, boot: &str) -> Vec<u8> {
         let held = self
             .held
             .as_ref()

@@ -1,0 +1,122 @@
+//! Targets for fuzzing: readers of what users write into definitions, of objects that anybody with rights may edit, of files on disk, and of
+//! what comes through the socket.
+//!
+//! A target returns whether it accepted its input, and panics when an accepted input breaks an invariant of its reader.
+
+use serde_json::Value;
+
+use crate::object::{AddressBlock, Holder, Mode};
+use crate::range::{BLOCK_SIZE, Range};
+use crate::request::{Own, let_go, want};
+use crate::store::Record;
+use crate::wire::{Answer, Ask};
+use crate::{config, object};
+
+/// The `ipam` object of a definition.
+pub fn definitions(input: &[u8]) -> bool {
+    let Ok(Value::Object(written)) = serde_json::from_slice(input) else {
+        return false;
+    };
+    let Ok(definition) = config::parse(&written) else {
+        return false;
+    };
+    for range in definition.lists.iter().flatten() {
+        assert!(range.count() > 0);
+        let blocks = range.block_count();
+        for place in [0, blocks / 2, blocks - 1] {
+            let block = range.block_at(place).expect("it is one of them");
+            assert_ne!(range.slots(block), 0, "a block without an address");
+        }
+        assert_eq!(range.block_at(blocks), None);
+        check_ends(range);
+    }
+    true
+}
+
+/// The range gives no address outside of its subnet, and not its gateway.
+fn check_ends(range: &Range) {
+    let subnet = range.subnet();
+    let gateway = range.gateway();
+    assert!(gateway.is_none_or(|gateway| !range.contains(gateway)));
+    let blocks = range.block_count();
+    for block in [0, blocks - 1].map(|place| range.block_at(place).expect("it is one")) {
+        for slot in 0..BLOCK_SIZE {
+            let is_given = range.slots(block) & (1 << slot) != 0;
+            assert!(!is_given || subnet.contains(block.address(slot)));
+        }
+    }
+}
+
+/// A block as somebody may have edited it.
+pub fn blocks(input: &[u8]) -> bool {
+    let Ok(written) = serde_json::from_slice(input) else {
+        return false;
+    };
+    let Ok(block) = AddressBlock::parse(&written) else {
+        return false;
+    };
+    let name = written.pointer("/metadata/name").and_then(Value::as_str);
+    assert_eq!(name, Some(&*object::name(&block.space, block.block)));
+    if let Mode::Shared(slots) | Mode::Closed(slots) = &block.mode {
+        assert_eq!(slots.len(), BLOCK_SIZE as usize);
+    }
+    let own = Own {
+        holder: Holder {
+            node: "a".into(),
+            uid: "1".into(),
+            incarnation: "i".into(),
+        },
+        is_complete: false,
+    };
+    assert_eq!(own.view(&block).turn, block.turn);
+    assert!(want(&block, "a").is_array() && let_go(&block).is_array());
+    true
+}
+
+/// The record of a block on disk.
+pub fn records(input: &[u8]) -> bool {
+    let Some(record) = Record::parse(input) else {
+        return false;
+    };
+    let again = Record::parse(&record.document("b")).expect("it was written by us");
+    assert_eq!((again.uses, again.held), (record.uses, record.held));
+    true
+}
+
+/// A request of a plugin, or the answer of the service.
+pub fn requests(input: &[u8]) -> bool {
+    if let Some(answer) = Answer::parse(input) {
+        assert_eq!(Answer::parse(&answer.document()), Some(answer));
+        return true;
+    }
+    let Some(ask) = Ask::parse(input) else {
+        return false;
+    };
+    assert_eq!(Ask::parse(&ask.document()), Some(ask));
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use testkit::fuzz::corpus::run;
+
+    #[test]
+    fn definitions() {
+        run("ipam_definitions", super::definitions);
+    }
+
+    #[test]
+    fn blocks() {
+        run("ipam_blocks", super::blocks);
+    }
+
+    #[test]
+    fn records() {
+        run("ipam_records", super::records);
+    }
+
+    #[test]
+    fn requests() {
+        run("ipam_requests", super::requests);
+    }
+}
