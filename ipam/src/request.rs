@@ -281,14 +281,14 @@ mod tests {
         }
     }
 
-    fn pod(owner: &str) -> Option<SlotPod> {
+    const POD: &dyn Fn(&str) -> Option<SlotPod> = &|owner| {
         Some(SlotPod {
             namespace: "shop".to_owned(),
             name: owner.to_owned(),
             uid: "u".to_owned(),
             node: "a".to_owned(),
         })
-    }
+    };
 
     fn block() -> Block {
         Block::of([10, 20, 3, 0].into())
@@ -307,7 +307,7 @@ mod tests {
             space: "",
             block: block(),
             seen,
-            pod: &pod,
+            pod: POD,
         }
     }
 
