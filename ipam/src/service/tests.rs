@@ -1,5 +1,6 @@
 //! Nodes with an API server in memory, which applies patches as the real one does, and loses answers and delays writes on demand.
 
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::thread;
@@ -19,6 +20,8 @@ enum Fate {
     Late,
     /// The server cannot be reached.
     Away,
+    /// It is made, and the process ends before the answer comes.
+    Killed,
 }
 
 #[derive(Default)]
@@ -33,6 +36,8 @@ struct Server {
     requests: Mutex<Vec<String>>,
     count: AtomicU64,
     watchers: Mutex<Vec<(String, mpsc::Sender<Value>)>>,
+    /// A directory of records, and where its state at the time of a kill is kept.
+    disks: Mutex<Option<(PathBuf, PathBuf)>>,
 }
 
 fn child<'a>(value: &'a mut Value, key: &str) -> &'a mut Value {
@@ -179,6 +184,12 @@ impl Api for Arc<Server> {
         match self.fate("patch", name) {
             Fate::Made => self.apply(name, patch),
             Fate::Lost => self.apply(name, patch).and(Err(lost())),
+            Fate::Killed => {
+                let disks = self.disks.lock().unwrap();
+                let (disk, kept) = disks.as_ref().unwrap();
+                copy_dir(disk, kept);
+                self.apply(name, patch).and(Err(lost()))
+            }
             Fate::Away => Err(lost()),
             Fate::Late => {
                 self.late
@@ -459,12 +470,19 @@ fn nothing_is_given_after_a_boot_before_the_turn_was_raised() {
 #[test]
 fn slot_whose_grant_nobody_heard_of_is_freed() {
     let lan = ipam("10.30.0.0/28");
-    for fate in [Fate::Lost, Fate::Late, Fate::Away] {
+    for fate in [Fate::Lost, Fate::Late, Fate::Away, Fate::Killed] {
+        let kept = tempfile::tempdir().unwrap();
         let server = Server::with_nodes(&["a", "b"]);
         let (mut a, b) = (Machine::new(&server, "a"), Machine::new(&server, "b"));
         a.add("0", &lan).unwrap();
         *server.fates.lock().unwrap() = vec![fate];
+        let disks = (a.dir.path().to_owned(), kept.path().to_owned());
+        *server.disks.lock().unwrap() = Some(disks);
         a.add("1", &lan).unwrap_err();
+        if fate == Fate::Killed {
+            copy_dir(kept.path(), a.dir.path());
+            a.restart();
+        }
         if fate == Fate::Lost {
             // The process ends before it has freed the slot.
             a.restart();
@@ -747,7 +765,7 @@ impl Dice {
 }
 
 /// Makes a directory equal to another one.
-fn copy_dir(from: &std::path::Path, to: &std::path::Path) {
+fn copy_dir(from: &Path, to: &Path) {
     use std::fs;
     let blocks = to.join("blocks");
     let _ = fs::remove_dir_all(&blocks);
