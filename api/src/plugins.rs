@@ -8,6 +8,8 @@ pub const PLUGIN_DIR: &str = "/var/lib/multus/bin";
 pub const COMMON_DIR: &str = "/opt/cni/bin";
 /// The file name of the program; every plugin is a link to it.
 pub const PROGRAM: &str = "multus-cni-plugins";
+/// The plugin that only a daemon which serves pods gives addresses to.
+pub const CLUSTER_IPAM: &str = "multus-ipam";
 /// The names of the plugins, in the order of the alphabet.
 pub const NAMES: &[&str] = &[
     "bandwidth",
@@ -21,7 +23,7 @@ pub const NAMES: &[&str] = &[
     "ipvlan",
     "loopback",
     "macvlan",
-    "multus-ipam",
+    CLUSTER_IPAM,
     "portmap",
     "ptp",
     "sbr",

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, ensure};
-use api::plugins::PROGRAM;
+use api::plugins::{CLUSTER_IPAM, PROGRAM};
 use node::{
     dirs::CniDirs,
     install::{InstallError, Installation, Outcome},
@@ -26,7 +26,8 @@ impl NodeReconciler {
         let searched = dirs.bin_dirs.iter().chain([&dirs.install_dir]);
         let searched: Vec<&Path> = searched.map(PathBuf::as_path).collect();
         let (mut free, mut taken) = (Vec::new(), Vec::new());
-        for name in &self.config.own_plugins.names {
+        let names = self.config.own_plugins.names.iter();
+        for name in names.filter(|name| **name != CLUSTER_IPAM) {
             let list = if is_taken(root, &searched, name)? {
                 &mut taken
             } else {

@@ -16,10 +16,10 @@ const CONFIGURATION: &str = "etc/cni/net.d/00-multus.conf";
 const RECORD: &str = "var/lib/multus/plugins.json";
 const PROGRAM: &str = "multus-cni-plugins";
 
-/// A node that wants two of our plugins.
+/// A node that wants two of our plugins, and one that is of no use without a multiplexer.
 fn node() -> NodeFixture {
     let node = NodeFixture::new();
-    node.configure(&json!({"ownPlugins": {"only": ["macvlan", "static"]}}));
+    node.configure(&json!({"ownPlugins": {"only": ["macvlan", "multus-ipam", "static"]}}));
     node
 }
 
