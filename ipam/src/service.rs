@@ -370,33 +370,25 @@ impl<A: Api> Service<A> {
             .try_for_each(|attachment| self.release(attachment))
     }
 
+    /// Ends the uses of an attachment on disk. What has to be freed at the API server is freed by [`Self::work`]: a DEL waits for nobody.
     fn release(&self, attachment: &Attachment) -> Result<(), Failure> {
-        let mut shared = Vec::new();
-        {
-            let mut state = self.lock();
-            let report = Instant::now() + self.times.report;
-            let names: Vec<String> = state.entries.keys().cloned().collect();
-            for name in names {
-                let entry = state.entries.get_mut(&name).expect("it was listed");
-                let before = entry.clone();
-                let Some(is_shared) = entry.end(attachment, report) else {
-                    continue;
-                };
-                if let Err(failure) = self.note(&mut state, &name) {
-                    // The runtime repeats a DEL that has failed.
-                    state.entries.insert(name, before);
-                    return Err(failure);
-                }
-                if is_shared {
-                    shared.push(name);
-                }
+        let mut state = self.lock();
+        let report = Instant::now() + self.times.report;
+        let names: Vec<String> = state.entries.keys().cloned().collect();
+        for name in names {
+            let entry = state.entries.get_mut(&name).expect("it was listed");
+            let before = entry.clone();
+            if !entry.end(attachment, report) {
+                continue;
+            }
+            if let Err(failure) = self.note(&mut state, &name) {
+                // The runtime repeats a DEL that has failed.
+                state.entries.insert(name, before);
+                return Err(failure);
             }
         }
+        drop(state);
         self.turned.notify_all();
-        for name in shared {
-            // What is not free now is freed later.
-            let _ = self.sweep(&name);
-        }
         Ok(())
     }
 

@@ -225,26 +225,24 @@ impl Entry {
         }
     }
 
-    /// Ends the uses of an attachment. Returns whether there was one of the shared block, or `None` for none at all.
-    pub(super) fn end(&mut self, attachment: &Attachment, report: Instant) -> Option<bool> {
+    /// Ends the uses of an attachment. Returns whether there was one.
+    pub(super) fn end(&mut self, attachment: &Attachment, report: Instant) -> bool {
         let is_over = |one: &Use| one.attachment == *attachment && !one.is_asked;
         let (over, uses): (Vec<_>, Vec<_>) = self.uses.drain(..).partition(is_over);
         self.uses = uses;
         let record = self.node.record.as_ref();
         // The request to share it has the owners of before.
         let is_frozen = record.is_some_and(|record| record.frozen);
-        let mut is_shared = None;
-        for one in over {
+        for one in &over {
             self.node.del(&one.owner.as_str().into());
             if one.is_shared || is_frozen {
-                is_shared = Some(true);
-                self.ended.push(one.owner);
+                self.ended.push(one.owner.clone());
+                self.sweep_due = Some(Instant::now());
             } else {
-                is_shared.get_or_insert(false);
                 self.report_due.get_or_insert(report);
             }
         }
-        is_shared
+        !over.is_empty()
     }
 
     /// Returns the pod of an owner, for a slot of the shared block.
