@@ -359,6 +359,31 @@ fn address_of_a_held_block_costs_no_request() {
 }
 
 #[test]
+fn what_was_read_before_an_answer_says_nothing() {
+    let server = Server::with_nodes(&["a"]);
+    let a = Machine::new(&server, "a");
+    let own = a.service.own().unwrap();
+    let before = a.service.answers();
+    a.add("1", &ipam("10.20.0.0/16")).unwrap();
+    let name = server
+        .objects
+        .lock()
+        .unwrap()
+        .keys()
+        .next()
+        .unwrap()
+        .clone();
+    a.service.seen(&own, &name, None, before).unwrap();
+    assert_eq!(a.service.counts().held_blocks, 1);
+    // What is read now counts: somebody has taken the block away.
+    a.service
+        .seen(&own, &name, None, a.service.answers())
+        .unwrap();
+    assert_eq!(a.service.counts().held_blocks, 0);
+    assert_eq!(a.service.counts().addresses, 1, "the pod goes on");
+}
+
+#[test]
 fn small_range_serves_as_many_pods_as_it_has_addresses() {
     let server = Server::with_nodes(&["a", "b"]);
     let machines = [Machine::new(&server, "a"), Machine::new(&server, "b")];
