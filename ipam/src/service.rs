@@ -155,6 +155,10 @@ struct State {
 }
 
 /// An ADD for one list of ranges.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each says what was done for this ADD already"
+)]
 struct Take<'a> {
     allocation: &'a Allocation,
     owner: Id,
@@ -168,6 +172,7 @@ struct Take<'a> {
     /// The blocks that were read for this ADD.
     read: BTreeSet<String>,
     has_asked_for_nodes: bool,
+    has_swept: bool,
     /// Until when a block is awaited that another node is to share, and which.
     wanted: Option<(Instant, String)>,
     /// The blocks that others were asked to share, and how many of them were not shared in time.
@@ -265,6 +270,7 @@ impl<A: Api> Service<A> {
                 has_tried: false,
                 read: BTreeSet::new(),
                 has_asked_for_nodes: false,
+                has_swept: false,
                 wanted: None,
                 asked: BTreeSet::new(),
                 silent: 0,
@@ -331,6 +337,7 @@ impl<A: Api> Service<A> {
                 self.read(own, &name)
             }
             Step::AskForNodes(nodes) => self.look_for(&nodes),
+            Step::Sweep(names) => names.iter().try_for_each(|name| self.sweep(name)),
             Step::Full(text) => Err(Failure::Full(text)),
             Step::Wait | Step::Had(_) | Step::Granted(..) | Step::Exchange(..) => Ok(()),
         }

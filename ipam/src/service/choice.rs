@@ -42,6 +42,8 @@ pub(super) enum Step {
     LookAgain(String),
     /// The Nodes of these names are to be read.
     AskForNodes(BTreeSet<Id>),
+    /// Slots whose use has ended are to be freed in these blocks.
+    Sweep(Vec<String>),
     /// Another ADD has a request under way for such a block.
     Wait,
     /// There is no address.
@@ -90,7 +92,18 @@ impl State {
         if let Some(step) = self.want_others(take, own, times) {
             return step;
         }
+        if !std::mem::replace(&mut take.has_swept, true) {
+            return Step::Sweep(self.ended(take));
+        }
         Step::Full(self.text(take, times))
+    }
+
+    /// Returns the blocks of this ADD in which slots of this node are to be freed.
+    fn ended(&self, take: &Take<'_>) -> Vec<String> {
+        let entries = self.entries.values();
+        let ended = entries
+            .filter(|entry| !entry.ended.is_empty() && take.slots(&entry.space, entry.block) != 0);
+        ended.map(|entry| entry.name.clone()).collect()
     }
 
     /// An ADD that is repeated has its address.

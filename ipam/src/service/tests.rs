@@ -415,6 +415,9 @@ fn small_range_serves_as_many_pods_as_it_has_addresses() {
     let freed = freed.filter(|request| request == "patch 10.30.0.0").count();
     assert_eq!(freed, 1, "one request frees the slot");
     machines[0].add("13", &lan).unwrap();
+    // A node whose pods need an address frees what it has not freed yet.
+    machines[1].del("5");
+    machines[1].add("14", &lan).unwrap();
 }
 
 #[test]
