@@ -573,16 +573,32 @@ impl<A: Api> Service<A> {
         })
     }
 
-    /// Returns this node's part in the protocol. The Node is read once.
+    /// Returns this node's part in the protocol. The Node is read once; while that fails, its uid is the one of before.
     fn own(&self) -> Result<Arc<Own>, Failure> {
         if let Some(own) = &self.lock().own {
             return Ok(Arc::clone(own));
         }
-        let uid = self.api.node(&self.node)?;
-        let uid = uid.ok_or_else(|| {
-            ApiError::Failed(format!("the cluster has no Node {:?}", &*self.node))
-        })?;
-        let store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
+        let read = match self.api.node(&self.node) {
+            Ok(Some(uid)) => Ok(uid),
+            Ok(None) => {
+                let text = format!("the cluster has no Node {:?}", &*self.node);
+                return Err(ApiError::Failed(text).into());
+            }
+            Err(error) => Err(error),
+        };
+        let mut store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_read = read.is_ok();
+        let uid = match read {
+            Ok(uid) => {
+                let outcome = store.set_node(&uid);
+                outcome.map_err(|source| Failure::Record {
+                    name: "of this node".to_owned(),
+                    source,
+                })?;
+                uid
+            }
+            Err(error) => store.node().map(str::to_owned).ok_or(error)?,
+        };
         let own = Arc::new(Own {
             holder: Holder {
                 node: self.node.clone(),
@@ -592,7 +608,9 @@ impl<A: Api> Service<A> {
             is_complete: store.may_adopt(),
         });
         drop(store);
-        self.lock().own = Some(Arc::clone(&own));
+        if is_read {
+            self.lock().own = Some(Arc::clone(&own));
+        }
         Ok(own)
     }
 

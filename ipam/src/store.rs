@@ -39,6 +39,8 @@ struct Identity {
     boot: String,
     /// The last boot after which the node has taken its blocks without a record.
     adopted: Option<String>,
+    /// The uid of the Node when it was read last.
+    node: Option<String>,
 }
 
 /// The record of a block.
@@ -194,6 +196,7 @@ impl Identity {
             incarnation: text(&value, "incarnation")?,
             boot: text(&value, "boot")?,
             adopted: text(&value, "adopted"),
+            node: text(&value, "node"),
         })
     }
 
@@ -202,9 +205,9 @@ impl Identity {
             incarnation,
             boot,
             adopted,
+            node,
         } = self;
-        let document =
-            json!({"schema": SCHEMA, "incarnation": incarnation, "boot": boot, "adopted": adopted});
+        let document = json!({"schema": SCHEMA, "incarnation": incarnation, "boot": boot, "adopted": adopted, "node": node});
         document.to_string().into_bytes()
     }
 
@@ -213,6 +216,7 @@ impl Identity {
             incarnation: fs::read_to_string(UUID)?.trim().to_owned(),
             boot: boot.to_owned(),
             adopted: None,
+            node: None,
         };
         write(path, &identity.document())?;
         Ok(identity)
@@ -254,6 +258,20 @@ impl Store {
     /// yet taken these blocks since.
     pub fn may_adopt(&self) -> bool {
         self.identity.boot != self.boot && self.identity.adopted.as_ref() != Some(&self.boot)
+    }
+
+    /// The uid of the Node when it was read last.
+    pub fn node(&self) -> Option<&str> {
+        self.identity.node.as_deref()
+    }
+
+    /// Notes the uid of the Node, which an API server that is away does not tell.
+    pub fn set_node(&mut self, uid: &str) -> io::Result<()> {
+        if self.node() == Some(uid) {
+            return Ok(());
+        }
+        self.identity.node = Some(uid.to_owned());
+        write(&self.dir.join(IDENTITY), &self.identity.document())
     }
 
     /// Notes that the node has taken its blocks without a record: one that loses its record from now on gives nothing until the next boot.

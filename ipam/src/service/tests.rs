@@ -202,8 +202,10 @@ impl Api for Arc<Server> {
     }
 
     fn node(&self, name: &str) -> Result<Option<String>, ApiError> {
-        self.fate("node", name);
-        Ok(self.nodes.lock().unwrap().get(name).cloned())
+        match self.fate("node", name) {
+            Fate::Made => Ok(self.nodes.lock().unwrap().get(name).cloned()),
+            _ => Err(lost()),
+        }
     }
 
     fn has_pods(&self, node: &str) -> Result<bool, ApiError> {
@@ -469,6 +471,25 @@ fn next_daemon_knows_all_addresses() {
             b.del(pod);
         }
     }
+}
+
+#[test]
+fn next_daemon_gives_from_held_blocks_while_the_server_is_away() {
+    let server = Server::with_nodes(&["a"]);
+    let mut a = Machine::new(&server, "a");
+    let lan = ipam("10.20.0.0/16");
+    let first = a.add("1", &lan).unwrap();
+    a.restart();
+    *server.fates.lock().unwrap() = vec![Fate::Away; 20];
+    assert_ne!(a.add("2", &lan).unwrap(), first);
+    a.del("2");
+    assert!(
+        server
+            .requests()
+            .iter()
+            .skip(2)
+            .all(|request| request == "node a")
+    );
 }
 
 #[test]
