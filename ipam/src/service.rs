@@ -195,7 +195,13 @@ impl<A: Api> Service<A> {
                 }
             };
             match Entry::resume(node.into(), &record, is_current, settled) {
-                Some(entry) => drop(state.entries.insert(record.name, entry)),
+                Some(entry) => {
+                    if !is_current {
+                        // The uses of a former boot are over, and go from the disk when that takes a file.
+                        let _ = store.keep(&entry.record());
+                    }
+                    state.entries.insert(record.name, entry);
+                }
                 None => state.block(&record.name),
             }
         }

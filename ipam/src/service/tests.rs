@@ -499,6 +499,12 @@ fn nothing_is_given_after_a_boot_before_the_turn_was_raised() {
     let lan = ipam("10.20.0.0/16");
     let first = a.add("1", &lan).unwrap();
     a.boot();
+    let text = std::fs::read_dir(a.dir.path().join("blocks")).unwrap();
+    let text = text.map(|file| std::fs::read_to_string(file.unwrap().path()).unwrap());
+    assert!(
+        text.collect::<String>().contains("\"uses\":[]"),
+        "they are over"
+    );
     a.work();
     a.service.own().unwrap();
     // The block is read, and the patch that raises its turn gets no answer.
