@@ -175,7 +175,10 @@ fn update_from_multiplexer_to_plugins_and_back() {
     old.terminate();
     assert!(old.ended().success());
     assert!(!node.path(CONFIGURATION).exists());
-    assert_eq!(names(&node), ["macvlan", PROGRAM, "primary", "static"]);
+    // The former daemon may have removed them as those of a former installation: the next one puts them back.
+    wait_for("the plugins", || {
+        (names(&node) == ["macvlan", PROGRAM, "primary", "static"]).then_some(())
+    });
     assert!(node.path(RECORD).exists());
 
     plugins.until_logged("this daemon's DaemonSet stays", 2);
