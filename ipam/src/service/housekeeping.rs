@@ -139,7 +139,11 @@ impl<A: Api> Service<A> {
             Some(Ok(object)) => {
                 let (_, owner) = freed(request).unzip();
                 if let Some(entry) = self.lock().entries.get_mut(name) {
-                    entry.ended.retain(|ended| Some(ended.as_str()) != owner);
+                    // Another request of the same owner may be made yet, as long as an outcome is open.
+                    let is_open = entry.open_until.is_some();
+                    entry
+                        .ended
+                        .retain(|ended| is_open || Some(ended.as_str()) != owner);
                 }
                 self.seen(own, name, Some(&object), answers)?;
                 self.let_go(name)
