@@ -1,8 +1,9 @@
 //! Addresses of secondary networks for the whole cluster: never one address for two pods.
 //!
 //! [`range`] says which addresses a network may give, and in which block of 32 an address is.
-//! [`config`] reads definitions, [`object`] the blocks of the API, and [`node`] is what a node does with one. Everything here decides without I/O and
-//! without a clock.
+//! [`config`] reads definitions, [`object`] the blocks of the API, and [`node`] is what a node does with one; these decide without I/O and
+//! without a clock. [`service`] is what a node's daemon does for its pods: it keeps the [`store`] of records, sends what [`request`] writes, and
+//! answers what comes by [`wire`].
 
 pub mod config;
 pub mod node;

@@ -18,6 +18,8 @@ pub const GROUP: &str = "ipam.multus-rs.cni.cncf.io";
 pub const VERSION: &str = "v1alpha1";
 pub const RESOURCE: &str = "addressblocks";
 pub const KIND: &str = "AddressBlock";
+/// The path of all blocks.
+pub const PATH: &str = "/apis/ipam.multus-rs.cni.cncf.io/v1alpha1/addressblocks";
 /// The label with the name of the node that holds a block.
 pub const NODE_LABEL: &str = "ipam.multus-rs.cni.cncf.io/node";
 /// The label with the space's part of a block's name; empty for the space that all definitions share.
@@ -311,6 +313,11 @@ mod tests {
         assert_eq!(name("", block("fd00:20::41")), "fd00-20-0-0-0-0-0-40");
         // The first digits of `printf abc | sha256sum`.
         assert_eq!(name("abc", block("10.20.3.7")), "ba7816bf.10.20.3.0");
+    }
+
+    #[test]
+    fn path_is_that_of_the_resource() {
+        assert_eq!(PATH, format!("/apis/{GROUP}/{VERSION}/{RESOURCE}"));
     }
 
     #[test]

@@ -119,7 +119,7 @@ impl Default for Times {
     }
 }
 
-/// What happened, for counters and logs.
+/// What a node has, for metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counts {
     pub addresses: usize,
@@ -342,7 +342,7 @@ impl<A: Api> Service<A> {
                 std::thread::sleep(self.times.look_again);
                 self.read(own, &name)
             }
-            Step::AskForNodes(nodes) => self.look_for(&nodes),
+            Step::ReadNodes(nodes) => self.look_for(&nodes),
             Step::Sweep(names) => names.iter().try_for_each(|name| self.sweep(name)),
             Step::Full(text) => Err(Failure::Full(text)),
             Step::Wait | Step::Had(_) | Step::Granted(..) | Step::Exchange(..) => Ok(()),
@@ -566,7 +566,7 @@ impl<A: Api> Service<A> {
         let Some(entry) = state.entries.get_mut(name) else {
             return Ok(());
         };
-        let store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
+        let store = self.store();
         let outcome = if entry.is_empty() {
             state.entries.remove(name);
             store.forget(name)
@@ -592,7 +592,7 @@ impl<A: Api> Service<A> {
             }
             Err(error) => Err(error),
         };
-        let mut store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut store = self.store();
         let is_read = read.is_ok();
         let uid = match read {
             Ok(uid) => {
@@ -622,6 +622,11 @@ impl<A: Api> Service<A> {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The store is locked after the state, where both are.
+    fn store(&self) -> MutexGuard<'_, Store> {
+        self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns what the node has.

@@ -102,8 +102,8 @@ impl Ask {
                     "network": allocation.network, "ipam": allocation.ipam,
                 })
             }
-            Self::Check(attachment) => of_attachment("check", attachment),
-            Self::Release(attachment) => of_attachment("release", attachment),
+            Self::Check(attachment) => attachment_request("check", attachment),
+            Self::Release(attachment) => attachment_request("release", attachment),
             Self::Collect { network, valid } => {
                 let valid: Vec<Value> = valid.iter().map(Attachment::value).collect();
                 json!({"verb": "collect", "network": network, "valid": valid})
@@ -151,7 +151,7 @@ impl Answer {
     }
 }
 
-fn of_attachment(verb: &str, attachment: &Attachment) -> Value {
+fn attachment_request(verb: &str, attachment: &Attachment) -> Value {
     let Attachment { container, ifname } = attachment;
     json!({"verb": verb, "container": container, "ifname": ifname})
 }

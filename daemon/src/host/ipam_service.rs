@@ -14,7 +14,7 @@ use std::{
 };
 
 use ipam::{
-    object::{GROUP, NODE_LABEL, RESOURCE, VERSION},
+    object::{GROUP, NODE_LABEL, PATH, RESOURCE, VERSION},
     service::{Api, ApiError, Service, Times},
     store::Store,
     wire::{self, Answer, Ask},
@@ -39,8 +39,6 @@ use crate::{
 const REQUEST_TIME: Duration = Duration::from_secs(5);
 /// More than any request: a GC names every attachment of a node.
 const MAX_REQUEST: u64 = 4 << 20;
-/// The path of all blocks.
-const BLOCKS: &str = "/apis/ipam.multus-rs.cni.cncf.io/v1alpha1/addressblocks";
 
 /// The paths of the service on the node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -210,7 +208,7 @@ fn follow(service: &Arc<NodeIpam>, parts: &Parts) -> bool {
     };
     let resource = Resource {
         what: RESOURCE,
-        path: BLOCKS,
+        path: PATH,
         selector: Some(Selector::Label(selector(NODE_LABEL, &parts.node))),
         metadata_only: false,
     };
@@ -265,7 +263,7 @@ fn no_kind() -> ApiError {
 }
 
 fn block(name: &str) -> String {
-    format!("{BLOCKS}/{name}")
+    format!("{PATH}/{name}")
 }
 
 impl Api for NodeApi {
@@ -274,7 +272,7 @@ impl Api for NodeApi {
     }
 
     fn list(&self, label: &str, value: &str) -> Result<Vec<Value>, ApiError> {
-        let path = format!("{BLOCKS}?labelSelector={}", selector(label, value));
+        let path = format!("{PATH}?labelSelector={}", selector(label, value));
         let mut list = self.read(&path)?.ok_or_else(no_kind)?;
         match list.get_mut("items").map(Value::take) {
             Some(Value::Array(items)) => Ok(items),
@@ -283,7 +281,7 @@ impl Api for NodeApi {
     }
 
     fn create(&self, object: &Value) -> Result<Value, ApiError> {
-        let created = self.cluster()?.request(&ApiRequest::post(BLOCKS, object));
+        let created = self.cluster()?.request(&ApiRequest::post(PATH, object));
         created.map_err(|error| match error.code() {
             Some(404) => no_kind(),
             // The object does not pass the schema or a policy: trying again is of no use.

@@ -29,7 +29,7 @@ const SOCKET_MODE: u32 = 0o600;
 /// The pause before the lock is tried again.
 const LOCK_PAUSE: Duration = Duration::from_millis(50);
 
-/// What a service has while it is its daemon's turn to serve.
+/// The parts of a service whose daemon has its turn to serve.
 pub struct Turn {
     /// The directory of its state, whose lock it has.
     pub dir: Directory,

@@ -13,11 +13,7 @@ use crate::{
         dhcp_server,
         dhcp_service::{self, Parts, Paths},
     },
-    readiness::Gate,
-    reconcile::{
-        node::NodeReconciler,
-        node_service::{self, Seen},
-    },
+    reconcile::{node::NodeReconciler, node_service},
 };
 
 use self::keeper::Keeper;
@@ -30,21 +26,17 @@ pub async fn run(
 ) {
     let paths = Paths::new(&reconciler.config.cni_dir);
     if !is_wanted {
-        let gates = [Gate::Discovery, Gate::Socket];
-        reconciler.readiness.wait_open(&gates).await;
-        let _ = tokio::task::spawn_blocking(move || remove(&reconciler, &paths)).await;
-        return;
+        // Leases of running pods stay on disk.
+        let remove = move |reconciler: &NodeReconciler, seen: Option<&Root>| {
+            dhcp_server::end();
+            if let Some(seen) = seen {
+                paths.remove(seen, &reconciler.root);
+            }
+        };
+        return node_service::remove(reconciler, remove).await;
     }
     let keeper = Keeper::new(Arc::clone(&reconciler));
     tokio::join!(hold_leases(reconciler, cluster, paths), keeper.run());
-}
-
-/// Ends everything that this or an earlier daemon has started for DHCP; leases of running pods stay on disk.
-pub fn remove(reconciler: &NodeReconciler, paths: &Paths) {
-    dhcp_server::end();
-    if let Ok(seen) = Seen::by_plugins(&reconciler.exec.context()) {
-        paths.remove(seen.root(), &reconciler.root);
-    }
 }
 
 /// Keeps the service running that holds the leases.
@@ -80,7 +72,7 @@ mod tests {
     use super::*;
     use crate::{
         host::exec::{ExecContext, RuntimeExec},
-        readiness::Readiness,
+        readiness::{Gate, Readiness},
     };
     use plan::daemon_config::Config;
 

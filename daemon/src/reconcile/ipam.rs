@@ -7,11 +7,7 @@ use node::root::Root;
 use crate::{
     cluster::Cluster,
     host::ipam_service::{self, Parts, Paths},
-    readiness::Gate,
-    reconcile::{
-        node::NodeReconciler,
-        node_service::{self, Seen},
-    },
+    reconcile::{node::NodeReconciler, node_service},
 };
 
 /// Runs for ever. Of two daemons only the one that serves the node takes part.
@@ -23,10 +19,12 @@ pub async fn run(
 ) {
     let paths = Paths::new(&reconciler.config.cni_dir);
     if !is_wanted {
-        let gates = [Gate::Discovery, Gate::Socket];
-        reconciler.readiness.wait_open(&gates).await;
-        let _ = tokio::task::spawn_blocking(move || remove(&reconciler, &paths)).await;
-        return;
+        let remove = move |_: &NodeReconciler, seen: Option<&Root>| {
+            if let Some(seen) = seen {
+                paths.remove(seen);
+            }
+        };
+        return node_service::remove(reconciler, remove).await;
     }
     let socket = paths.socket.clone();
     let start = move |reconciler: &NodeReconciler, seen: &Root| {
@@ -39,11 +37,4 @@ pub async fn run(
         ipam_service::start(parts, &paths, seen)
     };
     node_service::keep(reconciler, "IPAM", &socket, start).await;
-}
-
-/// Removes the socket of an earlier daemon.
-pub fn remove(reconciler: &NodeReconciler, paths: &Paths) {
-    if let Ok(seen) = Seen::by_plugins(&reconciler.exec.context()) {
-        paths.remove(seen.root());
-    }
 }

@@ -82,6 +82,21 @@ pub(super) async fn keep(
     }
 }
 
+/// Removes what an earlier daemon has left of a service that is not wanted, once this daemon serves the node. `remove` gets the file tree of
+/// plugins, where there is one.
+pub(super) async fn remove(
+    reconciler: Arc<NodeReconciler>,
+    remove: impl FnOnce(&NodeReconciler, Option<&Root>) + Send + 'static,
+) {
+    let gates = [Gate::Discovery, Gate::Socket];
+    reconciler.readiness.wait_open(&gates).await;
+    let remove = move || {
+        let seen = Seen::by_plugins(&reconciler.exec.context()).ok();
+        remove(&reconciler, seen.as_ref().map(Seen::root));
+    };
+    let _ = tokio::task::spawn_blocking(remove).await;
+}
+
 /// Returns once plugins no longer find the service under its name.
 async fn name_is_lost(reconciler: &NodeReconciler, socket: &Path, name: &SocketName) {
     let dir = socket.parent().unwrap_or(Path::new("/"));

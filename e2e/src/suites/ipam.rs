@@ -103,9 +103,8 @@ fn plugin(fleet: &Fleet) -> anyhow::Result<()> {
     );
     ensure!(result["ips"][0]["gateway"] == "10.30.0.1", "{result}");
     node.plugin("CHECK", "plugin", &config)?;
-    let asked = json!({"ips": ["10.30.0.9"]});
     let mut with_request = config.clone();
-    with_request["runtimeConfig"] = asked;
+    with_request["runtimeConfig"] = json!({"ips": ["10.30.0.9"]});
     fails(
         node.plugin("ADD", "other", &with_request),
         "does not give requested addresses",
@@ -242,7 +241,7 @@ fn shared_on_demand(fleet: &Fleet) -> anyhow::Result<()> {
     free_all(fleet)
 }
 
-/// A node gives addresses of its block while nobody answers, also after its daemon was killed, and gives none twice.
+/// A node gives addresses of its block while the API server does not answer, also after its daemon was killed, and gives none twice.
 fn server_away(fleet: &Fleet) -> anyhow::Result<()> {
     let member = &fleet.members[3];
     let lan = json!({"type": "multus-ipam", "space": "away", "subnet": "10.20.0.0/22"});

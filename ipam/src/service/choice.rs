@@ -41,7 +41,7 @@ pub(super) enum Step {
     /// The block is to be read after a pause.
     LookAgain(String),
     /// The Nodes of these names are to be read.
-    AskForNodes(BTreeSet<Id>),
+    ReadNodes(BTreeSet<Id>),
     /// Slots whose use has ended are to be freed in these blocks.
     Sweep(Vec<String>),
     /// Another ADD has a request under way for such a block.
@@ -186,9 +186,7 @@ impl State {
                 continue;
             }
             let view = own.view(block);
-            let entry = self.entries.entry(name.clone());
-            let entry = entry
-                .or_insert_with(|| Entry::new(own.holder.node.clone(), take.space, block.block));
+            let entry = entry(&mut self.entries, name, own, block.block, take.space);
             if entry.node.pending.is_some() {
                 is_pending = true;
                 continue;
@@ -214,9 +212,7 @@ impl State {
                 continue;
             }
             let slots = take.slots(take.space, block);
-            let entry = self.entries.entry(name.clone());
-            let entry =
-                entry.or_insert_with(|| Entry::new(own.holder.node.clone(), take.space, block));
+            let entry = entry(&mut self.entries, &name, own, block, take.space);
             if entry.node.pending.is_some() {
                 return Some(Step::Wait);
             }
@@ -241,18 +237,17 @@ impl State {
                 .into_iter()
                 .filter(|node| *node != own.holder.node)
                 .collect();
-            return (!others.is_empty()).then_some(Step::AskForNodes(others));
+            return (!others.is_empty()).then_some(Step::ReadNodes(others));
         }
         for name in &names {
             let block = &self.known[name];
             let slots = take.slots(&block.space, block.block);
             let view = own.view(block);
             match &block.mode {
-                Mode::Node(holder) if self.is_gone(holder, times.gone) && !block.is_deleted => {
-                    let entry = self.entries.entry(name.clone());
-                    let entry = entry.or_insert_with(|| {
-                        Entry::new(own.holder.node.clone(), take.space, block.block)
-                    });
+                Mode::Node(holder)
+                    if self.is_missing(&holder_key(holder), times.gone) && !block.is_deleted =>
+                {
+                    let entry = entry(&mut self.entries, name, own, block.block, take.space);
                     let view = Some(&view);
                     let asked = entry.ask(view, &take.owner, take.allocation, slots, false, true);
                     if let Some(request) = asked {
@@ -262,7 +257,7 @@ impl State {
                 Mode::Shared(_) => {
                     let none = node::Node::new(own.holder.node.clone(), 32);
                     let is_gone =
-                        |node: &Id| *node != own.holder.node && self.is_name_gone(node, times.gone);
+                        |node: &Id| *node != own.holder.node && self.is_missing(node, times.gone);
                     let mut requests = none.free(&view, is_gone).into_iter();
                     let others = requests.find(|request| !is_of(request, &own.holder.node));
                     if let Some(request) = others {
@@ -308,26 +303,19 @@ impl State {
         Some(Step::Want(name, patch))
     }
 
-    /// Returns whether the Node of a holder is gone for so long.
-    fn is_gone(&self, holder: &Holder, time: Duration) -> bool {
-        let key = holder_key(holder);
-        self.missing
-            .get(&key)
-            .is_some_and(|since| since.elapsed() >= time)
-    }
-
-    fn is_name_gone(&self, node: &Id, time: Duration) -> bool {
-        self.missing
-            .get(node)
-            .is_some_and(|since| since.elapsed() >= time)
+    /// Returns whether a Node is missing for so long, by its holder or by its name alone.
+    fn is_missing(&self, key: &Id, time: Duration) -> bool {
+        let since = self.missing.get(key);
+        since.is_some_and(|since| since.elapsed() >= time)
     }
 
     /// Returns the names of the known blocks with an address for this ADD.
     fn blocks(&self, take: &Take<'_>) -> Vec<String> {
         let known = self.known.iter();
         let usable = known.filter(|(_, block)| take.slots(&block.space, block.block) != 0);
-        let names: BTreeSet<_> = usable.map(|(name, _)| name.clone()).collect();
-        names.into_iter().collect()
+        let mut names: Vec<_> = usable.map(|(name, _)| name.clone()).collect();
+        names.sort_unstable();
+        names
     }
 
     /// Returns why there is no address: which are in use, and what could be freed.
@@ -412,6 +400,18 @@ impl Take<'_> {
             subnets.join(", ")
         )
     }
+}
+
+/// Returns the entry of a block, which is made where this node has nothing of it yet.
+fn entry<'a>(
+    entries: &'a mut BTreeMap<String, Entry>,
+    name: &str,
+    own: &Own,
+    block: Block,
+    space: &str,
+) -> &'a mut Entry {
+    let new = || Entry::new(own.holder.node.clone(), space, block);
+    entries.entry(name.to_owned()).or_insert_with(new)
 }
 
 /// The key of a holder among the missing ones: a Node that is made again under its name is another one.

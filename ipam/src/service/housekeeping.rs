@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use super::choice::holder_key;
 use super::entry::Entry;
-use super::{Api, ApiError, Context, Failure, Service};
-use crate::node::{Change, Mode, Request, Test};
+use super::{Api, ApiError, Context, Failure, Service, State};
+use crate::node::{self, Change, Mode, Request, Test};
 use crate::object::{self, AddressBlock};
 use crate::request::{Id, Own, let_go, report};
 
@@ -17,7 +17,8 @@ impl<A: Api> Service<A> {
     /// Does what is due. Returns when there is more to do, or `None` when nothing is.
     pub fn work(&self) -> Option<Duration> {
         let now = Instant::now();
-        if self.has_to_adopt() && self.adopt().is_err() {
+        let has_to_adopt = self.store().may_adopt();
+        if has_to_adopt && self.adopt().is_err() {
             return Some(self.times.again);
         }
         let (mut sweeps, mut reports, mut deleted) = (Vec::new(), Vec::new(), Vec::new());
@@ -98,14 +99,16 @@ impl<A: Api> Service<A> {
                     if entry.open_until.is_none() {
                         entry.ended.clear();
                     }
-                    // A request to create the block, whose outcome nobody knew, was granted.
                     let is_unconfirmed = entry.node.record.is_none() && entry.open_until.is_none();
-                    let confirm = view.filter(|_| is_unconfirmed);
-                    let confirm = confirm.and_then(|view| entry.node.confirm(&view));
-                    self.note(&mut state, name)?;
                     drop(state);
-                    let outcome = confirm.map(|request| self.exchange(&own, name, &request));
-                    return outcome.transpose().map(|_| ());
+                    // A request to create the block, whose outcome was unknown, may have been granted.
+                    let confirm = |entry: &mut Entry, known: &AddressBlock| {
+                        entry.node.confirm(&own.view(known))
+                    };
+                    if is_unconfirmed && self.ask(&own, name, confirm)? {
+                        return Ok(());
+                    }
+                    return self.note(&mut self.lock(), name);
                 }
                 request
             };
@@ -201,30 +204,42 @@ impl<A: Api> Service<A> {
 
     /// Shares a block that others want. After a boot its turn is raised first.
     fn share(&self, own: &Own, name: &str) -> Result<(), Failure> {
-        loop {
-            let request = {
-                let mut state = self.lock();
-                let known = state.known.get(name);
-                let Some(known) = known.filter(|known| !known.wanted.is_empty()) else {
-                    return Ok(());
-                };
-                let view = own.view(known);
-                let Some(entry) = state.entries.get_mut(name) else {
-                    return Ok(());
-                };
-                let before = entry.clone();
-                let request = entry.node.confirm(&view).or_else(|| entry.node.share());
-                let Some(request) = request else {
-                    return Ok(());
-                };
-                if let Err(failure) = self.note(&mut state, name) {
-                    state.entries.insert(name.to_owned(), before);
-                    return Err(failure);
-                }
-                request
+        let next = |entry: &mut Entry, known: &AddressBlock| {
+            if known.wanted.is_empty() {
+                return None;
+            }
+            let confirm = entry.node.confirm(&own.view(known));
+            confirm.or_else(|| entry.node.share())
+        };
+        while self.ask(own, name, next)? {}
+        Ok(())
+    }
+
+    /// Sends a request about a block that was read, if there is one to send; returns whether there was. It is on disk before.
+    fn ask(
+        &self,
+        own: &Own,
+        name: &str,
+        request: impl FnOnce(&mut Entry, &AddressBlock) -> Option<Request<Id>>,
+    ) -> Result<bool, Failure> {
+        let request = {
+            let mut state = self.lock();
+            let State { known, entries, .. } = &mut *state;
+            let (Some(known), Some(entry)) = (known.get(name), entries.get_mut(name)) else {
+                return Ok(false);
             };
-            self.exchange(own, name, &request)?;
-        }
+            let before = entry.clone();
+            let Some(request) = request(entry, known) else {
+                return Ok(false);
+            };
+            if let Err(failure) = self.note(&mut state, name) {
+                state.entries.insert(name.to_owned(), before);
+                return Err(failure);
+            }
+            request
+        };
+        self.exchange(own, name, &request)?;
+        Ok(true)
     }
 
     /// Lets a block go that was deleted, once nobody uses it.
@@ -246,9 +261,13 @@ impl<A: Api> Service<A> {
                 (object::Mode::Node(_), Some(entry)) => {
                     let is_unused = entry.uses.is_empty() && entry.node.pending.is_none();
                     let record = entry.node.record.as_mut().filter(|_| is_unused);
+                    let is_current = |record: &&mut node::Record<Id>| {
+                        record.turn == known.turn && record.uid == known.uid
+                    };
+                    let record = record.filter(is_current);
                     record.is_some_and(|record| {
                         record.frozen = true;
-                        record.turn == known.turn && record.uid == known.uid
+                        true
                     })
                 }
                 _ => false,
@@ -263,14 +282,6 @@ impl<A: Api> Service<A> {
             Ok(_) | Err(ApiError::Refused(_)) => self.read(&own, name),
             Err(error) => Err(error.into()),
         }
-    }
-
-    fn has_to_adopt(&self) -> bool {
-        let store = self
-            .store
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
-        store.may_adopt()
     }
 
     /// After a boot nothing has a use: the node takes its blocks without a record, and frees the slots that its pods had.
@@ -317,10 +328,7 @@ impl<A: Api> Service<A> {
         for name in names {
             self.hold_again(&own, &name)?;
         }
-        let mut store = self
-            .store
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut store = self.store();
         store.set_adopted().map_err(|source| Failure::Record {
             name: "of this node".to_owned(),
             source,
@@ -333,22 +341,13 @@ impl<A: Api> Service<A> {
 
     /// Raises the turn of a block that was held by an earlier directory of this node, under the new one's name.
     fn hold_again(&self, own: &Own, name: &str) -> Result<(), Failure> {
-        let request = {
-            let mut state = self.lock();
-            let Some(known) = state.known.get(name).cloned() else {
-                return Ok(());
-            };
-            let is_former = matches!(&known.mode, object::Mode::Node(holder) if holder.incarnation != own.holder.incarnation);
-            let Some(entry) = state.entries.get_mut(name).filter(|_| is_former) else {
-                return Ok(());
-            };
-            let Some(request) = entry.node.confirm(&own.view(&known)) else {
-                return Ok(());
-            };
-            self.note(&mut state, name)?;
-            request
+        let confirm = |entry: &mut Entry, known: &AddressBlock| match &known.mode {
+            object::Mode::Node(holder) if holder.incarnation != own.holder.incarnation => {
+                entry.node.confirm(&own.view(known))
+            }
+            _ => None,
         };
-        self.exchange(own, name, &request).map(|_| ())
+        self.ask(own, name, confirm).map(drop)
     }
 
     /// Reads Nodes, and notes since when one is missing whose blocks or pods are still there.

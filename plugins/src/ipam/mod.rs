@@ -1,9 +1,9 @@
 //! IPAM: the plugins that hand out addresses, and the way in which a plugin calls one.
 
-pub(crate) mod cluster;
 pub(crate) mod dhcp;
 pub(crate) mod fixed;
 pub(crate) mod host_local;
+pub(crate) mod multus_ipam;
 mod service;
 
 use std::os::unix::fs::MetadataExt;
@@ -39,11 +39,11 @@ pub(crate) const HOST_LOCAL: Plugin = Plugin {
 
 /// multus-ipam in the table of plugins.
 pub(crate) const MULTUS_IPAM: Plugin = Plugin {
-    add: cluster::add,
-    del: cluster::del,
-    check: cluster::check,
-    status: cluster::status,
-    gc: cluster::gc,
+    add: multus_ipam::add,
+    del: multus_ipam::del,
+    check: multus_ipam::check,
+    status: multus_ipam::status,
+    gc: multus_ipam::gc,
     ..Plugin::named("multus-ipam")
 };
 

@@ -22,11 +22,9 @@ use crate::{
         orphans,
     },
     readiness::{Gate, Readiness},
-    reconcile::node::NodeReconciler,
+    reconcile::{node::NodeReconciler, node_service::Seen},
     serving::socket,
 };
-
-use super::Seen;
 
 /// The socket that the reference's plugin connects to, in the runtime's file tree.
 const SOCKET: &str = dhcp::wire::REFERENCE_SOCKET;

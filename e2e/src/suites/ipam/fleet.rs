@@ -16,7 +16,7 @@ use std::{
 
 use anyhow::{Context as _, ensure};
 use ipam::{
-    object::{GROUP, RESOURCE, VERSION},
+    object::{PATH, RESOURCE},
     wire::{Allocation, Answer, Ask, Attachment, Pod, SOCKET},
 };
 use serde::Deserialize as _;
@@ -66,7 +66,7 @@ pub(super) struct Member {
     boots: AtomicU32,
 }
 
-/// What became of an ADD.
+/// The outcome of an ADD.
 #[derive(Debug)]
 pub(super) enum Outcome {
     Given(String),
@@ -117,7 +117,7 @@ impl Fleet {
         for member in &self.members {
             let name = &member.node.name;
             sh::until(60, &format!("the IPAM service of {name} answers"), || {
-                member.del("nobody")
+                member.del("unknown")
             })?;
         }
         Ok(())
@@ -132,8 +132,7 @@ impl Fleet {
     }
 
     pub(super) fn blocks(&self) -> anyhow::Result<Vec<Value>> {
-        let path = format!("/apis/{GROUP}/{VERSION}/{RESOURCE}");
-        let list = self.api.request("GET", &path, &Value::Null)?.json()?;
+        let list = self.api.request("GET", PATH, &Value::Null)?.json()?;
         Ok(list["items"].as_array().cloned().unwrap_or_default())
     }
 

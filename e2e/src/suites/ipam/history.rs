@@ -1,4 +1,4 @@
-//! Who used which address when. It knows nothing of blocks, nodes' records or the API.
+//! The uses of addresses, each with its pod and its time. Blocks, records of nodes and the API play no part in it.
 
 use std::{
     collections::BTreeMap,
@@ -37,7 +37,7 @@ impl History {
         self.lock().boots.get(node).copied().unwrap_or_default()
     }
 
-    /// A pod of a node got an address. Returns false when the machine has lost its power since `boot`: nobody uses it.
+    /// A pod of a node got an address. Returns false when the machine has lost its power since `boot`, which has ended the use.
     pub(super) fn begin(
         &self,
         network: &'static str,

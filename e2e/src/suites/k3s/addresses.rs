@@ -57,10 +57,9 @@ impl DistroCluster {
             ensure!(status == 0, "{findings}");
             self.delete(&names)?;
             sh::until(30, "all addresses are free", || {
-                let path = "/apis/ipam.multus-rs.cni.cncf.io/v1alpha1/addressblocks";
                 let blocks = self
                     .api
-                    .request("GET", path, &serde_json::Value::Null)?
+                    .request("GET", ipam::object::PATH, &serde_json::Value::Null)?
                     .json()?;
                 let owned = blocks.to_string().matches("\"owner\":\"pod/").count();
                 ensure!(owned == 0, "{owned} addresses are in use");
