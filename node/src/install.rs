@@ -185,6 +185,13 @@ impl<'a> Installation<'a> {
             if keep.contains(&file.path.as_path()) {
                 return true;
             }
+            // It has another path by now.
+            if keep
+                .iter()
+                .any(|kept| self.root.is_same_entry(kept, &file.path))
+            {
+                return false;
+            }
             match remove_one(self.root, file) {
                 Ok(is_removed) => {
                     removed.extend(is_removed.then(|| file.path.display().to_string()));
@@ -348,6 +355,21 @@ mod tests {
         );
         assert!(root.list("/bin").unwrap().is_empty());
         assert!(!root.exists(RECORD));
+    }
+
+    #[test]
+    fn file_stays_whose_former_directory_is_a_link_to_its_own() {
+        let (dir, root) = node();
+        put(&root, b"one").unwrap();
+        std::fs::rename(dir.path().join("bin"), dir.path().join("new")).unwrap();
+        symlink("new", dir.path().join("bin")).unwrap();
+        let installation = Installation::multiplexer(&root);
+        let new = Path::new("/new");
+        installation.install(new, "multus-shim", b"one").unwrap();
+        let keep = new.join("multus-shim");
+        assert!(installation.remove_others(&[&keep]).unwrap().is_empty());
+        assert_eq!(root.list("/new").unwrap(), ["multus-shim"]);
+        assert_eq!(installation.remove_all().unwrap(), ["/new/multus-shim"]);
     }
 
     #[test]

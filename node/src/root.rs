@@ -240,6 +240,14 @@ impl Root {
         Some((stat.st_dev, stat.st_ino))
     }
 
+    /// Returns whether two paths are one name in one directory, by whatever links they lead there: a distro's directory that was moved
+    /// often has a link at its former place.
+    pub fn is_same_entry(&self, one: &Path, other: &Path) -> bool {
+        let dir = |path: &Path| self.identity(path.parent()?);
+        let is_same_dir = || dir(one).is_some_and(|identity| dir(other) == Some(identity));
+        one == other || (one.file_name() == other.file_name() && is_same_dir())
+    }
+
     /// Returns the time of the last write in seconds since 1970, links followed.
     pub fn modified(&self, path: impl AsRef<Path>) -> Option<i64> {
         let fd = self.at(path.as_ref(), OFlags::PATH).ok()?;

@@ -70,8 +70,11 @@ pub fn remove_others(
     let mut record = Record::read(root, Path::new(RECORD));
     let mut removed = Vec::new();
     let mut first_error = None;
-    let mut try_remove =
-        |path: &Path, written: Option<&RecordedFile>| match remove(root, path, written) {
+    let mut try_remove = |path: &Path, written: Option<&RecordedFile>| {
+        if keep.is_some_and(|keep| root.is_same_entry(keep, path)) {
+            return true;
+        }
+        match remove(root, path, written) {
             Ok(existed) => {
                 removed.extend(existed.then(|| path.to_owned()));
                 true
@@ -80,7 +83,8 @@ pub fn remove_others(
                 first_error.get_or_insert(error);
                 false
             }
-        };
+        }
+    };
     record.retain(|file| keep == Some(&file.path) || !try_remove(&file.path, Some(file)))?;
     if let Some(path) = dir.map(|dir| dir.join(FILE_NAME))
         && keep != Some(&path)
@@ -117,7 +121,7 @@ mod tests {
     const OURS: &[u8] = br#"{"type":"multus-shim"}"#;
 
     struct Node {
-        _dir: tempfile::TempDir,
+        dir: tempfile::TempDir,
         root: Root,
     }
 
@@ -126,7 +130,7 @@ mod tests {
         let root = Root::open(dir.path()).unwrap();
         root.make_dirs("/a", 0o755).unwrap();
         root.make_dirs("/b", 0o755).unwrap();
-        Node { _dir: dir, root }
+        Node { dir, root }
     }
 
     impl Node {
@@ -158,6 +162,22 @@ mod tests {
         assert_eq!(removed, [Path::new("/b/00-multus.conf")]);
         assert_eq!(node.root.list("/b").unwrap(), ["10-cbr0.conf"]);
         assert!(!any_installed(&node.root));
+    }
+
+    #[test]
+    fn file_stays_whose_former_directory_is_a_link_to_its_own() {
+        let node = node();
+        node.put("/a/00-multus.conf", OURS);
+        let dirs = ["a", "b"].map(|name| node.dir.path().join(name));
+        std::fs::rename(&dirs[0], &dirs[1]).unwrap();
+        std::os::unix::fs::symlink("b", &dirs[0]).unwrap();
+        node.put("/b/00-multus.conf", OURS);
+        for dir in [None, Some("/a")] {
+            let removed = node.remove_others(Some("/b/00-multus.conf"), dir);
+            assert_eq!(removed, Vec::<PathBuf>::new());
+            assert_eq!(node.root.list("/b").unwrap(), ["00-multus.conf"]);
+        }
+        assert!(all_installed_in(&node.root, Path::new("/b")));
     }
 
     #[test]

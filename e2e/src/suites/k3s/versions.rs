@@ -7,7 +7,7 @@ use anyhow::{Context as _, ensure};
 
 use super::{
     CHART, DistroCluster, ensure_through_us,
-    node::{BIN, DATA, put_program},
+    node::{BIN, DATA, Distro, K3S, MOVED_K3S, put_program},
     releases::released,
 };
 use crate::{
@@ -57,6 +57,12 @@ pub(super) fn run(env: &TestEnv, k3s: &K3s, report: &mut Report) -> Result<(), C
             cluster.started_again(&old, before)
         },
     )?;
+    for (where_to, distro) in [("another place", &MOVED_K3S), ("its place", &K3S)] {
+        report.check(
+            &format!("K3s' data directory is moved to {where_to}: its pods start again with their networks"),
+            || cluster.move_data(distro, &old),
+        )?;
+    }
     report.check(
         "after k3s-killall.sh K3s starts its pods again with their networks",
         || {
@@ -147,6 +153,29 @@ impl DistroCluster {
             ensure!(restarts == 0, "{pod} was restarted {restarts} times");
         }
         Ok(())
+    }
+
+    /// Moves the server's data directory while K3s is stopped, and starts it there. A link stays at the former place, which is in the
+    /// kubeconfigs that a server has written for itself: without it K3s does not start.
+    fn move_data(&mut self, distro: &'static Distro, old: &[String]) -> anyhow::Result<()> {
+        let before = self.restarts(&old[0])?;
+        self.end()?;
+        let member = &mut self.nodes[0];
+        let former = member.distro.data;
+        let mut kill = member.node.command("sh");
+        kill.arg(format!("{BIN}/k3s-killall.sh"));
+        // The script finds containers by the directory of their program.
+        sh::run(kill.env("K3S_DATA_DIR", former))?;
+        // Of the way back it is the link of the first move.
+        let move_all = "rm -f \"$2\" && mv \"$1\" \"$2\" && ln -s \"$2\" \"$1\"";
+        let places = ["sh", former, distro.data];
+        member
+            .node
+            .run(&[&["sh", "-c", move_all][..], &places].concat())?;
+        member.set("data-dir", distro.data.into())?;
+        member.distro = distro;
+        self.restart()?;
+        self.started_again(old, before)
     }
 
     /// Returns how often a pod's container was started again.
