@@ -181,7 +181,8 @@ fn set_container_routes(netlink: &mut Netlink, link: &Link, address: &Address) -
 }
 
 fn set_host_address(host: &mut Netlink, link: &Link, address: &Address) -> Result<()> {
-    host.add_address(link.index, Cidr::host(address.gateway))
+    // The pod's first packet finds its gateway at once: detection takes up to two seconds.
+    host.add_address_of_one_end(link.index, Cidr::host(address.gateway))
         .context(|| format!("failed to add IP addr ({}) to veth", address.gateway))?;
     match host.add_route(&address.host_route(link.index), AddRoute::New) {
         // The container's address and the gateway may be the same.

@@ -15,6 +15,8 @@ const IFA_BROADCAST: u16 = 4;
 const IFA_CACHEINFO: u16 = 6;
 const IFA_FLAGS: u16 = 8;
 
+/// Usable at once, without duplicate address detection.
+const IFA_F_NODAD: u32 = 0x02;
 /// Duplicate address detection has not ended.
 pub(crate) const IFA_F_TENTATIVE: u32 = 0x40;
 /// Another node has the address.
@@ -75,6 +77,15 @@ impl Netlink {
     /// Gives the link an address. IPv4 gets the broadcast address of its network, as `ip address add` with `brd +` does.
     pub(crate) fn add_address(&mut self, link: u32, cidr: Cidr) -> Result<(), Errno> {
         let message = address_message(RTM_NEWADDR, NLM_F_CREATE_EXCL, link, cidr);
+        self.request(message)
+    }
+
+    /// Gives the link an address that nobody else on the link can have: an IPv6 address is usable at once.
+    pub(crate) fn add_address_of_one_end(&mut self, link: u32, cidr: Cidr) -> Result<(), Errno> {
+        let mut message = address_message(RTM_NEWADDR, NLM_F_CREATE_EXCL, link, cidr);
+        if cidr.address.is_ipv6() {
+            message.put_u32(IFA_FLAGS, IFA_F_NODAD);
+        }
         self.request(message)
     }
 
