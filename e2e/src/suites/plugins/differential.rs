@@ -192,6 +192,17 @@ const EVERYWHERE: &[Everywhere] = &[
         },
         reason: "no tables are created for nothing",
     },
+    Everywhere {
+        matches: |Difference {
+                      at,
+                      values: [reference, ours],
+                  },
+                  _| {
+            let is_of_host = at.contains(" state after ADD/host/links/");
+            is_of_host && at.ends_with("/nodad") && reference.is_null() && *ours == true
+        },
+        reason: "the gateway of a ptp link is usable at once",
+    },
 ];
 
 /// Runs the selected cases; reports one check per plugin.
