@@ -5,6 +5,7 @@
 //! without a clock. [`service`] is what a node's daemon does for its pods: it keeps the [`store`] of records, sends what [`request`] writes, and
 //! answers what comes by [`wire`].
 
+pub mod claim;
 pub mod config;
 pub mod node;
 pub mod object;

@@ -188,6 +188,26 @@ impl<I: Clone + Eq> Node<I> {
         }
     }
 
+    /// Returns the request that adds a pod of this node to those of a slot that belongs to a claim.
+    pub fn hold(
+        &mut self,
+        seen: &Block<I>,
+        slot: usize,
+        claim: Owner<I>,
+        pod: &I,
+    ) -> Option<Request<I>> {
+        if self.pending.is_some() {
+            return None;
+        }
+        let owner = self.owner(pod);
+        let tests = vec![
+            Test::Uid(seen.uid.clone()),
+            Test::Shared,
+            Test::Slot(slot, Some(claim)),
+        ];
+        self.request(tests, Change::Slot(slot, Some(owner)))
+    }
+
     /// A pod of this node no longer uses its address.
     pub fn del(&mut self, pod: &I) {
         self.shared.retain(|(_, user)| user != pod);

@@ -96,7 +96,7 @@ pub struct Holder {
 /// An address of a block that is not one node's. An empty owner means that it is free.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Slot {
-    /// `pod/<uid>/<container>/<ifname>` or `claim/<uid>`.
+    /// `pod/<uid>/<container>/<ifname>` or `claim/<uid>/<namespace>/<name>`.
     pub owner: String,
     pub pods: Vec<SlotPod>,
 }
@@ -108,6 +108,8 @@ pub struct SlotPod {
     pub name: String,
     pub uid: String,
     pub node: String,
+    /// Of a claim's slot: `<container>/<ifname>`, which use of the address it is. Otherwise it is empty, and the owner says it.
+    pub interface: String,
 }
 
 /// Returns the name of a block's object: its first address, behind 8 digits of the space's SHA-256 where the space has a name.
@@ -274,6 +276,7 @@ fn slot_pod(value: &Value) -> Option<SlotPod> {
         name: field("name")?,
         uid: field("uid")?,
         node: field("node")?,
+        interface: field("interface").unwrap_or_default(),
     })
 }
 

@@ -139,6 +139,16 @@ impl Range {
         self.parts = self.parts.drain(..).flat_map(keep).flatten().collect();
     }
 
+    /// Returns the range of one of its addresses, or `None` when it may not give this one.
+    pub fn only(&self, address: IpAddr) -> Option<Self> {
+        let parts = vec![(bits(address), bits(address))];
+        let narrowed = || Self {
+            parts,
+            ..self.clone()
+        };
+        self.contains(address).then(narrowed)
+    }
+
     /// Returns the subnet, whose prefix length the pod's address has.
     pub fn subnet(&self) -> Subnet {
         self.subnet

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use crate::claim::{MOST_PODS, Usage, slot_owner};
 use crate::node::{self, Change, Mode, Owner, Test};
 use crate::object::{self, AddressBlock, Holder, SCHEMA, Slot, SlotPod};
 use crate::range::{BLOCK_SIZE, Block};
@@ -56,12 +57,13 @@ fn foreign(holder: &Holder) -> Id {
     format!("{node}/{uid}/{incarnation}").into()
 }
 
+/// The owner of a claim's slot is no pod's, so the protocol of pods never frees it.
 fn owner(slot: &Slot) -> Option<Owner<Id>> {
-    let node = slot
-        .pods
-        .first()
-        .map(|pod| pod.node.as_str())
-        .unwrap_or_default();
+    let node = match slot.pods.first() {
+        _ if slot.owner.starts_with("claim/") => "/claim",
+        Some(pod) => &pod.node,
+        None => "",
+    };
     (!slot.owner.is_empty()).then(|| Owner {
         node: node.into(),
         pod: slot.owner.as_str().into(),
@@ -141,13 +143,36 @@ impl Context<'_> {
                 patch.push(label(""));
             }
             Change::Slot(slot, owner) => {
-                patch.push(replace(
-                    &format!("/spec/slots/{slot}"),
-                    self.slot(owner.as_ref()),
-                ));
+                let value = match owner {
+                    Some(owner) => self.slot_with(*slot, owner)?,
+                    None => self.slot(None),
+                };
+                patch.push(replace(&format!("/spec/slots/{slot}"), value));
             }
         }
         Some(Value::Array(patch))
+    }
+
+    fn seen_slot(&self, slot: usize) -> Option<&Slot> {
+        let object::Mode::Shared(slots) = &self.seen?.mode else {
+            return None;
+        };
+        slots.get(slot)
+    }
+
+    /// Returns a slot with one more owner: a claim's keeps its other pods, unless there are too many.
+    fn slot_with(&self, slot: usize, owner: &Owner<Id>) -> Option<Value> {
+        let mut value = self.slot(Some(owner));
+        let usage = Usage::parse(&owner.pod);
+        if let (Some(seen), Some(usage), Some(pods)) =
+            (self.seen_slot(slot), usage, value["pods"].as_array_mut())
+        {
+            pods.splice(..0, usage.others(seen).map(slot_pod));
+            if pods.len() > MOST_PODS {
+                return None;
+            }
+        }
+        Some(value)
     }
 
     fn tests(&self, tests: &[Test<Id>]) -> Option<Vec<Value>> {
@@ -167,6 +192,13 @@ impl Context<'_> {
                 Test::Shared => test("/spec/mode", "shared"),
                 Test::Slot(slot, owner) => {
                     let owner = owner.as_ref().map_or("", |owner| &owner.pod);
+                    if owner.starts_with("claim/") {
+                        let pods = self.seen_slot(*slot)?.pods.iter().map(slot_pod);
+                        patch.push(test(
+                            &format!("/spec/slots/{slot}/pods"),
+                            pods.collect::<Value>(),
+                        ));
+                    }
                     test(&format!("/spec/slots/{slot}/owner"), owner)
                 }
             };
@@ -187,7 +219,7 @@ impl Context<'_> {
             return json!({"owner": "", "pods": []});
         };
         let pods: Vec<Value> = (self.pod)(&owner.pod).iter().map(slot_pod).collect();
-        json!({"owner": &*owner.pod, "pods": pods})
+        json!({"owner": slot_owner(&owner.pod), "pods": pods})
     }
 }
 
@@ -211,6 +243,30 @@ pub fn want(block: &AddressBlock, node: &str) -> Value {
         test("/spec/mode", "node"),
         add("/spec/wanted", json!(all))
     ])
+}
+
+/// Returns the patch that leaves a claim's slot to these pods; without one it is free.
+pub fn leave<'a>(
+    block: &AddressBlock,
+    slot: usize,
+    pods: Option<&mut dyn Iterator<Item = &'a SlotPod>>,
+) -> Option<Value> {
+    let object::Mode::Shared(slots) = &block.mode else {
+        return None;
+    };
+    let (seen, path) = (slots.get(slot)?, format!("/spec/slots/{slot}"));
+    let before: Value = seen.pods.iter().map(slot_pod).collect();
+    let after = match pods {
+        Some(pods) => json!({"owner": seen.owner, "pods": pods.map(slot_pod).collect::<Value>()}),
+        None => json!({"owner": "", "pods": []}),
+    };
+    Some(json!([
+        test("/metadata/uid", &*block.uid),
+        test("/spec/mode", "shared"),
+        test(&format!("{path}/owner"), &*seen.owner),
+        test(&format!("{path}/pods"), before),
+        replace(&path, after),
+    ]))
 }
 
 /// Returns the patch that lets a deleted block go that has no use: of a node's block its holder sends it, of a shared one anybody.
@@ -238,8 +294,13 @@ fn slot_pod(pod: &SlotPod) -> Value {
         name,
         uid,
         node,
+        interface,
     } = pod;
-    json!({"namespace": namespace, "name": name, "uid": uid, "node": node})
+    let mut value = json!({"namespace": namespace, "name": name, "uid": uid, "node": node});
+    if !interface.is_empty() {
+        value["interface"] = interface.as_str().into();
+    }
+    value
 }
 
 /// The lowest bit is the block's first address.
@@ -287,6 +348,7 @@ mod tests {
             name: owner.to_owned(),
             uid: "u".to_owned(),
             node: "a".to_owned(),
+            interface: String::new(),
         })
     };
 

@@ -4,6 +4,7 @@
 //! without the lock: other pods get their addresses meanwhile, or wait for the outcome of this exchange.
 
 mod choice;
+mod claims;
 mod entry;
 mod housekeeping;
 #[cfg(test)]
@@ -18,6 +19,7 @@ use serde_json::Value;
 
 use self::choice::{Step, Unusable};
 use self::entry::Entry;
+use crate::claim::{Claim, ClaimError, Reference, Usage};
 use crate::config::{self, ConfigError, Definition};
 use crate::node::{Change, Outcome, Request};
 use crate::object::{self, AddressBlock, Holder};
@@ -39,6 +41,15 @@ pub trait Api: Send + Sync {
     fn node(&self, name: &str) -> Result<Option<String>, ApiError>;
     /// Returns whether a pod is bound to the name of a node, read from etcd.
     fn has_pods(&self, node: &str) -> Result<bool, ApiError>;
+    /// Reads a pod by namespace and name.
+    fn pod(&self, namespace: &str, name: &str) -> Result<Option<Value>, ApiError>;
+    /// Reads a virtual machine (`kubevirt.io`); `None` also where the cluster has no such kind.
+    fn machine(&self, namespace: &str, name: &str) -> Result<Option<Value>, ApiError>;
+    /// Reads a claim from etcd.
+    fn claim(&self, namespace: &str, name: &str) -> Result<Option<Value>, ApiError>;
+    fn create_claim(&self, namespace: &str, object: &Value) -> Result<(), ApiError>;
+    /// Applies a JSON patch to a claim's status.
+    fn patch_claim(&self, namespace: &str, name: &str, patch: &Value) -> Result<(), ApiError>;
 }
 
 /// Why the API server did not do what was asked for.
@@ -64,6 +75,11 @@ pub enum Failure {
     NoUid,
     #[error("{0}")]
     Full(String),
+    /// An address was asked for that the network does not give.
+    #[error("{0}")]
+    Chosen(String),
+    #[error(transparent)]
+    Claim(#[from] ClaimError),
     #[error("cannot reach the API server: {0}")]
     Api(#[from] ApiError),
     #[error("cannot write the record of block {name}: {source}")]
@@ -82,7 +98,10 @@ pub enum Failure {
 impl Failure {
     /// Returns whether the same request may succeed later.
     fn is_temporary(&self) -> bool {
-        !matches!(self, Self::Config(_) | Self::NoUid | Self::Unassigned(_))
+        !matches!(
+            self,
+            Self::Config(_) | Self::NoUid | Self::Unassigned(_) | Self::Chosen(_)
+        )
     }
 }
 
@@ -162,6 +181,8 @@ struct State {
 struct Take<'a> {
     allocation: &'a Allocation,
     owner: Id,
+    /// The claim that the address belongs to.
+    claim: Option<&'a Reference>,
     space: &'a str,
     list: &'a [Range],
     deadline: Instant,
@@ -172,6 +193,7 @@ struct Take<'a> {
     /// The blocks that were read for this ADD.
     read: BTreeSet<String>,
     has_asked_for_nodes: bool,
+    has_asked_for_claims: bool,
     has_swept: bool,
     /// Until when a block is awaited that another node is to share, and which.
     wanted: Option<(Instant, String)>,
@@ -243,7 +265,12 @@ impl<A: Api> Service<A> {
             hash_map::Entry::Occupied(_) => return Err(Failure::Busy(attachment.text())),
             hash_map::Entry::Vacant(place) => place.insert(false),
         };
-        let granted = self.take_all(allocation, &definition);
+        let granted = match self.claim_name(allocation, &definition) {
+            Ok(Some(name)) => self.take_for_claim(allocation, &definition, &name),
+            Ok(None) => chosen(&definition, &allocation.addresses)
+                .and_then(|lists| self.take_all(allocation, &definition.space, &lists, None)),
+            Err(failure) => Err(failure),
+        };
         let is_cancelled = self.lock().active.remove(attachment).unwrap_or(true);
         let granted = if is_cancelled {
             granted.and(Err(Failure::Cancelled))
@@ -260,22 +287,37 @@ impl<A: Api> Service<A> {
     fn take_all(
         &self,
         allocation: &Allocation,
-        definition: &Definition,
+        space: &str,
+        lists: &[Vec<Range>],
+        claim: Option<&Claim>,
     ) -> Result<Vec<Grant>, Failure> {
         let deadline = Instant::now() + self.times.patience;
         let Attachment { container, ifname } = &allocation.attachment;
+        let claim = claim.map(|claim| &claim.reference);
+        let owner: Id = match claim {
+            Some(claim) => Usage {
+                owner: &claim.owner(),
+                pod: &allocation.pod.uid,
+                interface: &format!("{container}/{ifname}"),
+            }
+            .text()
+            .into(),
+            None => pod_owner(&allocation.pod.uid, container, ifname),
+        };
         let mut grants = Vec::new();
-        for list in &definition.lists {
+        for list in lists {
             let take = Take {
                 allocation,
-                owner: pod_owner(&allocation.pod.uid, container, ifname),
-                space: &definition.space,
+                owner: owner.clone(),
+                claim,
+                space,
                 list,
                 deadline,
                 is_listed: false,
                 has_tried: false,
                 read: BTreeSet::new(),
                 has_asked_for_nodes: false,
+                has_asked_for_claims: false,
                 has_swept: false,
                 wanted: None,
                 asked: BTreeSet::new(),
@@ -332,12 +374,17 @@ impl<A: Api> Service<A> {
             Step::Read(name) => self.read(own, &name),
             Step::List => self.list(own, object::SPACE_LABEL, &object::space_label(space)),
             Step::Free(name, request) => self.free(own, &name, &request),
-            Step::Want(name, patch) => match self.api.patch(&name, &patch) {
-                Ok(object) => self.seen(own, &name, Some(&object), self.answers()),
-                // It was shared or taken meanwhile.
-                Err(ApiError::Refused(_)) => self.read(own, &name),
-                Err(error) => Err(error.into()),
-            },
+            Step::AskForClaims(abandoned) => abandoned
+                .iter()
+                .try_for_each(|one| self.free_abandoned(own, one)),
+            Step::Want(name, patch) | Step::Leave(name, patch) => {
+                match self.api.patch(&name, &patch) {
+                    Ok(object) => self.seen(own, &name, Some(&object), self.answers()),
+                    // Somebody was faster.
+                    Err(ApiError::Refused(_)) => self.read(own, &name),
+                    Err(error) => Err(error.into()),
+                }
+            }
             Step::LookAgain(name) => {
                 std::thread::sleep(self.times.look_again);
                 self.read(own, &name)
@@ -345,6 +392,7 @@ impl<A: Api> Service<A> {
             Step::ReadNodes(nodes) => self.look_for(&nodes),
             Step::Sweep(names) => names.iter().try_for_each(|name| self.sweep(name)),
             Step::Full(text) => Err(Failure::Full(text)),
+            Step::Refused(error) => Err(error.into()),
             Step::Wait | Step::Had(_) | Step::Granted(..) | Step::Exchange(..) => Ok(()),
         }
     }
@@ -654,6 +702,36 @@ impl Attachment {
     fn text(&self) -> String {
         format!("{} of container {}", self.ifname, self.container)
     }
+}
+
+/// Returns the lists of ranges from which a pod gets an address each: where one was chosen, that address alone.
+fn chosen(definition: &Definition, addresses: &[IpAddr]) -> Result<Vec<Vec<Range>>, Failure> {
+    let mut lists = definition.lists.clone();
+    let mut is_chosen = vec![None; lists.len()];
+    for address in addresses {
+        let only = |list: &Vec<Range>| list.iter().find_map(|range| range.only(*address));
+        let found = definition.lists.iter().map(only).enumerate();
+        let Some((place, range)) = found
+            .filter_map(|(place, range)| Some((place, range?)))
+            .next()
+        else {
+            let all = definition.lists.iter().flatten();
+            let all: Vec<_> = all.map(|range| range.subnet().to_string()).collect();
+            return Err(Failure::Chosen(format!(
+                "{address} is not an address that the network gives from {}: choose another one, no gateway and none of its exclusions",
+                all.join(", ")
+            )));
+        };
+        if let Some(other) = is_chosen[place].replace(*address)
+            && other != *address
+        {
+            return Err(Failure::Chosen(format!(
+                "{other} and {address} are of one list of ranges, of which a pod gets one address: leave one out"
+            )));
+        }
+        lists[place] = vec![range];
+    }
+    Ok(lists)
 }
 
 fn now() -> u64 {

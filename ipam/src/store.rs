@@ -57,6 +57,8 @@ pub struct Record {
     pub uses: Vec<Use>,
     /// Owners that may still have a slot of the shared block although their use has ended.
     pub ended: Vec<String>,
+    /// Owners of slots, claims, whose last pod was this node's: the slot is free when its claim is gone.
+    pub claims: Vec<String>,
 }
 
 /// A block that this node holds.
@@ -107,6 +109,7 @@ impl Record {
             held: None,
             uses: Vec::new(),
             ended: Vec::new(),
+            claims: Vec::new(),
         }
     }
 
@@ -121,7 +124,8 @@ impl Record {
                 confirmed: held.get("confirmed")?.as_bool()?,
             }),
         };
-        let ended = |value: &Value| value.as_str().map(str::to_owned);
+        let owner = |value: &Value| value.as_str().map(str::to_owned);
+        let none = Value::Array(Vec::new());
         Some(Self {
             boot: text(&value, "boot")?,
             name: text(&value, "name")?,
@@ -129,7 +133,8 @@ impl Record {
             first: text(&value, "first")?,
             held,
             uses: all(value.get("uses")?, Use::read)?,
-            ended: all(value.get("ended")?, ended)?,
+            ended: all(value.get("ended")?, owner)?,
+            claims: all(value.get("claims").unwrap_or(&none), owner)?,
         })
     }
 
@@ -141,7 +146,7 @@ impl Record {
         let uses: Vec<Value> = self.uses.iter().map(Use::value).collect();
         let document = json!({
             "schema": SCHEMA, "boot": boot, "name": self.name, "space": self.space, "first": self.first,
-            "held": held, "uses": uses, "ended": self.ended,
+            "held": held, "uses": uses, "ended": self.ended, "claims": self.claims,
         });
         document.to_string().into_bytes()
     }

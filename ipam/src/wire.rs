@@ -2,6 +2,8 @@
 //!
 //! Both are written and read by hand: derived code for enums with a tag is many times as large, and is in every program of a node.
 
+use std::net::IpAddr;
+
 use serde_json::{Map, Value, json};
 
 /// The socket of the service of `multus-daemon`.
@@ -39,6 +41,10 @@ pub struct Allocation {
     pub network: String,
     /// The `ipam` object of the network's configuration.
     pub ipam: Map<String, Value>,
+    /// The addresses that the pod is to have; none for any.
+    pub addresses: Vec<IpAddr>,
+    /// The claim of the pod's namespace whose address the pod is to have; empty for none.
+    pub claim: String,
 }
 
 /// The pod of a container.
@@ -81,6 +87,11 @@ impl Ask {
                 pod: Pod::read(value.get("pod")?)?,
                 network: text(&value, "network")?,
                 ipam: value.get("ipam")?.as_object()?.clone(),
+                addresses: match value.get("addresses") {
+                    Some(list) => all(list, |value| value.as_str()?.parse().ok())?,
+                    None => Vec::new(),
+                },
+                claim: text(&value, "claim").unwrap_or_default(),
             }),
             "check" => Self::Check(Attachment::read(&value)?),
             "release" => Self::Release(Attachment::read(&value)?),
@@ -99,7 +110,8 @@ impl Ask {
                 let Attachment { container, ifname } = &allocation.attachment;
                 json!({
                     "verb": "allocate", "container": container, "ifname": ifname, "pod": allocation.pod.value(),
-                    "network": allocation.network, "ipam": allocation.ipam,
+                    "network": allocation.network, "ipam": allocation.ipam, "claim": allocation.claim,
+                    "addresses": allocation.addresses.iter().map(IpAddr::to_string).collect::<Vec<_>>(),
                 })
             }
             Self::Check(attachment) => attachment_request("check", attachment),
@@ -210,8 +222,11 @@ mod tests {
             pod: Pod::default(),
             network: "lan".to_owned(),
             ipam: Map::new(),
+            addresses: vec!["10.0.0.2".parse().unwrap(), "fd00::2".parse().unwrap()],
+            claim: "vm.lan".to_owned(),
         };
         let written = json!({"verb": "allocate", "container": "c", "ifname": "net1", "network": "lan", "ipam": {},
+            "addresses": ["10.0.0.2", "fd00::2"], "claim": "vm.lan",
             "pod": {"namespace": "", "name": "", "uid": ""}, "later": 1});
         let read = |value: &Value| Ask::parse(value.to_string().as_bytes());
         assert_eq!(read(&written), Some(Ask::Allocate(allocation.clone())));

@@ -31,8 +31,11 @@ pub const KEYS: &[&str] = &[
     "cni-args",
     "default-route",
     "deviceID",
-    "ipam-claim-reference",
+    CLAIM,
 ];
+
+/// The key of a claim, in the annotation and in `args.cni`.
+pub(crate) const CLAIM: &str = "ipam-claim-reference";
 
 /// One network that a pod requests.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -55,6 +58,9 @@ pub struct Selection {
     pub port_mappings: Option<Value>,
     /// Values for `args.cni` of the plugins.
     pub cni_args: Option<Map<String, Value>>,
+    /// The `IPAMClaim` of the pod's namespace whose address the interface is to have. It may be added to a pod that runs, and re-attaches
+    /// nothing.
+    pub claim: Option<String>,
     /// Requested gateways of default routes. An empty list differs from an absent one: it keeps the network's own default routes.
     pub default_route: Option<Vec<IpAddr>>,
     /// Explicit device ID.
@@ -318,7 +324,7 @@ fn parse_object(entry: &Entry, map: &Map<String, Value>) -> Result<Selection, An
         return Err(incomplete(entry, what.to_owned()));
     }
     let ips = ips.unwrap_or_default();
-    let claim = text("ipam-claim-reference")?;
+    let claim = text(CLAIM)?;
     if claim.is_some() && !ips.is_empty() {
         return Err(AnnotationError::ClaimAndIps { entry: entry_of() });
     }
@@ -364,7 +370,19 @@ fn parse_object(entry: &Entry, map: &Map<String, Value>) -> Result<Selection, An
         cni_args: keys::object(map, "cni-args").map_err(typed)?.cloned(),
         default_route: default_route(entry, map)?,
         device_id: text("deviceID")?,
+        claim,
     })
+}
+
+impl Selection {
+    /// Returns what the plugins get in `args.cni`: the pod's own values, and its claim.
+    pub(crate) fn plugin_args(&self) -> Map<String, Value> {
+        let mut args = self.cni_args.clone().unwrap_or_default();
+        if let Some(claim) = &self.claim {
+            args.insert(CLAIM.to_owned(), claim.as_str().into());
+        }
+        args
+    }
 }
 
 /// Reads the limits of both directions. Each needs a rate and a burst, since plugins refuse one without the other. The result has all

@@ -33,7 +33,7 @@ pub(super) fn attachment(
     let is_equal = |one: &&Attachment| {
         one.selection.as_ref().is_some_and(|other| {
             let names = (&other.namespace, &other.name);
-            names == (namespace, name) && other.cni_args == selection.cni_args
+            names == (namespace, name) && other.plugin_args() == selection.plugin_args()
         })
     };
     if let Some(equal) = earlier.iter().find(is_equal) {
@@ -112,8 +112,9 @@ pub(super) fn from_nad(
     };
     draft.name_if_missing(&nad.name).map_err(unusable)?;
     draft.version_if_missing(&inputs.netconf.cni_version);
-    if let Some(args) = selection.as_ref().and_then(|s| s.cni_args.as_ref()) {
-        draft.merge_cni_args(args).map_err(unusable)?;
+    if let Some(selection) = &selection {
+        let args = selection.plugin_args();
+        draft.merge_cni_args(&args).map_err(unusable)?;
     }
     Ok(Attachment {
         name,

@@ -175,9 +175,8 @@ pub fn explicit_attachment(
     let mut selections =
         annotation::parse(&text, &pod.namespace).map_err(|error| unusable(error.to_string()))?;
     let selection = selections.remove(0);
-    if let Some(args) = &selection.cni_args {
-        draft.merge_cni_args(args).map_err(unusable)?;
-    }
+    let args = selection.plugin_args();
+    draft.merge_cni_args(&args).map_err(unusable)?;
     let config = draft.finish().map_err(unusable)?;
     let attachment = Attachment {
         name: config.name.clone(),

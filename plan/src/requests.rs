@@ -4,12 +4,14 @@
 
 use std::net::IpAddr;
 
+use api::plugins::{CLUSTER_IPAM, NAMES};
 use cni::config::NetworkConfig;
 use cni::types::CniResult;
 use serde_json::{Map, Value, json};
 
 use super::{Attachment, PlanError, Selection};
 use crate::Requested;
+use crate::annotation::CLAIM;
 use crate::netconf::UnsupportedRequests;
 
 const IPS: &str = "ips";
@@ -51,14 +53,25 @@ pub fn check(attachments: &[Attachment], policy: UnsupportedRequests) -> Result<
     Ok(())
 }
 
-/// Returns the requests that need a capability which no plugin of the network has.
+/// Returns the requests that need a capability which no plugin of the network has, and a claim that none serves.
 pub fn unsupported(attachment: &Attachment) -> Vec<String> {
-    let requests = attachment
-        .selection
-        .as_ref()
-        .map(capability_args)
-        .unwrap_or_default();
-    missing_capabilities(&requests, &attachment.config)
+    let Some(selection) = &attachment.selection else {
+        return Vec::new();
+    };
+    let mut missing = missing_capabilities(&capability_args(selection), &attachment.config);
+    if selection.claim.is_some() && !serves_claims(&attachment.config) {
+        missing.push(CLAIM.to_owned());
+    }
+    missing
+}
+
+/// Returns whether a plugin may serve claims: of those that are known here, one does.
+fn serves_claims(config: &NetworkConfig) -> bool {
+    let may_serve = |kind: &str| kind == CLUSTER_IPAM || !NAMES.contains(&kind);
+    config.plugins.iter().any(|plugin| {
+        let ipam = plugin.value.get("ipam").and_then(|ipam| ipam.get("type"));
+        may_serve(&plugin.kind) || ipam.and_then(Value::as_str).is_some_and(may_serve)
+    })
 }
 
 /// Returns the same for requests from the state, some of which may need no capability.
@@ -143,6 +156,34 @@ mod tests {
             unassigned_addresses(&requested, &incapable, &result),
             expected
         );
+    }
+
+    #[test]
+    fn claims_are_served_by_some_plugins() {
+        let check = |plugins: &str, expected: &[&str]| {
+            let config = format!(r#"{{"cniVersion": "1.0.0", "name": "n", "plugins": {plugins}}}"#);
+            let attachment = Attachment {
+                name: "n".to_owned(),
+                is_default: false,
+                config: NetworkConfig::parse(config.as_bytes()).unwrap().into(),
+                selection: Some(Selection {
+                    claim: Some("vm.n".to_owned()),
+                    ..Selection::default()
+                }),
+                device: None,
+            };
+            assert_eq!(unsupported(&attachment), expected, "{plugins}");
+        };
+        check(
+            r#"[{"type": "macvlan", "ipam": {"type": "host-local"}}]"#,
+            &[CLAIM],
+        );
+        check(r#"[{"type": "macvlan"}, {"type": "tuning"}]"#, &[CLAIM]);
+        check(
+            r#"[{"type": "macvlan", "ipam": {"type": "multus-ipam"}}, {"type": "tuning"}]"#,
+            &[],
+        );
+        check(r#"[{"type": "ovn-k8s-cni-overlay"}]"#, &[]);
     }
 
     #[test]

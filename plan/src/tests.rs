@@ -84,6 +84,21 @@ fn cni_args_reach_every_plugin() {
 }
 
 #[test]
+fn claims_reach_the_plugins_of_their_network() {
+    let fixture = Fixture::new().bridge("shop", "a");
+    let networks = r#"[{"name":"a","ipam-claim-reference":"vm.a","cni-args":{"tier":"gold"}},{"name":"a"},
+        {"name":"a","ipam-claim-reference":"vm.b"}]"#;
+    let plan = fixture.plan(Some(&pod(networks))).unwrap();
+    let args = |at: usize| config(&plan[at])["args"]["cni"].clone();
+    assert_eq!(
+        args(1),
+        json!({"tier": "gold", "ipam-claim-reference": "vm.a"})
+    );
+    assert_eq!(args(2), json!(null));
+    assert_eq!(args(3), json!({"ipam-claim-reference": "vm.b"}));
+}
+
+#[test]
 fn isolation_restricts_pods_to_their_own_and_global_namespaces() {
     let fixture = Fixture::new()
         .bridge("infra", "a")

@@ -179,16 +179,24 @@ impl Cluster {
         resource: Resource,
         handle: impl Fn(&Value) + Clone + Send + Sync + 'static,
     ) {
+        self.follow_events(resource, move |event| match event {
+            Event::All(all) => all.iter().for_each(&handle),
+            Event::Put(object) => handle(&object),
+            Event::Remove(_) | Event::UnknownKind => {}
+        });
+    }
+
+    /// Follows objects as [`Self::follow`] does, and passes each event.
+    pub(crate) fn follow_events(
+        &self,
+        resource: Resource,
+        handle: impl Fn(Event<Value>) + Clone + Send + Sync + 'static,
+    ) {
         let client = self.client.clone();
         self.runtime
             .spawn(reflector::run(client, resource, move |event| {
-                let objects = match event {
-                    Event::All(all) => all,
-                    Event::Put(object) => vec![object],
-                    Event::Remove(_) | Event::UnknownKind => return,
-                };
                 let handle = handle.clone();
-                tokio::task::spawn_blocking(move || objects.iter().for_each(handle));
+                tokio::task::spawn_blocking(move || handle(event));
             }));
     }
 

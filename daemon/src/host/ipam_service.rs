@@ -14,6 +14,7 @@ use std::{
 };
 
 use ipam::{
+    claim,
     object::{GROUP, NODE_LABEL, PATH, RESOURCE, VERSION},
     service::{Api, ApiError, Service, Times},
     store::Store,
@@ -28,7 +29,7 @@ use crate::{
     access::{self, ApiRequest},
     cluster::{
         Cluster, api_path,
-        reflector::{Resource, Selector, selector},
+        reflector::{Event, Resource, Selector, selector},
     },
     host::node_service::{DIR_MODE, NodeService, Turn, remove_socket},
     metrics::Metrics,
@@ -93,10 +94,10 @@ fn serve(parts: &Parts, turn: &Turn) -> io::Result<()> {
     let service = Arc::new(service);
     info!("the IPAM service gives this node's addresses");
     let (wake, woken) = mpsc::sync_channel(1);
-    let (worker, own) = (Arc::clone(&service), parts.clone());
+    let (worker, own, waker) = (Arc::clone(&service), parts.clone(), wake.clone());
     thread::Builder::new()
         .name("ipam-work".to_owned())
-        .spawn(move || work(&worker, &own, &woken))?;
+        .spawn(move || work(&worker, &own, &woken, &waker))?;
     accept(&service, parts, turn, &wake)
 }
 
@@ -181,15 +182,19 @@ fn read(stream: &mut UnixStream) -> io::Result<Ask> {
     Ask::parse(&text).ok_or_else(|| io::Error::other("it is not a request of multus-ipam"))
 }
 
-/// Does what is due, whenever something is, and follows this node's blocks from the first one on.
-fn work(service: &Arc<NodeIpam>, parts: &Parts, woken: &mpsc::Receiver<()>) {
-    let mut is_followed = false;
+/// Does what is due, whenever something is. Follows this node's blocks from the first one on, and claims from the first one whose slot this
+/// node frees.
+fn work(service: &Arc<NodeIpam>, parts: &Parts, woken: &mpsc::Receiver<()>, wake: &SyncSender<()>) {
+    let (mut is_followed, mut are_claims_followed) = (false, false);
     loop {
         let next = service.work();
         let counts = service.counts();
         parts.metrics.set_ipam(counts);
         if counts.held_blocks > 0 && !is_followed {
             is_followed = follow(service, parts);
+        }
+        if service.has_claims() && !are_claims_followed {
+            are_claims_followed = follow_claims(service, parts, wake);
         }
         let outcome = match next {
             Some(pause) => woken.recv_timeout(pause),
@@ -221,6 +226,38 @@ fn follow(service: &Arc<NodeIpam>, parts: &Parts) -> bool {
     true
 }
 
+/// Follows claims: the slot of one that is gone is free.
+fn follow_claims(service: &Arc<NodeIpam>, parts: &Parts, wake: &SyncSender<()>) -> bool {
+    let Some(cluster) = parts.cluster.get() else {
+        return false;
+    };
+    let resource = Resource {
+        what: claim::RESOURCE,
+        path: claim::PATH,
+        selector: None,
+        metadata_only: true,
+    };
+    let (service, wake) = (Arc::downgrade(service), wake.clone());
+    cluster.follow_events(resource, move |event| {
+        let Some(service) = service.upgrade() else {
+            return;
+        };
+        let is_meant = match event {
+            // A list does not say which claims are gone.
+            Event::All(_) => service.claims_changed(""),
+            Event::Put(claim) | Event::Remove(claim) => {
+                let uid = claim.pointer("/metadata/uid").and_then(Value::as_str);
+                uid.is_some_and(|uid| service.claims_changed(uid))
+            }
+            Event::UnknownKind => false,
+        };
+        if is_meant {
+            let _ = wake.try_send(());
+        }
+    });
+    true
+}
+
 /// The API server, as the service asks it.
 struct NodeApi(Arc<OnceLock<Cluster>>);
 
@@ -236,6 +273,19 @@ impl NodeApi {
         written.map_err(|error| outcome(&error))
     }
 
+    /// Reads an object of a namespace. A name that no object can have is that of none.
+    fn read_named(
+        &self,
+        namespace: &str,
+        name: &str,
+        path: impl FnOnce(&str, &str) -> String,
+    ) -> Result<Option<Value>, ApiError> {
+        if !api_path::is_name(namespace) || !api_path::is_name(name) {
+            return Ok(None);
+        }
+        self.read(&path(namespace, name))
+    }
+
     /// Returns an object, or `None` where there is none.
     fn read(&self, path: &str) -> Result<Option<Value>, ApiError> {
         match self.cluster()?.request(&ApiRequest::get(path)) {
@@ -244,6 +294,10 @@ impl NodeApi {
         }
     }
 }
+
+/// What is missing where no claim can be made.
+const NO_CLAIMS: &str = "the cluster has no ipamclaims.k8s.cni.cncf.io, which keep the addresses of \"sticky\": \"owner\": \
+    install their CRD, or leave \"sticky\" out";
 
 /// Returns what a failure says of the request: a server that has no time, or that broke off, may have made the change.
 fn outcome(error: &access::ApiError) -> ApiError {
@@ -307,5 +361,34 @@ impl Api for NodeApi {
         let list = self.read(&format!("/api/v1/pods?limit=1&fieldSelector={selector}"))?;
         let items = list.as_ref().and_then(|list| list.get("items")?.as_array());
         Ok(items.is_none_or(|items| !items.is_empty()))
+    }
+
+    fn pod(&self, namespace: &str, name: &str) -> Result<Option<Value>, ApiError> {
+        self.read_named(namespace, name, api_path::pod)
+    }
+
+    fn machine(&self, namespace: &str, name: &str) -> Result<Option<Value>, ApiError> {
+        self.read_named(namespace, name, |namespace, name| {
+            format!("/apis/kubevirt.io/v1/namespaces/{namespace}/virtualmachines/{name}")
+        })
+    }
+
+    fn claim(&self, namespace: &str, name: &str) -> Result<Option<Value>, ApiError> {
+        self.read_named(namespace, name, claim::path)
+    }
+
+    fn create_claim(&self, namespace: &str, object: &Value) -> Result<(), ApiError> {
+        let request = ApiRequest::post(claim::list_path(namespace), object);
+        let created = self.cluster()?.request(&request).map(drop);
+        created.map_err(|error| match error.code() {
+            Some(404) => ApiError::Failed(NO_CLAIMS.to_owned()),
+            Some(422) => ApiError::Failed(error.to_string()),
+            _ => outcome(&error),
+        })
+    }
+
+    fn patch_claim(&self, namespace: &str, name: &str, patch: &Value) -> Result<(), ApiError> {
+        let path = format!("{}/status", claim::path(namespace, name));
+        self.write(&ApiRequest::json_patch(path, patch)).map(drop)
     }
 }

@@ -7,10 +7,12 @@ use hyper::Method;
 use super::Metrics;
 
 /// Resources with a label of their own; all others are `other`.
-const RESOURCES: [&str; 13] = [
+const RESOURCES: [&str; 15] = [
     "certificatesigningrequests",
     "daemonsets",
     "events",
+    "ipamclaims",
+    "ipamclaims/status",
     "leases",
     "namespaces",
     "network-attachment-definitions",

@@ -8,8 +8,10 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
+use super::claims::Abandoned;
 use super::entry::Entry;
 use super::{State, Take, Times};
+use crate::claim::ClaimError;
 use crate::node::{self, Request};
 use crate::object::{self, Holder, Mode};
 use crate::range::{Block, Range};
@@ -32,6 +34,10 @@ pub(super) enum Step {
     Exchange(String, Request<Id>),
     /// A slot whose node is gone is to be freed.
     Free(String, Request<Id>),
+    /// A pod whose node is gone is to be taken from a claim's slot.
+    Leave(String, Value),
+    /// Claims are to be read, and slots of those that are gone to be freed.
+    AskForClaims(Vec<Abandoned>),
     /// The block is to be read.
     Read(String),
     /// All blocks of the space are to be read.
@@ -48,6 +54,8 @@ pub(super) enum Step {
     Wait,
     /// There is no address.
     Full(String),
+    /// The claim gives the pod none.
+    Refused(ClaimError),
 }
 
 impl State {
@@ -55,11 +63,21 @@ impl State {
         if let Some(step) = self.has_already(take) {
             return step;
         }
-        if let Some(step) = self.take_held(take, own, times) {
+        let is_claimed = take.claim.is_some();
+        let held = if is_claimed {
+            self.take_claimed(take, own, times)
+        } else {
+            self.take_held(take, own, times)
+        };
+        if let Some(step) = held {
             return step;
         }
         let total: u128 = take.list.iter().map(Range::block_count).sum();
-        let is_small = take.list.iter().map(Range::count).sum::<u128>() <= SMALL;
+        if is_claimed && !std::mem::replace(&mut take.is_listed, true) {
+            // The claim may have a slot already.
+            return self.look(take, total);
+        }
+        let is_small = is_claimed || take.list.iter().map(Range::count).sum::<u128>() <= SMALL;
         if !is_small && !take.is_listed && !take.has_tried {
             take.has_tried = true;
             if let Some(step) = self.create(take, own, total, false) {
@@ -69,9 +87,8 @@ impl State {
         if is_small && let Some(step) = self.take_shared(take, own) {
             return step;
         }
-        if !take.is_listed {
-            take.is_listed = true;
-            return Step::List;
+        if !std::mem::replace(&mut take.is_listed, true) {
+            return self.look(take, total);
         }
         let taken = self.blocks(take).len() as u128;
         if !is_small
@@ -86,8 +103,17 @@ impl State {
         if let Some(step) = self.create(take, own, total, true) {
             return step;
         }
+        if is_claimed && let Some(step) = self.share_own(take, own) {
+            return step;
+        }
         if let Some(step) = self.take_what_is_left(take, own, times) {
             return step;
+        }
+        if !std::mem::replace(&mut take.has_asked_for_claims, true) {
+            let abandoned = self.abandoned(take);
+            if !abandoned.is_empty() {
+                return Step::AskForClaims(abandoned);
+            }
         }
         if let Some(step) = self.want_others(take, own, times) {
             return step;
@@ -96,6 +122,14 @@ impl State {
             return Step::Sweep(self.ended(take));
         }
         Step::Full(self.text(take, times))
+    }
+
+    /// Reads what there is of the ranges: their one block, or all of the space.
+    fn look(&self, take: &Take<'_>, total: u128) -> Step {
+        match place(take.list, 0) {
+            Some(block) if total == 1 => Step::Read(object::name(take.space, block)),
+            _ => Step::List,
+        }
     }
 
     /// Returns the blocks of this ADD in which slots of this node are to be freed.
@@ -304,13 +338,13 @@ impl State {
     }
 
     /// Returns whether a Node is missing for so long, by its holder or by its name alone.
-    fn is_missing(&self, key: &Id, time: Duration) -> bool {
+    pub(super) fn is_missing(&self, key: &Id, time: Duration) -> bool {
         let since = self.missing.get(key);
         since.is_some_and(|since| since.elapsed() >= time)
     }
 
     /// Returns the names of the known blocks with an address for this ADD.
-    fn blocks(&self, take: &Take<'_>) -> Vec<String> {
+    pub(super) fn blocks(&self, take: &Take<'_>) -> Vec<String> {
         let known = self.known.iter();
         let usable = known.filter(|(_, block)| take.slots(&block.space, block.block) != 0);
         let mut names: Vec<_> = usable.map(|(name, _)| name.clone()).collect();
@@ -318,8 +352,54 @@ impl State {
         names
     }
 
-    /// Returns why there is no address: which are in use, and what could be freed.
+    /// Returns why there is no address.
     fn text(&self, take: &Take<'_>, times: &Times) -> String {
+        match take.list {
+            [range] if range.count() == 1 => self.text_of_one(range.first(), take),
+            _ => self.text_of_all(take, times),
+        }
+    }
+
+    /// Returns who has the one address that is asked for.
+    fn text_of_one(&self, address: IpAddr, take: &Take<'_>) -> String {
+        let name = object::name(take.space, Block::of(address));
+        let slot = Block::of(address).slot(address).unwrap_or_default();
+        let place = slot as usize;
+        let user = match self.known.get(&name).map(|block| &block.mode) {
+            Some(Mode::Shared(slots) | Mode::Closed(slots)) => {
+                let one = &slots[place];
+                let pods = one.pods.iter();
+                let pods: Vec<_> = pods
+                    .map(|pod| format!("pod {}/{} on node {}", pod.namespace, pod.name, pod.node))
+                    .collect();
+                if pods.is_empty() {
+                    one.owner.clone()
+                } else {
+                    pods.join(" and ")
+                }
+            }
+            Some(Mode::Node(holder)) => {
+                let entry = self.entries.get(&name);
+                let mut uses = entry.iter().flat_map(|entry| &entry.uses);
+                let pod = uses.find(|one| one.slot == slot).map(|one| &one.pod);
+                let node = &holder.node;
+                match pod {
+                    Some(pod) => format!("pod {}/{} on node {node}", pod.namespace, pod.name),
+                    None => format!("node {node}, which holds block {name} and has not shared it"),
+                }
+            }
+            None => format!("something that cannot be read: block {name}"),
+        };
+        let network = &take.allocation.network;
+        let mut text = format!("network {network}: {address} is in use by {user}");
+        if let Some(why) = self.unusable.get(&name) {
+            let _ = write!(text, "; {why}");
+        }
+        text
+    }
+
+    /// Returns which addresses are in use, and what could be freed.
+    fn text_of_all(&self, take: &Take<'_>, times: &Times) -> String {
         let mut held: BTreeMap<Id, u32> = BTreeMap::new();
         let mut used = 0;
         let names = self.blocks(take);
@@ -378,7 +458,7 @@ impl State {
 
 impl Take<'_> {
     /// Returns the slots of a block that the ADD may have.
-    fn slots(&self, space: &str, block: Block) -> u32 {
+    pub(super) fn slots(&self, space: &str, block: Block) -> u32 {
         let ranges = self.list.iter().filter(|_| space == self.space);
         ranges.fold(0, |set, range| set | range.slots(block))
     }
@@ -403,7 +483,7 @@ impl Take<'_> {
 }
 
 /// Returns the entry of a block, which is made where this node has nothing of it yet.
-fn entry<'a>(
+pub(super) fn entry<'a>(
     entries: &'a mut BTreeMap<String, Entry>,
     name: &str,
     own: &Own,

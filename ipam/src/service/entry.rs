@@ -1,10 +1,12 @@
 //! A block of which this node has something: the protocol's state, and who the pods are.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Instant;
 
 use super::now;
-use crate::node::{Answer, Change, Mode, Node, Outcome, Record as Held, Request};
+use crate::claim::Usage;
+use crate::node::{self, Answer, Change, Mode, Node, Outcome, Record as Held, Request};
 use crate::object::{self, SlotPod};
 use crate::range::{BLOCK_SIZE, Block, parse_address};
 use crate::request::Id;
@@ -24,6 +26,8 @@ pub(super) struct Entry {
     pub(super) uses: Vec<Use>,
     /// Owners that may still have a slot of the shared block although their use has ended.
     pub(super) ended: Vec<String>,
+    /// Claims without a pod whose slots this node frees once they are gone, as owners of slots.
+    pub(super) claims: BTreeSet<String>,
     /// Until when an outcome that nobody knows may still change.
     pub(super) open_until: Option<Instant>,
     /// When the block is to be read for slots of owners that have ended.
@@ -45,6 +49,7 @@ impl Entry {
             node: Node::new(node, SLOTS),
             uses: Vec::new(),
             ended: Vec::new(),
+            claims: BTreeSet::new(),
             open_until: None,
             sweep_due: None,
             report_due: None,
@@ -85,9 +90,12 @@ impl Entry {
         entry.report_due = record.held.as_ref().map(|_| Instant::now());
         entry.uses.clone_from(&record.uses);
         entry.ended.clone_from(&record.ended);
+        entry.claims = record.claims.iter().cloned().collect();
         // Without a use the file says that the block was asked for.
         if !entry.ended.is_empty() || (record.held.is_none() && record.uses.is_empty()) {
             entry.open_until = Some(settled);
+        }
+        if entry.open_until.is_some() || !entry.claims.is_empty() {
             entry.sweep_due = Some(Instant::now());
         }
         Some(entry)
@@ -104,6 +112,7 @@ impl Entry {
         });
         record.uses.clone_from(&self.uses);
         record.ended.clone_from(&self.ended);
+        record.claims = self.claims.iter().cloned().collect();
         record
     }
 
@@ -116,6 +125,7 @@ impl Entry {
             && pending.is_none()
             && self.uses.is_empty()
             && self.ended.is_empty()
+            && self.claims.is_empty()
             && self.open_until.is_none()
     }
 
@@ -159,6 +169,23 @@ impl Entry {
         };
         self.uses
             .extend(slot.map(|slot| new_use(slot, owner, allocation, true)));
+        Some(request)
+    }
+
+    /// Returns the request that adds the pod to those of a claim's slot.
+    pub(super) fn hold(
+        &mut self,
+        seen: &node::Block<Id>,
+        slot: usize,
+        owner: &Id,
+        allocation: &Allocation,
+    ) -> Option<Request<Id>> {
+        let node::Mode::Shared(owners) = &seen.mode else {
+            return None;
+        };
+        let claim = owners.get(slot)?.clone()?;
+        let request = self.node.hold(seen, slot, claim, owner)?;
+        self.uses.push(new_use(slot, owner, allocation, true));
         Some(request)
     }
 
@@ -253,6 +280,8 @@ impl Entry {
             name: one.pod.name.clone(),
             uid: one.pod.uid.clone(),
             node: self.node.name.to_string(),
+            interface: Usage::parse(owner)
+                .map_or_else(String::new, |usage| usage.interface.to_owned()),
         })
     }
 

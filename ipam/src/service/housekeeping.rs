@@ -7,10 +7,12 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::choice::holder_key;
+use super::claims::usage_of;
 use super::entry::Entry;
 use super::{Api, ApiError, Context, Failure, Service, State};
+use crate::claim::slot_owner;
 use crate::node::{self, Change, Mode, Request, Test};
-use crate::object::{self, AddressBlock};
+use crate::object::{self, AddressBlock, SlotPod};
 use crate::request::{Id, Own, let_go, report};
 
 impl<A: Api> Service<A> {
@@ -93,11 +95,25 @@ impl<A: Api> Service<A> {
                 let request = frees.into_iter().flatten().find(|request| ended(request));
                 let is_done = entry.ended.is_empty() && entry.open_until.is_none();
                 if request.is_none() && (has_read || is_done) {
+                    drop(state);
+                    if !is_done && self.leave_claims(&own, name)? {
+                        continue;
+                    }
+                    let mut state = self.lock();
+                    let Some(entry) = state.entries.get_mut(name) else {
+                        return Ok(());
+                    };
                     let now = Instant::now();
                     entry.open_until = entry.open_until.filter(|until| *until > now);
                     entry.sweep_due = entry.open_until;
                     if entry.open_until.is_none() {
-                        entry.ended.clear();
+                        let claims = entry
+                            .ended
+                            .drain(..)
+                            .map(|ended| slot_owner(&ended).to_owned());
+                        entry
+                            .claims
+                            .extend(claims.filter(|owner| owner.starts_with("claim/")));
                     }
                     let is_unconfirmed = entry.node.record.is_none() && entry.open_until.is_none();
                     drop(state);
@@ -108,7 +124,8 @@ impl<A: Api> Service<A> {
                     if is_unconfirmed && self.ask(&own, name, confirm)? {
                         return Ok(());
                     }
-                    return self.note(&mut self.lock(), name);
+                    self.note(&mut self.lock(), name)?;
+                    return self.settle_claims(&own, name);
                 }
                 request
             };
@@ -243,7 +260,7 @@ impl<A: Api> Service<A> {
     }
 
     /// Lets a block go that was deleted, once nobody uses it.
-    fn let_go(&self, name: &str) -> Result<(), Failure> {
+    pub(super) fn let_go(&self, name: &str) -> Result<(), Failure> {
         let own = self.own()?;
         let patch = {
             let mut state = self.lock();
@@ -305,12 +322,20 @@ impl<A: Api> Service<A> {
                 (_, Mode::Node(node)) if node == own.holder.node && !is_known => {}
                 (object::Mode::Shared(slots), _) => {
                     let before = entry.ended.len();
+                    let is_own = |pod: &&SlotPod| *pod.node == *own.holder.node;
                     for slot in slots {
-                        let pod = slot.pods.first();
-                        let is_own = pod.is_some_and(|pod| *pod.node == *own.holder.node);
-                        if is_own && entry.uses.iter().all(|one| one.owner != slot.owner) {
-                            entry.ended.push(slot.owner.clone());
-                        }
+                        let uses = slot.pods.iter().filter(is_own).map(|pod| {
+                            if pod.interface.is_empty() {
+                                slot.owner.clone()
+                            } else {
+                                usage_of(slot, pod)
+                            }
+                        });
+                        let is_unknown =
+                            |usage: &String| entry.uses.iter().all(|one| one.owner != *usage);
+                        entry
+                            .ended
+                            .extend(uses.filter(is_unknown).collect::<Vec<_>>());
                     }
                     if entry.ended.len() == before {
                         continue;

@@ -1,5 +1,7 @@
 //! Nodes with an API server in memory, which applies patches as the real one does, and loses answers and delays writes on demand.
 
+mod claims;
+
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
@@ -27,6 +29,11 @@ enum Fate {
 #[derive(Default)]
 struct Server {
     objects: Mutex<BTreeMap<String, Value>>,
+    /// By namespace and name.
+    claims: Mutex<BTreeMap<String, Value>>,
+    pods: Mutex<BTreeMap<String, Value>>,
+    /// What happens before the next write of a claim.
+    at_claim_write: Mutex<Option<Box<dyn FnOnce() + Send>>>,
     /// Node and uid.
     nodes: Mutex<BTreeMap<String, String>>,
     /// Nodes with pods.
@@ -118,6 +125,9 @@ impl Server {
     }
 
     fn apply(&self, name: &str, patch: &Value) -> Result<Value, ApiError> {
+        if name.starts_with(claims::PREFIX) {
+            return self.apply_to_claim(name, patch);
+        }
         let mut objects = self.objects.lock().unwrap();
         let refused = || ApiError::Refused("a test failed".to_owned());
         let object = objects.get(name).ok_or_else(refused)?;
@@ -181,6 +191,51 @@ impl Api for Arc<Server> {
     }
 
     fn patch(&self, name: &str, patch: &Value) -> Result<Value, ApiError> {
+        self.write(name, patch)
+    }
+
+    fn node(&self, name: &str) -> Result<Option<String>, ApiError> {
+        match self.fate("node", name) {
+            Fate::Made => Ok(self.nodes.lock().unwrap().get(name).cloned()),
+            _ => Err(lost()),
+        }
+    }
+
+    fn has_pods(&self, node: &str) -> Result<bool, ApiError> {
+        Ok(self.bound.lock().unwrap().contains(node))
+    }
+
+    fn pod(&self, namespace: &str, name: &str) -> Result<Option<Value>, ApiError> {
+        let pods = self.pods.lock().unwrap();
+        Ok(pods.get(&format!("{namespace}/{name}")).cloned())
+    }
+
+    fn machine(&self, _: &str, _: &str) -> Result<Option<Value>, ApiError> {
+        Ok(None)
+    }
+
+    fn claim(&self, namespace: &str, name: &str) -> Result<Option<Value>, ApiError> {
+        let name = claims::key(namespace, name);
+        match self.fate("get", &name) {
+            Fate::Made => Ok(self.claims.lock().unwrap().get(&name).cloned()),
+            _ => Err(lost()),
+        }
+    }
+
+    fn create_claim(&self, namespace: &str, object: &Value) -> Result<(), ApiError> {
+        self.create_claim_object(namespace, object)
+    }
+
+    fn patch_claim(&self, namespace: &str, name: &str, patch: &Value) -> Result<(), ApiError> {
+        let happens = self.at_claim_write.lock().unwrap().take();
+        happens.into_iter().for_each(|happens| happens());
+        self.write(&claims::key(namespace, name), patch).map(drop)
+    }
+}
+
+impl Server {
+    /// Applies a patch as its fate says.
+    fn write(&self, name: &str, patch: &Value) -> Result<Value, ApiError> {
         match self.fate("patch", name) {
             Fate::Made => self.apply(name, patch),
             Fate::Lost => self.apply(name, patch).and(Err(lost())),
@@ -199,17 +254,6 @@ impl Api for Arc<Server> {
                 Err(lost())
             }
         }
-    }
-
-    fn node(&self, name: &str) -> Result<Option<String>, ApiError> {
-        match self.fate("node", name) {
-            Fate::Made => Ok(self.nodes.lock().unwrap().get(name).cloned()),
-            _ => Err(lost()),
-        }
-    }
-
-    fn has_pods(&self, node: &str) -> Result<bool, ApiError> {
-        Ok(self.bound.lock().unwrap().contains(node))
     }
 }
 
@@ -274,7 +318,11 @@ impl Machine {
     }
 
     fn add(&self, pod: &str, ipam: &Value) -> Result<Vec<String>, String> {
-        let grants = self.service.add(&allocation(pod, ipam));
+        self.allocate(&allocation(pod, ipam))
+    }
+
+    fn allocate(&self, allocation: &Allocation) -> Result<Vec<String>, String> {
+        let grants = self.service.add(allocation);
         let addresses = |grants: Vec<Grant>| grants.into_iter().map(|grant| grant.address);
         let grants = grants.map(|grants| addresses(grants).collect());
         grants.map_err(|failure| failure.to_string())
@@ -321,6 +369,8 @@ fn allocation(pod: &str, ipam: &Value) -> Allocation {
         },
         network: "lan".to_owned(),
         ipam: ipam.as_object().unwrap().clone(),
+        addresses: Vec::new(),
+        claim: String::new(),
     }
 }
 
@@ -881,6 +931,7 @@ fn random_history(seed: u64, steps: u32) {
     let mut disks: [Option<tempfile::TempDir>; 3] = [None, None, None];
     // Network and address, and who has it.
     let mut uses: BTreeMap<(usize, String), (usize, String)> = BTreeMap::new();
+    let mut claims = claims::History::new(&server, &lans);
     for step in 0..steps {
         let at = usize::try_from(dice.roll(3)).unwrap();
         let fate = match dice.roll(12) {
@@ -891,7 +942,10 @@ fn random_history(seed: u64, steps: u32) {
         };
         let before = usize::try_from(dice.roll(3)).unwrap();
         *server.fates.lock().unwrap() = [vec![fate], vec![Fate::Made; before]].concat();
-        match dice.roll(21) {
+        match dice.roll(27) {
+            21..25 => claims.add(&machines[at], at, &format!("{seed}-{step}"), &mut dice),
+            25 => claims.del(&machines[at], at, &mut dice),
+            26 => claims.remove(&machines, &mut dice),
             0..10 => {
                 let lan = usize::try_from(dice.roll(2)).unwrap();
                 let pod = format!("{seed}-{step}");
@@ -919,6 +973,7 @@ fn random_history(seed: u64, steps: u32) {
             15 => machines[at].restart(),
             16 => {
                 uses.retain(|_, (on, _)| *on != at);
+                claims.end_all(at);
                 if let (Some(older), 0) = (&disks[at], dice.roll(2)) {
                     copy_dir(older.path(), machines[at].dir.path());
                 }
@@ -939,6 +994,7 @@ fn random_history(seed: u64, steps: u32) {
             }
             _ => drop(machines[at].service.work()),
         }
+        claims.check(&uses, step);
     }
     // What nobody uses can be given again.
     server.fates.lock().unwrap().clear();
@@ -949,6 +1005,7 @@ fn random_history(seed: u64, steps: u32) {
         machine.work();
         machine.follow();
     }
+    claims.end(&machines);
     for (lan, count) in [(0, 13), (1, 295)] {
         let taken = uses.keys().filter(|(of, _)| *of == lan).count();
         let mut free = 0;

@@ -120,6 +120,7 @@ fn json_capabilities() {
             ),
             port_mappings: Some(json!([{"hostPort":80,"containerPort":8080,"protocol":"tcp"}])),
             cni_args: json!({"tier":"gold"}).as_object().cloned(),
+            claim: Some("c".to_owned()),
             default_route: Some(vec!["10.30.0.1".parse().unwrap()]),
             device_id: Some("0000:00:01.0".to_owned()),
             ..short("shop", "a", None)

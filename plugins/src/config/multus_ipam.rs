@@ -1,20 +1,32 @@
 //! The configuration of multus-ipam. The crate `ipam` reads what says which addresses a network has; the rest of it is for the result.
 
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
 use cni::types::{Dns, Route};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use crate::call::Call;
+use crate::config::host_local::parse_requested;
 use crate::config::{Args, Ips, canonical_route};
-use crate::error::{Context as _, Result, bail, failure};
+use crate::error::{Context as _, Result, failure};
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Requests {
     #[serde(rename = "runtimeconfig")]
     runtime: Ips,
-    args: Args<Ips>,
+    args: Args<Requested>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Requested {
+    ips: Vec<String>,
+    #[serde(rename = "ipam-claim-reference")]
+    claim: String,
 }
 
 /// The configuration, checked.
@@ -26,6 +38,10 @@ pub(crate) struct Config {
     pub(crate) dns: Option<Dns>,
     /// The file with the name servers of the result; empty for none.
     pub(crate) resolv_conf: String,
+    /// The addresses that the pod is to have.
+    pub(crate) addresses: Vec<IpAddr>,
+    /// The claim whose address the pod is to have; empty for none.
+    pub(crate) claim: String,
 }
 
 impl Config {
@@ -36,18 +52,16 @@ impl Config {
         let object = document.get("ipam").and_then(Value::as_object);
         let object = object.ok_or_else(|| failure!("IPAM config missing 'ipam' key"))?;
         let definition = ipam::config::parse(object).map_err(|error| failure!("{error}"))?;
-        if definition.sticky == ipam::Sticky::Owner {
-            bail!("ipam.sticky: \"owner\" is not supported yet: leave it out");
-        }
         let requests: Requests = call.config()?;
         let args = call.args.split(';').filter_map(|pair| pair.split_once('='));
-        let mut from_args = args.filter(|(key, value)| *key == "IP" && !value.is_empty());
-        let asked = [&requests.runtime.ips, &requests.args.cni.ips];
-        if from_args.next().is_some() || asked.iter().any(|ips| !ips.is_empty()) {
-            bail!(
-                "multus-ipam does not give requested addresses: leave out \"ips\", or use static"
-            );
-        }
+        let from_args = args.filter(|(key, _)| *key == "IP");
+        let from_args = from_args.flat_map(|(_, value)| value.split(','));
+        let from_config = [&requests.runtime.ips, &requests.args.cni.ips];
+        let texts = from_args.chain(from_config.into_iter().flatten().map(String::as_str));
+        let texts = texts.map(str::trim).filter(|text| !text.is_empty());
+        let addresses = texts
+            .map(parse_requested)
+            .collect::<Result<BTreeSet<_>>>()?;
         let passed = &definition.passed;
         let routes: Vec<Route> = read(passed.get("routes"), "routes")?;
         let routes = routes.into_iter().map(canonical_route);
@@ -56,6 +70,8 @@ impl Config {
             dns: read(passed.get("dns"), "dns")?,
             resolv_conf: read(passed.get("resolvConf"), "resolvConf")?,
             ipam: object.clone(),
+            addresses: addresses.into_iter().collect(),
+            claim: requests.args.cni.claim,
         })
     }
 }
@@ -89,9 +105,23 @@ mod tests {
     }
 
     #[test]
+    fn requests_come_from_each_place_and_count_once() {
+        let lan = json!({"type": "multus-ipam", "subnet": "10.20.0.0/16"});
+        let more = r#", "runtimeConfig": {"ips": ["10.20.0.9/16"]}, "args": {"cni": {"ips": ["fd00::9"], "ipam-claim-reference": "vm"}}"#;
+        let config = load(&lan, more, "IgnoreUnknown=1;IP=10.20.0.9,10.20.0.8").unwrap();
+        let addresses: Vec<_> = config.addresses.iter().map(ToString::to_string).collect();
+        assert_eq!(addresses, ["10.20.0.8", "10.20.0.9", "fd00::9"]);
+        assert_eq!(config.claim, "vm");
+        assert_eq!(
+            load(&lan, "", "IP=").unwrap().addresses,
+            Vec::<IpAddr>::new()
+        );
+    }
+
+    #[test]
     fn bad_configurations_say_what_is_wrong() {
         let lan = json!({"type": "multus-ipam", "subnet": "10.20.0.0/16"});
-        let refused = "multus-ipam does not give requested addresses";
+        let unreadable = "invalid IP address 10.20.0";
         for (ipam, more, args, expected) in [
             (
                 json!({"type": "multus-ipam"}),
@@ -112,24 +142,18 @@ mod tests {
                 "ipam.routes",
             ),
             (
-                json!({"type": "multus-ipam", "subnet": "10.20.0.0/16", "sticky": "owner"}),
+                lan.clone(),
+                r#", "runtimeConfig": {"ips": ["10.20.0"]}"#,
                 "",
-                "",
-                "ipam.sticky: \"owner\" is not supported yet",
+                unreadable,
             ),
             (
                 lan.clone(),
-                r#", "runtimeConfig": {"ips": ["10.20.0.9"]}"#,
+                r#", "args": {"cni": {"ips": ["10.20.0"]}}"#,
                 "",
-                refused,
+                unreadable,
             ),
-            (
-                lan.clone(),
-                r#", "args": {"cni": {"ips": ["10.20.0.9"]}}"#,
-                "",
-                refused,
-            ),
-            (lan, "", "IP=10.20.0.9", refused),
+            (lan, "", "IP=10.20.0", unreadable),
         ] {
             let error = load(&ipam, more, args).unwrap_err();
             assert!(error.msg.starts_with(expected), "{error}");

@@ -23,6 +23,8 @@ pub(crate) fn add(call: &Call) -> Result<CniResult> {
         pod: pod(&call.args),
         network: call.network.clone(),
         ipam: config.ipam,
+        addresses: config.addresses,
+        claim: config.claim,
     });
     let ips = exchange(&ask)?.into_iter().map(|grant| {
         let Grant { address, gateway } = grant;

@@ -402,6 +402,21 @@ fn pod_with_upstreams_state_file_alone_is_reconciled() {
     fixture.check_calls(&["DEL bridge net3", "DEL bridge more"]);
 }
 
+/// A webhook adds the reference to the annotation of a virtual machine's pod that runs already.
+#[test]
+fn claim_that_is_added_to_a_running_pod_re_attaches_nothing() {
+    let fixture = running(r#"[{"name": "a", "interface": "vm0"}]"#);
+    for networks in [
+        r#"[{"name": "a", "interface": "vm0", "ipam-claim-reference": "vm.a"}]"#,
+        r#"[{"name": "a", "interface": "vm0", "ipam-claim-reference": "vm.b"}]"#,
+        r#"[{"name": "a", "interface": "vm0"}]"#,
+    ] {
+        let reconciled = fixture.reconcile("c1", networks).unwrap();
+        assert!(reconciled.networks.is_none(), "{reconciled:?}");
+        fixture.check_calls(&[]);
+    }
+}
+
 /// As at ADD, the network is attached, and the event names every request that no plugin supports.
 #[test]
 fn event_mode_reports_unsupported_requests_of_plugged_networks() {

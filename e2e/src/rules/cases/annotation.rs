@@ -232,7 +232,10 @@ fn ipam_claim(harness: &Harness) -> anyhow::Result<()> {
         r#"[{"name": "a", "ipam-claim-reference": "vm.a"}]"#,
     )?;
     harness.add(&pod)?;
-    harness.expect_calls(&pod, &["ADD primary", "ADD a"])
+    harness.expect_calls(&pod, &["ADD primary", "ADD a"])?;
+    let args = &harness.call(&pod, "ADD", "a")?.stdin["args"]["cni"];
+    ensure!(*args == json!({"ipam-claim-reference": "vm.a"}), "{args}");
+    Ok(())
 }
 
 fn ipam_claim_and_ips(harness: &Harness) -> anyhow::Result<()> {
