@@ -4,6 +4,7 @@
 //! other. A pod uses the address only after it was written into the claim's own status, so that a claim has one address whatever two nodes
 //! do at once. Nobody takes an address away from a claim that exists.
 
+use std::fmt;
 use std::net::IpAddr;
 
 use serde_json::{Value, json};
@@ -79,6 +80,12 @@ impl Reference {
             namespace: next(),
             name: next(),
         })
+    }
+}
+
+impl fmt::Display for Reference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
     }
 }
 

@@ -131,7 +131,7 @@ fn in_use(claim: &Reference, pods: &[&SlotPod]) -> ClaimError {
         .iter()
         .map(|pod| format!("{}/{} on {}", pod.namespace, pod.name, pod.node));
     ClaimError::InUse {
-        name: format!("{}/{}", claim.namespace, claim.name),
+        name: claim.to_string(),
         pods: pods.collect::<Vec<_>>().join(" and "),
     }
 }
@@ -404,11 +404,9 @@ fn lists(claim: &Claim, definition: &Definition) -> Result<Vec<Vec<Range>>, Fail
     if is_whole {
         return Ok(lists);
     }
-    let Reference {
-        namespace, name, ..
-    } = &claim.reference;
+    let name = &claim.reference;
     let (has, needed) = (claim.addresses.len(), lists.len());
     Err(Failure::Chosen(format!(
-        "claim {namespace}/{name} has {has} addresses in status.ips, and the network gives {needed}: delete the claim to get new ones"
+        "claim {name} has {has} addresses in status.ips, and the network gives {needed}: delete the claim to get new ones"
     )))
 }

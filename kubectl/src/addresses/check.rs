@@ -8,7 +8,11 @@ use std::{
 };
 
 use cmdline::counted;
-use ipam::{Block, Mode, object::SlotPod};
+use ipam::{
+    Block, Mode,
+    claim::{MOST_PODS, Reference},
+    object::SlotPod,
+};
 use serde::Serialize;
 use tokio::time::sleep;
 
@@ -17,9 +21,6 @@ use super::{
     snapshot::{Snapshot, StoredBlock, Use, is_running},
 };
 use crate::{CommandStatus, Output, cluster::Cluster};
-
-/// The most pods that may have a claim's address: a virtual machine's, while it migrates.
-const CLAIM_PODS: usize = 2;
 
 /// Arguments of `ipam check`.
 #[derive(Debug, clap::Args)]
@@ -192,9 +193,9 @@ fn twice(snapshot: &Snapshot) -> BTreeMap<(String, IpAddr), Finding> {
                 .collect();
             let is_of_claim = block.is_some_and(|(block, slot)| {
                 let slot = block.slots().get(slot);
-                slot.is_some_and(|slot| slot.owner.starts_with("claim/"))
+                slot.is_some_and(|slot| Reference::parse(&slot.owner).is_some())
             });
-            if is_of_claim && rightful.len() == users.len() && users.len() <= CLAIM_PODS {
+            if is_of_claim && rightful.len() == users.len() && users.len() <= MOST_PODS {
                 return None;
             }
             let titles: Vec<_> = users.iter().map(|user| user.title.as_str()).collect();
@@ -314,12 +315,12 @@ fn leaked<'a>(
             space: block.content.space.clone(),
             text,
         };
-        let claim = slot.owner.strip_prefix("claim/");
-        if let (Some(uid), Some(claims)) = (claim, &snapshot.claims)
-            && !claims.contains_key(uid)
+        let claim = Reference::parse(&slot.owner);
+        if let (Some(claim), Some(claims)) = (claim, &snapshot.claims)
+            && !claims.contains(&claim.uid)
         {
             return Some(finding(format!(
-                "claim {uid} no longer exists, and block {} has it for the claim: a daemon frees it within minutes; if none does, see their logs",
+                "claim {claim} no longer exists, and block {} has it for the claim: the daemon of its last pod's node frees it, or the first that finds its range full",
                 block.name
             )));
         }

@@ -8,6 +8,7 @@ use anyhow::Context as _;
 use cmdline::counted;
 use ipam::{
     Mode, Slot,
+    claim::Reference,
     object::{GROUP, NODE_LABEL, RESOURCE, VERSION},
     range::BLOCK_SIZE,
 };
@@ -167,7 +168,7 @@ fn steps(block: &StoredBlock, node: &str) -> Vec<Step> {
                     .map(|pod| format!("{}/{}", pod.namespace, pod.name))
                     .collect();
                 let address = block.content.block.address(index);
-                let kept = match slot.owner.strip_prefix("claim/") {
+                let kept = match Reference::parse(&slot.owner) {
                     Some(claim) => format!(", which stays that of claim {claim}"),
                     None => String::new(),
                 };
@@ -213,7 +214,7 @@ fn empty(block: &StoredBlock, index: u32, slot: &Slot, node: &str) -> Option<Vec
     let written = block.object.pointer(&path)?;
     let pods = written["pods"].as_array()?;
     let of_node = pods.iter().filter(is_of_node).count();
-    let is_of_claim = slot.owner.starts_with("claim/");
+    let is_of_claim = Reference::parse(&slot.owner).is_some();
     if of_node == 0 || (of_node < pods.len() && !is_of_claim) {
         return None;
     }

@@ -2,7 +2,7 @@
 
 use std::{fmt::Write as _, net::IpAddr};
 
-use ipam::{Block, Mode, object::SlotPod};
+use ipam::{Block, Mode, claim::Reference, object::SlotPod};
 use serde::Serialize;
 
 use super::{
@@ -20,7 +20,7 @@ struct Holder {
     interface: String,
     network: String,
     node: String,
-    /// Namespace and name of the claim that has the address, or its UID when claims were not read.
+    /// Namespace and name of the claim that has the address.
     #[serde(skip_serializing_if = "Option::is_none")]
     claim: Option<String>,
     /// Empty for the space that all definitions share.
@@ -78,8 +78,7 @@ fn holders(snapshot: &Snapshot, address: IpAddr) -> Vec<Holder> {
             continue;
         };
         let space = &block.content.space;
-        let claim = slot.owner.strip_prefix("claim/");
-        let claim = claim.map(|uid| snapshot.claim(uid).to_owned());
+        let claim = Reference::parse(&slot.owner).map(|claim| claim.to_string());
         if slot.pods.is_empty() && !slot.owner.is_empty() {
             holders.push(Holder {
                 claim: Some(claim.clone().unwrap_or_else(|| slot.owner.clone())),
@@ -308,17 +307,15 @@ mod tests {
         fixture.shared_block("10.20.3.0", &[]);
         fixture.claim_slot(7, "c-1", &[("vm-a", "a"), ("vm-b", "b")]);
         fixture.claim_slot(8, "c-2", &[]);
-        fixture.claim("vm.storage.net1", "c-1");
-        fixture.claim("db.storage.net1", "c-2");
         fixture.pod("vm-a", "a", "shop/storage", "10.20.3.7");
         fixture.pod("vm-b", "b", "shop/storage", "10.20.3.7");
         check(
             &fixture,
             "10.20.3.7",
-            "shop/vm-a net1 (network shop/storage) on a, claim vm.storage.net1\n\
-             10.20.3.7  shop/vm-b net1 (network shop/storage) on b, claim vm.storage.net1",
+            "shop/vm-a net1 (network shop/storage) on a, claim c-1\n\
+             10.20.3.7  shop/vm-b net1 (network shop/storage) on b, claim c-1",
         );
-        check(&fixture, "10.20.3.8", "claim shop/db.storage.net1, no pod");
+        check(&fixture, "10.20.3.8", "claim shop/c-2, no pod");
     }
 
     #[test]

@@ -1,6 +1,9 @@
 //! The objects that decide about addresses, at one moment: definitions, blocks, nodes, pods and claims, without any decision about them.
 
-use std::{collections::BTreeMap, net::IpAddr};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
 
 use ipam::{AddressBlock, Mode, ObjectError, Range, Slot, object::SlotPod, range::BLOCK_SIZE};
 use plan::netconf::Netconf;
@@ -33,8 +36,8 @@ pub(super) struct Snapshot {
     /// Places in `pods` by UID, and of static pods by namespace and name.
     pods_by_uid: BTreeMap<String, usize>,
     static_pods: BTreeMap<String, usize>,
-    /// Names of claims by UID; `None` when they were not read.
-    pub(super) claims: Option<BTreeMap<String, String>>,
+    /// UIDs of claims; `None` when they were not read.
+    pub(super) claims: Option<BTreeSet<String>>,
     /// Everything that could not be read, with the reasons.
     pub(super) gaps: Vec<String>,
 }
@@ -183,13 +186,8 @@ impl Snapshot {
     }
 
     pub(super) fn add_claim(&mut self, object: &Value) {
-        let name = format!(
-            "{}/{}",
-            text(object, "/metadata/namespace"),
-            text(object, "/metadata/name")
-        );
         let claims = self.claims.get_or_insert_default();
-        claims.insert(text(object, "/metadata/uid"), name);
+        claims.insert(text(object, "/metadata/uid"));
     }
 
     /// Returns the block of an address, and its slot there.
@@ -241,12 +239,6 @@ impl Snapshot {
         let found = nodes.get(node)?;
         let is_same = uid.is_none_or(|uid| uid == found.uid);
         is_same.then_some(found.readiness)
-    }
-
-    /// Returns the name of a claim, or its UID when claims were not read.
-    pub(super) fn claim<'a>(&'a self, uid: &'a str) -> &'a str {
-        let name = self.claims.as_ref().and_then(|claims| claims.get(uid));
-        name.map_or(uid, String::as_str)
     }
 }
 

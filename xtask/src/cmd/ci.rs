@@ -126,7 +126,7 @@ fn has_k3s() -> bool {
 }
 
 /// Every suite that needs no other programs than the release's and what registries have, cheapest first.
-const SUITES: [e2e::Suite; 14] = [
+const SUITES: [e2e::Suite; 15] = [
     e2e::Suite::Service,
     e2e::Suite::Chart,
     e2e::Suite::Airgap,
@@ -134,6 +134,7 @@ const SUITES: [e2e::Suite; 14] = [
     e2e::Suite::Plugins,
     e2e::Suite::Rules,
     e2e::Suite::Faults,
+    e2e::Suite::Ipam,
     e2e::Suite::Load,
     e2e::Suite::Discover,
     e2e::Suite::Cri,

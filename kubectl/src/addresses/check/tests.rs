@@ -182,7 +182,7 @@ fn slots_of_pods_and_claims_that_are_gone_are_leaked() {
     check(
         &fixture,
         "leaked: 10.20.4.7: pod shop/gone no longer exists, and block 10.20.4.0 has it for the pod: the daemon of node b frees it; if the machine is off for good, kubectl multus ipam free --node b\n\
-         leaked: 10.20.4.8: claim c-1 no longer exists, and block 10.20.4.0 has it for the claim: a daemon frees it within minutes; if none does, see their logs\n",
+         leaked: 10.20.4.8: claim shop/c-1 no longer exists, and block 10.20.4.0 has it for the claim: the daemon of its last pod's node frees it, or the first that finds its range full\n",
     );
     // Claims that were not read may exist, and a pod of the name that is another one does not count.
     fixture.claims = None;

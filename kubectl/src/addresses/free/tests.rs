@@ -127,12 +127,12 @@ fn claims_keep_their_address_without_the_nodes_pods() {
     fixture.claim_slot(8, "c-2", &[("vm-3", "b")]);
     let report = report_of(&fixture);
     assert_eq!(report.steps.len(), 1);
-    let kept = "10.20.3.7 of pod shop/vm-1, which stays that of claim c-1";
+    let kept = "10.20.3.7 of pod shop/vm-1, which stays that of claim shop/c-1";
     assert_eq!(report.steps[0].text, kept);
     let operations = &report.steps[0].operations;
     let freed = apply(fixture.blocks[0].clone(), operations).unwrap();
     let slot = &freed["spec"]["slots"][7];
-    assert_eq!(slot["owner"], "claim/c-1");
+    assert_eq!(slot["owner"], "claim/c-1/shop/c-1");
     assert_eq!(slot["pods"].as_array().unwrap().len(), 1);
     assert_eq!(slot["pods"][0]["name"], "vm-2");
     let mut migrated = fixture.blocks[0].clone();

@@ -86,7 +86,8 @@ impl Fixture {
             .map(|(name, node)| slot_pod(name, node))
             .collect();
         let block = self.blocks.last_mut().unwrap();
-        block["spec"]["slots"][slot] = json!({"owner": format!("claim/{uid}"), "pods": pods});
+        block["spec"]["slots"][slot] =
+            json!({"owner": format!("claim/{uid}/shop/{uid}"), "pods": pods});
     }
 
     /// Adds a running pod of the namespace `shop`, with one address of this network.
@@ -117,7 +118,7 @@ impl Fixture {
     pub(in crate::addresses) fn snapshot(&self) -> Snapshot {
         let mut snapshot = Snapshot {
             nodes: Some(BTreeMap::new()),
-            claims: self.claims.as_ref().map(|_| BTreeMap::new()),
+            claims: self.claims.as_ref().map(|_| BTreeSet::new()),
             ..Snapshot::default()
         };
         let netconf = validate::netconf(serde_json::Map::new()).unwrap();
