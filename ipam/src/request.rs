@@ -246,10 +246,10 @@ pub fn want(block: &AddressBlock, node: &str) -> Value {
 }
 
 /// Returns the patch that leaves a claim's slot to these pods; without one it is free.
-pub fn leave<'a>(
+pub fn leave(
     block: &AddressBlock,
     slot: usize,
-    pods: Option<&mut dyn Iterator<Item = &'a SlotPod>>,
+    pods: Option<&mut dyn Iterator<Item = &SlotPod>>,
 ) -> Option<Value> {
     let object::Mode::Shared(slots) = &block.mode else {
         return None;
@@ -460,6 +460,74 @@ mod tests {
             replace("/spec/slots/7", json!({"owner": "", "pods": []})),
         ]);
         assert_eq!(patch(&free[0], &shared), expected);
+    }
+
+    #[test]
+    fn slot_of_a_claim_changes_only_as_it_was_read() {
+        let own = own();
+        let pod = |name: &str, interface: &str| json!({"namespace": "shop", "name": name, "uid": name, "node": "b", "interface": interface});
+        let (source, target) = (pod("source", "c/net1"), pod("target", "d/net1"));
+        let claim = "claim/u/shop/vm";
+        let mut slots = vec![json!({"owner": "", "pods": []}); 32];
+        slots[7] = json!({"owner": claim, "pods": [source]});
+        let mut spec = json!({"schema": 1, "space": "", "first": "10.20.3.0", "turn": 2, "mode": "shared", "slots": slots});
+        let read = |spec: &Value| stored(json!({"metadata": {"name": "10.20.3.0"}, "spec": spec}));
+        let shared = read(&spec);
+        let tests = |pods: &[&Value]| {
+            vec![
+                test("/metadata/uid", "block"),
+                test("/spec/mode", "shared"),
+                test("/spec/slots/7/owner", claim),
+                test("/spec/slots/7/pods", json!(pods)),
+            ]
+        };
+        let sorted = |patch: Value| {
+            let mut steps: Vec<String> = patch
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(Value::to_string)
+                .collect();
+            steps.sort();
+            steps
+        };
+        let expect = |pods: &[&Value], slot: Value| {
+            let change = vec![replace("/spec/slots/7", slot)];
+            sorted(json!([tests(pods), change].concat()))
+        };
+        // One more pod.
+        let usage: Id = format!("{claim}/u/d/net1").into();
+        let of_claim = Owner {
+            node: "/claim".into(),
+            pod: claim.into(),
+        };
+        let mut node: Node<Id> = Node::new("a".into(), 32);
+        let hold = node.hold(&own.view(&shared), 7, of_claim, &usage).unwrap();
+        let new = json!({"namespace": "shop", "name": &*usage, "uid": "u", "node": "a"});
+        let patch = context(&own, Some(&shared)).patch(&hold).unwrap();
+        assert_eq!(
+            sorted(patch),
+            expect(&[&source], json!({"owner": claim, "pods": [source, new]}))
+        );
+        // There were two by the time it was to be sent.
+        spec["slots"][7]["pods"] = json!([source, target]);
+        let moving = read(&spec);
+        assert_eq!(context(&own, Some(&moving)).patch(&hold), None);
+        let kept: Vec<_> = match &moving.mode {
+            object::Mode::Shared(slots) => slots[7].pods[1..].to_vec(),
+            _ => Vec::new(),
+        };
+        let patch = leave(&moving, 7, Some(&mut kept.iter())).unwrap();
+        assert_eq!(
+            sorted(patch),
+            expect(
+                &[&source, &target],
+                json!({"owner": claim, "pods": [target]})
+            )
+        );
+        spec["slots"][7]["pods"] = json!([]);
+        let patch = leave(&read(&spec), 7, None).unwrap();
+        assert_eq!(sorted(patch), expect(&[], json!({"owner": "", "pods": []})));
     }
 
     #[test]

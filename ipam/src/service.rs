@@ -710,11 +710,8 @@ fn chosen(definition: &Definition, addresses: &[IpAddr]) -> Result<Vec<Vec<Range
     let mut is_chosen = vec![None; lists.len()];
     for address in addresses {
         let only = |list: &Vec<Range>| list.iter().find_map(|range| range.only(*address));
-        let found = definition.lists.iter().map(only).enumerate();
-        let Some((place, range)) = found
-            .filter_map(|(place, range)| Some((place, range?)))
-            .next()
-        else {
+        let mut found = definition.lists.iter().map(only).enumerate();
+        let Some((place, range)) = found.find_map(|(place, range)| Some((place, range?))) else {
             let all = definition.lists.iter().flatten();
             let all: Vec<_> = all.map(|range| range.subnet().to_string()).collect();
             return Err(Failure::Chosen(format!(

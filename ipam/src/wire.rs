@@ -11,6 +11,10 @@ pub const SOCKET: &str = "/run/cni/multus-ipam.sock";
 
 /// The request of a plugin. Keys that the service does not know come from the plugin of another release, during an update.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "there is one for each connection"
+)]
 pub enum Ask {
     /// ADD: an address of each list of ranges.
     Allocate(Allocation),

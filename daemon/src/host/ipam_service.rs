@@ -388,7 +388,7 @@ impl Api for NodeApi {
     }
 
     fn patch_claim(&self, namespace: &str, name: &str, patch: &Value) -> Result<(), ApiError> {
-        let path = format!("{}/status", claim::path(namespace, name));
-        self.write(&ApiRequest::json_patch(path, patch)).map(drop)
+        let status = format!("{}/status", claim::path(namespace, name));
+        self.write(&ApiRequest::json_patch(status, patch)).map(drop)
     }
 }

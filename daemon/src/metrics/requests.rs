@@ -7,7 +7,8 @@ use hyper::Method;
 use super::Metrics;
 
 /// Resources with a label of their own; all others are `other`.
-const RESOURCES: [&str; 15] = [
+const RESOURCES: [&str; 16] = [
+    "addressblocks",
     "certificatesigningrequests",
     "daemonsets",
     "events",

@@ -1,6 +1,7 @@
 //! Suite `ipam`: several nodes get addresses from common ranges, on a real API server and etcd, while daemons, connections, the API server
 //! and machines fail. A history that knows nothing of blocks says whether an address was ever used twice, and at the end nothing is left.
 
+mod claims;
 mod fleet;
 mod history;
 
@@ -80,6 +81,14 @@ pub(crate) fn run(
     report.check("a node without its API server gives from its block", || {
         server_away(&fleet)
     })?;
+    report.check("a chosen address is one pod's", || claims::chosen(&fleet))?;
+    report.check(
+        "a claim keeps its address from node to node until it is deleted",
+        || claims::life(&fleet),
+    )?;
+    report.check("a stateful pod has its address again", || {
+        claims::sticky(&fleet)
+    })?;
     let seed = options.seed();
     let count = if options.long { GIVEN * LONG } else { GIVEN };
     say(&format!("seed    {seed}"));
@@ -104,10 +113,10 @@ fn plugin(fleet: &Fleet) -> anyhow::Result<()> {
     ensure!(result["ips"][0]["gateway"] == "10.30.0.1", "{result}");
     node.plugin("CHECK", "plugin", &config)?;
     let mut with_request = config.clone();
-    with_request["runtimeConfig"] = json!({"ips": ["10.30.0.9"]});
+    with_request["runtimeConfig"] = json!({"ips": ["10.31.0.9"]});
     fails(
         node.plugin("ADD", "other", &with_request),
-        "does not give requested addresses",
+        "10.31.0.9 is not an address that the network gives from 10.30.0.0/25",
     )?;
     for _ in 0..2 {
         node.plugin("DEL", "plugin", &config)?;
@@ -133,7 +142,10 @@ fn add(member: &Member, pod: &str, ipam: &Value) -> anyhow::Result<String> {
 fn without_requests(fleet: &Fleet) -> anyhow::Result<()> {
     let member = &fleet.members[0];
     let mut given = BTreeSet::new();
+    let before = member.requests()?;
     given.insert(add(member, "0", &large())?);
+    let first = member.requests()? - before;
+    ensure!(first == 1, "{first} requests for the first address");
     let before = member.requests()?;
     let begin = Instant::now();
     for pod in 1..25 {
@@ -265,7 +277,7 @@ fn server_away(fleet: &Fleet) -> anyhow::Result<()> {
 fn under_faults(fleet: &Fleet, seed: u64, count: usize) -> anyhow::Result<()> {
     let history = History::default();
     let next = AtomicUsize::new(0);
-    let is_over = AtomicBool::new(false);
+    let (is_over, is_machine_over) = (AtomicBool::new(false), AtomicBool::new(false));
     let begin = Instant::now();
     let faults = thread::scope(|scope| {
         let mut workers = Vec::new();
@@ -280,6 +292,16 @@ fn under_faults(fleet: &Fleet, seed: u64, count: usize) -> anyhow::Result<()> {
         }
         let breaker =
             scope.spawn(|| break_things(fleet, &history, &is_over, Random::new(seed, 99)));
+        let (history, is_machine_over) = (&history, &is_machine_over);
+        let machines: Vec<_> = (0..claims::MACHINES)
+            .map(|number| {
+                let stream = u32::try_from(50 + number).expect("a handful");
+                scope.spawn(move || {
+                    let mut random = Random::new(seed, stream);
+                    claims::migrate(fleet, number, history, is_machine_over, &mut random)
+                })
+            })
+            .collect();
         let mut outcome = Ok(());
         for worker in workers {
             let joined = worker
@@ -287,11 +309,24 @@ fn under_faults(fleet: &Fleet, seed: u64, count: usize) -> anyhow::Result<()> {
                 .map_err(|_| anyhow::anyhow!("a thread panicked"));
             outcome = outcome.and(joined.flatten());
         }
+        is_machine_over.store(true, Ordering::Relaxed);
+        let mut moves = 0;
+        for machine in machines {
+            let joined = machine
+                .join()
+                .map_err(|_| anyhow::anyhow!("a thread panicked"));
+            match joined.flatten() {
+                Ok(count) => moves += count,
+                Err(error) => outcome = outcome.and(Err(error)),
+            }
+        }
         is_over.store(true, Ordering::Relaxed);
         let faults = breaker
             .join()
             .map_err(|_| anyhow::anyhow!("a thread panicked"));
-        outcome.and(faults.flatten())
+        let faults = outcome.and(faults.flatten())?;
+        ensure!(moves > 0, "no machine has moved");
+        anyhow::Ok(format!("{faults}, machines moved {moves} times"))
     })?;
     fleet.heal()?;
     let seconds = begin.elapsed().as_secs();

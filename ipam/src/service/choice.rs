@@ -75,7 +75,7 @@ impl State {
         let total: u128 = take.list.iter().map(Range::block_count).sum();
         if is_claimed && !std::mem::replace(&mut take.is_listed, true) {
             // The claim may have a slot already.
-            return self.look(take, total);
+            return look(take, total);
         }
         let is_small = is_claimed || take.list.iter().map(Range::count).sum::<u128>() <= SMALL;
         if !is_small && !take.is_listed && !take.has_tried {
@@ -88,7 +88,7 @@ impl State {
             return step;
         }
         if !std::mem::replace(&mut take.is_listed, true) {
-            return self.look(take, total);
+            return look(take, total);
         }
         let taken = self.blocks(take).len() as u128;
         if !is_small
@@ -122,14 +122,6 @@ impl State {
             return Step::Sweep(self.ended(take));
         }
         Step::Full(self.text(take, times))
-    }
-
-    /// Reads what there is of the ranges: their one block, or all of the space.
-    fn look(&self, take: &Take<'_>, total: u128) -> Step {
-        match place(take.list, 0) {
-            Some(block) if total == 1 => Step::Read(object::name(take.space, block)),
-            _ => Step::List,
-        }
     }
 
     /// Returns the blocks of this ADD in which slots of this node are to be freed.
@@ -516,6 +508,14 @@ fn is_of(request: &Request<Id>, node: &Id) -> bool {
         .tests
         .iter()
         .any(|test| matches!(test, node::Test::Slot(_, Some(owner)) if owner.node == *node))
+}
+
+/// Returns the step that reads what there is of the ranges: their one block, or all of the space.
+fn look(take: &Take<'_>, total: u128) -> Step {
+    match place(take.list, 0) {
+        Some(block) if total == 1 => Step::Read(object::name(take.space, block)),
+        _ => Step::List,
+    }
 }
 
 /// Returns the block at a place among those of all ranges.

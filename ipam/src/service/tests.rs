@@ -228,7 +228,9 @@ impl Api for Arc<Server> {
 
     fn patch_claim(&self, namespace: &str, name: &str, patch: &Value) -> Result<(), ApiError> {
         let happens = self.at_claim_write.lock().unwrap().take();
-        happens.into_iter().for_each(|happens| happens());
+        if let Some(happens) = happens {
+            happens();
+        }
         self.write(&claims::key(namespace, name), patch).map(drop)
     }
 }

@@ -22,6 +22,7 @@ use ipam::{
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
+use super::claims::KIND;
 use crate::{
     control_plane::{
         Components, ControlPlane,
@@ -88,6 +89,7 @@ impl Fleet {
             .map(|name| json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}));
         control.apply(&server, &nodes.collect::<Vec<_>>())?;
         control.apply(&server, &rights(env)?)?;
+        control.apply(&server, &[serde_yaml::from_str(KIND)?])?;
         // The daemons' own pods: a token that is bound to one says on which node it is.
         let pods: Vec<_> = names.iter().map(|node| daemon_pod(node)).collect();
         control.apply(&server, &pods)?;
@@ -129,6 +131,10 @@ impl Fleet {
             member.proxy.set(Condition::Open);
         }
         self.wait()
+    }
+
+    pub(super) fn api(&self) -> &ApiClient {
+        &self.api
     }
 
     pub(super) fn blocks(&self) -> anyhow::Result<Vec<Value>> {
@@ -267,18 +273,11 @@ impl Member {
     }
 
     pub(super) fn add(&self, pod: &str, ipam: &Value) -> anyhow::Result<Outcome> {
-        let ipam = ipam.as_object().context("it is an object")?.clone();
-        let ask = Ask::Allocate(Allocation {
-            attachment: attachment(pod),
-            pod: Pod {
-                namespace: "default".to_owned(),
-                name: pod.to_owned(),
-                uid: format!("uid-{pod}"),
-            },
-            network: "lan".to_owned(),
-            ipam,
-        });
-        Ok(match self.ask(&ask)? {
+        self.allocate(allocation(pod, ipam)?)
+    }
+
+    pub(super) fn allocate(&self, allocation: Allocation) -> anyhow::Result<Outcome> {
+        Ok(match self.ask(&Ask::Allocate(allocation))? {
             Some(Answer::Done(grants)) => {
                 let grant = grants.into_iter().next().context("there is one list")?;
                 Outcome::Given(grant.address)
@@ -359,6 +358,22 @@ impl Member {
             Running::start(command, &variables, config.to_string().as_bytes())?.answer()?;
         answer.success()
     }
+}
+
+/// Returns what a pod asks for that takes any address.
+pub(super) fn allocation(pod: &str, ipam: &Value) -> anyhow::Result<Allocation> {
+    Ok(Allocation {
+        attachment: attachment(pod),
+        pod: Pod {
+            namespace: "default".to_owned(),
+            name: pod.to_owned(),
+            uid: format!("uid-{pod}"),
+        },
+        network: "lan".to_owned(),
+        ipam: ipam.as_object().context("it is an object")?.clone(),
+        addresses: Vec::new(),
+        claim: String::new(),
+    })
 }
 
 fn attachment(pod: &str) -> Attachment {

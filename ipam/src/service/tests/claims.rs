@@ -140,11 +140,9 @@ fn chosen_addresses_are_given_to_one_pod_each() {
     let held = b.add("4", &lan).unwrap()[0].clone();
     let held: IpAddr = held.split('/').next().unwrap().parse().unwrap();
     let block = Block::of(held);
-    let free = (1..32).map(|slot| block.address(slot).to_string());
-    let free = free
-        .filter(|address| *address != held.to_string() && address != "10.20.0.1")
-        .last()
-        .unwrap();
+    let mut free = (1..32).map(|slot| block.address(slot).to_string());
+    let is_other = |address: &String| *address != held.to_string() && address != "10.20.0.1";
+    let free = free.rfind(is_other).unwrap();
     assert_eq!(
         a.add_chosen("5", &[&free], &lan).unwrap()[0],
         format!("{free}/16")

@@ -1,0 +1,239 @@
+//! Addresses that outlive their pod: claims, which machines take from node to node, and those that daemons make for stateful pods.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use anyhow::{Context as _, ensure};
+use ipam::claim;
+use serde_json::{Value, json};
+
+use super::{
+    add, del_until_done, fails,
+    fleet::{Fleet, Member, Outcome, allocation},
+    history::History,
+    large, small,
+};
+use crate::{control_plane::objects, sh, suites::faults::random::Random};
+
+/// The kind of claims, which is not of this release.
+pub(super) const KIND: &str = include_str!("ipamclaims.yaml");
+const NAMESPACE: &str = "default";
+/// The machines that move while everything fails.
+pub(super) const MACHINES: usize = 4;
+
+/// Makes a claim of network `lan`.
+fn create(fleet: &Fleet, name: &str) -> anyhow::Result<()> {
+    let object = json!({
+        "apiVersion": "k8s.cni.cncf.io/v1alpha1", "kind": "IPAMClaim", "metadata": {"name": name},
+        "spec": {"network": "lan", "interface": "net1"},
+    });
+    let made = fleet
+        .api()
+        .request("POST", &claim::list_path(NAMESPACE), &object)?;
+    made.well().map(drop)
+}
+
+fn read(fleet: &Fleet, name: &str) -> anyhow::Result<Value> {
+    let path = claim::path(NAMESPACE, name);
+    fleet
+        .api()
+        .request("GET", &path, &Value::Null)?
+        .well()?
+        .json()
+}
+
+fn delete(fleet: &Fleet, name: &str) -> anyhow::Result<()> {
+    let path = claim::path(NAMESPACE, name);
+    fleet
+        .api()
+        .request("DELETE", &path, &Value::Null)?
+        .well()
+        .map(drop)
+}
+
+/// Gives a pod the address of a claim, or fails with the service's reason.
+fn add_claimed(member: &Member, pod: &str, claim: &str, ipam: &Value) -> anyhow::Result<String> {
+    let mut allocation = allocation(pod, ipam)?;
+    claim.clone_into(&mut allocation.claim);
+    match member.allocate(allocation)? {
+        Outcome::Given(address) => Ok(address),
+        Outcome::Refused(reason) => anyhow::bail!("{}: {pod}: {reason}", member.node.name),
+        Outcome::Lost => anyhow::bail!("{}: {pod}: no answer", member.node.name),
+    }
+}
+
+/// Returns the owners of the slots that are not free.
+fn owners(fleet: &Fleet) -> anyhow::Result<Vec<Value>> {
+    let blocks = fleet.blocks()?;
+    let slots = blocks
+        .iter()
+        .filter_map(|block| block["spec"]["slots"].as_array());
+    let owned = slots.flatten().filter(|slot| slot["owner"] != "");
+    Ok(owned.cloned().collect())
+}
+
+/// A pod gets the address that it chooses, and no other pod gets it.
+pub(super) fn chosen(fleet: &Fleet) -> anyhow::Result<()> {
+    let [one, other, ..] = &fleet.members[..] else {
+        anyhow::bail!("the fleet has nodes")
+    };
+    let config = json!({"cniVersion": "1.1.0", "name": "lan", "type": "macvlan", "ipam": large(),
+        "runtimeConfig": {"ips": ["10.20.2.9/22"]}});
+    let result = one.plugin("ADD", "chosen", &config)?;
+    ensure!(result["ips"][0]["address"] == "10.20.2.9/22", "{result}");
+    fails(
+        other.plugin("ADD", "second", &config),
+        "10.20.2.9 is in use by pod default/chosen on node n1",
+    )?;
+    one.plugin("DEL", "chosen", &config)?;
+    sh::until(30, "the address is free for the other node", || {
+        other.plugin("ADD", "second", &config)
+    })?;
+    other.plugin("DEL", "second", &config).map(drop)
+}
+
+/// A claim keeps its address from node to node, and its slot is free when it is deleted.
+pub(super) fn life(fleet: &Fleet) -> anyhow::Result<()> {
+    let [one, other, third, ..] = &fleet.members[..] else {
+        anyhow::bail!("the fleet has nodes")
+    };
+    create(fleet, "vm")?;
+    let config = json!({"cniVersion": "1.1.0", "name": "lan", "type": "macvlan", "ipam": large(),
+        "args": {"cni": {"ipam-claim-reference": "vm"}}});
+    let result = one.plugin("ADD", "source", &config)?;
+    let address = result["ips"][0]["address"].as_str().context("an address")?;
+    let status = read(fleet, "vm")?["status"].clone();
+    ensure!(status["ips"] == json!([address]), "{status}");
+    ensure!(
+        status["conditions"][0]["reason"] == "SuccessfulAllocation",
+        "{status}"
+    );
+    ensure!(
+        add_claimed(other, "target", "vm", &large())? == address,
+        "the machine moves"
+    );
+    ensure!(
+        read(fleet, "vm")?["status"]["ownerPod"]["name"] == "target",
+        "the target owns it"
+    );
+    fails(
+        add_claimed(third, "third", "vm", &large()),
+        "its address is used by default/source on n1 and default/target on n2",
+    )?;
+    one.plugin("DEL", "source", &config)?;
+    other.del("target")?;
+    sh::until(30, "no pod has the address of the claim", || {
+        let owners = owners(fleet)?;
+        let [slot] = &owners[..] else {
+            anyhow::bail!("{owners:?}")
+        };
+        ensure!(slot["pods"] == json!([]), "{slot}");
+        Ok(())
+    })?;
+    // The daemon that looks after the slot may end meanwhile.
+    other.crash()?;
+    delete(fleet, "vm")?;
+    sh::until(60, "the slot of a deleted claim is free", || {
+        let owners = owners(fleet)?;
+        ensure!(owners.is_empty(), "{owners:?}");
+        Ok(())
+    })
+}
+
+/// A pod of a `StatefulSet` has its address again on another node, by a claim that the daemon makes.
+pub(super) fn sticky(fleet: &Fleet) -> anyhow::Result<()> {
+    let [one, other, ..] = &fleet.members[..] else {
+        anyhow::bail!("the fleet has nodes")
+    };
+    let mut ipam = small();
+    ipam["sticky"] = "owner".into();
+    let mut pod = objects::pod("web-0", "n1", None);
+    pod["metadata"]["ownerReferences"] = json!([{
+        "apiVersion": "apps/v1", "kind": "StatefulSet", "name": "web", "uid": "0b5f9e3c-0000-4000-8000-000000000001",
+        "controller": true,
+    }]);
+    let path = format!("/api/v1/namespaces/{NAMESPACE}/pods");
+    let made = fleet.api().request("POST", &path, &pod)?.well()?.json()?;
+    let uid = made["metadata"]["uid"].as_str().context("a uid")?;
+    let add_sticky = |member: &Member| {
+        let mut allocation = allocation("web-0", &ipam)?;
+        uid.clone_into(&mut allocation.pod.uid);
+        match member.allocate(allocation)? {
+            Outcome::Given(address) => anyhow::Ok(address),
+            other => anyhow::bail!("{other:?}"),
+        }
+    };
+    let address = add_sticky(one)?;
+    one.del("web-0")?;
+    ensure!(
+        add_sticky(other)? == address,
+        "it is another address than {address}"
+    );
+    other.del("web-0")?;
+    let claim = read(fleet, "web-0.lan.net1")?;
+    ensure!(
+        claim["metadata"]["ownerReferences"][0]["name"] == "web",
+        "{claim}"
+    );
+    ensure!(claim["status"]["ips"] == json!([address]), "{claim}");
+    delete(fleet, "web-0.lan.net1")?;
+    // A pod without such an owner gets any address.
+    let other = add(other, "plain", &small())?;
+    ensure!(!other.is_empty(), "a pod without an owner has no address");
+    fleet.members[1].del("plain")
+}
+
+/// Moves a machine from node to node until it is over: it always has the address of its claim. Returns how often it has moved.
+pub(super) fn migrate(
+    fleet: &Fleet,
+    number: usize,
+    history: &History,
+    is_over: &AtomicBool,
+    random: &mut Random,
+) -> anyhow::Result<usize> {
+    let name = format!("machine-{number}");
+    let (network, ipam) = if number.is_multiple_of(2) {
+        ("small", small())
+    } else {
+        ("large", large())
+    };
+    sh::until(60, "a claim is made", || create(fleet, &name))?;
+    let next = AtomicUsize::new(0);
+    let (mut at, mut address): (Option<(usize, String)>, Option<String>) = (None, None);
+    let mut moves = 0;
+    while !is_over.load(Ordering::Relaxed) {
+        let others: Vec<usize> = (0..fleet.members.len())
+            .filter(|member| at.as_ref().is_none_or(|(source, _)| source != member))
+            .collect();
+        let target = random.one_of(&others);
+        let pod = format!("{name}-{}", next.fetch_add(1, Ordering::Relaxed));
+        let member = &fleet.members[target];
+        match add_claimed(member, &pod, &name, &ipam) {
+            Ok(found) => {
+                if let Some(address) = &address {
+                    ensure!(
+                        *address == found,
+                        "{name} had {address}, and has {found} now"
+                    );
+                } else {
+                    // The address is the machine's from now on, whatever pods it has.
+                    history.begin(network, &found, "machines", 0, &name);
+                    address = Some(found);
+                }
+                if let Some((source, pod)) = at.replace((target, pod)) {
+                    del_until_done(&fleet.members[source], &pod)?;
+                }
+                moves += 1;
+            }
+            Err(failed) => {
+                history.failed(&format!("{failed:#}"));
+                del_until_done(member, &pod)?;
+            }
+        }
+    }
+    if let Some((source, pod)) = at {
+        del_until_done(&fleet.members[source], &pod)?;
+    }
+    history.end("machines", &name);
+    sh::until(60, "a claim is deleted", || delete(fleet, &name))?;
+    Ok(moves)
+}
