@@ -48,6 +48,11 @@ const REASONS: usize = 5;
 /// Two minutes after the last fault nothing is left.
 const CLEAN_WITHIN: u64 = 120;
 
+/// Returns the kind of claims, which is not of this release.
+pub(crate) fn kind_of_claims() -> anyhow::Result<Value> {
+    Ok(serde_yaml::from_str(include_str!("ipam/ipamclaims.yaml"))?)
+}
+
 /// A range that is shared from the start, and one of blocks that nodes hold.
 fn small() -> Value {
     json!({"type": "multus-ipam", "subnet": "10.30.0.0/25"})

@@ -14,8 +14,6 @@ use super::{
 };
 use crate::{control_plane::objects, sh, suites::faults::random::Random};
 
-/// The kind of claims, which is not of this release.
-pub(super) const KIND: &str = include_str!("ipamclaims.yaml");
 const NAMESPACE: &str = "default";
 /// The machines that move while everything fails.
 pub(super) const MACHINES: usize = 4;

@@ -22,7 +22,6 @@ use ipam::{
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
-use super::claims::KIND;
 use crate::{
     control_plane::{
         Components, ControlPlane,
@@ -89,7 +88,7 @@ impl Fleet {
             .map(|name| json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}));
         control.apply(&server, &nodes.collect::<Vec<_>>())?;
         control.apply(&server, &rights(env)?)?;
-        control.apply(&server, &[serde_yaml::from_str(KIND)?])?;
+        control.apply(&server, &[super::kind_of_claims()?])?;
         // The daemons' own pods: a token that is bound to one says on which node it is.
         let pods: Vec<_> = names.iter().map(|node| daemon_pod(node)).collect();
         control.apply(&server, &pods)?;

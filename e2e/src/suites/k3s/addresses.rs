@@ -2,8 +2,9 @@
 
 use std::{collections::BTreeSet, path::Path};
 
-use anyhow::ensure;
-use serde_json::json;
+use anyhow::{Context as _, ensure};
+use ipam::claim;
+use serde_json::{Value, json};
 
 use super::{DistroCluster, charts::config};
 use crate::{
@@ -12,6 +13,7 @@ use crate::{
     kubectl_plugin::KubectlPlugin,
     report::{CheckFailed, Report},
     sh,
+    suites::ipam::kind_of_claims,
     test_env::TestEnv,
 };
 
@@ -56,15 +58,77 @@ impl DistroCluster {
             let (status, findings) = kubectl.json(&["ipam", "check"], "")?;
             ensure!(status == 0, "{findings}");
             self.delete(&names)?;
-            sh::until(30, "all addresses are free", || {
-                let blocks = self
-                    .api
-                    .request("GET", ipam::object::PATH, &serde_json::Value::Null)?
-                    .json()?;
-                let owned = blocks.to_string().matches("\"owner\":\"pod/").count();
-                ensure!(owned == 0, "{owned} addresses are in use");
-                Ok(())
-            })
+            self.all_free()
+        })?;
+        report.check("the pod of a StatefulSet has its address again", || {
+            self.sticky_pod()
         })
+    }
+
+    /// Deletes the pod of a `StatefulSet`, which gets its address again, and then the set, whose claim goes with it.
+    fn sticky_pod(&self) -> anyhow::Result<()> {
+        let kept = json!({
+            "cniVersion": "1.0.0", "type": "macvlan", "master": "eth0", "mode": "bridge",
+            "ipam": {"type": "multus-ipam", "subnet": "10.88.0.0/24", "sticky": "owner"},
+        });
+        self.apply(&[kind_of_claims()?, objects::network("kept", &kept)])?;
+        let mut template = objects::pod("web", "", Some("kept"));
+        let labels = json!({"app": "web"});
+        template["metadata"]["labels"] = labels.clone();
+        if let Some(spec) = template["spec"].as_object_mut() {
+            spec.remove("nodeName");
+        }
+        let template = json!({"metadata": {
+            "labels": labels, "annotations": template["metadata"]["annotations"],
+        }, "spec": template["spec"]});
+        let set = json!({
+            "apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "web", "namespace": "default"},
+            "spec": {"replicas": 1, "serviceName": "web", "selector": {"matchLabels": labels}, "template": template},
+        });
+        self.apply(&[set])?;
+        let uid = || {
+            let pod = self.get("/api/v1/namespaces/default/pods/web-0")?;
+            let uid = pod["metadata"]["uid"]
+                .as_str()
+                .context("no pod")?
+                .to_owned();
+            let is_there = pod["metadata"]["deletionTimestamp"].is_null();
+            ensure!(is_there, "the former pod has not ended");
+            anyhow::Ok(uid)
+        };
+        let former = sh::until(60, "the set has a pod", uid)?;
+        let before = self.ensure_interfaces("web-0", &["eth0", "net1"])?;
+        self.kubectl(&["delete", "pod", "web-0", "--wait=false"])?;
+        sh::until(60, "the set has another pod", || {
+            let uid = uid()?;
+            ensure!(uid != former, "it is the former pod");
+            Ok(())
+        })?;
+        let after = self.ensure_interfaces("web-0", &["eth0", "net1"])?;
+        ensure!(before["net1"] == after["net1"], "{before:?} and {after:?}");
+        let claims = self.get(&claim::list_path("default"))?;
+        ensure!(
+            claims["items"][0]["metadata"]["name"] == "web-0.kept.net1",
+            "{claims}"
+        );
+        self.kubectl(&["delete", "statefulset", "web"])?;
+        self.all_free()
+    }
+
+    fn all_free(&self) -> anyhow::Result<()> {
+        sh::until(60, "all addresses are free", || {
+            let blocks = self.get(ipam::object::PATH)?.to_string();
+            let owned = blocks.matches("\"owner\":\"pod/").count();
+            let claimed = blocks.matches("\"owner\":\"claim/").count();
+            ensure!(
+                owned + claimed == 0,
+                "{owned} addresses of pods and {claimed} of claims"
+            );
+            Ok(())
+        })
+    }
+
+    fn get(&self, path: &str) -> anyhow::Result<Value> {
+        self.api.request("GET", path, &Value::Null)?.well()?.json()
     }
 }
