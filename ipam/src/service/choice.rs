@@ -73,10 +73,6 @@ impl State {
             return step;
         }
         let total: u128 = take.list.iter().map(Range::block_count).sum();
-        if is_claimed && !std::mem::replace(&mut take.is_listed, true) {
-            // The claim may have a slot already.
-            return look(take, total);
-        }
         let is_small = is_claimed || take.list.iter().map(Range::count).sum::<u128>() <= SMALL;
         if !is_small && !take.is_listed && !take.has_tried {
             take.has_tried = true;

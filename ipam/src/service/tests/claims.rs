@@ -496,6 +496,114 @@ fn late_end_of_a_use_does_not_end_the_next_one() {
     assert_eq!(server.slots()[0].1, ["1"]);
 }
 
+/// The answer to the request that takes a pod from its slot is lost, and the request is made late.
+#[test]
+fn use_begins_again_only_when_the_end_of_the_former_one_is_settled() {
+    let server = Server::with_nodes(&["a"]);
+    let times = Times {
+        settled: Duration::from_hours(1),
+        patience: Duration::from_millis(500),
+        ..TIMES
+    };
+    let a = Machine::with_times(&server, "a", times);
+    let lan = ipam("10.30.0.0/28");
+    server.claim_for("vm", &[]);
+    a.add_claimed("1", "vm", &lan).unwrap();
+    a.del("1");
+    *server.fates.lock().unwrap() = vec![Fate::Late, Fate::Made];
+    a.service.work();
+    // Reading shows the pod, so it is taken out once more; the first request may still come.
+    a.service.work();
+    assert_eq!(server.slots()[0].1, Vec::<String>::new());
+    let again = a.add_claimed("1", "vm", &lan).unwrap_err();
+    assert!(again.contains("too long"), "{again}");
+    assert!(
+        a.add_claimed("2", "vm", &lan).is_ok(),
+        "another container is another use"
+    );
+    server.land();
+    assert_eq!(server.slots()[0].1, ["2"]);
+}
+
+#[test]
+fn slot_with_a_pod_is_not_freed_with_its_claim() {
+    let server = Server::with_nodes(&["a"]);
+    let a = Machine::new(&server, "a");
+    let uid = server.claim_for("vm", &[]);
+    a.add_claimed("1", "vm", &ipam("10.30.0.0/28")).unwrap();
+    server.remove_claim("vm");
+    let own = a.service.own().unwrap();
+    let number = server.objects.lock().unwrap()["10.30.0.0"]["spec"]["slots"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .position(|slot| slot["owner"] != "")
+        .unwrap();
+    let reference = Reference {
+        uid,
+        namespace: "shop".to_owned(),
+        name: "vm".to_owned(),
+    };
+    let abandoned = ("10.30.0.0".to_owned(), number, reference);
+    a.service.free_abandoned(&own, &abandoned).unwrap();
+    assert_eq!(server.slots()[0].1, ["1"]);
+}
+
+#[test]
+fn claim_keeps_its_slot_when_the_node_of_its_pod_is_gone() {
+    let server = Server::with_nodes(&["a", "b"]);
+    let [a, b] = ["a", "b"].map(|name| Machine::new(&server, name));
+    let lan = ipam("10.30.0.0/29");
+    server.claim_for("vm", &[]);
+    a.add_claimed("1", "vm", &lan).unwrap();
+    a.add("2", &lan).unwrap();
+    server.nodes.lock().unwrap().remove("a");
+    // What the pod of the node had is free, and the address of the claim is not.
+    for pod in 3..7 {
+        b.add(&pod.to_string(), &lan).unwrap();
+    }
+    assert!(b.add("7", &lan).unwrap_err().contains("no free address"));
+    assert!(b.add_claimed("8", "vm", &lan).is_ok());
+}
+
+#[test]
+fn boot_ends_the_uses_of_claims_that_the_disk_does_not_know() {
+    let server = Server::with_nodes(&["a"]);
+    let mut a = Machine::new(&server, "a");
+    let lan = ipam("10.30.0.0/28");
+    let disk = tempfile::tempdir().unwrap();
+    copy_dir(a.dir.path(), disk.path());
+    let uid = server.claim_for("vm", &[]);
+    a.add_claimed("1", "vm", &lan).unwrap();
+    copy_dir(disk.path(), a.dir.path());
+    a.boot();
+    a.work();
+    assert_eq!(server.slots()[0].1, Vec::<String>::new());
+    server.remove_claim("vm");
+    assert!(a.service.claims_changed(&uid));
+    a.work();
+    assert_eq!(server.slots(), []);
+}
+
+#[test]
+fn claim_serves_one_interface_of_a_container() {
+    let server = Server::with_nodes(&["a"]);
+    let a = Machine::new(&server, "a");
+    let lan = ipam("10.30.0.0/28");
+    server.claim_for("vm", &[]);
+    a.add_claimed("1", "vm", &lan).unwrap();
+    let mut second = Allocation {
+        claim: "vm".to_owned(),
+        ..allocation("1", &lan)
+    };
+    second.attachment.ifname = "net2".to_owned();
+    let failed = a.allocate(&second).unwrap_err();
+    assert!(
+        failed.contains("its address is used by shop/1 on a"),
+        "{failed}"
+    );
+}
+
 /// What random histories know of claims, by number: each has a network, and pods that use it on a node.
 pub(super) struct History<'a> {
     server: &'a Arc<Server>,
