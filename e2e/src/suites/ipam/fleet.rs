@@ -191,14 +191,17 @@ impl Member {
         Ok(member)
     }
 
-    /// Returns how many requests of the daemon about blocks have got an answer.
+    /// Returns how many requests of the daemon about one block have got an answer: not those by which it follows its blocks.
     pub(super) fn requests(&self) -> anyhow::Result<u64> {
         let socket = self.node.path(daemon::SOCKET);
         let metrics = crate::http::send(&socket, "GET", "/metrics", "", b"")?
             .well()?
             .text();
         let lines = metrics.lines().filter(|line| {
-            line.starts_with("multus_api_requests_total") && line.contains(RESOURCE)
+            let is_of_one = !["list", "watch"]
+                .iter()
+                .any(|verb| line.contains(&format!("verb=\"{verb}\"")));
+            line.starts_with("multus_api_requests_total") && line.contains(RESOURCE) && is_of_one
         });
         let values = lines.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok());
         Ok(values.sum())
