@@ -407,14 +407,18 @@ fn break_things(
     is_over: &AtomicBool,
     mut random: Random,
 ) -> anyhow::Result<String> {
-    let (mut killed, mut cut, mut booted, mut servers) = (0, 0, 0, 0);
+    let (mut killed, mut cut, mut booted, mut rolled_back, mut servers) = (0, 0, 0, 0, 0);
     while !is_over.load(Ordering::Relaxed) {
         let members: Vec<usize> = (0..fleet.members.len()).collect();
         let member = &fleet.members[random.one_of(&members)];
         match random.below(12) {
             0..4 => {
                 killed += 1;
-                member.crash()?;
+                member.stop()?;
+                if random.below(3) == 0 {
+                    member.take_snapshot()?;
+                }
+                member.start()?;
             }
             4..9 => {
                 cut += 1;
@@ -431,6 +435,10 @@ fn break_things(
                 booted += 1;
                 member.stop()?;
                 history.power_cut(&member.node.name);
+                // The machine may come back with an older disk.
+                if random.below(2) == 0 && member.roll_back()? {
+                    rolled_back += 1;
+                }
                 member.boot()?;
             }
             _ => {
@@ -445,7 +453,7 @@ fn break_things(
         }
     }
     Ok(format!(
-        "{killed} daemons killed, {cut} connections changed, {booted} machines and {servers} API servers restarted"
+        "{killed} daemons killed, {cut} connections changed, {booted} machines restarted ({rolled_back} with an older disk) and {servers} API servers"
     ))
 }
 

@@ -38,6 +38,8 @@ use crate::{
 };
 
 const NODES: u8 = 4;
+/// The records of a node, in the daemon's directory of state.
+const RECORDS: &str = ".multus-rs/ipam";
 const NAMESPACE: &str = "kube-system";
 /// Longer than an ADD takes whose API server does not answer.
 const ANSWER_TIME: Duration = Duration::from_mins(1);
@@ -213,7 +215,7 @@ impl Member {
         Ok(())
     }
 
-    fn start(&self) -> anyhow::Result<()> {
+    pub(super) fn start(&self) -> anyhow::Result<()> {
         let service = daemon::launch(
             &self.node,
             "daemon",
@@ -245,6 +247,24 @@ impl Member {
     pub(super) fn boot(&self) -> anyhow::Result<()> {
         self.new_boot()?;
         self.start()
+    }
+
+    /// Keeps a copy of the records while no daemon runs, as a snapshot of the disk has it.
+    pub(super) fn take_snapshot(&self) -> anyhow::Result<()> {
+        let copy = "rm -rf /run/snapshot && cp -a \"$1\" /run/snapshot";
+        let records = format!("{STATE_DIR}/{RECORDS}");
+        self.node.run(&["sh", "-c", copy, "sh", &records]).map(drop)
+    }
+
+    /// Puts the records of the last snapshot in place of those that are there. Returns whether there was one.
+    pub(super) fn roll_back(&self) -> anyhow::Result<bool> {
+        if !self.node.path("/run/snapshot").exists() {
+            return Ok(false);
+        }
+        let restore = "rm -rf \"$1\" && mv /run/snapshot \"$1\"";
+        let records = format!("{STATE_DIR}/{RECORDS}");
+        self.node.run(&["sh", "-c", restore, "sh", &records])?;
+        Ok(true)
     }
 
     /// Asks the service as the plugin does; `None` when it ended before it answered.
@@ -306,9 +326,7 @@ impl Member {
 
     /// Returns the containers and addresses that the node has a record of.
     pub(super) fn records(&self) -> anyhow::Result<Vec<(String, String)>> {
-        let dir = self
-            .node
-            .path(&format!("{STATE_DIR}/.multus-rs/ipam/blocks"));
+        let dir = self.node.path(&format!("{STATE_DIR}/{RECORDS}/blocks"));
         let mut all = Vec::new();
         for entry in fs::read_dir(&dir).with_context(|| dir.display().to_string())? {
             let Ok(text) = fs::read(entry?.path()) else {
