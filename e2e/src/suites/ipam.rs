@@ -76,6 +76,9 @@ pub(crate) fn run(
     report.check("a held block gives addresses without a request", || {
         without_requests(&fleet)
     })?;
+    report.check("128 pods of a node with 16 networks each", || {
+        many_networks(&fleet)
+    })?;
     report.check("a range serves as many pods as it has addresses", || {
         all_of_a_range(&fleet)
     })?;
@@ -172,6 +175,40 @@ fn without_requests(fleet: &Fleet) -> anyhow::Result<()> {
     );
     for pod in 0..25 {
         member.del(&pod.to_string())?;
+    }
+    Ok(())
+}
+
+/// Gives a node's pods addresses of many networks, one after the other.
+fn many_networks(fleet: &Fleet) -> anyhow::Result<()> {
+    const PODS: usize = 128;
+    const NETWORKS: usize = 16;
+    let member = &fleet.members[0];
+    let attachments = || {
+        let of_pod = |pod: usize| (0..NETWORKS).map(move |network| (pod, network));
+        (0..PODS).flat_map(of_pod)
+    };
+    let allocation = |(pod, network): (usize, usize)| {
+        let ipam = json!({"type": "multus-ipam", "space": format!("net{network}"), "subnet": "10.20.0.0/16"});
+        let mut allocation = fleet::allocation(&format!("many-{pod}"), &ipam)?;
+        allocation.attachment.ifname = format!("net{network}");
+        anyhow::Ok(allocation)
+    };
+    let before = member.requests()?;
+    let begin = Instant::now();
+    for one in attachments() {
+        let outcome = member.allocate(allocation(one)?)?;
+        ensure!(matches!(outcome, Outcome::Given(_)), "{one:?}: {outcome:?}");
+    }
+    let (time, requests) = (begin.elapsed(), member.requests()? - before);
+    let count = PODS * NETWORKS;
+    say(&format!(
+        "        {count} addresses in {} ms with {requests} requests",
+        time.as_millis()
+    ));
+    ensure!(requests <= 100, "{requests} requests for {count} addresses");
+    for one in attachments() {
+        member.release(allocation(one)?.attachment)?;
     }
     Ok(())
 }

@@ -315,10 +315,15 @@ impl Member {
     }
 
     pub(super) fn del_container(&self, container: &str) -> anyhow::Result<()> {
-        let ask = Ask::Release(Attachment {
+        self.release(Attachment {
             container: container.to_owned(),
             ifname: "net1".to_owned(),
-        });
+        })
+    }
+
+    /// Frees the addresses of an interface.
+    pub(super) fn release(&self, attachment: Attachment) -> anyhow::Result<()> {
+        let ask = Ask::Release(attachment);
         let answer = self.ask(&ask)?.context("the service does not answer")?;
         ensure!(matches!(answer, Answer::Done(_)), "{answer:?}");
         Ok(())
