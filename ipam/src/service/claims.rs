@@ -43,6 +43,11 @@ impl State {
             let others: Vec<&SlotPod> = usage.others(slot).collect();
             let is_twice = others.iter().any(|pod| is_same_pod(pod, usage));
             if is_twice || others.len() >= MOST_PODS {
+                let entry = self.entries.get(&name);
+                let has_ended = entry.is_some_and(|entry| !entry.ended.is_empty());
+                if has_ended && !std::mem::replace(&mut take.has_swept, true) {
+                    return Some(Step::Sweep(vec![name]));
+                }
                 let nodes = others.iter().map(|pod| pod.node.as_str().into()).collect();
                 if !std::mem::replace(&mut take.has_asked_for_nodes, true) {
                     return Some(Step::ReadNodes(nodes));

@@ -463,6 +463,19 @@ fn pod_of_a_claim_on_a_node_that_is_gone_makes_room() {
 }
 
 #[test]
+fn node_ends_its_own_use_before_it_says_that_there_are_too_many() {
+    let server = Server::with_nodes(&["a", "b"]);
+    let [a, b] = ["a", "b"].map(|name| Machine::new(&server, name));
+    let lan = ipam("10.30.0.0/28");
+    server.claim_for("vm", &[]);
+    a.add_claimed("1", "vm", &lan).unwrap();
+    b.add_claimed("2", "vm", &lan).unwrap();
+    a.del("1");
+    a.add_claimed("3", "vm", &lan).unwrap();
+    assert_eq!(server.slots()[0].1, ["2", "3"]);
+}
+
+#[test]
 fn late_end_of_a_use_does_not_end_the_next_one() {
     let server = Server::with_nodes(&["a"]);
     let times = Times {
