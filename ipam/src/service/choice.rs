@@ -540,7 +540,7 @@ fn spread(slots: u32, first: u32) -> u32 {
     }
 }
 
-fn hash(parts: &[&str]) -> u128 {
+pub(super) fn hash(parts: &[&str]) -> u128 {
     let digest = <[u8; 32]>::from(Sha256::digest(parts.concat()));
     let mut first = [0; 16];
     first.copy_from_slice(&digest[..16]);

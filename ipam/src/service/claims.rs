@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::Instant;
 
-use super::choice::{Step, entry};
+use super::choice::{Step, entry, hash};
 use super::{Api, ApiError, Failure, Service, State, Take, Times, chosen, now};
 use crate::claim::{self, Claim, ClaimError, MOST_PODS, Reference, Usage};
 use crate::config::{Definition, Sticky};
@@ -16,7 +16,7 @@ use crate::wire::{Allocation, Grant};
 pub(super) type Abandoned = (String, usize, Reference);
 
 /// How many claims an ADD asks for that finds its range full.
-const MOST_QUESTIONS: usize = 32;
+pub(super) const MOST_QUESTIONS: usize = 8;
 
 impl State {
     /// Adds the pod to those of the claim's slot, where the claim has one.
@@ -121,7 +121,12 @@ impl State {
             })
         });
         let others = all.filter(|(_, _, claim)| own.as_ref() != Some(&claim.owner()));
-        others.take(MOST_QUESTIONS).collect()
+        let mut others: Vec<_> = others.collect();
+        // Pods, and a pod's next container, ask for different ones.
+        let start = hash(&[&take.owner]) % (others.len() as u128).max(1);
+        others.rotate_left(usize::try_from(start).unwrap_or_default());
+        others.truncate(MOST_QUESTIONS);
+        others
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::range::Block;
+use crate::service::claims::MOST_QUESTIONS;
 
 pub(super) const PREFIX: &str = "claim ";
 
@@ -269,6 +270,7 @@ fn full_range_frees_what_claims_have_left() {
         a.add_claimed(name, name, &lan).unwrap();
         a.del(name);
     }
+    assert_eq!(server.slots().len(), 2);
     a.work();
     server.remove_claim("gone");
     for pod in 0..4 {
@@ -287,6 +289,30 @@ fn full_range_frees_what_claims_have_left() {
     );
     assert_eq!(server.claim_value("new", "/status/ips"), json!([]));
     assert!(a.add_claimed("6", "kept", &lan).is_ok());
+}
+
+#[test]
+fn pods_that_try_again_find_the_claim_that_is_gone_among_many() {
+    let server = Server::with_nodes(&["a"]);
+    let a = Machine::new(&server, "a");
+    let lan = ipam("10.30.0.0/27");
+    for number in 0..29 {
+        let name = format!("vm-{number}");
+        server.claim_for(&name, &[]);
+        a.add_claimed(&name, &name, &lan).unwrap();
+        a.del(&name);
+    }
+    a.work();
+    server.remove_claim("vm-17");
+    server.requests();
+    a.add("first", &lan).unwrap_err();
+    let asked = server.requests().into_iter();
+    let asked = asked
+        .filter(|request| request.starts_with("get claim"))
+        .count();
+    assert_eq!(asked, MOST_QUESTIONS);
+    let mut tries = (0..100).map(|number| a.add(&format!("try-{number}"), &lan));
+    assert!(tries.any(|outcome| outcome.is_ok()));
 }
 
 #[test]
