@@ -169,6 +169,8 @@ struct State {
     /// Since when a Node is missing, by its holder or by its name alone.
     missing: HashMap<Id, Instant>,
     unusable: Unusable,
+    /// When requests from before the boot can no longer be made, and what they have left is looked for.
+    settle_due: Option<Instant>,
     /// The number of answers about blocks that this node has something of.
     answers: u64,
 }
@@ -207,6 +209,7 @@ impl<A: Api> Service<A> {
     pub fn resume(api: A, store: Store, node: &str, times: Times) -> std::io::Result<Self> {
         let mut state = State::default();
         let settled = Instant::now() + times.settled;
+        state.settle_due = store.is_open().then_some(settled);
         for read in store.all()? {
             let (record, is_current) = match read {
                 Read::Current(record) => (record, true),

@@ -39,6 +39,8 @@ struct Identity {
     boot: String,
     /// The last boot after which the node has taken its blocks without a record.
     adopted: Option<String>,
+    /// The last boot after which requests of the former one can no longer be made.
+    settled: Option<String>,
     /// The uid of the Node when it was read last.
     node: Option<String>,
 }
@@ -201,6 +203,7 @@ impl Identity {
             incarnation: text(&value, "incarnation")?,
             boot: text(&value, "boot")?,
             adopted: text(&value, "adopted"),
+            settled: text(&value, "settled"),
             node: text(&value, "node"),
         })
     }
@@ -210,9 +213,12 @@ impl Identity {
             incarnation,
             boot,
             adopted,
+            settled,
             node,
         } = self;
-        let document = json!({"schema": SCHEMA, "incarnation": incarnation, "boot": boot, "adopted": adopted, "node": node});
+        let document = json!({
+            "schema": SCHEMA, "incarnation": incarnation, "boot": boot, "adopted": adopted, "settled": settled, "node": node,
+        });
         document.to_string().into_bytes()
     }
 
@@ -221,6 +227,7 @@ impl Identity {
             incarnation: fs::read_to_string(UUID)?.trim().to_owned(),
             boot: boot.to_owned(),
             adopted: None,
+            settled: None,
             node: None,
         };
         write(path, &identity.document())?;
@@ -282,6 +289,17 @@ impl Store {
     /// Notes that the node has taken its blocks without a record: one that loses its record from now on gives nothing until the next boot.
     pub fn set_adopted(&mut self) -> io::Result<()> {
         self.identity.adopted = Some(self.boot.clone());
+        write(&self.dir.join(IDENTITY), &self.identity.document())
+    }
+
+    /// Returns whether a request that was sent before this boot may still be made, of which an older disk knows nothing.
+    pub fn is_open(&self) -> bool {
+        self.identity.boot != self.boot && self.identity.settled.as_ref() != Some(&self.boot)
+    }
+
+    /// Notes that such requests were looked for when none could come any more.
+    pub fn set_settled(&mut self) -> io::Result<()> {
+        self.identity.settled = Some(self.boot.clone());
         write(&self.dir.join(IDENTITY), &self.identity.document())
     }
 

@@ -23,6 +23,9 @@ impl<A: Api> Service<A> {
         if has_to_adopt && self.adopt().is_err() {
             return Some(self.times.again);
         }
+        if self.lock().settle_due.is_some_and(|due| due <= now) && self.settle().is_err() {
+            return Some(self.times.again);
+        }
         let (mut sweeps, mut reports, mut deleted) = (Vec::new(), Vec::new(), Vec::new());
         {
             let state = self.lock();
@@ -59,7 +62,7 @@ impl<A: Api> Service<A> {
             .values()
             .filter(|entry| entry.node.pending.is_none());
         let due = due.flat_map(|entry| [entry.sweep_due, entry.report_due]);
-        let next = due.flatten().min()?;
+        let next = due.flatten().chain(state.settle_due).min()?;
         Some(next.saturating_duration_since(Instant::now()))
     }
 
@@ -95,6 +98,7 @@ impl<A: Api> Service<A> {
                 let request = frees.into_iter().flatten().find(|request| ended(request));
                 let is_done = entry.ended.is_empty() && entry.open_until.is_none();
                 if request.is_none() && (has_read || is_done) {
+                    let over = entry.ended.clone();
                     drop(state);
                     if !is_done && self.leave_claims(&own, name)? {
                         continue;
@@ -107,13 +111,13 @@ impl<A: Api> Service<A> {
                     entry.open_until = entry.open_until.filter(|until| *until > now);
                     entry.sweep_due = entry.open_until;
                     if entry.open_until.is_none() {
-                        let claims = entry
-                            .ended
-                            .drain(..)
-                            .map(|ended| slot_owner(&ended).to_owned());
+                        let claims = over.iter().map(|ended| slot_owner(ended).to_owned());
                         entry
                             .claims
                             .extend(claims.filter(|owner| owner.starts_with("claim/")));
+                        entry.ended.retain(|ended| !over.contains(ended));
+                        // A use that has ended meanwhile is looked for anew.
+                        entry.sweep_due = (!entry.ended.is_empty()).then_some(now);
                     }
                     let is_unconfirmed = entry.node.record.is_none() && entry.open_until.is_none();
                     drop(state);
@@ -304,6 +308,39 @@ impl<A: Api> Service<A> {
     /// After a boot nothing has a use: the node takes its blocks without a record, and frees the slots that its pods had.
     fn adopt(&self) -> Result<(), Failure> {
         let own = self.own()?;
+        self.take_stock(&own)?;
+        let names: Vec<String> = self.lock().entries.keys().cloned().collect();
+        for name in names {
+            self.hold_again(&own, &name)?;
+        }
+        let mut store = self.store();
+        store.set_adopted().map_err(|source| Failure::Record {
+            name: "of this node".to_owned(),
+            source,
+        })?;
+        drop(store);
+        // From now on a block without a record is not this node's.
+        self.lock().own = None;
+        Ok(())
+    }
+
+    /// Looks once more for what the node has, when no request from before the boot can be made any more.
+    fn settle(&self) -> Result<(), Failure> {
+        let own = self.own()?;
+        self.take_stock(&own)?;
+        let mut store = self.store();
+        store.set_settled().map_err(|source| Failure::Record {
+            name: "of this node".to_owned(),
+            source,
+        })?;
+        drop(store);
+        self.lock().settle_due = None;
+        Ok(())
+    }
+
+    /// Finds blocks and slots of this node that its records do not know, and has them looked at.
+    fn take_stock(&self, own: &Own) -> Result<(), Failure> {
+        let answers = self.answers();
         // The disk may be an older one, or another directory: it does not say which shared blocks have slots of this node.
         let nodes = [&own.holder.node, ""];
         let lists = nodes.map(|node| self.api.list(object::NODE_LABEL, node));
@@ -315,6 +352,11 @@ impl<A: Api> Service<A> {
             let name = object::name(&block.space, block.block);
             let mut state = self.lock();
             let former = state.entries.get(&name).cloned();
+            let is_newer =
+                |entry: &Entry| entry.answered_at > answers || entry.node.pending.is_some();
+            if state.unusable.contains_key(&name) || former.as_ref().is_some_and(is_newer) {
+                continue;
+            }
             let is_known = former.is_some();
             let new = || Entry::new(own.holder.node.clone(), &block.space, block.block);
             let mut entry = former.unwrap_or_else(new);
@@ -349,18 +391,6 @@ impl<A: Api> Service<A> {
             state.entries.insert(name.clone(), entry);
             self.note(&mut state, &name)?;
         }
-        let names: Vec<String> = self.lock().entries.keys().cloned().collect();
-        for name in names {
-            self.hold_again(&own, &name)?;
-        }
-        let mut store = self.store();
-        store.set_adopted().map_err(|source| Failure::Record {
-            name: "of this node".to_owned(),
-            source,
-        })?;
-        drop(store);
-        // From now on a block without a record is not this node's.
-        self.lock().own = None;
         Ok(())
     }
 

@@ -74,7 +74,10 @@ pub(super) fn chosen(fleet: &Fleet) -> anyhow::Result<()> {
     let [one, other, ..] = &fleet.members[..] else {
         anyhow::bail!("the fleet has nodes")
     };
-    let config = json!({"cniVersion": "1.1.0", "name": "lan", "type": "macvlan", "ipam": large(),
+    // What was given in the other space may not be free yet.
+    let mut ipam = large();
+    ipam["space"] = "chosen".into();
+    let config = json!({"cniVersion": "1.1.0", "name": "lan", "type": "macvlan", "ipam": ipam,
         "runtimeConfig": {"ips": ["10.20.2.9/22"]}});
     let result = one.plugin("ADD", "chosen", &config)?;
     ensure!(result["ips"][0]["address"] == "10.20.2.9/22", "{result}");
