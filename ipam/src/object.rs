@@ -139,6 +139,11 @@ pub fn space_label(space: &str) -> String {
 }
 
 impl AddressBlock {
+    /// Returns whether the block is shared and no address of it has an owner.
+    pub fn is_unused(&self) -> bool {
+        matches!(&self.mode, Mode::Shared(slots) if slots.iter().all(|slot| slot.owner.is_empty()))
+    }
+
     /// Reads an object of the API.
     pub fn parse(object: &Value) -> Result<Self, ObjectError> {
         let empty = Map::new();

@@ -37,6 +37,9 @@ pub trait Api: Send + Sync {
     fn create(&self, object: &Value) -> Result<Value, ApiError>;
     /// Applies a JSON patch (RFC 6902).
     fn patch(&self, name: &str, patch: &Value) -> Result<Value, ApiError>;
+    /// Asks for the deletion of a block that has this uid and `resourceVersion`. Returns it as it waits for its finalizer, or `None` when it
+    /// had none and is gone.
+    fn delete(&self, name: &str, uid: &str, version: &str) -> Result<Option<Value>, ApiError>;
     /// Returns the uid of a Node, read from etcd.
     fn node(&self, name: &str) -> Result<Option<String>, ApiError>;
     /// Returns whether a pod is bound to the name of a node, read from etcd.
@@ -120,6 +123,8 @@ pub struct Times {
     pub settled: Duration,
     /// How old the number of used addresses may be that a block's object has.
     pub report: Duration,
+    /// After what time without a use a block is given back, so that a pod that is restarted finds the block of its node.
+    pub unused: Duration,
     /// The pause after a request of the housekeeping that failed.
     pub again: Duration,
 }
@@ -133,6 +138,7 @@ impl Default for Times {
             gone: Duration::from_mins(10),
             settled: Duration::from_secs(70),
             report: Duration::from_secs(5),
+            unused: Duration::from_mins(10),
             again: Duration::from_secs(30),
         }
     }
@@ -390,7 +396,10 @@ impl<A: Api> Service<A> {
                 self.read(own, &name)
             }
             Step::ReadNodes(nodes) => self.look_for(&nodes),
-            Step::Sweep(names) => names.iter().try_for_each(|name| self.sweep(name)),
+            Step::Sweep(names) => names.iter().try_for_each(|name| {
+                self.sweep(name)?;
+                self.let_go(name)
+            }),
             Step::Full(text) => Err(Failure::Full(text)),
             Step::Refused(error) => Err(error.into()),
             Step::Wait | Step::Had(_) | Step::Granted(..) | Step::Exchange(..) => Ok(()),
@@ -615,7 +624,9 @@ impl<A: Api> Service<A> {
             return Ok(());
         };
         let store = self.store();
-        let outcome = if entry.is_empty() {
+        // This node has perhaps freed the last address, and has to remove the block.
+        let is_unused = state.known.get(name).is_some_and(AddressBlock::is_unused);
+        let outcome = if entry.is_empty() && !is_unused {
             state.entries.remove(name);
             store.forget(name)
         } else {

@@ -48,7 +48,7 @@ pub(super) enum Step {
     LookAgain(String),
     /// The Nodes of these names are to be read.
     ReadNodes(BTreeSet<Id>),
-    /// Slots whose use has ended are to be freed in these blocks.
+    /// Slots whose use has ended are to be freed in these blocks, which are let go where they are deleted.
     Sweep(Vec<String>),
     /// Another ADD has a request under way for such a block.
     Wait,
@@ -124,12 +124,20 @@ impl State {
         Step::Full(self.text(take, times))
     }
 
-    /// Returns the blocks of this ADD in which slots of this node are to be freed.
+    /// Returns the blocks of this ADD in which slots of this node are to be freed, and those that are to be let go.
     fn ended(&self, take: &Take<'_>) -> Vec<String> {
         let entries = self.entries.values();
         let ended = entries
             .filter(|entry| !entry.ended.is_empty() && take.slots(&entry.space, entry.block) != 0);
-        ended.map(|entry| entry.name.clone()).collect()
+        let known = self.known.iter();
+        let deleted = known
+            .filter(|(_, block)| block.is_deleted && take.slots(&block.space, block.block) != 0);
+        let deleted = deleted.map(|(name, _)| name);
+        ended
+            .map(|entry| &entry.name)
+            .chain(deleted)
+            .cloned()
+            .collect()
     }
 
     /// An ADD that is repeated has its address.
@@ -179,19 +187,12 @@ impl State {
         if take.read.insert(name.clone()) {
             return Some(Step::Read(name));
         }
-        let view = own.view(self.known.get(&name)?);
+        let known = self.known.get(&name)?;
+        let (view, is_wanted) = (own.view(known), !known.wanted.is_empty());
         let entry = self.entries.get_mut(&name)?;
-        let is_frozen = entry
-            .node
-            .record
-            .as_ref()
-            .is_some_and(|record| record.frozen);
-        let request = if is_frozen {
-            // It was to be shared, and the outcome is that it was not.
-            entry.node.share()
-        } else {
-            entry.node.confirm(&view)
-        };
+        // A frozen block was to be shared or given back, and was not. Under a new turn it gives again, unless others still want it.
+        let share = if is_wanted { entry.node.share() } else { None };
+        let request = share.or_else(|| entry.node.confirm(&view));
         Some(Step::Exchange(name, request?))
     }
 
@@ -270,9 +271,8 @@ impl State {
             let slots = take.slots(&block.space, block.block);
             let view = own.view(block);
             match &block.mode {
-                Mode::Node(holder)
-                    if self.is_missing(&holder_key(holder), times.gone) && !block.is_deleted =>
-                {
+                // A block that is being deleted is taken as well: only its holder lets it go.
+                Mode::Node(holder) if self.is_missing(&holder_key(holder), times.gone) => {
                     let entry = entry(&mut self.entries, name, own, block.block, take.space);
                     let view = Some(&view);
                     let asked = entry.ask(view, &take.owner, take.allocation, slots, false, true);

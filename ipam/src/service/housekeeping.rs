@@ -1,5 +1,5 @@
-//! What the service does without a pod that waits for it: frees slots, tells how much is used, shares what others want, takes over its own
-//! blocks after a boot, and finds out which nodes are gone. None of it is done while nothing happens.
+//! What the service does without a pod that waits for it: frees slots, tells how much is used, shares what others want, gives back what
+//! nobody uses, takes over its own blocks after a boot, and finds out which nodes are gone. None of it is done while nothing happens.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -13,7 +13,10 @@ use super::{Api, ApiError, Context, Failure, Service, State};
 use crate::claim::slot_owner;
 use crate::node::{self, Change, Mode, Request, Test};
 use crate::object::{self, AddressBlock, SlotPod};
-use crate::request::{Id, Own, let_go, report};
+use crate::request::{Id, Own, report};
+
+/// So often a block is tried to be given back that others write at the same time.
+const ATTEMPTS: u32 = 5;
 
 impl<A: Api> Service<A> {
     /// Does what is due. Returns when there is more to do, or `None` when nothing is.
@@ -23,10 +26,13 @@ impl<A: Api> Service<A> {
         if has_to_adopt && self.adopt().is_err() {
             return Some(self.times.again);
         }
-        let (mut sweeps, mut reports, mut deleted) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut sweeps, mut reports, mut unused) = (Vec::new(), Vec::new(), BTreeSet::new());
         {
-            let state = self.lock();
-            for (name, entry) in &state.entries {
+            let mut state = self.lock();
+            let State { known, entries, .. } = &mut *state;
+            let deleted = known.iter().filter(|(_, known)| known.is_deleted);
+            unused.extend(deleted.map(|(name, _)| name.clone()));
+            for (name, entry) in entries {
                 let is_pending = entry.node.pending.is_some();
                 if entry.sweep_due.is_some_and(|due| due <= now) && !is_pending {
                     sweeps.push(name.clone());
@@ -34,8 +40,10 @@ impl<A: Api> Service<A> {
                 if entry.report_due.is_some_and(|due| due <= now) {
                     reports.push(name.clone());
                 }
-                if state.known.get(name).is_some_and(|known| known.is_deleted) {
-                    deleted.push(name.clone());
+                let is_due = entry.give_back_due.is_some_and(|due| due <= now);
+                if is_due && entry.is_unused(known.get(name)) {
+                    unused.insert(name.clone());
+                    entry.give_back_due = None;
                 }
             }
         }
@@ -49,16 +57,22 @@ impl<A: Api> Service<A> {
                 self.postpone(&name, |entry, again| entry.report_due = Some(again));
             }
         }
-        for name in deleted {
-            // It is tried again with the next change of the block.
-            let _ = self.let_go(&name);
+        for name in unused {
+            if self.give_back(&name).is_err() {
+                self.postpone(&name, |entry, again| entry.give_back_due = Some(again));
+            }
         }
-        let state = self.lock();
-        let due = state
-            .entries
+        let mut state = self.lock();
+        let State { known, entries, .. } = &mut *state;
+        for (name, entry) in entries.iter_mut() {
+            let due = entry.give_back_due;
+            let due = due.unwrap_or_else(|| Instant::now() + self.times.unused);
+            entry.give_back_due = entry.is_unused(known.get(name)).then_some(due);
+        }
+        let due = entries
             .values()
-            .filter(|entry| entry.node.pending.is_none());
-        let due = due.flat_map(|entry| [entry.sweep_due, entry.report_due]);
+            .filter(|entry| entry.node.pending.is_none())
+            .flat_map(|entry| [entry.sweep_due, entry.report_due, entry.give_back_due]);
         let next = due.flatten().min()?;
         Some(next.saturating_duration_since(Instant::now()))
     }
@@ -225,8 +239,8 @@ impl<A: Api> Service<A> {
             if known.wanted.is_empty() {
                 return None;
             }
-            let confirm = entry.node.confirm(&own.view(known));
-            confirm.or_else(|| entry.node.share())
+            let share = entry.node.share();
+            share.or_else(|| entry.node.confirm(&own.view(known)))
         };
         while self.ask(own, name, next)? {}
         Ok(())
@@ -259,45 +273,72 @@ impl<A: Api> Service<A> {
         Ok(true)
     }
 
-    /// Lets a block go that was deleted, once nobody uses it.
+    /// Lets a block go that somebody has deleted, unless it is used.
     pub(super) fn let_go(&self, name: &str) -> Result<(), Failure> {
+        let known = self.lock().known.get(name).cloned();
+        if known.is_some_and(|known| known.is_deleted) {
+            self.give_back(name)?;
+        }
+        Ok(())
+    }
+
+    /// Gives back a block that nobody uses: asks for its deletion, and removes the finalizer. Between the two everybody reads that the block
+    /// is deleted. No block is kept for the next pod, since the pod comes by the API server, and then a block costs one request.
+    fn give_back(&self, name: &str) -> Result<(), Failure> {
         let own = self.own()?;
-        let patch = {
-            let mut state = self.lock();
-            let Some(known) = state
-                .known
-                .get(name)
-                .filter(|known| known.is_deleted)
-                .cloned()
-            else {
-                return Ok(());
-            };
-            let entry = state.entries.get_mut(name);
-            let is_free = match (&known.mode, entry) {
-                (object::Mode::Shared(slots), _) => slots.iter().all(|slot| slot.owner.is_empty()),
-                (object::Mode::Node(_), Some(entry)) => {
-                    let is_unused = entry.uses.is_empty() && entry.node.pending.is_none();
-                    let record = entry.node.record.as_mut().filter(|_| is_unused);
-                    let is_current = |record: &&mut node::Record<Id>| {
-                        record.turn == known.turn && record.uid == known.uid
-                    };
-                    let record = record.filter(is_current);
-                    record.is_some_and(|record| {
-                        record.frozen = true;
-                        true
-                    })
+        let mut has_read = false;
+        for _ in 0..ATTEMPTS {
+            let answers = self.answers();
+            let known = self.lock().known.get(name).cloned();
+            let Some(seen) = known else {
+                if has_read {
+                    return self.note(&mut self.lock(), name);
                 }
-                _ => false,
+                has_read = true;
+                self.read(&own, name)?;
+                continue;
             };
-            if !is_free {
+            let request = {
+                let mut state = self.lock();
+                let mut without = node::Node::new(own.holder.node.clone(), 0);
+                let entry = state.entries.get_mut(name);
+                let node = entry.map_or(&mut without, |entry| &mut entry.node);
+                let request = node.give_back(&own.view(&seen));
+                self.note(&mut state, name)?;
+                request
+            };
+            let Some(request) = request else {
                 return Ok(());
+            };
+            has_read = true;
+            match self.remove(&own, name, &seen, &request) {
+                Ok(object) => self.seen(&own, name, object.as_ref(), answers)?,
+                Err(ApiError::Refused(_)) => self.read(&own, name)?,
+                Err(error) => return Err(error.into()),
             }
-            self.note(&mut state, name)?;
-            let_go(&known)
+        }
+        Err(Failure::Busy(format!("block {name}")))
+    }
+
+    /// Sends a request that gives a block back. Returns the block while it is there.
+    fn remove(
+        &self,
+        own: &Own,
+        name: &str,
+        seen: &AddressBlock,
+        request: &Request<Id>,
+    ) -> Result<Option<Value>, ApiError> {
+        let context = Context {
+            own,
+            space: &seen.space,
+            block: seen.block,
+            seen: Some(seen),
+            pod: &|_| None,
         };
-        match self.api.patch(name, &patch) {
-            Ok(_) | Err(ApiError::Refused(_)) => self.read(&own, name),
-            Err(error) => Err(error.into()),
+        match context.patch(request) {
+            // Without finalizers a deleted block is gone.
+            Some(patch) => self.api.patch(name, &patch).map(|_| None),
+            None => self.api.delete(name, &seen.uid, &seen.resource_version),
         }
     }
 
@@ -337,7 +378,7 @@ impl<A: Api> Service<A> {
                             .ended
                             .extend(uses.filter(is_unknown).collect::<Vec<_>>());
                     }
-                    if entry.ended.len() == before {
+                    if entry.ended.len() == before && !block.is_unused() {
                         continue;
                     }
                 }
