@@ -570,7 +570,14 @@ impl<A: Api> Service<A> {
         }
         if label == object::SPACE_LABEL {
             let mut state = self.lock();
-            let State { known, entries, .. } = &mut *state;
+            let State {
+                known,
+                entries,
+                unusable,
+                ..
+            } = &mut *state;
+            let spoilt = &mut unusable.spoilt;
+            spoilt.retain(|name, _| object::split_name(name).0 != value || names.contains(name));
             known.retain(|name, block| {
                 let is_newer = entries
                     .get(name)
@@ -599,10 +606,12 @@ impl<A: Api> Service<A> {
             Ok(block) => block,
             Err(error) => {
                 state.known.remove(name);
-                state.unusable.insert(name.to_owned(), error.to_string());
+                let spoilt = &mut state.unusable.spoilt;
+                spoilt.insert(name.to_owned(), error.to_string());
                 return Ok(());
             }
         };
+        state.unusable.spoilt.remove(name);
         let view = block.as_ref().map(|block| own.view(block));
         match block {
             Some(block) => state.known.insert(name.to_owned(), block),
@@ -705,7 +714,7 @@ impl State {
         let why = format!(
             "block {name} gives nothing until this node was started again: its record is damaged"
         );
-        self.unusable.insert(name.to_owned(), why);
+        self.unusable.damaged.insert(name.to_owned(), why);
     }
 }
 

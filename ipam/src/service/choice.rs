@@ -159,7 +159,7 @@ impl State {
             let slots = take.slots(&entry.space, entry.block);
             let known = self.known.get(name);
             let is_deleted = known.is_some_and(|known| known.is_deleted);
-            if slots == 0 || is_deleted || self.unusable.contains_key(name) {
+            if slots == 0 || is_deleted || self.unusable.why(name).is_some() {
                 continue;
             }
             let is_shared = known.is_some_and(|known| matches!(known.mode, Mode::Shared(_)));
@@ -230,12 +230,13 @@ impl State {
 
     /// Creates a block at a place that is free as far as this node knows.
     fn create(&mut self, take: &Take<'_>, own: &Own, total: u128, shares: bool) -> Option<Step> {
-        let known = self.known.len() as u128;
+        let Unusable { damaged, spoilt } = &self.unusable;
+        let known = (self.known.len() + damaged.len() + spoilt.len()) as u128;
         let start = hash(&[&own.holder.node]) % total.max(1);
         for offset in 0..total.min(known + 1) {
             let block = place(take.list, (start + offset) % total)?;
             let name = object::name(take.space, block);
-            if self.known.contains_key(&name) || self.unusable.contains_key(&name) {
+            if self.known.contains_key(&name) || self.unusable.why(&name).is_some() {
                 continue;
             }
             let slots = take.slots(take.space, block);
@@ -384,7 +385,7 @@ impl State {
         };
         let network = &take.allocation.network;
         let mut text = format!("network {network}: {address} is in use by {user}");
-        if let Some(why) = self.unusable.get(&name) {
+        if let Some(why) = self.unusable.why(&name) {
             let _ = write!(text, "; {why}");
         }
         text
@@ -431,7 +432,7 @@ impl State {
                 ", {count} of them by node {node}, whose Node is gone: they are free in {left} min"
             );
         }
-        for (name, why) in &self.unusable {
+        for (name, why) in self.unusable.damaged.iter().chain(&self.unusable.spoilt) {
             if names.contains(name) || take.names(name) {
                 let _ = write!(text, "; {why}");
             }
@@ -457,9 +458,9 @@ impl Take<'_> {
 
     /// Returns whether the name of an object is that of a block for this ADD.
     fn names(&self, name: &str) -> bool {
-        let first = name.rsplit_once('.').filter(|(space, _)| space.len() == 8);
-        let first = first.map_or(name, |(_, first)| first);
+        let (space, first) = object::split_name(name);
         let address = first.replace('-', ":").parse().ok();
+        let address = address.filter(|_| object::space_label(self.space) == space);
         address.is_some_and(|address| self.slots(self.space, Block::of(address)) != 0)
     }
 
@@ -552,4 +553,16 @@ fn hash(parts: &[&str]) -> u128 {
 }
 
 /// Blocks that are not used, by name, and why.
-pub(super) type Unusable = HashMap<String, String>;
+#[derive(Default)]
+pub(super) struct Unusable {
+    /// Those whose record is damaged, until the machine is started again.
+    pub(super) damaged: HashMap<String, String>,
+    /// Those whose object somebody has edited, until it is read without a fault or is gone.
+    pub(super) spoilt: HashMap<String, String>,
+}
+
+impl Unusable {
+    fn why(&self, name: &str) -> Option<&String> {
+        self.damaged.get(name).or_else(|| self.spoilt.get(name))
+    }
+}

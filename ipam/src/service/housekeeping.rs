@@ -219,7 +219,9 @@ impl<A: Api> Service<A> {
         // An event may be older than the last answer. The block is read where something is to be done.
         let is_wanted = {
             let state = self.lock();
-            state.entries.contains_key(&name) && (!block.wanted.is_empty() || block.is_deleted)
+            let is_mended = state.unusable.spoilt.contains_key(&name);
+            let has_to_read = !block.wanted.is_empty() || block.is_deleted || is_mended;
+            state.entries.contains_key(&name) && has_to_read
         };
         if !is_wanted || self.read(&own, &name).is_err() {
             return;

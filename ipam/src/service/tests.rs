@@ -811,6 +811,35 @@ fn record_that_cannot_be_written_is_no_address() {
 }
 
 #[test]
+fn block_that_was_edited_and_mended_is_used_again() {
+    let server = Server::with_nodes(&["a"]);
+    let a = Machine::new(&server, "a");
+    let own = a.service.own().unwrap();
+    let lan = json!({"type": "multus-ipam", "subnet": "10.20.0.0/16", "space": "lab"});
+    let first = a.add("1", &lan).unwrap();
+    let name = server.names().remove(0);
+    let mode = |mode: &str| json!([{"op": "replace", "path": "/spec/mode", "value": mode}]);
+    server.edit(&name, mode("mine"));
+    a.service.read(&own, &name).unwrap();
+    a.add("2", &lan).unwrap();
+    assert_eq!(server.names().len(), 2, "the spoilt one gives nothing");
+    server.edit(&name, mode("node"));
+    a.hear();
+    let given = (3..60).map(|pod| a.add(&pod.to_string(), &lan).unwrap());
+    let given: BTreeSet<_> = given.collect();
+    assert_eq!(server.names().len(), 2, "it gives again");
+    assert!(!given.contains(&first));
+    // One that cannot be mended is deleted, and its place is free.
+    server.edit(&name, mode("mine"));
+    a.service.read(&own, &name).unwrap();
+    server.objects.lock().unwrap().remove(&name);
+    a.service
+        .list(&own, object::SPACE_LABEL, &object::space_label("lab"))
+        .unwrap();
+    assert!(a.service.lock().unusable.spoilt.is_empty());
+}
+
+#[test]
 fn edited_and_deleted_blocks_are_not_used() {
     let server = Server::with_nodes(&["a", "b"]);
     let (a, b) = (Machine::new(&server, "a"), Machine::new(&server, "b"));
