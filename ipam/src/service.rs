@@ -125,6 +125,8 @@ pub struct Times {
     pub report: Duration,
     /// After what time without a use a block is given back, so that a pod that is restarted finds the block of its node.
     pub unused: Duration,
+    /// How old the uid of the Node may be when something happens.
+    pub node: Duration,
     /// The pause after a request of the housekeeping that failed.
     pub again: Duration,
 }
@@ -139,6 +141,7 @@ impl Default for Times {
             settled: Duration::from_secs(70),
             report: Duration::from_secs(5),
             unused: Duration::from_mins(10),
+            node: Duration::from_mins(5),
             again: Duration::from_secs(30),
         }
     }
@@ -166,6 +169,8 @@ pub struct Service<A> {
 struct State {
     /// Unknown until the Node was read.
     own: Option<Arc<Own>>,
+    /// When the Node was read last.
+    node_read: Option<Instant>,
     /// The blocks of which this node has something, by the name of their object.
     entries: BTreeMap<String, Entry>,
     /// Every block as it was read last.
@@ -647,11 +652,16 @@ impl<A: Api> Service<A> {
         })
     }
 
-    /// Returns this node's part in the protocol. The Node is read once; while that fails, its uid is the one of before.
+    /// Returns this node's part in the protocol.
     fn own(&self) -> Result<Arc<Own>, Failure> {
         if let Some(own) = &self.lock().own {
             return Ok(Arc::clone(own));
         }
+        self.read_own()
+    }
+
+    /// Reads the Node. While that fails, its uid is the one of before.
+    fn read_own(&self) -> Result<Arc<Own>, Failure> {
         let read = match self.api.node(&self.node) {
             Ok(Some(uid)) => Ok(uid),
             Ok(None) => {
@@ -660,19 +670,13 @@ impl<A: Api> Service<A> {
             }
             Err(error) => Err(error),
         };
-        let mut store = self.store();
+        let mut state = self.lock();
         let is_read = read.is_ok();
         let uid = match read {
-            Ok(uid) => {
-                let outcome = store.set_node(&uid);
-                outcome.map_err(|source| Failure::Record {
-                    name: "of this node".to_owned(),
-                    source,
-                })?;
-                uid
-            }
-            Err(error) => store.node().map(str::to_owned).ok_or(error)?,
+            Ok(uid) => self.set_node(&mut state, &uid).map(|()| uid)?,
+            Err(error) => self.store().node().map(str::to_owned).ok_or(error)?,
         };
+        let store = self.store();
         let own = Arc::new(Own {
             holder: Holder {
                 node: self.node.clone(),
@@ -683,7 +687,8 @@ impl<A: Api> Service<A> {
         });
         drop(store);
         if is_read {
-            self.lock().own = Some(Arc::clone(&own));
+            state.own = Some(Arc::clone(&own));
+            state.node_read = Some(Instant::now());
         }
         Ok(own)
     }

@@ -138,6 +138,13 @@ impl Entry {
         is_idle && (self.node.record.is_some() || known.is_some_and(AddressBlock::is_unused))
     }
 
+    /// Returns whether the block has pods, and its holder is perhaps a Node that was made anew since.
+    pub(super) fn has_to_be_confirmed(&self) -> bool {
+        let record = self.node.record.as_ref();
+        let is_unconfirmed = record.is_some_and(|record| !record.confirmed);
+        is_unconfirmed && self.node.pending.is_none() && !self.uses.is_empty()
+    }
+
     /// Gives an address of the block that this node holds.
     pub(super) fn grant(
         &mut self,

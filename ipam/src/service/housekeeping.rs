@@ -26,7 +26,9 @@ impl<A: Api> Service<A> {
         if has_to_adopt && self.adopt().is_err() {
             return Some(self.times.again);
         }
+        self.look_at_node();
         let (mut sweeps, mut reports, mut unused) = (Vec::new(), Vec::new(), BTreeSet::new());
+        let mut unconfirmed = Vec::new();
         {
             let mut state = self.lock();
             let State { known, entries, .. } = &mut *state;
@@ -40,11 +42,20 @@ impl<A: Api> Service<A> {
                 if entry.report_due.is_some_and(|due| due <= now) {
                     reports.push(name.clone());
                 }
+                if entry.has_to_be_confirmed() {
+                    unconfirmed.push(name.clone());
+                }
                 let is_due = entry.give_back_due.is_some_and(|due| due <= now);
                 if is_due && entry.is_unused(known.get(name)) {
                     unused.insert(name.clone());
                     entry.give_back_due = None;
                 }
+            }
+        }
+        let mut again = None;
+        for name in unconfirmed {
+            if self.hold_on(&name).is_err() {
+                again = Some(Instant::now() + self.times.again);
             }
         }
         for name in sweeps {
@@ -73,7 +84,7 @@ impl<A: Api> Service<A> {
             .values()
             .filter(|entry| entry.node.pending.is_none())
             .flat_map(|entry| [entry.sweep_due, entry.report_due, entry.give_back_due]);
-        let next = due.flatten().min()?;
+        let next = due.flatten().chain(again).min()?;
         Some(next.saturating_duration_since(Instant::now()))
     }
 
@@ -416,6 +427,57 @@ impl<A: Api> Service<A> {
             _ => None,
         };
         self.ask(own, name, confirm).map(drop)
+    }
+
+    /// Reads the Node of a node with blocks now and then.
+    fn look_at_node(&self) {
+        let mut state = self.lock();
+        let is_recent = |read: Instant| read.elapsed() < self.times.node;
+        let holds = state
+            .entries
+            .values()
+            .any(|entry| entry.node.record.is_some());
+        if holds && !state.node_read.is_some_and(is_recent) {
+            state.node_read = Some(Instant::now());
+            drop(state);
+            // Without an answer the former uid stays.
+            let _ = self.read_own();
+        }
+    }
+
+    /// Notes the uid of the Node. A Node that was made anew is another holder, and the blocks of the former one are perhaps taken already:
+    /// as after a boot, none gives before its turn was raised, now under the new uid.
+    pub(super) fn set_node(&self, state: &mut State, uid: &str) -> Result<(), Failure> {
+        let is_new = self.store().node().is_some_and(|former| former != uid);
+        let entries = state.entries.iter_mut().filter(|_| is_new);
+        let mut names = Vec::new();
+        for (name, entry) in entries {
+            if entry.node.pending.is_some() {
+                // Its outcome has the former uid.
+                return Err(Failure::Busy("this node's Node".to_owned()));
+            }
+            if let Some(record) = &mut entry.node.record {
+                record.confirmed = false;
+                names.push(name.clone());
+            }
+        }
+        for name in names {
+            self.note(state, &name)?;
+        }
+        let outcome = self.store().set_node(uid);
+        outcome.map_err(|source| Failure::Record {
+            name: "of this node".to_owned(),
+            source,
+        })
+    }
+
+    /// Raises the turn of a block with pods that is not confirmed.
+    fn hold_on(&self, name: &str) -> Result<(), Failure> {
+        let own = self.own()?;
+        self.read(&own, name)?;
+        let confirm =
+            |entry: &mut Entry, known: &AddressBlock| entry.node.confirm(&own.view(known));
+        self.ask(&own, name, confirm).map(drop)
     }
 
     /// Reads Nodes, and notes since when one is missing whose blocks or pods are still there.

@@ -309,6 +309,7 @@ const TIMES: Times = Times {
     settled: Duration::ZERO,
     report: Duration::ZERO,
     unused: Duration::from_hours(1),
+    node: Duration::from_hours(1),
     again: Duration::ZERO,
 };
 
@@ -757,6 +758,68 @@ fn block_of_a_node_that_is_gone_is_taken_when_nothing_is_left_of_it() {
 }
 
 #[test]
+fn node_that_was_made_anew_holds_its_blocks_under_the_new_uid() {
+    for restarts in [false, true] {
+        let server = Server::with_nodes(&["a"]);
+        let mut a = Machine::with_times(
+            &server,
+            "a",
+            Times {
+                node: if restarts { TIMES.node } else { Duration::ZERO },
+                ..TIMES
+            },
+        );
+        let lan = ipam("10.20.0.0/16");
+        let first = a.add("1", &lan).unwrap();
+        a.work();
+        server.register("a", "2");
+        if restarts {
+            a.restart();
+        }
+        a.work();
+        let name = server.names().remove(0);
+        let object = server.objects.lock().unwrap()[&name].clone();
+        assert_eq!(object["spec"]["holder"]["uid"], "2");
+        assert_eq!(object["spec"]["turn"], 2);
+        server.requests();
+        assert_ne!(a.add("2", &lan).unwrap(), first);
+        assert_eq!(a.add("1", &lan).unwrap(), first);
+        assert_eq!(server.requests(), [""; 0], "nothing more is to be asked");
+        assert_eq!(server.names(), [name]);
+    }
+}
+
+#[test]
+fn uid_of_a_node_does_not_change_under_a_request() {
+    let server = Server::with_nodes(&["a"]);
+    let a = Machine::new(&server, "a");
+    a.add("1", &ipam("10.20.0.0/16")).unwrap();
+    let share = |state: &mut State| {
+        let mut entries = state.entries.values_mut();
+        entries.find_map(|entry| entry.node.share()).unwrap()
+    };
+    share(&mut a.service.lock());
+    server.register("a", "2");
+    a.service.read_own().unwrap_err();
+    assert_eq!(a.service.store().node(), Some("1"));
+}
+
+#[test]
+fn node_that_was_made_anew_gives_nothing_of_what_was_taken_meanwhile() {
+    let lan = json!({"type": "multus-ipam", "subnet": "10.20.0.0/23", "rangeEnd": "10.20.1.3"});
+    let server = Server::with_nodes(&["a", "b"]);
+    let mut a = Machine::new(&server, "a");
+    let b = Machine::new(&server, "b");
+    a.add("1", &lan).unwrap();
+    server.register("a", "2");
+    let taken = (0..258).map(|pod| b.add(&format!("b{pod}"), &lan).unwrap());
+    assert_eq!(taken.collect::<BTreeSet<_>>().len(), 258);
+    a.restart();
+    let full = a.add("2", &lan).unwrap_err();
+    assert!(full.contains("no free address"), "{full}");
+}
+
+#[test]
 fn emptied_directory_gives_nothing_of_its_blocks_before_a_boot() {
     // Also where the Node was made again under its name.
     for (first, count, uid) in [
@@ -1181,8 +1244,14 @@ fn random_history(seed: u64, steps: u32) {
     let times = Times {
         sharing: Duration::ZERO,
         settled: Duration::from_hours(1),
+        node: Duration::ZERO,
         ..AT_ONCE
     };
+    server
+        .bound
+        .lock()
+        .unwrap()
+        .extend(names.map(str::to_owned));
     let mut machines = names.map(|name| Machine::with_times(&server, name, times));
     let lans = [
         ipam("10.30.0.0/28"),
@@ -1248,6 +1317,7 @@ fn random_history(seed: u64, steps: u32) {
                 disks[at] = Some(disk);
             }
             17 => server.land(),
+            21 => server.register(names[at], &step.to_string()),
             18 => machines[at].hear(),
             20 => {
                 let names = server.names();
