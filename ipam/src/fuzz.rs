@@ -5,9 +5,10 @@
 
 use serde_json::Value;
 
+use crate::node::Node;
 use crate::object::{AddressBlock, Holder, Mode};
 use crate::range::{BLOCK_SIZE, Range};
-use crate::request::{Own, let_go, want};
+use crate::request::{Own, want};
 use crate::store::Record;
 use crate::wire::{Answer, Ask};
 use crate::{config, object};
@@ -68,8 +69,11 @@ pub fn blocks(input: &[u8]) -> bool {
         },
         is_complete: false,
     };
-    assert_eq!(own.view(&block).turn, block.turn);
-    assert!(want(&block, "a").is_array() && let_go(&block).is_array());
+    let view = own.view(&block);
+    assert_eq!(view.turn, block.turn);
+    assert!(want(&block, "a").is_array());
+    let given_back = Node::new("a".into(), 32).give_back(&view);
+    assert_eq!(given_back.is_some(), block.is_unused());
     true
 }
 

@@ -12,6 +12,8 @@ pub struct Block<I> {
     pub uid: I,
     pub turn: u64,
     pub mode: Mode<I>,
+    /// Somebody asked for its deletion, which nothing takes back: nobody gives of it, and it is there until somebody lets it go.
+    pub is_deleted: bool,
 }
 
 /// Who gives a block's addresses.
@@ -46,6 +48,8 @@ pub enum Test<I> {
     Turn(u64),
     HeldBy(I),
     Shared,
+    /// Nobody has asked for its deletion. No rule rests on it: it keeps a pod out of a block that would have to wait for its end.
+    NotDeleted,
     /// The owner of a slot.
     Slot(usize, Option<Owner<I>>),
     /// The whole object is as it was read: a precondition on `resourceVersion`.
@@ -56,9 +60,18 @@ pub enum Test<I> {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Change<I> {
     Create(Mode<I>),
-    Hold { holder: I, turn: u64 },
-    Share { owners: Owners<I>, turn: u64 },
+    Hold {
+        holder: I,
+        turn: u64,
+    },
+    Share {
+        owners: Owners<I>,
+        turn: u64,
+    },
+    /// Asks for the deletion of the block, which stays until it is let go.
     Delete,
+    /// Removes a deleted block.
+    LetGo,
     Slot(usize, Option<Owner<I>>),
 }
 
@@ -161,12 +174,18 @@ impl<I: Clone + Eq> Node<I> {
             Some(Block {
                 uid,
                 mode: Mode::Shared(owners),
+                is_deleted: false,
                 ..
             }) => match slots.iter().copied().find(|slot| owners[*slot].is_none()) {
                 None => Answer::Full,
                 Some(slot) => {
                     let owner = self.owner(pod);
-                    let tests = vec![Test::Uid(uid.clone()), Test::Shared, Test::Slot(slot, None)];
+                    let tests = vec![
+                        Test::Uid(uid.clone()),
+                        Test::Shared,
+                        Test::NotDeleted,
+                        Test::Slot(slot, None),
+                    ];
                     self.send(tests, Change::Slot(slot, Some(owner)))
                 }
             },
@@ -174,6 +193,7 @@ impl<I: Clone + Eq> Node<I> {
                 uid,
                 turn,
                 mode: Mode::Node(holder),
+                ..
             }) if *holder != me && is_gone(holder) => {
                 let tests = held(uid, *turn, holder);
                 self.send(
@@ -222,9 +242,11 @@ impl<I: Clone + Eq> Node<I> {
         }
     }
 
-    /// Returns the request that raises the turn of a block that is this node's and not confirmed since the machine started.
+    /// Returns the request that raises the turn of a block that is this node's, and not confirmed since the machine started or frozen:
+    /// under the new turn it gives again.
     pub fn confirm(&mut self, seen: &Block<I>) -> Option<Request<I>> {
-        let needed = self.record.as_ref().is_none_or(|record| !record.confirmed);
+        let gives = |record: &Record<I>| record.confirmed && !record.frozen;
+        let needed = !self.record.as_ref().is_some_and(gives);
         if self.pending.is_some() || !needed || seen.mode != Mode::Node(self.name.clone()) {
             return None;
         }
@@ -240,21 +262,6 @@ impl<I: Clone + Eq> Node<I> {
 
     /// Freezes the block and returns the request that shares it.
     pub fn share(&mut self) -> Option<Request<I>> {
-        let (tests, turn, owners) = self.freeze()?;
-        self.request(tests, Change::Share { owners, turn })
-    }
-
-    /// Freezes a block without pods and returns the request that gives it back.
-    pub fn give_back(&mut self) -> Option<Request<I>> {
-        let record = self.record.as_ref()?;
-        if record.pods.iter().any(Option::is_some) {
-            return None;
-        }
-        let (tests, ..) = self.freeze()?;
-        self.request(tests, Change::Delete)
-    }
-
-    fn freeze(&mut self) -> Option<(Vec<Test<I>>, u64, Owners<I>)> {
         let name = &self.name;
         let idle = self.pending.is_none();
         let record = self
@@ -271,11 +278,33 @@ impl<I: Clone + Eq> Node<I> {
             .iter()
             .map(|pod| pod.as_ref().map(owner))
             .collect();
-        Some((
-            held(&record.uid, record.turn, name),
-            record.turn + 1,
-            owners,
-        ))
+        let (tests, turn) = (held(&record.uid, record.turn, name), record.turn + 1);
+        self.request(tests, Change::Share { owners, turn })
+    }
+
+    /// Returns the request that gives back a block without a use, of this node or shared: it asks for the deletion, or lets a deleted block
+    /// go. A block of this node is frozen before. The outcome is read with the block.
+    pub fn give_back(&mut self, seen: &Block<I>) -> Option<Request<I>> {
+        let is_unused = match &seen.mode {
+            Mode::Shared(owners) => owners.iter().all(Option::is_none),
+            Mode::Node(holder) => {
+                let is_mine = *holder == self.name && self.pending.is_none();
+                let record = self.record.as_mut().filter(|_| is_mine);
+                let mut unused = record.filter(|record| record.pods.iter().all(Option::is_none));
+                if let Some(record) = &mut unused {
+                    record.frozen = true;
+                }
+                unused.is_some()
+            }
+        };
+        is_unused.then(|| Request {
+            tests: vec![Test::Unchanged(seen.clone())],
+            change: if seen.is_deleted {
+                Change::LetGo
+            } else {
+                Change::Delete
+            },
+        })
     }
 
     /// Returns the requests that free slots of pods that no longer are: of this node, which knows all of its pods since the machine
@@ -357,7 +386,7 @@ impl<I: Clone + Eq> Node<I> {
                     pods,
                 });
             }
-            (Change::Share { .. } | Change::Delete, Outcome::Made(_) | Outcome::Removed) => {
+            (Change::Share { .. }, Outcome::Made(_)) => {
                 let pods = self.record.take().map(|record| record.pods);
                 self.keep_shared(pods.unwrap_or_default());
             }
@@ -405,20 +434,8 @@ impl<I: Clone + Eq> Node<I> {
 pub enum Outcome<'a, I> {
     /// The block as the request made it.
     Made(&'a Block<I>),
-    /// The request removed the block.
-    Removed,
     /// A test failed, and nothing changed.
     Refused,
-}
-
-/// Returns the request that removes a shared block without owners.
-pub fn remove_unused<I: Clone>(seen: &Block<I>) -> Option<Request<I>> {
-    let is_unused =
-        matches!(&seen.mode, Mode::Shared(owners) if owners.iter().all(Option::is_none));
-    is_unused.then(|| Request {
-        tests: vec![Test::Unchanged(seen.clone())],
-        change: Change::Delete,
-    })
 }
 
 fn held<I: Clone>(uid: &I, turn: u64, holder: &I) -> Vec<Test<I>> {

@@ -129,6 +129,14 @@ pub fn name(space: &str, block: Block) -> String {
     format!("{}.{first}", space_label(space))
 }
 
+/// Returns the parts of a name: the label of the space, and the first address as names have it.
+pub fn split_name(name: &str) -> (&str, &str) {
+    let parts = name.split_once('.');
+    parts
+        .filter(|(space, _)| space.len() == 8)
+        .unwrap_or(("", name))
+}
+
 /// Returns the value of the label by which the blocks of a space are found: empty for the space that all definitions share.
 pub fn space_label(space: &str) -> String {
     if space.is_empty() {
@@ -139,6 +147,11 @@ pub fn space_label(space: &str) -> String {
 }
 
 impl AddressBlock {
+    /// Returns whether the block is shared and no address of it has an owner.
+    pub fn is_unused(&self) -> bool {
+        matches!(&self.mode, Mode::Shared(slots) if slots.iter().all(|slot| slot.owner.is_empty()))
+    }
+
     /// Reads an object of the API.
     pub fn parse(object: &Value) -> Result<Self, ObjectError> {
         let empty = Map::new();
@@ -316,6 +329,14 @@ mod tests {
         assert_eq!(name("", block("fd00:20::41")), "fd00-20-0-0-0-0-0-40");
         // The first digits of `printf abc | sha256sum`.
         assert_eq!(name("abc", block("10.20.3.7")), "ba7816bf.10.20.3.0");
+        for (space, first) in [
+            ("", "10.20.3.7"),
+            ("abc", "10.20.3.7"),
+            ("abc", "fd00:20::41"),
+        ] {
+            let (named, first) = (name(space, block(first)), name("", block(first)));
+            assert_eq!(split_name(&named), (&*space_label(space), &*first));
+        }
     }
 
     #[test]

@@ -44,6 +44,7 @@ impl Own {
             uid: block.uid.clone(),
             turn: block.turn,
             mode,
+            is_deleted: block.is_deleted,
         }
     }
 }
@@ -121,7 +122,7 @@ impl Context<'_> {
         })
     }
 
-    /// Returns the patch of a request that changes a block. A request that creates or removes one has no patch.
+    /// Returns the patch of a request that changes a block. A request that creates one or asks for its deletion has no patch.
     pub fn patch(&self, request: &node::Request<Id>) -> Option<Value> {
         let mut patch = self.tests(&request.tests)?;
         match &request.change {
@@ -141,6 +142,9 @@ impl Context<'_> {
                 patch.push(add("/spec/used", ""));
                 patch.push(add("/spec/wanted", json!([])));
                 patch.push(label(""));
+            }
+            Change::LetGo => {
+                patch.push(json!({"op": "remove", "path": "/metadata/finalizers"}));
             }
             Change::Slot(slot, owner) => {
                 let value = match owner {
@@ -179,7 +183,12 @@ impl Context<'_> {
         let mut patch = Vec::new();
         for one in tests {
             let next = match one {
-                Test::Absent | Test::Unchanged(_) => return None,
+                Test::Absent => return None,
+                Test::Unchanged(block) => {
+                    let version = &*self.seen?.resource_version;
+                    patch.push(test("/metadata/uid", &*block.uid));
+                    test("/metadata/resourceVersion", version)
+                }
                 Test::Uid(uid) => test("/metadata/uid", &**uid),
                 Test::Turn(turn) => test("/spec/turn", *turn),
                 Test::HeldBy(_) => {
@@ -190,6 +199,8 @@ impl Context<'_> {
                     test("/spec/holder", holder(seen))
                 }
                 Test::Shared => test("/spec/mode", "shared"),
+                // The API server takes what is missing for null here.
+                Test::NotDeleted => test("/metadata/deletionTimestamp", Value::Null),
                 Test::Slot(slot, owner) => {
                     let owner = owner.as_ref().map_or("", |owner| &owner.pod);
                     if owner.starts_with("claim/") {
@@ -267,21 +278,6 @@ pub fn leave(
         test(&format!("{path}/pods"), before),
         replace(&path, after),
     ]))
-}
-
-/// Returns the patch that lets a deleted block go that has no use: of a node's block its holder sends it, of a shared one anybody.
-pub fn let_go(block: &AddressBlock) -> Value {
-    let mut patch = vec![
-        test("/metadata/uid", &*block.uid),
-        test("/spec/turn", block.turn),
-    ];
-    if let object::Mode::Shared(slots) = &block.mode {
-        let owner = |slot: usize| test(&format!("/spec/slots/{slot}/owner"), "");
-        patch.push(test("/spec/mode", "shared"));
-        patch.extend((0..slots.len()).map(owner));
-    }
-    patch.push(json!({"op": "remove", "path": "/metadata/finalizers"}));
-    Value::Array(patch)
 }
 
 fn holder(of: &Holder) -> Value {
@@ -448,6 +444,7 @@ mod tests {
         let expected = json!([
             test("/metadata/uid", "block"),
             test("/spec/mode", "shared"),
+            test("/metadata/deletionTimestamp", Value::Null),
             test("/spec/slots/9/owner", ""),
             replace("/spec/slots/9", taken),
         ]);
@@ -531,15 +528,21 @@ mod tests {
     }
 
     #[test]
-    fn deleted_block_goes_only_while_nobody_has_an_address() {
+    fn deleted_block_is_let_go_only_as_it_was_read() {
         let slots = vec![json!({"owner": ""}); 32];
         let spec = json!({"schema": 1, "space": "", "first": "10.20.3.0", "turn": 2, "mode": "shared", "slots": slots});
-        let shared = stored(json!({"metadata": {"name": "10.20.3.0"}, "spec": spec}));
-        let patch = let_go(&shared);
-        let tests = patch.as_array().unwrap().iter();
-        let tests = tests.filter(|step| step["op"] == "test").count();
-        assert_eq!(tests, 3 + 32);
-        assert_eq!(patch[3], test("/spec/slots/0/owner", ""));
+        let metadata = json!({"name": "10.20.3.0", "deletionTimestamp": "2026-01-01T00:00:00Z"});
+        let shared = stored(json!({"metadata": metadata, "spec": spec}));
+        let own = own();
+        let mut node: Node<Id> = Node::new("a".into(), 32);
+        let request = node.give_back(&own.view(&shared)).unwrap();
+        let expected = json!([
+            test("/metadata/uid", "block"),
+            test("/metadata/resourceVersion", "1"),
+            {"op": "remove", "path": "/metadata/finalizers"},
+        ]);
+        let patch = context(&own, Some(&shared)).patch(&request);
+        assert_eq!(patch, Some(expected));
     }
 
     #[test]

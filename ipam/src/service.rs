@@ -37,6 +37,9 @@ pub trait Api: Send + Sync {
     fn create(&self, object: &Value) -> Result<Value, ApiError>;
     /// Applies a JSON patch (RFC 6902).
     fn patch(&self, name: &str, patch: &Value) -> Result<Value, ApiError>;
+    /// Asks for the deletion of a block that has this uid and `resourceVersion`. Returns it as it waits for its finalizer, or `None` when it
+    /// had none and is gone.
+    fn delete(&self, name: &str, uid: &str, version: &str) -> Result<Option<Value>, ApiError>;
     /// Returns the uid of a Node, read from etcd.
     fn node(&self, name: &str) -> Result<Option<String>, ApiError>;
     /// Returns whether a pod is bound to the name of a node, read from etcd.
@@ -120,6 +123,10 @@ pub struct Times {
     pub settled: Duration,
     /// How old the number of used addresses may be that a block's object has.
     pub report: Duration,
+    /// After what time without a use a block is given back, so that a pod that is restarted finds the block of its node.
+    pub unused: Duration,
+    /// How old the uid of the Node may be when something happens.
+    pub node: Duration,
     /// The pause after a request of the housekeeping that failed.
     pub again: Duration,
 }
@@ -133,6 +140,8 @@ impl Default for Times {
             gone: Duration::from_mins(10),
             settled: Duration::from_secs(70),
             report: Duration::from_secs(5),
+            unused: Duration::from_mins(10),
+            node: Duration::from_mins(5),
             again: Duration::from_secs(30),
         }
     }
@@ -160,6 +169,8 @@ pub struct Service<A> {
 struct State {
     /// Unknown until the Node was read.
     own: Option<Arc<Own>>,
+    /// When the Node was read last.
+    node_read: Option<Instant>,
     /// The blocks of which this node has something, by the name of their object.
     entries: BTreeMap<String, Entry>,
     /// Every block as it was read last.
@@ -393,7 +404,10 @@ impl<A: Api> Service<A> {
                 self.read(own, &name)
             }
             Step::ReadNodes(nodes) => self.look_for(&nodes),
-            Step::Sweep(names) => names.iter().try_for_each(|name| self.sweep(name)),
+            Step::Sweep(names) => names.iter().try_for_each(|name| {
+                self.sweep(name)?;
+                self.let_go(name)
+            }),
             Step::Full(text) => Err(Failure::Full(text)),
             Step::Refused(error) => Err(error.into()),
             Step::Wait | Step::Had(_) | Step::Granted(..) | Step::Exchange(..) => Ok(()),
@@ -564,7 +578,14 @@ impl<A: Api> Service<A> {
         }
         if label == object::SPACE_LABEL {
             let mut state = self.lock();
-            let State { known, entries, .. } = &mut *state;
+            let State {
+                known,
+                entries,
+                unusable,
+                ..
+            } = &mut *state;
+            let spoilt = &mut unusable.spoilt;
+            spoilt.retain(|name, _| object::split_name(name).0 != value || names.contains(name));
             known.retain(|name, block| {
                 let is_newer = entries
                     .get(name)
@@ -593,10 +614,12 @@ impl<A: Api> Service<A> {
             Ok(block) => block,
             Err(error) => {
                 state.known.remove(name);
-                state.unusable.insert(name.to_owned(), error.to_string());
+                let spoilt = &mut state.unusable.spoilt;
+                spoilt.insert(name.to_owned(), error.to_string());
                 return Ok(());
             }
         };
+        state.unusable.spoilt.remove(name);
         let view = block.as_ref().map(|block| own.view(block));
         match block {
             Some(block) => state.known.insert(name.to_owned(), block),
@@ -618,7 +641,9 @@ impl<A: Api> Service<A> {
             return Ok(());
         };
         let store = self.store();
-        let outcome = if entry.is_empty() {
+        // This node has perhaps freed the last address, and has to remove the block.
+        let is_unused = state.known.get(name).is_some_and(AddressBlock::is_unused);
+        let outcome = if entry.is_empty() && !is_unused {
             state.entries.remove(name);
             store.forget(name)
         } else {
@@ -630,11 +655,16 @@ impl<A: Api> Service<A> {
         })
     }
 
-    /// Returns this node's part in the protocol. The Node is read once; while that fails, its uid is the one of before.
+    /// Returns this node's part in the protocol.
     fn own(&self) -> Result<Arc<Own>, Failure> {
         if let Some(own) = &self.lock().own {
             return Ok(Arc::clone(own));
         }
+        self.read_own()
+    }
+
+    /// Reads the Node. While that fails, its uid is the one of before.
+    fn read_own(&self) -> Result<Arc<Own>, Failure> {
         let read = match self.api.node(&self.node) {
             Ok(Some(uid)) => Ok(uid),
             Ok(None) => {
@@ -643,19 +673,13 @@ impl<A: Api> Service<A> {
             }
             Err(error) => Err(error),
         };
-        let mut store = self.store();
+        let mut state = self.lock();
         let is_read = read.is_ok();
         let uid = match read {
-            Ok(uid) => {
-                let outcome = store.set_node(&uid);
-                outcome.map_err(|source| Failure::Record {
-                    name: "of this node".to_owned(),
-                    source,
-                })?;
-                uid
-            }
-            Err(error) => store.node().map(str::to_owned).ok_or(error)?,
+            Ok(uid) => self.set_node(&mut state, &uid).map(|()| uid)?,
+            Err(error) => self.store().node().map(str::to_owned).ok_or(error)?,
         };
+        let store = self.store();
         let own = Arc::new(Own {
             holder: Holder {
                 node: self.node.clone(),
@@ -666,7 +690,8 @@ impl<A: Api> Service<A> {
         });
         drop(store);
         if is_read {
-            self.lock().own = Some(Arc::clone(&own));
+            state.own = Some(Arc::clone(&own));
+            state.node_read = Some(Instant::now());
         }
         Ok(own)
     }
@@ -697,7 +722,7 @@ impl State {
         let why = format!(
             "block {name} gives nothing until this node was started again: its record is damaged"
         );
-        self.unusable.insert(name.to_owned(), why);
+        self.unusable.damaged.insert(name.to_owned(), why);
     }
 }
 

@@ -87,6 +87,11 @@ impl ApiRequest {
         Self::new(Method::PUT, path).with(object)
     }
 
+    /// A deletion with its options.
+    pub(crate) fn delete(path: impl Into<String>, options: &impl Serialize) -> Self {
+        Self::new(Method::DELETE, path).with(options)
+    }
+
     /// A merge patch (RFC 7386).
     pub(crate) fn patch(path: impl Into<String>, changes: &impl Serialize) -> Self {
         let mut request = Self::new(Method::PATCH, path).with(changes);

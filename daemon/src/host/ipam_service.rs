@@ -15,14 +15,14 @@ use std::{
 
 use ipam::{
     claim,
-    object::{GROUP, NODE_LABEL, PATH, RESOURCE, VERSION},
+    object::{GROUP, KIND, NODE_LABEL, PATH, RESOURCE, VERSION},
     service::{Api, ApiError, Service, Times},
     store::Store,
     wire::{self, Answer, Ask},
 };
 use node::root::{Root, proc_path};
 use rustix::event::{PollFd, PollFlags, poll};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tracing::{info, warn};
 
 use crate::{
@@ -346,6 +346,15 @@ impl Api for NodeApi {
 
     fn patch(&self, name: &str, patch: &Value) -> Result<Value, ApiError> {
         self.write(&ApiRequest::json_patch(block(name), patch))
+    }
+
+    fn delete(&self, name: &str, uid: &str, version: &str) -> Result<Option<Value>, ApiError> {
+        let preconditions = json!({"uid": uid, "resourceVersion": version});
+        let options =
+            json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions});
+        let answer = self.write(&ApiRequest::delete(block(name), &options))?;
+        // A status says that the block is gone.
+        Ok(Some(answer).filter(|answer| answer["kind"] == KIND))
     }
 
     fn node(&self, name: &str) -> Result<Option<String>, ApiError> {

@@ -104,7 +104,11 @@ pub(crate) fn run(
         &format!("{count} addresses while daemons, connections, API server and machines fail"),
         || under_faults(&fleet, seed, count),
     )?;
-    report.check("nothing is left of what was given", || nothing_left(&fleet))
+    report.check("nothing is left of what was given", || nothing_left(&fleet))?;
+    report.check(
+        "a block that is deleted goes when its holder hears of it",
+        || deleted_blocks(&fleet),
+    )
 }
 
 fn plugin(fleet: &Fleet) -> anyhow::Result<()> {
@@ -518,6 +522,32 @@ fn nothing_left(fleet: &Fleet) -> anyhow::Result<()> {
                 ensure!(spec["used"] == "00000000", "{spec}");
             }
         }
+        Ok(())
+    })
+}
+
+/// Deletes the blocks that nodes hold and do not use, as they were read. Their finalizer keeps them until their holder lets go.
+fn deleted_blocks(fleet: &Fleet) -> anyhow::Result<()> {
+    let held = || -> anyhow::Result<Vec<Value>> {
+        let mut blocks = fleet.blocks()?;
+        blocks.retain(|block| block["spec"]["mode"] == "node");
+        Ok(blocks)
+    };
+    let blocks = held()?;
+    ensure!(!blocks.is_empty(), "no node holds a block");
+    for block in &blocks {
+        let version = &block["metadata"]["resourceVersion"];
+        ensure!(
+            fleet.delete(block, &json!("1")).is_err(),
+            "it was deleted as another version"
+        );
+        let deleted = fleet.delete(block, version)?;
+        let is_marked = deleted["metadata"]["deletionTimestamp"].is_string();
+        ensure!(deleted["kind"] == "AddressBlock" && is_marked, "{deleted}");
+    }
+    sh::until(CLEAN_WITHIN, "the deleted blocks are gone", || {
+        let left = held()?;
+        ensure!(left.is_empty(), "{left:?}");
         Ok(())
     })
 }

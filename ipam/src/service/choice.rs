@@ -48,7 +48,7 @@ pub(super) enum Step {
     LookAgain(String),
     /// The Nodes of these names are to be read.
     ReadNodes(BTreeSet<Id>),
-    /// Slots whose use has ended are to be freed in these blocks.
+    /// Slots whose use has ended are to be freed in these blocks, which are let go where they are deleted.
     Sweep(Vec<String>),
     /// Another ADD has a request under way for such a block.
     Wait,
@@ -120,12 +120,20 @@ impl State {
         Step::Full(self.text(take, times))
     }
 
-    /// Returns the blocks of this ADD in which slots of this node are to be freed.
+    /// Returns the blocks of this ADD in which slots of this node are to be freed, and those that are to be let go.
     fn ended(&self, take: &Take<'_>) -> Vec<String> {
         let entries = self.entries.values();
         let ended = entries
             .filter(|entry| !entry.ended.is_empty() && take.slots(&entry.space, entry.block) != 0);
-        ended.map(|entry| entry.name.clone()).collect()
+        let known = self.known.iter();
+        let deleted = known
+            .filter(|(_, block)| block.is_deleted && take.slots(&block.space, block.block) != 0);
+        let deleted = deleted.map(|(name, _)| name);
+        ended
+            .map(|entry| &entry.name)
+            .chain(deleted)
+            .cloned()
+            .collect()
     }
 
     /// An ADD that is repeated has its address.
@@ -147,7 +155,7 @@ impl State {
             let slots = take.slots(&entry.space, entry.block);
             let known = self.known.get(name);
             let is_deleted = known.is_some_and(|known| known.is_deleted);
-            if slots == 0 || is_deleted || self.unusable.contains_key(name) {
+            if slots == 0 || is_deleted || self.unusable.why(name).is_some() {
                 continue;
             }
             let is_shared = known.is_some_and(|known| matches!(known.mode, Mode::Shared(_)));
@@ -175,19 +183,12 @@ impl State {
         if take.read.insert(name.clone()) {
             return Some(Step::Read(name));
         }
-        let view = own.view(self.known.get(&name)?);
+        let known = self.known.get(&name)?;
+        let (view, is_wanted) = (own.view(known), !known.wanted.is_empty());
         let entry = self.entries.get_mut(&name)?;
-        let is_frozen = entry
-            .node
-            .record
-            .as_ref()
-            .is_some_and(|record| record.frozen);
-        let request = if is_frozen {
-            // It was to be shared, and the outcome is that it was not.
-            entry.node.share()
-        } else {
-            entry.node.confirm(&view)
-        };
+        // A frozen block was to be shared or given back, and was not. Under a new turn it gives again, unless others still want it.
+        let share = if is_wanted { entry.node.share() } else { None };
+        let request = share.or_else(|| entry.node.confirm(&view));
         Some(Step::Exchange(name, request?))
     }
 
@@ -225,12 +226,13 @@ impl State {
 
     /// Creates a block at a place that is free as far as this node knows.
     fn create(&mut self, take: &Take<'_>, own: &Own, total: u128, shares: bool) -> Option<Step> {
-        let known = self.known.len() as u128;
+        let Unusable { damaged, spoilt } = &self.unusable;
+        let known = (self.known.len() + damaged.len() + spoilt.len()) as u128;
         let start = hash(&[&own.holder.node]) % total.max(1);
         for offset in 0..total.min(known + 1) {
             let block = place(take.list, (start + offset) % total)?;
             let name = object::name(take.space, block);
-            if self.known.contains_key(&name) || self.unusable.contains_key(&name) {
+            if self.known.contains_key(&name) || self.unusable.why(&name).is_some() {
                 continue;
             }
             let slots = take.slots(take.space, block);
@@ -266,9 +268,8 @@ impl State {
             let slots = take.slots(&block.space, block.block);
             let view = own.view(block);
             match &block.mode {
-                Mode::Node(holder)
-                    if self.is_missing(&holder_key(holder), times.gone) && !block.is_deleted =>
-                {
+                // A block that is being deleted is taken as well: only its holder lets it go.
+                Mode::Node(holder) if self.is_missing(&holder_key(holder), times.gone) => {
                     let entry = entry(&mut self.entries, name, own, block.block, take.space);
                     let view = Some(&view);
                     let asked = entry.ask(view, &take.owner, take.allocation, slots, false, true);
@@ -380,7 +381,7 @@ impl State {
         };
         let network = &take.allocation.network;
         let mut text = format!("network {network}: {address} is in use by {user}");
-        if let Some(why) = self.unusable.get(&name) {
+        if let Some(why) = self.unusable.why(&name) {
             let _ = write!(text, "; {why}");
         }
         text
@@ -427,7 +428,7 @@ impl State {
                 ", {count} of them by node {node}, whose Node is gone: they are free in {left} min"
             );
         }
-        for (name, why) in &self.unusable {
+        for (name, why) in self.unusable.damaged.iter().chain(&self.unusable.spoilt) {
             if names.contains(name) || take.names(name) {
                 let _ = write!(text, "; {why}");
             }
@@ -453,9 +454,9 @@ impl Take<'_> {
 
     /// Returns whether the name of an object is that of a block for this ADD.
     fn names(&self, name: &str) -> bool {
-        let first = name.rsplit_once('.').filter(|(space, _)| space.len() == 8);
-        let first = first.map_or(name, |(_, first)| first);
+        let (space, first) = object::split_name(name);
         let address = first.replace('-', ":").parse().ok();
+        let address = address.filter(|_| object::space_label(self.space) == space);
         address.is_some_and(|address| self.slots(self.space, Block::of(address)) != 0)
     }
 
@@ -548,4 +549,16 @@ pub(super) fn hash(parts: &[&str]) -> u128 {
 }
 
 /// Blocks that are not used, by name, and why.
-pub(super) type Unusable = HashMap<String, String>;
+#[derive(Default)]
+pub(super) struct Unusable {
+    /// Those whose record is damaged, until the machine is started again.
+    pub(super) damaged: HashMap<String, String>,
+    /// Those whose object somebody has edited, until it is read without a fault or is gone.
+    pub(super) spoilt: HashMap<String, String>,
+}
+
+impl Unusable {
+    pub(super) fn why(&self, name: &str) -> Option<&String> {
+        self.damaged.get(name).or_else(|| self.spoilt.get(name))
+    }
+}

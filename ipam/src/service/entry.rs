@@ -7,7 +7,7 @@ use std::time::Instant;
 use super::now;
 use crate::claim::Usage;
 use crate::node::{self, Answer, Change, Mode, Node, Outcome, Record as Held, Request};
-use crate::object::{self, SlotPod};
+use crate::object::{self, AddressBlock, SlotPod};
 use crate::range::{BLOCK_SIZE, Block, parse_address};
 use crate::request::Id;
 use crate::store::{self, Record, Use};
@@ -34,6 +34,8 @@ pub(super) struct Entry {
     pub(super) sweep_due: Option<Instant>,
     /// When the number of used addresses is to be written.
     pub(super) report_due: Option<Instant>,
+    /// When the block is given back, unless it is used before.
+    pub(super) give_back_due: Option<Instant>,
     /// The slot that is tried first: an address that was just freed is not given at once.
     next_slot: usize,
     /// The number of the last answer about this block: what was read before says nothing about it.
@@ -53,6 +55,7 @@ impl Entry {
             open_until: None,
             sweep_due: None,
             report_due: None,
+            give_back_due: None,
             next_slot: 0,
             answered_at: 0,
         }
@@ -127,6 +130,19 @@ impl Entry {
             && self.ended.is_empty()
             && self.claims.is_empty()
             && self.open_until.is_none()
+    }
+
+    /// Returns whether nobody uses the block, as far as this node knows.
+    pub(super) fn is_unused(&self, known: Option<&AddressBlock>) -> bool {
+        let is_idle = self.node.pending.is_none() && self.uses.is_empty();
+        is_idle && (self.node.record.is_some() || known.is_some_and(AddressBlock::is_unused))
+    }
+
+    /// Returns whether the block has pods, and its holder is perhaps a Node that was made anew since.
+    pub(super) fn has_to_be_confirmed(&self) -> bool {
+        let record = self.node.record.as_ref();
+        let is_unconfirmed = record.is_some_and(|record| !record.confirmed);
+        is_unconfirmed && self.node.pending.is_none() && !self.uses.is_empty()
     }
 
     /// Gives an address of the block that this node holds.

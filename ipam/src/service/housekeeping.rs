@@ -1,5 +1,5 @@
-//! What the service does without a pod that waits for it: frees slots, tells how much is used, shares what others want, takes over its own
-//! blocks after a boot, and finds out which nodes are gone. None of it is done while nothing happens.
+//! What the service does without a pod that waits for it: frees slots, tells how much is used, shares what others want, gives back what
+//! nobody uses, takes over its own blocks after a boot, and finds out which nodes are gone. None of it is done while nothing happens.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -13,7 +13,10 @@ use super::{Api, ApiError, Context, Failure, Service, State};
 use crate::claim::slot_owner;
 use crate::node::{self, Change, Mode, Request, Test};
 use crate::object::{self, AddressBlock, SlotPod};
-use crate::request::{Id, Own, let_go, report};
+use crate::request::{Id, Own, report};
+
+/// So often a block is tried to be given back that others write at the same time.
+const ATTEMPTS: u32 = 5;
 
 impl<A: Api> Service<A> {
     /// Does what is due. Returns when there is more to do, or `None` when nothing is.
@@ -26,10 +29,15 @@ impl<A: Api> Service<A> {
         if self.lock().settle_due.is_some_and(|due| due <= now) && self.settle().is_err() {
             return Some(self.times.again);
         }
-        let (mut sweeps, mut reports, mut deleted) = (Vec::new(), Vec::new(), Vec::new());
+        self.look_at_node();
+        let (mut sweeps, mut reports, mut unused) = (Vec::new(), Vec::new(), BTreeSet::new());
+        let mut unconfirmed = Vec::new();
         {
-            let state = self.lock();
-            for (name, entry) in &state.entries {
+            let mut state = self.lock();
+            let State { known, entries, .. } = &mut *state;
+            let deleted = known.iter().filter(|(_, known)| known.is_deleted);
+            unused.extend(deleted.map(|(name, _)| name.clone()));
+            for (name, entry) in entries {
                 let is_pending = entry.node.pending.is_some();
                 if entry.sweep_due.is_some_and(|due| due <= now) && !is_pending {
                     sweeps.push(name.clone());
@@ -37,9 +45,20 @@ impl<A: Api> Service<A> {
                 if entry.report_due.is_some_and(|due| due <= now) {
                     reports.push(name.clone());
                 }
-                if state.known.get(name).is_some_and(|known| known.is_deleted) {
-                    deleted.push(name.clone());
+                if entry.has_to_be_confirmed() {
+                    unconfirmed.push(name.clone());
                 }
+                let is_due = entry.give_back_due.is_some_and(|due| due <= now);
+                if is_due && entry.is_unused(known.get(name)) {
+                    unused.insert(name.clone());
+                    entry.give_back_due = None;
+                }
+            }
+        }
+        let mut again = None;
+        for name in unconfirmed {
+            if self.hold_on(&name).is_err() {
+                again = Some(Instant::now() + self.times.again);
             }
         }
         for name in sweeps {
@@ -52,17 +71,28 @@ impl<A: Api> Service<A> {
                 self.postpone(&name, |entry, again| entry.report_due = Some(again));
             }
         }
-        for name in deleted {
-            // It is tried again with the next change of the block.
-            let _ = self.let_go(&name);
+        for name in unused {
+            if self.give_back(&name).is_err() {
+                self.postpone(&name, |entry, again| entry.give_back_due = Some(again));
+            }
         }
-        let state = self.lock();
-        let due = state
-            .entries
+        let mut state = self.lock();
+        let State {
+            known,
+            entries,
+            settle_due,
+            ..
+        } = &mut *state;
+        for (name, entry) in entries.iter_mut() {
+            let due = entry.give_back_due;
+            let due = due.unwrap_or_else(|| Instant::now() + self.times.unused);
+            entry.give_back_due = entry.is_unused(known.get(name)).then_some(due);
+        }
+        let due = entries
             .values()
-            .filter(|entry| entry.node.pending.is_none());
-        let due = due.flat_map(|entry| [entry.sweep_due, entry.report_due]);
-        let next = due.flatten().chain(state.settle_due).min()?;
+            .filter(|entry| entry.node.pending.is_none())
+            .flat_map(|entry| [entry.sweep_due, entry.report_due, entry.give_back_due]);
+        let next = due.flatten().chain(again).chain(*settle_due).min()?;
         Some(next.saturating_duration_since(Instant::now()))
     }
 
@@ -209,7 +239,9 @@ impl<A: Api> Service<A> {
         // An event may be older than the last answer. The block is read where something is to be done.
         let is_wanted = {
             let state = self.lock();
-            state.entries.contains_key(&name) && (!block.wanted.is_empty() || block.is_deleted)
+            let is_mended = state.unusable.spoilt.contains_key(&name);
+            let has_to_read = !block.wanted.is_empty() || block.is_deleted || is_mended;
+            state.entries.contains_key(&name) && has_to_read
         };
         if !is_wanted || self.read(&own, &name).is_err() {
             return;
@@ -229,8 +261,8 @@ impl<A: Api> Service<A> {
             if known.wanted.is_empty() {
                 return None;
             }
-            let confirm = entry.node.confirm(&own.view(known));
-            confirm.or_else(|| entry.node.share())
+            let share = entry.node.share();
+            share.or_else(|| entry.node.confirm(&own.view(known)))
         };
         while self.ask(own, name, next)? {}
         Ok(())
@@ -263,45 +295,72 @@ impl<A: Api> Service<A> {
         Ok(true)
     }
 
-    /// Lets a block go that was deleted, once nobody uses it.
+    /// Lets a block go that somebody has deleted, unless it is used.
     pub(super) fn let_go(&self, name: &str) -> Result<(), Failure> {
+        let known = self.lock().known.get(name).cloned();
+        if known.is_some_and(|known| known.is_deleted) {
+            self.give_back(name)?;
+        }
+        Ok(())
+    }
+
+    /// Gives back a block that nobody uses: asks for its deletion, and removes the finalizer. Between the two everybody reads that the block
+    /// is deleted. No block is kept for the next pod, since the pod comes by the API server, and then a block costs one request.
+    fn give_back(&self, name: &str) -> Result<(), Failure> {
         let own = self.own()?;
-        let patch = {
-            let mut state = self.lock();
-            let Some(known) = state
-                .known
-                .get(name)
-                .filter(|known| known.is_deleted)
-                .cloned()
-            else {
-                return Ok(());
-            };
-            let entry = state.entries.get_mut(name);
-            let is_free = match (&known.mode, entry) {
-                (object::Mode::Shared(slots), _) => slots.iter().all(|slot| slot.owner.is_empty()),
-                (object::Mode::Node(_), Some(entry)) => {
-                    let is_unused = entry.uses.is_empty() && entry.node.pending.is_none();
-                    let record = entry.node.record.as_mut().filter(|_| is_unused);
-                    let is_current = |record: &&mut node::Record<Id>| {
-                        record.turn == known.turn && record.uid == known.uid
-                    };
-                    let record = record.filter(is_current);
-                    record.is_some_and(|record| {
-                        record.frozen = true;
-                        true
-                    })
+        let mut has_read = false;
+        for _ in 0..ATTEMPTS {
+            let answers = self.answers();
+            let known = self.lock().known.get(name).cloned();
+            let Some(seen) = known else {
+                if has_read {
+                    return self.note(&mut self.lock(), name);
                 }
-                _ => false,
+                has_read = true;
+                self.read(&own, name)?;
+                continue;
             };
-            if !is_free {
+            let request = {
+                let mut state = self.lock();
+                let mut without = node::Node::new(own.holder.node.clone(), 0);
+                let entry = state.entries.get_mut(name);
+                let node = entry.map_or(&mut without, |entry| &mut entry.node);
+                let request = node.give_back(&own.view(&seen));
+                self.note(&mut state, name)?;
+                request
+            };
+            let Some(request) = request else {
                 return Ok(());
+            };
+            has_read = true;
+            match self.remove(&own, name, &seen, &request) {
+                Ok(object) => self.seen(&own, name, object.as_ref(), answers)?,
+                Err(ApiError::Refused(_)) => self.read(&own, name)?,
+                Err(error) => return Err(error.into()),
             }
-            self.note(&mut state, name)?;
-            let_go(&known)
+        }
+        Err(Failure::Busy(format!("block {name}")))
+    }
+
+    /// Sends a request that gives a block back. Returns the block while it is there.
+    fn remove(
+        &self,
+        own: &Own,
+        name: &str,
+        seen: &AddressBlock,
+        request: &Request<Id>,
+    ) -> Result<Option<Value>, ApiError> {
+        let context = Context {
+            own,
+            space: &seen.space,
+            block: seen.block,
+            seen: Some(seen),
+            pod: &|_| None,
         };
-        match self.api.patch(name, &patch) {
-            Ok(_) | Err(ApiError::Refused(_)) => self.read(&own, name),
-            Err(error) => Err(error.into()),
+        match context.patch(request) {
+            // Without finalizers a deleted block is gone.
+            Some(patch) => self.api.patch(name, &patch).map(|_| None),
+            None => self.api.delete(name, &seen.uid, &seen.resource_version),
         }
     }
 
@@ -354,7 +413,7 @@ impl<A: Api> Service<A> {
             let former = state.entries.get(&name).cloned();
             let is_newer =
                 |entry: &Entry| entry.answered_at > answers || entry.node.pending.is_some();
-            if state.unusable.contains_key(&name) || former.as_ref().is_some_and(is_newer) {
+            if state.unusable.why(&name).is_some() || former.as_ref().is_some_and(is_newer) {
                 continue;
             }
             let is_known = former.is_some();
@@ -379,7 +438,7 @@ impl<A: Api> Service<A> {
                             .ended
                             .extend(uses.filter(is_unknown).collect::<Vec<_>>());
                     }
-                    if entry.ended.len() == before {
+                    if entry.ended.len() == before && !block.is_unused() {
                         continue;
                     }
                 }
@@ -403,6 +462,57 @@ impl<A: Api> Service<A> {
             _ => None,
         };
         self.ask(own, name, confirm).map(drop)
+    }
+
+    /// Reads the Node of a node with blocks now and then.
+    fn look_at_node(&self) {
+        let mut state = self.lock();
+        let is_recent = |read: Instant| read.elapsed() < self.times.node;
+        let holds = state
+            .entries
+            .values()
+            .any(|entry| entry.node.record.is_some());
+        if holds && !state.node_read.is_some_and(is_recent) {
+            state.node_read = Some(Instant::now());
+            drop(state);
+            // Without an answer the former uid stays.
+            let _ = self.read_own();
+        }
+    }
+
+    /// Notes the uid of the Node. A Node that was made anew is another holder, and the blocks of the former one are perhaps taken already:
+    /// as after a boot, none gives before its turn was raised, now under the new uid.
+    pub(super) fn set_node(&self, state: &mut State, uid: &str) -> Result<(), Failure> {
+        let is_new = self.store().node().is_some_and(|former| former != uid);
+        let entries = state.entries.iter_mut().filter(|_| is_new);
+        let mut names = Vec::new();
+        for (name, entry) in entries {
+            if entry.node.pending.is_some() {
+                // Its outcome has the former uid.
+                return Err(Failure::Busy("this node's Node".to_owned()));
+            }
+            if let Some(record) = &mut entry.node.record {
+                record.confirmed = false;
+                names.push(name.clone());
+            }
+        }
+        for name in names {
+            self.note(state, &name)?;
+        }
+        let outcome = self.store().set_node(uid);
+        outcome.map_err(|source| Failure::Record {
+            name: "of this node".to_owned(),
+            source,
+        })
+    }
+
+    /// Raises the turn of a block with pods that is not confirmed.
+    fn hold_on(&self, name: &str) -> Result<(), Failure> {
+        let own = self.own()?;
+        self.read(&own, name)?;
+        let confirm =
+            |entry: &mut Entry, known: &AddressBlock| entry.node.confirm(&own.view(known));
+        self.ask(&own, name, confirm).map(drop)
     }
 
     /// Reads Nodes, and notes since when one is missing whose blocks or pods are still there.

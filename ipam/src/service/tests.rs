@@ -26,6 +26,14 @@ enum Fate {
     Killed,
 }
 
+/// A write that changes a block.
+#[derive(Clone)]
+enum Write {
+    Patch(Value),
+    /// A deletion, with the uid and the version that it tests.
+    Delete(String, String),
+}
+
 #[derive(Default)]
 struct Server {
     objects: Mutex<BTreeMap<String, Value>>,
@@ -39,7 +47,7 @@ struct Server {
     /// Nodes with pods.
     bound: Mutex<BTreeSet<String>>,
     fates: Mutex<Vec<Fate>>,
-    late: Mutex<Vec<(String, Value)>>,
+    late: Mutex<Vec<(String, Write)>>,
     requests: Mutex<Vec<String>>,
     count: AtomicU64,
     watchers: Mutex<Vec<(String, mpsc::Sender<Value>)>>,
@@ -64,8 +72,12 @@ fn patched(object: &Value, patch: &Value) -> Option<Value> {
     for step in patch.as_array().unwrap() {
         let place = step["path"].as_str().unwrap();
         match step["op"].as_str().unwrap() {
-            "test" if object.pointer(place) != Some(&step["value"]) => return None,
-            "test" => {}
+            "test" => {
+                let value = object.pointer(place).unwrap_or(&Value::Null);
+                if *value != step["value"] {
+                    return None;
+                }
+            }
             op => {
                 let (parent, key) = place.rsplit_once('/').unwrap();
                 let key = key.replace("~1", "/").replace("~0", "~");
@@ -124,30 +136,75 @@ impl Server {
         object
     }
 
-    fn apply(&self, name: &str, patch: &Value) -> Result<Value, ApiError> {
+    /// Makes a write. A block without finalizers that is deleted is gone, and not returned.
+    fn apply(&self, name: &str, write: &Write) -> Result<Option<Value>, ApiError> {
         if name.starts_with(claims::PREFIX) {
-            return self.apply_to_claim(name, patch);
+            return self.apply_to_claim(name, write);
         }
         let mut objects = self.objects.lock().unwrap();
         let refused = || ApiError::Refused("a test failed".to_owned());
         let object = objects.get(name).ok_or_else(refused)?;
-        let changed = patched(object, patch).ok_or_else(refused)?;
-        Ok(self.store(&mut objects, name, changed))
+        let changed = match write {
+            Write::Patch(patch) => patched(object, patch).ok_or_else(refused)?,
+            Write::Delete(uid, version) => {
+                let metadata = &object["metadata"];
+                if metadata["uid"] != **uid || metadata["resourceVersion"] != **version {
+                    return Err(refused());
+                }
+                deleted(object)
+            }
+        };
+        let made = self.store(&mut objects, name, changed);
+        let is_patch = matches!(write, Write::Patch(_));
+        Ok(Some(made).filter(|_| is_patch || objects.contains_key(name)))
+    }
+
+    /// Makes a write as its fate says.
+    fn write(&self, what: &str, name: &str, write: Write) -> Result<Option<Value>, ApiError> {
+        match self.fate(what, name) {
+            Fate::Made => self.apply(name, &write),
+            Fate::Lost => self.apply(name, &write).and(Err(lost())),
+            Fate::Killed => {
+                let disks = self.disks.lock().unwrap();
+                let (disk, kept) = disks.as_ref().unwrap();
+                copy_dir(disk, kept);
+                self.apply(name, &write).and(Err(lost()))
+            }
+            Fate::Away => Err(lost()),
+            Fate::Late => {
+                self.late.lock().unwrap().push((name.to_owned(), write));
+                Err(lost())
+            }
+        }
+    }
+
+    /// Makes a change of an operator.
+    fn edit(&self, name: &str, patch: Value) {
+        self.apply(name, &Write::Patch(patch)).unwrap();
     }
 
     /// Makes the writes that were delayed.
     fn land(&self) {
-        for (name, patch) in self.late.lock().unwrap().drain(..) {
-            let _ = self.apply(&name, &patch);
+        for (name, write) in self.late.lock().unwrap().drain(..) {
+            let _ = self.apply(&name, &write);
         }
     }
 
-    fn delete(&self, name: &str) {
+    fn delete_by_hand(&self, name: &str) {
         let mut objects = self.objects.lock().unwrap();
-        let mut object = objects[name].clone();
-        object["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+        let object = deleted(&objects[name]);
         self.store(&mut objects, name, object);
     }
+
+    fn names(&self) -> Vec<String> {
+        self.objects.lock().unwrap().keys().cloned().collect()
+    }
+}
+
+fn deleted(object: &Value) -> Value {
+    let mut object = object.clone();
+    object["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+    object
 }
 
 fn lost() -> ApiError {
@@ -191,7 +248,13 @@ impl Api for Arc<Server> {
     }
 
     fn patch(&self, name: &str, patch: &Value) -> Result<Value, ApiError> {
-        self.write(name, patch)
+        let made = self.write("patch", name, Write::Patch(patch.clone()))?;
+        Ok(made.expect("a patch returns its object"))
+    }
+
+    fn delete(&self, name: &str, uid: &str, version: &str) -> Result<Option<Value>, ApiError> {
+        let write = Write::Delete(uid.to_owned(), version.to_owned());
+        self.write("delete", name, write)
     }
 
     fn node(&self, name: &str) -> Result<Option<String>, ApiError> {
@@ -231,31 +294,9 @@ impl Api for Arc<Server> {
         if let Some(happens) = happens {
             happens();
         }
-        self.write(&claims::key(namespace, name), patch).map(drop)
-    }
-}
-
-impl Server {
-    /// Applies a patch as its fate says.
-    fn write(&self, name: &str, patch: &Value) -> Result<Value, ApiError> {
-        match self.fate("patch", name) {
-            Fate::Made => self.apply(name, patch),
-            Fate::Lost => self.apply(name, patch).and(Err(lost())),
-            Fate::Killed => {
-                let disks = self.disks.lock().unwrap();
-                let (disk, kept) = disks.as_ref().unwrap();
-                copy_dir(disk, kept);
-                self.apply(name, patch).and(Err(lost()))
-            }
-            Fate::Away => Err(lost()),
-            Fate::Late => {
-                self.late
-                    .lock()
-                    .unwrap()
-                    .push((name.to_owned(), patch.clone()));
-                Err(lost())
-            }
-        }
+        let write = Write::Patch(patch.clone());
+        self.write("patch", &claims::key(namespace, name), write)
+            .map(drop)
     }
 }
 
@@ -267,6 +308,8 @@ const TIMES: Times = Times {
     gone: Duration::ZERO,
     settled: Duration::ZERO,
     report: Duration::ZERO,
+    unused: Duration::from_hours(1),
+    node: Duration::from_hours(1),
     again: Duration::ZERO,
 };
 
@@ -342,6 +385,27 @@ impl Machine {
             }
         }
         panic!("there is always more to do");
+    }
+
+    /// Returns the number of records on disk.
+    fn records(&self) -> usize {
+        let blocks = self.dir.path().join("blocks");
+        std::fs::read_dir(blocks).unwrap().count()
+    }
+
+    /// Hears of all blocks.
+    fn hear(&self) {
+        let objects: Vec<_> = self
+            .server
+            .objects
+            .lock()
+            .unwrap()
+            .values()
+            .cloned()
+            .collect();
+        for object in &objects {
+            self.service.changed(object);
+        }
     }
 
     /// Follows its own blocks, as the daemon does.
@@ -694,6 +758,68 @@ fn block_of_a_node_that_is_gone_is_taken_when_nothing_is_left_of_it() {
 }
 
 #[test]
+fn node_that_was_made_anew_holds_its_blocks_under_the_new_uid() {
+    for restarts in [false, true] {
+        let server = Server::with_nodes(&["a"]);
+        let mut a = Machine::with_times(
+            &server,
+            "a",
+            Times {
+                node: if restarts { TIMES.node } else { Duration::ZERO },
+                ..TIMES
+            },
+        );
+        let lan = ipam("10.20.0.0/16");
+        let first = a.add("1", &lan).unwrap();
+        a.work();
+        server.register("a", "2");
+        if restarts {
+            a.restart();
+        }
+        a.work();
+        let name = server.names().remove(0);
+        let object = server.objects.lock().unwrap()[&name].clone();
+        assert_eq!(object["spec"]["holder"]["uid"], "2");
+        assert_eq!(object["spec"]["turn"], 2);
+        server.requests();
+        assert_ne!(a.add("2", &lan).unwrap(), first);
+        assert_eq!(a.add("1", &lan).unwrap(), first);
+        assert_eq!(server.requests(), [""; 0], "nothing more is to be asked");
+        assert_eq!(server.names(), [name]);
+    }
+}
+
+#[test]
+fn uid_of_a_node_does_not_change_under_a_request() {
+    let server = Server::with_nodes(&["a"]);
+    let a = Machine::new(&server, "a");
+    a.add("1", &ipam("10.20.0.0/16")).unwrap();
+    let share = |state: &mut State| {
+        let mut entries = state.entries.values_mut();
+        entries.find_map(|entry| entry.node.share()).unwrap()
+    };
+    share(&mut a.service.lock());
+    server.register("a", "2");
+    a.service.read_own().unwrap_err();
+    assert_eq!(a.service.store().node(), Some("1"));
+}
+
+#[test]
+fn node_that_was_made_anew_gives_nothing_of_what_was_taken_meanwhile() {
+    let lan = json!({"type": "multus-ipam", "subnet": "10.20.0.0/23", "rangeEnd": "10.20.1.3"});
+    let server = Server::with_nodes(&["a", "b"]);
+    let mut a = Machine::new(&server, "a");
+    let b = Machine::new(&server, "b");
+    a.add("1", &lan).unwrap();
+    server.register("a", "2");
+    let taken = (0..258).map(|pod| b.add(&format!("b{pod}"), &lan).unwrap());
+    assert_eq!(taken.collect::<BTreeSet<_>>().len(), 258);
+    a.restart();
+    let full = a.add("2", &lan).unwrap_err();
+    assert!(full.contains("no free address"), "{full}");
+}
+
+#[test]
 fn emptied_directory_gives_nothing_of_its_blocks_before_a_boot() {
     // Also where the Node was made again under its name.
     for (first, count, uid) in [
@@ -748,6 +874,35 @@ fn record_that_cannot_be_written_is_no_address() {
 }
 
 #[test]
+fn block_that_was_edited_and_mended_is_used_again() {
+    let server = Server::with_nodes(&["a"]);
+    let a = Machine::new(&server, "a");
+    let own = a.service.own().unwrap();
+    let lan = json!({"type": "multus-ipam", "subnet": "10.20.0.0/16", "space": "lab"});
+    let first = a.add("1", &lan).unwrap();
+    let name = server.names().remove(0);
+    let mode = |mode: &str| json!([{"op": "replace", "path": "/spec/mode", "value": mode}]);
+    server.edit(&name, mode("mine"));
+    a.service.read(&own, &name).unwrap();
+    a.add("2", &lan).unwrap();
+    assert_eq!(server.names().len(), 2, "the spoilt one gives nothing");
+    server.edit(&name, mode("node"));
+    a.hear();
+    let given = (3..60).map(|pod| a.add(&pod.to_string(), &lan).unwrap());
+    let given: BTreeSet<_> = given.collect();
+    assert_eq!(server.names().len(), 2, "it gives again");
+    assert!(!given.contains(&first));
+    // One that cannot be mended is deleted, and its place is free.
+    server.edit(&name, mode("mine"));
+    a.service.read(&own, &name).unwrap();
+    server.objects.lock().unwrap().remove(&name);
+    a.service
+        .list(&own, object::SPACE_LABEL, &object::space_label("lab"))
+        .unwrap();
+    assert!(a.service.lock().unusable.spoilt.is_empty());
+}
+
+#[test]
 fn edited_and_deleted_blocks_are_not_used() {
     let server = Server::with_nodes(&["a", "b"]);
     let (a, b) = (Machine::new(&server, "a"), Machine::new(&server, "b"));
@@ -755,23 +910,19 @@ fn edited_and_deleted_blocks_are_not_used() {
     a.add("1", &lan).unwrap();
     let spoil = json!([{"op": "replace", "path": "/spec/slots", "value": []}]);
     let sound = server.objects.lock().unwrap()["10.30.0.0"]["spec"]["slots"].clone();
-    server.apply("10.30.0.0", &spoil).unwrap();
+    server.edit("10.30.0.0", spoil);
     let failed = b.add("2", &lan).unwrap_err();
     assert!(failed.contains("spec.slots has 0 entries"), "{failed}");
     let mend = json!([{"op": "replace", "path": "/spec/slots", "value": sound}]);
-    server.apply("10.30.0.0", &mend).unwrap();
+    server.edit("10.30.0.0", mend);
     b.add("2", &lan).unwrap();
-    server.delete("10.30.0.0");
-    let (first, second) = (b.add("3", &lan), a.add("1", &lan));
-    // The one that has not heard of it may still give until it reads the block.
-    assert!(second.is_ok() && first.is_ok());
-    a.service
-        .read(&a.service.own().unwrap(), "10.30.0.0")
-        .unwrap();
-    assert!(a.add("4", &lan).is_err());
+    server.delete_by_hand("10.30.0.0");
+    // Also the one that has not heard of it gives nothing.
+    a.add("3", &lan).unwrap_err();
+    b.add("4", &lan).unwrap_err();
+    a.add("1", &lan).expect("the pod had its address");
     a.del("1");
     b.del("2");
-    b.del("3");
     a.work();
     b.work();
     assert!(
@@ -794,7 +945,7 @@ fn deleted_block_of_a_node_goes_with_its_last_pod() {
         .next()
         .unwrap()
         .clone();
-    server.delete(&name);
+    server.delete_by_hand(&name);
     let deleted = server.objects.lock().unwrap()[&name].clone();
     a.service.changed(&deleted);
     assert_ne!(
@@ -808,6 +959,174 @@ fn deleted_block_of_a_node_goes_with_its_last_pod() {
     a.del("1");
     a.work();
     assert!(!server.objects.lock().unwrap().contains_key(&name));
+}
+
+/// Times with which a block is given back as soon as nobody uses it.
+const AT_ONCE: Times = Times {
+    unused: Duration::ZERO,
+    ..TIMES
+};
+
+#[test]
+fn block_is_given_back_when_it_was_unused_for_a_while() {
+    for lan in [ipam("10.20.0.0/16"), ipam("10.30.0.0/28")] {
+        let server = Server::with_nodes(&["a"]);
+        let mut a = Machine::new(&server, "a");
+        a.add("1", &lan).unwrap();
+        let names = server.names();
+        a.del("1");
+        a.work();
+        let next = a.service.work().unwrap();
+        assert!(next > Duration::from_mins(59), "{next:?}");
+        a.add("2", &lan).unwrap();
+        assert_eq!(server.names(), names, "the block was kept");
+        a.work();
+        assert_eq!(a.service.work(), None, "and is in use");
+        a.times = AT_ONCE;
+        a.restart();
+        a.work();
+        a.del("2");
+        server.requests();
+        a.work();
+        let (last, others) = (server.requests(), names[0].as_str());
+        let removed = [format!("delete {others}"), format!("patch {others}")];
+        assert_eq!(last[last.len() - 2..], removed, "{last:?}");
+        assert_eq!(server.names(), [""; 0]);
+        assert_eq!(a.records(), 0);
+    }
+}
+
+#[test]
+fn block_that_is_used_again_is_not_given_back() {
+    let server = Server::with_nodes(&["a", "b"]);
+    let a = Machine::with_times(&server, "a", AT_ONCE);
+    let b = Machine::new(&server, "b");
+    let lan = ipam("10.30.0.0/28");
+    a.add("1", &lan).unwrap();
+    a.del("1");
+    a.service.work();
+    assert_eq!(a.records(), 1, "it has to remove the block");
+    let given = b.add("2", &lan).unwrap();
+    server.requests();
+    a.work();
+    assert_eq!(server.requests()[0], "delete 10.30.0.0");
+    assert_eq!(a.records(), 0);
+    b.service.check(&attachment("2")).unwrap();
+    assert_ne!(a.add("3", &lan).unwrap(), given);
+    let objects = server.objects.lock().unwrap();
+    let block = AddressBlock::parse(&objects["10.30.0.0"]).unwrap();
+    assert!(!block.is_deleted);
+}
+
+#[test]
+fn block_whose_removal_nobody_heard_of_is_no_address_for_two() {
+    use Fate::{Away, Killed, Late, Lost, Made};
+    for lan in [ipam("10.20.0.0/27"), ipam("10.20.0.0/16")] {
+        for fate in [Lost, Late, Away, Killed] {
+            for before in 0..3 {
+                let kept = tempfile::tempdir().unwrap();
+                let server = Server::with_nodes(&["a", "b"]);
+                let mut a = Machine::with_times(&server, "a", AT_ONCE);
+                let b = Machine::new(&server, "b");
+                a.add("1", &lan).unwrap();
+                a.work();
+                a.del("1");
+                let disks = (a.dir.path().to_owned(), kept.path().to_owned());
+                *server.disks.lock().unwrap() = Some(disks);
+                // The number of used addresses is written, or the slot freed, and then the block is removed.
+                *server.fates.lock().unwrap() = [vec![fate], vec![Made; before]].concat();
+                a.service.work();
+                a.service.work();
+                if fate == Killed {
+                    copy_dir(kept.path(), a.dir.path());
+                    a.restart();
+                }
+                server.fates.lock().unwrap().clear();
+                let mut given = a.add("2", &lan).unwrap();
+                server.land();
+                given.extend(b.add("3", &lan).unwrap());
+                given.extend(a.add("4", &lan).unwrap());
+                given.sort();
+                given.dedup();
+                assert_eq!(given.len(), 3, "{fate:?} after {before}");
+                for (machine, pod) in [(&a, "2"), (&b, "3"), (&a, "4")] {
+                    machine.service.check(&attachment(pod)).unwrap();
+                    machine.del(pod);
+                }
+                a.work();
+                b.work();
+                a.work();
+                let left = server.names();
+                assert!(left.len() < 2, "only that of b: {left:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn shared_block_that_an_earlier_release_left_goes_after_a_boot() {
+    let server = Server::with_nodes(&["a", "b"]);
+    let mut a = Machine::with_times(&server, "a", AT_ONCE);
+    let b = Machine::new(&server, "b");
+    b.add("1", &ipam("10.30.0.0/28")).unwrap();
+    b.del("1");
+    b.work();
+    a.work();
+    assert_eq!(server.names(), ["10.30.0.0"]);
+    a.boot();
+    a.work();
+    assert_eq!(server.names(), [""; 0]);
+}
+
+#[test]
+fn block_that_was_to_be_given_back_gives_only_under_a_new_turn() {
+    for wants in [false, true] {
+        let server = Server::with_nodes(&["a", "b"]);
+        let mut a = Machine::with_times(&server, "a", AT_ONCE);
+        let lan = ipam("10.20.0.0/16");
+        a.add("1", &lan).unwrap();
+        a.work();
+        a.del("1");
+        let name = server.names().remove(0);
+        a.service.work();
+        // The deletion is made too late.
+        *server.fates.lock().unwrap() = vec![Fate::Late];
+        a.service.work();
+        let text = std::fs::read_to_string(a.dir.path().join(format!("blocks/{name}.json")));
+        assert!(text.unwrap().contains("\"frozen\":true"));
+        if wants {
+            let patch = json!([{"op": "add", "path": "/spec/wanted", "value": ["b"]}]);
+            server.edit(&name, patch);
+        }
+        a.times = TIMES;
+        a.restart();
+        a.add("2", &lan).unwrap();
+        server.land();
+        let object = server.objects.lock().unwrap()[&name].clone();
+        let block = AddressBlock::parse(&object).unwrap();
+        let is_shared = matches!(block.mode, object::Mode::Shared(_));
+        assert_eq!((block.turn, is_shared), (2, wants));
+        assert!(!block.is_deleted);
+    }
+}
+
+#[test]
+fn deleted_block_of_a_node_that_is_gone_is_let_go() {
+    let server = Server::with_nodes(&["a", "b"]);
+    let a = Machine::new(&server, "a");
+    let b = Machine::new(&server, "b");
+    let lan = json!({"type": "multus-ipam", "subnet": "10.20.0.0/23", "rangeEnd": "10.20.1.3"});
+    for pod in 0..258 {
+        a.add(&format!("a{pod}"), &lan).unwrap();
+    }
+    server.nodes.lock().unwrap().remove("a");
+    let names = server.names();
+    for name in &names {
+        server.delete_by_hand(name);
+    }
+    b.add("1", &lan).unwrap();
+    let left: Vec<_> = server.names();
+    assert!(left.len() < names.len(), "{left:?}");
 }
 
 #[test]
@@ -912,6 +1231,9 @@ fn copy_dir(from: &Path, to: &Path) {
     fs::copy(from.join("identity.json"), to.join("identity.json")).unwrap();
 }
 
+/// Network and address, with machine and pod.
+type Uses = BTreeMap<(usize, String), (usize, String)>;
+
 /// Lets nodes get and free addresses, lose answers, end their processes and their power, and delays writes. No address is used twice, and
 /// none is lost.
 fn random_history(seed: u64, steps: u32) {
@@ -922,8 +1244,14 @@ fn random_history(seed: u64, steps: u32) {
     let times = Times {
         sharing: Duration::ZERO,
         settled: Duration::from_hours(1),
-        ..TIMES
+        node: Duration::ZERO,
+        ..AT_ONCE
     };
+    server
+        .bound
+        .lock()
+        .unwrap()
+        .extend(names.map(str::to_owned));
     let mut machines = names.map(|name| Machine::with_times(&server, name, times));
     let lans = [
         ipam("10.30.0.0/28"),
@@ -931,8 +1259,7 @@ fn random_history(seed: u64, steps: u32) {
     ];
     // What a power cut may leave: the disk as it was some time ago.
     let mut disks: [Option<tempfile::TempDir>; 3] = [None, None, None];
-    // Network and address, and who has it.
-    let mut uses: BTreeMap<(usize, String), (usize, String)> = BTreeMap::new();
+    let mut uses = Uses::new();
     let mut claims = claims::History::new(&server, &lans);
     for step in 0..steps {
         let at = usize::try_from(dice.roll(3)).unwrap();
@@ -944,11 +1271,13 @@ fn random_history(seed: u64, steps: u32) {
         };
         let before = usize::try_from(dice.roll(3)).unwrap();
         *server.fates.lock().unwrap() = [vec![fate], vec![Fate::Made; before]].concat();
-        match dice.roll(27) {
-            21..25 => claims.add(&machines[at], at, &format!("{seed}-{step}"), &mut dice),
-            25 => claims.del(&machines[at], at, &mut dice),
-            26 => claims.remove(&machines, &mut dice),
-            0..10 => {
+        // Pods come for some time, and go for some time.
+        let share_of_adds = if step / 100 % 2 == 0 { 11 } else { 3 };
+        match dice.roll(32) {
+            26..30 => claims.add(&machines[at], at, &format!("{seed}-{step}"), &mut dice),
+            30 => claims.del(&machines[at], at, &mut dice),
+            31 => claims.remove(&machines, &mut dice),
+            roll if roll < share_of_adds => {
                 let lan = usize::try_from(dice.roll(2)).unwrap();
                 let pod = format!("{seed}-{step}");
                 match machines[at].add(&pod, &lans[lan]) {
@@ -961,7 +1290,7 @@ fn random_history(seed: u64, steps: u32) {
                     Err(_) => machines[at].del(&pod),
                 }
             }
-            10..15 => {
+            0..15 => {
                 let own: Vec<_> = uses.iter().filter(|(_, (on, _))| *on == at).collect();
                 if own.is_empty() {
                     continue;
@@ -988,26 +1317,56 @@ fn random_history(seed: u64, steps: u32) {
                 disks[at] = Some(disk);
             }
             17 => server.land(),
-            18 => {
-                let objects: Vec<_> = server.objects.lock().unwrap().values().cloned().collect();
-                for object in &objects {
-                    machines[at].service.changed(object);
+            21 => server.register(names[at], &step.to_string()),
+            18 => machines[at].hear(),
+            20 => {
+                let names = server.names();
+                if !names.is_empty() && dice.roll(4) == 0 {
+                    let chosen = usize::try_from(dice.roll(names.len() as u64)).unwrap();
+                    server.delete_by_hand(&names[chosen]);
                 }
             }
             _ => drop(machines[at].service.work()),
         }
         claims.check(&uses, step);
     }
-    // What nobody uses can be given again.
+    end_history(&server, &mut machines, &lans, (uses, claims), seed);
+}
+
+/// What nobody uses can be given again, and nothing is left when nobody uses anything.
+fn end_history(
+    server: &Server,
+    machines: &mut [Machine],
+    lans: &[Value],
+    (mut uses, claims): (Uses, claims::History<'_>),
+    seed: u64,
+) {
     server.fates.lock().unwrap().clear();
     server.land();
-    for machine in &mut machines {
-        machine.times = TIMES;
+    let end = |machine: &mut Machine, times: Times| {
+        machine.times = times;
         machine.restart();
+        machine.hear();
         machine.work();
+    };
+    for machine in &mut *machines {
+        end(machine, TIMES);
         machine.follow();
     }
-    claims.end(&machines);
+    claims.end(machines);
+    // A deleted block goes with its last pod.
+    uses.retain(|(_, address), (on, pod)| {
+        let address = address.split('/').next().unwrap().parse().unwrap();
+        let objects = server.objects.lock().unwrap();
+        let block = &objects[&object::name("", crate::range::Block::of(address))];
+        let is_kept = block["metadata"].get("deletionTimestamp").is_none();
+        drop(objects);
+        if !is_kept {
+            machines[*on].del(pod);
+        }
+        is_kept
+    });
+    machines.iter().for_each(Machine::work);
     for (lan, count) in [(0, 13), (1, 295)] {
         let taken = uses.keys().filter(|(of, _)| *of == lan).count();
         let mut free = 0;
@@ -1017,7 +1376,20 @@ fn random_history(seed: u64, steps: u32) {
         {
             free += 1;
         }
+        for pod in 0..free {
+            machines[0].del(&format!("last-{lan}-{pod}"));
+        }
         assert_eq!(taken + free, count, "{seed}");
+    }
+    for (on, pod) in uses.values() {
+        machines[*on].del(pod);
+    }
+    for machine in &mut *machines {
+        end(machine, AT_ONCE);
+    }
+    assert_eq!(server.names(), [""; 0], "{seed}");
+    for machine in machines {
+        assert_eq!(machine.records(), 0, "{seed}");
     }
 }
 

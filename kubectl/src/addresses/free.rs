@@ -154,14 +154,18 @@ fn steps(block: &StoredBlock, node: &str) -> Vec<Step> {
                 None => "use unknown".to_owned(),
             };
             vec![step(
-                format!("block {}, {used}", block.name),
+                format!("block {}, {used}{}", block.name, deleted(block)),
                 release(block),
             )]
         }
         Mode::Node(_) | Mode::Closed(_) => Vec::new(),
         Mode::Shared(slots) => {
-            let slots = (0..BLOCK_SIZE).zip(slots);
-            let freed = slots.filter_map(|(index, slot)| {
+            let taken = slots.iter().filter(|slot| !slot.owner.is_empty()).count();
+            let claimed = slots
+                .iter()
+                .any(|slot| Reference::parse(&slot.owner).is_some());
+            let numbered = (0..BLOCK_SIZE).zip(slots);
+            let freed = numbered.filter_map(|(index, slot)| {
                 let operations = empty(block, index, slot, node)?;
                 let pods = slot.pods.iter().filter(|pod| pod.node == node);
                 let pods: Vec<_> = pods
@@ -175,12 +179,39 @@ fn steps(block: &StoredBlock, node: &str) -> Vec<Step> {
                 let text = format!("{address} of pod {}{kept}", pods.join(" and "));
                 Some(step(text, operations))
             });
-            freed.collect()
+            let mut freed: Vec<_> = freed.collect();
+            // The node that frees the last address of a deleted block lets it go. Where others remain, one of their nodes does.
+            if block.content.is_deleted && !claimed && taken > 0 && freed.len() == taken {
+                let text = format!("block {}{}", block.name, deleted(block));
+                freed.push(step(text, let_go(block)));
+            }
+            freed
         }
     }
 }
 
-/// Returns the request that makes a node's block a shared one without owners.
+fn deleted(block: &StoredBlock) -> &'static str {
+    if block.content.is_deleted {
+        ", which was deleted"
+    } else {
+        ""
+    }
+}
+
+/// Returns the request that lets a deleted block go that is shared, once no address of it has an owner.
+fn let_go(block: &StoredBlock) -> Vec<Value> {
+    let test = |path: &str, value: &str| json!({"op": "test", "path": path, "value": value});
+    let mut operations = vec![
+        test("/metadata/uid", &block.content.uid),
+        test("/spec/mode", "shared"),
+    ];
+    let slots = 0..BLOCK_SIZE;
+    operations.extend(slots.map(|slot| test(&format!("/spec/slots/{slot}/owner"), "")));
+    operations.push(json!({"op": "remove", "path": "/metadata/finalizers"}));
+    operations
+}
+
+/// Returns the request that makes a node's block a shared one without owners, or lets it go where it was deleted.
 fn release(block: &StoredBlock) -> Vec<Value> {
     let free = json!({"owner": "", "pods": []});
     let turn = block.content.turn;
@@ -189,6 +220,12 @@ fn release(block: &StoredBlock) -> Vec<Value> {
         json!({"op": "test", "path": "/spec/mode", "value": "node"}),
         json!({"op": "test", "path": "/spec/turn", "value": turn}),
         json!({"op": "test", "path": "/spec/holder", "value": block.object["spec"]["holder"]}),
+    ];
+    if block.content.is_deleted {
+        operations.push(json!({"op": "remove", "path": "/metadata/finalizers"}));
+        return operations;
+    }
+    operations.extend([
         json!({"op": "replace", "path": "/spec/mode", "value": "shared"}),
         json!({"op": "replace", "path": "/spec/turn", "value": turn + 1}),
         json!({"op": "add", "path": "/spec/slots", "value": vec![free; BLOCK_SIZE as usize]}),
@@ -196,7 +233,7 @@ fn release(block: &StoredBlock) -> Vec<Value> {
         // A removal fails where there is nothing, and the holder may just have written it.
         json!({"op": "add", "path": "/spec/used", "value": ""}),
         json!({"op": "remove", "path": "/spec/used"}),
-    ];
+    ]);
     if !block.object["metadata"]["labels"].is_object() {
         operations.push(json!({"op": "add", "path": "/metadata/labels", "value": {}}));
     }

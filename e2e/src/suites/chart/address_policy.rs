@@ -40,6 +40,10 @@ pub(super) fn run(env: &TestEnv, server: &Server, report: &mut Report) -> Result
     report.check("a shared block is written by all, and held by none", || {
         shared(server)
     })?;
+    report.check(
+        "a deleted block gives no slot, and goes when a daemon that may lets go",
+        || removal(server),
+    )?;
     report.check("the policy does not concern an administrator", || {
         server.kubectl(&["patch", "addressblock", NAME, "--type=merge", "--patch={\"spec\": {\"mode\": \"node\", \"holder\": {\"node\": \"c\", \"uid\": \"u\", \"incarnation\": \"i\"}}}"])?;
         ensure_refused(delete(server, A), "node a may not delete a block of node c")?;
@@ -90,6 +94,33 @@ fn shared(server: &Server) -> anyhow::Result<()> {
     ensure_refused(outcome, "node b may not hold a block that is shared")
 }
 
+/// The block is shared before, and held by a after it.
+fn removal(server: &Server) -> anyhow::Result<()> {
+    let keep = json!([{"op": "add", "path": "/metadata/finalizers", "value": ["ipam.multus-rs.cni.cncf.io/in-use"]}]);
+    let let_go = json!([{"op": "remove", "path": "/metadata/finalizers"}]);
+    let take = |slot: u32| {
+        let take = json!([
+            {"op": "test", "path": "/metadata/deletionTimestamp", "value": null},
+            {"op": "replace", "path": format!("/spec/slots/{slot}/owner"), "value": "pod/p/c/net1"}
+        ]);
+        patch(server, A, &take)
+    };
+    patch(server, A, &keep)?;
+    take(6)?;
+    delete(server, B)?;
+    ensure!(take(7).is_err(), "a deleted block gives a slot");
+    patch(server, B, &let_go)?;
+    create(server, A, &[])?;
+    patch(server, A, &keep)?;
+    let words = "node b may not change a block of node a but for spec.wanted";
+    ensure_refused(patch(server, B, &let_go), words)?;
+    ensure_refused(delete(server, B), "node b may not delete a block of node a")?;
+    delete(server, A)?;
+    ensure_refused(patch(server, B, &let_go), words)?;
+    patch(server, A, &let_go)?;
+    create(server, A, &[]).map(drop)
+}
+
 fn create(server: &Server, user: &str, more: &[&str]) -> anyhow::Result<String> {
     let holder = json!({"node": "a", "uid": "u", "incarnation": "i"});
     let block = json!({
@@ -107,7 +138,8 @@ fn patch(server: &Server, user: &str, changes: &Value) -> anyhow::Result<String>
 }
 
 fn delete(server: &Server, user: &str) -> anyhow::Result<String> {
-    let args = ["delete", "addressblock", NAME];
+    // A block with a finalizer is there until somebody lets it go.
+    let args = ["delete", "addressblock", NAME, "--wait=false"];
     kubectl(server, user, &args, &Value::Null)
 }
 

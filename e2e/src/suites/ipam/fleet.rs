@@ -143,6 +143,16 @@ impl Fleet {
         Ok(list["items"].as_array().cloned().unwrap_or_default())
     }
 
+    /// Deletes a block if it has this `resourceVersion`, and returns the answer.
+    pub(super) fn delete(&self, block: &Value, version: &Value) -> anyhow::Result<Value> {
+        let metadata = &block["metadata"];
+        let path = format!("{PATH}/{}", metadata["name"].as_str().unwrap_or_default());
+        let preconditions = json!({"uid": metadata["uid"], "resourceVersion": version});
+        let options =
+            json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions});
+        self.api.request("DELETE", &path, &options)?.well()?.json()
+    }
+
     /// Kills the API server and starts it again.
     pub(super) fn restart_server(&self) -> anyhow::Result<()> {
         self.control.stop_server(&self.server)?;

@@ -12,7 +12,14 @@ pub(super) fn key(namespace: &str, name: &str) -> String {
 }
 
 impl Server {
-    pub(super) fn apply_to_claim(&self, key: &str, patch: &Value) -> Result<Value, ApiError> {
+    pub(super) fn apply_to_claim(
+        &self,
+        key: &str,
+        write: &Write,
+    ) -> Result<Option<Value>, ApiError> {
+        let Write::Patch(patch) = write else {
+            panic!("nobody deletes a claim")
+        };
         let mut claims = self.claims.lock().unwrap();
         let refused = || ApiError::Refused("a test failed".to_owned());
         let claim = claims.get_mut(key).ok_or_else(refused)?;
@@ -20,7 +27,7 @@ impl Server {
         let version = self.count.fetch_add(1, Ordering::Relaxed).to_string();
         changed["metadata"]["resourceVersion"] = version.into();
         *claim = changed.clone();
-        Ok(changed)
+        Ok(Some(changed))
     }
 
     pub(super) fn create_claim_object(

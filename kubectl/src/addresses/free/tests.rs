@@ -120,6 +120,41 @@ fn slots_of_the_nodes_pods_are_emptied() {
 }
 
 #[test]
+fn deleted_blocks_are_let_go() {
+    let mut fixture = fixture();
+    fixture.node_block("10.20.3.0", "c", "000000ff");
+    fixture.shared_block("10.20.4.0", &[(6, "also", "c"), (7, "lost", "c")]);
+    fixture.shared_block("10.20.5.0", &[(6, "stays", "b"), (7, "lost", "c")]);
+    fixture.shared_block("10.20.6.0", &[]);
+    fixture.claim_slot(7, "c-1", &[("vm", "c")]);
+    for block in &mut fixture.blocks {
+        block["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        block["metadata"]["finalizers"] = json!([ipam::object::FINALIZER]);
+    }
+    let report = report_of(&fixture);
+    assert_eq!(
+        text(&report),
+        format!(
+            "has        block 10.20.3.0, 8 of 32 in use, which was deleted\n\
+             has        10.20.4.6 of pod shop/also\n\
+             has        10.20.4.7 of pod shop/lost\n\
+             has        block 10.20.4.0, which was deleted\n\
+             has        10.20.5.7 of pod shop/lost\n\
+             has        10.20.6.7 of pod shop/vm, which stays that of claim shop/c-1\n{WARNING}"
+        )
+    );
+    let steps = &report.steps;
+    let gone = |object: Value| object["metadata"].get("finalizers").is_none();
+    let held = apply(fixture.blocks[0].clone(), &steps[0].operations);
+    assert!(held.is_some_and(gone));
+    let shared = &fixture.blocks[1];
+    let kept = apply(shared.clone(), &steps[1].operations).unwrap();
+    assert_eq!(apply(kept.clone(), &steps[3].operations), None);
+    let freed = apply(kept, &steps[2].operations).unwrap();
+    assert!(apply(freed, &steps[3].operations).is_some_and(gone));
+}
+
+#[test]
 fn claims_keep_their_address_without_the_nodes_pods() {
     let mut fixture = fixture();
     fixture.shared_block("10.20.3.0", &[]);
