@@ -1,10 +1,14 @@
-//! Definitions together with the pods that use them: addresses that would be given twice. What is wrong with one definition or one pod alone,
-//! `validate` says.
+//! Definitions together, and with the pods that use them: addresses that would be given twice or not at all. What is wrong with one definition
+//! or one pod alone, `validate` says.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
+use cmdline::counted;
+use ipam::{Definition, Subnet};
 use plan::{Attachment, Nad, netconf::Netconf};
 use plugins::config::Range;
+use serde_json::Value;
 
 use crate::{
     diagnostic::Severity,
@@ -17,6 +21,9 @@ pub(crate) type NetworkName = (String, String);
 
 /// Plugins whose interface is always on a network that nodes share. Only the node knows where a bridge ends, so `bridge` is not one of them.
 const ON_LAN: [&str; 5] = ["host-device", "ipvlan", "macvlan", "sriov", "vlan"];
+
+/// The plugin whose addresses all nodes share.
+const SHARED: &str = "multus-ipam";
 
 /// What is known of the cluster besides definitions and pods.
 #[derive(Debug, Default, Clone, Copy)]
@@ -41,12 +48,50 @@ pub(crate) enum AddressFault {
         /// What has to be done besides; empty where nothing has.
         and_switch: &'static str,
     },
+    /// The daemons of the cluster give no addresses.
+    #[error("multus-ipam gives no address here: set ipam.enabled=true in the chart's values")]
+    NotServed {
+        /// Whether a pod has this network.
+        is_used: bool,
+    },
+    /// Definitions share addresses, and each gives them with another prefix length.
+    #[error(
+        "{subnet} shares addresses with {other} of network {network}, and pods get them with different prefix lengths: write one subnet, or give each definition a \"space\" of its own"
+    )]
+    PrefixLength {
+        subnet: Subnet,
+        other: Subnet,
+        network: String,
+    },
+    /// A pod may get the address to which pods of another definition send.
+    #[error(
+        "{subnet} has {gateway} for a pod, and that is the gateway of network {network} in the same space: write it as \"gateway\" or in \"exclude\" here, or give each definition a \"space\" of its own"
+    )]
+    OthersGateway {
+        subnet: Subnet,
+        gateway: IpAddr,
+        network: String,
+    },
+    /// There are more requests than addresses.
+    #[error(
+        "{subnets} has {count} for pods, and {requested} are requested, {most} of them by {pod}: enlarge the range, or run fewer pods"
+    )]
+    TooFew {
+        subnets: String,
+        /// The number of addresses.
+        count: String,
+        requested: u128,
+        most: u128,
+        /// The pod or template that requests most.
+        pod: String,
+    },
 }
 
 impl AddressFault {
     pub(crate) fn severity(&self) -> Severity {
         match self {
-            Self::CountedPerNode { .. } => Severity::Warning,
+            Self::NotServed { is_used: true } => Severity::Error,
+            _ => Severity::Warning,
         }
     }
 }
@@ -55,7 +100,25 @@ impl AddressFault {
 #[derive(Debug)]
 struct Use<'a> {
     pod: &'a Pod,
+    /// How often each pod has the network.
+    attachments: u128,
 }
+
+impl Use<'_> {
+    /// Returns how many addresses of each list of ranges all its pods request. A `DaemonSet` counts as one pod: its nodes are unknown.
+    fn requested(&self) -> u128 {
+        u128::from(self.pod.replicas) * self.attachments
+    }
+}
+
+/// The addresses of a network that all nodes share.
+#[derive(Debug)]
+struct Shared<'a> {
+    name: &'a NetworkName,
+    definition: Definition,
+}
+
+type Uses<'a> = BTreeMap<NetworkName, Vec<Use<'a>>>;
 
 /// Returns the faults of all networks with these pods.
 pub(crate) fn faults<'a>(
@@ -69,32 +132,45 @@ pub(crate) fn faults<'a>(
         let fault = counted_per_node(nad, uses.get(name)?, netconf, facts)?;
         Some((name.clone(), fault))
     });
-    counted.collect()
+    let nads = known.nads.iter();
+    let shared: Vec<_> = nads
+        .flat_map(|(name, nad)| {
+            let all = shared_addresses(nad, netconf).into_iter();
+            all.map(move |definition| Shared { name, definition })
+        })
+        .collect();
+    let is_off = facts.is_ipam_on == Some(false);
+    let off = shared.iter().filter(|_| is_off).map(|one| {
+        let is_used = uses.contains_key(one.name);
+        (one.name.clone(), AddressFault::NotServed { is_used })
+    });
+    let found = counted.chain(off);
+    found
+        .chain(contradictions(&shared))
+        .chain(too_few(&shared, &uses))
+        .collect()
 }
 
 /// Returns true when the addresses of a network depend on other pods and nodes than those that are known.
 pub(crate) fn depends_on_cluster(known: &KnownDefinitions, netconf: &Netconf) -> bool {
     let mut nads = known.nads.values();
-    nads.any(|nad| !ranges_per_node(nad, netconf).is_empty())
+    nads.any(|nad| {
+        !ranges_per_node(nad, netconf).is_empty() || !shared_addresses(nad, netconf).is_empty()
+    })
 }
 
 /// Returns who uses each network. Pods of the node's own network, and templates that run no pod, use none.
-fn uses<'a>(
-    pods: impl IntoIterator<Item = &'a Pod>,
-    netconf: &Netconf,
-) -> BTreeMap<NetworkName, Vec<Use<'a>>> {
-    let mut uses = BTreeMap::<_, Vec<Use<'a>>>::new();
+fn uses<'a>(pods: impl IntoIterator<Item = &'a Pod>, netconf: &Netconf) -> Uses<'a> {
+    let mut uses = Uses::new();
     let attached = |pod: &&Pod| !pod.host_network && pod.replicas > 0;
     for pod in pods.into_iter().filter(attached) {
-        let selected = validate::selected(pod, netconf);
-        let mut names: Vec<_> = selected
-            .into_iter()
-            .map(|one| (one.namespace, one.name))
-            .collect();
-        names.sort();
-        names.dedup();
-        for name in names {
-            uses.entry(name).or_default().push(Use { pod });
+        let mut counts = BTreeMap::<NetworkName, u128>::new();
+        for one in validate::selected(pod, netconf) {
+            *counts.entry((one.namespace, one.name)).or_default() += 1;
+        }
+        for (name, attachments) in counts {
+            let of_network = uses.entry(name).or_default();
+            of_network.push(Use { pod, attachments });
         }
     }
     uses
@@ -137,10 +213,10 @@ fn ranges_per_node(nad: &Nad, netconf: &Netconf) -> Vec<Range> {
 /// Returns the reason why these pods can be on more than one node, or `None` when they cannot.
 fn on_several_nodes(uses: &[Use<'_>]) -> Option<String> {
     let anywhere = || uses.iter().filter(|one| one.pod.node.is_empty());
-    if let Some(Use { pod }) = anywhere().find(|one| one.pod.kind == "DaemonSet") {
+    if let Some(Use { pod, .. }) = anywhere().find(|one| one.pod.kind == "DaemonSet") {
         return Some(format!("{} runs on every node", pod.title()));
     }
-    if let Some(Use { pod }) = anywhere().find(|one| one.pod.replicas > 1) {
+    if let Some(Use { pod, .. }) = anywhere().find(|one| one.pod.replicas > 1) {
         return Some(format!("{} has {} replicas", pod.title(), pod.replicas));
     }
     let (first, others) = uses.split_first()?;
@@ -157,6 +233,88 @@ fn on_several_nodes(uses: &[Use<'_>]) -> Option<String> {
     } else {
         format!("{one} and {other} are on different nodes")
     })
+}
+
+/// Returns what a network says about addresses that all nodes share. A wrong definition says nothing.
+fn shared_addresses(nad: &Nad, netconf: &Netconf) -> Vec<Definition> {
+    let objects = validate::ipam_objects(nad, netconf).unwrap_or_default();
+    let is_shared = |kind: Option<&Value>| kind.and_then(Value::as_str) == Some(SHARED);
+    let own = objects.iter().filter(|ipam| is_shared(ipam.get("type")));
+    own.filter_map(|ipam| ipam::config::parse(ipam).ok())
+        .collect()
+}
+
+/// Returns what definitions that share addresses say differently about them. Other limits of one subnet are no contradiction.
+fn contradictions(shared: &[Shared<'_>]) -> Vec<(NetworkName, AddressFault)> {
+    let mut found = Vec::new();
+    for one in shared {
+        let others = shared.iter().filter(|other| {
+            other.name != one.name && other.definition.space == one.definition.space
+        });
+        for other in others {
+            let pairs = one.definition.lists.iter().flatten().flat_map(|range| {
+                let others = other.definition.lists.iter().flatten();
+                others.map(move |other| (range, other))
+            });
+            let network = format!("{}/{}", other.name.0, other.name.1);
+            let fault = pairs
+                .into_iter()
+                .find_map(|(range, other)| contradiction(range, other, &network));
+            found.extend(fault.map(|fault| (one.name.clone(), fault)));
+        }
+    }
+    found
+}
+
+fn contradiction(range: &ipam::Range, other: &ipam::Range, network: &str) -> Option<AddressFault> {
+    let (subnet, network) = (range.subnet(), network.to_owned());
+    if range.overlaps(other) && subnet != other.subnet() {
+        let other = other.subnet();
+        return Some(AddressFault::PrefixLength {
+            subnet,
+            other,
+            network,
+        });
+    }
+    let gateway = other.gateway().filter(|gateway| range.contains(*gateway))?;
+    Some(AddressFault::OthersGateway {
+        subnet,
+        gateway,
+        network,
+    })
+}
+
+/// Returns the lists of ranges with fewer addresses than the pods of all definitions with this list request.
+fn too_few(shared: &[Shared<'_>], uses: &Uses<'_>) -> Vec<(NetworkName, AddressFault)> {
+    let mut found = Vec::new();
+    for one in shared {
+        for list in &one.definition.lists {
+            let same = shared.iter().filter(|other| {
+                let other = &other.definition;
+                other.space == one.definition.space && other.lists.contains(list)
+            });
+            let requests = same.filter_map(|other| uses.get(other.name)).flatten();
+            let requests: Vec<_> = requests.collect();
+            let requested: u128 = requests.iter().map(|one| one.requested()).sum();
+            let count: u128 = list.iter().map(ipam::Range::count).sum();
+            let most = requests.iter().max_by_key(|one| one.requested());
+            if let Some(most) = most.filter(|_| requested > count) {
+                let subnets: Vec<_> = list
+                    .iter()
+                    .map(|range| range.subnet().to_string())
+                    .collect();
+                let fault = AddressFault::TooFew {
+                    subnets: subnets.join(", "),
+                    count: counted(count, "address"),
+                    requested,
+                    most: most.requested(),
+                    pod: most.pod.title(),
+                };
+                found.push((one.name.clone(), fault));
+            }
+        }
+    }
+    found
 }
 
 #[cfg(test)]

@@ -113,7 +113,7 @@ pub(crate) async fn run(
     if let Some(cluster) = &cluster
         && address_use::depends_on_cluster(&known, &netconf)
     {
-        rest = gather::rest(cluster).await;
+        rest = gather::rest(cluster, &mut known).await;
     }
     rest.facts.is_ipam_on = is_ipam_on.or(rest.facts.is_ipam_on);
     findings.extend(of_addresses(&objects, &known, &netconf, &rest));

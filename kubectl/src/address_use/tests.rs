@@ -173,3 +173,156 @@ fn cure_names_the_switch_where_it_is_not_on() {
         assert!(text.ends_with(&format!("{cure}{end}")), "{text}");
     }
 }
+
+/// A definition of addresses that all nodes share; the keys besides `type` are `more`.
+fn shared(name: &str, more: Value) -> Value {
+    let mut ipam = more;
+    ipam["type"] = json!("multus-ipam");
+    nad(name, "macvlan", &ipam)
+}
+
+#[test]
+fn shared_addresses_of_a_cluster_that_gives_none_fail_the_pods() {
+    let facts = |is_ipam_on| ClusterFacts { is_ipam_on, ..ANY };
+    let lan = shared("lan", json!({"subnet": "10.20.0.0/16"}));
+    let text = "multus-ipam gives no address here: set ipam.enabled=true";
+    let used = [lan.clone(), pod("a", "lan", "")];
+    check_with(facts(Some(false)), &used, &[("lan", &["error: ", text])]);
+    check_with(facts(Some(false)), &[lan], &[("lan", &["warning: ", text])]);
+    check_with(facts(Some(true)), &used, &[]);
+    check_with(facts(None), &used, &[]);
+}
+
+#[test]
+fn definitions_that_share_addresses_agree_on_the_subnet() {
+    let wide = shared("wide", json!({"subnet": "10.20.0.0/16"}));
+    let narrow = |more: Value| {
+        let mut ipam = more;
+        ipam["subnet"] = json!("10.20.3.0/24");
+        shared("narrow", ipam)
+    };
+    let with = "and pods get them with different prefix lengths";
+    check(
+        &[wide.clone(), narrow(json!({}))],
+        &[
+            (
+                "narrow",
+                &[
+                    "10.20.3.0/24 shares addresses with 10.20.0.0/16 of network shop/wide",
+                    with,
+                ],
+            ),
+            (
+                "wide",
+                &[
+                    "10.20.0.0/16 shares addresses with 10.20.3.0/24 of network shop/narrow",
+                    with,
+                ],
+            ),
+        ],
+    );
+    check(&[wide.clone(), narrow(json!({"space": "lab"}))], &[]);
+    let outside = json!({"subnet": "10.20.0.0/16", "exclude": ["10.20.3.0/24"]});
+    check(&[shared("wide", outside), narrow(json!({}))], &[]);
+    // Other limits of one subnet only divide it.
+    let part =
+        json!({"subnet": "10.20.0.0/16", "rangeStart": "10.20.9.0", "rangeEnd": "10.20.9.99"});
+    check(&[wide, shared("part", part)], &[]);
+}
+
+#[test]
+fn no_pod_gets_the_gateway_of_another_definition() {
+    let first = shared("first", json!({"subnet": "10.20.0.0/24"}));
+    let last = |more: Value| {
+        let mut ipam = more;
+        ipam["subnet"] = json!("10.20.0.0/24");
+        ipam["gateway"] = json!("10.20.0.254");
+        shared("last", ipam)
+    };
+    check(
+        &[first.clone(), last(json!({}))],
+        &[
+            (
+                "first",
+                &[
+                    "10.20.0.0/24 has 10.20.0.254 for a pod, and that is the gateway of network shop/last",
+                ],
+            ),
+            (
+                "last",
+                &[
+                    "10.20.0.0/24 has 10.20.0.1 for a pod, and that is the gateway of network shop/first",
+                ],
+            ),
+        ],
+    );
+    let above = last(json!({"rangeStart": "10.20.0.100"}));
+    check(&[first.clone(), above], &[("first", &["10.20.0.254"])]);
+    check(&[first, last(json!({"space": "lab"}))], &[]);
+}
+
+#[test]
+fn a_range_has_an_address_for_each_pod() {
+    // 13 addresses: network, broadcast and gateway addresses are not given.
+    let few = shared("few", json!({"subnet": "10.30.0.0/28"}));
+    let deployment =
+        |replicas, networks| controller("Deployment", Some(replicas), networks, json!({}));
+    check(&[few.clone(), deployment(13, "few")], &[]);
+    let text = "10.30.0.0/28 has 13 addresses for pods, and 14 are requested, 14 of them by Deployment shop/web";
+    check(
+        &[few.clone(), deployment(14, "few")],
+        &[("few", &["warning: ", text])],
+    );
+    check(
+        &[few.clone(), deployment(7, "few,few")],
+        &[(
+            "few",
+            &["and 14 are requested, 14 of them by Deployment shop/web"],
+        )],
+    );
+    check(
+        &[few.clone(), deployment(13, "few"), pod("a", "few", "")],
+        &[(
+            "few",
+            &["and 14 are requested, 13 of them by Deployment shop/web"],
+        )],
+    );
+    // The definition of the other network gives the same addresses.
+    let same = shared(
+        "same",
+        json!({"ranges": [[{"subnet": "10.30.0.0/28"}], [{"subnet": "fd00::/64"}]]}),
+    );
+    let both = [
+        ("few", &["14 are requested"][..]),
+        ("same", &["10.30.0.0/28 has 13"]),
+    ];
+    check(
+        &[
+            few.clone(),
+            same,
+            deployment(13, "few"),
+            pod("a", "same", ""),
+        ],
+        &both,
+    );
+    let apart = shared("apart", json!({"subnet": "10.30.0.0/28", "space": "lab"}));
+    check(
+        &[few, apart, deployment(13, "few"), pod("a", "apart", "")],
+        &[],
+    );
+    // A list of two ranges has the addresses of both.
+    let two = json!({"ranges": [[{"subnet": "10.30.0.0/28"}, {"subnet": "10.31.0.0/28"}]]});
+    check(&[shared("two", two), deployment(26, "two")], &[]);
+    let job = json!({"kind": "Job", "metadata": {"name": "sum"}, "spec": {"parallelism": 5,
+        "template": {"metadata": metadata("", "tiny"), "spec": {"containers": []}}}});
+    let tiny = shared("tiny", json!({"subnet": "10.32.0.0/30"}));
+    check(
+        &[tiny, job],
+        &[(
+            "tiny",
+            &["has 1 address for pods, and 5 are requested, 5 of them by Job shop/sum"],
+        )],
+    );
+    let all = shared("all", json!({"subnet": "::/0"}));
+    check(&[all, deployment(u64::MAX, "all")], &[]);
+}

@@ -7,11 +7,17 @@ use crate::{
     diagnostic::Diagnostic,
     object::{self, has_ended},
     preflight,
+    validate::KnownDefinitions,
 };
 
-/// Reads the rest of the cluster. Pods that the user may not read are reported; nodes and Multus' own objects stay unknown.
-pub(super) async fn rest(cluster: &Cluster) -> Rest {
+/// Reads the rest of the cluster, and the definitions that are not known yet. Those and pods that the user may not read are reported; nodes
+/// and Multus' own objects stay unknown.
+pub(super) async fn rest(cluster: &Cluster, known: &mut KnownDefinitions) -> Rest {
     let mut rest = Rest::default();
+    if let Err(reason) = cluster.complete_all(known).await {
+        let what = "definitions";
+        rest.unread.push(Diagnostic::Unread { what, reason });
+    }
     match cluster.pods(None).await {
         Ok(mut pods) => {
             for pod in &mut pods {

@@ -364,6 +364,49 @@ fn pods_of_the_cluster_count_once() {
 }
 
 #[test]
+fn definitions_of_the_cluster_are_compared() {
+    let nad = |name: &str, subnet: &str| {
+        let config = json!({"cniVersion": "1.0.0", "type": "macvlan", "ipam": {"type": "multus-ipam", "subnet": subnet}});
+        json!({"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
+            "metadata": {"name": name, "namespace": "shop"}, "spec": {"config": config.to_string()}})
+    };
+    let others = json!([nad("lan", "10.20.0.0/16"), nad("mine", "10.40.0.0/16")]);
+    let list = |items: serde_json::Value| json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": items});
+    let nads = "/apis/k8s.cni.cncf.io/v1/network-attachment-definitions";
+    let pods = ("/api/v1/pods", 200, list(json!([])));
+    let server = Cluster::start(&[(nads, 200, list(others)), pods]);
+    let kubeconfig = server.kubeconfig();
+    let args = [
+        "lint",
+        "--cluster",
+        "-",
+        "--kubeconfig",
+        kubeconfig.to_str().unwrap(),
+    ];
+    // The file's own definition counts, not the one that it replaces.
+    let (status, report) = answer(&args, &nad("mine", "10.20.3.0/24").to_string());
+    assert_eq!((status, &report["warnings"]), (0, &json!(1)), "{report}");
+    let text = report["findings"][0]["text"].as_str().unwrap();
+    assert!(
+        text.starts_with("10.20.3.0/24 shares addresses with 10.20.0.0/16 of network shop/lan"),
+        "{text}"
+    );
+}
+
+#[test]
+fn daemons_that_give_no_addresses_are_an_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("daemon-config.json");
+    let args = ["lint", "--daemon-config", file.to_str().unwrap(), "-"];
+    let lan = VALID.replace("host-local", "multus-ipam");
+    for (options, errors) in [("{}", 1), (r#"{"ipam": true}"#, 0)] {
+        fs::write(&file, options).unwrap();
+        let (_, report) = answer(&args, &lan);
+        assert_eq!(report["errors"], json!(errors), "{report}");
+    }
+}
+
+#[test]
 fn pods_that_cannot_be_read_are_a_note() {
     let refusal = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden", "code": 403,
         "message": "pods is forbidden"});

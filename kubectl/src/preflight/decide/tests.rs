@@ -970,3 +970,31 @@ fn a_range_that_several_nodes_give_is_a_note() {
     assert_eq!(notes(&objects, &json!({})), [both]);
     assert_eq!(notes(&objects, &json!({"ipam": {"enabled": true}})), [text]);
 }
+
+#[test]
+fn pods_get_no_address_from_daemons_that_give_none() {
+    let lan = nad(
+        "lan",
+        &json!({"cniVersion": "1.0.0", "type": "macvlan", "ipam": {"type": "multus-ipam", "subnet": "10.40.0.0/24"}}),
+    );
+    let off: &[&str] = &["multus-ipam gives no address here: set ipam.enabled=true"];
+    check(
+        &[lan.clone(), node(), pod("lan")],
+        &[
+            (Verdict::Fails, "shop/lan", off),
+            (
+                Verdict::Changes,
+                "shop/cart",
+                &["Multus is not installed yet"],
+            ),
+        ],
+    );
+    let on = json!({"ipam": {"enabled": true}});
+    let absent: &[&str] = &["Multus is not installed yet"];
+    check_with(
+        &on,
+        &[lan.clone(), node(), pod("lan")],
+        &[(Verdict::Changes, "shop/cart", absent)],
+    );
+    check(&[lan, node()], &[]);
+}
