@@ -4,6 +4,7 @@
 //! without the lock: other pods get their addresses meanwhile, or wait for the outcome of this exchange.
 
 mod choice;
+mod counts;
 mod entry;
 mod housekeeping;
 #[cfg(test)]
@@ -16,7 +17,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 
+pub use self::counts::{Counts, RangeCount};
+
 use self::choice::{Step, Unusable};
+use self::counts::{Conflicts, Lists};
 use self::entry::Entry;
 use crate::config::{self, ConfigError, Definition};
 use crate::node::{Change, Outcome, Request};
@@ -119,13 +123,6 @@ impl Default for Times {
     }
 }
 
-/// What a node has, for metrics.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Counts {
-    pub addresses: usize,
-    pub held_blocks: usize,
-}
-
 /// The service of a node.
 pub struct Service<A> {
     api: A,
@@ -150,6 +147,8 @@ struct State {
     /// Since when a Node is missing, by its holder or by its name alone.
     missing: HashMap<Id, Instant>,
     unusable: Unusable,
+    lists: Lists,
+    conflicts: Conflicts,
     /// The number of answers about blocks that this node has something of.
     answers: u64,
 }
@@ -238,6 +237,7 @@ impl<A: Api> Service<A> {
         if allocation.pod.uid.is_empty() {
             return Err(Failure::NoUid);
         }
+        self.lock().note_ranges(&definition);
         let attachment = &allocation.attachment;
         match self.lock().active.entry(attachment.clone()) {
             hash_map::Entry::Occupied(_) => return Err(Failure::Busy(attachment.text())),
@@ -558,6 +558,7 @@ impl<A: Api> Service<A> {
                 self.note(&mut state, name)?;
             }
         }
+        state.note_conflicts(name, &own.holder.node, view.as_ref());
         Ok(())
     }
 
@@ -627,16 +628,6 @@ impl<A: Api> Service<A> {
     /// The store is locked after the state, where both are.
     fn store(&self) -> MutexGuard<'_, Store> {
         self.store.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Returns what the node has.
-    pub fn counts(&self) -> Counts {
-        let state = self.lock();
-        let entries = state.entries.values();
-        Counts {
-            addresses: entries.clone().map(|entry| entry.uses.len()).sum(),
-            held_blocks: entries.filter(|entry| entry.node.record.is_some()).count(),
-        }
     }
 }
 

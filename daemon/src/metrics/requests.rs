@@ -7,7 +7,8 @@ use hyper::Method;
 use super::Metrics;
 
 /// Resources with a label of their own; all others are `other`.
-const RESOURCES: [&str; 13] = [
+const RESOURCES: [&str; 14] = [
+    "addressblocks",
     "certificatesigningrequests",
     "daemonsets",
     "events",
