@@ -5,7 +5,7 @@ use std::{fs, path::Path};
 use crate::{Check, Pages};
 
 /// The directories with what programs print.
-const SOURCES: [&str; 15] = [
+const SOURCES: [&str; 16] = [
     "airgap/src",
     "api/src",
     "archive/src",
@@ -14,6 +14,7 @@ const SOURCES: [&str; 15] = [
     "daemon/src",
     "dhcp/src",
     "distro/src",
+    "ipam/src",
     "kubectl/src",
     "node/src",
     "plan/src",

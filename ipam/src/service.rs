@@ -5,6 +5,7 @@
 
 mod choice;
 mod claims;
+mod counts;
 mod entry;
 mod housekeeping;
 #[cfg(test)]
@@ -17,7 +18,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 
+pub use self::counts::{Counts, RangeCount};
+
 use self::choice::{Step, Unusable};
+use self::counts::{Conflicts, Lists};
 use self::entry::Entry;
 use crate::claim::{Claim, ClaimError, Reference, Usage};
 use crate::config::{self, ConfigError, Definition};
@@ -147,13 +151,6 @@ impl Default for Times {
     }
 }
 
-/// What a node has, for metrics.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Counts {
-    pub addresses: usize,
-    pub held_blocks: usize,
-}
-
 /// The service of a node.
 pub struct Service<A> {
     api: A,
@@ -182,6 +179,8 @@ struct State {
     unusable: Unusable,
     /// When requests from before the boot can no longer be made, and what they have left is looked for.
     settle_due: Option<Instant>,
+    lists: Lists,
+    conflicts: Conflicts,
     /// The number of answers about blocks that this node has something of.
     answers: u64,
 }
@@ -274,6 +273,7 @@ impl<A: Api> Service<A> {
         if allocation.pod.uid.is_empty() {
             return Err(Failure::NoUid);
         }
+        self.lock().note_ranges(&definition);
         let attachment = &allocation.attachment;
         match self.lock().active.entry(attachment.clone()) {
             hash_map::Entry::Occupied(_) => return Err(Failure::Busy(attachment.text())),
@@ -632,6 +632,7 @@ impl<A: Api> Service<A> {
                 self.note(&mut state, name)?;
             }
         }
+        state.note_conflicts(name, &own.holder.node, view.as_ref());
         Ok(())
     }
 
@@ -703,16 +704,6 @@ impl<A: Api> Service<A> {
     /// The store is locked after the state, where both are.
     fn store(&self) -> MutexGuard<'_, Store> {
         self.store.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Returns what the node has.
-    pub fn counts(&self) -> Counts {
-        let state = self.lock();
-        let entries = state.entries.values();
-        Counts {
-            addresses: entries.clone().map(|entry| entry.uses.len()).sum(),
-            held_blocks: entries.filter(|entry| entry.node.record.is_some()).count(),
-        }
     }
 }
 

@@ -145,6 +145,19 @@ impl Cluster {
         Ok(())
     }
 
+    /// Reads all definitions that `known` does not have yet. One that cannot be parsed is left out, as by a daemon.
+    pub(crate) async fn complete_all(&self, known: &mut KnownDefinitions) -> Result<(), String> {
+        let kind = "network-attachment-definitions";
+        let listed = self
+            .all(("k8s.cni.cncf.io", "v1"), DEFINITION, kind)
+            .await?;
+        for nad in listed.into_iter().flatten().flat_map(objects::definition) {
+            let name = (nad.namespace.clone(), nad.name.clone());
+            known.nads.entry(name).or_insert(nad);
+        }
+        Ok(())
+    }
+
     /// Reads the events about a pod, the oldest first.
     pub(crate) async fn events(
         &self,

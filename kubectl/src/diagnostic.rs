@@ -6,6 +6,8 @@ use plan::PlanError;
 use plugins::config::Fault;
 use serde::{Serialize, Serializer};
 
+use crate::address_use::AddressFault;
+
 /// The severity of a diagnostic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -87,6 +89,15 @@ pub(crate) enum Diagnostic {
     /// A fault of what a pod requests.
     #[error("network {network}: {fault}")]
     Request { network: String, fault: Fault },
+    /// A fault of a definition's addresses, for the pods that use it.
+    #[error("network-attachment-definition {network}: {fault}")]
+    Addresses {
+        network: String,
+        fault: AddressFault,
+    },
+    /// Objects of the cluster that the user may not read.
+    #[error("{what} of the cluster were not read, so their use of addresses is unknown: {reason}")]
+    Unread { what: &'static str, reason: String },
     /// A name in the annotation's JSON form that was meant for its short form.
     #[error(
         "no name has a '/', as \"{name}\" does: put the namespace in \"namespace\", or write {name} in the short form"
@@ -194,7 +205,10 @@ impl Diagnostic {
     /// Returns the severity; the same for every diagnostic of a variant, except for faults.
     pub(crate) fn severity(&self) -> Severity {
         match self {
-            Self::ConfigOnNodes { .. } | Self::ForeignPlugin { .. } => Severity::Note,
+            Self::Addresses { fault, .. } => fault.severity(),
+            Self::ConfigOnNodes { .. } | Self::ForeignPlugin { .. } | Self::Unread { .. } => {
+                Severity::Note
+            }
             Self::Config(fault) | Self::Request { fault, .. } if fault.is_refused => {
                 Severity::Error
             }

@@ -1,5 +1,7 @@
 //! `kubectl multus lint`: validates definitions and pods before they are applied, as the daemon would.
 
+mod gather;
+
 use std::{collections::BTreeMap, fmt::Write as _, path::PathBuf};
 
 use anyhow::{Context as _, bail};
@@ -10,6 +12,7 @@ use serde_json::{Map, Value};
 
 use crate::{
     CommandStatus, Output,
+    address_use::{self, ClusterFacts},
     cluster::{self, Cluster},
     diagnostic::{Diagnostic, Severity},
     manifest::{self, Document, Location},
@@ -17,13 +20,16 @@ use crate::{
     validate::{self, KnownDefinitions},
 };
 
+/// The place of findings about what is in no file.
+const CLUSTER: &str = "cluster";
+
 /// Arguments of `lint`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Files and directories of YAML or JSON; - is stdin
     #[arg(required = true, value_name = "FILE")]
     files: Vec<String>,
-    /// Read networks that are not among the files from the cluster
+    /// Read networks that are not among the files from the cluster, and the pods that share their addresses
     #[arg(long)]
     cluster: bool,
     /// Configuration file of the daemon (daemon-config.json of its ConfigMap) [default: the daemon's default options]
@@ -48,6 +54,14 @@ struct Finding {
     text: String,
 }
 
+/// Everything of a cluster but definitions that decides about addresses; the default is unknown.
+#[derive(Debug, Default)]
+struct Rest {
+    pods: Vec<object::Pod>,
+    facts: ClusterFacts,
+    unread: Vec<Diagnostic>,
+}
+
 #[derive(Debug, Serialize)]
 struct Report {
     /// The number of definitions and pods.
@@ -63,7 +77,13 @@ pub(crate) async fn run(
     options: &cluster::Options,
     output: Output,
 ) -> anyhow::Result<CommandStatus> {
-    let netconf = validate::netconf(daemon_options(args)?)?;
+    let daemon_options = daemon_options(args)?;
+    // The chart leaves the key out where it is false.
+    let is_ipam_on = args.daemon_config.as_ref().map(|_| {
+        let value = api::options::get(&daemon_options, "ipam");
+        value == Some(&Value::Bool(true))
+    });
+    let netconf = validate::netconf(daemon_options)?;
     let cluster = if args.cluster {
         Some(Cluster::new(options).await?)
     } else {
@@ -89,6 +109,14 @@ pub(crate) async fn run(
         completed.map_err(anyhow::Error::msg)?;
     }
     findings.extend(findings_of(&objects, &known, &netconf));
+    let mut rest = Rest::default();
+    if let Some(cluster) = &cluster
+        && address_use::depends_on_cluster(&known, &netconf)
+    {
+        rest = gather::rest(cluster, &mut known).await;
+    }
+    rest.facts.is_ipam_on = is_ipam_on.or(rest.facts.is_ipam_on);
+    findings.extend(of_addresses(&objects, &known, &netconf, &rest));
     findings.sort_by(|a, b| (&a.location, &a.object).cmp(&(&b.location, &b.object)));
     let count = |severity| {
         let found = findings.iter().filter(|one| one.severity == severity);
@@ -220,12 +248,54 @@ fn repeated_addresses(
     diagnostics
 }
 
+/// Reports addresses that the pods of the files and of the cluster would get twice, or not at all. A finding is about the definition; where
+/// that is only in the cluster, about the first pod that uses it.
+fn of_addresses(
+    objects: &[(Location, Object)],
+    known: &KnownDefinitions,
+    netconf: &Netconf,
+    rest: &Rest,
+) -> Vec<Finding> {
+    let pods = objects.iter().filter_map(|(_, object)| object.pod());
+    let pods: Vec<_> = pods.collect();
+    let is_among_files = |other: &&object::Pod| {
+        let mut pods = pods.iter();
+        pods.any(|pod| other.is_of(pod) || other.title() == pod.title())
+    };
+    let others = rest.pods.iter().filter(|other| !is_among_files(other));
+    let faults = address_use::faults(
+        known,
+        pods.iter().copied().chain(others),
+        netconf,
+        rest.facts,
+    );
+    let uses = |object: &Object, name: &address_use::NetworkName| {
+        let selected = object.pod().map(|pod| validate::selected(pod, netconf));
+        let mut selected = selected.into_iter().flatten();
+        selected.any(|one| (&one.namespace, &one.name) == (&name.0, &name.1))
+    };
+    let mut findings = Vec::new();
+    for (name, fault) in faults {
+        let is_definition = |object: &Object| {
+            object.identity() == (object::DEFINITION, name.0.as_str(), name.1.as_str())
+        };
+        let mut all = objects.iter();
+        let found = all.find(|(_, object)| is_definition(object));
+        let found = found.or_else(|| objects.iter().find(|(_, object)| uses(object, &name)));
+        if let Some((location, object)) = found {
+            let network = format!("{}/{}", name.0, name.1);
+            let diagnostic = Diagnostic::Addresses { network, fault };
+            findings.push(finding(location, object.title(), &diagnostic));
+        }
+    }
+    let unread = rest.unread.iter();
+    findings.extend(unread.map(|one| finding(&manifest::whole(CLUSTER), String::new(), one)));
+    findings
+}
+
 /// Returns namespace and name of each network that a pod selects.
 fn selected_networks(objects: &[(Location, Object)], netconf: &Netconf) -> Vec<(String, String)> {
-    let pods = objects.iter().filter_map(|(_, object)| match object {
-        Object::Pod(pod) => Some(pod),
-        Object::Definition(_) => None,
-    });
+    let pods = objects.iter().filter_map(|(_, object)| object.pod());
     pods.flat_map(|pod| validate::selected(pod, netconf))
         .map(|selection| (selection.namespace, selection.name))
         .collect()

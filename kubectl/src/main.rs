@@ -1,5 +1,6 @@
 //! `kubectl-multus`, a plugin of kubectl: parses the arguments, runs a command and returns its exit status.
 
+mod address_use;
 mod addresses;
 mod cluster;
 mod cluster_health;

@@ -19,7 +19,7 @@ pub(crate) enum Object {
     /// A network attachment definition.
     Definition(Definition),
     /// A pod, or a controller with a pod template.
-    Pod(Pod),
+    Pod(Box<Pod>),
 }
 
 /// A network attachment definition, with the parts that only validation uses.
@@ -54,6 +54,31 @@ pub(crate) struct Pod {
     pub(crate) devices: Option<Devices>,
     /// The number of pods that run at once from this template.
     pub(crate) replicas: u64,
+    /// The only node that it can be on; empty when the scheduler chooses.
+    pub(crate) node: String,
+    /// Kind and name of a pod's owner, such as `ReplicaSet cart-5d9`.
+    pub(crate) owner: Option<String>,
+}
+
+impl Pod {
+    /// Returns `kind namespace/name`.
+    pub(crate) fn title(&self) -> String {
+        format!("{} {}/{}", self.kind, self.view.namespace, self.view.name)
+    }
+
+    /// Returns true for a pod that the controller of this template made.
+    pub(crate) fn is_of(&self, template: &Self) -> bool {
+        let (kind, view) = (template.kind.as_str(), &template.view);
+        let is_owner = |owner: &str| match kind {
+            "Pod" => false,
+            // The owner of a Deployment's pods is a ReplicaSet, whose name is that of the Deployment and a hash.
+            "Deployment" => owner
+                .strip_prefix(&format!("ReplicaSet {}-", view.name))
+                .is_some_and(|hash| !hash.contains('-')),
+            kind => owner == format!("{kind} {}", view.name),
+        };
+        self.view.namespace == view.namespace && self.owner.as_deref().is_some_and(is_owner)
+    }
 }
 
 impl Object {
@@ -61,6 +86,14 @@ impl Object {
     pub(crate) fn title(&self) -> String {
         let (kind, namespace, name) = self.identity();
         format!("{kind} {namespace}/{name}")
+    }
+
+    /// Returns the pod, or the pod template.
+    pub(crate) fn pod(&self) -> Option<&Pod> {
+        match self {
+            Self::Definition(_) => None,
+            Self::Pod(pod) => Some(pod),
+        }
     }
 
     /// Returns kind, namespace and name.
@@ -101,7 +134,10 @@ pub(crate) fn read(document: &Value, namespace: &str) -> Result<Vec<Object>, Str
         None if kind == "Pod" => Some(pod(document, namespace)?),
         None => from_template(document, kind, namespace)?,
     };
-    Ok(pod.map(Object::Pod).into_iter().collect())
+    Ok(pod
+        .map(|pod| Object::Pod(Box::new(pod)))
+        .into_iter()
+        .collect())
 }
 
 /// Returns the reason why a document is not read whose kind, or that of an item of a list, is similar to one that is.
@@ -163,6 +199,8 @@ pub(crate) fn pod(object: &Value, namespace: &str) -> Result<Pod, String> {
         host_network: spec.get("hostNetwork") == Some(&Value::Bool(true)),
         devices: devices(spec),
         replicas: 1,
+        node: node(spec),
+        owner: owner(object),
     })
 }
 
@@ -192,8 +230,15 @@ fn from_template(document: &Value, kind: &str, namespace: &str) -> Result<Option
     let on_controller = on_controller.filter(|key| POD_ANNOTATIONS.contains(&key.as_str()));
     let on_controller = on_controller.map(|key| (key, format!("on the {kind} itself")));
     pod.misplaced_annotations.extend(on_controller);
-    let replicas = document.pointer("/spec/replicas").and_then(Value::as_u64);
-    pod.replicas = replicas.unwrap_or(1);
+    let counts = [
+        "/spec/replicas",
+        "/spec/parallelism",
+        "/spec/jobTemplate/spec/parallelism",
+    ];
+    let mut counts = counts
+        .iter()
+        .filter_map(|pointer| document.pointer(pointer));
+    pod.replicas = counts.find_map(Value::as_u64).unwrap_or(1);
     Ok(Some(pod))
 }
 
@@ -255,6 +300,31 @@ fn misplaced(object: &Value) -> Vec<(String, String)> {
         found.extend(keys.map(|key| (key.clone(), format!("in {place}"))));
     }
     found
+}
+
+/// Returns true when the object will not start pods again: it has ended, is being deleted, or has an owner that is validated itself.
+pub(crate) fn has_ended(document: &Value) -> bool {
+    let text = |pointer: &str| document.pointer(pointer).and_then(Value::as_str);
+    let is_there = |pointer| document.pointer(pointer).is_some();
+    ["Succeeded", "Failed"]
+        .map(Some)
+        .contains(&text("/status/phase"))
+        || is_there("/metadata/deletionTimestamp")
+        || is_there("/status/completionTime")
+        || (text("/kind") != Some("Pod") && is_there("/metadata/ownerReferences/0"))
+}
+
+/// Returns the node that a pod's `spec` names.
+fn node(spec: &Value) -> String {
+    let selected = spec.pointer("/nodeSelector/kubernetes.io~1hostname");
+    let node = spec.get("nodeName").or(selected).and_then(Value::as_str);
+    node.unwrap_or_default().to_owned()
+}
+
+fn owner(object: &Value) -> Option<String> {
+    let owner = object.pointer("/metadata/ownerReferences/0")?;
+    let text = |key: &str| owner.get(key).and_then(Value::as_str).unwrap_or_default();
+    Some(format!("{} {}", text("kind"), text("name")))
 }
 
 fn or_default(text: &mut String, default: &str) {

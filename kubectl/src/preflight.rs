@@ -85,6 +85,11 @@ pub(crate) async fn run(
     })
 }
 
+/// Returns whether the daemons of a cluster give addresses of `multus-ipam`; `None` where that is unknown.
+pub(crate) async fn is_ipam_on(cluster: &Cluster) -> Option<bool> {
+    installation::is_ipam_on(&gather::installed(cluster).await)
+}
+
 /// Reads objects from files, as `kubectl get --output yaml` prints them.
 fn of_files(files: &[String], namespace: Option<&str>) -> anyhow::Result<ClusterSnapshot> {
     let mut snapshot = ClusterSnapshot::default();

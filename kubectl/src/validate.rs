@@ -139,7 +139,7 @@ pub(crate) fn definition(definition: &Definition, netconf: &Netconf) -> Vec<Diag
         });
         return diagnostics;
     }
-    match plan::definition_attachment(nad, inputs(netconf, &KnownDefinitions::default())) {
+    match network(nad, netconf) {
         Err(error) => diagnostics.push(error.into()),
         Ok(attachment) => {
             diagnostics.extend(version(&attachment));
@@ -214,6 +214,11 @@ fn is_tunnel_name(name: &str) -> bool {
     })
 }
 
+/// Returns a definition as pods without a request for it get it.
+pub(crate) fn network(nad: &Nad, netconf: &Netconf) -> Result<Attachment, PlanError> {
+    plan::definition_attachment(nad, inputs(netconf, &KnownDefinitions::default()))
+}
+
 /// Returns the types of a definition's IPAM plugins.
 pub(crate) fn ipam_types(nad: &Nad, netconf: &Netconf) -> Vec<String> {
     let objects = ipam_objects(nad, netconf).unwrap_or_default();
@@ -226,8 +231,7 @@ pub(crate) fn ipam_objects(
     nad: &Nad,
     netconf: &Netconf,
 ) -> Result<Vec<Map<String, Value>>, PlanError> {
-    let attachment =
-        plan::definition_attachment(nad, inputs(netconf, &KnownDefinitions::default()))?;
+    let attachment = network(nad, netconf)?;
     let plugins = attachment.config.plugins.iter();
     let objects = plugins.filter_map(|plugin| plugin.value.get("ipam")?.as_object());
     Ok(objects.cloned().collect())
@@ -235,9 +239,8 @@ pub(crate) fn ipam_objects(
 
 /// Returns the types of a definition's plugins.
 pub(crate) fn plugins(nad: &Nad, netconf: &Netconf) -> Vec<String> {
-    let attachment =
-        plan::definition_attachment(nad, inputs(netconf, &KnownDefinitions::default()));
-    let plugins = attachment.map_or_else(|_| Vec::new(), |one| one.config.plugins.clone());
+    let plugins =
+        network(nad, netconf).map_or_else(|_| Vec::new(), |one| one.config.plugins.clone());
     plugins.into_iter().map(|plugin| plugin.kind).collect()
 }
 

@@ -10,7 +10,7 @@ use std::{
         mpsc::{self, RecvTimeoutError, SyncSender},
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use ipam::{
@@ -89,7 +89,10 @@ type NodeIpam = Service<NodeApi>;
 /// Serves until the service is stopped.
 fn serve(parts: &Parts, turn: &Turn) -> io::Result<()> {
     let store = Store::open(proc_path(&turn.dir))?;
-    let api = NodeApi(Arc::clone(&parts.cluster));
+    let api = NodeApi {
+        cluster: Arc::clone(&parts.cluster),
+        metrics: Arc::clone(&parts.metrics),
+    };
     let service = Service::resume(api, store, &parts.node, Times::default())?;
     let service = Arc::new(service);
     info!("the IPAM service gives this node's addresses");
@@ -153,6 +156,7 @@ fn serve_caller(service: &NodeIpam, metrics: &Metrics, mut stream: UnixStream) {
         Ok(ask) => ask,
         Err(error) => return warn!(%error, "a request for addresses cannot be read"),
     };
+    let start = Instant::now();
     let answer = service.serve(&ask);
     let verb = match ask {
         Ask::Allocate(_) => "add",
@@ -163,7 +167,8 @@ fn serve_caller(service: &NodeIpam, metrics: &Metrics, mut stream: UnixStream) {
     if let Answer::Failed { reason, .. } = &answer {
         warn!(verb, reason, "a request for addresses has failed");
     }
-    metrics.ipam_request(verb, matches!(answer, Answer::Done(_)));
+    let is_done = matches!(answer, Answer::Done(_));
+    metrics.ipam_request(verb, is_done, start.elapsed());
     let is_told = stream.write_all(&answer.document()).is_ok();
     if let Ask::Allocate(allocation) = ask
         && !is_told
@@ -171,7 +176,23 @@ fn serve_caller(service: &NodeIpam, metrics: &Metrics, mut stream: UnixStream) {
         // A failure leaves the addresses to the DEL that the runtime sends.
         let _ = service.del(&allocation.attachment);
     }
-    metrics.set_ipam(service.counts());
+    report(service, metrics);
+}
+
+/// Sets the metrics to what the service has, and adds what contradicts it. Returns whether the node holds blocks.
+fn report(service: &NodeIpam, metrics: &Metrics) -> bool {
+    let counts = service.counts();
+    let has_blocks = counts.held_blocks > 0;
+    metrics.set_ipam(counts);
+    let conflicts = service.take_conflicts();
+    if conflicts > 0 {
+        warn!(
+            conflicts,
+            "blocks give addresses of this node's pods to others: see kubectl multus ipam check"
+        );
+    }
+    metrics.ipam_conflicts(conflicts);
+    has_blocks
 }
 
 fn read(stream: &mut UnixStream) -> io::Result<Ask> {
@@ -188,9 +209,8 @@ fn work(service: &Arc<NodeIpam>, parts: &Parts, woken: &mpsc::Receiver<()>, wake
     let (mut is_followed, mut are_claims_followed) = (false, false);
     loop {
         let next = service.work();
-        let counts = service.counts();
-        parts.metrics.set_ipam(counts);
-        if counts.held_blocks > 0 && !is_followed {
+        let has_blocks = report(service, &parts.metrics);
+        if has_blocks && !is_followed {
             is_followed = follow(service, parts);
         }
         if service.has_claims() && !are_claims_followed {
@@ -259,18 +279,30 @@ fn follow_claims(service: &Arc<NodeIpam>, parts: &Parts, wake: &SyncSender<()>) 
 }
 
 /// The API server, as the service asks it.
-struct NodeApi(Arc<OnceLock<Cluster>>);
+struct NodeApi {
+    cluster: Arc<OnceLock<Cluster>>,
+    metrics: Arc<Metrics>,
+}
 
 impl NodeApi {
-    fn cluster(&self) -> Result<&Cluster, ApiError> {
-        let cluster = self.0.get();
-        cluster.ok_or_else(|| ApiError::Failed("there is no access to it yet".to_owned()))
-    }
-
-    /// Sends a request that changes something.
-    fn write(&self, request: &ApiRequest) -> Result<Value, ApiError> {
-        let written = self.cluster()?.request(request);
-        written.map_err(|error| outcome(&error))
+    /// Sends a request and counts it under its verb. The outer error is that nothing was sent.
+    fn send(
+        &self,
+        verb: &'static str,
+        request: &ApiRequest,
+    ) -> Result<Result<Value, access::ApiError>, ApiError> {
+        let cluster = self.cluster.get();
+        let cluster =
+            cluster.ok_or_else(|| ApiError::Failed("there is no access to it yet".to_owned()))?;
+        let answer = cluster.request(request);
+        let code = match &answer {
+            Ok(_) => "200".to_owned(),
+            Err(error) => error
+                .code()
+                .map_or_else(|| "error".to_owned(), |code| code.to_string()),
+        };
+        self.metrics.ipam_api_request(verb, &code);
+        Ok(answer)
     }
 
     /// Reads an object of a namespace. A name that no object can have is that of none.
@@ -283,12 +315,18 @@ impl NodeApi {
         if !api_path::is_name(namespace) || !api_path::is_name(name) {
             return Ok(None);
         }
-        self.read(&path(namespace, name))
+        self.read("get", &path(namespace, name))
+    }
+
+    /// Sends a request that changes something.
+    fn write(&self, verb: &'static str, request: &ApiRequest) -> Result<Value, ApiError> {
+        let written = self.send(verb, request)?;
+        written.map_err(|error| outcome(&error))
     }
 
     /// Returns an object, or `None` where there is none.
-    fn read(&self, path: &str) -> Result<Option<Value>, ApiError> {
-        match self.cluster()?.request(&ApiRequest::get(path)) {
+    fn read(&self, verb: &'static str, path: &str) -> Result<Option<Value>, ApiError> {
+        match self.send(verb, &ApiRequest::get(path))? {
             Err(error) if error.code() == Some(404) => Ok(None),
             other => other.map(Some).map_err(|error| outcome(&error)),
         }
@@ -322,12 +360,12 @@ fn block(name: &str) -> String {
 
 impl Api for NodeApi {
     fn get(&self, name: &str) -> Result<Option<Value>, ApiError> {
-        self.read(&block(name))
+        self.read("get", &block(name))
     }
 
     fn list(&self, label: &str, value: &str) -> Result<Vec<Value>, ApiError> {
         let path = format!("{PATH}?labelSelector={}", selector(label, value));
-        let mut list = self.read(&path)?.ok_or_else(no_kind)?;
+        let mut list = self.read("list", &path)?.ok_or_else(no_kind)?;
         match list.get_mut("items").map(Value::take) {
             Some(Value::Array(items)) => Ok(items),
             _ => Err(ApiError::Failed("the answer is not a list".to_owned())),
@@ -335,7 +373,7 @@ impl Api for NodeApi {
     }
 
     fn create(&self, object: &Value) -> Result<Value, ApiError> {
-        let created = self.cluster()?.request(&ApiRequest::post(PATH, object));
+        let created = self.send("create", &ApiRequest::post(PATH, object))?;
         created.map_err(|error| match error.code() {
             Some(404) => no_kind(),
             // The object does not pass the schema or a policy: trying again is of no use.
@@ -345,20 +383,20 @@ impl Api for NodeApi {
     }
 
     fn patch(&self, name: &str, patch: &Value) -> Result<Value, ApiError> {
-        self.write(&ApiRequest::json_patch(block(name), patch))
+        self.write("patch", &ApiRequest::json_patch(block(name), patch))
     }
 
     fn delete(&self, name: &str, uid: &str, version: &str) -> Result<Option<Value>, ApiError> {
         let preconditions = json!({"uid": uid, "resourceVersion": version});
         let options =
             json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions});
-        let answer = self.write(&ApiRequest::delete(block(name), &options))?;
+        let answer = self.write("delete", &ApiRequest::delete(block(name), &options))?;
         // A status says that the block is gone.
         Ok(Some(answer).filter(|answer| answer["kind"] == KIND))
     }
 
     fn node(&self, name: &str) -> Result<Option<String>, ApiError> {
-        let node = self.read(&api_path::node(name))?;
+        let node = self.read("get", &api_path::node(name))?;
         let uid = node
             .as_ref()
             .and_then(|node| node.pointer("/metadata/uid")?.as_str());
@@ -367,7 +405,8 @@ impl Api for NodeApi {
 
     fn has_pods(&self, node: &str) -> Result<bool, ApiError> {
         let selector = selector("spec.nodeName", node);
-        let list = self.read(&format!("/api/v1/pods?limit=1&fieldSelector={selector}"))?;
+        let path = format!("/api/v1/pods?limit=1&fieldSelector={selector}");
+        let list = self.read("list", &path)?;
         let items = list.as_ref().and_then(|list| list.get("items")?.as_array());
         Ok(items.is_none_or(|items| !items.is_empty()))
     }
@@ -388,7 +427,7 @@ impl Api for NodeApi {
 
     fn create_claim(&self, namespace: &str, object: &Value) -> Result<(), ApiError> {
         let request = ApiRequest::post(claim::list_path(namespace), object);
-        let created = self.cluster()?.request(&request).map(drop);
+        let created = self.send("create", &request)?.map(drop);
         created.map_err(|error| match error.code() {
             Some(404) => ApiError::Failed(NO_CLAIMS.to_owned()),
             Some(422) => ApiError::Failed(error.to_string()),
@@ -398,6 +437,7 @@ impl Api for NodeApi {
 
     fn patch_claim(&self, namespace: &str, name: &str, patch: &Value) -> Result<(), ApiError> {
         let status = format!("{}/status", claim::path(namespace, name));
-        self.write(&ApiRequest::json_patch(status, patch)).map(drop)
+        self.write("patch", &ApiRequest::json_patch(status, patch))
+            .map(drop)
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! All labels are bounded: their values come from the program, or their number is limited where they come from users.
 
+mod ipam;
 mod queue;
 mod registry;
 mod requests;
@@ -23,6 +24,7 @@ pub(crate) use requests::Pending;
 pub use snapshot::{NodeValues, Process, Snapshot};
 pub use status::{DhcpLeases, DurationSummary, Lane, Requests, SCHEMA, Status};
 
+use self::ipam::Ipam;
 use registry::{Counter, Family, Gauge, Histogram};
 
 /// The number of plugin names that become labels. Networks need a handful, and users must not be able to fill the memory with names.
@@ -46,9 +48,7 @@ pub struct Metrics {
     networks_abandoned: Family<0, Counter>,
     dhcp_leases: Family<0, Gauge>,
     dhcp_events: Family<1, Counter>,
-    ipam_addresses: Family<0, Gauge>,
-    ipam_blocks: Family<0, Gauge>,
-    ipam_requests: Family<2, Counter>,
+    ipam: Ipam,
     /// The highest measured CPU time of plugins in seconds.
     plugin_cpu: Mutex<f64>,
     /// The runtime's directories.
@@ -143,21 +143,7 @@ impl Default for Metrics {
                 "Grants, renewals, releases, losses and failures of DHCP leases",
                 ["event"],
             ),
-            ipam_addresses: Family::new(
-                "multus_ipam_addresses",
-                "Addresses of multus-ipam that pods of this node have",
-                [],
-            ),
-            ipam_blocks: Family::new(
-                "multus_ipam_blocks",
-                "Blocks of addresses that this node holds",
-                [],
-            ),
-            ipam_requests: Family::new(
-                "multus_ipam_requests_total",
-                "Requests of the plugin multus-ipam",
-                ["verb", "outcome"],
-            ),
+            ipam: Ipam::default(),
             plugin_cpu: Mutex::default(),
             runtime_dirs: Mutex::default(),
         };
@@ -267,18 +253,6 @@ impl Metrics {
         self.dhcp_events.with([event]).increment();
     }
 
-    /// Sets what the node has of multus-ipam.
-    pub fn set_ipam(&self, counts: ipam::service::Counts) {
-        let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
-        self.ipam_addresses.with([]).set(number(counts.addresses));
-        self.ipam_blocks.with([]).set(number(counts.held_blocks));
-    }
-
-    /// Counts a request of the plugin multus-ipam.
-    pub fn ipam_request(&self, verb: &'static str, done: bool) {
-        self.ipam_requests.with([verb, outcome(done)]).increment();
-    }
-
     /// Sets the runtime's current directories.
     pub fn set_runtime_dirs(&self, runtime: &str, dirs: &CniDirs) {
         let current = RuntimeDirs {
@@ -316,9 +290,7 @@ impl Metrics {
         self.networks_abandoned.write(&mut out);
         self.dhcp_leases.write(&mut out);
         self.dhcp_events.write(&mut out);
-        self.ipam_addresses.write(&mut out);
-        self.ipam_blocks.write(&mut out);
-        self.ipam_requests.write(&mut out);
+        self.ipam.write(&mut out);
         if let Some(current) = self.runtime_dirs() {
             let name = "multus_node_directories";
             let help = "The container runtime's directories of CNI plugins and configurations";

@@ -32,6 +32,20 @@ fn complete_text() -> String {
     metrics.set_dhcp_leases(3);
     metrics.set_dhcp_leases(2);
     metrics.dhcp_event("renewed");
+    metrics.set_ipam(::ipam::service::Counts {
+        addresses: 5,
+        held_blocks: 1,
+        ranges: vec![::ipam::service::RangeCount {
+            space: "lab".to_owned(),
+            range: "fd00::2-fd00::ffff:ffff:ffff:ffff".to_owned(),
+            used: 4,
+            size: (1 << 64) - 2,
+        }],
+    });
+    metrics.ipam_request("add", true, Duration::from_millis(3));
+    metrics.ipam_request("del", true, Duration::from_millis(3));
+    metrics.ipam_api_request("patch", "422");
+    metrics.ipam_conflicts(2);
     // A later measurement lacks the time of a spawner that still runs.
     metrics.plugin_cpu(2.25);
     let dirs = CniDirs {
@@ -80,6 +94,15 @@ fn all_metrics_are_in_the_text() {
         "multus_networks_abandoned_total 1\n",
         "multus_dhcp_leases 2\n",
         "multus_dhcp_lease_events_total{event=\"renewed\"} 1\n",
+        "multus_ipam_addresses 5\n",
+        "multus_ipam_blocks 1\n",
+        r#"multus_ipam_range_addresses{space="lab",range="fd00::2-fd00::ffff:ffff:ffff:ffff",state="all"} 18446744073709551614"#,
+        r#"multus_ipam_range_addresses{space="lab",range="fd00::2-fd00::ffff:ffff:ffff:ffff",state="used"} 4"#,
+        "multus_ipam_requests_total{verb=\"add\",outcome=\"done\"} 1\n",
+        "multus_ipam_wait_seconds_bucket{le=\"0.005\"} 1\n",
+        "multus_ipam_wait_seconds_count 1\n",
+        "multus_ipam_api_requests_total{verb=\"patch\",code=\"422\"} 1\n",
+        "multus_ipam_conflicts_total 2\n",
         "multus_plugin_cpu_seconds_total 2.25\n",
         "multus_ready 1\n",
         "multus_journal_pending 1\n",
@@ -95,8 +118,10 @@ fn all_metrics_are_in_the_text() {
 #[test]
 fn counters_of_alerts_start_at_zero() {
     let text = Metrics::default().text();
-    assert!(
-        text.contains("multus_networks_abandoned_total 0\n"),
-        "{text}"
-    );
+    for name in [
+        "multus_networks_abandoned_total",
+        "multus_ipam_conflicts_total",
+    ] {
+        assert!(text.contains(&format!("{name} 0\n")), "{text}");
+    }
 }

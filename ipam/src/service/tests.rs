@@ -932,6 +932,85 @@ fn edited_and_deleted_blocks_are_not_used() {
 }
 
 #[test]
+fn addresses_that_a_block_gives_to_others_are_conflicts() {
+    let server = Server::with_nodes(&["a"]);
+    let a = Machine::new(&server, "a");
+    let read = |name: &str| {
+        a.service.read(&a.service.own().unwrap(), name).unwrap();
+        a.service.take_conflicts()
+    };
+    let change = |name: &str, path: &str, value: Value| {
+        let patch = json!([{"op": "replace", "path": path, "value": value}]);
+        server.apply(name, &Write::Patch(patch)).unwrap();
+    };
+    let (few, lan) = (ipam("10.30.0.0/28"), ipam("10.20.0.0/16"));
+    for pod in ["1", "2"] {
+        a.add(pod, &few).unwrap();
+        a.add(&format!("held-{pod}"), &lan).unwrap();
+    }
+    let objects = server.objects.lock().unwrap().clone();
+    let held = objects
+        .keys()
+        .find(|name| name.starts_with("10.20."))
+        .unwrap();
+    let slots = objects["10.30.0.0"]["spec"]["slots"].as_array().unwrap();
+    let slot = slots
+        .iter()
+        .position(|slot| slot["owner"] == "pod/u-1/c-1/net1");
+    let slot = slot.unwrap();
+    let path = format!("/spec/slots/{slot}");
+    assert_eq!(read("10.30.0.0") + read(held), 0);
+    change("10.30.0.0", &format!("{path}/owner"), json!("pod/u/c/net1"));
+    // Each is counted once, and again only after the block was right.
+    assert_eq!([read("10.30.0.0"), read("10.30.0.0")], [1, 0]);
+    change("10.30.0.0", &path, slots[slot].clone());
+    assert_eq!(read("10.30.0.0"), 0);
+    change("10.30.0.0", &path, json!({"owner": "", "pods": []}));
+    assert_eq!(read("10.30.0.0"), 1);
+    a.del("1");
+    assert_eq!(read("10.30.0.0"), 0);
+    change(held, "/spec/holder/node", json!("b"));
+    assert_eq!(read(held), 2);
+    server.objects.lock().unwrap().clear();
+    assert_eq!(read("10.30.0.0"), 1);
+}
+
+#[test]
+fn lists_of_ranges_are_counted_as_pods_have_asked_for_them() {
+    let server = Server::with_nodes(&["a"]);
+    let a = Machine::new(&server, "a");
+    let both = json!({"type": "multus-ipam", "ranges": [[{"subnet": "10.30.0.0/28"}], [{"subnet": "fd00::/64"}]]});
+    let low = json!({"type": "multus-ipam", "subnet": "10.30.0.0/28", "rangeEnd": "10.30.0.2"});
+    let apart = json!({"type": "multus-ipam", "subnet": "10.30.0.0/28", "space": "lab"});
+    for (pod, ipam) in [("1", &low), ("2", &both), ("3", &both), ("4", &apart)] {
+        a.add(pod, ipam).unwrap();
+    }
+    a.del("3");
+    let counts = a.service.counts().ranges.into_iter();
+    let counts: Vec<_> = counts
+        .map(|one| (one.space, one.range, one.used, one.size))
+        .collect();
+    let expected = [
+        ("", "10.30.0.2-10.30.0.14", 2, 13),
+        ("", "10.30.0.2-10.30.0.2", 1, 1),
+        ("", "fd00::2-fd00::ffff:ffff:ffff:ffff", 1, (1 << 64) - 2),
+        ("lab", "10.30.0.2-10.30.0.14", 1, 13),
+    ];
+    let expected =
+        expected.map(|(space, range, used, size)| (space.to_owned(), range.to_owned(), used, size));
+    assert_eq!(counts, expected);
+    // Lists that no pod uses make room for others.
+    for number in 0..99 {
+        let pod = format!("p-{number}");
+        a.add(&pod, &ipam(&format!("10.31.{number}.0/28"))).unwrap();
+        a.del(&pod);
+    }
+    let counts = a.service.counts().ranges;
+    assert!((4..=32).contains(&counts.len()), "{counts:?}");
+    assert_eq!(counts.iter().map(|one| one.used).sum::<usize>(), 5);
+}
+
+#[test]
 fn deleted_block_of_a_node_goes_with_its_last_pod() {
     let server = Server::with_nodes(&["a"]);
     let a = Machine::new(&server, "a");
@@ -1329,6 +1408,8 @@ fn random_history(seed: u64, steps: u32) {
             _ => drop(machines[at].service.work()),
         }
         claims.check(&uses, step);
+        let conflicts = machines[at].service.take_conflicts();
+        assert_eq!(conflicts, 0, "step {step} of {seed}");
     }
     end_history(&server, &mut machines, &lans, (uses, claims), seed);
 }

@@ -58,7 +58,7 @@ complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand lint" -l c
 complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand lint" -s n -l namespace -d 'Namespace [default: that of the context]' -r
 complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand lint" -s o -l output -d 'Output format' -r -f -a "text\t''
 json\t''"
-complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand lint" -l cluster -d 'Read networks that are not among the files from the cluster'
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand lint" -l cluster -d 'Read networks that are not among the files from the cluster, and the pods that share their addresses'
 complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand lint" -l strict -d 'Also fail on warnings'
 complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand lint" -s h -l help -d 'Print help'
 complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and not __fish_seen_subcommand_from who check free" -l kubeconfig -d 'Path of the kubeconfig [default: KUBECONFIG, then ~/.kube/config]' -r -F

@@ -18,10 +18,13 @@ use super::{
     verdict::Verdict,
 };
 use crate::{
+    address_use::{self, AddressFault, ClusterFacts},
     diagnostic::{Diagnostic, Severity},
     pod_state, validate,
 };
 
+/// The value by which daemons give addresses of `multus-ipam`.
+const IPAM: &str = "ipam.enabled";
 /// The value by which the daemon changes the networks of running pods.
 const HOT_PLUG: &str = "dynamicNetworksController.enabled";
 
@@ -144,6 +147,7 @@ pub(super) fn decide(
             findings.extend(of_hot_plug(snapshot, &netconf));
         }
         findings.extend(of_definitions(snapshot, &netconf));
+        findings.extend(of_addresses(snapshot, &values, &netconf));
     }
     let mut findings = grouped(findings);
     findings
@@ -585,7 +589,7 @@ fn of_pods(
 ) -> Vec<Finding> {
     let mut findings = Vec::new();
     for pod in &snapshot.pods {
-        let is_unserved = unserved.contains(&pod.node);
+        let is_unserved = unserved.contains(&pod.object.node);
         for (verdict, text) in pods::findings(pod, netconf, &snapshot.known, provider, is_unserved)
         {
             findings.push(Finding::new(verdict, Subject::Pod, pod.title(), text));
@@ -654,6 +658,26 @@ fn of_definitions(snapshot: &ClusterSnapshot, netconf: &Netconf) -> Vec<Finding>
         }
     }
     findings
+}
+
+/// Reports addresses that pods would get twice, or not at all.
+fn of_addresses(snapshot: &ClusterSnapshot, values: &Values, netconf: &Netconf) -> Vec<Finding> {
+    let nodes = snapshot.nodes.len();
+    let facts = ClusterFacts {
+        nodes: (nodes > 0).then_some(nodes),
+        is_ipam_on: Some(values.is_on(IPAM)),
+    };
+    let pods = snapshot.pods.iter().map(|pod| &pod.object);
+    let faults = address_use::faults(&snapshot.known, pods, netconf, facts);
+    let finding = |((namespace, name), fault): (_, AddressFault)| {
+        let verdict = match fault.severity() {
+            Severity::Error => Verdict::Fails,
+            _ => Verdict::Note,
+        };
+        let name = format!("{namespace}/{name}");
+        Finding::new(verdict, Subject::Definition, name, fault.to_string())
+    };
+    faults.into_iter().map(finding).collect()
 }
 
 /// Returns namespace and name of its release, as the snapshot has them.

@@ -57,7 +57,8 @@ pub(super) async fn read(cluster: &Cluster, with_values: bool) -> anyhow::Result
     let group = ("helm.cattle.io", "v1");
     list(cluster, &mut snapshot, group, "HelmChart", "helmcharts").await;
     snapshot.kubernetes = cluster.version().await.ok();
-    read_configuration(cluster, &mut snapshot, with_values).await;
+    read_config_maps(cluster, &mut snapshot).await;
+    read_releases(cluster, &mut snapshot, with_values).await;
     snapshot.drop_used_templates();
     Ok(snapshot)
 }
@@ -94,19 +95,22 @@ fn add(snapshot: &mut ClusterSnapshot, kind: &str, objects: Vec<Value>) {
     }
 }
 
-/// Reads the configuration of the installed Multus: its `ConfigMaps`, and the values of its releases.
-async fn read_configuration(cluster: &Cluster, snapshot: &mut ClusterSnapshot, with_values: bool) {
-    let (mut config_maps, mut releases) = (BTreeSet::new(), BTreeMap::new());
+/// Reads the installed Multus alone, as far as the user may: its `DaemonSets` and their `ConfigMaps`.
+pub(super) async fn installed(cluster: &Cluster) -> ClusterSnapshot {
+    let mut snapshot = ClusterSnapshot::default();
+    let group = ("apps", "v1");
+    list(cluster, &mut snapshot, group, "DaemonSet", "daemonsets").await;
+    read_config_maps(cluster, &mut snapshot).await;
+    snapshot
+}
+
+/// Reads the `ConfigMaps` of the installed Multus.
+async fn read_config_maps(cluster: &Cluster, snapshot: &mut ClusterSnapshot) {
+    let mut config_maps = BTreeSet::new();
     for one in installation::all(snapshot) {
-        if !one.kind.is_multus() {
-            continue;
-        }
-        let names = one.set.config_maps.iter();
-        config_maps.extend(names.map(|name| (one.set.namespace.clone(), name.clone())));
-        let is_upgraded = one.chart.is_some();
-        if with_values || !is_upgraded {
-            let release = one.set.release.clone();
-            releases.extend(release.map(|release| (release, is_upgraded)));
+        if one.kind.is_multus() {
+            let names = one.set.config_maps.iter();
+            config_maps.extend(names.map(|name| (one.set.namespace.clone(), name.clone())));
         }
     }
     for (namespace, name) in config_maps {
@@ -117,6 +121,21 @@ async fn read_configuration(cluster: &Cluster, snapshot: &mut ClusterSnapshot, w
             Err(reason) => snapshot.unread.push(format!(
                 "ConfigMap {namespace}/{name} was not read: {reason}"
             )),
+        }
+    }
+}
+
+/// Reads the Helm releases of the installed Multus; the values of the one that is upgraded only if `with_values`.
+async fn read_releases(cluster: &Cluster, snapshot: &mut ClusterSnapshot, with_values: bool) {
+    let mut releases = BTreeMap::new();
+    for one in installation::all(snapshot) {
+        if !one.kind.is_multus() {
+            continue;
+        }
+        let is_upgraded = one.chart.is_some();
+        if with_values || !is_upgraded {
+            let release = one.set.release.clone();
+            releases.extend(release.map(|release| (release, is_upgraded)));
         }
     }
     for ((namespace, name), is_upgraded) in releases {

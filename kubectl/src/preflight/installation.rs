@@ -125,19 +125,24 @@ impl Installation<'_> {
             }
             return found;
         }
-        let files = self.set.config_maps.iter().filter_map(|name| {
-            let key = (self.set.namespace.clone(), name.clone());
-            snapshot.config_maps.get(&key)?.get("daemon-config.json")
-        });
-        for text in files {
-            let Ok(Value::Object(file)) = serde_json::from_str(text) else {
-                continue;
-            };
+        for file in self.daemon_configs(snapshot) {
             for key in CARRIED {
                 found.extend(options::get(&file, key).map(|value| (key.to_owned(), value.clone())));
             }
         }
         found
+    }
+
+    /// Returns the daemon's configuration files.
+    fn daemon_configs(
+        &self,
+        snapshot: &ClusterSnapshot,
+    ) -> impl Iterator<Item = Map<String, Value>> {
+        self.set.config_maps.iter().filter_map(|name| {
+            let key = (self.set.namespace.clone(), name.clone());
+            let text = snapshot.config_maps.get(&key)?.get("daemon-config.json")?;
+            serde_json::from_str(text).ok()
+        })
     }
 
     /// Returns the value of an argument, as a boolean or as text.
@@ -172,6 +177,14 @@ pub(super) fn all(snapshot: &ClusterSnapshot) -> Vec<Installation<'_>> {
         Some(Installation { kind, set, chart })
     });
     installations.collect()
+}
+
+/// Returns whether the daemons give addresses of `multus-ipam`; `None` where none of ours runs, or its configuration was not read.
+pub(super) fn is_ipam_on(snapshot: &ClusterSnapshot) -> Option<bool> {
+    let installed = all(snapshot).into_iter();
+    let mut ours = installed.filter(|one| one.kind == Kind::Ours && one.attaches());
+    let config = ours.find_map(|one| one.daemon_configs(snapshot).next())?;
+    Some(options::get(&config, "ipam") == Some(&Value::Bool(true)))
 }
 
 /// The chart to install, the release that it becomes, and the reason.

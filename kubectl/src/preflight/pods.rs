@@ -76,7 +76,7 @@ pub(super) fn findings(
     if is_unserved {
         let text = format!(
             "node {} gets no daemon, so the pod starts there without {networks}: keep the pod off that node, or follow the hint of that node's finding",
-            pod.node
+            pod.object.node
         );
         found.push((Verdict::Fails, text));
         return found;

@@ -46,9 +46,6 @@ pub(super) struct ClusterSnapshot {
 #[derive(Debug)]
 pub(super) struct ClusterPod {
     pub(super) object: object::Pod,
-    pub(super) node: String,
-    /// Kind and name of the owner, such as `ReplicaSet cart-5d9`.
-    pub(super) owner: Option<String>,
     /// True when a container requests a port of the node.
     pub(super) has_host_ports: bool,
     /// True when an annotation limits the pod's bandwidth.
@@ -141,8 +138,8 @@ impl ClusterSnapshot {
         for object in object::read(document, namespace)? {
             match object {
                 Object::Definition(definition) => self.add_definition(definition),
-                Object::Pod(_) if has_ended(document) => {}
-                Object::Pod(pod) => self.pods.push(record(document, pod)),
+                Object::Pod(_) if object::has_ended(document) => {}
+                Object::Pod(pod) => self.pods.push(record(document, *pod)),
             }
         }
         Ok(())
@@ -166,25 +163,11 @@ impl ClusterSnapshot {
 
     /// Removes templates that have pods, since the pods themselves are validated.
     pub(super) fn drop_used_templates(&mut self) {
-        let owners: Vec<_> = self
-            .pods
-            .iter()
-            .filter(|pod| pod.is_pod())
-            .filter_map(|pod| Some((pod.object.view.namespace.clone(), pod.owner.clone()?)))
-            .collect();
-        self.pods.retain(|one| {
-            let (kind, view) = (one.object.kind.as_str(), &one.object.view);
-            let made = |owner: &str| match kind {
-                "Pod" => false,
-                // The owner of a Deployment's pods is a ReplicaSet, whose name is that of the Deployment and a hash.
-                "Deployment" => owner
-                    .strip_prefix(&format!("ReplicaSet {}-", view.name))
-                    .is_some_and(|hash| !hash.contains('-')),
-                kind => owner == format!("{kind} {}", view.name),
-            };
-            let mut owners = owners.iter();
-            !owners.any(|(namespace, owner)| *namespace == view.namespace && made(owner))
-        });
+        let (pods, mut templates): (Vec<_>, Vec<_>) =
+            self.pods.drain(..).partition(ClusterPod::is_pod);
+        templates.retain(|one| !pods.iter().any(|pod| pod.object.is_of(&one.object)));
+        self.pods = pods;
+        self.pods.extend(templates);
     }
 
     /// Returns the API server's version, or else the newest version of a kubelet.
@@ -195,16 +178,6 @@ impl ClusterSnapshot {
     }
 }
 
-/// Returns true when the object will not start pods again: it has ended, is being deleted, or has an owner that is validated itself.
-fn has_ended(document: &Value) -> bool {
-    let phase = text(document, "/status/phase");
-    let is_there = |pointer| document.pointer(pointer).is_some();
-    ["Succeeded", "Failed"].contains(&phase.as_str())
-        || is_there("/metadata/deletionTimestamp")
-        || is_there("/status/completionTime")
-        || (text(document, "/kind") != "Pod" && is_there("/metadata/ownerReferences/0"))
-}
-
 fn attached(document: &Value) -> Option<Vec<String>> {
     let status = pod_state::status(document).ok().flatten()?;
     let additional = status.into_iter().filter(|one| !one.default);
@@ -212,8 +185,6 @@ fn attached(document: &Value) -> Option<Vec<String>> {
 }
 
 fn record(document: &Value, pod: object::Pod) -> ClusterPod {
-    let owner = document.pointer("/metadata/ownerReferences/0");
-    let owner = owner.map(|owner| format!("{} {}", text(owner, "/kind"), text(owner, "/name")));
     let spec = match pod.kind.as_str() {
         "Pod" => document.get("spec"),
         _ => [
@@ -238,8 +209,6 @@ fn record(document: &Value, pod: object::Pod) -> ClusterPod {
         .contains(&key.as_str())
     };
     ClusterPod {
-        node: spec.map(|spec| text(spec, "/nodeName")).unwrap_or_default(),
-        owner: owner.filter(|_| pod.kind == "Pod"),
         has_host_ports,
         has_bandwidth: pod.annotation_keys.iter().any(is_bandwidth),
         attached: attached(document),

@@ -298,6 +298,136 @@ fn networks_are_read_from_the_cluster() {
     assert!(text.contains("(storage) in namespace (empty)"), "{text}");
 }
 
+/// A cluster with these answers and one definition, shop/lan, whose range each node gives by itself.
+fn lan_cluster(others: &[(&str, u16, serde_json::Value)]) -> Cluster {
+    let path = "/apis/k8s.cni.cncf.io/v1/namespaces/shop/network-attachment-definitions/lan";
+    let config = json!({"cniVersion": "1.0.0", "type": "macvlan", "ipam": {"type": "host-local", "subnet": "10.40.0.0/24"}});
+    let nad = json!({"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
+        "metadata": {"name": "lan", "namespace": "shop"}, "spec": {"config": config.to_string()}});
+    Cluster::start(&[&[(path, 200, nad)], others].concat())
+}
+
+#[test]
+fn pods_of_the_cluster_count_once() {
+    let list = |items: serde_json::Value| json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": items});
+    let pod = |name: &str, owner: &str, node: &str, phase: &str| {
+        json!({"metadata": {"namespace": "shop", "name": name, "annotations": {"k8s.v1.cni.cncf.io/networks": "lan"},
+                "ownerReferences": [{"kind": "ReplicaSet", "name": owner}]},
+            "spec": {"nodeName": node, "containers": []}, "status": {"phase": phase}})
+    };
+    let deployment = VALID.split_once("---\n").unwrap().1;
+    let deployment = deployment.replace("networks: storage", "networks: lan");
+    let findings = |pods: serde_json::Value, others: &[(&str, u16, serde_json::Value)]| {
+        let pods = [("/api/v1/pods", 200, list(pods))];
+        let server = lan_cluster(&[others, &pods[..]].concat());
+        let kubeconfig = server.kubeconfig();
+        let kubeconfig = kubeconfig.to_str().unwrap();
+        let args = ["lint", "--cluster", "-", "--kubeconfig", kubeconfig];
+        let (status, report) = answer(&args, &deployment);
+        assert_eq!(status, 0, "{report}");
+        report["findings"].clone()
+    };
+    // They are the Deployment's own, or have ended.
+    let own = [
+        pod("cart-1", "cart-5d9", "n1", "Running"),
+        pod("cart-2", "cart-5d9", "n2", "Running"),
+        pod("old", "other-1", "n2", "Succeeded"),
+    ];
+    assert_eq!(findings(json!(own), &[]), json!([]));
+    let other = pod("other", "other-1", "n2", "Running");
+    let found = findings(json!([other]), &[]);
+    assert_eq!(found[0]["object"], "Deployment shop/cart");
+    let text = found[0]["text"].as_str().unwrap();
+    let expected = "network-attachment-definition shop/lan: each node gives 10.40.0.1-10.40.0.254 by itself, and Deployment shop/cart and Pod shop/other";
+    assert!(text.starts_with(expected), "{text}");
+    assert!(
+        text.ends_with(" and set ipam.enabled=true in the chart's values"),
+        "{text}"
+    );
+    let config = json!({"metadata": {"namespace": "kube-system", "name": "c"}, "data": {"daemon-config.json": "{\"ipam\": true}"}});
+    let multus = json!({"metadata": {"name": "multus", "namespace": "kube-system"},
+        "spec": {"template": {"spec": {"containers": [{"command": ["/multus-daemon"], "env": [{"name": "MULTUS_DAEMONSET"}]}],
+            "volumes": [{"name": "c", "configMap": {"name": "c"}}]}}}});
+    let installed = [
+        ("/apis/apps/v1/daemonsets", 200, list(json!([multus]))),
+        ("/api/v1/namespaces/kube-system/configmaps/c", 200, config),
+    ];
+    let found = findings(json!([other]), &installed);
+    let text = found[0]["text"].as_str().unwrap();
+    assert!(text.ends_with("to \"multus-ipam\""), "{text}");
+    let one = [(
+        "/api/v1/nodes",
+        200,
+        list(json!([{"metadata": {"name": "n2"}}])),
+    )];
+    assert_eq!(findings(json!([other]), &one), json!([]));
+}
+
+#[test]
+fn definitions_of_the_cluster_are_compared() {
+    let nad = |name: &str, subnet: &str| {
+        let config = json!({"cniVersion": "1.0.0", "type": "macvlan", "ipam": {"type": "multus-ipam", "subnet": subnet}});
+        json!({"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
+            "metadata": {"name": name, "namespace": "shop"}, "spec": {"config": config.to_string()}})
+    };
+    let others = json!([nad("lan", "10.20.0.0/16"), nad("mine", "10.40.0.0/16")]);
+    let list = |items: serde_json::Value| json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": items});
+    let nads = "/apis/k8s.cni.cncf.io/v1/network-attachment-definitions";
+    let pods = ("/api/v1/pods", 200, list(json!([])));
+    let server = Cluster::start(&[(nads, 200, list(others)), pods]);
+    let kubeconfig = server.kubeconfig();
+    let args = [
+        "lint",
+        "--cluster",
+        "-",
+        "--kubeconfig",
+        kubeconfig.to_str().unwrap(),
+    ];
+    // The file's own definition counts, not the one that it replaces.
+    let (status, report) = answer(&args, &nad("mine", "10.20.3.0/24").to_string());
+    assert_eq!((status, &report["warnings"]), (0, &json!(1)), "{report}");
+    let text = report["findings"][0]["text"].as_str().unwrap();
+    assert!(
+        text.starts_with("10.20.3.0/24 shares addresses with 10.20.0.0/16 of network shop/lan"),
+        "{text}"
+    );
+}
+
+#[test]
+fn daemons_that_give_no_addresses_are_an_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("daemon-config.json");
+    let args = ["lint", "--daemon-config", file.to_str().unwrap(), "-"];
+    let lan = VALID.replace("host-local", "multus-ipam");
+    for (options, errors) in [("{}", 1), (r#"{"ipam": true}"#, 0)] {
+        fs::write(&file, options).unwrap();
+        let (_, report) = answer(&args, &lan);
+        assert_eq!(report["errors"], json!(errors), "{report}");
+    }
+}
+
+#[test]
+fn pods_that_cannot_be_read_are_a_note() {
+    let refusal = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden", "code": 403,
+        "message": "pods is forbidden"});
+    let server = lan_cluster(&[("/api/v1/pods", 403, refusal)]);
+    let kubeconfig = server.kubeconfig();
+    let pod = VALID.split_once("---\n").unwrap().1;
+    let pod = pod.replace("networks: storage", "networks: lan");
+    let args = [
+        "lint",
+        "--cluster",
+        "-",
+        "--kubeconfig",
+        kubeconfig.to_str().unwrap(),
+    ];
+    let output = run(&args, &pod);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let expected = "cluster: note: pods of the cluster were not read, so their use of addresses is unknown: pods is forbidden\n";
+    assert!(text.starts_with(expected), "{text}");
+}
+
 #[test]
 fn wrong_command_lines_exit_with_2() {
     for args in [

@@ -59,14 +59,17 @@ fn add_claimed(member: &Member, pod: &str, claim: &str, ipam: &Value) -> anyhow:
     }
 }
 
-/// Returns the owners of the slots that are not free.
-fn owners(fleet: &Fleet) -> anyhow::Result<Vec<Value>> {
+/// Returns the slots of claims.
+fn slots(fleet: &Fleet) -> anyhow::Result<Vec<Value>> {
     let blocks = fleet.blocks()?;
     let slots = blocks
         .iter()
         .filter_map(|block| block["spec"]["slots"].as_array());
-    let owned = slots.flatten().filter(|slot| slot["owner"] != "");
-    Ok(owned.cloned().collect())
+    let is_claimed = |slot: &&Value| {
+        let owner = slot["owner"].as_str();
+        owner.is_some_and(|owner| owner.starts_with("claim/"))
+    };
+    Ok(slots.flatten().filter(is_claimed).cloned().collect())
 }
 
 /// A pod gets the address that it chooses, and no other pod gets it.
@@ -123,9 +126,9 @@ pub(super) fn life(fleet: &Fleet) -> anyhow::Result<()> {
     one.plugin("DEL", "source", &config)?;
     other.del("target")?;
     sh::until(30, "no pod has the address of the claim", || {
-        let owners = owners(fleet)?;
-        let [slot] = &owners[..] else {
-            anyhow::bail!("{owners:?}")
+        let slots = slots(fleet)?;
+        let [slot] = &slots[..] else {
+            anyhow::bail!("{slots:?}")
         };
         ensure!(slot["pods"] == json!([]), "{slot}");
         Ok(())
@@ -134,8 +137,8 @@ pub(super) fn life(fleet: &Fleet) -> anyhow::Result<()> {
     other.crash()?;
     delete(fleet, "vm")?;
     sh::until(60, "the slot of a deleted claim is free", || {
-        let owners = owners(fleet)?;
-        ensure!(owners.is_empty(), "{owners:?}");
+        let slots = slots(fleet)?;
+        ensure!(slots.is_empty(), "{slots:?}");
         Ok(())
     })
 }

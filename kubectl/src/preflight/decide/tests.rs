@@ -937,3 +937,64 @@ fn running_pods_that_hot_plug_would_change_are_named() {
         check_with(&hot_plug, &with(annotation, attached), &expected);
     }
 }
+
+#[test]
+fn a_range_that_several_nodes_give_is_a_note() {
+    let lan = nad(
+        "lan",
+        &json!({"cniVersion": "1.0.0", "type": "macvlan", "ipam": {"type": "host-local", "subnet": "10.40.0.0/24"}}),
+    );
+    let (mut cart, mut desk) = (pod("lan"), pod("lan"));
+    desk["metadata"]["name"] = json!("desk");
+    let cluster = |pods: &[Value]| [&[lan.clone(), node()], pods].concat();
+    let elsewhere = {
+        let mut node = node();
+        node["metadata"]["name"] = json!("n2");
+        node
+    };
+    let notes = |objects: &[Value], values: &Value| {
+        let outcome = decided(objects, values);
+        let findings = outcome.findings.into_iter();
+        let of_lan = findings.filter(|one| one.names == ["shop/lan"]);
+        of_lan.map(|one| one.text).collect::<Vec<_>>()
+    };
+    desk["spec"]["nodeName"] = json!("n2");
+    cart["spec"]["nodeName"] = json!("n1");
+    assert_eq!(
+        notes(&cluster(&[cart.clone(), desk.clone()]), &json!({})),
+        [""; 0]
+    );
+    let objects = cluster(&[cart, desk, elsewhere]);
+    let text = "each node gives 10.40.0.1-10.40.0.254 by itself, and Pod shop/cart and Pod shop/desk are on different nodes, so two pods can get one address: change \"host-local\" to \"multus-ipam\"";
+    let both = format!("{text}, and set ipam.enabled=true in the chart's values");
+    assert_eq!(notes(&objects, &json!({})), [both]);
+    assert_eq!(notes(&objects, &json!({"ipam": {"enabled": true}})), [text]);
+}
+
+#[test]
+fn pods_get_no_address_from_daemons_that_give_none() {
+    let lan = nad(
+        "lan",
+        &json!({"cniVersion": "1.0.0", "type": "macvlan", "ipam": {"type": "multus-ipam", "subnet": "10.40.0.0/24"}}),
+    );
+    let off: &[&str] = &["multus-ipam gives no address here: set ipam.enabled=true"];
+    check(
+        &[lan.clone(), node(), pod("lan")],
+        &[
+            (Verdict::Fails, "shop/lan", off),
+            (
+                Verdict::Changes,
+                "shop/cart",
+                &["Multus is not installed yet"],
+            ),
+        ],
+    );
+    let on = json!({"ipam": {"enabled": true}});
+    let absent: &[&str] = &["Multus is not installed yet"];
+    check_with(
+        &on,
+        &[lan.clone(), node(), pod("lan")],
+        &[(Verdict::Changes, "shop/cart", absent)],
+    );
+    check(&[lan, node()], &[]);
+}

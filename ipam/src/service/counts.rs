@@ -1,0 +1,140 @@
+//! What the service counts, for metrics: addresses and blocks of this node, and blocks that contradict what it has given.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::entry::Entry;
+use super::{Api, Service, State};
+use crate::claim::slot_owner;
+use crate::config::Definition;
+use crate::node::{Block, Mode};
+use crate::range::{BLOCK_SIZE, Range};
+use crate::request::Id;
+use crate::store::Use;
+
+/// What a node has.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    pub addresses: usize,
+    pub held_blocks: usize,
+    /// The lists of ranges of which pods of this node have asked for an address since the service started, in the order of space and range.
+    pub ranges: Vec<RangeCount>,
+}
+
+/// A list of ranges, of which a pod gets one address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RangeCount {
+    pub space: String,
+    /// First and last address of each range, as in `10.20.0.2-10.20.0.254`.
+    pub range: String,
+    /// The number of its addresses that pods of this node have.
+    pub used: usize,
+    /// The number of its addresses.
+    pub size: u128,
+}
+
+/// The number of lists of ranges that are counted. Nodes need a handful, and users must not be able to fill the memory.
+const LISTS: usize = 32;
+
+/// Lists of ranges by space and text; of two lists with one text the newer one is kept.
+pub(super) type Lists = BTreeMap<(String, String), Vec<Range>>;
+
+/// The blocks that contradict what this node has given.
+#[derive(Debug, Default)]
+pub(super) struct Conflicts {
+    /// The slots of each block.
+    slots: HashMap<String, u32>,
+    /// The number of conflicts that were found and not counted yet.
+    new: u64,
+}
+
+impl<A: Api> Service<A> {
+    /// Returns what the node has.
+    pub fn counts(&self) -> Counts {
+        let state = self.lock();
+        let entries = state.entries.values();
+        Counts {
+            addresses: entries.clone().map(|entry| entry.uses.len()).sum(),
+            held_blocks: entries.filter(|entry| entry.node.record.is_some()).count(),
+            ranges: state.range_counts(),
+        }
+    }
+
+    /// Returns how many conflicts were found since the last call: addresses of pods of this node whose block says that somebody else has them.
+    pub fn take_conflicts(&self) -> u64 {
+        std::mem::take(&mut self.lock().conflicts.new)
+    }
+}
+
+impl State {
+    /// A pod asks for addresses of this definition. Beyond the limit, lists of which no pod has an address are forgotten.
+    pub(super) fn note_ranges(&mut self, definition: &Definition) {
+        for list in &definition.lists {
+            let texts = list
+                .iter()
+                .map(|range| format!("{}-{}", range.first(), range.last()));
+            let text = texts.collect::<Vec<_>>().join(", ");
+            let key = (definition.space.clone(), text);
+            if self.lists.len() >= LISTS {
+                let Self { lists, entries, .. } = self;
+                lists.retain(|(space, _), list| used(space, list, entries) > 0);
+            }
+            if self.lists.len() < LISTS || self.lists.contains_key(&key) {
+                self.lists.insert(key, list.clone());
+            }
+        }
+    }
+
+    fn range_counts(&self) -> Vec<RangeCount> {
+        let counts = self.lists.iter().map(|((space, text), list)| RangeCount {
+            space: space.clone(),
+            range: text.clone(),
+            used: used(space, list, &self.entries),
+            size: list.iter().map(Range::count).sum(),
+        });
+        counts.collect()
+    }
+
+    /// A block was read, after all that was answered: compares it with what this node has given.
+    pub(super) fn note_conflicts(&mut self, name: &str, node: &Id, block: Option<&Block<Id>>) {
+        let found = self
+            .entries
+            .get(name)
+            .map_or(0, |entry| contradicted(entry, node, block));
+        let known = self.conflicts.slots.remove(name).unwrap_or_default();
+        self.conflicts.new += u64::from((found & !known).count_ones());
+        if found != 0 {
+            self.conflicts.slots.insert(name.to_owned(), found);
+        }
+    }
+}
+
+/// Returns how many addresses of a list pods have.
+fn used(space: &str, list: &[Range], entries: &BTreeMap<String, Entry>) -> usize {
+    let of_entry = |entry: &Entry| {
+        let (first, end) = (entry.block.first(), entry.block.address(BLOCK_SIZE - 1));
+        // Most blocks are of other lists.
+        let may_have = |range: &&Range| range.first() <= end && first <= range.last();
+        let ranges: Vec<_> = list.iter().filter(may_have).collect();
+        let addresses = entry.uses.iter().map(|one| entry.block.address(one.slot));
+        let in_list =
+            addresses.filter(|address| ranges.iter().any(|range| range.contains(*address)));
+        in_list.count()
+    };
+    let entries = entries.values().filter(|entry| entry.space == space);
+    entries.map(of_entry).sum()
+}
+
+/// Returns the slots that pods of this node use and that the block gives to somebody else, or to nobody. What a node has asked for and
+/// not got yet is no use.
+fn contradicted(entry: &Entry, node: &Id, block: Option<&Block<Id>>) -> u32 {
+    let is_right = |one: &Use| match block.map(|block| &block.mode) {
+        None => false,
+        Some(Mode::Node(holder)) => holder == node,
+        Some(Mode::Shared(owners)) => owners[one.slot as usize]
+            .as_ref()
+            .is_some_and(|owner| *owner.pod == *slot_owner(&one.owner)),
+    };
+    let given = entry.uses.iter().filter(|one| !one.is_asked);
+    let wrong = given.filter(|one| !is_right(one));
+    wrong.fold(0, |set, one| set | 1 << one.slot)
+}
