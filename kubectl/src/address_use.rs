@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use cmdline::counted;
-use ipam::{Definition, Subnet};
+use ipam::{Definition, Sticky, Subnet};
 use plan::{Attachment, Nad, netconf::Netconf};
 use plugins::config::Range;
 use serde_json::Value;
@@ -32,6 +32,8 @@ pub(crate) struct ClusterFacts {
     pub(crate) nodes: Option<usize>,
     /// Whether the daemons give addresses of `multus-ipam`.
     pub(crate) is_ipam_on: Option<bool>,
+    /// Whether the cluster has the kind of claims.
+    pub(crate) has_claims: Option<bool>,
 }
 
 /// A fault of a definition's addresses, for the pods that use it.
@@ -51,6 +53,14 @@ pub(crate) enum AddressFault {
     /// The daemons of the cluster give no addresses.
     #[error("multus-ipam gives no address here: set ipam.enabled=true in the chart's values")]
     NotServed {
+        /// Whether a pod has this network.
+        is_used: bool,
+    },
+    /// Addresses are to be kept in claims, which the cluster does not have.
+    #[error(
+        "\"sticky\": \"owner\" keeps addresses in IPAMClaims, and the cluster has no ipamclaims.k8s.cni.cncf.io: install their CRD, or leave \"sticky\" out"
+    )]
+    NoClaims {
         /// Whether a pod has this network.
         is_used: bool,
     },
@@ -90,7 +100,7 @@ pub(crate) enum AddressFault {
 impl AddressFault {
     pub(crate) fn severity(&self) -> Severity {
         match self {
-            Self::NotServed { is_used: true } => Severity::Error,
+            Self::NotServed { is_used: true } | Self::NoClaims { is_used: true } => Severity::Error,
             _ => Severity::Warning,
         }
     }
@@ -144,7 +154,15 @@ pub(crate) fn faults<'a>(
         let is_used = uses.contains_key(one.name);
         (one.name.clone(), AddressFault::NotServed { is_used })
     });
-    let found = counted.chain(off);
+    let has_no_claims = facts.has_claims == Some(false);
+    let sticky = shared
+        .iter()
+        .filter(|one| has_no_claims && one.definition.sticky == Sticky::Owner);
+    let unkept = sticky.map(|one| {
+        let is_used = uses.contains_key(one.name);
+        (one.name.clone(), AddressFault::NoClaims { is_used })
+    });
+    let found = counted.chain(off).chain(unkept);
     found
         .chain(contradictions(&shared))
         .chain(too_few(&shared, &uses))

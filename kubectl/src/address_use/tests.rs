@@ -9,6 +9,7 @@ use crate::object::{Object, read};
 const ANY: ClusterFacts = ClusterFacts {
     nodes: None,
     is_ipam_on: None,
+    has_claims: None,
 };
 
 fn nad(name: &str, kind: &str, ipam: &Value) -> Value {
@@ -179,6 +180,27 @@ fn shared(name: &str, more: Value) -> Value {
     let mut ipam = more;
     ipam["type"] = json!("multus-ipam");
     nad(name, "macvlan", &ipam)
+}
+
+#[test]
+fn sticky_addresses_need_the_kind_of_claims() {
+    let facts = |has_claims| ClusterFacts { has_claims, ..ANY };
+    let sticky = shared("lan", json!({"subnet": "10.20.0.0/16", "sticky": "owner"}));
+    let used = [sticky.clone(), pod("a", "lan", "")];
+    let text = "the cluster has no ipamclaims.k8s.cni.cncf.io";
+    check_with(facts(Some(false)), &used, &[("lan", &["error: ", text])]);
+    check_with(
+        facts(Some(false)),
+        &used[..1],
+        &[("lan", &["warning: ", text])],
+    );
+    check_with(facts(Some(true)), &used, &[]);
+    check_with(facts(None), &used, &[]);
+    let plain = [
+        shared("lan", json!({"subnet": "10.20.0.0/16"})),
+        pod("a", "lan", ""),
+    ];
+    check_with(facts(Some(false)), &plain, &[]);
 }
 
 #[test]

@@ -34,7 +34,9 @@ pub(super) async fn rest(cluster: &Cluster, known: &mut KnownDefinitions) -> Res
         }
     }
     let nodes = cluster.all(("", "v1"), "Node", "nodes").await;
+    let claims = cluster.all(("k8s.cni.cncf.io", "v1alpha1"), "IPAMClaim", "ipamclaims");
     rest.facts = ClusterFacts {
+        has_claims: claims.await.ok().map(|claims| claims.is_some()),
         nodes: nodes.ok().flatten().map(|nodes| nodes.len()),
         is_ipam_on: preflight::is_ipam_on(cluster).await,
     };

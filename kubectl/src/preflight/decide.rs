@@ -666,6 +666,7 @@ fn of_addresses(snapshot: &ClusterSnapshot, values: &Values, netconf: &Netconf) 
     let facts = ClusterFacts {
         nodes: (nodes > 0).then_some(nodes),
         is_ipam_on: Some(values.is_on(IPAM)),
+        has_claims: None,
     };
     let pods = snapshot.pods.iter().map(|pod| &pod.object);
     let faults = address_use::faults(&snapshot.known, pods, netconf, facts);
