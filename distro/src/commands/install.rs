@@ -6,7 +6,7 @@ use anyhow::{Context as _, ensure};
 use cmdline::{BadUsage, absolute};
 use node::root::Root;
 
-use super::{note, note_new_name, print, stage::ensure_not_disabled, uninstall};
+use super::{note, print, stage::ensure_not_disabled};
 use crate::{
     boot_program,
     node_vpn::{auth, start},
@@ -39,13 +39,6 @@ pub(crate) struct Args {
     /// The networks of the cluster's pods, where an agent cannot ask its server for them
     #[arg(long, value_name = "CIDR", value_delimiter = ',')]
     vpn_cluster_cidr: Vec<vpn::Prefix>,
-    /// The former name of `uninstall`
-    #[arg(
-        long,
-        hide = true,
-        conflicts_with_all = ["multus", "vpn_auth_file", "vpn_cluster_cidr"]
-    )]
-    remove: bool,
     /// This program's path on the node; its present path unless set
     #[arg(long, value_parser = absolute)]
     program: Option<PathBuf>,
@@ -55,15 +48,6 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    if args.remove {
-        note_new_name("multus-distro install --remove", "multus-distro uninstall");
-        return uninstall::run(&uninstall::Args {
-            unit: args.unit.clone(),
-            distro: args.distro,
-            force: false,
-            root: args.root.clone(),
-        });
-    }
     let root = Root::open(&args.root)?;
     let found = service::find_to_install(&root, args.distro, args.unit.as_deref())
         .map_err(|error| BadUsage(format!("{error:#}")))?;

@@ -16,7 +16,7 @@ use node::{
     runtime::{HINT, Hint},
 };
 
-use super::{note, note_new_name, stage::ensure_not_disabled};
+use super::{note, stage::ensure_not_disabled};
 use crate::{
     node_vpn::{auth, start},
     plan::{self, Distro},
@@ -52,17 +52,11 @@ pub(crate) struct Args {
 }
 
 /// Starts a server or an agent, whichever the program's arguments name. Nothing is staged for agents, which read no manifests.
-///
-/// The former commands `server` and `agent`, which units of earlier installations start, name the role themselves.
-pub(crate) fn run(args: &Args, former: Option<Role>) -> anyhow::Result<()> {
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let root = Root::open(&args.root)?;
     let bad_usage = |error: anyhow::Error| BadUsage(format!("{error:#}"));
     let distro = settings::distro(&args.command, args.distro).map_err(bad_usage)?;
-    let role = settings::role_of(&args.command, distro, former).map_err(bad_usage)?;
-    if let Some(former) = former {
-        let name = format!("multus-distro {}", former.as_str());
-        note_new_name(&name, "multus-distro run");
-    }
+    let role = settings::require_role(&args.command, distro).map_err(bad_usage)?;
     // Nothing is staged for a program that cannot be started.
     ensure_executable(&args.command[0], std::env::var_os("PATH"))?;
     let settings = settings::read(&root, &args.command, settings::variable, args.distro)
