@@ -19,17 +19,7 @@ use crate::{
 };
 
 pub(crate) const NEEDS: Needs = Needs {
-    debian: &[
-        ("dhcp", "containernetworking-plugins"),
-        ("dnsmasq", "dnsmasq-base"),
-        ("etcd", "etcd-server"),
-        ("ip", "iproute2"),
-        ("iptables", "iptables"),
-        ("openssl", "openssl"),
-        ("perl", "perl-base"),
-        ("ping", "iputils-ping"),
-        ("sysctl", "procps"),
-    ],
+    debian: "dhcp dnsmasq etcd ip iptables openssl perl ping sysctl",
     modules: &[Module::Plugins, Module::Kubernetes],
 };
 

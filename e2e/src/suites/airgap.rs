@@ -22,22 +22,7 @@ use crate::{
 };
 
 pub(crate) const NEEDS: Needs = Needs {
-    debian: &[
-        ("busybox", "busybox-static"),
-        ("containerd", "containerd"),
-        ("curl", "curl"),
-        ("docker-registry", "docker-registry"),
-        ("git", "git"),
-        ("gpgv", "gpgv"),
-        ("htpasswd", "apache2-utils"),
-        ("ip", "iproute2"),
-        ("openssl", "openssl"),
-        ("podman", "podman"),
-        ("runc", "runc"),
-        ("skopeo", "skopeo"),
-        ("sysctl", "procps"),
-        ("umoci", "umoci"),
-    ],
+    debian: "busybox containerd curl docker-registry git gpgv htpasswd ip openssl podman runc skopeo sysctl umoci",
     modules: &[
         Module::Containerd,
         Module::Helm,
@@ -49,15 +34,7 @@ pub(crate) const NEEDS: Needs = Needs {
 
 /// The programs of the checks with cosign, which takes minutes to build.
 pub(crate) const COSIGN_NEEDS: Needs = Needs {
-    debian: &[
-        ("busybox", "busybox-static"),
-        ("docker-registry", "docker-registry"),
-        ("curl", "curl"),
-        ("htpasswd", "apache2-utils"),
-        ("ip", "iproute2"),
-        ("openssl", "openssl"),
-        ("sysctl", "procps"),
-    ],
+    debian: "busybox docker-registry curl htpasswd ip openssl sysctl",
     modules: &[Module::Cosign],
 };
 

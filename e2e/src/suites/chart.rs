@@ -31,16 +31,7 @@ use crate::{
 };
 
 pub(crate) const NEEDS: Needs = Needs {
-    debian: &[
-        ("curl", "curl"),
-        ("docker-registry", "docker-registry"),
-        ("etcd", "etcd-server"),
-        ("ip", "iproute2"),
-        ("make", "make"),
-        ("openssl", "openssl"),
-        ("skopeo", "skopeo"),
-        ("sysctl", "procps"),
-    ],
+    debian: "curl docker-registry etcd ip make openssl skopeo sysctl",
     modules: &[Module::Helm, Module::Kubernetes],
 };
 

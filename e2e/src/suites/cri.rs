@@ -26,20 +26,7 @@ use crate::{
 };
 
 pub(crate) const NEEDS: Needs = Needs {
-    debian: &[
-        ("busybox", "busybox-static"),
-        ("containerd", "containerd"),
-        ("dnsmasq", "dnsmasq-base"),
-        ("etcd", "etcd-server"),
-        ("ip", "iproute2"),
-        ("iptables", "iptables"),
-        ("macvlan", "containernetworking-plugins"),
-        ("openssl", "openssl"),
-        ("runc", "runc"),
-        ("skopeo", "skopeo"),
-        ("sysctl", "procps"),
-        ("umoci", "umoci"),
-    ],
+    debian: "busybox containerd dnsmasq etcd ip iptables macvlan openssl runc skopeo sysctl umoci",
     modules: &[Module::Plugins, Module::Containerd, Module::Kubernetes],
 };
 

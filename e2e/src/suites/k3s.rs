@@ -42,28 +42,9 @@ use crate::{
 };
 
 pub(crate) const NEEDS: Needs = Needs {
-    debian: &[
-        ("busybox", "busybox-static"),
-        ("containerd", "containerd"),
-        ("curl", "curl"),
-        ("dnsmasq", "dnsmasq-base"),
-        // K3s' inner program is linked with SQLite.
-        ("gcc", "gcc"),
-        ("ip", "iproute2"),
-        // K3s starts its controller of network policies where it finds it.
-        ("ipset", "ipset"),
-        ("iptables", "iptables"),
-        ("make", "make"),
-        ("nft", "nftables"),
-        ("patch", "patch"),
-        ("skopeo", "skopeo"),
-        ("sysctl", "procps"),
-        // K3s' installer writes units where it finds it.
-        ("systemctl", "systemd"),
-        ("umoci", "umoci"),
-        ("wg", "wireguard-tools"),
-        ("zstd", "zstd"),
-    ],
+    // K3s' inner program is linked with SQLite, by gcc. K3s starts its controller of network policies where it finds ipset, and its installer
+    // writes units where it finds systemctl.
+    debian: "busybox containerd curl dnsmasq gcc ip ipset iptables make nft patch skopeo sysctl systemctl umoci wg zstd",
     modules: &[
         Module::Containerd,
         Module::Helm,

@@ -40,15 +40,7 @@ use crate::{
 };
 
 pub(crate) const NEEDS: Needs = Needs {
-    debian: &[
-        ("dbus-daemon", "dbus-daemon"),
-        ("dnsmasq", "dnsmasq-base"),
-        ("ip", "iproute2"),
-        ("iptables", "iptables"),
-        ("nft", "nftables"),
-        ("ping", "iputils-ping"),
-        ("unshare", "util-linux"),
-    ],
+    debian: "dbus-daemon dnsmasq ip iptables nft ping unshare",
     modules: &[Module::Plugins],
 };
 

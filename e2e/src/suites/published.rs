@@ -28,22 +28,7 @@ use crate::{
 };
 
 pub(crate) const NEEDS: Needs = Needs {
-    debian: &[
-        ("busybox", "busybox-static"),
-        ("containerd", "containerd"),
-        ("curl", "curl"),
-        ("docker-registry", "docker-registry"),
-        ("etcd", "etcd-server"),
-        ("git", "git"),
-        ("htpasswd", "apache2-utils"),
-        ("ip", "iproute2"),
-        ("iptables", "iptables"),
-        ("openssl", "openssl"),
-        ("runc", "runc"),
-        ("skopeo", "skopeo"),
-        ("sysctl", "procps"),
-        ("umoci", "umoci"),
-    ],
+    debian: "busybox containerd curl docker-registry etcd git htpasswd ip iptables openssl runc skopeo sysctl umoci",
     modules: &[Module::Containerd, Module::Helm, Module::Kubernetes],
 };
 

@@ -30,21 +30,8 @@ use crate::{
 };
 
 pub(crate) const NEEDS: Needs = Needs {
-    debian: &[
-        ("busybox", "busybox-static"),
-        ("etcd", "etcd-server"),
-        // RKE2's program is linked with SQLite.
-        ("gcc", "gcc"),
-        ("ip", "iproute2"),
-        ("iptables", "iptables"),
-        ("runc", "runc"),
-        ("skopeo", "skopeo"),
-        ("sysctl", "procps"),
-        // RKE2's installer writes units where it finds it.
-        ("systemctl", "systemd"),
-        ("umoci", "umoci"),
-        ("zstd", "zstd"),
-    ],
+    // RKE2's program is linked with SQLite, by gcc; its installer writes units where it finds systemctl.
+    debian: "busybox etcd gcc ip iptables runc skopeo sysctl systemctl umoci zstd",
     modules: &[
         Module::Containerd,
         Module::Helm,

@@ -19,11 +19,7 @@ use crate::{
 };
 
 pub(crate) const NEEDS: Needs = Needs {
-    debian: &[
-        ("containerd", "containerd"),
-        ("ip", "iproute2"),
-        ("systemctl", "systemd"),
-    ],
+    debian: "containerd ip systemctl",
     modules: &[],
 };
 

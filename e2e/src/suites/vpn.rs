@@ -38,22 +38,7 @@ use crate::{
 };
 
 pub(crate) const NEEDS: Needs = Needs {
-    debian: &[
-        ("busybox", "busybox-static"),
-        ("containerd", "containerd"),
-        ("curl", "curl"),
-        ("etcd", "etcd-server"),
-        ("ip", "iproute2"),
-        ("iptables", "iptables"),
-        ("macvlan", "containernetworking-plugins"),
-        ("nft", "nftables"),
-        ("openssl", "openssl"),
-        ("runc", "runc"),
-        ("skopeo", "skopeo"),
-        ("sysctl", "procps"),
-        ("umoci", "umoci"),
-        ("wg", "wireguard-tools"),
-    ],
+    debian: "busybox containerd curl etcd ip iptables macvlan nft openssl runc skopeo sysctl umoci wg",
     modules: &[
         Module::Plugins,
         Module::Containerd,
