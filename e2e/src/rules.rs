@@ -23,7 +23,7 @@ use self::{
 use crate::{
     node::Kernel,
     options::Options,
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     test_env::TestEnv,
 };
 
@@ -44,11 +44,7 @@ impl Case {
     }
 }
 
-pub(crate) fn run(
-    work: &TestEnv,
-    options: &Options,
-    report: &mut Report,
-) -> Result<(), CheckFailed> {
+pub(crate) fn run(work: &TestEnv, options: &Options, report: &mut Report) -> Checked {
     let programs = match options.peer_alone() {
         Some(dir) => Programs::peer(dir),
         None => Programs::ours(work),
@@ -140,7 +136,7 @@ impl Options {
         &self,
         cases: &'a [(&'a str, C)],
         report: &mut Report,
-    ) -> Result<Vec<&'a (&'a str, C)>, CheckFailed> {
+    ) -> Checked<Vec<&'a (&'a str, C)>> {
         let names: Vec<&str> = cases.iter().map(|(name, _)| *name).collect();
         self.ensure_selected(&names, report)?;
         // The name of one case may begin with that of another.
@@ -158,11 +154,7 @@ impl Options {
     }
 
     /// Fails when a case is wanted and is none of these.
-    pub(crate) fn ensure_selected(
-        &self,
-        names: &[&str],
-        report: &mut Report,
-    ) -> Result<(), CheckFailed> {
+    pub(crate) fn ensure_selected(&self, names: &[&str], report: &mut Report) -> Checked {
         let Some(text) = &self.case else {
             return Ok(());
         };

@@ -17,7 +17,7 @@ mod stores;
 use self::fixture::AirgapFixture;
 use crate::{
     programs::{Module, Needs},
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     test_env::TestEnv,
 };
 
@@ -39,14 +39,14 @@ pub(crate) const COSIGN_NEEDS: Needs = Needs {
 };
 
 /// Suite `cosign`: signatures in a registry and of files, read by the real cosign.
-pub(crate) fn run_cosign(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed> {
+pub(crate) fn run_cosign(env: &TestEnv, report: &mut Report) -> Checked {
     let fixture = report.check("a registry with a login answers", || {
         AirgapFixture::start(env)
     })?;
     cosign::run(env, &fixture, report)
 }
 
-pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed> {
+pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Checked {
     let fixture = report.check("a registry with a login answers", || {
         AirgapFixture::start(env)
     })?;

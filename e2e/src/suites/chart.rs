@@ -26,7 +26,7 @@ use anyhow::{bail, ensure};
 use crate::{
     options::Options,
     programs::{Module, Needs},
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     test_env::{TestEnv, sha256},
 };
 
@@ -68,11 +68,7 @@ const REFUSED: &[(&str, &str)] = &[
     ("manifests=null", "manifests"),
 ];
 
-pub(crate) fn run(
-    env: &TestEnv,
-    options: &Options,
-    report: &mut Report,
-) -> Result<(), CheckFailed> {
+pub(crate) fn run(env: &TestEnv, options: &Options, report: &mut Report) -> Checked {
     rke2_gate::run(env, report)?;
     for name in CHARTS {
         report.check(&format!("helm lint {name}"), || {

@@ -20,7 +20,7 @@ use crate::{
         runtime::{NodePlugins, Runtime},
     },
     programs::{Module, Needs},
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     sh,
     test_env::{TestEnv, arch},
 };
@@ -33,7 +33,7 @@ pub(crate) const NEEDS: Needs = Needs {
 const DAEMON_CONFIG: &str = "/var/lib/multus/e2e-daemon-config.json";
 const KUBECONFIG: &str = "/var/lib/multus/e2e-kubeconfig";
 
-pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed> {
+pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Checked {
     for (containerd_version, layout) in [
         (ContainerdVersion::V1, Layout::K3s),
         (ContainerdVersion::V2, Layout::Kubeadm),

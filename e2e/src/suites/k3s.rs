@@ -36,7 +36,7 @@ use crate::{
     options::Options,
     pages::Reader,
     programs::{Module, Needs, k3s::K3s},
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     sh,
     test_env::TestEnv,
 };
@@ -63,11 +63,7 @@ const AIRGAP_PAGE: &str = "docs/airgap.md";
 pub(super) const DEADLINE: u64 = 180;
 const ALL: &str = "--all-namespaces";
 
-pub(crate) fn run(
-    env: &TestEnv,
-    options: &Options,
-    report: &mut Report,
-) -> Result<(), CheckFailed> {
+pub(crate) fn run(env: &TestEnv, options: &Options, report: &mut Report) -> Checked {
     let k3s = report.check("K3s' program, its installer and its images", || {
         K3s::find(options.k3s.as_deref(), options.install)
     })?;
@@ -102,10 +98,10 @@ const CASES: [(&str, Case); 12] = [
     ("own-vpn", own_vpn::run),
 ];
 
-type Case = fn(&TestEnv, &K3s, &mut Report) -> Result<(), CheckFailed>;
+type Case = fn(&TestEnv, &K3s, &mut Report) -> Checked;
 
 /// From a medium to an agent, pods and the removal, as the pages say.
-fn life(env: &TestEnv, k3s: &K3s, report: &mut Report) -> Result<(), CheckFailed> {
+fn life(env: &TestEnv, k3s: &K3s, report: &mut Report) -> Checked {
     // The fields are dropped in this order.
     let (mut server, mut agent, _network) = report.check(
         "K3s' installer makes the units of a server and an agent",
@@ -339,7 +335,7 @@ impl DistroCluster {
     }
 
     /// The jobs of the charts, and the daemons that they start.
-    pub(super) fn installed(&self, report: &mut Report) -> Result<(), CheckFailed> {
+    pub(super) fn installed(&self, report: &mut Report) -> Checked {
         let chart = self.server().distro.chart;
         report.check(
             "helm-controller and its jobs install both charts without a network",
@@ -362,7 +358,7 @@ impl DistroCluster {
         })
     }
 
-    pub(super) fn doctor_finds_nothing(&self, report: &mut Report) -> Result<(), CheckFailed> {
+    pub(super) fn doctor_finds_nothing(&self, report: &mut Report) -> Checked {
         report.check("doctor finds nothing wrong on any node", || {
             self.each_worker(|member| {
                 let text = member.node.run(&["multus-distro", "doctor"])?;
@@ -430,7 +426,7 @@ impl DistroCluster {
     }
 
     /// Defines the networks, and creates pods that are to keep them whatever becomes of the distro.
-    pub(super) fn old_pods(&self, report: &mut Report) -> Result<Vec<String>, CheckFailed> {
+    pub(super) fn old_pods(&self, report: &mut Report) -> Checked<Vec<String>> {
         report.check("pods have a bridge and a macvlan interface", || {
             self.define_networks()?;
             let old = self.create("old", 1)?;
@@ -486,7 +482,7 @@ impl DistroCluster {
     }
 
     /// The life of pods: they start, keep their networks while daemons and the distro restart, and leave nothing.
-    pub(super) fn pods(&mut self, report: &mut Report) -> Result<(), CheckFailed> {
+    pub(super) fn pods(&mut self, report: &mut Report) -> Checked {
         let (left, right, before) = report.check(
             "pods of both nodes start with a bridge and a macvlan interface",
             || {
@@ -561,7 +557,7 @@ impl DistroCluster {
     }
 
     /// The cluster after the removal.
-    pub(super) fn without_multus(&self, report: &mut Report) -> Result<(), CheckFailed> {
+    pub(super) fn without_multus(&self, report: &mut Report) -> Checked {
         report.check("new pods start with the default network alone", || {
             self.default_network_alone("after")
         })?;

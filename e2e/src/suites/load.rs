@@ -27,7 +27,7 @@ use crate::{
     control_plane::{http_proxy::RequestFault, objects},
     options::Options,
     programs::Needs,
-    report::{CheckFailed, Report, say},
+    report::{Checked, Report, say},
     sandbox::Answer,
     sh,
     single_node::{BIN_DIR, GENERATED},
@@ -85,11 +85,7 @@ const CASES: &[Case] = &[
 ];
 
 /// Runs the cases whose names have the text of `--case`; a failed one does not end the suite.
-pub(crate) fn run(
-    env: &TestEnv,
-    options: &Options,
-    report: &mut Report,
-) -> Result<(), CheckFailed> {
+pub(crate) fn run(env: &TestEnv, options: &Options, report: &mut Report) -> Checked {
     let wanted = |name: &str| options.selects(name);
     report.check("the cases exist", || {
         let found = CASES.iter().any(|(name, _)| wanted(name));

@@ -22,12 +22,12 @@ use crate::{
         inspect::{Addresses, addresses, nothing_left},
         layout,
     },
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     single_node::{BIN_DIR, CONF_DIR, DAEMON_CONFIG, GENERATED, SingleNode},
     test_env::TestEnv,
 };
 
-pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed> {
+pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Checked {
     let fixture = report.check("a node with an API server and real plugins", || {
         NetnsFixture::new(env)
     })?;

@@ -34,7 +34,7 @@ use self::feature::Feature;
 use crate::{
     options::Options,
     programs::{Module, Needs},
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     sh,
     test_env::TestEnv,
 };
@@ -58,11 +58,7 @@ struct PluginsFixture<'a> {
     case: Option<&'a str>,
 }
 
-pub(crate) fn run(
-    env: &TestEnv,
-    options: &Options,
-    report: &mut Report,
-) -> Result<(), CheckFailed> {
+pub(crate) fn run(env: &TestEnv, options: &Options, report: &mut Report) -> Checked {
     let fixture = report.check("every plugin of the reference is there", || {
         PluginsFixture::new(env, options)
     })?;

@@ -22,7 +22,7 @@ use crate::{
         runtime::NodePlugins,
     },
     programs::{Module, Needs},
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     sh,
     test_env::TestEnv,
 };
@@ -39,7 +39,7 @@ const NODES: &[(Layout, ContainerdVersion)] = &[
     (Layout::Rke2, ContainerdVersion::V1),
 ];
 
-pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed> {
+pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Checked {
     let releases = report.check(
         "a release is signed with the publisher's key, and so is its successor, cut in a clone",
         || Releases::make(env),

@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::{
     node::{Node, cgroup::Cgroup, network::NodeNetwork, systemd::Systemd},
     programs::Needs,
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     sh,
     test_env::TestEnv,
 };
@@ -75,7 +75,7 @@ const ALL: [Unit; 3] = [
     },
 ];
 
-pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed> {
+pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Checked {
     // The fields are dropped in this order.
     let (node, cgroup, _network) = &report.check("a node", || {
         let network = NodeNetwork::new()?;

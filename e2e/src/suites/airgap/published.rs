@@ -14,7 +14,7 @@ use super::fixture::{AirgapFixture, PASSWORD, REGISTRY, USER, text};
 use crate::{
     checkout::Checkout,
     file_server::FileServer,
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     sh,
     test_env::{TestEnv, arch},
 };
@@ -33,11 +33,7 @@ struct Trial<'a> {
     first: String,
 }
 
-pub(super) fn run(
-    env: &TestEnv,
-    fixture: &AirgapFixture,
-    report: &mut Report,
-) -> Result<(), CheckFailed> {
+pub(super) fn run(env: &TestEnv, fixture: &AirgapFixture, report: &mut Report) -> Checked {
     let trial = report.check(
         "a release is published to a registry, a charts repository and as files, and again without a change",
         || Trial::start(env, fixture),

@@ -36,7 +36,7 @@ use crate::{
         thread::spawn_in,
     },
     options::BenchOptions,
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     sh,
     suites::{
         cluster::ClusterFixture,
@@ -127,7 +127,7 @@ pub(super) fn measure(
     options: &BenchOptions,
     peer: Option<&Path>,
     report: &mut Report,
-) -> Result<(Measured, &'static [RowKind]), CheckFailed> {
+) -> Checked<(Measured, &'static [RowKind])> {
     let counts = Counts {
         rounds: options.rounds_or(3),
         pods: if options.short { 3 } else { 6 },

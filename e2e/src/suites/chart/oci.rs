@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{CHARTS, derived, server::Server};
 use crate::{
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     sh,
     test_env::TestEnv,
 };
@@ -15,7 +15,7 @@ use crate::{
 /// The registry's address on the node's loopback.
 const REGISTRY: &str = "127.0.0.1:5000";
 
-pub(super) fn run(env: &TestEnv, server: &Server, report: &mut Report) -> Result<(), CheckFailed> {
+pub(super) fn run(env: &TestEnv, server: &Server, report: &mut Report) -> Checked {
     report.check(
         "our OCI artifacts equal those that helm pushes, and helm pulls them",
         || {

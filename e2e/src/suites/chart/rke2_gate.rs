@@ -8,7 +8,7 @@ use anyhow::{Context as _, ensure};
 use super::render;
 use crate::{
     programs::published_charts::unpacked,
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     test_env::TestEnv,
 };
 
@@ -20,7 +20,7 @@ const REGISTRIES: &str =
 /// Values that each rendering sets, whatever the chart.
 const OF_ALL: &str = "vCenter.clusterId=test-id,global.clusterDNS=10.43.0.10\\,2001:cafe:43::a,rke2-whereabouts.enabled=true";
 
-pub(super) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed> {
+pub(super) fn run(env: &TestEnv, report: &mut Report) -> Checked {
     report.check("RKE2's validation of charts accepts ours", || {
         let listed = env.dist.join("airgap/multus-images.txt");
         let listed = fs::read_to_string(listed)?;

@@ -10,7 +10,7 @@ use crate::{
     control_plane::objects,
     kubectl_plugin::KubectlPlugin,
     programs::published_charts::{self, NEW, NEW_CRD, OLD},
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     sh,
     test_env::TestEnv,
 };
@@ -77,7 +77,7 @@ const UPGRADE_PATHS: &[UpgradePath] = &[
     },
 ];
 
-pub(super) fn run(env: &TestEnv, server: &Server, report: &mut Report) -> Result<(), CheckFailed> {
+pub(super) fn run(env: &TestEnv, server: &Server, report: &mut Report) -> Checked {
     for path in UPGRADE_PATHS {
         report.check(
             &format!(

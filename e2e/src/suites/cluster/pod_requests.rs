@@ -10,7 +10,7 @@ use crate::{
     control_plane::objects,
     drivers::{self, device_plugin, dra},
     node::inspect::nothing_left,
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     sh,
 };
 
@@ -22,7 +22,7 @@ const INTERFACES: [&str; 4] = ["eth0", "net1", "net2", "net3"];
 const PLUGGED: &str = "plug0";
 
 impl ClusterFixture<'_> {
-    pub(super) fn pod_requests(&self, chart: &str, report: &mut Report) -> Result<(), CheckFailed> {
+    pub(super) fn pod_requests(&self, chart: &str, report: &mut Report) -> Checked {
         let of = |what: &str| format!("{chart}: {what}");
         let names = self.names("requesting");
         let each = |act: &dyn Fn(&Member, &str) -> anyhow::Result<()>| {

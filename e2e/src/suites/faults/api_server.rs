@@ -16,7 +16,7 @@ use super::{
 use crate::{
     control_plane::{Components, tcp_proxy::Condition},
     daemon,
-    report::{CheckFailed, Report},
+    report::{CheckFailed, Checked, Report},
     single_node::TRY_AGAIN_LATER,
 };
 
@@ -124,11 +124,7 @@ fn open_proxy(fixture: &FaultsFixture) -> anyhow::Result<()> {
 }
 
 /// Checks every outage; with `long` also an ADD that waits until the shim gives up.
-pub(super) fn run(
-    fixture: &FaultsFixture,
-    long: bool,
-    report: &mut Report,
-) -> Result<(), CheckFailed> {
+pub(super) fn run(fixture: &FaultsFixture, long: bool, report: &mut Report) -> Checked {
     let pods = report.check("two pods for outages of the API server", || {
         fixture.create_pods(&["existing", "new"])
     })?;

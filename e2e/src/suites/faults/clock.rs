@@ -15,7 +15,7 @@ use super::{
 use crate::{
     control_plane::tcp_proxy::Condition,
     daemon,
-    report::{CheckFailed, Report},
+    report::{CheckFailed, Checked, Report},
     sh,
     single_node::BIN_DIR,
 };
@@ -38,7 +38,7 @@ const JUMPS: &[Outage] = &[
     },
 ];
 
-pub(super) fn run(fixture: &FaultsFixture, report: &mut Report) -> Result<(), CheckFailed> {
+pub(super) fn run(fixture: &FaultsFixture, report: &mut Report) -> Checked {
     let pods = report.check("two pods for wrong clocks", || {
         fixture.create_pods(&["early", "late"])
     })?;

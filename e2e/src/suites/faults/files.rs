@@ -17,7 +17,7 @@ use super::{
 use crate::{
     daemon::STATE_DIR,
     node::inspect,
-    report::{CheckFailed, Report},
+    report::{CheckFailed, Checked, Report},
     single_node::{BIN_DIR, CONF_DIR, TRY_AGAIN_LATER},
 };
 
@@ -31,7 +31,7 @@ const DEL_WITHIN: Duration = Duration::from_secs(10);
 /// Longer than the validity of any certificate here.
 const FAR: Duration = Duration::from_hours(24 * 365 * 10);
 
-pub(super) fn run(fixture: &FaultsFixture, report: &mut Report) -> Result<(), CheckFailed> {
+pub(super) fn run(fixture: &FaultsFixture, report: &mut Report) -> Checked {
     let pods = report.check("two pods for failing files", || {
         fixture.create_pods(&["before", "after"])
     })?;

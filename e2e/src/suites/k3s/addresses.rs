@@ -10,7 +10,7 @@ use crate::{
     cluster::pods::Pods as _,
     control_plane::objects,
     kubectl_plugin::KubectlPlugin,
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     sh,
     test_env::TestEnv,
 };
@@ -20,7 +20,7 @@ const PODS: usize = 5;
 
 impl DistroCluster {
     /// Switches the value on; pods of all nodes get different addresses of one range, whose use everybody can see.
-    pub(super) fn addresses(&self, env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed> {
+    pub(super) fn addresses(&self, env: &TestEnv, report: &mut Report) -> Checked {
         report.check("with ipam.enabled pods of all nodes share a range", || {
             let values = "ipam:\n  enabled: true\n";
             self.apply(&[config(self.server().distro.chart, values)])?;

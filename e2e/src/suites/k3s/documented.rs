@@ -17,7 +17,7 @@ use crate::{
     kubectl_plugin::KubectlPlugin,
     node::{inspect::nothing_left, network::NodeNetwork},
     programs::{k3s::K3s, published_charts},
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     sh,
     suites::upgrade::published_release::{PUBLISHED, PUBLISHED_ON_K3S, ReleaseSpec},
     test_env::TestEnv,
@@ -42,7 +42,7 @@ config:
     multusAutoconfigDir: /var/lib/rancher/k3s/agent/etc/cni/net.d
 ";
 
-pub(super) fn run(env: &TestEnv, k3s: &K3s, report: &mut Report) -> Result<(), CheckFailed> {
+pub(super) fn run(env: &TestEnv, k3s: &K3s, report: &mut Report) -> Checked {
     // The fields are dropped in this order.
     let (cluster, _network) = report.check(
         "a server runs without Multus, with upstream's images and ours",

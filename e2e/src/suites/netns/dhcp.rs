@@ -13,18 +13,14 @@ use crate::{
         dhcp::{self, ACK, RELEASE},
         inspect::nothing_left,
     },
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     sh,
     single_node::DAEMON_CONFIG,
 };
 
 impl NetnsFixture<'_> {
     /// Checks the key `dhcp`, which is on at first; the last check switches it off. Returns the daemon, which was restarted.
-    pub(super) fn dhcp(
-        &self,
-        daemon: &Service,
-        report: &mut Report,
-    ) -> Result<Service, CheckFailed> {
+    pub(super) fn dhcp(&self, daemon: &Service, report: &mut Report) -> Checked<Service> {
         let node = &self.single_node.node;
         let server = report.check(
             "DHCP: the daemon starts the node's own plugin, found first, as a service",
@@ -74,7 +70,7 @@ impl NetnsFixture<'_> {
         mut daemon: Service,
         mut server: Service,
         report: &mut Report,
-    ) -> Result<(Service, Service), CheckFailed> {
+    ) -> Checked<(Service, Service)> {
         let node = &self.single_node.node;
         let address = report.check(
             "DHCP: with its own plugins first the daemon holds the leases",

@@ -12,7 +12,7 @@ use crate::{
         Service,
         inspect::{Addresses, addresses, nothing_left},
     },
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     sh,
 };
 
@@ -22,11 +22,7 @@ const PATIENCE: u64 = 60;
 
 impl NetnsFixture<'_> {
     /// Checks a pod whose annotation changes. Returns the daemon that runs at the end, which is another one.
-    pub(super) fn hot_plug(
-        &self,
-        mut daemon: Service,
-        report: &mut Report,
-    ) -> Result<Service, CheckFailed> {
+    pub(super) fn hot_plug(&self, mut daemon: Service, report: &mut Report) -> Checked<Service> {
         report.check("a changed annotation attaches and detaches in a running pod", || {
             self.attach("changing", None, &["eth0"])?;
             self.request_networks("changing", "storage")?;

@@ -8,14 +8,14 @@ use crate::{
     control_plane::objects,
     kubectl_plugin::KubectlPlugin,
     node::inspect::nothing_left,
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     sh,
     single_node::DAEMON_CONFIG,
 };
 
 impl NetnsFixture<'_> {
     /// Checks `kubectl multus`, and `multus-daemon pod` on the node: kubectl cannot exec it without a kubelet.
-    pub(super) fn kubectl_plugin(&self, report: &mut Report) -> Result<(), CheckFailed> {
+    pub(super) fn kubectl_plugin(&self, report: &mut Report) -> Checked {
         let kubeconfig = self.single_node.control.admin();
         let plugin = KubectlPlugin {
             env: self.env,

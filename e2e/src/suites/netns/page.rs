@@ -11,7 +11,7 @@ use super::NetnsFixture;
 use crate::{
     control_plane::objects,
     node::{Node, Service, dhcp, inspect::nothing_left},
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     sh,
     single_node::DAEMON_CONFIG,
 };
@@ -66,7 +66,7 @@ const fn case(name: &'static str, address: &'static str) -> Case {
 
 impl NetnsFixture<'_> {
     /// Takes the daemon over in order to restart it with the plugins of the release first.
-    pub(super) fn page(&self, daemon: &Service, report: &mut Report) -> Result<(), CheckFailed> {
+    pub(super) fn page(&self, daemon: &Service, report: &mut Report) -> Checked {
         let node = &self.single_node.node;
         let (sections, daemon, server) = report.check(
             "docs/plugins.md and README.md: definitions are applied, on a node with the links that they name",

@@ -20,7 +20,7 @@ use crate::{
     cluster::Member,
     node::{Node, network::address},
     registry::{PASSWORD, Registry, USER},
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     sh,
     test_env::arch,
 };
@@ -170,7 +170,7 @@ impl<'a> MediumInstall<'a> {
         Ok(())
     }
 
-    pub(super) fn run(&self, report: &mut Report) -> Result<(), CheckFailed> {
+    pub(super) fn run(&self, report: &mut Report) -> Checked {
         let (fixture, Releases { first, next, .. }) = (self.fixture, self.releases);
         report.check(
             "there the medium is verified with the publisher's key, and refused with another one",

@@ -14,7 +14,7 @@ use crate::{
     checkout,
     node::{Node, network::address},
     registry::{PASSWORD, Registry, USER},
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     sh,
 };
 
@@ -109,7 +109,7 @@ impl<'a> RegistryInstall<'a> {
         })
     }
 
-    pub(super) fn run(&self, report: &mut Report) -> Result<(), CheckFailed> {
+    pub(super) fn run(&self, report: &mut Report) -> Checked {
         let (fixture, Releases { first, next, .. }) = (self.fixture, self.releases);
         report.check(
             "Helm verifies the charts in the registry and installs them, and each node pulls the image from there",

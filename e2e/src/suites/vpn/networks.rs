@@ -10,7 +10,7 @@ use crate::{
     control_plane::objects,
     daemon,
     node::Node,
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     sh,
     vpn::tailnet,
 };
@@ -19,7 +19,7 @@ const DAEMON_CONFIG: &str = "/var/lib/multus/e2e-daemon-config.json";
 /// The pod that Multus attaches.
 const POD: &str = "attached";
 
-pub(super) fn run(fixture: &Fixture<'_>, report: &mut Report) -> Result<(), CheckFailed> {
+pub(super) fn run(fixture: &Fixture<'_>, report: &mut Report) -> Checked {
     report.check("the VPN's MTU is that of the pods' default network", || {
         fixture.mtu_reaches(PODS[1])
     })?;

@@ -7,7 +7,7 @@ use anyhow::{Context as _, ensure};
 
 use super::{Fixture, PODS};
 use crate::{
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     sh,
     vpn::tailnet,
 };
@@ -17,7 +17,7 @@ const PORT: u16 = 7000;
 /// The DNS server of MagicDNS.
 const MAGIC_DNS: &str = "100.100.100.100";
 
-pub(super) fn run(fixture: &Fixture<'_>, report: &mut Report) -> Result<(), CheckFailed> {
+pub(super) fn run(fixture: &Fixture<'_>, report: &mut Report) -> Checked {
     report.check(
         "a pod sees the addresses of other nodes' pods, and that of its bridge with tailscale's default",
         || fixture.sources_are_kept(),
