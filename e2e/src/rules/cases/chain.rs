@@ -164,14 +164,11 @@ fn auxiliary_without_files(harness: &Harness) -> anyhow::Result<()> {
 
 fn auxiliary_without_path(harness: &Harness) -> anyhow::Result<()> {
     let pod = harness.pod("helped-by-name", "")?;
-    harness
-        .verb_with(
-            "ADD",
-            &pod,
-            &json!({"clusterNetwork": "central", "auxiliaryCNIChainName": "helpers"}),
-        )?
-        .error()?;
-    harness.expect_calls(&pod, &[])
+    harness.ensure_refused_with(
+        &pod,
+        &json!({"clusterNetwork": "central", "auxiliaryCNIChainName": "helpers"}),
+        &[],
+    )
 }
 
 fn other_files(harness: &Harness) -> anyhow::Result<()> {
@@ -192,10 +189,7 @@ fn other_files(harness: &Harness) -> anyhow::Result<()> {
 
 fn refused(harness: &Harness, name: &str, keys: &Value, word: &str) -> anyhow::Result<()> {
     let pod = harness.pod(name, "")?;
-    harness
-        .verb_with("ADD", &pod, keys)?
-        .error_contains(&[word])?;
-    harness.expect_calls(&pod, &[])
+    harness.ensure_refused_with(&pod, keys, &[word])
 }
 
 fn without_type(harness: &Harness) -> anyhow::Result<()> {

@@ -63,10 +63,7 @@ fn by_path_without_type(harness: &Harness) -> anyhow::Result<()> {
     let pod = harness.pod("typeless", "")?;
     let keys = json!({"clusterNetwork": format!("{MULTUS_CONF_DIR}/path.conf")});
     let words = ["failed to get clusterNetwork", "path.conf"];
-    harness
-        .verb_with("ADD", &pod, &keys)?
-        .error_contains(&words)?;
-    harness.expect_calls(&pod, &[])
+    harness.ensure_refused_with(&pod, &keys, &words)
 }
 
 fn directory(harness: &Harness) -> anyhow::Result<()> {
@@ -86,19 +83,21 @@ fn directory_broken_file(harness: &Harness) -> anyhow::Result<()> {
         ("10-first.conf", single("first")),
     ])?;
     let pod = harness.pod("by-broken-directory", "")?;
-    harness
-        .verb_with("ADD", &pod, &json!({"clusterNetwork": MULTUS_CONF_DIR}))?
-        .error_contains(&["failed to get clusterNetwork", "05-broken.conf"])?;
-    harness.expect_calls(&pod, &[])
+    harness.ensure_refused_with(
+        &pod,
+        &json!({"clusterNetwork": MULTUS_CONF_DIR}),
+        &["failed to get clusterNetwork", "05-broken.conf"],
+    )
 }
 
 fn not_found(harness: &Harness) -> anyhow::Result<()> {
     for network in ["unknown-network", "/etc/cni/net.d/nothing.conflist"] {
         let pod = harness.pod(&format!("absent-{}", network.len()), "")?;
-        harness
-            .verb_with("ADD", &pod, &json!({"clusterNetwork": network}))?
-            .error_contains(&["failed to get clusterNetwork", network])?;
-        harness.expect_calls(&pod, &[])?;
+        harness.ensure_refused_with(
+            &pod,
+            &json!({"clusterNetwork": network}),
+            &["failed to get clusterNetwork", network],
+        )?;
     }
     Ok(())
 }
@@ -126,20 +125,14 @@ fn broken_definition(harness: &Harness) -> anyhow::Result<()> {
     let pod = harness.pod("broken-definition", "")?;
     let keys = json!({"clusterNetwork": "central-broken"});
     let words = ["failed to get clusterNetwork", "central-broken"];
-    harness
-        .verb_with("ADD", &pod, &keys)?
-        .error_contains(&words)?;
-    harness.expect_calls(&pod, &[])
+    harness.ensure_refused_with(&pod, &keys, &words)
 }
 
 fn default_networks_not_found(harness: &Harness) -> anyhow::Result<()> {
     let pod = harness.pod("default-absent", "")?;
-    harness
-        .verb_with(
-            "ADD",
-            &pod,
-            &json!({"defaultNetworks": ["unknown-network"]}),
-        )?
-        .error_contains(&["unknown-network"])?;
-    harness.expect_calls(&pod, &[])
+    harness.ensure_refused_with(
+        &pod,
+        &json!({"defaultNetworks": ["unknown-network"]}),
+        &["unknown-network"],
+    )
 }

@@ -82,15 +82,7 @@ fn default_networks(harness: &Harness) -> anyhow::Result<()> {
 }
 
 fn system_namespaces(harness: &Harness) -> anyhow::Result<()> {
-    let quiet = |name| {
-        harness.pod_with(
-            name,
-            &PodSpec {
-                namespace: "quiet",
-                ..PodSpec::default()
-            },
-        )
-    };
+    let quiet = |name| harness.pod_with(name, &PodSpec::in_namespace("quiet"));
     let keys = json!({"defaultNetworks": ["central"], "systemNamespaces": ["quiet", "other"]});
     let pod = quiet("of-the-system")?;
     harness.add_with(&pod, &keys)?;
@@ -98,13 +90,7 @@ fn system_namespaces(harness: &Harness) -> anyhow::Result<()> {
     let pod = quiet("of-no-system")?;
     harness.add_with(&pod, &json!({"defaultNetworks": ["central"]}))?;
     harness.expect_calls(&pod, &["ADD primary", "ADD central"])?;
-    let pod = harness.pod_with(
-        "in-kube-system",
-        &PodSpec {
-            namespace: "kube-system",
-            ..PodSpec::default()
-        },
-    )?;
+    let pod = harness.pod_with("in-kube-system", &PodSpec::in_namespace("kube-system"))?;
     harness.add_with(&pod, &json!({"defaultNetworks": ["central"]}))?;
     harness.expect_calls(&pod, &["ADD primary"])
 }
@@ -190,14 +176,11 @@ fn keys_of_any_case(harness: &Harness) -> anyhow::Result<()> {
 
 fn unreadable_prev_result(harness: &Harness) -> anyhow::Result<()> {
     let pod = harness.pod("preceded", "")?;
-    harness
-        .verb_with(
-            "ADD",
-            &pod,
-            &json!({"prevResult": {"cniVersion": "1.1.0", "ips": "none"}}),
-        )?
-        .error()?;
-    harness.expect_calls(&pod, &[])
+    harness.ensure_refused_with(
+        &pod,
+        &json!({"prevResult": {"cniVersion": "1.1.0", "ips": "none"}}),
+        &[],
+    )
 }
 
 fn readiness_file_in_auto_mode(harness: &Harness) -> anyhow::Result<()> {
@@ -213,15 +196,15 @@ fn readiness_file_in_auto_mode(harness: &Harness) -> anyhow::Result<()> {
 fn overlay_wins_over_the_request(harness: &Harness) -> anyhow::Result<()> {
     let pod = harness.pod("overlaid", "other/far")?;
     let keys = json!({"namespaceIsolation": false, "globalNamespaces": "other"});
-    harness
-        .verb_with("ADD", &pod, &keys)?
-        .error_contains(&["namespace isolation enabled, annotation violates permission"])?;
-    harness.expect_calls(&pod, &[])
+    harness.ensure_refused_with(
+        &pod,
+        &keys,
+        &["namespace isolation enabled, annotation violates permission"],
+    )
 }
 
 fn overlay_unknown_keys(harness: &Harness) -> anyhow::Result<()> {
-    let pod = harness.pod("overlaid-unknown", "a")?;
-    harness.add(&pod)?;
+    let pod = harness.attach("overlaid-unknown", "a")?;
     // The key must not reach the plugins.
     let found: Vec<Value> = harness
         .calls(&pod)?
@@ -243,23 +226,11 @@ fn overlay_default_networks(harness: &Harness) -> anyhow::Result<()> {
 }
 
 fn overlay_system_namespaces(harness: &Harness) -> anyhow::Result<()> {
-    let pod = harness.pod_with(
-        "overlaid-quiet",
-        &PodSpec {
-            namespace: "quiet",
-            ..PodSpec::default()
-        },
-    )?;
+    let pod = harness.pod_with("overlaid-quiet", &PodSpec::in_namespace("quiet"))?;
     harness.add(&pod)?;
     harness.expect_calls(&pod, &["ADD primary"])?;
     // The daemon's list replaces the default, which has `kube-system`.
-    let pod = harness.pod_with(
-        "overlaid-loud",
-        &PodSpec {
-            namespace: "kube-system",
-            ..PodSpec::default()
-        },
-    )?;
+    let pod = harness.pod_with("overlaid-loud", &PodSpec::in_namespace("kube-system"))?;
     harness.add(&pod)?;
     harness.expect_calls(&pod, &["ADD primary", "ADD everyone"])
 }

@@ -20,15 +20,11 @@ fn refuses(harness: &Harness) -> anyhow::Result<()> {
         "namespace isolation enabled, annotation violates permission",
         "pod is in namespace default but refers to target namespace other",
     ];
-    harness
-        .verb_with("ADD", &pod, &keys)?
-        .error_contains(&words)?;
-    harness.expect_calls(&pod, &[])?;
+    harness.ensure_refused_with(&pod, &keys, &words)?;
     // `default` is open to all, and a pod's own namespace is open to the pod.
     let form = PodSpec {
         namespace: "other",
-        annotations: vec![(NETWORKS, "far,default/a".to_owned())],
-        ..PodSpec::default()
+        ..PodSpec::annotated(&[(NETWORKS, "far,default/a")])
     };
     let pod = harness.pod_with("isolated-not", &form)?;
     harness.add_with(&pod, &keys)?;
@@ -42,8 +38,7 @@ fn global_namespaces(harness: &Harness) -> anyhow::Result<()> {
     harness.expect_calls(&pod, &["ADD primary", "ADD far", "ADD common"])?;
     let form = PodSpec {
         namespace: "other",
-        annotations: vec![(NETWORKS, "default/a".to_owned())],
-        ..PodSpec::default()
+        ..PodSpec::annotated(&[(NETWORKS, "default/a")])
     };
     let pod = harness.pod_with("global-not", &form)?;
     harness
@@ -58,8 +53,7 @@ fn exempts_the_configuration(harness: &Harness) -> anyhow::Result<()> {
 }
 
 fn off(harness: &Harness) -> anyhow::Result<()> {
-    let pod = harness.pod("open", "other/far,shared/common")?;
-    harness.add(&pod)?;
+    let pod = harness.attach("open", "other/far,shared/common")?;
     harness.expect_calls(&pod, &["ADD primary", "ADD far", "ADD common"])?;
     let status = harness.network_status(&pod)?;
     ensure!(status[1]["name"] == "other/far", "{status:?}");

@@ -383,8 +383,7 @@ fn other_files(harness: &Harness) -> anyhow::Result<()> {
             .replace("primary", "other"),
     )?;
     fs::remove_file(node.path(&other))?;
-    let pod = harness.pod("unmoved", "")?;
-    harness.add(&pod)?;
+    let pod = harness.attach("unmoved", "")?;
     harness.expect_calls(&pod, &["ADD primary"])?;
     ensure!(
         fs::read(node.path(GENERATED))? == before,
