@@ -116,7 +116,7 @@ pub(super) fn without_unit(root: &Root) -> String {
 /// Returns what the arguments switch on, and what the present drop-in has: a node that is installed again, as after a change of its unit,
 /// stays as it is.
 fn features(args: &Args, service: &Service) -> anyhow::Result<Features> {
-    let present = service.drop_in.as_deref().and_then(Features::of_drop_in);
+    let present = service.drop_in.as_deref().and_then(Features::parse_drop_in);
     let present = present.unwrap_or_default();
     let explicit = args.distro.or(present.distro);
     let command = service.args();
@@ -126,22 +126,22 @@ fn features(args: &Args, service: &Service) -> anyhow::Result<Features> {
     let is_vpn_alone = args.vpn_auth_file.is_some() || has_drop_in;
     let (file, networks) = present.vpn.unzip();
     let file = args.vpn_auth_file.clone().or(file);
-    let of_args: Vec<_> = args
+    let named_networks: Vec<_> = args
         .vpn_cluster_cidr
         .iter()
         .map(ToString::to_string)
         .collect();
     ensure!(
-        file.is_some() || of_args.is_empty(),
+        file.is_some() || named_networks.is_empty(),
         BadUsage(
             "--vpn-cluster-cidr is for a node on a VPN: name its settings with --vpn-auth-file"
                 .to_owned()
         )
     );
-    let networks = if of_args.is_empty() {
+    let networks = if named_networks.is_empty() {
         networks.unwrap_or_default()
     } else {
-        of_args
+        named_networks
     };
     Ok(Features {
         multus: args.multus || present.multus || !is_vpn_alone,

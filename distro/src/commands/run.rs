@@ -61,14 +61,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     ensure_executable(&args.command[0], std::env::var_os("PATH"))?;
     let settings = settings::read(&root, &args.command, settings::variable, args.distro)
         .and_then(|settings| with_data_dir(settings, args.data_dir.as_deref()));
-    let of_vpn = match &settings {
+    let vpn_args = match &settings {
         Ok(settings) => start::args(&root, &args.vpn, settings, note)?,
         Err(_) if !start::is_wanted(&root, &args.vpn) => None,
         Err(error) => return Err(BadUsage(format!("{error:#}")).into()),
     };
     // From here on nothing of Multus keeps the distro from starting: a cluster without its API server is worse than one without Multus.
     let extra_args = settings
-        .and_then(|settings| prepare(args, &root, &settings, role, of_vpn.is_some()))
+        .and_then(|settings| prepare(args, &root, &settings, role, vpn_args.is_some()))
         .unwrap_or_else(|error| {
             note(&format!(
                 "Multus is left as it is, and {} starts: {error:#}",
@@ -78,7 +78,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         });
     let mut command = Command::new(&args.command[0]);
     // K3s acts on them, too, and the distro's environment does not need the key.
-    if of_vpn.is_some() {
+    if vpn_args.is_some() {
         for name in auth::VARIABLES {
             command.env_remove(name);
         }
@@ -86,7 +86,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let error = command
         .args(&args.command[1..])
         .args(&extra_args)
-        .args(of_vpn.iter().flatten())
+        .args(vpn_args.iter().flatten())
         .exec();
     Err(error).with_context(|| format!("cannot start {}", args.command[0]))
 }

@@ -395,7 +395,7 @@ impl DistroCluster {
             Ok(())
         })?;
         self.each_worker(|member| {
-            for file in member.distro.of_multus() {
+            for file in member.distro.multus_files() {
                 ensure!(member.node.path(&file).exists(), "there is no {file}");
             }
             Ok(())
@@ -601,7 +601,7 @@ impl DistroCluster {
             let charts = self.kubectl(&["get", "helmcharts", ALL, "--output=name"])?;
             ensure!(charts.is_empty(), "there are {charts}");
             self.each(|member| {
-                for file in member.distro.of_multus() {
+                for file in member.distro.multus_files() {
                     ensure!(!member.node.path(&file).exists(), "{file} is still there");
                 }
                 Ok(())

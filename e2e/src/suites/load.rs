@@ -268,8 +268,8 @@ fn ensure_attached(
         objects::status(&fixture.pod(container.pod)?)
     })?;
     let calls = fixture.calls()?;
-    let of_container = calls.iter().filter(|call| call.container == container.id);
-    let mut dels = of_container.filter(|call| call.verb == "DEL");
+    let own_calls = calls.iter().filter(|call| call.container == container.id);
+    let mut dels = own_calls.filter(|call| call.verb == "DEL");
     ensure!(dels.next().is_none(), "a network was rolled back");
     ensure!(networks.len() == 2, "the status has {networks:?}");
     Ok(())

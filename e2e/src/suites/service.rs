@@ -284,10 +284,10 @@ impl ServiceFixture<'_> {
         self.systemd.ctl(&["stop", name])?;
         let release = env.dist.join("airgap");
         let release = release.to_str().context("the path is no text")?;
-        let of_distro = ["--distro", distro];
+        let distro_option = ["--distro", distro];
         let run = |args: &[&str]| {
             self.node
-                .run(&[&["multus-distro"], args, &of_distro].concat())
+                .run(&[&["multus-distro"], args, &distro_option].concat())
         };
         let written = run(&["images", "install", release])?;
         let images = format!("{OTHER_DATA}/agent/images/");

@@ -133,7 +133,7 @@ fn with_nodes(env: &TestEnv, report: &mut Report, key: &str, wrong: &str) -> Che
     })?;
     packets::run(&fixture, report)?;
     networks::run(&fixture, report)?;
-    faults::of_a_running_cluster(&mut fixture, report)
+    faults::running_cluster(&mut fixture, report)
 }
 
 /// Returns a key that no other process of this machine knows.

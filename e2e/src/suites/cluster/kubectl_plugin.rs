@@ -36,8 +36,8 @@ impl ClusterFixture<'_> {
             let (status, why) = plugin.json(&["why", UNDEFINED], "")?;
             ensure!(status == 1 && why["cause"] == "definition-missing", "{why}");
             let reports = why["log"].as_array().into_iter().flatten();
-            let mut of_daemon = reports.filter(|one| one["source"] == "daemon");
-            let report = of_daemon.next().context("no report of the daemon")?;
+            let mut daemon_reports = reports.filter(|one| one["source"] == "daemon");
+            let report = daemon_reports.next().context("no report of the daemon")?;
             ensure!(report["message"].to_string().contains("(nowhere)"), "{why}");
             Ok(())
         })?;

@@ -90,7 +90,7 @@ impl ClusterFixture<'_> {
             json!({"name": "routed", "default-route": [GATEWAY]}),
         ];
         let networks = json!([&networks[..], more].concat()).to_string();
-        let of_node = |member: &Member| {
+        let node_pods = |member: &Member| {
             let node = &member.node.name;
             let mut pod = objects::pod(&format!("requesting-{node}"), node, Some(&networks));
             pod["spec"]["nodeSelector"] = json!({"kubernetes.io/hostname": node});
@@ -99,7 +99,7 @@ impl ClusterFixture<'_> {
             drivers::add_claim(&mut pod, json!({"resourceClaimTemplateName": "requesting"}));
             pod
         };
-        let pods = self.cluster.members.iter().map(of_node);
+        let pods = self.cluster.members.iter().map(node_pods);
         std::iter::once(template).chain(pods).collect()
     }
 

@@ -314,8 +314,8 @@ impl DistroCluster {
             nothing_left(&member.node)?;
             sh::until(60, "no network namespace is left", || {
                 let left = member.node.list("/run/netns")?;
-                let of_pods = left.iter().find(|name| name.starts_with("cni-"));
-                ensure!(of_pods.is_none(), "there are {left:?}");
+                let pod_namespace = left.iter().find(|name| name.starts_with("cni-"));
+                ensure!(pod_namespace.is_none(), "there are {left:?}");
                 Ok(())
             })
         })?;

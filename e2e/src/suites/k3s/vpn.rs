@@ -68,7 +68,7 @@ pub(in crate::suites) fn tunnel(
         keys: keys.collect::<anyhow::Result<_>>()?,
         settings,
         families,
-        implementation: Implementation::of_machine(),
+        implementation: Implementation::detect(),
     })
 }
 
@@ -596,7 +596,7 @@ impl<'a> Fixture<'a> {
             ensure!(found.iter().any(is_it), "{found:#?}");
             Ok(())
         })?;
-        let own = self.vpn.families().of_node(index);
+        let own = self.vpn.families().node_networks(index);
         hub.run(&[&peer[..], &["allowed-ips", &own]].concat())?;
         self.reach()?;
         self.is_healthy()

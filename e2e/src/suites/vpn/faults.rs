@@ -86,7 +86,7 @@ pub(super) fn unapproved_route(fixture: &Fixture<'_>, report: &mut Report) -> Ch
 }
 
 /// Faults under running pods.
-pub(super) fn of_a_running_cluster(fixture: &mut Fixture<'_>, report: &mut Report) -> Checked {
+pub(super) fn running_cluster(fixture: &mut Fixture<'_>, report: &mut Report) -> Checked {
     report.check(
         "pods reach each other while the control server is stopped, and a line says that it is",
         || fixture.control_server_is_away(),

@@ -120,8 +120,8 @@ impl Fixture<'_> {
         let pod = objects::pod("refused", &self.node(1).name, Some("on-vpn"));
         self.control()?.apply(self.node(0), &[pod])?;
         sh::until(60, "an event names the cure", || {
-            let of_pod = "--field-selector=involvedObject.name=refused,reason=FailedAddNetwork";
-            let events = self.get(&["events", of_pod])?;
+            let pod_events = "--field-selector=involvedObject.name=refused,reason=FailedAddNetwork";
+            let events = self.get(&["events", pod_events])?;
             let messages = events["items"].as_array().into_iter().flatten();
             let messages: Vec<_> = messages
                 .filter_map(|event| event["message"].as_str())

@@ -322,7 +322,7 @@ impl<'a> Fixture<'a> {
         ensure!(found.iter().any(is_it), "{found:#?}");
         let peers = self.wg(0, &["show", INTERFACE, "peers"])?;
         ensure!(!peers.contains(key.as_str()), "{peers}");
-        let own = FAMILIES.of_node(LAST);
+        let own = FAMILIES.node_networks(LAST);
         self.wg(0, &["set", INTERFACE, "peer", key, "allowed-ips", &own])?;
         self.cluster.pods_are_reached()
     }
@@ -351,7 +351,7 @@ impl<'a> Fixture<'a> {
     fn mistakes_are_named(&self) -> anyhow::Result<()> {
         let (subnet, own) = (self.cluster.pod_subnet(LAST)?, address(LAST));
         let part = subnet.replace(".0/24", ".0/25");
-        let other = format!("{},{part}", FAMILIES.of_node(1));
+        let other = format!("{},{part}", FAMILIES.node_networks(1));
         let key = &self.keys[1].public;
         self.wg(0, &["set", INTERFACE, "peer", key, "allowed-ips", &other])?;
         let claim = format!("two peers claim {subnet}");
