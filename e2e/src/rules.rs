@@ -49,16 +49,9 @@ pub(crate) fn run(work: &TestEnv, options: &Options, report: &mut Report) -> Che
         Some(dir) => Programs::peer(dir),
         None => Programs::ours(work),
     };
-    if let Some(text) = &options.case {
-        let is_known = cases::all().any(|case| options.selects(&case.name()));
-        report.check(&format!("cases have `{text}` in their names"), || {
-            anyhow::ensure!(
-                is_known,
-                "no case has it in its name: `e2e rules --table` prints all names"
-            );
-            Ok(())
-        })?;
-    }
+    let names: Vec<_> = cases::all().map(Case::name).collect();
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    options.ensure_selected(&names, report)?;
     let harness = report.check("a node with an API server and a recording plugin", || {
         Harness::new(work, options.kernel(), programs?)
     })?;

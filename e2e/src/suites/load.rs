@@ -86,18 +86,8 @@ const CASES: &[Case] = &[
 
 /// Runs the cases whose names have the text of `--case`; a failed one does not end the suite.
 pub(crate) fn run(env: &TestEnv, options: &Options, report: &mut Report) -> Checked {
-    let wanted = |name: &str| options.selects(name);
-    report.check("the cases exist", || {
-        let found = CASES.iter().any(|(name, _)| wanted(name));
-        ensure!(
-            found,
-            "no case has `{}` in its name",
-            options.case.as_deref().unwrap_or_default()
-        );
-        Ok(())
-    })?;
     let mut fixture = None;
-    for (name, run) in CASES.iter().filter(|(name, _)| wanted(name)) {
+    for (name, run) in options.wanted(CASES, report)? {
         let current = match fixture.take() {
             Some(current) => current,
             None => report.check("a node with a runtime, an API server and 260 pods", || {

@@ -95,11 +95,9 @@ fn by_plugin(harness: &Harness) -> anyhow::Result<()> {
 }
 
 fn host_ports(harness: &Harness) -> anyhow::Result<()> {
-    let pod = harness.pod("ported", "capable")?;
-    harness.add_with(
-        &pod,
-        &json!({"runtimeConfig": {"portMappings": [{"hostPort": 8080, "containerPort": 80}]}}),
-    )?;
+    let keys =
+        json!({"runtimeConfig": {"portMappings": [{"hostPort": 8080, "containerPort": 80}]}});
+    let pod = harness.attach_with("ported", "capable", &keys)?;
     let call = harness.call(&pod, "ADD", "capable")?;
     ensure!(
         call.stdin["runtimeConfig"]["portMappings"].is_null(),
@@ -169,9 +167,10 @@ fn unsupported(harness: &Harness) -> anyhow::Result<()> {
         ),
     ] {
         let pod = harness.pod(name, networks)?;
+        let keys = json!({"unservedRequests": "error"});
         harness.ensure_refused_with(
             &pod,
-            &json!({"unservedRequests": "error"}),
+            &keys,
             &[&format!("default/{name}"), "default/a", capability],
         )?;
         harness.wait_for_event(&pod, "FailedAddNetwork", capability)?;
@@ -198,8 +197,11 @@ fn address_not_assigned(harness: &Harness) -> anyhow::Result<()> {
 }
 
 fn addresses_from_args(harness: &Harness) -> anyhow::Result<()> {
-    let pod = harness.pod("in-args", WITH_ADDRESSES)?;
-    harness.add_with(&pod, &json!({"unservedRequests": "error"}))?;
+    let pod = harness.attach_with(
+        "in-args",
+        WITH_ADDRESSES,
+        &json!({"unservedRequests": "error"}),
+    )?;
     let status = harness.network_status(&pod)?;
     ensure!(
         status[1]["ips"] == json!(["10.66.0.7"]) && status[1]["mac"] == "02:00:00:00:00:07",

@@ -23,8 +23,7 @@ cases! { "cluster-network":
 }
 
 fn by_name(harness: &Harness) -> anyhow::Result<()> {
-    let pod = harness.pod("by-name", "")?;
-    harness.add_with(&pod, &json!({"clusterNetwork": "central"}))?;
+    let pod = harness.attach_with("by-name", "", &json!({"clusterNetwork": "central"}))?;
     harness.expect_calls(&pod, &["ADD central"])
 }
 
@@ -39,8 +38,7 @@ fn list(name: &str) -> String {
 
 fn by_name_on_disk(harness: &Harness) -> anyhow::Result<()> {
     let _files = harness.conf_files(&[("50-any.conf", single("from-disk"))])?;
-    let pod = harness.pod("on-disk", "")?;
-    harness.add_with(&pod, &json!({"clusterNetwork": "from-disk"}))?;
+    let pod = harness.attach_with("on-disk", "", &json!({"clusterNetwork": "from-disk"}))?;
     harness.expect_calls(&pod, &["ADD from-disk"])
 }
 
@@ -71,8 +69,8 @@ fn directory(harness: &Harness) -> anyhow::Result<()> {
         ("20-second.conf", single("second")),
         ("10-first.conf", single("first")),
     ])?;
-    let pod = harness.pod("by-directory", "")?;
-    harness.add_with(&pod, &json!({"clusterNetwork": MULTUS_CONF_DIR}))?;
+    let keys = json!({"clusterNetwork": MULTUS_CONF_DIR});
+    let pod = harness.attach_with("by-directory", "", &keys)?;
     harness.expect_calls(&pod, &["ADD first"])
 }
 
@@ -83,9 +81,10 @@ fn directory_broken_file(harness: &Harness) -> anyhow::Result<()> {
         ("10-first.conf", single("first")),
     ])?;
     let pod = harness.pod("by-broken-directory", "")?;
+    let keys = json!({"clusterNetwork": MULTUS_CONF_DIR});
     harness.ensure_refused_with(
         &pod,
-        &json!({"clusterNetwork": MULTUS_CONF_DIR}),
+        &keys,
         &["failed to get clusterNetwork", "05-broken.conf"],
     )
 }
@@ -93,11 +92,8 @@ fn directory_broken_file(harness: &Harness) -> anyhow::Result<()> {
 fn not_found(harness: &Harness) -> anyhow::Result<()> {
     for network in ["unknown-network", "/etc/cni/net.d/nothing.conflist"] {
         let pod = harness.pod(&format!("absent-{}", network.len()), "")?;
-        harness.ensure_refused_with(
-            &pod,
-            &json!({"clusterNetwork": network}),
-            &["failed to get clusterNetwork", network],
-        )?;
+        let keys = json!({"clusterNetwork": network});
+        harness.ensure_refused_with(&pod, &keys, &["failed to get clusterNetwork", network])?;
     }
     Ok(())
 }
@@ -130,9 +126,6 @@ fn broken_definition(harness: &Harness) -> anyhow::Result<()> {
 
 fn default_networks_not_found(harness: &Harness) -> anyhow::Result<()> {
     let pod = harness.pod("default-absent", "")?;
-    harness.ensure_refused_with(
-        &pod,
-        &json!({"defaultNetworks": ["unknown-network"]}),
-        &["unknown-network"],
-    )
+    let keys = json!({"defaultNetworks": ["unknown-network"]});
+    harness.ensure_refused_with(&pod, &keys, &["unknown-network"])
 }

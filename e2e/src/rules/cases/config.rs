@@ -58,26 +58,20 @@ fn delegates(harness: &Harness) -> anyhow::Result<()> {
 }
 
 fn delegates_and_cluster_network(harness: &Harness) -> anyhow::Result<()> {
-    let pod = harness.pod("undelegated", "")?;
-    harness.add_with(&pod, &json!({"delegates": [recorder("first", &json!({}))]}))?;
+    let keys = json!({"delegates": [recorder("first", &json!({}))]});
+    let pod = harness.attach_with("undelegated", "", &keys)?;
     harness.expect_calls(&pod, &["ADD primary"])
 }
 
 fn default_networks(harness: &Harness) -> anyhow::Result<()> {
-    let pod = harness.pod("defaulted", "a")?;
-    harness.add_with(
-        &pod,
-        &json!({"defaultNetworks": ["central", "also-central"]}),
-    )?;
+    let keys = json!({"defaultNetworks": ["central", "also-central"]});
+    let pod = harness.attach_with("defaulted", "a", &keys)?;
     harness.expect_calls(
         &pod,
         &["ADD primary", "ADD central", "ADD also-central", "ADD a"],
     )?;
-    let pod = harness.pod("defaulted-elsewhere", "a")?;
-    harness.add_with(
-        &pod,
-        &json!({"defaultNetworks": ["common"], "multusNamespace": "shared"}),
-    )?;
+    let keys = json!({"defaultNetworks": ["common"], "multusNamespace": "shared"});
+    let pod = harness.attach_with("defaulted-elsewhere", "a", &keys)?;
     harness.expect_calls(&pod, &["ADD primary", "ADD common", "ADD a"])
 }
 
@@ -108,13 +102,8 @@ fn delegate_without_type(harness: &Harness) -> anyhow::Result<()> {
         json!({"name": "x", "plugins": [{"other": 1}]}),
     ];
     for delegate in broken {
-        harness
-            .verb_with(
-                "ADD",
-                &pod,
-                &json!({"clusterNetwork": null, "delegates": [delegate]}),
-            )?
-            .error()?;
+        let keys = json!({"clusterNetwork": null, "delegates": [delegate]});
+        harness.verb_with("ADD", &pod, &keys)?.error()?;
     }
     harness.expect_calls(&pod, &[])
 }
@@ -166,21 +155,15 @@ fn bin_dir_before_path(harness: &Harness) -> anyhow::Result<()> {
 }
 
 fn keys_of_any_case(harness: &Harness) -> anyhow::Result<()> {
-    let pod = harness.pod("cased", "")?;
-    harness.add_with(
-        &pod,
-        &json!({"clusterNetwork": null, "Delegates": [recorder("cased", &json!({}))]}),
-    )?;
+    let keys = json!({"clusterNetwork": null, "Delegates": [recorder("cased", &json!({}))]});
+    let pod = harness.attach_with("cased", "", &keys)?;
     harness.expect_calls(&pod, &["ADD cased"])
 }
 
 fn unreadable_prev_result(harness: &Harness) -> anyhow::Result<()> {
     let pod = harness.pod("preceded", "")?;
-    harness.ensure_refused_with(
-        &pod,
-        &json!({"prevResult": {"cniVersion": "1.1.0", "ips": "none"}}),
-        &[],
-    )
+    let keys = json!({"prevResult": {"cniVersion": "1.1.0", "ips": "none"}});
+    harness.ensure_refused_with(&pod, &keys, &[])
 }
 
 fn readiness_file_in_auto_mode(harness: &Harness) -> anyhow::Result<()> {
@@ -217,11 +200,8 @@ fn overlay_unknown_keys(harness: &Harness) -> anyhow::Result<()> {
 }
 
 fn overlay_default_networks(harness: &Harness) -> anyhow::Result<()> {
-    let pod = harness.pod("overlaid-networks", "shared/common")?;
-    harness.add_with(
-        &pod,
-        &json!({"defaultNetworks": ["central"], "multusNamespace": "kube-system"}),
-    )?;
+    let keys = json!({"defaultNetworks": ["central"], "multusNamespace": "kube-system"});
+    let pod = harness.attach_with("overlaid-networks", "shared/common", &keys)?;
     harness.expect_calls(&pod, &["ADD primary", "ADD everyone", "ADD common"])
 }
 

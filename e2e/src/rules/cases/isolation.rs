@@ -33,8 +33,7 @@ fn refuses(harness: &Harness) -> anyhow::Result<()> {
 
 fn global_namespaces(harness: &Harness) -> anyhow::Result<()> {
     let keys = json!({"namespaceIsolation": true, "globalNamespaces": "other , shared"});
-    let pod = harness.pod("global", "other/far,shared/common")?;
-    harness.add_with(&pod, &keys)?;
+    let pod = harness.attach_with("global", "other/far,shared/common", &keys)?;
     harness.expect_calls(&pod, &["ADD primary", "ADD far", "ADD common"])?;
     let form = PodSpec {
         namespace: "other",
@@ -47,8 +46,7 @@ fn global_namespaces(harness: &Harness) -> anyhow::Result<()> {
 }
 
 fn exempts_the_configuration(harness: &Harness) -> anyhow::Result<()> {
-    let pod = harness.pod("exempt", "a")?;
-    harness.add_with(&pod, &json!({"namespaceIsolation": true, "clusterNetwork": "central", "defaultNetworks": ["also-central"]}))?;
+    let pod = harness.attach_with("exempt", "a", &json!({"namespaceIsolation": true, "clusterNetwork": "central", "defaultNetworks": ["also-central"]}))?;
     harness.expect_calls(&pod, &["ADD central", "ADD also-central", "ADD a"])
 }
 

@@ -221,8 +221,7 @@ fn in_results_of_all_versions(harness: &Harness) -> anyhow::Result<()> {
         let ipam = json!({"type": "static", "addresses": [{"address": "10.70.0.2/24"}]});
         let list = json!({"cniVersion": "1.0.0", "name": "routed", "plugins": [{"type": "bridge", "bridge": "e2e-br70", "ipam": ipam}]});
         harness.node().write(ROUTED, list.to_string())?;
-        let pod = harness.pod(&format!("routes-of-{name}"), &networks)?;
-        harness.add_with(&pod, &keys)?;
+        let pod = harness.attach_with(&format!("routes-of-{name}"), &networks, &keys)?;
         let routes = harness.routes(&pod, "-4")?;
         ensure!(
             routes.contains("default via 10.73.0.1 dev net1"),

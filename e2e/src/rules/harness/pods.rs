@@ -226,8 +226,18 @@ impl Harness {
 
     /// Creates a pod in `default` whose annotation requests these networks, and attaches it.
     pub(crate) fn attach(&self, name: &str, networks: &str) -> anyhow::Result<Pod> {
+        self.attach_with(name, networks, &json!({}))
+    }
+
+    /// Does the same with other keys in the configuration.
+    pub(crate) fn attach_with(
+        &self,
+        name: &str,
+        networks: &str,
+        keys: &Value,
+    ) -> anyhow::Result<Pod> {
         let pod = self.pod(name, networks)?;
-        self.add(&pod)?;
+        self.add_with(&pod, keys)?;
         Ok(pod)
     }
 

@@ -1,8 +1,6 @@
 //! An operator without a checkout: a copy of `airgap/` and the program in it are all there is. It checks the medium and the release, and
 //! pushes to the registry as docs/airgap.md says. What it refuses is in its own tests.
 
-use std::process::Command;
-
 use anyhow::ensure;
 
 use super::fixture::{AirgapFixture, PASSWORD, text};
@@ -27,9 +25,7 @@ pub(super) fn run(env: &TestEnv, fixture: &AirgapFixture, report: &mut Report) -
     report.check(
         "the program on the medium starts, and verifies the medium and the release",
         || {
-            let mut copy = Command::new("cp");
-            copy.arg("--recursive").arg(env.dist.join("airgap"));
-            sh::run(copy.arg(&medium))?;
+            sh::copy_directory(env.dist.join("airgap"), &medium)?;
             let program = medium.join(format!("multus-airgap-{}", arch()));
             let airgap = |args: &[&str]| sh::run(fixture.node.command(&program).args(args));
             let version = airgap(&["--version"])?;

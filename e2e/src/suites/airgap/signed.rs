@@ -55,8 +55,7 @@ impl Signed {
     ) -> anyhow::Result<Self> {
         let name = if is_ed25519 { "ed25519" } else { "p256" };
         let dist = env.dir.join(format!("signed-{name}"));
-        let mut copy = Command::new("cp");
-        sh::run(copy.arg("--recursive").args([&env.dist, &dist]))?;
+        sh::copy_directory(&env.dist, &dist)?;
         let (secret, key) = signing_key::make(env, name, is_ed25519)?;
         let dir = text(&dist)?;
         // The release of a suite may be one of a checkout with changes.

@@ -3,7 +3,7 @@
 
 use anyhow::ensure;
 
-use super::fixture::{AirgapFixture, PASSWORD, REGISTRY, USER, text};
+use super::fixture::{AirgapFixture, text};
 use crate::{
     node::layout::ContainerdVersion,
     report::{Checked, Report},
@@ -65,16 +65,8 @@ pub(super) fn pull(env: &TestEnv, fixture: &AirgapFixture, report: &mut Report) 
             || {
                 let store = fixture.store(env, containerd_version, "pull")?;
                 let hosts = format!("/var/lib/containerd/hosts-{containerd_version:?}");
-                let login = base64::Engine::encode(
-                    &base64::engine::general_purpose::STANDARD,
-                    format!("{USER}:{PASSWORD}"),
-                );
-                fixture.node.write(
-                    &format!("{hosts}/docker.io/hosts.toml"),
-                    format!(
-                        "server = \"https://registry.invalid\"\n[host.\"http://{REGISTRY}\"]\n  capabilities = [\"pull\", \"resolve\"]\n  [host.\"http://{REGISTRY}\".header]\n    Authorization = \"Basic {login}\"\n"
-                    ),
-                )?;
+                let file = format!("{hosts}/docker.io/hosts.toml");
+                fixture.node.write(&file, fixture.registry.mirror())?;
                 let blobs = ["GET /v2/multusrs/", "/blobs/"];
                 let before = fixture.logged_requests(&blobs)?;
                 for reference in release_images(env)? {

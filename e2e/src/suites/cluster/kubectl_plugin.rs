@@ -13,12 +13,7 @@ impl ClusterFixture<'_> {
     /// Checks `status` of a pod on every node, and `why` of one that does not start.
     pub(super) fn kubectl_plugin(&self) -> anyhow::Result<()> {
         let cluster = &self.cluster;
-        let kubeconfig = cluster.control.admin();
-        let plugin = KubectlPlugin {
-            env: self.env,
-            node: cluster.server(),
-            kubeconfig: &kubeconfig,
-        };
+        let plugin = KubectlPlugin::new(self.env, cluster.server(), cluster.control.admin());
         let server = &cluster.server().name;
         cluster.apply(&[objects::pod(UNDEFINED, server, Some("nowhere"))])?;
         self.each(|member| {

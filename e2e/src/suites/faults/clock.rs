@@ -15,7 +15,7 @@ use super::{
 use crate::{
     control_plane::tcp_proxy::Condition,
     daemon,
-    report::{CheckFailed, Checked, Report},
+    report::{Checked, Report},
     sh,
     single_node::BIN_DIR,
 };
@@ -39,12 +39,9 @@ const JUMPS: &[Outage] = &[
 ];
 
 pub(super) fn run(fixture: &FaultsFixture, report: &mut Report) -> Checked {
-    let pods = report.check("two pods for wrong clocks", || {
-        fixture.create_pods(&["early", "late"])
+    let [early, late] = &report.check("two pods for wrong clocks", || {
+        fixture.create_pods(["early", "late"])
     })?;
-    let [early, late] = pods.as_slice() else {
-        return Err(CheckFailed);
-    };
     for outage in JUMPS {
         report.check(&format!("a clock that {}", outage.name), || {
             fixture.with_log(outage.check(fixture, early, late))

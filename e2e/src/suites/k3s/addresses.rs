@@ -1,6 +1,6 @@
 //! Addresses for the whole cluster on a real distro: the chart's value reaches the daemons, and pods of all nodes share a range.
 
-use std::{collections::BTreeSet, path::Path};
+use std::collections::BTreeSet;
 
 use anyhow::ensure;
 use serde_json::json;
@@ -45,11 +45,8 @@ impl DistroCluster {
                 given.extend(inside["net1"].iter().cloned());
             }
             ensure!(given.len() == names.len(), "{names:?} have {given:?}");
-            let kubectl = KubectlPlugin {
-                env,
-                node: &self.server().node,
-                kubeconfig: Path::new(self.server().distro.kubeconfig),
-            };
+            let kubectl =
+                KubectlPlugin::new(env, &self.server().node, self.server().distro.kubeconfig);
             let (status, table) = kubectl.json(&["ipam"], "")?;
             let row = table.to_string();
             ensure!(status == 0 && row.contains("10.88.0.0/24"), "{table}");

@@ -158,11 +158,7 @@ impl Documented<'_> {
     /// Follows preflight's steps: Helm installs our chart of the CRD, and the HelmChart gets our main chart.
     fn move_over(&mut self) -> anyhow::Result<()> {
         let before = self.revision()?;
-        let plugin = KubectlPlugin {
-            env: self.env,
-            node: &self.server().node,
-            kubeconfig: KUBECONFIG.as_ref(),
-        };
+        let plugin = KubectlPlugin::new(self.env, &self.server().node, KUBECONFIG);
         let (status, answer) = plugin.json(&["preflight"], "")?;
         ensure!(status == 4 && answer["gaps"] == json!([]), "{answer}");
         let steps = answer["steps"].as_array().context("preflight has steps")?;

@@ -25,7 +25,7 @@ impl NetnsFixture<'_> {
         let server = report.check(
             "DHCP: the daemon starts the node's own plugin, found first, as a service",
             || {
-                self.single_node.control.apply(node, &[objects::leased()])?;
+                self.single_node.apply(&[objects::leased()])?;
                 dhcp::wait_for_plugin_service(node)?;
                 dhcp::start_server(node)
             },
@@ -127,7 +127,7 @@ impl NetnsFixture<'_> {
                     self.ensure_address("own", &address)
                 })?;
                 sh::until(10, "the pod has an event", || {
-                    let events = self.single_node.control.kubectl(node, &["get", "events"])?;
+                    let events = self.single_node.kubectl(&["get", "events"])?;
                     ensure!(events.contains("DhcpLeaseLost"), "{events}");
                     Ok(())
                 })
@@ -163,8 +163,8 @@ impl NetnsFixture<'_> {
                 daemon = self.start_daemon()?;
                 dhcp::wait_for_message(node, RELEASE, &address, before)?;
                 self.ensure_no_leases()?;
-                let control = &self.single_node.control;
-                control.kubectl(node, &["delete", "pod", "lost", "--force"])?;
+                self.single_node
+                    .kubectl(&["delete", "pod", "lost", "--force"])?;
                 self.attach_leased("next")?;
                 self.single_node.remove("next")?;
                 self.ensure_no_leases()

@@ -79,7 +79,7 @@ impl NetnsFixture<'_> {
                 ensure!(names == expected, "the pages have {names:?}");
                 let definitions: Vec<_> =
                     sections.iter().map(|one| one.definition.clone()).collect();
-                self.single_node.control.apply(node, &definitions)?;
+                self.single_node.apply(&definitions)?;
                 self.change_config()?;
                 node.end(daemon, "TERM")?;
                 let daemon = self.start_daemon()?;
@@ -131,7 +131,7 @@ impl NetnsFixture<'_> {
         let node = &self.single_node.node;
         let pages = Pages::of_checkout().context("cannot read the pages")?;
         let (definitions, pods) = claims(&pages)?;
-        self.single_node.control.apply(node, &definitions)?;
+        self.single_node.apply(&definitions)?;
         for Claimed { at, mut pod, has } in pods {
             pod["spec"]["nodeName"] = json!(node.name);
             let mut interfaces: Vec<_> = has.iter().map(|(name, _)| name.as_str()).collect();

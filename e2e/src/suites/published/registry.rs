@@ -13,7 +13,7 @@ use super::{
 use crate::{
     checkout,
     node::{Node, network::address},
-    registry::{PASSWORD, Registry, USER},
+    registry::{self, PASSWORD, Registry, USER},
     report::{Checked, Report},
     sh,
 };
@@ -92,8 +92,7 @@ impl<'a> RegistryInstall<'a> {
             .arg("--registry-config")
             .arg(&self.logins);
         sh::feed(&mut helm, PASSWORD.as_bytes())?;
-        let login = BASE64.encode(format!("{USER}:{PASSWORD}"));
-        let logins = json!({"auths": {host: {"auth": login}}}).to_string();
+        let logins = json!({"auths": {host: {"auth": registry::login()}}}).to_string();
         self.fixture.cluster.apply(&[json!({
             "apiVersion": "v1", "kind": "Secret",
             "metadata": {"name": SECRET, "namespace": "kube-system"},

@@ -185,12 +185,8 @@ impl Journey<'_> {
     /// Fails unless preflight says to delete upstream's `DaemonSet` last, after the charts and the wait for our daemons.
     fn ensure_order(&self) -> anyhow::Result<()> {
         let cluster = &self.fixture.cluster;
-        let kubeconfig = cluster.control.admin();
-        let plugin = KubectlPlugin {
-            env: self.fixture.env,
-            node: cluster.server(),
-            kubeconfig: &kubeconfig,
-        };
+        let plugin =
+            KubectlPlugin::new(self.fixture.env, cluster.server(), cluster.control.admin());
         let (status, answer) = plugin.json(&["preflight"], "")?;
         ensure!(status == 4 && answer["verdict"] == "changes", "{answer}");
         let steps = answer["steps"].as_array().context("preflight has steps")?;
